@@ -1,0 +1,182 @@
+#include "cprofiling/accum.h"
+
+#include "cprofiling/alloc.h"
+#include "cprofiling/registry.h"
+
+#include <math.h>
+
+#define NS_PER_MS 1e6
+#define UNITS_PER_MS (NS_PER_MS * CPROF_HISTOGRAM_ROW)
+
+/* Min, max, last, median, histogram: what both kinds of samples share. `units` is the duration in 1/64 ns. */
+static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, uint64_t units)
+{
+    cprof_figures *figures = &accum->figures;
+    figures->count++;
+    figures->last_ms = elapsed_ms;
+    figures->min_ms = elapsed_ms < figures->min_ms ? elapsed_ms : figures->min_ms;
+    figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
+    figures->rows |= UINT64_C(1) << (cprof_histogram_index(units) / CPROF_HISTOGRAM_ROW);
+    cprof_histogram_add(&accum->histogram, units, &figures->histogram_lost);
+    cprof_p2_add(&accum->median, elapsed_ms);
+}
+
+static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sample)
+{
+    cprof_figures *figures = &accum->figures;
+    cprof_ns elapsed_ns = sample->elapsed_ns;
+    cprof_moments_add_ns(&figures->moments, elapsed_ns);
+    if (__builtin_expect(sample->nested_ns < 0, 0)) {
+        figures->self_unknown++;
+    } else {
+        figures->nested_ns += (uint64_t)sample->nested_ns;
+    }
+    figures->suspended_ns += (uint64_t)sample->suspended_ns;
+    uint64_t units = (uint64_t)elapsed_ns < CPROF_HISTOGRAM_LIMIT / CPROF_HISTOGRAM_ROW
+                         ? (uint64_t)elapsed_ns * CPROF_HISTOGRAM_ROW
+                         : CPROF_HISTOGRAM_LIMIT;
+    add_common_lock_held(accum, (double)elapsed_ns / NS_PER_MS, units);
+}
+
+static void clear_histogram_lock_held(cprof_accum *accum)
+{
+    uint64_t rows = accum->figures.rows;
+    if (rows != 0) {
+        cprof_histogram_clear(&accum->histogram, (unsigned)__builtin_ctzll(rows), 63u - (unsigned)__builtin_clzll(rows));
+    }
+}
+
+/* The key's first call of a new generation: what is older goes. */
+static void begin_generation_lock_held(cprof_accum *accum, const cprof_registry_epoch *now)
+{
+    clear_histogram_lock_held(accum);
+    accum->figures = (cprof_figures){.min_ms = INFINITY, .max_ms = -INFINITY, .first_ms = -1.0};
+    accum->median = (cprof_p2){.count = 0};
+    accum->ready = 0;
+    accum->generation = now->generation;
+    accum->skips_left = now->skip_first_n;
+    accum->order = cprof_registry_next_order(accum->registry);
+}
+
+/* Whether a successful call is to be skipped; keeps the first call's duration. */
+static bool skip_lock_held(cprof_accum *accum, double elapsed_ms)
+{
+    if (accum->figures.first_ms < 0.0) {
+        accum->figures.first_ms = elapsed_ms;
+    }
+    if (accum->skips_left > 0) {
+        accum->skips_left--;
+        accum->figures.skipped_count++;
+        return true;
+    }
+    accum->ready = accum->generation;
+    return false;
+}
+
+/* Errors, skips, drops, and the first call of a key: everything but the plain next sample. */
+static __attribute__((noinline)) void finish_slow_lock_held(cprof_accum *accum, uint64_t generation, cprof_outcome outcome,
+                                                            const cprof_sample *sample)
+{
+    cprof_registry_epoch now = cprof_registry_present(accum->registry);
+    if (accum->generation != now.generation) {
+        begin_generation_lock_held(accum, &now);
+    }
+    if (generation != now.generation) {
+        accum->figures.dropped_count++;
+    } else if (outcome == CPROF_OUTCOME_ERROR) {
+        accum->figures.error_count++;
+    } else if (outcome == CPROF_OUTCOME_CANCELLED) {
+        accum->figures.cancelled_count++;
+    } else if (!skip_lock_held(accum, (double)sample->elapsed_ns / NS_PER_MS)) {
+        add_span_lock_held(accum, sample);
+    }
+}
+
+void cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
+{
+    uint64_t present = cprof_registry_state(accum->registry) >> CPROF_STATE_GENERATION_SHIFT;
+    cprof_lock_acquire(&accum->lock);
+    if (__builtin_expect(outcome == CPROF_OUTCOME_SUCCESS && accum->ready == generation && present == generation, 1)) {
+        add_span_lock_held(accum, sample);
+    } else {
+        finish_slow_lock_held(accum, generation, outcome, sample);
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_registry_epoch now = cprof_registry_present(accum->registry);
+    if (accum->generation != now.generation) {
+        begin_generation_lock_held(accum, &now);
+    }
+    if (!skip_lock_held(accum, elapsed_ms)) {
+        double units = elapsed_ms * UNITS_PER_MS;
+        cprof_moments_add_ms(&accum->figures.moments, elapsed_ms);
+        accum->figures.self_unknown++;
+        accum->figures.active_unknown++;
+        add_common_lock_held(accum, elapsed_ms,
+                             units < (double)CPROF_HISTOGRAM_LIMIT ? (uint64_t)units : CPROF_HISTOGRAM_LIMIT);
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+bool cprof_accum_copy(cprof_accum *accum, uint64_t generation, cprof_figures *figures, uint64_t *counts, uint64_t *order)
+{
+    cprof_lock_acquire(&accum->lock);
+    bool present = accum->generation == generation;
+    if (present) {
+        *figures = accum->figures;
+        *order = accum->order;
+        figures->median_ms = cprof_p2_median(&accum->median);
+        if (figures->rows != 0) {
+            cprof_histogram_copy(&accum->histogram, (unsigned)__builtin_ctzll(figures->rows),
+                                 63u - (unsigned)__builtin_clzll(figures->rows), counts);
+        }
+    }
+    cprof_lock_release(&accum->lock);
+    return present;
+}
+
+void cprof_accum_dispose(cprof_accum *accum)
+{
+    cprof_alloc_release(accum->histogram.high);
+    accum->histogram.high = NULL;
+}
+
+void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
+                                double *quantiles_ms)
+{
+    for (size_t i = 0; i < count; i++) {
+        quantiles_ms[i] = 0.0;
+        if (figures->rows == 0) {
+            continue;
+        }
+        unsigned first = (unsigned)__builtin_ctzll(figures->rows);
+        unsigned last = 63u - (unsigned)__builtin_clzll(figures->rows);
+        uint64_t total = figures->count - figures->histogram_lost;
+        double value_ms = cprof_histogram_quantile(counts, first, last, total, fractions[i]) / NS_PER_MS;
+        value_ms = value_ms < figures->min_ms ? figures->min_ms : value_ms;
+        quantiles_ms[i] = value_ms > figures->max_ms ? figures->max_ms : value_ms;
+    }
+}
+
+/* The total of spans without a part of it; unknown as soon as one sample's part is. */
+static double rest_ms(const cprof_figures *figures, uint64_t unknown, cprof_u128 part_ns)
+{
+    if (figures->count == 0 || unknown != 0) {
+        return -1.0;
+    }
+    return cprof_moments_ns_to_ms(figures->moments.total_ns - part_ns);
+}
+
+double cprof_figures_self_ms(const cprof_figures *figures)
+{
+    return rest_ms(figures, figures->self_unknown, figures->nested_ns);
+}
+
+double cprof_figures_active_ms(const cprof_figures *figures)
+{
+    return rest_ms(figures, figures->active_unknown, figures->suspended_ns);
+}

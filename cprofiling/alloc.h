@@ -1,0 +1,36 @@
+/* The allocator seam: every byte of the core comes through here, so that tests can make any allocation fail.
+ *
+ * Thread rule: all functions may be called from any thread; cprof_alloc_set_hooks only while no other thread is in the core.
+ */
+#ifndef CPROF_ALLOC_H
+#define CPROF_ALLOC_H
+
+#include <stddef.h>
+
+typedef struct {
+    void *(*zeroed)(size_t size);             /* like calloc(1, size); NULL on failure */
+    void *(*resize)(void *memory, size_t size); /* like realloc */
+    void (*release)(void *memory);            /* like free; NULL is allowed */
+    void *(*map_pages)(size_t size);          /* zero pages that cost nothing until touched; NULL on failure */
+    void (*unmap_pages)(void *memory, size_t size);
+} cprof_alloc_hooks;
+
+/* `size` zeroed bytes, aligned for any type, owned by the caller; NULL when there is no memory. */
+void *cprof_alloc_zeroed(size_t size);
+
+/* Resizes as realloc does: on failure NULL, and `memory` is still valid and owned by the caller. */
+void *cprof_alloc_resize(void *memory, size_t size);
+
+/* Gives back what the two functions above returned. NULL is ignored. */
+void cprof_alloc_release(void *memory);
+
+/* `size` bytes (a multiple of 4,096) of zero pages, which take no memory until written; NULL when refused. */
+void *cprof_alloc_map_pages(size_t size);
+
+/* Gives back what cprof_alloc_map_pages(size) returned. NULL is ignored. */
+void cprof_alloc_unmap_pages(void *memory, size_t size);
+
+/* Replaces the functions above; NULL restores the system's. `hooks` must outlive its use. For tests. */
+void cprof_alloc_set_hooks(const cprof_alloc_hooks *hooks);
+
+#endif

@@ -1,0 +1,222 @@
+#define _GNU_SOURCE
+#include "cprofiling/clock.h"
+
+#include "cprofiling/lock.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+enum {
+    CALIBRATION_NS = 4 * 1000 * 1000, /* long enough for 10 ppm when a pair is good to 20 ns twice */
+    REFINE_AFTER_NS = 20 * 1000 * 1000,
+    PAIR_TRIES = 24,
+};
+
+#define UNIT_MULTIPLIER (UINT64_C(1) << 32)
+
+/* One moment on both clocks. */
+typedef struct {
+    cprof_ns ns;
+    cprof_ticks ticks;
+} clock_pair;
+
+cprof_clock_state cprof_clock = {.source = CPROF_CLOCK_MONOTONIC, .multiplier = UNIT_MULTIPLIER};
+
+static cprof_lock calibration_lock;
+static bool started;
+static clock_pair first_pair;
+static const char *refusal;
+
+cprof_ns cprof_clock_monotonic_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (cprof_ns)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+cprof_ticks cprof_clock_read_other(int source)
+{
+    if (source == CPROF_CLOCK_TEST) {
+        return atomic_load(&cprof_clock.test_read)();
+    }
+    return (cprof_ticks)cprof_clock_monotonic_ns();
+}
+
+/* The counter read between two reads of the reference; the closest pair of several, as an interrupt may fall in between. */
+static clock_pair read_pair(void)
+{
+    clock_pair best = {0, 0};
+    cprof_ns narrowest = INT64_MAX;
+    for (int i = 0; i < PAIR_TRIES; i++) {
+        cprof_ns before = cprof_clock_monotonic_ns();
+        cprof_ticks ticks = cprof_clock_counter();
+        cprof_ns width = cprof_clock_monotonic_ns() - before;
+        if (width < narrowest) {
+            narrowest = width;
+            best.ns = before + width / 2;
+            best.ticks = ticks;
+        }
+    }
+    return best;
+}
+
+/* Nanoseconds per tick between two pairs, times 2^32; 0 when they do not make sense. */
+static uint64_t slope(clock_pair from, clock_pair to)
+{
+    if (to.ns <= from.ns || to.ticks <= from.ticks) {
+        return 0;
+    }
+    unsigned __int128 scaled = (unsigned __int128)(uint64_t)(to.ns - from.ns) << 32;
+    return (uint64_t)(scaled / (to.ticks - from.ticks));
+}
+
+#if defined(__x86_64__)
+static const char *counter_name(void)
+{
+    return "TSC";
+}
+
+static bool kernel_keeps_time_by_tsc(void)
+{
+    char source[32];
+    int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    ssize_t length = read(fd, source, sizeof source - 1);
+    (void)close(fd);
+    if (length <= 0) {
+        return false;
+    }
+    source[length] = '\0';
+    return strcmp(source, "tsc\n") == 0;
+}
+
+/* NULL when the counter may be used. The kernel's own choice stands for the check that all processors agree. */
+static const char *counter_refusal(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid(0x80000007, &eax, &ebx, &ecx, &edx) || (edx & (1u << 8)) == 0) {
+        return "the processor has no invariant TSC";
+    }
+    return kernel_keeps_time_by_tsc() ? NULL : "the kernel does not keep time by the TSC";
+}
+
+static uint64_t measure_multiplier(void)
+{
+    clock_pair later;
+    do {
+        later = read_pair();
+    } while (later.ns - first_pair.ns < CALIBRATION_NS);
+    return slope(first_pair, later);
+}
+#elif defined(__aarch64__)
+static const char *counter_name(void)
+{
+    return "CNTVCT";
+}
+
+static const char *counter_refusal(void)
+{
+    return NULL;
+}
+
+/* The architecture tells the rate. */
+static uint64_t measure_multiplier(void)
+{
+    uint64_t hertz;
+    __asm__("mrs %0, cntfrq_el0" : "=r"(hertz));
+    return hertz == 0 ? 0 : (uint64_t)(((unsigned __int128)1000000000 << 32) / hertz);
+}
+#else
+static const char *counter_name(void)
+{
+    return "counter";
+}
+
+static const char *counter_refusal(void)
+{
+    return "no counter is known for this architecture";
+}
+
+static uint64_t measure_multiplier(void)
+{
+    return 0;
+}
+#endif
+
+static void start_lock_held(void)
+{
+    started = true;
+    refusal = counter_refusal();
+    if (refusal != NULL) {
+        return;
+    }
+    first_pair = read_pair();
+    uint64_t multiplier = measure_multiplier();
+    if (multiplier == 0) {
+        refusal = "the counter does not advance";
+        return;
+    }
+    atomic_store(&cprof_clock.multiplier, multiplier);
+    atomic_store(&cprof_clock.source, CPROF_CLOCK_COUNTER);
+}
+
+void cprof_clock_start(void)
+{
+    cprof_lock_acquire(&calibration_lock);
+    if (!started && atomic_load(&cprof_clock.source) != CPROF_CLOCK_TEST) {
+        start_lock_held();
+    }
+    cprof_lock_release(&calibration_lock);
+}
+
+void cprof_clock_refine(void)
+{
+#if defined(__x86_64__)
+    cprof_lock_acquire(&calibration_lock);
+    if (atomic_load(&cprof_clock.source) == CPROF_CLOCK_COUNTER) {
+        clock_pair now = read_pair();
+        uint64_t multiplier = slope(first_pair, now);
+        if (now.ns - first_pair.ns >= REFINE_AFTER_NS && multiplier != 0) {
+            atomic_store(&cprof_clock.multiplier, multiplier);
+        }
+    }
+    cprof_lock_release(&calibration_lock);
+#endif
+}
+
+const char *cprof_clock_name(void)
+{
+    switch (atomic_load(&cprof_clock.source)) {
+    case CPROF_CLOCK_COUNTER:
+        return counter_name();
+    case CPROF_CLOCK_TEST:
+        return "test";
+    default:
+        return "CLOCK_MONOTONIC";
+    }
+}
+
+const char *cprof_clock_reason(void)
+{
+    cprof_lock_acquire(&calibration_lock);
+    const char *reason = refusal;
+    cprof_lock_release(&calibration_lock);
+    return reason;
+}
+
+void cprof_clock_set_test(cprof_ticks (*read)(void))
+{
+    atomic_store(&cprof_clock.test_read, read);
+    atomic_store(&cprof_clock.multiplier, UNIT_MULTIPLIER);
+    atomic_store(&cprof_clock.source, read != NULL ? CPROF_CLOCK_TEST : CPROF_CLOCK_MONOTONIC);
+    cprof_lock_acquire(&calibration_lock);
+    started = false;
+    cprof_lock_release(&calibration_lock);
+}

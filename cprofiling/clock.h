@@ -1,0 +1,96 @@
+/* The clock of the core: a monotonic count of ticks, and how many nanoseconds they are.
+ *
+ * It is not the time of day, not comparable between machines or boots, and does not run while the machine is suspended.
+ * CLOCK_MONOTONIC is the reference. Where the processor has an invariant counter (x86-64: the TSC, when the kernel itself
+ * keeps time by it; aarch64: CNTVCT_EL0) ticks are that counter, read without a fence, because it costs less than half.
+ * The TSC's rate is measured against the reference: at the start over some milliseconds, and again, over the whole time
+ * since then, by cprof_clock_refine(). Nothing is subtracted from what was measured.
+ */
+#ifndef CPROF_CLOCK_H
+#define CPROF_CLOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef int64_t cprof_ns;     /* nanoseconds */
+typedef uint64_t cprof_ticks; /* ticks of the clock in use; only differences mean something */
+
+typedef enum {
+    CPROF_CLOCK_MONOTONIC, /* clock_gettime(CLOCK_MONOTONIC): a tick is a nanosecond */
+    CPROF_CLOCK_COUNTER,   /* the processor's invariant counter */
+    CPROF_CLOCK_TEST,      /* a function given by a test */
+} cprof_clock_source;
+
+/* Owned by clock.c; read by the inline functions below. */
+typedef struct {
+    _Atomic int source;                /* a cprof_clock_source */
+    _Atomic uint64_t multiplier;       /* nanoseconds per tick, times 2^32 */
+    _Atomic uint64_t backward;         /* how often a span ended before it began */
+    _Atomic(cprof_ticks (*)(void)) test_read;
+} cprof_clock_state;
+
+extern cprof_clock_state cprof_clock;
+
+/* Chooses and calibrates the clock. Takes some milliseconds at the first call, nothing afterwards. Any thread. */
+void cprof_clock_start(void);
+
+/* Measures the counter's rate anew, over all the time since cprof_clock_start(). Any thread; cheap (about a microsecond). */
+void cprof_clock_refine(void);
+
+/* "TSC", "CNTVCT", "CLOCK_MONOTONIC" or "test": a static string. */
+const char *cprof_clock_name(void);
+
+/* Why the counter is not used, as a static string; NULL when it is used (or no choice was made yet). */
+const char *cprof_clock_reason(void);
+
+/* CLOCK_MONOTONIC in ns, whatever the clock in use is. */
+cprof_ns cprof_clock_monotonic_ns(void);
+
+/* Makes `read` the clock (a tick is one ns); NULL goes back to CLOCK_MONOTONIC. For tests, while nothing is measured. */
+void cprof_clock_set_test(cprof_ticks (*read)(void));
+
+/* The read for all sources but the counter. */
+cprof_ticks cprof_clock_read_other(int source);
+
+#if defined(__x86_64__)
+static inline cprof_ticks cprof_clock_counter(void)
+{
+    return __builtin_ia32_rdtsc();
+}
+#elif defined(__aarch64__)
+static inline cprof_ticks cprof_clock_counter(void)
+{
+    uint64_t ticks;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+}
+#else
+static inline cprof_ticks cprof_clock_counter(void)
+{
+    return 0; /* never chosen: clock.c knows no counter of this architecture */
+}
+#endif
+
+/* The present tick. Any thread, any time; before cprof_clock_start() it counts CLOCK_MONOTONIC. */
+static inline cprof_ticks cprof_clock_read(void)
+{
+    int source = atomic_load_explicit(&cprof_clock.source, memory_order_relaxed);
+    if (__builtin_expect(source == CPROF_CLOCK_COUNTER, 1)) {
+        return cprof_clock_counter();
+    }
+    return cprof_clock_read_other(source);
+}
+
+/* Nanoseconds from `start` to `stop`, rounded down; 0, and counted in `backward`, when the clock went backwards. */
+static inline cprof_ns cprof_clock_between(cprof_ticks start, cprof_ticks stop)
+{
+    if (__builtin_expect((int64_t)(stop - start) < 0, 0)) {
+        atomic_fetch_add_explicit(&cprof_clock.backward, 1, memory_order_relaxed);
+        return 0;
+    }
+    uint64_t multiplier = atomic_load_explicit(&cprof_clock.multiplier, memory_order_relaxed);
+    return (cprof_ns)(((unsigned __int128)(stop - start) * multiplier) >> 32);
+}
+
+#endif

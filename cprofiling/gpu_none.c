@@ -1,0 +1,42 @@
+/* gpu.h on platforms for which there is no gpu_*.c: nothing is ever waited for, and the reason says so. */
+#include "cprofiling/gpu.h"
+
+#include <stdio.h>
+
+bool cprof_gpu_probe(void)
+{
+    return false;
+}
+
+int cprof_gpu_synchronize(int device, uint64_t stream)
+{
+    (void)device;
+    (void)stream;
+    return CPROF_GPU_OFF;
+}
+
+bool cprof_gpu_reason(char *buffer, size_t size)
+{
+    (void)snprintf(buffer, size, "CUDA is unavailable on this platform: synchronisation is off");
+    return true;
+}
+
+void cprof_gpu_get_counters(cprof_gpu_counters *counters)
+{
+    *counters = (cprof_gpu_counters){0};
+}
+
+void cprof_gpu_after_fork_in_child(void)
+{
+    /* There is nothing to forget. */
+}
+
+void cprof_gpu_reset_for_test(void)
+{
+    /* There is no state. */
+}
+
+void cprof_gpu_set_clock_for_test(cprof_ns (*now)(void))
+{
+    (void)now; /* nothing is searched for, so nothing is timed */
+}

@@ -1,0 +1,38 @@
+/* A spin lock of four bytes that frees itself in a forked child.
+ *
+ * The lock is held while its word equals the process's fork epoch. A fork raises the epoch in the child, so locks that
+ * threads of the parent held at that moment are free there without anybody walking over them. What such a lock protects may
+ * be half-written: its owner must discard it after a fork (the registry does, by a new generation).
+ *
+ * For critical sections of a few dozen instructions that call nothing that can block. Not recursive, not fair.
+ */
+#ifndef CPROF_LOCK_H
+#define CPROF_LOCK_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef struct {
+    _Atomic uint32_t word; /* 0 or a stale epoch: free */
+} cprof_lock;
+
+/* The epoch of this process: 1, and one more for each fork on the way from the first process. Written by process.c only. */
+extern _Atomic uint32_t cprof_lock_epoch;
+
+/* Waits, first spinning, then yielding the processor, until the lock is free; and takes it. */
+void cprof_lock_wait(cprof_lock *lock);
+
+static inline void cprof_lock_acquire(cprof_lock *lock)
+{
+    uint32_t epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed);
+    if (__builtin_expect(atomic_exchange_explicit(&lock->word, epoch, memory_order_acquire) == epoch, 0)) {
+        cprof_lock_wait(lock);
+    }
+}
+
+static inline void cprof_lock_release(cprof_lock *lock)
+{
+    atomic_store_explicit(&lock->word, 0, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,17 @@
+/* What exists once in a process: the fork handler, and the list of registries that it needs. */
+#ifndef CPROF_PROCESS_H
+#define CPROF_PROCESS_H
+
+#include "cprofiling/registry.h"
+
+/* Prepares the process: registers the fork handler. Idempotent, any thread. */
+void cprof_process_start(void);
+
+/* A number that no other call in this process returns: 1, 2, ... Any thread. */
+uint64_t cprof_process_next_number(void);
+
+/* Adds a registry to the list, and takes it out again. Any thread. */
+void cprof_process_add(cprof_registry *registry);
+void cprof_process_remove(cprof_registry *registry);
+
+#endif

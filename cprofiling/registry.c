@@ -1,0 +1,231 @@
+#define _GNU_SOURCE
+#include "cprofiling/registry.h"
+
+#include "cprofiling/alloc.h"
+#include "cprofiling/process.h"
+
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum { SHARE = CPROF_HISTOGRAM_SHARE, PAGE = 4096 };
+
+#define ONE_GENERATION (UINT64_C(1) << CPROF_STATE_GENERATION_SHIFT)
+#define OVERFLOW_NAME "__overflow__"
+
+/* One mapping: the buckets of sixteen histograms, then their accumulators. Untouched pages cost nothing. */
+struct cprof_slab {
+    uint32_t buckets[CPROF_HISTOGRAM_SLAB_BYTES / 4];
+    struct {
+        _Alignas(64) cprof_accum accum;
+    } cells[SHARE];
+};
+
+static size_t slab_bytes(void)
+{
+    return (sizeof(struct cprof_slab) + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Random where the system has it; else at least different from process to process and from call to call. */
+static void make_id(uint8_t *id)
+{
+    if (getrandom(id, CPROF_REGISTRY_ID_BYTES, GRND_NONBLOCK) == CPROF_REGISTRY_ID_BYTES) {
+        return;
+    }
+    uint64_t parts[2] = {(uint64_t)cprof_clock_monotonic_ns(), (uint64_t)getpid() << 32 ^ (uintptr_t)id};
+    memcpy(id, parts, sizeof parts);
+}
+
+cprof_registry *cprof_registry_create(void)
+{
+    cprof_registry *registry = cprof_alloc_zeroed(sizeof *registry);
+    if (registry == NULL) {
+        return NULL;
+    }
+    make_id(registry->id);
+    atomic_store(&registry->state, ONE_GENERATION);
+    cprof_process_add(registry);
+    return registry;
+}
+
+static cprof_accum *accum_at(const cprof_registry *registry, size_t index)
+{
+    return &registry->slabs[index / SHARE]->cells[index % SHARE].accum;
+}
+
+void cprof_registry_destroy(cprof_registry *registry)
+{
+    if (registry == NULL) {
+        return;
+    }
+    cprof_process_remove(registry);
+    for (size_t i = 0; i < registry->names.count; i++) {
+        cprof_accum_dispose(accum_at(registry, i));
+    }
+    for (size_t i = 0; i < registry->slab_count; i++) {
+        cprof_alloc_unmap_pages(registry->slabs[i], slab_bytes());
+    }
+    cprof_alloc_release(registry->slabs);
+    cprof_names_dispose(&registry->names);
+    cprof_alloc_release(registry);
+}
+
+static void replace_flags(cprof_registry *registry, unsigned flags, bool new_generation)
+{
+    uint64_t state = cprof_registry_state(registry);
+    uint64_t generation = state & ~(uint64_t)CPROF_FLAG_ALL;
+    atomic_store(&registry->state, (new_generation ? generation + ONE_GENERATION : generation) | flags);
+}
+
+void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset)
+{
+    cprof_lock_acquire(&registry->read_lock);
+    cprof_lock_acquire(&registry->epoch_lock);
+    bool discard = reset || (flags != 0 && registry->skip_first_n != skip_first_n);
+    if (discard) {
+        registry->skip_first_n = skip_first_n;
+    }
+    replace_flags(registry, flags, discard);
+    cprof_lock_release(&registry->epoch_lock);
+    cprof_lock_release(&registry->read_lock);
+}
+
+void cprof_registry_reset(cprof_registry *registry)
+{
+    cprof_lock_acquire(&registry->read_lock);
+    cprof_lock_acquire(&registry->epoch_lock);
+    replace_flags(registry, (unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL), true);
+    cprof_lock_release(&registry->epoch_lock);
+    cprof_lock_release(&registry->read_lock);
+}
+
+cprof_registry_epoch cprof_registry_present(cprof_registry *registry)
+{
+    cprof_lock_acquire(&registry->epoch_lock);
+    cprof_registry_epoch now = {
+        .generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT,
+        .skip_first_n = registry->skip_first_n,
+    };
+    cprof_lock_release(&registry->epoch_lock);
+    return now;
+}
+
+uint64_t cprof_registry_next_order(cprof_registry *registry)
+{
+    return atomic_fetch_add_explicit(&registry->next_order, 1, memory_order_relaxed);
+}
+
+static bool add_slab_table_lock_held(cprof_registry *registry)
+{
+    if (registry->slab_count == registry->slab_capacity) {
+        size_t capacity = registry->slab_capacity == 0 ? 4 : registry->slab_capacity * 2;
+        struct cprof_slab **slabs = cprof_alloc_resize(registry->slabs, capacity * sizeof *slabs);
+        if (slabs == NULL) {
+            return false;
+        }
+        registry->slabs = slabs;
+        registry->slab_capacity = capacity;
+    }
+    struct cprof_slab *slab = cprof_alloc_map_pages(slab_bytes());
+    if (slab == NULL) {
+        return false;
+    }
+    registry->slabs[registry->slab_count++] = slab;
+    return true;
+}
+
+static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_names names)
+{
+    size_t index = registry->names.count;
+    if (index / SHARE == registry->slab_count && !add_slab_table_lock_held(registry)) {
+        return NULL;
+    }
+    if (cprof_names_add(&registry->names, names) != CPROF_OK) {
+        return NULL;
+    }
+    cprof_accum *accum = accum_at(registry, index);
+    accum->registry = registry;
+    accum->histogram.low = registry->slabs[index / SHARE]->buckets + index % SHARE * CPROF_HISTOGRAM_ROW;
+    return accum;
+}
+
+static const cprof_name overflow_name = {OVERFLOW_NAME, sizeof OVERFLOW_NAME - 1};
+
+/* The key that stands for `names` once all keys are taken. Stages are bounded, too: past that all go to one key. */
+static cprof_names overflow_names(const cprof_registry *registry, cprof_names names)
+{
+    names.node = overflow_name;
+    if (registry->names.count >= CPROF_REGISTRY_MAX_KEYS + CPROF_REGISTRY_MAX_OVERFLOW_STAGES &&
+        cprof_names_find(&registry->names, names) == CPROF_NAMES_ABSENT) {
+        names.stage = overflow_name;
+    }
+    return names;
+}
+
+static cprof_accum *find_or_add_table_lock_held(cprof_registry *registry, cprof_names names)
+{
+    size_t index = cprof_names_find(&registry->names, names);
+    if (index == CPROF_NAMES_ABSENT && registry->names.count >= CPROF_REGISTRY_MAX_KEYS) {
+        atomic_fetch_add(&registry->refused_keys, 1);
+        names = overflow_names(registry, names);
+        index = cprof_names_find(&registry->names, names);
+    }
+    return index != CPROF_NAMES_ABSENT ? accum_at(registry, index) : add_key_table_lock_held(registry, names);
+}
+
+cprof_accum *cprof_registry_accum(cprof_registry *registry, cprof_names names)
+{
+    cprof_lock_acquire(&registry->table_lock);
+    cprof_accum *accum = find_or_add_table_lock_held(registry, names);
+    cprof_lock_release(&registry->table_lock);
+    return accum;
+}
+
+/* Key `index`; false behind the last. Entries and slab pointers may move while keys are added, so each look takes the lock. */
+static bool key_at(cprof_registry *registry, size_t index, cprof_names *names, cprof_accum **accum)
+{
+    cprof_lock_acquire(&registry->table_lock);
+    bool exists = index < registry->names.count;
+    if (exists) {
+        *names = cprof_names_at(&registry->names, index);
+        *accum = accum_at(registry, index);
+    }
+    cprof_lock_release(&registry->table_lock);
+    return exists;
+}
+
+static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor visitor, void *context, uint64_t generation,
+                                         uint64_t *counts)
+{
+    cprof_status status = CPROF_OK;
+    cprof_names names;
+    cprof_accum *accum;
+    for (size_t i = 0; status == CPROF_OK && key_at(registry, i, &names, &accum); i++) {
+        cprof_figures figures;
+        uint64_t order;
+        if (cprof_accum_copy(accum, generation, &figures, counts, &order)) {
+            status = visitor(context, names, order, &figures, counts);
+        }
+    }
+    return status;
+}
+
+cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
+{
+    uint64_t *counts = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
+    if (counts == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    cprof_lock_acquire(&registry->read_lock);
+    *epoch = cprof_registry_present(registry);
+    cprof_status status = visit_read_lock_held(registry, visitor, context, epoch->generation, counts);
+    cprof_lock_release(&registry->read_lock);
+    cprof_alloc_release(counts);
+    return status;
+}
+
+void cprof_registry_after_fork_in_child(cprof_registry *registry)
+{
+    make_id(registry->id);
+    atomic_fetch_add(&registry->state, ONE_GENERATION);
+}

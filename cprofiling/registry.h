@@ -1,0 +1,87 @@
+/* One profiler's keys and configuration.
+ *
+ * One atomic word says what a call does (flags) and which statistics it belongs to (the generation, raised by each reset).
+ * A call reads it once at entry and keeps it; at exit it only looks whether the generation is still the same.
+ * Thread rule: all functions but create and destroy may be called by any number of threads at once.
+ */
+#ifndef CPROF_REGISTRY_H
+#define CPROF_REGISTRY_H
+
+#include "cprofiling/accum.h"
+#include "cprofiling/names.h"
+#include "cprofiling/status.h"
+
+enum {
+    CPROF_FLAG_STATS = 1, /* gather statistics */
+    CPROF_FLAG_SYNC = 2,  /* wait for the node's device before and after */
+    CPROF_FLAG_ALL = 0xffff,
+    CPROF_STATE_GENERATION_SHIFT = 16,
+    CPROF_REGISTRY_MAX_KEYS = 65536,
+    CPROF_REGISTRY_MAX_OVERFLOW_STAGES = 1024,
+    CPROF_REGISTRY_ID_BYTES = 16,
+};
+
+/* What a generation was begun with. */
+typedef struct {
+    uint64_t generation;
+    uint64_t skip_first_n;
+} cprof_registry_epoch;
+
+struct cprof_registry {
+    _Atomic uint64_t state;         /* generation << 16 | flags */
+    _Atomic uint64_t next_order;
+    _Atomic uint64_t refused_keys;  /* look-ups that went to an overflow key */
+    cprof_lock epoch_lock;          /* guards the generation together with: */
+    uint64_t skip_first_n;          /* of the present statistics */
+    cprof_lock read_lock;           /* held while a reader copies, so that no generation ends under it */
+    cprof_lock table_lock;          /* guards names, slabs, */
+    cprof_names_table names;
+    struct cprof_slab **slabs;      /* sixteen accumulators each, never moved */
+    size_t slab_count;
+    size_t slab_capacity;
+    uint8_t id[CPROF_REGISTRY_ID_BYTES]; /* random; tells the same data from other data */
+    cprof_registry *next;           /* in the list of process.c */
+    cprof_registry *previous;
+};
+
+/* A new registry: no flags, generation 1. NULL without memory. */
+cprof_registry *cprof_registry_create(void);
+
+/* Frees a registry that no call is open in, or may be finished in. */
+void cprof_registry_destroy(cprof_registry *registry);
+
+static inline uint64_t cprof_registry_state(const cprof_registry *registry)
+{
+    return atomic_load_explicit(&registry->state, memory_order_relaxed);
+}
+
+/* Replaces flags and configuration. The statistics are discarded when `reset` is set, and when flags are on and the present
+ * statistics were gathered with another `skip_first_n`. */
+void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset);
+
+/* Discards the statistics: a new generation with the same configuration. */
+void cprof_registry_reset(cprof_registry *registry);
+
+/* The generation of now, with the skip_first_n that it was begun with. */
+cprof_registry_epoch cprof_registry_present(cprof_registry *registry);
+
+/* The next place in the summary. */
+uint64_t cprof_registry_next_order(cprof_registry *registry);
+
+/* The accumulator of a key, made at its first use. When all keys are taken: that of the key `__overflow__` of the stage.
+ * NULL without memory. Borrowed; lives as long as the registry. */
+cprof_accum *cprof_registry_accum(cprof_registry *registry, cprof_names names);
+
+/* Called for each key with figures; all arguments are borrowed for the call. `counts` is the dense histogram, of which only
+ * the rows named in figures->rows, and those between them, are set. A status other than CPROF_OK ends the visit. */
+typedef cprof_status (*cprof_visitor)(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                                      const uint64_t *counts);
+
+/* Visits the keys of one generation, in the order of their making; no reset takes effect in between. The visitor must not
+ * call back into the registry. *epoch receives what was read. CPROF_NO_MEMORY, or the status that the visitor returned. */
+cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
+
+/* In a forked child: empty statistics, the same configuration, a new id. */
+void cprof_registry_after_fork_in_child(cprof_registry *registry);
+
+#endif

@@ -1,0 +1,245 @@
+#include "cprofiling/span.h"
+
+#define UNKNOWN_NS INT64_MIN
+
+void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited)
+{
+    chain->top = chain->base = inherited;
+    chain->base_serial = inherited != NULL ? inherited->serial : 0;
+}
+
+static cprof_span *checked_base(cprof_chain *chain)
+{
+    if (chain->base != NULL && chain->base->serial != chain->base_serial) {
+        chain->top = chain->base = NULL;
+    }
+    return chain->top;
+}
+
+cprof_span *cprof_chain_top(cprof_chain *chain)
+{
+    return chain->top == chain->base ? checked_base(chain) : chain->top;
+}
+
+cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
+{
+    cprof_span *span = chain->top;
+    while (span != chain->base && span->tag != tag) {
+        span = span->parent;
+    }
+    return span != chain->base ? span : NULL;
+}
+
+static inline cprof_span *take_span(cprof_thread *thread)
+{
+    if (__builtin_expect(thread->free_spans == NULL, 0) && !cprof_thread_refill(thread)) {
+        return NULL;
+    }
+    cprof_span *span = thread->free_spans;
+    thread->free_spans = span->parent;
+    return span;
+}
+
+static inline void give_span(cprof_thread *thread, cprof_span *span)
+{
+    span->serial++;
+    span->parent = thread->free_spans;
+    thread->free_spans = span;
+}
+
+static inline void put_on_top(cprof_chain *chain, cprof_span *span)
+{
+    cprof_span *parent = cprof_chain_top(chain);
+    span->parent = parent;
+    span->parent_serial = parent != NULL ? parent->serial : 0;
+    chain->top = span;
+}
+
+cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
+                            const void *tag)
+{
+    cprof_span *span = take_span(thread);
+    if (__builtin_expect(span == NULL, 0)) {
+        return NULL;
+    }
+    span->state = state;
+    span->accum = accum;
+    span->nested_ns = 0;
+    span->moment = chain->moment;
+    span->owner = owner;
+    span->tag = tag;
+    put_on_top(chain, span);
+    if (__builtin_expect(accum != NULL, 1)) {
+        span->start = cprof_clock_read();
+    }
+    return span;
+}
+
+/* Adds time spent in a child to what the still open parent knows of its children. */
+static inline void add_nested(cprof_span *child, cprof_ns nested_ns)
+{
+    cprof_span *parent = child->parent;
+    if (parent != NULL && parent->serial == child->parent_serial && parent->nested_ns >= 0) {
+        parent->nested_ns = nested_ns >= 0 ? parent->nested_ns + nested_ns : UNKNOWN_NS;
+    }
+}
+
+/* Spans closed out of order overlap: no self time can be given for them, nor for the span around them. */
+static void forget_nested(cprof_span *span)
+{
+    span->nested_ns = UNKNOWN_NS;
+    add_nested(span, UNKNOWN_NS);
+}
+
+static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *span)
+{
+    cprof_span *above = NULL;
+    cprof_span *at = chain->top;
+    while (at != chain->base && at != span) {
+        above = at;
+        at = at->parent;
+    }
+    forget_nested(span);
+    if (at != span) {
+        return;
+    }
+    for (cprof_span *over = chain->top; over != span; over = over->parent) {
+        over->nested_ns = UNKNOWN_NS;
+    }
+    above->parent = span->parent;
+    above->parent_serial = span->parent_serial;
+}
+
+/* Takes a span off the chain, and charges its parent. */
+static inline void leave_chain(cprof_chain *chain, cprof_span *span, cprof_ns charge_ns)
+{
+    if (__builtin_expect(chain->top != span, 0)) {
+        take_out(chain, span);
+        return;
+    }
+    chain->top = span->parent;
+    add_nested(span, charge_ns);
+}
+
+/* Counts a call, and gives its span back. */
+static inline void finish(cprof_thread *thread, cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns,
+                          cprof_ns suspended_ns)
+{
+    cprof_sample sample = {elapsed_ns, span->nested_ns, suspended_ns};
+    if (__builtin_expect(sample.nested_ns > elapsed_ns, 0)) {
+        sample.nested_ns = elapsed_ns; /* the clock's rate was refined in between */
+    }
+    if (__builtin_expect(span->accum != NULL, 1)) {
+        cprof_accum_finish(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, &sample);
+    }
+    give_span(thread, span);
+}
+
+void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
+{
+    if (__builtin_expect(span->accum == NULL, 0)) {
+        leave_chain(chain, span, span->nested_ns);
+        give_span(thread, span);
+        return;
+    }
+    cprof_ns elapsed_ns = cprof_clock_between(span->start, cprof_clock_read());
+    /* An inherited parent may have run other lines of execution meanwhile: then their times overlap. */
+    bool overlapped = span->parent == chain->base && span->moment != chain->moment;
+    leave_chain(chain, span, __builtin_expect(overlapped, 0) ? UNKNOWN_NS : elapsed_ns);
+    finish(thread, span, outcome, elapsed_ns, 0);
+}
+
+static bool parent_is_own(const cprof_chain *chain, const cprof_span *span)
+{
+    return span->parent != NULL && span->parent != chain->base;
+}
+
+bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
+                           void *owner)
+{
+    cprof_span *span = cprof_span_open(thread, chain, accum, state, owner, call);
+    if (span == NULL) {
+        return false;
+    }
+    span->start = cprof_clock_read();
+    *call = (cprof_resumable){
+        .span = span,
+        .step_start = span->start,
+        .resumed = span->start,
+        .own_parent = parent_is_own(chain, span),
+    };
+    return true;
+}
+
+/* Charges the parent of the moment for a resumption or, at the end of a step that belongs to it as a whole, for the step. A span
+ * that is no node passes on what its children took. */
+static void charge_parent(cprof_resumable *call, bool step_ends)
+{
+    cprof_span *span = call->span;
+    if (span->accum == NULL) {
+        add_nested(span, span->nested_ns);
+        span->nested_ns = 0;
+    } else if (!call->own_parent) {
+        add_nested(span, cprof_clock_between(call->resumed, call->paused));
+    } else if (step_ends) {
+        add_nested(span, cprof_clock_between(call->step_start, call->paused));
+    }
+}
+
+static void pause_call(cprof_resumable *call, bool step_ends)
+{
+    call->paused = cprof_clock_read();
+    call->active += call->paused - call->resumed;
+    call->between = step_ends;
+    charge_parent(call, step_ends);
+}
+
+void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends)
+{
+    pause_call(call, step_ends);
+    call->inner = chain->top;
+    chain->top = call->span->parent;
+}
+
+void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain)
+{
+    cprof_span *span = call->span;
+    cprof_span *parent = span->parent;
+    uint64_t parent_serial = span->parent_serial;
+    put_on_top(chain, span);
+    chain->top = call->inner;
+    call->resumed = cprof_clock_read();
+    if (call->between) {
+        call->outside += call->resumed - call->paused;
+        call->step_start = call->resumed;
+        call->own_parent = parent_is_own(chain, span);
+    } else if (span->parent != parent || span->parent_serial != parent_serial) {
+        call->own_parent = false;
+    }
+}
+
+/* Counts a call that is paused: it ended when it was paused last. */
+static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome)
+{
+    cprof_span *span = call->span;
+    call->span = NULL;
+    cprof_ns elapsed_ns = cprof_clock_between(span->start + call->outside, call->paused);
+    cprof_ns active_ns = cprof_clock_between(0, call->active);
+    finish(thread, span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
+}
+
+void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome)
+{
+    pause_call(call, true);
+    if (chain->top == call->span) {
+        chain->top = call->span->parent;
+    } else {
+        take_out(chain, call->span);
+    }
+    count_resumable(call, thread, outcome);
+}
+
+void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome)
+{
+    count_resumable(call, thread, outcome);
+}

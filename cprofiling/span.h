@@ -1,0 +1,91 @@
+/* Open calls: which node runs inside which, and how long it took.
+ *
+ * A chain is the stack of open spans of one line of execution: a thread's, a task's, a greenlet's. The layer above says which
+ * chain is current; nothing here knows tasks. Spans come from the thread's free list and go back to the list of the thread
+ * that closes them; their memory is never given back to the system, so that a pointer to a closed span can still be told by
+ * its serial number. A chain is used by one thread at a time; no function here takes a lock but the accumulator's.
+ */
+#ifndef CPROF_SPAN_H
+#define CPROF_SPAN_H
+
+#include "cprofiling/registry.h"
+#include "cprofiling/thread.h"
+
+struct cprof_span {
+    cprof_span *parent;       /* the enclosing span, or NULL; on a free list: the next */
+    uint64_t parent_serial;   /* parent->serial when it became the parent: another value means that it was closed */
+    uint64_t serial;          /* raised whenever the span is closed */
+    uint64_t state;           /* the registry's word as it was at entry */
+    cprof_accum *accum;       /* NULL: names an owner only, is no node */
+    cprof_ticks start;
+    cprof_ns nested_ns;       /* in children that have ended; negative: not known any more */
+    uint64_t moment;          /* the chain's moment at entry */
+    void *owner;              /* of the layer above, as is the tag: opaque here */
+    const void *tag;
+};
+
+typedef struct {
+    cprof_span *top;          /* innermost open span, or NULL */
+    cprof_span *base;         /* the top taken over from an enclosing chain: not this chain's own; or NULL */
+    uint64_t base_serial;
+    uint64_t moment;          /* changes whenever the thread may have run another line of execution */
+} cprof_chain;
+
+/* What a suspendable call (coroutine, generator) keeps between two resumptions. All zero: not begun.
+ *
+ * It runs in steps: a coroutine in one, a generator in one for each value that it yields. Inside a step it may be suspended to wait
+ * for others; that is part of its time. What passes between two steps is its consumer's time, and is no part of it. */
+typedef struct {
+    cprof_span *span;         /* owned while the call is unfinished */
+    cprof_span *inner;        /* the innermost span open inside it when it was suspended */
+    cprof_ticks step_start;
+    cprof_ticks resumed;
+    cprof_ticks paused;
+    cprof_ticks active;       /* ticks in which it ran */
+    cprof_ticks outside;      /* ticks between steps */
+    bool between;             /* suspended between two steps */
+    bool own_parent;          /* the step's parent is of its own chain, and gets the whole step's time at its end */
+} cprof_resumable;
+
+/* Begins a chain inside another: `inherited` (may be NULL) becomes the parent of its outermost spans. */
+void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited);
+
+/* The innermost open span, own or inherited, or NULL. */
+cprof_span *cprof_chain_top(cprof_chain *chain);
+
+/* Whether the chain has open spans of its own. */
+static inline bool cprof_chain_busy(const cprof_chain *chain)
+{
+    return chain->top != chain->base;
+}
+
+/* The innermost span of the chain's own that has `tag`, or NULL. */
+cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
+
+/* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
+ * inside it. NULL without memory: then nothing was opened. */
+cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
+                            const void *tag);
+
+/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread.
+ * Not the top of the chain: it is taken out of the middle; it, the spans above it and its parent then have no known self time.
+ * Not in the chain at all (it was opened in another line of execution): counted without self time. */
+void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome);
+
+/* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */
+bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
+                           void *owner);
+
+/* Takes the call's spans off the chain: inside a step, or, with `step_ends`, between two. */
+void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends);
+
+/* Puts the call's spans back on top of the chain; after the end of a step this begins the next. */
+void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain);
+
+/* Ends a call that was begun or continued last, and counts it. */
+void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome);
+
+/* Ends a call that is suspended and will never be continued, and counts it. The time since its suspension is no part of it. */
+void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome);
+
+#endif

@@ -1,0 +1,22 @@
+/* Status codes of the core: one list, from which the enum and the texts are made. */
+#ifndef CPROF_STATUS_H
+#define CPROF_STATUS_H
+
+#define CPROF_STATUS_MAP(X)                                                    \
+    X(OK, "success")                                                           \
+    X(NO_MEMORY, "out of memory")                                              \
+    X(OUT_OF_RANGE, "value out of range")                                      \
+    X(BAD_FORMAT, "damaged or foreign data")                                   \
+    X(DUPLICATE, "the same data twice")                                        \
+    X(NOT_OPEN, "no matching open block")
+
+typedef enum {
+#define CPROF_STATUS_ENUM(code, text) CPROF_##code,
+    CPROF_STATUS_MAP(CPROF_STATUS_ENUM)
+#undef CPROF_STATUS_ENUM
+} cprof_status;
+
+/* A static English text for `status`; "unknown status" for a value that is none of the above. */
+const char *cprof_status_text(cprof_status status);
+
+#endif

@@ -1,0 +1,48 @@
+/* What a thread needs at hand: the bounds of its C stack, and spans to open without allocating.
+ *
+ * A thread's record is made at its first use and recycled, never freed, when the thread ends; so a pointer to one stays
+ * readable. All functions work on the calling thread only, except where they say otherwise.
+ */
+#ifndef CPROF_THREAD_H
+#define CPROF_THREAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct cprof_span cprof_span;
+
+enum { CPROF_THREAD_RESERVE = 96 * 1024 }; /* bytes of stack below which no wrapped call is begun */
+
+typedef struct cprof_thread {
+    uintptr_t stack_floor;   /* wrapped calls begin above this address, */
+    size_t stack_room;       /* and at most this far above it; SIZE_MAX when the bounds are not known */
+    uintptr_t stack_low;     /* the lowest address of the stack */
+    cprof_span *free_spans;
+    void *binding;           /* of the layer above: opaque here, NULL at first and after the thread's end */
+    struct cprof_thread *next_free;
+} cprof_thread;
+
+/* NULL until the thread's first cprof_thread_get(). */
+extern _Thread_local cprof_thread *cprof_thread_self __attribute__((tls_model("initial-exec")));
+
+/* The calling thread's record; NULL without memory. */
+cprof_thread *cprof_thread_get(void);
+
+/* Puts spans on the thread's empty free list. False without memory. */
+bool cprof_thread_refill(cprof_thread *thread);
+
+/* Whether a call may begin at the present depth of the stack: at least 64 KiB, and what we need ourselves, are left. A stack
+ * that is not the thread's own (a coroutine library's) is not judged. */
+bool cprof_thread_stack_ok_slow(const cprof_thread *thread, uintptr_t address);
+
+static inline bool cprof_thread_stack_ok(const cprof_thread *thread)
+{
+    uintptr_t address = (uintptr_t)__builtin_frame_address(0);
+    if (__builtin_expect(address - thread->stack_floor < thread->stack_room, 1)) {
+        return true;
+    }
+    return cprof_thread_stack_ok_slow(thread, address);
+}
+
+#endif

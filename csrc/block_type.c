@@ -1,0 +1,215 @@
+#include "csrc/block.h"
+
+#include "csrc/function.h"
+#include "csrc/sync.h"
+
+/* Open blocks live as spans, tagged with this object, in the chain of whoever entered; so one object may be open many times. */
+typedef struct {
+    PyObject_HEAD
+    const _Atomic uint64_t *gate; /* borrowed from the node */
+    size_t open;                  /* spans with this tag */
+    size_t idle;                  /* times entered, and not yet left, without a span, as nothing was to be measured */
+    ext_node node;
+    PyObject *weakrefs;
+} block_object;
+
+static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"name", "stage", "profiler", NULL};
+    PyObject *name, *stage, *profiler;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:Block", keywords, &name, &stage, &profiler)) {
+        return NULL;
+    }
+    ext_state *state = ext_state_of_type(type);
+    block_object *self = state != NULL ? (block_object *)type->tp_alloc(type, 0) : NULL;
+    if (self == NULL) {
+        return NULL;
+    }
+    if (!ext_node_init(&self->node, state, name, Py_None, stage, profiler)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->gate = ext_node_gate(&self->node);
+    return (PyObject *)self;
+}
+
+/* Opens a span; while nothing is measured but the block is open further out, one that only marks the place, so that each exit
+ * finds its own entry. False: there is no span. */
+static bool open_span(block_object *self, cprof_thread *thread, ext_view *view)
+{
+    ext_target target;
+    ext_profiler *profiler = ext_node_find_profiler(&self->node, view, NULL);
+    bool measured = ext_node_resolve(&self->node, view, profiler, NULL, &target);
+    if (!measured && self->open == 0) {
+        return false;
+    }
+    if (!measured) {
+        target = (ext_target){NULL, NULL, 0};
+    } else if (__builtin_expect((target.state & CPROF_FLAG_SYNC) != 0, 0)) {
+        ext_sync_wait(ext_sync_current_device());
+    }
+    if (cprof_span_open(thread, &view->chain, target.accum, target.state, target.profiler, self) == NULL) {
+        self->node.state->internal_errors++;
+        return false;
+    }
+    Py_XINCREF(target.profiler);
+    return true;
+}
+
+static __attribute__((noinline)) PyObject *refuse_nameless(void)
+{
+    PyErr_SetString(PyExc_TypeError, "profile_node needs a name (a str) to be used as a context manager");
+    return NULL;
+}
+
+static PyObject *block_enter(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    if (__builtin_expect(self->node.key.name == NULL, 0)) {
+        return refuse_nameless();
+    }
+    if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0 && self->open == 0) {
+        self->idle++;
+        return Py_NewRef(object);
+    }
+    cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
+    ext_view *view = thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
+    if (view != NULL && open_span(self, thread, view)) {
+        self->open++;
+    } else {
+        self->idle++;
+    }
+    return Py_NewRef(object);
+}
+
+static PyObject *refuse_exit(block_object *self)
+{
+    PyErr_Format(PyExc_RuntimeError, "profile_node(%A): left without having been entered in this thread", self->node.key.name);
+    return NULL;
+}
+
+static cprof_outcome outcome_of(PyObject *const *args, Py_ssize_t nargs)
+{
+    if (__builtin_expect(nargs == 0 || args[0] == Py_None, 1)) {
+        return CPROF_OUTCOME_SUCCESS;
+    }
+    return ext_function_outcome_of(args[0]);
+}
+
+static PyObject *close_span(block_object *self, cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
+{
+    PyObject *owner = span->owner;
+    if (__builtin_expect((span->state & CPROF_FLAG_SYNC) != 0, 0) && outcome == CPROF_OUTCOME_SUCCESS) {
+        ext_sync_wait(ext_sync_current_device());
+    }
+    cprof_span_close(thread, chain, span, outcome);
+    self->open--;
+    Py_XDECREF(owner);
+    Py_RETURN_NONE;
+}
+
+static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    block_object *self = (block_object *)object;
+    if (self->open > 0) {
+        cprof_chain *chain;
+        cprof_thread *thread = cprof_thread_self;
+        ext_view *view = thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
+        cprof_span *span = view != NULL ? ext_view_find(view, self, &chain) : NULL;
+        if (span != NULL) {
+            return close_span(self, thread, chain, span, outcome_of(args, nargs));
+        }
+    }
+    if (self->idle == 0) {
+        return refuse_exit(self);
+    }
+    self->idle--;
+    Py_RETURN_NONE;
+}
+
+static PyObject *block_repr(PyObject *object)
+{
+    block_object *self = (block_object *)object;
+    return PyUnicode_FromFormat("profile_node(%A)", self->node.key.name != NULL ? self->node.key.name : Py_None);
+}
+
+static PyObject *block_name(PyObject *object, void *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    return Py_NewRef(self->node.name_finder != NULL    ? self->node.name_finder
+                     : self->node.key.name != NULL ? self->node.key.name
+                                                   : Py_None);
+}
+
+static PyObject *block_stage(PyObject *object, void *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    return Py_NewRef(self->node.stage != NULL ? self->node.stage : Py_None);
+}
+
+static PyObject *block_profiler(PyObject *object, void *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    return Py_NewRef(self->node.profiler != NULL ? (PyObject *)self->node.profiler : Py_None);
+}
+
+static int block_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    return ext_node_traverse(&((block_object *)object)->node, visit, arg);
+}
+
+static void block_dealloc(PyObject *object)
+{
+    block_object *self = (block_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    ext_node_clear(&self->node);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef block_methods[] = {
+    {"__enter__", block_enter, METH_NOARGS, PyDoc_STR("Opens the block. TypeError when the node has no name.")},
+    {"__exit__", (PyCFunction)(void (*)(void))block_exit, METH_FASTCALL,
+     PyDoc_STR("Closes the block. RuntimeError when it is not open in this thread.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef block_getset[] = {
+    {"name", block_name, NULL, PyDoc_STR("The node's name, the callable that finds it, or None."), NULL},
+    {"stage", block_stage, NULL, PyDoc_STR("The explicit stage, or None."), NULL},
+    {"profiler", block_profiler, NULL, PyDoc_STR("The explicit Profiler, or None."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef block_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(block_object, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot block_slots[] = {
+    {Py_tp_new, block_new},
+    {Py_tp_repr, block_repr},
+    {Py_tp_traverse, block_traverse},
+    {Py_tp_dealloc, block_dealloc},
+    {Py_tp_methods, block_methods},
+    {Py_tp_getset, block_getset},
+    {Py_tp_members, block_members},
+    {Py_tp_doc, (void *)"Block(name, stage, profiler)\n--\n\nA block of code that counts as a node's call."},
+    {0, NULL},
+};
+
+PyType_Spec ext_block_spec = {
+    .name = "cprofiling._core.Block",
+    .basicsize = sizeof(block_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .slots = block_slots,
+};

@@ -1,0 +1,195 @@
+#include "csrc/convert.h"
+
+#include <math.h>
+
+/* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut. */
+static PyObject *shown(PyObject *value)
+{
+    PyObject *ascii = PyObject_ASCII(value);
+    if (ascii != NULL && PyUnicode_GET_LENGTH(ascii) > 80) {
+        Py_SETREF(ascii, PyUnicode_FromFormat("%.77U...", ascii));
+    }
+    return ascii;
+}
+
+static void refuse(PyObject *exception, const char *format, const char *parameter, PyObject *value)
+{
+    PyObject *text = shown(value);
+    if (text != NULL) {
+        PyErr_Format(exception, format, parameter, text);
+        Py_DECREF(text);
+    }
+}
+
+static void refuse_type(const char *parameter, const char *expected, PyObject *value)
+{
+    PyErr_Format(PyExc_TypeError, "%s must be %s, got %.100s", parameter, expected, Py_TYPE(value)->tp_name);
+}
+
+bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner)
+{
+    Py_ssize_t length;
+    const char *bytes = PyUnicode_AsUTF8AndSize(name, &length);
+    if (bytes != NULL) {
+        *owner = Py_NewRef(name);
+        *utf8 = (cprof_name){bytes, (size_t)length};
+        return true;
+    }
+    PyErr_Clear();
+    *owner = PyUnicode_AsEncodedString(name, "utf-8", "surrogatepass");
+    if (*owner == NULL) {
+        return false;
+    }
+    *utf8 = (cprof_name){PyBytes_AS_STRING(*owner), (size_t)PyBytes_GET_SIZE(*owner)};
+    return true;
+}
+
+PyObject *ext_convert_to_str(cprof_name utf8)
+{
+    return PyUnicode_DecodeUTF8(utf8.bytes, (Py_ssize_t)utf8.length, "surrogatepass");
+}
+
+static bool name_is_legal(PyObject *name, const char *parameter)
+{
+    cprof_name utf8;
+    PyObject *owner;
+    if (PyUnicode_FindChar(name, 0, 0, PyUnicode_GET_LENGTH(name), 1) >= 0) {
+        refuse(PyExc_ValueError, "%s must not contain NUL, got %U", parameter, name);
+        return false;
+    }
+    if (!ext_convert_utf8(name, &utf8, &owner)) {
+        return false;
+    }
+    bool fits = utf8.length <= EXT_NAME_LIMIT;
+    if (!fits) {
+        PyObject *text = shown(name);
+        if (text != NULL) {
+            PyErr_Format(PyExc_ValueError, "%s must be at most %d bytes of UTF-8, got %zu bytes: %U", parameter, EXT_NAME_LIMIT,
+                         utf8.length, text);
+            Py_DECREF(text);
+        }
+    }
+    Py_DECREF(owner);
+    return fits;
+}
+
+static PyObject *legal_name(PyObject *value, const char *parameter)
+{
+    PyObject *name = PyUnicode_FromObject(value); /* the str itself for a subclass's instance */
+    if (name == NULL) {
+        return NULL;
+    }
+    if (!name_is_legal(name, parameter)) {
+        Py_DECREF(name);
+        return NULL;
+    }
+    PyUnicode_InternInPlace(&name);
+    return name;
+}
+
+PyObject *ext_convert_name(PyObject *value, const char *parameter)
+{
+    if (!PyUnicode_Check(value)) {
+        refuse_type(parameter, "a str", value);
+        return NULL;
+    }
+    return legal_name(value, parameter);
+}
+
+PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *parameter)
+{
+    if (PyUnicode_CheckExact(value)) {
+        return legal_name(value, parameter);
+    }
+    int is_enum = PyObject_IsInstance(value, state->enum_type);
+    if (is_enum < 0) {
+        return NULL;
+    }
+    PyObject *plain = is_enum ? PyObject_GetAttrString(value, "value") : Py_NewRef(value);
+    if (plain == NULL) {
+        return NULL;
+    }
+    PyObject *stage = NULL;
+    if (PyUnicode_Check(plain)) {
+        stage = legal_name(plain, parameter);
+    } else {
+        refuse_type(parameter, "a str or an enum whose value is a str", value);
+    }
+    Py_DECREF(plain);
+    return stage;
+}
+
+bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count)
+{
+    if (PyBool_Check(value) || !PyIndex_Check(value)) {
+        refuse_type(parameter, "an integer", value);
+        return false;
+    }
+    PyObject *number = PyNumber_Index(value);
+    if (number == NULL) {
+        return false;
+    }
+    int overflow;
+    long long result = PyLong_AsLongLongAndOverflow(number, &overflow);
+    bool fits = overflow == 0 && result >= 0;
+    if (overflow > 0) {
+        refuse(PyExc_ValueError, "%s must be <= 9223372036854775807, got %U", parameter, number);
+    } else if (!fits) {
+        refuse(PyExc_ValueError, "%s must be >= 0, got %U", parameter, number);
+    }
+    Py_DECREF(number);
+    *count = (uint64_t)result;
+    return fits;
+}
+
+static bool is_number(PyObject *value)
+{
+    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
+    return !PyBool_Check(value) && methods != NULL && (methods->nb_float != NULL || methods->nb_index != NULL);
+}
+
+bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds)
+{
+    if (!is_number(value)) {
+        refuse_type(parameter, "a number", value);
+        return false;
+    }
+    double result = PyFloat_AsDouble(value);
+    if (result == -1.0 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            PyErr_Clear();
+            refuse(PyExc_ValueError, "%s must be <= 1e12 ms, got %U", parameter, value);
+        }
+        return false;
+    }
+    if (!isfinite(result)) {
+        refuse(PyExc_ValueError, "%s must be finite, got %U", parameter, value);
+        return false;
+    }
+    if (result < 0.0) {
+        refuse(PyExc_ValueError, "%s must be >= 0 ms, got %U", parameter, value);
+        return false;
+    }
+    if (result > EXT_MAX_MS) {
+        refuse(PyExc_ValueError, "%s must be <= 1e12 ms, got %U", parameter, value);
+        return false;
+    }
+    *milliseconds = result + 0.0; /* -0.0 becomes 0.0 */
+    return true;
+}
+
+bool ext_convert_bool(PyObject *value, bool *truth)
+{
+    int result = PyObject_IsTrue(value);
+    *truth = result > 0;
+    return result >= 0;
+}
+
+PyObject *ext_convert_status(cprof_status status, const char *operation)
+{
+    if (status == CPROF_NO_MEMORY) {
+        return PyErr_NoMemory();
+    }
+    PyErr_Format(PyExc_RuntimeError, "%s: %s", operation, cprof_status_text(status));
+    return NULL;
+}

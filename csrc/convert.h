@@ -1,0 +1,37 @@
+/* Arguments from Python, checked; and what becomes of statuses of the core. */
+#ifndef EXT_CONVERT_H
+#define EXT_CONVERT_H
+
+#include "csrc/state.h"
+
+enum { EXT_NAME_LIMIT = 4096 };
+
+#define EXT_MAX_MS 1e12
+
+/* A node name: any str of at most 4,096 bytes of UTF-8 (surrogates passed) without NUL, as a new exact, interned str.
+ * NULL with TypeError or ValueError naming `parameter`, the value and the limit. */
+PyObject *ext_convert_name(PyObject *value, const char *parameter);
+
+/* A stage: as a name, or an enum whose value is one; an enum and its value give the same object. */
+PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *parameter);
+
+/* The UTF-8 of a name. The bytes belong to *owner, a new reference, which is `name` itself where it has the bytes.
+ * False with MemoryError. */
+bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner);
+
+/* A count of 0 to 2^63-1: anything with __index__ but bool. False with TypeError or ValueError naming `parameter`. */
+bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count);
+
+/* A duration in ms: int, float, or anything with __float__ or __index__ but bool; finite, 0 to 1e12. False as above. */
+bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds);
+
+/* bool(value) for a parameter that takes any truth value. False with the exception that __bool__ raised. */
+bool ext_convert_bool(PyObject *value, bool *truth);
+
+/* A str from bytes that ext_convert_utf8 made. */
+PyObject *ext_convert_to_str(cprof_name utf8);
+
+/* Sets the exception for a status of the core that is not CPROF_OK; returns NULL. */
+PyObject *ext_convert_status(cprof_status status, const char *operation);
+
+#endif

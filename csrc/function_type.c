@@ -1,0 +1,356 @@
+#include "csrc/function.h"
+
+#include "csrc/convert.h"
+#include "csrc/pipeline.h"
+#include "csrc/suspendable.h"
+#include "csrc/sync.h"
+
+static inline PyObject *forward(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+}
+
+/* Cancelled is what asyncio says it is; a program that has not loaded asyncio cannot be cancelled. */
+cprof_outcome ext_function_outcome_of(PyObject *type)
+{
+    PyObject *asyncio = PyDict_GetItemString(PyImport_GetModuleDict(), "asyncio.exceptions");
+    PyObject *cancelled = asyncio != NULL ? PyObject_GetAttrString(asyncio, "CancelledError") : NULL;
+    bool matches = cancelled != NULL && PyErr_GivenExceptionMatches(type, cancelled);
+    Py_XDECREF(cancelled);
+    if (cancelled == NULL) {
+        PyErr_Clear();
+    }
+    return matches ? CPROF_OUTCOME_CANCELLED : CPROF_OUTCOME_ERROR;
+}
+
+cprof_outcome ext_function_outcome(void)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    cprof_outcome outcome = ext_function_outcome_of(type);
+    PyErr_Restore(type, value, traceback);
+    return outcome;
+}
+
+/* Ends the span of a call that has just returned. The line of execution may have been switched away and back meanwhile. */
+static inline void close_call(ext_function *self, cprof_thread *thread, ext_view *view, cprof_span *span, PyObject *result)
+{
+    PyObject *owner = span->owner;
+    if (__builtin_expect(!ext_view_is_current(view, PyThreadState_Get()), 0)) {
+        (void)ext_view_refresh(self->node.state, thread);
+    }
+    cprof_outcome outcome = __builtin_expect(result != NULL, 1) ? CPROF_OUTCOME_SUCCESS : ext_function_outcome();
+    cprof_span_close(thread, &view->chain, span, outcome);
+    Py_DECREF(owner);
+}
+
+static PyObject *forward_unmeasured(ext_function *self, ext_profiler *profiler, PyObject *const *args, size_t nargsf,
+                                    PyObject *kwnames)
+{
+    profiler->internal_errors++;
+    return forward(self, args, nargsf, kwnames);
+}
+
+/* The call with everything that costs more than statistics alone. */
+static __attribute__((noinline)) PyObject *call_synchronized(ext_function *self, cprof_thread *thread, ext_view *view,
+                                                             const ext_target *target, PyObject *const *args, size_t nargsf,
+                                                             PyObject *kwnames)
+{
+    ext_profiler *profiler = (ext_profiler *)Py_NewRef(target->profiler);
+    int device = ext_sync_device(self->node.state, profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+    ext_sync_wait(device);
+    cprof_span *span = cprof_span_open(thread, &view->chain, target->accum, target->state, profiler, self);
+    if (span == NULL) {
+        Py_DECREF(profiler);
+        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
+    }
+    PyObject *result = forward(self, args, nargsf, kwnames);
+    if (result != NULL) {
+        ext_sync_wait(device);
+    }
+    close_call(self, thread, view, span, result);
+    return result;
+}
+
+static inline PyObject *call_measured(ext_function *self, cprof_thread *thread, ext_view *view, const ext_target *target,
+                                      PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (__builtin_expect((target->state & CPROF_FLAG_SYNC) != 0, 0)) {
+        return call_synchronized(self, thread, view, target, args, nargsf, kwnames);
+    }
+    cprof_span *span = cprof_span_open(thread, &view->chain, target->accum, target->state, target->profiler, self);
+    if (__builtin_expect(span == NULL, 0)) {
+        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
+    }
+    Py_INCREF(target->profiler);
+    PyObject *result = forward(self, args, nargsf, kwnames);
+    close_call(self, thread, view, span, result);
+    return result;
+}
+
+/* A call of a generator or coroutine function makes an object; what is measured is the running of that object. */
+static PyObject *make_suspendable(ext_function *self, const ext_target *target, PyObject *const *args, size_t nargsf,
+                                  PyObject *kwnames)
+{
+    PyObject *made = forward(self, args, nargsf, kwnames);
+    if (made == NULL) {
+        return NULL;
+    }
+    PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
+    return ext_suspendable_wrap(self, target->profiler, first, made);
+}
+
+/* Decorated twice: tells the inner wrapper that its call is counted already. */
+static __attribute__((noinline)) PyObject *call_outer(ext_function *self, cprof_thread *thread, ext_view *view,
+                                                      const ext_target *target, PyObject *const *args, size_t nargsf,
+                                                      PyObject *kwnames)
+{
+    const void *inner = view->pending_inner;
+    void *owner = view->pending_owner;
+    view->pending_inner = self->inner;
+    view->pending_owner = target->profiler;
+    PyObject *result = self->kind == EXT_KIND_CALL ? call_measured(self, thread, view, target, args, nargsf, kwnames)
+                                                   : make_suspendable(self, target, args, nargsf, kwnames);
+    view->pending_inner = inner;
+    view->pending_owner = owner;
+    return result;
+}
+
+static inline bool is_counted_already(const ext_function *self, ext_view *view, const ext_profiler *profiler)
+{
+    if (!self->is_inner || view->pending_inner != self || view->pending_owner != profiler) {
+        return false;
+    }
+    view->pending_inner = self->inner; /* decorated more than twice */
+    return true;
+}
+
+static PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    ext_view *view = ext_view_get(self->node.state, thread);
+    if (__builtin_expect(view == NULL, 0)) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
+    ext_target target;
+    ext_profiler *profiler = ext_node_find_profiler(&self->node, view, first);
+    if (!ext_node_resolve(&self->node, view, profiler, first, &target) || is_counted_already(self, view, profiler)) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    if (__builtin_expect(self->inner != NULL, 0)) {
+        return call_outer(self, thread, view, &target, args, nargsf, kwnames);
+    }
+    if (__builtin_expect(self->kind != EXT_KIND_CALL, 0)) {
+        return make_suspendable(self, &target, args, nargsf, kwnames);
+    }
+    return call_measured(self, thread, view, &target, args, nargsf, kwnames);
+}
+
+/* The thread's record, made at its first call; NULL with RecursionError when too little stack is left. */
+static __attribute__((noinline)) cprof_thread *prepare_thread(ext_function *self)
+{
+    cprof_thread *thread = cprof_thread_get();
+    if (thread == NULL) {
+        self->node.state->internal_errors++;
+        return NULL;
+    }
+    if (!cprof_thread_stack_ok(thread)) {
+        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack is nearly used up");
+        return NULL;
+    }
+    return thread;
+}
+
+static inline cprof_thread *ready_thread(ext_function *self)
+{
+    cprof_thread *thread = cprof_thread_self;
+    if (__builtin_expect(thread != NULL && cprof_thread_stack_ok(thread), 1)) {
+        return thread;
+    }
+    return prepare_thread(self);
+}
+
+static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    ext_function *self = (ext_function *)callable;
+    cprof_thread *thread = ready_thread(self);
+    if (__builtin_expect(thread == NULL, 0)) {
+        return PyErr_Occurred() ? NULL : forward(self, args, nargsf, kwnames);
+    }
+    if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    return call_on(self, thread, args, nargsf, kwnames);
+}
+
+/* A pipeline's own forward or __call__: its Profiler becomes that of the calls inside, also while it is off. */
+static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    ext_function *self = (ext_function *)callable;
+    cprof_thread *thread = ready_thread(self);
+    if (thread == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    ext_view *view = thread != NULL && PyVectorcall_NARGS(nargsf) > 0 ? ext_view_get(self->node.state, thread) : NULL;
+    ext_profiler *profiler = view != NULL ? ext_pipeline_profiler(self->node.state, args[0]) : NULL;
+    if (profiler == NULL) {
+        PyErr_Clear();
+        return forward(self, args, nargsf, kwnames);
+    }
+    ext_target target = {.profiler = profiler, .accum = NULL, .state = 0};
+    if (self->kind != EXT_KIND_CALL) {
+        return make_suspendable(self, &target, args, nargsf, kwnames);
+    }
+    return call_measured(self, thread, view, &target, args, nargsf, kwnames);
+}
+
+static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"function", "kind", "name", "default_name", "stage", "profiler", "inner", "binds", NULL};
+    PyObject *function, *name, *default_name, *stage, *profiler, *inner;
+    int kind, binds;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OiOOOOOp:Function", keywords, &function, &kind, &name, &default_name, &stage,
+                                     &profiler, &inner, &binds)) {
+        return NULL;
+    }
+    ext_state *state = ext_state_of_type(type);
+    ext_function *self = state != NULL ? (ext_function *)type->tp_alloc(type, 0) : NULL;
+    if (self == NULL) {
+        return NULL;
+    }
+    self->function = Py_NewRef(function);
+    self->kind = (ext_kind)kind;
+    self->binds = binds;
+    self->vectorcall = binds ? binder_vectorcall : function_vectorcall;
+    if (!ext_node_init(&self->node, state, name, default_name, stage, profiler)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->gate = ext_node_gate(&self->node);
+    if (inner != Py_None && PyObject_TypeCheck(inner, state->function_type)) {
+        self->inner = inner;
+        ((ext_function *)inner)->is_inner = true;
+    }
+    return (PyObject *)self;
+}
+
+static int function_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    ext_function *self = (ext_function *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->function);
+    Py_VISIT(self->dictionary);
+    return ext_node_traverse(&self->node, visit, arg);
+}
+
+/* The function stays until dealloc: a call may still come while a cycle is taken apart. */
+static int function_clear(PyObject *object)
+{
+    ext_function *self = (ext_function *)object;
+    Py_CLEAR(self->dictionary);
+    return 0;
+}
+
+static void function_dealloc(PyObject *object)
+{
+    ext_function *self = (ext_function *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    Py_CLEAR(self->dictionary);
+    Py_CLEAR(self->function);
+    ext_node_clear(&self->node);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *function_get(PyObject *self, PyObject *instance, PyObject *owner)
+{
+    (void)owner;
+    return instance == NULL || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
+}
+
+/* What the wrapper does not have itself (__code__, __defaults__, a cache's methods) it answers as the wrapped callable does. */
+static PyObject *function_getattro(PyObject *object, PyObject *name)
+{
+    PyObject *value = PyObject_GenericGetAttr(object, name);
+    if (value != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        return value;
+    }
+    PyErr_Clear();
+    return PyObject_GetAttr(((ext_function *)object)->function, name);
+}
+
+static PyObject *function_repr(PyObject *object)
+{
+    ext_function *self = (ext_function *)object;
+    return PyUnicode_FromFormat("<profiled %R>", self->function);
+}
+
+/* By reference, as functions are: copies are the object itself, pickles its qualified name. */
+static PyObject *function_reduce(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyObject_GetAttrString(object, "__qualname__");
+}
+
+static PyObject *function_detach(PyObject *object, PyObject *unused)
+{
+    static const _Atomic uint64_t never;
+    (void)unused;
+    ((ext_function *)object)->gate = &never;
+    Py_RETURN_NONE;
+}
+
+static PyObject *function_detached(PyObject *object, void *unused)
+{
+    (void)unused;
+    ext_function *self = (ext_function *)object;
+    return PyBool_FromLong(!self->binds && self->gate != ext_node_gate(&self->node));
+}
+
+static PyMethodDef function_methods[] = {
+    {"detach", function_detach, METH_NOARGS, PyDoc_STR("Makes the wrapper count nothing any more.")},
+    {"__reduce__", function_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef function_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {"detached", function_detached, NULL, PyDoc_STR("Whether detach() was called."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef function_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(ext_function, vectorcall), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(ext_function, dictionary), READONLY, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_function, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot function_slots[] = {
+    {Py_tp_new, function_new},
+    {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_descr_get, function_get},
+    {Py_tp_getattro, function_getattro},
+    {Py_tp_setattro, PyObject_GenericSetAttr},
+    {Py_tp_repr, function_repr},
+    {Py_tp_traverse, function_traverse},
+    {Py_tp_clear, function_clear},
+    {Py_tp_dealloc, function_dealloc},
+    {Py_tp_methods, function_methods},
+    {Py_tp_getset, function_getset},
+    {Py_tp_members, function_members},
+    {Py_tp_doc, (void *)"A callable whose calls are counted as those of a node."},
+    {0, NULL},
+};
+
+PyType_Spec ext_function_spec = {
+    .name = "cprofiling._core.Function",
+    .basicsize = sizeof(ext_function),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
+             Py_TPFLAGS_BASETYPE,
+    .slots = function_slots,
+};

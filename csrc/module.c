@@ -1,0 +1,265 @@
+#include "csrc/block.h"
+#include "csrc/convert.h"
+#include "csrc/cost.h"
+#include "csrc/function.h"
+#include "csrc/pipeline.h"
+#include "csrc/stage.h"
+#include "csrc/suspendable.h"
+
+#include "cprofiling/gpu.h"
+#include "cprofiling/process.h"
+
+static struct PyModuleDef module_definition;
+
+ext_state *ext_state_of_type(PyTypeObject *type)
+{
+    /* PyType_GetModuleByDef() came with 3.11; the bases say the same. */
+    PyObject *mro = type->tp_mro;
+    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *module = PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) ? ((PyHeapTypeObject *)base)->ht_module : NULL;
+        if (module != NULL && PyModule_GetDef(module) == &module_definition) {
+            return PyModule_GetState(module);
+        }
+    }
+    PyErr_SetString(PyExc_TypeError, "not a type of cprofiling._core");
+    return NULL;
+}
+
+static ext_state *state_of(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+static void replace(PyObject **field, PyObject *value)
+{
+    Py_XSETREF(*field, value == Py_None ? NULL : Py_NewRef(value));
+}
+
+static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"mixin", "profiler_class", "default_profiler", "device_finder", NULL};
+    ext_state *state = state_of(module);
+    PyObject *mixin, *profiler_class, *default_profiler, *device_finder;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!O:configure", keywords, &PyType_Type, &mixin, &profiler_class,
+                                     state->profiler_type, &default_profiler, &device_finder)) {
+        return NULL;
+    }
+    replace(&state->mixin, mixin);
+    replace(&state->profiler_class, profiler_class);
+    replace(&state->default_profiler, default_profiler);
+    replace(&state->device_finder, device_finder);
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_pipeline_profiler(PyObject *module, PyObject *pipeline)
+{
+    return Py_XNewRef((PyObject *)ext_pipeline_profiler(state_of(module), pipeline));
+}
+
+static PyObject *module_profiler_of(PyObject *module, PyObject *object)
+{
+    ext_profiler *profiler;
+    ext_state *state = state_of(module);
+    if (!ext_pipeline_find(state, object, &profiler)) {
+        Py_RETURN_NONE;
+    }
+    return Py_XNewRef((PyObject *)ext_pipeline_profiler(state, object));
+}
+
+static PyObject *module_forget_pipeline(PyObject *module, PyObject *pipeline)
+{
+    ext_pipeline_forget(state_of(module), pipeline);
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_convert_name(PyObject *module, PyObject *name)
+{
+    (void)module;
+    return ext_convert_name(name, "name");
+}
+
+static PyObject *module_clock(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    cprof_clock_start();
+    return Py_BuildValue("(sz)", cprof_clock_name(), cprof_clock_reason());
+}
+
+static PyObject *module_clock_backward(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(atomic_load(&cprof_clock.backward));
+}
+
+static PyObject *module_refine_clock(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    cprof_clock_refine();
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_gpu_reason(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    char reason[256];
+    bool any;
+    Py_BEGIN_ALLOW_THREADS
+    any = cprof_gpu_reason(reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (!any) {
+        Py_RETURN_NONE;
+    }
+    return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
+}
+
+static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
+{
+    (void)unused;
+    return ext_cost_ns(state_of(module));
+}
+
+static PyMethodDef module_methods[] = {
+    {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("Tells the extension the package's classes, the default Profiler, and how to find a call's device.")},
+    {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
+    {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
+    {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
+    {"convert_name", module_convert_name, METH_O, PyDoc_STR("A checked node name. TypeError or ValueError says what is wrong.")},
+    {"clock", module_clock, METH_NOARGS, PyDoc_STR("The name of the clock in use, and why it is not the processor's counter, or None.")},
+    {"clock_backward", module_clock_backward, METH_NOARGS, PyDoc_STR("How often a span ended before it began.")},
+    {"refine_clock", module_refine_clock, METH_NOARGS, PyDoc_STR("Measures the counter's rate over all the time since the start.")},
+    {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
+    {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type != NULL && PyModule_AddType(module, type) < 0) {
+        Py_CLEAR(type);
+    }
+    return type;
+}
+
+static bool add_types(PyObject *module, ext_state *state)
+{
+    return (state->profiler_type = add_type(module, &ext_profiler_spec)) != NULL &&
+           (state->function_type = add_type(module, &ext_function_spec)) != NULL &&
+           (state->block_type = add_type(module, &ext_block_spec)) != NULL &&
+           (state->stage_type = add_type(module, &ext_stage_spec)) != NULL &&
+           (state->generator_type = add_type(module, &ext_generator_spec)) != NULL &&
+           (state->coroutine_type = add_type(module, &ext_coroutine_spec)) != NULL &&
+           (state->async_generator_type = add_type(module, &ext_async_generator_spec)) != NULL &&
+           (state->step_type = add_type(module, &ext_step_spec)) != NULL &&
+           (state->view_type = add_type(module, &ext_view_spec)) != NULL;
+}
+
+static PyObject *get_enum_type(void)
+{
+    PyObject *enum_module = PyImport_ImportModule("enum");
+    PyObject *type = enum_module != NULL ? PyObject_GetAttrString(enum_module, "Enum") : NULL;
+    Py_XDECREF(enum_module);
+    return type;
+}
+
+static bool add_objects(ext_state *state)
+{
+    return (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
+           (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
+           (state->default_stage = PyUnicode_InternFromString("inference")) != NULL &&
+           (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
+           (state->enum_type = get_enum_type()) != NULL;
+}
+
+static int module_exec(PyObject *module)
+{
+    ext_state *state = state_of(module);
+    state->serial = cprof_process_next_number();
+    cprof_process_start();
+    return add_types(module, state) && add_objects(state) ? 0 : -1;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    ext_state *state = state_of(module);
+    Py_VISIT(state->profiler_type);
+    Py_VISIT(state->function_type);
+    Py_VISIT(state->block_type);
+    Py_VISIT(state->stage_type);
+    Py_VISIT(state->generator_type);
+    Py_VISIT(state->coroutine_type);
+    Py_VISIT(state->async_generator_type);
+    Py_VISIT(state->step_type);
+    Py_VISIT(state->view_type);
+    Py_VISIT(state->stage_variable);
+    Py_VISIT(state->bound_variable);
+    Py_VISIT(state->default_stage);
+    Py_VISIT(state->default_profiler);
+    Py_VISIT(state->mixin);
+    Py_VISIT(state->profiler_class);
+    Py_VISIT(state->view_key);
+    Py_VISIT(state->enum_type);
+    Py_VISIT(state->device_finder);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    ext_state *state = state_of(module);
+    Py_CLEAR(state->profiler_type);
+    Py_CLEAR(state->function_type);
+    Py_CLEAR(state->block_type);
+    Py_CLEAR(state->stage_type);
+    Py_CLEAR(state->generator_type);
+    Py_CLEAR(state->coroutine_type);
+    Py_CLEAR(state->async_generator_type);
+    Py_CLEAR(state->step_type);
+    Py_CLEAR(state->view_type);
+    Py_CLEAR(state->stage_variable);
+    Py_CLEAR(state->bound_variable);
+    Py_CLEAR(state->default_stage);
+    Py_CLEAR(state->default_profiler);
+    Py_CLEAR(state->mixin);
+    Py_CLEAR(state->profiler_class);
+    Py_CLEAR(state->view_key);
+    Py_CLEAR(state->enum_type);
+    Py_CLEAR(state->device_finder);
+    ext_pipeline_clear(state);
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    (void)module_clear(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "cprofiling._core",
+    .m_doc = "The C extension of cprofiling. Use the package's names instead.",
+    .m_size = sizeof(ext_state),
+    .m_methods = module_methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_definition);
+}

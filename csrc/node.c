@@ -1,0 +1,238 @@
+#include "csrc/node.h"
+
+#include "csrc/convert.h"
+#include "csrc/pipeline.h"
+#include "csrc/weak.h"
+
+/* Owned by the node's table; goes when the instance does. */
+typedef struct {
+    ext_key key;
+    PyObject *reference; /* weak reference to the instance, whose callback drops this; owned */
+    PyObject *instance;  /* borrowed, never followed */
+    ext_node *node;
+} ext_instance_key;
+
+static void clear_key(ext_key *key)
+{
+    Py_CLEAR(key->name);
+    for (size_t i = 0; i < EXT_KEY_PLACES; i++) {
+        key->places[i].profiler_uid = 0;
+        Py_CLEAR(key->places[i].stage);
+    }
+}
+
+static void free_instance_key(ext_instance_key *instance)
+{
+    clear_key(&instance->key);
+    Py_CLEAR(instance->reference);
+    PyMem_Free(instance);
+}
+
+static bool init_names(ext_node *node, PyObject *name, PyObject *default_name)
+{
+    if (name != Py_None && !PyUnicode_Check(name)) {
+        if (!PyCallable_Check(name)) {
+            PyErr_Format(PyExc_TypeError, "name must be a str or a callable of the first argument, got %.100s",
+                         Py_TYPE(name)->tp_name);
+            return false;
+        }
+        node->name_finder = Py_NewRef(name);
+        name = Py_None;
+    }
+    if (name == Py_None) {
+        name = default_name;
+    }
+    if (name == Py_None) {
+        return true;
+    }
+    node->key.name = ext_convert_name(name, "name");
+    return node->key.name != NULL;
+}
+
+bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage, PyObject *profiler)
+{
+    node->state = state;
+    if (profiler != Py_None) {
+        if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
+            PyErr_Format(PyExc_TypeError, "profiler must be a Profiler or None, got %.100s", Py_TYPE(profiler)->tp_name);
+            return false;
+        }
+        node->profiler = (ext_profiler *)Py_NewRef(profiler);
+    }
+    if (stage != Py_None && (node->stage = ext_convert_stage(state, stage, "stage")) == NULL) {
+        return false;
+    }
+    return init_names(node, name, default_name);
+}
+
+int ext_node_traverse(ext_node *node, visitproc visit, void *arg)
+{
+    Py_VISIT(node->profiler);
+    Py_VISIT(node->name_finder);
+    return 0;
+}
+
+void ext_node_clear(ext_node *node)
+{
+    Py_CLEAR(node->profiler);
+    Py_CLEAR(node->stage);
+    Py_CLEAR(node->name_finder);
+    clear_key(&node->key);
+    clear_key(&node->passing_key);
+    ext_instance_key *instance;
+    while ((instance = ext_ptrmap_take_any(&node->instance_keys)) != NULL) {
+        free_instance_key(instance);
+    }
+    ext_ptrmap_dispose(&node->instance_keys);
+}
+
+const _Atomic uint64_t *ext_node_gate(const ext_node *node)
+{
+    return node->profiler != NULL ? &node->profiler->registry->state : &node->state->gate;
+}
+
+/* The innermost open span that names an owner: markers of blocks entered while off do not. */
+static PyObject *running_owner(ext_view *view)
+{
+    cprof_span *span = cprof_chain_top(&view->chain);
+    while (span != NULL && span->owner == NULL) {
+        span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+    }
+    return span != NULL ? span->owner : NULL;
+}
+
+ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObject *first)
+{
+    if (node->profiler != NULL) {
+        return node->profiler;
+    }
+    ext_profiler *profiler;
+    if (first != NULL && ext_pipeline_find(node->state, first, &profiler)) {
+        return profiler;
+    }
+    PyObject *owner = running_owner(view);
+    if (owner == NULL) {
+        owner = view->bound != NULL ? view->bound : node->state->default_profiler;
+    }
+    return (ext_profiler *)owner;
+}
+
+/* Said once for each Profiler; a warning filter that raises must not reach the user's call. */
+static void warn_of_overflow(ext_profiler *profiler)
+{
+    if (atomic_load(&profiler->registry->refused_keys) == 0 || profiler->overflow_warned) {
+        return;
+    }
+    profiler->overflow_warned = true;
+    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                         "a Profiler keeps %d keys (stage, node name); calls of further ones are counted under the name "
+                         "__overflow__ of their stage",
+                         CPROF_REGISTRY_MAX_KEYS) < 0) {
+        PyErr_WriteUnraisable(NULL);
+    }
+}
+
+static cprof_accum *look_up(ext_profiler *profiler, PyObject *stage, PyObject *name)
+{
+    cprof_names names;
+    PyObject *stage_owner = NULL;
+    PyObject *name_owner = NULL;
+    cprof_accum *accum = NULL;
+    if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
+        accum = cprof_registry_accum(profiler->registry, names);
+    }
+    Py_XDECREF(stage_owner);
+    Py_XDECREF(name_owner);
+    return accum;
+}
+
+cprof_accum *ext_node_find_accum(ext_profiler *profiler, ext_key *key, PyObject *stage)
+{
+    cprof_accum *accum = look_up(profiler, stage, key->name);
+    if (accum == NULL) {
+        PyErr_Clear();
+        profiler->internal_errors++;
+        return NULL;
+    }
+    size_t place = (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
+    key->places[place].profiler_uid = profiler->uid;
+    key->places[place].accum = accum;
+    Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
+    warn_of_overflow(profiler);
+    return accum;
+}
+
+/* Runs the user's callable; a legal name, or NULL with an exception. */
+static PyObject *ask_for_name(ext_node *node, PyObject *first)
+{
+    PyObject *answer = PyObject_CallOneArg(node->name_finder, first);
+    PyObject *name = answer != NULL ? ext_convert_name(answer, "name") : NULL;
+    Py_XDECREF(answer);
+    return name;
+}
+
+static void instance_died(void *data)
+{
+    ext_instance_key *instance = data;
+    (void)ext_ptrmap_take(&instance->node->instance_keys, instance->instance);
+    free_instance_key(instance);
+}
+
+/* Remembers the name of an instance. NULL without an exception when the instance cannot be told again, or with one. */
+static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
+{
+    ext_instance_key *instance = PyMem_Calloc(1, sizeof *instance);
+    if (instance == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    instance->key.name = Py_NewRef(name);
+    instance->node = node;
+    instance->instance = first;
+    if (!ext_weak_watch(first, instance_died, instance, &instance->reference) || instance->reference == NULL ||
+        !ext_ptrmap_add(&node->instance_keys, first, instance)) {
+        free_instance_key(instance);
+        return NULL;
+    }
+    return &instance->key;
+}
+
+/* The name of an instance that takes no weak reference is asked for at each call. */
+static ext_key *pass_by(ext_node *node, PyObject *name)
+{
+    if (node->passing_key.name != name) {
+        clear_key(&node->passing_key);
+        node->passing_key.name = Py_NewRef(name);
+    }
+    return &node->passing_key;
+}
+
+static ext_key *new_instance_key(ext_node *node, ext_profiler *profiler, PyObject *first)
+{
+    PyObject *name = ask_for_name(node, first);
+    ext_key *key = NULL;
+    if (name != NULL) {
+        /* The user's callable may have called this very node with this very instance. */
+        const ext_instance_key *known = ext_ptrmap_get(&node->instance_keys, first);
+        key = known != NULL ? (ext_key *)&known->key : remember(node, first, name);
+        if (key == NULL && !PyErr_Occurred()) {
+            key = pass_by(node, name);
+        }
+        Py_DECREF(name);
+    }
+    if (key == NULL) {
+        PyErr_Clear();
+        profiler->internal_errors++;
+        key = &node->key;
+    }
+    return key;
+}
+
+ext_key *ext_node_instance_key(ext_node *node, ext_profiler *profiler, PyObject *first)
+{
+    if (first == NULL) {
+        return &node->key;
+    }
+    ext_instance_key *known = ext_ptrmap_get(&node->instance_keys, first);
+    return known != NULL ? &known->key : new_instance_key(node, profiler, first);
+}

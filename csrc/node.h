@@ -1,0 +1,81 @@
+/* What a wrapped function and a block have in common: whose call it is, under which name and stage, and where it is counted. */
+#ifndef EXT_NODE_H
+#define EXT_NODE_H
+
+#include "csrc/profiler.h"
+#include "csrc/view.h"
+
+enum { EXT_KEY_PLACES = 4 };
+
+/* A name, and the accumulators it was lately found at. */
+typedef struct {
+    PyObject *name; /* interned str; owned */
+    struct {
+        uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
+        PyObject *stage;       /* interned str; owned */
+        cprof_accum *accum;    /* borrowed */
+    } places[EXT_KEY_PLACES];
+} ext_key;
+
+typedef struct {
+    ext_state *state;          /* borrowed */
+    ext_profiler *profiler;    /* owned; NULL: found at each call */
+    PyObject *stage;           /* interned str, owned; NULL: the one in force */
+    PyObject *name_finder;     /* callable(first argument) -> name; NULL: always key.name. Owned */
+    ext_key key;               /* its name may be NULL for a block: then it cannot be entered */
+    ext_key passing_key;       /* of the last instance that cannot be told again; with a name_finder */
+    ext_ptrmap instance_keys;  /* instance (borrowed) -> ext_instance_key; with a name_finder */
+} ext_node;
+
+/* Where a call is counted. */
+typedef struct {
+    ext_profiler *profiler; /* borrowed */
+    cprof_accum *accum;     /* borrowed */
+    uint64_t state;         /* the registry's word as read at entry */
+} ext_target;
+
+/* Fills a zeroed node. `name`: a str, a callable of one argument, or None for `default_name`; that is a str, or None for a node
+ * that has no name. `stage` and `profiler` may be None. False with an exception naming the parameter. */
+bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage, PyObject *profiler);
+
+int ext_node_traverse(ext_node *node, visitproc visit, void *arg);
+void ext_node_clear(ext_node *node);
+
+/* The word that is 0 (in its flags) while no call of the node can be counted. */
+const _Atomic uint64_t *ext_node_gate(const ext_node *node);
+
+/* The Profiler of a call: borrowed, or NULL when nobody's. `first` is the first positional argument, or NULL. */
+ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObject *first);
+
+/* The slow half of ext_node_resolve: a key not met lately. */
+cprof_accum *ext_node_find_accum(ext_profiler *profiler, ext_key *key, PyObject *stage);
+
+/* The key of one instance's calls, its name asked for at the first; the node's own when that fails. */
+ext_key *ext_node_instance_key(ext_node *node, ext_profiler *profiler, PyObject *first);
+
+/* Decides what a call does. False: it is not counted. Never leaves an exception. */
+static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler *profiler, PyObject *first, ext_target *target)
+{
+    if (profiler == NULL) {
+        return false;
+    }
+    target->profiler = profiler;
+    target->state = cprof_registry_state(profiler->registry);
+    if ((target->state & CPROF_FLAG_ALL) == 0) {
+        return false;
+    }
+    PyObject *stage = node->stage != NULL ? node->stage : view->stage != NULL ? view->stage : node->state->default_stage;
+    ext_key *key = &node->key;
+    if (__builtin_expect(node->name_finder != NULL, 0)) {
+        key = ext_node_instance_key(node, profiler, first);
+    }
+    size_t place = (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
+    if (__builtin_expect(key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage, 1)) {
+        target->accum = key->places[place].accum;
+        return true;
+    }
+    target->accum = ext_node_find_accum(profiler, key, stage);
+    return target->accum != NULL;
+}
+
+#endif

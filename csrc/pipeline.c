@@ -1,0 +1,83 @@
+#include "csrc/pipeline.h"
+
+#include "csrc/weak.h"
+
+static void free_pair(ext_pipeline *pair)
+{
+    if (pair != NULL) {
+        Py_CLEAR(pair->reference);
+        Py_CLEAR(pair->profiler);
+        PyMem_Free(pair);
+    }
+}
+
+void ext_pipeline_forget(ext_state *state, PyObject *pipeline)
+{
+    free_pair(ext_ptrmap_take(&state->pipelines, pipeline));
+}
+
+void ext_pipeline_clear(ext_state *state)
+{
+    ext_pipeline *pair;
+    while ((pair = ext_ptrmap_take_any(&state->pipelines)) != NULL) {
+        free_pair(pair);
+    }
+    ext_ptrmap_dispose(&state->pipelines);
+}
+
+static void pipeline_died(void *data)
+{
+    ext_pipeline *pair = data;
+    ext_pipeline_forget(pair->state, pair->instance);
+}
+
+static ext_profiler *make_profiler(ext_state *state)
+{
+    PyObject *profiler = PyObject_CallNoArgs(state->profiler_class);
+    if (profiler != NULL && !PyObject_TypeCheck(profiler, state->profiler_type)) {
+        PyErr_SetString(PyExc_TypeError, "the Profiler class must make Profilers");
+        Py_CLEAR(profiler);
+    }
+    return (ext_profiler *)profiler;
+}
+
+static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
+{
+    ext_pipeline *pair = PyMem_Calloc(1, sizeof *pair);
+    if (pair == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    pair->state = state;
+    pair->instance = pipeline;
+    pair->profiler = make_profiler(state);
+    if (pair->profiler == NULL || !ext_weak_watch(pipeline, pipeline_died, pair, &pair->reference)) {
+        free_pair(pair);
+        return NULL;
+    }
+    return pair;
+}
+
+ext_profiler *ext_pipeline_profiler(ext_state *state, PyObject *pipeline)
+{
+    ext_pipeline *pair = ext_ptrmap_get(&state->pipelines, pipeline);
+    if (pair != NULL) {
+        return pair->profiler;
+    }
+    ext_pipeline *made = make_pair(state, pipeline);
+    if (made == NULL) {
+        return NULL;
+    }
+    /* Making it may have run other threads, or the collector. */
+    pair = ext_ptrmap_get(&state->pipelines, pipeline);
+    if (pair != NULL) {
+        free_pair(made);
+        return pair->profiler;
+    }
+    if (!ext_ptrmap_add(&state->pipelines, pipeline, made)) {
+        free_pair(made);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    return made->profiler;
+}

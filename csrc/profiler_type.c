@@ -1,0 +1,256 @@
+#include "csrc/profiler.h"
+
+#include "csrc/context_stack.h"
+#include "csrc/convert.h"
+#include "csrc/summary.h"
+
+#include "cprofiling/process.h"
+
+static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    if (PyTuple_GET_SIZE(args) != 0 || (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
+        PyErr_Format(PyExc_TypeError, "%.100s() takes no arguments", type->tp_name);
+        return NULL;
+    }
+    ext_state *state = ext_state_of_type(type);
+    ext_profiler *self = state != NULL ? (ext_profiler *)type->tp_alloc(type, 0) : NULL;
+    if (self == NULL) {
+        return NULL;
+    }
+    self->state = state;
+    self->uid = cprof_process_next_number();
+    self->registry = cprof_registry_create();
+    if (self->registry == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+/* Unbound wrapped functions look at the gate only, until some Profiler of the interpreter is on. */
+static void set_on(ext_profiler *self, bool is_on)
+{
+    if (is_on != self->is_on) {
+        self->is_on = is_on;
+        self->state->profilers_on += is_on ? 1 : (size_t)-1;
+        atomic_store(&self->state->gate, self->state->profilers_on > 0);
+    }
+}
+
+/* What is on or off: bool, numpy's bool, numbers; no str, whose truth would be a surprise, and not None. */
+static bool convert_switch(PyObject *value, const char *parameter, bool *truth)
+{
+    PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
+    if (value == Py_None || methods == NULL || methods->nb_bool == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s must be a bool, got %.100s", parameter, Py_TYPE(value)->tp_name);
+        return false;
+    }
+    return ext_convert_bool(value, truth);
+}
+
+static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"enabled", "synchronize_cuda", "reset", "skip_first_n", NULL};
+    ext_profiler *self = (ext_profiler *)object;
+    PyObject *enabled, *synchronize_cuda = Py_False, *reset = Py_False, *skip_first_n = NULL;
+    bool is_on, synchronizes, resets;
+    uint64_t skips = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOO:set_profiling", keywords, &enabled, &synchronize_cuda, &reset,
+                                     &skip_first_n) ||
+        !convert_switch(enabled, "enabled", &is_on) || !convert_switch(synchronize_cuda, "synchronize_cuda", &synchronizes) ||
+        !convert_switch(reset, "reset", &resets) ||
+        (skip_first_n != NULL && !ext_convert_count(skip_first_n, "skip_first_n", &skips))) {
+        return NULL;
+    }
+    if (is_on) {
+        Py_BEGIN_ALLOW_THREADS
+        cprof_clock_start();
+        Py_END_ALLOW_THREADS
+    }
+    unsigned flags = !is_on ? 0 : synchronizes ? CPROF_FLAG_STATS | CPROF_FLAG_SYNC : CPROF_FLAG_STATS;
+    cprof_registry_configure(self->registry, flags, skips, resets);
+    set_on(self, is_on);
+    Py_RETURN_NONE;
+}
+
+static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_profiler *self = (ext_profiler *)object;
+    cprof_registry_reset(self->registry);
+    Py_RETURN_NONE;
+}
+
+static PyObject *profiler_profiling_enabled(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong((long)(cprof_registry_state(((ext_profiler *)object)->registry) & CPROF_FLAG_STATS));
+}
+
+static PyObject *record(ext_profiler *self, PyObject *stage, PyObject *name, double elapsed_ms)
+{
+    cprof_names names;
+    PyObject *stage_owner = NULL;
+    PyObject *name_owner = NULL;
+    cprof_accum *accum = NULL;
+    if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
+        accum = cprof_registry_accum(self->registry, names);
+        if (accum == NULL) {
+            PyErr_NoMemory();
+        }
+    }
+    Py_XDECREF(stage_owner);
+    Py_XDECREF(name_owner);
+    if (accum == NULL) {
+        return NULL;
+    }
+    cprof_accum_record_ms(accum, elapsed_ms);
+    Py_RETURN_NONE;
+}
+
+static PyObject *profiler_record(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"stage", "node_name", "elapsed_ms", NULL};
+    ext_profiler *self = (ext_profiler *)object;
+    PyObject *stage, *name, *elapsed;
+    double elapsed_ms;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:record", keywords, &stage, &name, &elapsed)) {
+        return NULL;
+    }
+    stage = ext_convert_stage(self->state, stage, "stage");
+    name = stage != NULL ? ext_convert_name(name, "node_name") : NULL;
+    PyObject *result = NULL;
+    if (name != NULL && ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
+        bool is_on = (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
+        result = is_on ? record(self, stage, name, elapsed_ms) : Py_NewRef(Py_None);
+    }
+    Py_XDECREF(stage);
+    Py_XDECREF(name);
+    return result;
+}
+
+static PyObject *profiler_rows(PyObject *object, PyObject *stage)
+{
+    ext_profiler *self = (ext_profiler *)object;
+    return ext_summary_rows(self, stage);
+}
+
+static PyObject *profiler_enter(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_profiler *self = (ext_profiler *)object;
+    return ext_context_stack_push(self->state->bound_variable, object, object) ? Py_NewRef(object) : NULL;
+}
+
+static PyObject *profiler_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)args;
+    (void)nargs;
+    ext_profiler *self = (ext_profiler *)object;
+    if (!ext_context_stack_pop(self->state->bound_variable, object, object)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* Copies and pickles are new Profilers that are off: counters belong to the process that counted. */
+static PyObject *profiler_reduce(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return Py_BuildValue("(O())", Py_TYPE(object));
+}
+
+static PyObject *profiler_internal_errors(PyObject *object, void *unused)
+{
+    (void)unused;
+    ext_profiler *self = (ext_profiler *)object;
+    return PyLong_FromUnsignedLongLong(self->internal_errors + self->state->internal_errors);
+}
+
+static PyObject *profiler_repr(PyObject *object)
+{
+    ext_profiler *self = (ext_profiler *)object;
+    bool is_on = (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
+    return PyUnicode_FromFormat("<%s %s at %p>", Py_TYPE(object)->tp_name, is_on ? "on" : "off", object);
+}
+
+static int profiler_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
+/* Open spans, wrapped functions and blocks hold a reference: nobody is in the registry any more. */
+static void profiler_dealloc(PyObject *object)
+{
+    ext_profiler *self = (ext_profiler *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    if (self->is_on) {
+        set_on(self, false);
+    }
+    cprof_registry_destroy(self->registry);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyDoc_STRVAR(set_profiling_doc, "set_profiling($self, /, enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0)\n--\n\n"
+"Switches profiling on or off; each call fully specifies the configuration.\n\n"
+"enabled: True to count the calls that start from now on.\n"
+"synchronize_cuda: wait for the CUDA device that a node uses before and after it. Does nothing in a process without CUDA.\n"
+"reset: discard the statistics gathered so far.\n"
+"skip_first_n: of each key (stage, node), the number of first successful calls that are not counted; 0 to 2**63-1. Enabling with\n"
+"    another value than the present statistics were gathered with discards them; disabling never does.\n\n"
+"Raises TypeError or ValueError naming the parameter; then nothing was changed.");
+
+PyDoc_STRVAR(record_doc, "record($self, /, stage, node_name, elapsed_ms)\n--\n\n"
+"Counts one call that was timed elsewhere. Checks its arguments always, counts only while profiling is on.\n\n"
+"stage: a str, or an enum whose value is one. node_name: a str. Both at most 4,096 bytes of UTF-8, without NUL.\n"
+"elapsed_ms: milliseconds, 0 to 1e12: int, float, or anything with __float__ or __index__, but no bool. Kept unchanged.\n\n"
+"Raises TypeError or ValueError naming the parameter, the value and the limit; then nothing was counted.");
+
+static PyMethodDef profiler_methods[] = {
+    {"set_profiling", (PyCFunction)(void (*)(void))profiler_set_profiling, METH_VARARGS | METH_KEYWORDS, set_profiling_doc},
+    {"reset_profiling", profiler_reset_profiling, METH_NOARGS,
+     PyDoc_STR("reset_profiling($self, /)\n--\n\n"
+               "Discards the statistics, skip counters included. What is switched on stays on, as configured.")},
+    {"record", (PyCFunction)(void (*)(void))profiler_record, METH_VARARGS | METH_KEYWORDS, record_doc},
+    {"_rows", profiler_rows, METH_O, PyDoc_STR("The summary's rows of one stage (None: all), and the skip_first_n they were gathered with.")},
+    {"__enter__", profiler_enter, METH_NOARGS, PyDoc_STR("Binds this Profiler to the calls of this thread or task.")},
+    {"__exit__", (PyCFunction)(void (*)(void))profiler_exit, METH_FASTCALL, PyDoc_STR("Ends the binding.")},
+    {"__reduce__", profiler_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef profiler_getset[] = {
+    {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
+    {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef profiler_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_profiler, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot profiler_slots[] = {
+    {Py_tp_new, profiler_new},
+    {Py_tp_repr, profiler_repr},
+    {Py_tp_traverse, profiler_traverse},
+    {Py_tp_dealloc, profiler_dealloc},
+    {Py_tp_methods, profiler_methods},
+    {Py_tp_getset, profiler_getset},
+    {Py_tp_members, profiler_members},
+    {Py_tp_doc, (void *)"Profiler()\n--\n\nStatistics of nodes, and the switch that gathers them. Off when made."},
+    {0, NULL},
+};
+
+PyType_Spec ext_profiler_spec = {
+    .name = "cprofiling._core.Profiler",
+    .basicsize = sizeof(ext_profiler),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .slots = profiler_slots,
+};

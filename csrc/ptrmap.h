@@ -1,0 +1,51 @@
+/* A hash table from pointers to pointers. All zero: an empty table. Not locked; the GIL is held by whoever uses it. */
+#ifndef EXT_PTRMAP_H
+#define EXT_PTRMAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    const void *key; /* NULL: free */
+    void *value;
+} ext_ptrmap_slot;
+
+typedef struct {
+    ext_ptrmap_slot *slots; /* a power of two of them, at most half taken; NULL while empty */
+    size_t mask;            /* number of slots - 1 */
+    size_t count;
+} ext_ptrmap;
+
+static inline size_t ext_ptrmap_place(const ext_ptrmap *map, const void *key)
+{
+    return (size_t)(((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & map->mask;
+}
+
+/* The value of `key`, or NULL. */
+static inline void *ext_ptrmap_get(const ext_ptrmap *map, const void *key)
+{
+    if (map->count == 0) {
+        return NULL;
+    }
+    for (size_t i = ext_ptrmap_place(map, key); map->slots[i].key != NULL; i = (i + 1) & map->mask) {
+        if (map->slots[i].key == key) {
+            return map->slots[i].value;
+        }
+    }
+    return NULL;
+}
+
+/* Sets the value of `key`, which is not in the table, to `value` (not NULL). False without memory: nothing was changed. */
+bool ext_ptrmap_add(ext_ptrmap *map, const void *key, void *value);
+
+/* Takes `key` out and returns its value; NULL when it is not there. */
+void *ext_ptrmap_take(ext_ptrmap *map, const void *key);
+
+/* Any one key's value, taken out; NULL when the table is empty. For emptying it. */
+void *ext_ptrmap_take_any(ext_ptrmap *map);
+
+/* Gives back the table's memory; the values are the caller's. */
+void ext_ptrmap_dispose(ext_ptrmap *map);
+
+#endif

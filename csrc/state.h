@@ -1,0 +1,48 @@
+/* What one interpreter's copy of the module owns, and the few functions that several of its files share.
+ *
+ * There is no mutable global in this folder. Objects keep a pointer to the state; each type's module outlives its objects.
+ * Everything here is used with the GIL held.
+ */
+#ifndef EXT_STATE_H
+#define EXT_STATE_H
+
+#include "csrc/compat.h"
+#include "csrc/ptrmap.h"
+
+#include "cprofiling/registry.h"
+
+/* Struct, traverse and clear (module.c) list the same fields in the same order. */
+typedef struct {
+    /* Types */
+    PyTypeObject *profiler_type;
+    PyTypeObject *function_type;
+    PyTypeObject *block_type;
+    PyTypeObject *stage_type;
+    PyTypeObject *generator_type;
+    PyTypeObject *coroutine_type;
+    PyTypeObject *async_generator_type;
+    PyTypeObject *step_type;
+    PyTypeObject *view_type;
+    /* Objects */
+    PyObject *stage_variable;    /* context variable: the innermost stage, an interned str */
+    PyObject *bound_variable;    /* context variable: the Profiler bound by `with profiler:` */
+    PyObject *default_stage;     /* interned str */
+    PyObject *default_profiler;  /* Profiler; NULL until set */
+    PyObject *mixin;             /* the class PipelineProfiling; NULL until set */
+    PyObject *profiler_class;    /* what makes the Profilers of pipelines; NULL until set */
+    PyObject *view_key;          /* str: the key of views in the thread states' dictionaries */
+    PyObject *enum_type;         /* enum.Enum */
+    PyObject *device_finder;     /* callable(args, kwargs) -> device index, for synchronisation; NULL until set */
+    /* Not objects */
+    ext_ptrmap pipelines;        /* pipeline (borrowed) -> ext_pipeline */
+    _Atomic uint64_t gate;       /* not 0 while a Profiler of this interpreter may be on */
+    size_t profilers_on;
+    uint64_t serial;             /* unique among the states of the process */
+    uint64_t internal_errors;    /* faults that belong to no Profiler */
+    double cost_ns;              /* of one profiled call; 0 until measured */
+} ext_state;
+
+/* The state of the module that `type`, or a base of it, belongs to. NULL with TypeError when it is none of ours. */
+ext_state *ext_state_of_type(PyTypeObject *type);
+
+#endif

@@ -1,0 +1,181 @@
+#include "csrc/summary.h"
+
+#include "csrc/convert.h"
+
+enum { QUANTILES = 5, FIELDS = 22 };
+
+static const double fractions[QUANTILES] = {0.5, 0.9, 0.95, 0.99, 0.999};
+
+typedef struct {
+    cprof_names names; /* borrowed from the registry */
+    uint64_t order;
+    cprof_figures figures;
+    double quantiles_ms[QUANTILES];
+} summary_row;
+
+typedef struct {
+    const cprof_name *stage; /* NULL: all */
+    summary_row *rows;       /* owned */
+    size_t count;
+    size_t capacity;
+} collector;
+
+static bool is_wanted(const collector *all, cprof_name stage)
+{
+    return all->stage == NULL ||
+           (all->stage->length == stage.length && memcmp(all->stage->bytes, stage.bytes, stage.length) == 0);
+}
+
+static bool make_room(collector *all)
+{
+    if (all->count < all->capacity) {
+        return true;
+    }
+    size_t capacity = all->capacity == 0 ? 16 : all->capacity * 2;
+    summary_row *rows = PyMem_RawRealloc(all->rows, capacity * sizeof *rows);
+    if (rows == NULL) {
+        return false;
+    }
+    all->rows = rows;
+    all->capacity = capacity;
+    return true;
+}
+
+/* Called under the registry's read lock: no Python here. */
+static cprof_status collect(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                            const uint64_t *counts)
+{
+    collector *all = context;
+    if (!is_wanted(all, names.stage)) {
+        return CPROF_OK;
+    }
+    if (!make_room(all)) {
+        return CPROF_NO_MEMORY;
+    }
+    summary_row *row = &all->rows[all->count++];
+    row->names = names;
+    row->order = order;
+    row->figures = *figures;
+    cprof_figures_quantiles_ms(figures, counts, fractions, QUANTILES, row->quantiles_ms);
+    return CPROF_OK;
+}
+
+static int by_order(const void *left, const void *right)
+{
+    uint64_t a = ((const summary_row *)left)->order;
+    uint64_t b = ((const summary_row *)right)->order;
+    return (a > b) - (a < b);
+}
+
+/* Negative stands for unknown, and becomes None. */
+static PyObject *known_or_none(double milliseconds)
+{
+    return milliseconds < 0.0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(milliseconds);
+}
+
+static void fill_times(PyObject **fields, const summary_row *row)
+{
+    const cprof_figures *figures = &row->figures;
+    bool any = figures->count > 0;
+    fields[3] = PyFloat_FromDouble(cprof_moments_mean_ms(&figures->moments, figures->count));
+    fields[4] = PyFloat_FromDouble(any ? figures->median_ms : 0.0);
+    fields[5] = PyFloat_FromDouble(cprof_moments_std_ms(&figures->moments, figures->count));
+    fields[6] = PyFloat_FromDouble(any ? figures->min_ms : 0.0);
+    fields[7] = PyFloat_FromDouble(any ? figures->max_ms : 0.0);
+    fields[8] = PyFloat_FromDouble(cprof_moments_total_ms(&figures->moments));
+    fields[9] = PyFloat_FromDouble(any ? figures->last_ms : 0.0);
+    for (int i = 0; i < QUANTILES; i++) {
+        fields[10 + i] = known_or_none(any ? row->quantiles_ms[i] : -1.0);
+    }
+    fields[19] = known_or_none(figures->first_ms);
+    fields[20] = known_or_none(cprof_figures_self_ms(figures));
+    fields[21] = known_or_none(cprof_figures_active_ms(figures));
+}
+
+static void fill_counts(PyObject **fields, const cprof_figures *figures)
+{
+    fields[2] = PyLong_FromUnsignedLongLong(figures->count);
+    fields[15] = PyLong_FromUnsignedLongLong(figures->error_count);
+    fields[16] = PyLong_FromUnsignedLongLong(figures->cancelled_count);
+    fields[17] = PyLong_FromUnsignedLongLong(figures->skipped_count);
+    fields[18] = PyLong_FromUnsignedLongLong(figures->dropped_count);
+}
+
+static PyObject *row_tuple(const summary_row *row)
+{
+    PyObject *fields[FIELDS];
+    fields[0] = ext_convert_to_str(row->names.node);
+    fields[1] = ext_convert_to_str(row->names.stage);
+    fill_counts(fields, &row->figures);
+    fill_times(fields, row);
+    PyObject *tuple = PyTuple_New(FIELDS);
+    bool complete = tuple != NULL;
+    for (int i = 0; i < FIELDS; i++) {
+        complete = complete && fields[i] != NULL;
+        if (tuple != NULL) {
+            PyTuple_SET_ITEM(tuple, i, fields[i]);
+        } else {
+            Py_XDECREF(fields[i]);
+        }
+    }
+    if (!complete) {
+        Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *row_list(const collector *all, uint64_t *lost)
+{
+    PyObject *list = PyList_New((Py_ssize_t)all->count);
+    for (size_t i = 0; list != NULL && i < all->count; i++) {
+        PyObject *tuple = row_tuple(&all->rows[i]);
+        if (tuple == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, tuple);
+        *lost += all->rows[i].figures.histogram_lost;
+    }
+    return list;
+}
+
+static PyObject *rows_of(ext_profiler *profiler, const cprof_name *stage)
+{
+    collector all = {.stage = stage};
+    cprof_registry_epoch epoch;
+    uint64_t lost = 0;
+    PyObject *result = NULL;
+    cprof_status status = cprof_registry_visit(profiler->registry, collect, &all, &epoch);
+    if (status != CPROF_OK) {
+        (void)ext_convert_status(status, "reading the statistics");
+    } else {
+        if (all.count > 0) {
+            qsort(all.rows, all.count, sizeof *all.rows, by_order);
+        }
+        PyObject *list = row_list(&all, &lost);
+        result = list != NULL ? Py_BuildValue("(NKK)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost)
+                              : NULL;
+    }
+    PyMem_RawFree(all.rows);
+    return result;
+}
+
+PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage)
+{
+    if (stage == Py_None) {
+        return rows_of(profiler, NULL);
+    }
+    PyObject *name = ext_convert_stage(profiler->state, stage, "stage");
+    if (name == NULL) {
+        return NULL;
+    }
+    cprof_name utf8;
+    PyObject *owner;
+    PyObject *result = NULL;
+    if (ext_convert_utf8(name, &utf8, &owner)) {
+        result = rows_of(profiler, &utf8);
+        Py_DECREF(owner);
+    }
+    Py_DECREF(name);
+    return result;
+}

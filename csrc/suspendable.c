@@ -1,0 +1,580 @@
+#include "csrc/suspendable.h"
+
+#include "csrc/sync.h"
+
+/* One resumption: where it is measured. `view` NULL: it is not. */
+typedef struct {
+    cprof_thread *thread;
+    ext_view *view;
+} resumption;
+
+PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, PyObject *made)
+{
+    ext_state *state = function->node.state;
+    PyTypeObject *type = function->kind == EXT_KIND_GENERATOR   ? state->generator_type
+                         : function->kind == EXT_KIND_COROUTINE ? state->coroutine_type
+                                                                : state->async_generator_type;
+    ext_suspendable *self = (ext_suspendable *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        PyErr_Clear();
+        profiler->internal_errors++;
+        return made;
+    }
+    self->inner = made;
+    self->function = (ext_function *)Py_NewRef((PyObject *)function);
+    self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
+    self->first = Py_XNewRef(first);
+    self->device = EXT_SYNC_NONE;
+    return (PyObject *)self;
+}
+
+/* The first resumption: decides whether, and under which stage and name, the call is counted. */
+static bool begin(ext_suspendable *self, const resumption *now)
+{
+    self->begun = true;
+    ext_node *node = &self->function->node;
+    ext_target target = {.profiler = self->profiler, .accum = NULL, .state = 0};
+    if (!self->function->binds && !ext_node_resolve(node, now->view, self->profiler, self->first, &target)) {
+        return false;
+    }
+    if ((target.state & CPROF_FLAG_SYNC) != 0) {
+        size_t count = self->first != NULL ? 1 : 0;
+        self->device = ext_sync_device(node->state, self->profiler, &self->first, count, NULL);
+        ext_sync_wait(self->device);
+    }
+    if (!cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler)) {
+        self->profiler->internal_errors++;
+        return false;
+    }
+    return true;
+}
+
+/* Goes before each resumption. False with RecursionError when too little stack is left. */
+static bool enter(ext_suspendable *self, resumption *now)
+{
+    ext_state *state = self->function->node.state;
+    now->view = NULL;
+    now->thread = cprof_thread_get();
+    if (now->thread == NULL) {
+        return true;
+    }
+    if (!cprof_thread_stack_ok(now->thread)) {
+        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack is nearly used up");
+        return false;
+    }
+    if (self->begun && self->call.span == NULL) {
+        return true;
+    }
+    now->view = ext_view_get(state, now->thread);
+    if (now->view == NULL) {
+        return true;
+    }
+    if (self->begun) {
+        cprof_resumable_continue(&self->call, &now->view->chain);
+    } else if (!begin(self, now)) {
+        now->view = NULL;
+    }
+    Py_CLEAR(self->first);
+    return true;
+}
+
+/* The chain may have been switched away and back since `enter`. */
+static void refresh_view(const ext_suspendable *self, const resumption *now)
+{
+    if (!ext_view_is_current(now->view, PyThreadState_Get())) {
+        (void)ext_view_refresh(self->function->node.state, now->thread);
+    }
+}
+
+static void leave_suspended(ext_suspendable *self, const resumption *now, bool step_ends)
+{
+    if (now->view != NULL && self->call.span != NULL) {
+        refresh_view(self, now);
+        cprof_resumable_suspend(&self->call, &now->view->chain, step_ends);
+    }
+}
+
+static void leave_ended(ext_suspendable *self, const resumption *now, cprof_outcome outcome)
+{
+    if (now->view == NULL || self->call.span == NULL) {
+        return;
+    }
+    if (outcome == CPROF_OUTCOME_SUCCESS) {
+        ext_sync_wait(self->device);
+    }
+    refresh_view(self, now);
+    cprof_resumable_end(&self->call, now->thread, &now->view->chain, outcome);
+}
+
+/* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
+static bool is_finished(const ext_suspendable *self)
+{
+    static const char *const frames[] = {
+        [EXT_KIND_GENERATOR] = "gi_frame", [EXT_KIND_COROUTINE] = "cr_frame", [EXT_KIND_ASYNC_GENERATOR] = "ag_frame"};
+    PyObject *frame = PyObject_GetAttrString(self->inner, frames[self->function->kind]);
+    if (frame == NULL) {
+        PyErr_Clear();
+        return true;
+    }
+    Py_DECREF(frame);
+    return frame == Py_None;
+}
+
+static void leave_raised(ext_suspendable *self, const resumption *now)
+{
+    if (now->view == NULL || self->call.span == NULL) {
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool finished = is_finished(self);
+    PyErr_Restore(type, value, traceback);
+    if (finished) {
+        leave_ended(self, now, ext_function_outcome());
+    } else {
+        leave_suspended(self, now, true);
+    }
+}
+
+static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject **result)
+{
+    resumption now;
+    *result = NULL;
+    if (self->inner == NULL) {
+        *result = Py_NewRef(Py_None);
+        return PYGEN_RETURN;
+    }
+    if (!enter(self, &now)) {
+        return PYGEN_ERROR;
+    }
+    PySendResult sent = PyIter_Send(self->inner, argument, result);
+    if (sent == PYGEN_NEXT) {
+        leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+    } else if (sent == PYGEN_RETURN) {
+        leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+    } else {
+        leave_raised(self, &now);
+    }
+    return sent;
+}
+
+/* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
+static PyObject *as_method_result(PySendResult sent, PyObject *result)
+{
+    if (sent != PYGEN_RETURN) {
+        return result;
+    }
+    PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, result);
+    if (stop != NULL) {
+        PyErr_SetObject(PyExc_StopIteration, stop);
+        Py_DECREF(stop);
+    }
+    Py_DECREF(result);
+    return NULL;
+}
+
+static PyObject *suspendable_next(PyObject *object)
+{
+    PyObject *result;
+    PySendResult sent = resume((ext_suspendable *)object, Py_None, &result);
+    if (sent == PYGEN_RETURN && result == Py_None) {
+        Py_DECREF(result);
+        return NULL; /* the short form of StopIteration */
+    }
+    return as_method_result(sent, result);
+}
+
+static PyObject *suspendable_send(PyObject *object, PyObject *argument)
+{
+    PyObject *result;
+    PySendResult sent = resume((ext_suspendable *)object, argument, &result);
+    return as_method_result(sent, result);
+}
+
+static PySendResult suspendable_am_send(PyObject *object, PyObject *argument, PyObject **result)
+{
+    return resume((ext_suspendable *)object, argument, result);
+}
+
+static PyObject *call_method(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *method = PyObject_GetAttrString(object, name);
+    PyObject *result = method != NULL ? PyObject_Vectorcall(method, args, (size_t)nargs, NULL) : NULL;
+    Py_XDECREF(method);
+    return result;
+}
+
+static PyObject *suspendable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    resumption now;
+    if (self->inner == NULL) {
+        PyErr_SetNone(PyExc_StopIteration);
+        return NULL;
+    }
+    if (!self->begun) { /* raised at the start of a call that never ran */
+        self->begun = true;
+        return call_method(self->inner, "throw", args, nargs);
+    }
+    if (!enter(self, &now)) {
+        return NULL;
+    }
+    PyObject *result = call_method(self->inner, "throw", args, nargs);
+    if (result != NULL) {
+        leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+    } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
+        leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+    } else {
+        leave_raised(self, &now);
+    }
+    return result;
+}
+
+/* A generator that is closed has done its work; a coroutine has not. */
+static cprof_outcome outcome_of_close(const ext_suspendable *self)
+{
+    return self->function->kind == EXT_KIND_COROUTINE ? CPROF_OUTCOME_CANCELLED : CPROF_OUTCOME_SUCCESS;
+}
+
+static PyObject *suspendable_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_suspendable *self = (ext_suspendable *)object;
+    resumption now = {NULL, NULL};
+    if (self->inner == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (self->begun && !enter(self, &now)) {
+        return NULL;
+    }
+    self->begun = true;
+    PyObject *result = call_method(self->inner, "close", NULL, 0);
+    if (result != NULL) {
+        leave_ended(self, &now, outcome_of_close(self));
+    } else {
+        leave_raised(self, &now);
+    }
+    return result;
+}
+
+/* Collected before its end: the user's generator is finalised here, with its spans in place for the blocks open in it. */
+static void suspendable_finalize(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    if (self->call.span == NULL) {
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    resumption now = {NULL, NULL};
+    if (self->function->kind != EXT_KIND_ASYNC_GENERATOR && Py_REFCNT(self->inner) == 1 && enter(self, &now)) {
+        Py_CLEAR(self->inner);
+        leave_ended(self, &now, outcome_of_close(self));
+    }
+    PyErr_Clear();
+    cprof_thread *thread = self->call.span != NULL ? cprof_thread_get() : NULL;
+    if (thread != NULL) {
+        cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
+    }
+    PyErr_Restore(type, value, traceback);
+}
+
+static int suspendable_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->inner);
+    Py_VISIT(self->function);
+    Py_VISIT(self->profiler);
+    Py_VISIT(self->first);
+    return 0;
+}
+
+static int suspendable_clear(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    Py_CLEAR(self->inner);
+    Py_CLEAR(self->first);
+    return 0;
+}
+
+static void suspendable_dealloc(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (PyObject_CallFinalizerFromDealloc(object) < 0) {
+        return;
+    }
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    (void)suspendable_clear(object);
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->profiler);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* gi_frame, cr_running, __qualname__ and the like are the user's generator's. */
+static PyObject *suspendable_getattro(PyObject *object, PyObject *name)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    PyObject *value = PyObject_GenericGetAttr(object, name);
+    if (value != NULL || self->inner == NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        return value;
+    }
+    PyErr_Clear();
+    return PyObject_GetAttr(self->inner, name);
+}
+
+static PyObject *suspendable_repr(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    return PyUnicode_FromFormat("<profiled %R>", self->inner != NULL ? self->inner : Py_None);
+}
+
+static PyObject *self_itself(PyObject *self)
+{
+    return Py_NewRef(self);
+}
+
+static PyMemberDef suspendable_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_suspendable, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+/* The slots that all three kinds have. */
+#define COMMON_SLOTS                                                                                                             \
+    {Py_tp_getattro, suspendable_getattro}, {Py_tp_repr, suspendable_repr}, {Py_tp_traverse, suspendable_traverse},             \
+        {Py_tp_clear, suspendable_clear}, {Py_tp_finalize, suspendable_finalize}, {Py_tp_dealloc, suspendable_dealloc},         \
+        {Py_tp_members, suspendable_members}
+
+#define FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
+
+static PyMethodDef generator_methods[] = {
+    {"send", suspendable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the generator.")},
+    {"close", suspendable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot generator_slots[] = {
+    COMMON_SLOTS,
+    {Py_tp_iter, self_itself},
+    {Py_tp_iternext, suspendable_next},
+    {Py_am_send, suspendable_am_send},
+    {Py_tp_methods, generator_methods},
+    {Py_tp_doc, (void *)"A generator whose resumptions are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_generator_spec = {
+    .name = "cprofiling._core.ProfiledGenerator",
+    .basicsize = sizeof(ext_suspendable),
+    .flags = FLAGS,
+    .slots = generator_slots,
+};
+
+static PyMethodDef coroutine_methods[] = {
+    {"send", suspendable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
+    {"close", suspendable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot coroutine_slots[] = {
+    COMMON_SLOTS,
+    {Py_am_await, self_itself},
+    {Py_tp_iternext, suspendable_next},
+    {Py_am_send, suspendable_am_send},
+    {Py_tp_methods, coroutine_methods},
+    {Py_tp_doc, (void *)"A coroutine whose running and waiting are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_coroutine_spec = {
+    .name = "cprofiling._core.ProfiledCoroutine",
+    .basicsize = sizeof(ext_suspendable),
+    .flags = FLAGS,
+    .slots = coroutine_slots,
+};
+
+static PyObject *make_step(ext_suspendable *self, PyObject *awaitable)
+{
+    if (awaitable == NULL) {
+        return NULL;
+    }
+    PyTypeObject *type = self->function->node.state->step_type;
+    ext_step *step = (ext_step *)type->tp_alloc(type, 0);
+    if (step == NULL) {
+        Py_DECREF(awaitable);
+        return NULL;
+    }
+    step->owner = (ext_suspendable *)Py_NewRef((PyObject *)self);
+    step->awaitable = awaitable;
+    return (PyObject *)step;
+}
+
+static PyObject *async_generator_anext(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    return make_step(self, call_method(self->inner, "__anext__", NULL, 0));
+}
+
+static PyObject *async_generator_asend(PyObject *object, PyObject *argument)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    return make_step(self, call_method(self->inner, "asend", &argument, 1));
+}
+
+static PyObject *async_generator_athrow(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    return make_step(self, call_method(self->inner, "athrow", args, nargs));
+}
+
+static PyObject *async_generator_aclose(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_suspendable *self = (ext_suspendable *)object;
+    return make_step(self, call_method(self->inner, "aclose", NULL, 0));
+}
+
+static PyMethodDef async_generator_methods[] = {
+    {"asend", async_generator_asend, METH_O, PyDoc_STR("Resumes the asynchronous generator with a value.")},
+    {"athrow", (PyCFunction)(void (*)(void))async_generator_athrow, METH_FASTCALL,
+     PyDoc_STR("Raises an exception in the asynchronous generator.")},
+    {"aclose", async_generator_aclose, METH_NOARGS, PyDoc_STR("Closes the asynchronous generator; it counts as one call.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot async_generator_slots[] = {
+    COMMON_SLOTS,
+    {Py_am_aiter, self_itself},
+    {Py_am_anext, async_generator_anext},
+    {Py_tp_methods, async_generator_methods},
+    {Py_tp_doc, (void *)"An asynchronous generator whose resumptions are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_async_generator_spec = {
+    .name = "cprofiling._core.ProfiledAsyncGenerator",
+    .basicsize = sizeof(ext_suspendable),
+    .flags = FLAGS,
+    .slots = async_generator_slots,
+};
+
+/* A step that came to its end: with a value, or with the end of the generator. */
+static void leave_step(ext_suspendable *owner, const resumption *now, bool returned)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool finished = is_finished(owner);
+    bool success = returned || PyErr_GivenExceptionMatches(type, PyExc_StopAsyncIteration);
+    PyErr_Restore(type, value, traceback);
+    if (!finished) {
+        leave_suspended(owner, now, true);
+    } else {
+        leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome());
+    }
+}
+
+static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject **result)
+{
+    ext_step *step = (ext_step *)object;
+    resumption now;
+    *result = NULL;
+    if (!enter(step->owner, &now)) {
+        return PYGEN_ERROR;
+    }
+    PySendResult sent = PyIter_Send(step->awaitable, argument, result);
+    if (sent == PYGEN_NEXT) {
+        leave_suspended(step->owner, &now, false);
+    } else {
+        leave_step(step->owner, &now, sent == PYGEN_RETURN);
+    }
+    return sent;
+}
+
+static PyObject *step_next(PyObject *object)
+{
+    PyObject *result;
+    PySendResult sent = step_resume(object, Py_None, &result);
+    return as_method_result(sent, result);
+}
+
+static PyObject *step_send(PyObject *object, PyObject *argument)
+{
+    PyObject *result;
+    PySendResult sent = step_resume(object, argument, &result);
+    return as_method_result(sent, result);
+}
+
+static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    ext_step *step = (ext_step *)object;
+    resumption now;
+    if (!enter(step->owner, &now)) {
+        return NULL;
+    }
+    PyObject *result = call_method(step->awaitable, "throw", args, nargs);
+    if (result != NULL) {
+        leave_suspended(step->owner, &now, false);
+    } else {
+        leave_step(step->owner, &now, PyErr_ExceptionMatches(PyExc_StopIteration));
+    }
+    return result;
+}
+
+static PyObject *step_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return call_method(((ext_step *)object)->awaitable, "close", NULL, 0);
+}
+
+static int step_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    ext_step *step = (ext_step *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(step->owner);
+    Py_VISIT(step->awaitable);
+    return 0;
+}
+
+static void step_dealloc(PyObject *object)
+{
+    ext_step *step = (ext_step *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_CLEAR(step->awaitable);
+    Py_CLEAR(step->owner);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef step_methods[] = {
+    {"send", step_send, METH_O, PyDoc_STR("Resumes the step with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))step_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the step.")},
+    {"close", step_close, METH_NOARGS, PyDoc_STR("Gives the step up.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot step_slots[] = {
+    {Py_tp_traverse, step_traverse},
+    {Py_tp_dealloc, step_dealloc},
+    {Py_tp_iter, self_itself},
+    {Py_tp_iternext, step_next},
+    {Py_am_await, self_itself},
+    {Py_am_send, step_resume},
+    {Py_tp_methods, step_methods},
+    {Py_tp_doc, (void *)"One step of an asynchronous generator."},
+    {0, NULL},
+};
+
+PyType_Spec ext_step_spec = {
+    .name = "cprofiling._core.ProfiledStep",
+    .basicsize = sizeof(ext_step),
+    .flags = FLAGS,
+    .slots = step_slots,
+};

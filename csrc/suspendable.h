@@ -1,0 +1,34 @@
+/* Running generators, coroutines and asynchronous generators that a wrapped function made. */
+#ifndef EXT_SUSPENDABLE_H
+#define EXT_SUSPENDABLE_H
+
+#include "csrc/function.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *inner;          /* the user's generator or coroutine; NULL once it was finalised. Owned */
+    ext_function *function;   /* owned */
+    ext_profiler *profiler;   /* decided at the call; owned */
+    PyObject *first;          /* the call's first argument, until the first resumption; owned, or NULL */
+    cprof_resumable call;
+    int device;               /* to wait for at the end, or EXT_SYNC_NONE */
+    bool begun;
+    PyObject *weakrefs;
+} ext_suspendable;
+
+/* One step of an asynchronous generator: what __anext__, asend, athrow, aclose return. */
+typedef struct {
+    PyObject_HEAD
+    ext_suspendable *owner;   /* owned */
+    PyObject *awaitable;      /* the user's generator's own; owned */
+} ext_step;
+
+/* A wrapper around `made` (whose reference is taken over) that measures its running; NULL with an exception. */
+PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, PyObject *made);
+
+extern PyType_Spec ext_generator_spec;
+extern PyType_Spec ext_coroutine_spec;
+extern PyType_Spec ext_async_generator_spec;
+extern PyType_Spec ext_step_spec;
+
+#endif

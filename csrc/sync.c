@@ -1,0 +1,62 @@
+#include "csrc/sync.h"
+
+#include "cprofiling/gpu.h"
+
+static bool cuda_is_in_use(void)
+{
+    bool in_use;
+    Py_BEGIN_ALLOW_THREADS
+    in_use = cprof_gpu_probe();
+    Py_END_ALLOW_THREADS
+    return in_use;
+}
+
+/* The values of all arguments, positional first, as the device finder wants them. */
+static PyObject *argument_tuple(PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    size_t count = nargs + (kwnames != NULL ? (size_t)PyTuple_GET_SIZE(kwnames) : 0);
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+    for (size_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, Py_NewRef(args[i]));
+    }
+    return tuple;
+}
+
+static int ask_finder(PyObject *finder, PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    PyObject *arguments = argument_tuple(args, nargs, kwnames);
+    PyObject *answer = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
+    long device = answer == NULL ? -1 : answer == Py_None ? EXT_SYNC_NONE : PyLong_AsLong(answer);
+    Py_XDECREF(arguments);
+    Py_XDECREF(answer);
+    return (int)device;
+}
+
+int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    if (state->device_finder == NULL || !cuda_is_in_use()) {
+        return EXT_SYNC_NONE;
+    }
+    int device = ask_finder(state->device_finder, args, nargs, kwnames);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        profiler->internal_errors++;
+        return EXT_SYNC_NONE;
+    }
+    return device;
+}
+
+int ext_sync_current_device(void)
+{
+    return CPROF_GPU_CURRENT_DEVICE;
+}
+
+void ext_sync_wait(int device)
+{
+    if (device == EXT_SYNC_NONE) {
+        return;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    (void)cprof_gpu_synchronize(device, CPROF_GPU_UNKNOWN_STREAM);
+    Py_END_ALLOW_THREADS
+}

@@ -1,0 +1,219 @@
+#include "csrc/view.h"
+
+#include "csrc/context_stack.h"
+
+/* Spans left open when their thread ended: their Profilers are let go. The spans themselves are lost. */
+static void drop_chain(cprof_chain *chain)
+{
+    while (cprof_chain_busy(chain)) {
+        cprof_span *span = chain->top;
+        chain->top = span->parent;
+        Py_XDECREF((PyObject *)span->owner);
+    }
+}
+
+static void drop_parked(ext_view *view)
+{
+    for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
+        if (view->parked.slots[i].key != NULL) {
+            drop_chain(view->parked.slots[i].value);
+            Py_DECREF((PyObject *)view->parked.slots[i].key);
+            PyMem_Free(view->parked.slots[i].value);
+        }
+    }
+    ext_ptrmap_dispose(&view->parked);
+}
+
+/* The state may be gone by now; only what the view owns is touched. */
+static void view_dealloc(PyObject *object)
+{
+    ext_view *view = (ext_view *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (view->thread != NULL && view->thread->binding == view) {
+        view->thread->binding = NULL;
+    }
+    drop_chain(&view->chain);
+    drop_parked(view);
+    Py_CLEAR(view->task);
+    Py_CLEAR(view->base_task);
+    PyObject_Free(view);
+    Py_DECREF(type);
+}
+
+static PyType_Slot view_slots[] = {
+    {Py_tp_dealloc, view_dealloc},
+    {Py_tp_doc, (void *)"A thread's view of the profiler. Internal."},
+    {0, NULL},
+};
+
+PyType_Spec ext_view_spec = {
+    .name = "cprofiling._core.View",
+    .basicsize = sizeof(ext_view),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = view_slots,
+};
+
+/* Whether `context` is entered at this moment, on whatever level. Asked by trying to enter it, as there is no other way. */
+static bool is_entered(PyObject *context)
+{
+    if (PyContext_Enter(context) < 0) {
+        PyErr_Clear();
+        return true;
+    }
+    if (PyContext_Exit(context) < 0) {
+        PyErr_Clear();
+    }
+    return false;
+}
+
+/* The current context, made when there is none yet: each thread and each greenlet then has one of its own. Borrowed. */
+static PyObject *current_context(PyThreadState *tstate)
+{
+    if (ext_compat_context(tstate) == NULL) {
+        PyObject *copy = PyContext_CopyCurrent();
+        Py_XDECREF(copy);
+    }
+    return ext_compat_context(tstate);
+}
+
+static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState *tstate)
+{
+    ext_view *view = PyObject_New(ext_view, state->view_type);
+    if (view == NULL) {
+        return NULL;
+    }
+    memset((char *)view + sizeof(PyObject), 0, sizeof *view - sizeof(PyObject));
+    view->state = state;
+    view->state_serial = state->serial;
+    view->tstate_id = tstate->id;
+    view->task = Py_XNewRef(current_context(tstate));
+    if (view->task == NULL || PyDict_SetItem(dictionary, state->view_key, (PyObject *)view) < 0) {
+        Py_DECREF(view);
+        return NULL;
+    }
+    /* Only a context that is current without having been entered is the thread's outermost. */
+    if (!is_entered(view->task)) {
+        view->base_task = Py_NewRef(view->task);
+    }
+    Py_DECREF(view); /* the dictionary's now */
+    return view;
+}
+
+static ext_view *find_view(ext_state *state, cprof_thread *thread, PyThreadState *tstate)
+{
+    PyObject *dictionary = PyThreadState_GetDict();
+    if (dictionary == NULL) {
+        return NULL;
+    }
+    ext_view *view = (ext_view *)PyDict_GetItemWithError(dictionary, state->view_key);
+    if (view == NULL && !PyErr_Occurred()) {
+        view = make_view(state, dictionary, tstate);
+    }
+    if (view != NULL) {
+        view->thread = thread;
+        thread->binding = view;
+    }
+    return view;
+}
+
+/* Of the chain that is left: the innermost span that encloses the line of execution that is now taken up, or NULL. A chain's own
+ * spans do while its context is still entered further out, or is the thread's outermost. */
+static cprof_span *enclosing_span(ext_view *view)
+{
+    cprof_span *top = cprof_chain_top(&view->chain);
+    if (!cprof_chain_busy(&view->chain)) {
+        return top;
+    }
+    if (view->task == view->base_task || is_entered(view->task)) {
+        return top;
+    }
+    cprof_chain outer = {.top = view->chain.base, .base = view->chain.base, .base_serial = view->chain.base_serial};
+    return cprof_chain_top(&outer);
+}
+
+/* Keeps the chain that is left while it has open spans. False without memory. */
+static bool park(ext_view *view)
+{
+    if (!cprof_chain_busy(&view->chain)) {
+        Py_CLEAR(view->task);
+        return true;
+    }
+    cprof_chain *copy = PyMem_Malloc(sizeof *copy);
+    if (copy == NULL || !ext_ptrmap_add(&view->parked, view->task, copy)) {
+        PyMem_Free(copy);
+        return false;
+    }
+    *copy = view->chain;
+    view->task = NULL; /* the table owns it now */
+    return true;
+}
+
+static bool switch_task(ext_view *view, PyObject *task)
+{
+    cprof_span *enclosing = enclosing_span(view);
+    if (!park(view)) {
+        return false;
+    }
+    cprof_chain *known = ext_ptrmap_take(&view->parked, task);
+    if (known != NULL) {
+        view->chain = *known;
+        view->task = task; /* the table's reference */
+        PyMem_Free(known);
+    } else {
+        cprof_chain_begin(&view->chain, enclosing);
+        view->task = Py_NewRef(task);
+    }
+    return true;
+}
+
+static ext_view *refresh(ext_state *state, cprof_thread *thread)
+{
+    PyThreadState *tstate = PyThreadState_Get();
+    ext_view *view = find_view(state, thread, tstate);
+    if (view == NULL) {
+        return NULL;
+    }
+    view->version = 0;
+    PyObject *task = current_context(tstate);
+    if (task == NULL || (task != view->task && !switch_task(view, task)) || !ext_context_stack_top(state->stage_variable, &view->stage) ||
+        !ext_context_stack_top(state->bound_variable, &view->bound)) {
+        return NULL;
+    }
+    view->version = ext_compat_context_version(tstate);
+    view->chain.moment = view->version;
+    return view;
+}
+
+ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    ext_view *view = refresh(state, thread);
+    if (view == NULL) {
+        PyErr_Clear();
+        state->internal_errors++;
+    }
+    PyErr_Restore(type, value, traceback);
+    return view;
+}
+
+void ext_view_invalidate(void)
+{
+    cprof_thread *thread = cprof_thread_self;
+    if (thread != NULL && thread->binding != NULL) {
+        ((ext_view *)thread->binding)->version = 0;
+    }
+}
+
+cprof_span *ext_view_find(ext_view *view, const void *tag, cprof_chain **chain)
+{
+    *chain = &view->chain;
+    cprof_span *span = cprof_chain_find(*chain, tag);
+    for (size_t i = 0; span == NULL && view->parked.slots != NULL && i <= view->parked.mask; i++) {
+        if (view->parked.slots[i].key != NULL) {
+            *chain = view->parked.slots[i].value;
+            span = cprof_chain_find(*chain, tag);
+        }
+    }
+    return span;
+}

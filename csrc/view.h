@@ -1,0 +1,59 @@
+/* A thread's view of its interpreter: which chain of spans is current, the stage in force, the Profiler bound by `with`.
+ *
+ * The view is looked up once per call, and valid as long as the thread state and the version of its context are the same; a
+ * switch of task or greenlet changes the version. Then the chain that was left is parked under its context, and that of the
+ * new one taken up, or begun. The thread state's dictionary owns the view.
+ */
+#ifndef EXT_VIEW_H
+#define EXT_VIEW_H
+
+#include "csrc/state.h"
+
+#include "cprofiling/span.h"
+
+typedef struct {
+    PyObject_HEAD
+    cprof_chain chain;         /* of the current task */
+    uint64_t tstate_id;        /* of the thread state that owns the view */
+    uint64_t version;          /* of the context at the last refresh */
+    ext_state *state;          /* borrowed */
+    uint64_t state_serial;
+    PyObject *stage;           /* interned str, or NULL: none in force. Borrowed from the context */
+    PyObject *bound;           /* Profiler, or NULL. Borrowed from the context */
+    PyObject *task;            /* context of the current chain; owned */
+    PyObject *base_task;       /* the thread's outermost context, or NULL when not known; owned */
+    ext_ptrmap parked;         /* context (owned) -> chain of a task that is not running, with open spans */
+    const void *pending_inner; /* the wrapped function whose next call is already counted by its wrapper; or NULL */
+    void *pending_owner;       /* for this Profiler */
+    cprof_thread *thread;
+} ext_view;
+
+/* The slow half of ext_view_get. NULL, without an exception, when the view cannot be had: then nothing is measured. */
+ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread);
+
+/* Whether nothing was switched since the view was looked up. */
+static inline bool ext_view_is_current(const ext_view *view, PyThreadState *tstate)
+{
+    return view->version == ext_compat_context_version(tstate) && view->tstate_id == tstate->id;
+}
+
+/* The calling thread's view, up to date. NULL as above. A pending exception is kept. */
+static inline ext_view *ext_view_get(ext_state *state, cprof_thread *thread)
+{
+    ext_view *view = thread->binding;
+    if (__builtin_expect(view != NULL && view->state_serial == state->serial && ext_view_is_current(view, PyThreadState_Get()),
+                         1)) {
+        return view;
+    }
+    return ext_view_refresh(state, thread);
+}
+
+/* To be called when a context variable of ours was set: what the view keeps of it is looked up anew. */
+void ext_view_invalidate(void);
+
+/* An open span with `tag` in a chain of this view, and that chain; NULL when there is none. */
+cprof_span *ext_view_find(ext_view *view, const void *tag, cprof_chain **chain);
+
+extern PyType_Spec ext_view_spec;
+
+#endif

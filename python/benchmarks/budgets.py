@@ -1,0 +1,254 @@
+"""The budgets, and how runs are judged by them.
+
+A budget is a ratio or difference of medians that one run took in interleaved rounds. It counts as missed only when it
+is missed in MISSES runs of as many, each with at least ROUNDS rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from . import candidates as c
+from . import extras as x
+from . import peers
+from .results import Outcome, Run
+
+ROUNDS = 15
+MISSES = 3
+
+
+class UnmeasuredError(Exception):
+    """A figure that a budget needs is missing; the message says why."""
+
+
+class Figures:
+    """The figures of one run by name; a missing one raises UnmeasuredError."""
+
+    def __init__(self, run: Run) -> None:
+        """Index the figures of ``run``."""
+        self.version = run.version()
+        self._run = run
+        self._costs = {cost.name: cost.over_bare_ns for cost in run.costs}
+
+    def _missing(self, name: str) -> UnmeasuredError:
+        return UnmeasuredError(f"{name}: {self._run.absent.get(name, 'not measured in this run')}")
+
+    def over(self, name: str) -> float:
+        """Return a candidate's ns per call over its baseline."""
+        if name not in self._costs:
+            raise self._missing(name)
+        return self._costs[name]
+
+    def extra(self, name: str) -> float:
+        """Return a figure that is not a cost per call."""
+        if name not in self._run.extras:
+            raise self._missing(name)
+        return self._run.extras[name]
+
+    def floor(self) -> float:
+        """Return the cost of two back-to-back counter reads, in ns."""
+        if self._run.floor_ns is None:
+            raise self._missing("floor")
+        return self._run.floor_ns
+
+
+Version = tuple[int, int]
+Figure = Callable[[Figures], float]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One promise: ``measured`` stands in ``relation`` ("<=", ">=" or ">") to ``limit``, on the versions it is for."""
+
+    name: str
+    unit: str
+    measured: Figure
+    relation: str
+    limit: Figure
+    needs: tuple[str, ...] = ()
+    oldest: Version = (3, 10)
+    newest: Version = (3, 99)
+
+
+def floors(figures: Figures) -> float:
+    """Return how many floors the enabled decorator may cost over the forwarder."""
+    return 2.5 if figures.version == (3, 11) else 3.0
+
+
+def decorator_over_forwarder(figures: Figures) -> float:
+    """Return what the enabled decorator adds to the least that a C wrapper costs, in ns."""
+    return figures.over(c.ENABLED) - figures.over(c.FORWARDER)
+
+
+def record_function_fast(figures: Figures) -> float:
+    """Return the cheaper way to use torch's ``_RecordFunctionFast``: an object for each call, or one for all."""
+    return min(figures.over(peers.FAST), figures.over(peers.FAST_REUSED))
+
+
+BUDGETS = (
+    Budget(
+        "enabled decorator over the C forwarder",
+        "floors",
+        lambda f: decorator_over_forwarder(f) / f.floor(),
+        "<=",
+        floors,
+        (c.ENABLED, c.FORWARDER),
+    ),
+    Budget(
+        "cuvis-ai-core's PipelineProfiler over the enabled decorator",
+        "x",
+        lambda f: f.over(peers.CUVIS_RECORD) / f.over(c.ENABLED),
+        ">=",
+        lambda f: 25,
+        (c.ENABLED, peers.CUVIS_RECORD),
+        oldest=(3, 11),
+    ),
+    Budget(
+        "torch's _RecordFunctionFast, profiler off, over the enabled decorator",
+        "x",
+        lambda f: record_function_fast(f) / f.over(c.ENABLED),
+        ">=",
+        lambda f: 2,
+        (c.ENABLED, peers.FAST, peers.FAST_REUSED),
+    ),
+    Budget(
+        "tprof over the enabled decorator",
+        "x",
+        lambda f: f.over(peers.TPROF) / f.over(c.ENABLED),
+        ">",
+        lambda f: 1,
+        (c.ENABLED, peers.TPROF),
+        oldest=(3, 12),
+    ),
+    Budget(
+        "enabled method of a PipelineProfiling over the enabled decorator",
+        "ns",
+        lambda f: f.over(c.ENABLED_METHOD) - f.over(c.ENABLED),
+        "<=",
+        lambda f: 20,
+        (c.ENABLED_METHOD, c.ENABLED),
+    ),
+    Budget(
+        "disabled decorator, against the C forwarder + 2 ns",
+        "ns",
+        lambda f: f.over(c.DISABLED),
+        "<=",
+        lambda f: f.over(c.FORWARDER) + 2,
+        (c.DISABLED, c.FORWARDER),
+    ),
+    Budget(
+        "disabled decorator, against 1.2 x the Python pass-through + 2 ns",
+        "ns",
+        lambda f: f.over(c.DISABLED),
+        "<=",
+        lambda f: 1.2 * f.over(c.PASS_THROUGH) + 2,
+        (c.DISABLED, c.PASS_THROUGH),
+        oldest=(3, 11),
+        newest=(3, 11),
+    ),
+    Budget(
+        "enabled with over the empty with, by the decorator over the forwarder",
+        "x",
+        lambda f: (f.over(c.ENABLED_WITH) - f.over(c.EMPTY_WITH)) / decorator_over_forwarder(f),
+        "<=",
+        lambda f: 1.5,
+        (c.ENABLED_WITH, c.EMPTY_WITH, c.ENABLED, c.FORWARDER),
+    ),
+    Budget(
+        "disabled with, against the empty with + 5 ns",
+        "ns",
+        lambda f: f.over(c.DISABLED_WITH),
+        "<=",
+        lambda f: f.over(c.EMPTY_WITH) + 5,
+        (c.DISABLED_WITH, c.EMPTY_WITH),
+    ),
+    Budget(
+        "summary of 1,000 keys, by making 1,000 frozen 22-field dataclasses",
+        "x",
+        lambda f: f.extra(x.SUMMARY_NS) / f.extra(x.DATACLASSES_NS),
+        "<=",
+        lambda f: 1.5,
+    ),
+    Budget("memory per key, mapped", "KiB", lambda f: f.extra(x.MAPPED_BYTES) / 1024, "<=", lambda f: 16),
+    Budget(
+        "memory per key, touched, times within one decade",
+        "KiB",
+        lambda f: f.extra(x.RESIDENT_BYTES) / 1024,
+        "<=",
+        lambda f: 2,
+    ),
+    Budget(
+        "import cprofiling, beyond dataclasses, enum and contextvars",
+        "ms",
+        lambda f: f.extra(x.IMPORT_MS),
+        "<=",
+        lambda f: 10,
+    ),
+)
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "<=": lambda measured, limit: measured <= limit,
+    ">=": lambda measured, limit: measured >= limit,
+    ">": lambda measured, limit: measured > limit,
+}
+
+
+def needed_candidates() -> set[str]:
+    """Return the names of the candidates that any budget needs."""
+    return {name for budget in BUDGETS for name in budget.needs}
+
+
+def judge(run: Run) -> list[Outcome]:
+    """Return the outcome of each budget that the run's Python has."""
+    figures = Figures(run)
+    return [judge_one(budget, figures) for budget in BUDGETS if budget.oldest <= figures.version <= budget.newest]
+
+
+def judge_one(budget: Budget, figures: Figures) -> Outcome:
+    """Return one budget's outcome in one run."""
+    try:
+        limit, measured = budget.limit(figures), budget.measured(figures)
+    except UnmeasuredError as error:
+        return Outcome(budget.name, budget.unit, budget.relation, None, None, None, str(error))
+    except ZeroDivisionError:
+        return Outcome(budget.name, budget.unit, budget.relation, None, None, None, "a divisor was measured as 0")
+    met = COMPARE[budget.relation](measured, limit)
+    return Outcome(budget.name, budget.unit, budget.relation, limit, measured, met)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What several runs on one Python say about one budget: their outcomes, and the word for them."""
+
+    budget: str
+    outcomes: tuple[Outcome, ...]
+    word: str
+
+    @property
+    def missed(self) -> bool:
+        """Whether the budget counts as missed."""
+        return self.word == "MISSED"
+
+
+def verdict_word(outcomes: Sequence[Outcome], rounds: int) -> str:
+    """Return the word for one budget's outcomes in several runs of ``rounds`` rounds each."""
+    known = [outcome.met for outcome in outcomes if outcome.met is not None]
+    if not known:
+        return f"not measured ({outcomes[0].reason})"
+    if rounds < ROUNDS:
+        return f"no verdict, {rounds} rounds (within in {sum(known)} of {len(known)})"
+    if all(known):
+        return "met"
+    if any(known):
+        return f"met ({sum(known)} of {len(known)} runs)"
+    if len(known) < MISSES:
+        return f"over in {len(known)} of {len(known)}: a verdict takes --runs {MISSES}"
+    return "MISSED"
+
+
+def verdicts(runs: Sequence[Run]) -> list[Verdict]:
+    """Return the verdict on each budget from the runs of one Python."""
+    rounds = min(run.rounds for run in runs)
+    columns = zip(*(run.outcomes for run in runs), strict=True)
+    return [Verdict(column[0].budget, column, verdict_word(column, rounds)) for column in columns]

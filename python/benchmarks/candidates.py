@@ -1,0 +1,193 @@
+"""Plain Python and C, which set the scale, and cprofiling itself."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import floor
+from .harness import LOOP_ONLY, Catalogue, Workload
+
+BARE = "nothing: an empty function"
+BARE_METHOD = "nothing: an empty method"
+PASS_THROUGH = "empty Python pass-through, no arguments"
+PASS_THROUGH_ANY = "empty Python pass-through, any arguments"
+FORWARDER = "empty C forwarder"
+FORWARDER_METHOD = "empty C forwarder, as a method"
+EMPTY_WITH = "empty C with"
+CLOCK_TWICE = "time.perf_counter_ns twice"
+
+DISABLED = "cprofiling decorator, disabled"
+ENABLED = "cprofiling decorator, enabled"
+ENABLED_BOUND = "cprofiling decorator of one Profiler, enabled"
+DISABLED_METHOD = "cprofiling method of a PipelineProfiling, disabled"
+ENABLED_METHOD = "cprofiling method of a PipelineProfiling, enabled"
+DISABLED_WITH = "cprofiling with, disabled"
+ENABLED_WITH = "cprofiling with, enabled"
+ENABLED_WITH_BOUND = "cprofiling with of one Profiler, enabled"
+
+plain = Catalogue("plain")
+own = Catalogue("cprofiling")
+
+
+def new_function(source: str = "def node(): pass") -> Callable[..., Any]:
+    """Return a new function ``node`` with a code object of its own: tools that instrument code meet only theirs."""
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "<benchmark node>", "exec"), namespace)
+    node: Callable[..., Any] = namespace["node"]
+    return node
+
+
+def new_method() -> Callable[..., Any]:
+    """Return a new function ``node(self)``, to be a method."""
+    return new_function("def node(self): pass")
+
+
+@plain.add(LOOP_ONLY, baseline=LOOP_ONLY)
+def loop_only() -> Workload:
+    """The loop itself, which is in all figures and is subtracted from all."""
+    return Workload("pass", {})
+
+
+@plain.add(BARE, baseline=LOOP_ONLY)
+def bare_function() -> Workload:
+    """An empty function, called."""
+    return Workload("f()", {"f": new_function()})
+
+
+@plain.add(BARE_METHOD, baseline=LOOP_ONLY)
+def bare_method() -> Workload:
+    """An empty method, called on its object."""
+    return Workload("o.node()", {"o": type("Bare", (), {"node": new_method()})()})
+
+
+@plain.add(PASS_THROUGH, baseline=BARE)
+def pass_through() -> Workload:
+    """The cheapest wrapper in Python: it knows the signature, so that CPython 3.11 and later inline both calls."""
+    f = new_function()
+
+    def wrapper() -> Any:
+        return f()
+
+    return Workload("f()", {"f": wrapper})
+
+
+@plain.add(PASS_THROUGH_ANY, baseline=BARE)
+def pass_through_any() -> Workload:
+    """The wrapper that a decorator in Python is in practice."""
+    f = new_function()
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return f(*args, **kwargs)
+
+    return Workload("f()", {"f": wrapper})
+
+
+@plain.add(FORWARDER, baseline=BARE)
+def forwarder() -> Workload:
+    """The least that a wrapper written in C costs: a vectorcall forwarder that does nothing else."""
+    return Workload("f()", {"f": floor.load().Forwarder(new_function())})
+
+
+@plain.add(FORWARDER_METHOD, baseline=BARE_METHOD)
+def forwarder_method() -> Workload:
+    """The same forwarder as an attribute of a class."""
+    return Workload("o.node()", {"o": type("Forwarded", (), {"node": floor.load().Forwarder(new_method())})()})
+
+
+@plain.add(EMPTY_WITH, baseline=LOOP_ONLY)
+def empty_with() -> Workload:
+    """The least that a ``with`` costs: a C context manager that does nothing."""
+    return Workload("with c: pass", {"c": floor.load().EmptyContext()})
+
+
+@plain.add(CLOCK_TWICE, baseline=BARE)
+def clock_twice() -> Workload:
+    """The stop-watch that people write by hand."""
+    return Workload("start = now(); f(); elapsed = now() - start", {"now": time.perf_counter_ns, "f": new_function()})
+
+
+@functools.cache
+def cprofiling() -> Any:
+    """Return the installed package. Raises ImportError; a bare source folder of that name does not count."""
+    module = importlib.import_module("cprofiling")
+    if module.__file__ is None:
+        raise ModuleNotFoundError("No module named 'cprofiling'", name="cprofiling")
+    return module
+
+
+@contextlib.contextmanager
+def default_profiler_on() -> Iterator[None]:
+    """Have the default Profiler switched on; it is off for all other candidates."""
+    cprofiling().set_profiling(True)
+    try:
+        yield
+    finally:
+        cprofiling().set_profiling(False)
+
+
+def enabled_profiler() -> Any:
+    """Return a Profiler of its own, switched on."""
+    profiler = cprofiling().Profiler()
+    profiler.set_profiling(True)
+    return profiler
+
+
+def pipeline(enabled: bool) -> Any:
+    """Return a pipeline that has the mixin, with one decorated method ``node``."""
+    methods = {"node": cprofiling().profile_node(new_method())}
+    instance = type("Pipeline", (cprofiling().PipelineProfiling,), methods)()
+    instance.set_profiling(enabled)
+    return instance
+
+
+@own.add(DISABLED, baseline=BARE)
+def disabled_decorator() -> Workload:
+    """A decorated function while its Profiler, the default one, is off."""
+    return Workload("f()", {"f": cprofiling().profile_node(new_function())})
+
+
+@own.add(ENABLED, baseline=BARE)
+def enabled_decorator() -> Workload:
+    """A decorated function, recorded by the default Profiler, which is found at each call."""
+    return Workload("f()", {"f": cprofiling().profile_node(new_function())}, default_profiler_on)
+
+
+@own.add(ENABLED_BOUND, baseline=BARE)
+def enabled_bound_decorator() -> Workload:
+    """A function decorated for one given Profiler."""
+    return Workload("f()", {"f": enabled_profiler().profile_node(new_function())})
+
+
+@own.add(DISABLED_METHOD, baseline=BARE_METHOD)
+def disabled_method() -> Workload:
+    """A decorated method of a pipeline whose profiling is off."""
+    return Workload("o.node()", {"o": pipeline(enabled=False)})
+
+
+@own.add(ENABLED_METHOD, baseline=BARE_METHOD)
+def enabled_method() -> Workload:
+    """A decorated method, recorded by its pipeline's own Profiler."""
+    return Workload("o.node()", {"o": pipeline(enabled=True)})
+
+
+@own.add(DISABLED_WITH, baseline=LOOP_ONLY)
+def disabled_with() -> Workload:
+    """A labelled block while the default Profiler is off."""
+    return Workload("with c: pass", {"c": cprofiling().profile_node("node")})
+
+
+@own.add(ENABLED_WITH, baseline=LOOP_ONLY)
+def enabled_with() -> Workload:
+    """A labelled block, recorded by the default Profiler."""
+    return Workload("with c: pass", {"c": cprofiling().profile_node("node")}, default_profiler_on)
+
+
+@own.add(ENABLED_WITH_BOUND, baseline=LOOP_ONLY)
+def enabled_bound_with() -> Workload:
+    """A labelled block of one given Profiler."""
+    return Workload("with c: pass", {"c": enabled_profiler().profile_node("node")})

@@ -1,0 +1,106 @@
+"""What is not a cost per call: the summary, the memory of a key, the import."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .candidates import cprofiling
+from .harness import collector_off, explain
+
+SUMMARY_NS = "summary of 1,000 keys (ns)"
+DATACLASSES_NS = "making 1,000 frozen dataclasses of 22 fields (ns)"
+MAPPED_BYTES = "memory per key, mapped (bytes)"
+RESIDENT_BYTES = "memory per key, touched (bytes)"
+IMPORT_MS = "import cprofiling, beyond dataclasses, enum and contextvars (ms)"
+
+SUMMARY_KEYS = 1_000
+SUMMARY_SAMPLES = 20
+MEMORY_KEYS = 4_000
+FIELDS = 22
+
+
+def elapsed_ns(function: Callable[[], object]) -> int:
+    """Return the CPU time of one call; what it returns is freed outside of it."""
+    start = time.thread_time_ns()
+    result = function()
+    elapsed = time.thread_time_ns() - start
+    del result
+    return elapsed
+
+
+def filled_profiler() -> Any:
+    """Return a Profiler that holds SUMMARY_KEYS keys, with a few samples each."""
+    profiler = cprofiling().Profiler()
+    profiler.set_profiling(True)
+    for key in range(SUMMARY_KEYS):
+        for sample in range(SUMMARY_SAMPLES):
+            profiler.record("inference", f"node-{key}", 1.0 + sample / 8 + key / 64)
+    return profiler
+
+
+def summary_cost(rounds: int) -> dict[str, float]:
+    """Time a summary against making as many dataclasses of the same values in Python, in interleaved rounds."""
+    profiler = filled_profiler()
+    names = [item.name for item in dataclasses.fields(cprofiling().NodeProfilingStats)][:FIELDS]
+    rows = [[getattr(stats, name) for name in names] for stats in profiler.get_profiling_summary()]
+    row_type: Any = dataclasses.make_dataclass("Row", names, frozen=True)
+    summaries, copies = [], []
+    with collector_off():
+        for _ in range(rounds + 1):
+            summaries.append(elapsed_ns(profiler.get_profiling_summary))
+            copies.append(elapsed_ns(lambda: [row_type(*row) for row in rows]))
+            gc.collect()
+    return {SUMMARY_NS: statistics.median(summaries[1:]), DATACLASSES_NS: statistics.median(copies[1:])}
+
+
+def probe(name: str, *arguments: str) -> str:
+    """Run a probe of this folder in a fresh interpreter and return what it prints.
+
+    Raises RuntimeError with the probe's last line of error.
+    """
+    command = [sys.executable, str(Path(__file__).with_name(name)), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return done.stdout
+
+
+def memory_per_key(_rounds: int) -> dict[str, float]:
+    """Measure in a fresh interpreter what a key whose times span one decade takes."""
+    cprofiling()
+    figures = json.loads(probe("probe_memory.py", str(MEMORY_KEYS)))
+    return {MAPPED_BYTES: figures["mapped"], RESIDENT_BYTES: figures["resident"]}
+
+
+def import_cost(rounds: int) -> dict[str, float]:
+    """Time the import in fresh interpreters, the first of which only fills the caches."""
+    cprofiling()
+    samples = [int(probe("probe_import.py")) for _ in range(rounds + 1)]
+    return {IMPORT_MS: statistics.median(samples[1:]) / 1e6}
+
+
+MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
+    summary_cost: (SUMMARY_NS, DATACLASSES_NS),
+    memory_per_key: (MAPPED_BYTES, RESIDENT_BYTES),
+    import_cost: (IMPORT_MS,),
+}
+
+
+def measure_extras(rounds: int, absent: dict[str, str]) -> dict[str, float]:
+    """Return all figures by name; for those that fail, add the reason to ``absent``."""
+    figures: dict[str, float] = {}
+    for measure, names in MEASURES.items():
+        try:
+            figures.update(measure(rounds))
+        except Exception as error:
+            absent.update(dict.fromkeys(names, explain(error)))
+    return figures

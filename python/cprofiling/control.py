@@ -1,0 +1,186 @@
+"""Switching profiling on and off, and reading it: ``Profiler``, pipelines through ``PipelineProfiling``, and the module's own functions."""
+
+from __future__ import annotations
+
+from cprofiling import _core, devices
+from cprofiling.format import format_profiling_table
+from cprofiling.nodes import bind_pipeline
+from cprofiling.nodes import instrument as _instrument
+from cprofiling.nodes import profile_node as _profile_node
+from cprofiling.stats import ProfilingSummary, stats_from_row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.nodes import Instrumentation, NodeName, NodeSite, StageName
+
+
+class Profiler(_core.Profiler):
+    """The statistics of one pipeline's nodes, and the switch that gathers them. Off when made.
+
+    Any number of threads may record, read, reset and switch at once. A forked child keeps the configuration and starts with empty
+    statistics. Copies and pickles are new Profilers that are off. ``with profiler:`` binds it to the calls of this thread or task
+    that belong to no other Profiler.
+    """
+
+    __slots__ = ()
+
+    def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
+        """The statistics of all nodes, or of those of one stage, in the order in which their first calls finished.
+
+        stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
+        """
+        _core.refine_clock()
+        rows, skip_first_n, lost = self._rows(stage)
+        return ProfilingSummary(
+            map(stats_from_row, rows),
+            skip_first_n=skip_first_n,
+            reasons=_reasons(lost),
+            internal_errors=self._internal_errors,
+            cost_ns=_core.cost_ns(),
+        )
+
+    def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
+        """The summary as a text table; see ``format_profiling_table``."""
+        summary = self.get_profiling_summary(stage)
+        return format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
+
+    def profile_node(self, function: Any = None, /, *, name: NodeName = None, stage: StageName = None) -> Any:
+        """As the module's ``profile_node``, counted by this Profiler."""
+        return _profile_node(function, name=name, stage=stage, profiler=self)
+
+    def instrument(self, obj: object, attr: str, *, name: NodeName = None, stage: StageName = None) -> Instrumentation:
+        """As the module's ``instrument``, counted by this Profiler."""
+        return _instrument(obj, attr, name=name, stage=stage, profiler=self)
+
+    def _repr_html_(self) -> str:
+        return self.get_profiling_summary()._repr_html_()
+
+
+def _reasons(lost: int) -> tuple[str, ...]:
+    """Why figures are less certain, or features off: what a reader of the summary should know."""
+    name, refusal = _core.clock()
+    backward = _core.clock_backward()
+    gpu = _core.gpu_reason()
+    reasons = []
+    if refusal is not None:
+        reasons.append(f"the clock is {name}, as {refusal}")
+    if backward:
+        reasons.append(f"the clock went backwards {backward} times; these calls count as 0 ns")
+    if gpu is not None:
+        reasons.append(gpu)
+    if lost:
+        reasons.append(f"{lost} samples are missing from the percentiles, for want of memory")
+    return tuple(reasons)
+
+
+class PipelineProfiling:
+    """Mixin: gives a pipeline class a Profiler for each instance, and the names to control and read it.
+
+    It needs no call of ``__init__`` and no attribute: the Profiler is made at its first use, and lives beside the instance, so that
+    copies, pickles and clones start with a new one that is off. A ``forward`` or ``__call__`` defined in the body of a subclass
+    makes the instance the owner of the nodes that run inside it; it does not become a node itself.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for attribute in ("forward", "__call__"):
+            method = cls.__dict__.get(attribute)
+            if callable(method) and not isinstance(method, (staticmethod, type)):
+                setattr(cls, attribute, bind_pipeline(method))
+        if not cls.__weakrefoffset__:
+            _forget_when_deleted(cls)
+
+    @property
+    def profiler(self) -> Profiler:
+        """The Profiler of this instance."""
+        profiler: Profiler = _core.pipeline_profiler(self)
+        return profiler
+
+    @property
+    def profiling_enabled(self) -> bool:
+        """Whether calls that start now are counted."""
+        return self.profiler.profiling_enabled
+
+    def set_profiling(
+        self, enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0
+    ) -> None:
+        """Switch profiling on or off; see ``Profiler.set_profiling``."""
+        self.profiler.set_profiling(
+            enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n
+        )
+
+    def reset_profiling(self) -> None:
+        """Discard the statistics; what is switched on stays on."""
+        self.profiler.reset_profiling()
+
+    def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
+        """The statistics of the nodes; see ``Profiler.get_profiling_summary``."""
+        return self.profiler.get_profiling_summary(stage)
+
+    def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
+        """The summary as a text table; see ``format_profiling_table``."""
+        return self.profiler.format_profiling_summary(stage, total_frames=total_frames)
+
+    def profile_node(self, function: Any = None, /, *, name: NodeName = None, stage: StageName = None) -> Any:
+        """As the module's ``profile_node``, counted by this pipeline's Profiler."""
+        return self.profiler.profile_node(function, name=name, stage=stage)
+
+    def instrument(self, obj: object, attr: str, *, name: NodeName = None, stage: StageName = None) -> Instrumentation:
+        """As the module's ``instrument``, counted by this pipeline's Profiler."""
+        return self.profiler.instrument(obj, attr, name=name, stage=stage)
+
+
+def _forget_when_deleted(cls: type) -> None:
+    """Instances of a class without weak references tell of their end by ``__del__``."""
+    original = cls.__dict__.get("__del__")
+
+    def __del__(self: object) -> None:
+        _core.forget_pipeline(self)
+        if original is not None:
+            original(self)
+        else:
+            inherited = getattr(super(cls, self), "__del__", None)
+            if inherited is not None:
+                inherited()
+
+    cls.__del__ = __del__  # type: ignore[attr-defined]
+
+
+default_profiler = Profiler()
+_core.configure(
+    mixin=PipelineProfiling,
+    profiler_class=Profiler,
+    default_profiler=default_profiler,
+    device_finder=devices.cuda_device_of,
+)
+
+
+def set_profiling(
+    enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0
+) -> None:
+    """Switch the default Profiler on or off; see ``Profiler.set_profiling``."""
+    default_profiler.set_profiling(enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n)
+
+
+def reset_profiling() -> None:
+    """Discard the default Profiler's statistics; what is switched on stays on."""
+    default_profiler.reset_profiling()
+
+
+def profiling_enabled() -> bool:
+    """Whether the default Profiler counts calls that start now."""
+    return default_profiler.profiling_enabled
+
+
+def get_profiling_summary(stage: StageName = None) -> ProfilingSummary:
+    """The default Profiler's statistics; see ``Profiler.get_profiling_summary``."""
+    return default_profiler.get_profiling_summary(stage)
+
+
+def format_profiling_summary(stage: StageName = None, *, total_frames: int | None = None) -> str:
+    """The default Profiler's summary as a text table; see ``format_profiling_table``."""
+    return default_profiler.format_profiling_summary(stage, total_frames=total_frames)

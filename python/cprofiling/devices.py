@@ -1,0 +1,78 @@
+"""Which CUDA device a call uses: asked by the core before it waits for one, outside of the measured time.
+
+PyTorch is never imported: its objects are recognised by what they answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from weakref import WeakKeyDictionary
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+_MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
+
+# node -> (its first parameter or buffer, that one's device): valid as long as the node still has the same one
+_known: WeakKeyDictionary[Any, tuple[Any, int | None]] = WeakKeyDictionary()
+
+
+def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
+    """The index of the CUDA device of a call's first argument (its parameters or buffers), else of its tensor arguments.
+
+    None when there is none, or PyTorch is not loaded.
+    """
+    if "torch" not in sys.modules:
+        return None
+    if arguments:
+        device = _device_of_module(arguments[0])
+        if device is not None:
+            return device
+    return _device_of_tensors(arguments)
+
+
+def _device_of_module(node: Any) -> int | None:
+    parameters, buffers = getattr(node, "parameters", None), getattr(node, "buffers", None)
+    if not callable(parameters) or not callable(buffers):
+        return None
+    first = next(chain(parameters(), buffers()), None)
+    if first is None:
+        return None
+    known = _known.get(node)
+    if known is None or known[0] is not first or not _is_on(first, known[1]):
+        device = next(filter(_is_index, map(_device_of_tensor, chain(parameters(), buffers()))), None)
+        _known[node] = known = (first, device)
+    return known[1]
+
+
+def _is_on(tensor: Any, device: int | None) -> bool:
+    return _device_of_tensor(tensor) == device
+
+
+def _is_index(device: int | None) -> bool:
+    return device is not None
+
+
+def _device_of_tensor(value: Any) -> int | None:
+    if getattr(value, "is_cuda", False) is not True:
+        return None
+    index = getattr(getattr(value, "device", None), "index", None)
+    return index if isinstance(index, int) else 0
+
+
+def _device_of_tensors(arguments: Iterable[Any]) -> int | None:
+    waiting, visited = list(arguments), 0
+    while waiting and visited < _MAX_VISITED:
+        value = waiting.pop(0)
+        visited += 1
+        device = _device_of_tensor(value)
+        if device is not None:
+            return device
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)
+    return None

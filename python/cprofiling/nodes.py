@@ -1,0 +1,302 @@
+"""Making nodes of functions, methods and blocks: ``profile_node`` and ``instrument``.
+
+What is hot lives in ``csrc/function_type.c`` (calls) and ``csrc/block_type.c`` (blocks). Here is decided, once per decoration, what
+kind of callable it is and under which name it counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import MethodType
+
+from cprofiling import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from enum import Enum
+    from types import TracebackType
+    from typing import Any, TypeVar, overload
+
+    F = TypeVar("F")
+    NodeName = str | Callable[[Any], str] | None
+    StageName = str | Enum | None
+else:
+
+    def overload(function):
+        return function
+
+
+CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/function.h
+
+
+class NodeSite(_core.Block):
+    """A node that is yet to be used: a decorator, and a context manager (``with`` and ``async with``).
+
+    It may be used again and again, nested in itself, and by many threads and tasks at once.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, function: F) -> F:
+        """Wrap a callable. TypeError for a class, and for anything that is not callable."""
+        return wrap(function, name=self.name, stage=self.stage, profiler=self.profiler)
+
+    async def __aenter__(self) -> NodeSite:
+        """Open the block in the running task."""
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the block in the running task."""
+        self.__exit__(kind, error, traceback)
+
+
+@overload
+def profile_node(
+    function: str | None = None,
+    /,
+    *,
+    name: NodeName = None,
+    stage: StageName = None,
+    profiler: _core.Profiler | None = None,
+) -> NodeSite: ...
+
+
+@overload
+def profile_node(
+    function: F,
+    /,
+    *,
+    name: NodeName = None,
+    stage: StageName = None,
+    profiler: _core.Profiler | None = None,
+) -> F: ...
+
+
+def profile_node(
+    function: Any = None,
+    /,
+    *,
+    name: NodeName = None,
+    stage: StageName = None,
+    profiler: _core.Profiler | None = None,
+) -> Any:
+    """Count the calls of a callable, or the runs of a block, as those of a node.
+
+    Used as ``@profile_node``, ``@profile_node("name")``, ``@profile_node(name=lambda self: self.name)``,
+    ``with profile_node("name"):`` or ``async with profile_node("name"):``; for functions, methods, class and static methods,
+    properties, objects with ``__call__``, coroutine functions, generator functions and asynchronous generator functions.
+
+    name: the node's name, a str of at most 4,096 bytes of UTF-8 without NUL; or a callable of the call's first argument, asked
+        once per instance. Default: the callable's ``__qualname__`` after the last ``<locals>.``; a block needs a name.
+    stage: the execution stage to count under; default: the one in force when the call starts (see ``stage()``).
+    profiler: the Profiler that counts; default: decided at each call. If the first argument is a ``PipelineProfiling``, its own;
+        else that of the innermost running profiled call or pipeline of this thread or task; else the one bound by
+        ``with profiler:``; else the default Profiler.
+
+    Generators count one sample for a whole iteration, without the consumer's time; coroutines from the first resumption to the
+    end, awaiting included. A call that raises counts as an error, and the exception passes through untouched.
+
+    Raises TypeError for a class, for what is not callable, and for a wrong name, stage or profiler; ValueError for a name or
+    stage that is too long or contains NUL.
+    """
+    if function is None or isinstance(function, str):
+        if function is not None and name is not None:
+            raise TypeError(f"profile_node got two names: {function!r} and {name!r}")
+        return NodeSite(function if name is None else name, stage, profiler)
+    return wrap(function, name=name, stage=stage, profiler=profiler)
+
+
+def wrap(function: Any, *, name: NodeName, stage: StageName, profiler: _core.Profiler | None) -> Any:
+    """Wrap a callable, or the callable inside a descriptor, as a node."""
+    if isinstance(function, type):
+        raise TypeError(f"profile_node cannot decorate a class, got {function!r}: decorate its methods")
+    rewrap = functools.partial(wrap, name=name, stage=stage, profiler=profiler)
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(rewrap(function.__func__))
+    if isinstance(function, property):
+        return function.getter(rewrap(function.fget))
+    if isinstance(function, functools.cached_property):
+        return _rewrapped_cached_property(function, rewrap)
+    if isinstance(function, functools.partialmethod):
+        return functools.partialmethod(rewrap(function.func), *function.args, **function.keywords)
+    if not callable(function):
+        raise TypeError(f"profile_node expects a callable or a name (a str), got {type(function).__name__}")
+    return _make(_core.Function, function, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(function))
+
+
+def bind_pipeline(function: Any) -> Any:
+    """Wrap a pipeline's method so that what it calls belongs to the pipeline; it becomes no node itself."""
+    return _make(_core.Function, function, name=None, stage=None, profiler=None, inner=None, binds=True)
+
+
+def _make(
+    kind: Callable[..., Any],
+    function: Any,
+    *,
+    name: NodeName,
+    stage: StageName,
+    profiler: _core.Profiler | None,
+    inner: Any,
+    binds: bool = False,
+) -> Any:
+    wrapper = kind(function, _kind_of(function), name, default_name(function), stage, profiler, inner, binds)
+    return functools.update_wrapper(wrapper, function)
+
+
+def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[[Any], Any]) -> Any:
+    made = functools.cached_property(rewrap(descriptor.func))
+    if descriptor.attrname is not None:
+        made.__set_name__(object, descriptor.attrname)
+    return made
+
+
+def default_name(function: Any) -> str:
+    """The name of a callable that was given none: its ``__qualname__`` after the last ``<locals>.``, else its type's."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", None)
+    if not isinstance(name, str):
+        name = type(function).__qualname__
+    return name.rpartition("<locals>.")[2]
+
+
+def _kind_of(function: Any) -> int:
+    """What calling the callable gives; an object with ``__call__`` gives what that method gives."""
+    if not inspect.isroutine(function) and not isinstance(function, (functools.partial, _core.Function)):
+        function = getattr(type(function), "__call__", function)
+    if inspect.isasyncgenfunction(function):
+        return ASYNC_GENERATOR
+    if inspect.iscoroutinefunction(function):
+        return COROUTINE
+    if inspect.isgeneratorfunction(function):
+        return COROUTINE if _code_flags(function) & inspect.CO_ITERABLE_COROUTINE else GENERATOR
+    return CALL
+
+
+def _code_flags(function: Any) -> int:
+    while isinstance(function, (functools.partial, MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    return int(getattr(getattr(function, "__code__", None), "co_flags", 0))
+
+
+def _find_wrapped(function: Any) -> _core.Function | None:
+    """The node that the callable ends up calling, so that a call decorated twice counts once."""
+    for _ in range(100):  # a chain of wrappers may be circular by mistake
+        if isinstance(function, _core.Function):
+            return function
+        if isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            function = function.func
+        else:
+            function = getattr(function, "__wrapped__", None)
+        if function is None:
+            break
+    return None
+
+
+class InstrumentedMethod(_core.Function):
+    """What ``instrument`` puts in the place of one object's method.
+
+    A copy or a pickle of the object gets the method that was there before, bound to the copy.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Reduce to the original: looked up on the copied object, or copied along where the object held it itself."""
+        if self.was_own:
+            return _itself, (self.original,)
+        return getattr, (self.owner, self.attribute)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+class Instrumentation:
+    """The handle of ``instrument``: takes the wrapper off again, by ``remove()`` or at the end of a ``with`` block."""
+
+    __slots__ = ("__weakref__", "_attribute", "_owner", "_wrapper")
+
+    def __init__(self, owner: object, attribute: str, wrapper: InstrumentedMethod) -> None:
+        self._owner: object | None = owner
+        self._attribute = attribute
+        self._wrapper = wrapper
+
+    def remove(self) -> None:
+        """Put the original back. Doing so twice, or after the attribute was assigned anew, changes nothing."""
+        owner, self._owner = self._owner, None
+        if owner is None:
+            return
+        self._wrapper.detach()
+        own = vars(owner)
+        if own.get(self._attribute) is self._wrapper:
+            _restore(own, self._attribute, self._wrapper)
+
+    def __enter__(self) -> Instrumentation:
+        """Return the handle itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Remove the wrapper."""
+        self.remove()
+
+    def __repr__(self) -> str:
+        """Say what is instrumented, and whether it still is."""
+        state = "removed" if self._owner is None else f"of {type(self._owner).__qualname__}"
+        return f"<instrumentation {self._attribute} {state}>"
+
+
+def _restore(own: dict[str, Any], attribute: str, wrapper: InstrumentedMethod) -> None:
+    """Put back what was there before the wrapper, passing over wrappers that were removed while others lay on top of them."""
+    while wrapper.was_own:
+        original = wrapper.original
+        if not (isinstance(original, InstrumentedMethod) and original.detached):
+            own[attribute] = original
+            return
+        wrapper = original
+    del own[attribute]
+
+
+def instrument(
+    obj: object,
+    attr: str,
+    *,
+    name: NodeName = None,
+    stage: StageName = None,
+    profiler: _core.Profiler | None = None,
+) -> Instrumentation:
+    """Count the calls of one object's method as those of a node, without touching its class.
+
+    obj: any object with a ``__dict__``, for instance a model or filter that somebody else wrote.
+    attr: the name of the method; no special method, as Python looks these up on the class (wrap the object by
+        ``profile_node("name")(obj)`` to count its ``__call__``).
+    name: the node's name, or a callable of the object; default: the method's ``__qualname__``.
+    stage, profiler: as for ``profile_node``.
+
+    Copies and pickles of the object are not instrumented. Returns a handle whose ``remove()`` puts the method back.
+
+    Raises TypeError when the attribute is not callable, special, or cannot be replaced on this object; AttributeError when there is
+    none; and for name, stage and profiler as ``profile_node`` does.
+    """
+    if not isinstance(attr, str):
+        raise TypeError(f"attr must be a str, got {type(attr).__name__}")
+    if attr.startswith("__") and attr.endswith("__"):
+        raise TypeError(f"attr must not be a special method, got {attr!r}: Python looks it up on the class")
+    original = getattr(obj, attr)
+    own = getattr(obj, "__dict__", None)
+    if not callable(original) or isinstance(original, type):
+        raise TypeError(f"attr must name a method, got {attr!r}, which is {type(original).__name__}")
+    if not isinstance(own, dict) or inspect.isdatadescriptor(inspect.getattr_static(type(obj), attr, None)):
+        raise TypeError(f"obj must have a __dict__ in which {attr!r} can be replaced, got {type(obj).__name__}")
+    if name is not None and not isinstance(name, str) and callable(name):
+        name = name(obj)
+    if profiler is None:
+        profiler = _core.profiler_of(obj)
+    wrapper = _make(InstrumentedMethod, original, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(original))
+    wrapper.owner, wrapper.attribute, wrapper.original, wrapper.was_own = obj, attr, original, attr in own
+    own[attr] = wrapper
+    return Instrumentation(obj, attr, wrapper)

@@ -1,0 +1,273 @@
+"""The HTML table of a summary, as notebooks show it: one fragment without scripts or anything from outside it."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+
+from cprofiling.format import (
+    NO_DATA,
+    checked_count,
+    checked_frames,
+    checked_rows,
+    checked_text,
+    frames_per_second,
+    shown_text,
+    sorted_rows,
+    summary_title,
+)
+from cprofiling.stats import NodeProfilingStats
+
+# Text and lines take the colour of the page around them; only the bars have one of their own, for light and for dark.
+_STYLE = """<style>
+.cprofiling-summary { --cprofiling-bar: #4c78a8; color: currentColor; overflow-x: auto; }
+@media (prefers-color-scheme: dark) { .cprofiling-summary { --cprofiling-bar: #8ab4e0; } }
+.cprofiling-summary table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.cprofiling-summary caption { text-align: left; font-weight: bold; padding: 0.3em 0; }
+.cprofiling-summary th, .cprofiling-summary td { padding: 0.2em 0.7em; text-align: right; white-space: nowrap; }
+.cprofiling-summary thead th { border-bottom: 1px solid currentColor; }
+.cprofiling-summary tbody tr:last-child > * { border-bottom: 1px solid currentColor; }
+.cprofiling-summary tr > :nth-child(-n+2) { text-align: left; white-space: pre-wrap; }
+.cprofiling-summary tbody th { font-weight: normal; }
+.cprofiling-bar { display: inline-block; width: 5em; height: 0.7em; margin-left: 0.5em; text-align: left; }
+.cprofiling-bar > span { display: block; height: 100%; background: var(--cprofiling-bar); }
+</style>"""
+
+_COLUMNS = (
+    ("Node", "name of the node"),
+    ("Stage", "execution stage of the calls"),
+    ("Count", "number of samples"),
+    ("Mean", "arithmetic mean of the samples"),
+    ("Std", "population standard deviation of the samples"),
+    ("Min", "smallest sample"),
+    ("p50", "50th percentile, within 1 %"),
+    ("p90", "90th percentile, within 1 %"),
+    ("p99", "99th percentile, within 1 %"),
+    ("Max", "largest sample"),
+    ("Total", "sum of the samples, nodes called inside included"),
+    ("Self", "total without the nodes called inside"),
+    ("Share", "part of the time of all rows, by self time where it is known"),
+)
+_TIME_FIELDS = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms", "total_ms", "self_total_ms")
+_EVENT_COLUMNS = (
+    ("Errors", "calls that an exception left", "error_count"),
+    ("Cancelled", "calls that were cancelled", "cancelled_count"),
+    ("Skipped", "first calls left out of the samples", "skipped_count"),
+    ("Dropped", "calls whose statistics were discarded before they finished", "dropped_count"),
+)
+_UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
+
+
+def summary_html(
+    stats: Iterable[NodeProfilingStats],
+    *,
+    total_frames: int | None = None,
+    skip_first_n: int = 0,
+    reasons: Sequence[str] = (),
+    internal_errors: int = 0,
+    cost_ns: float | None = None,
+) -> str:
+    """Return the statistics as an HTML fragment: a table of all keys, then the time per frame and the notes.
+
+    Rows are sorted by total time, largest first. Each time has the unit that fits it; one that is not known is a dash
+    whose tooltip says why. The share of a node is its self time over the sum of self times, so nested nodes do not add
+    up to more than the whole; a node whose self time is not known counts with its total.
+
+    The time per frame is given for each stage. With ``total_frames`` and one stage it is the sum of the self times over
+    these frames. Else, if one node encloses the others, a frame is a call of that node, and the time is its mean. Else
+    it is the sum of the self times over the largest count in the stage, which is right as long as no node runs more
+    than once per frame. With several stages ``total_frames`` gives one more line, for all of them together.
+
+    Args:
+        stats: ``NodeProfilingStats``, or other objects that have its first ten fields as attributes.
+        total_frames: Number of frames that the statistics cover, 0 to 2^63-1; None or 0 if not known.
+        skip_first_n: Number of first calls of each key that the statistics leave out, 0 to 2^63-1.
+        reasons: Why figures are unknown or features are off, one sentence each.
+        internal_errors: Faults inside the profiler, 0 or more; shown when not 0.
+        cost_ns: Measured own cost of one profiled call in nanoseconds; None if not known.
+
+    Returns:
+        Well-formed HTML that can be encoded as UTF-8; everything that came from outside is escaped, and control
+        characters and surrogates are shown as in the text table.
+
+    Raises:
+        TypeError, ValueError: As ``cprofiling.format_profiling_table``.
+    """
+    total_frames = checked_frames(total_frames)
+    skip_first_n = checked_count("skip_first_n", skip_first_n)
+    title = summary_title(total_frames, skip_first_n)
+    rows = sorted_rows(checked_rows(stats))
+    notes = _notes(skip_first_n, reasons, internal_errors, cost_ns)
+    if not rows:
+        return "\n".join([f"<p>{NO_DATA}</p>", *_list(notes)])
+    lines = ['<div class="cprofiling-summary">', _STYLE, *_table(title, rows, reasons)]
+    return "\n".join([*lines, *_list(_frame_lines(rows, total_frames) + notes), "</div>"])
+
+
+def format_time(time_ms: float) -> str:
+    """Return a time in ms with the unit (ns, µs, ms or s) that shows it as 1 to 999.9, with three to four digits."""
+    for unit, per_ms in _UNITS:
+        value = float(time_ms) * per_ms
+        number = f"{value:.2f}"
+        if float(number) >= 100:
+            number = f"{value:.1f}"
+        text = f"{number} {unit}"
+        # Decided on the rounded number, so that 999.96 ns is 1.00 µs and never 1000.0 ns.
+        if float(number) < 1000:
+            break
+    return text
+
+
+def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -> list[str]:
+    events = [column for column in _EVENT_COLUMNS if any(_count(row, column[2]) for row in rows)]
+    heads = [*_COLUMNS, *((label, tip) for label, tip, _ in events)]
+    whole_ms = math.fsum(map(_own_ms, rows))
+    return [
+        "<table>",
+        f"<caption>{title}</caption>",
+        "<thead>",
+        "<tr>" + "".join(f'<th scope="col" title="{tip}">{label}</th>' for label, tip in heads) + "</tr>",
+        "</thead>",
+        "<tbody>",
+        *(_table_row(row, whole_ms, [name for _, _, name in events], reasons) for row in rows),
+        "</tbody>",
+        "</table>",
+    ]
+
+
+def _table_row(row: NodeProfilingStats, whole_ms: float, events: list[str], reasons: Sequence[str]) -> str:
+    cells = [
+        f'<th scope="row">{_isolated("node_name", row.node_name)}</th>',
+        f"<td>{_isolated('stage', row.stage)}</td>",
+        f"<td>{_count(row, 'count')}</td>",
+        *(_time_cell(row, name, reasons) for name in _TIME_FIELDS),
+        _share_cell(row, whole_ms),
+        *(f"<td>{_count(row, name)}</td>" for name in events),
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _time_cell(row: NodeProfilingStats, name: str, reasons: Sequence[str]) -> str:
+    if row.count == 0:
+        return _unknown_cell("no samples")
+    time_ms = getattr(row, name, None)
+    if time_ms is None:
+        return _unknown_cell("; ".join(["not known for this node", *reasons]))
+    return f"<td>{format_time(time_ms)}</td>"
+
+
+def _share_cell(row: NodeProfilingStats, whole_ms: float) -> str:
+    if row.count == 0:
+        return _unknown_cell("no samples")
+    if whole_ms <= 0:
+        return _unknown_cell("the times of all rows add up to 0")
+    percent = f"{100 * _own_ms(row) / whole_ms:.1f}%"
+    bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{percent}"></span></span>'
+    return f"<td>{percent}{bar}</td>"
+
+
+def _unknown_cell(reason: str) -> str:
+    return f'<td title="{_escaped("reasons", reason)}">\N{EN DASH}</td>'
+
+
+def _frame_lines(rows: list[NodeProfilingStats], total_frames: int | None) -> list[str]:
+    """Return the time per frame of each stage that has samples, and of all together if ``total_frames`` says so."""
+    sampled = [row for row in rows if row.count > 0]
+    stages: dict[str, list[NodeProfilingStats]] = {}
+    for row in sampled:
+        stages.setdefault(checked_text("stage", row.stage), []).append(row)
+    if not total_frames:
+        return [_stage_line(stage, members) for stage, members in stages.items()]
+    if len(stages) == 1:
+        return [_sum_line(_isolated("stage", stage), sampled, total_frames, "frames") for stage in stages]
+    lines = [_stage_line(stage, members) for stage, members in stages.items()]
+    return [*lines, _sum_line("all stages", sampled, total_frames, "frames")] if lines else []
+
+
+def _stage_line(stage: str, rows: list[NodeProfilingStats]) -> str:
+    """Return the time per frame of a stage whose number of frames has to be found in its rows."""
+    shown = _isolated("stage", stage)
+    enclosing = _enclosing_row(rows)
+    if enclosing is None:
+        return _sum_line(shown, rows, max(row.count for row in rows), "frames, the largest count in this stage")
+    frames = f"{enclosing.count} calls of {_isolated('node_name', enclosing.node_name)}, which encloses the other nodes"
+    return _frame_line(shown, enclosing.mean_ms, frames)
+
+
+def _enclosing_row(rows: list[NodeProfilingStats]) -> NodeProfilingStats | None:
+    """Return the row whose calls contain those of all others, if there is one and all self times are known.
+
+    Such a node has nodes inside, and its total is the sum of the self times of all rows, within 1 %. It may differ by
+    the calls that gave no sample, each taken as the mean of its node: theirs is missing on one side only. The total of
+    a recursive node is larger than that sum. Of several such nodes, each right inside the other, the one with the
+    smallest count is the outermost.
+    """
+    own_ms = [self_ms for self_ms in map(_self_ms, rows) if self_ms is not None]
+    if len(rows) == 1 or len(own_ms) < len(rows):
+        return None
+    least_ms = 0.99 * math.fsum(own_ms)
+    most_ms = 1.01 * (math.fsum(own_ms) + math.fsum(map(_missing_ms, rows)))
+    candidates = [
+        row
+        for row, self_ms in zip(rows, own_ms, strict=True)
+        if self_ms < row.total_ms <= most_ms and row.total_ms + _missing_ms(row) >= least_ms
+    ]
+    return min(candidates, key=lambda row: row.count, default=None)
+
+
+def _missing_ms(row: NodeProfilingStats) -> float:
+    """Return an estimate of the time of the calls that gave no sample."""
+    return row.mean_ms * sum(_count(row, name) for _, _, name in _EVENT_COLUMNS)
+
+
+def _sum_line(stage: str, rows: list[NodeProfilingStats], frames: int, basis: str) -> str:
+    line = _frame_line(stage, math.fsum(map(_own_ms, rows)) / frames, f"{frames} {basis}")
+    inclusive = sum(_self_ms(row) is None for row in rows)
+    if inclusive:
+        line += f"; self time is not known for {inclusive} of {len(rows)} nodes, which count with their total"
+    return line
+
+
+def _frame_line(stage: str, frame_ms: float, frames: str) -> str:
+    fps = frames_per_second(frame_ms)
+    return f"Average per-frame time ({stage}): {format_time(frame_ms)} ({fps:.1f} FPS), over {frames}"
+
+
+def _notes(skip_first_n: int, reasons: Sequence[str], internal_errors: int, cost_ns: float | None) -> list[str]:
+    notes = []
+    if skip_first_n:
+        notes.append(f"First calls of each node left out (skip_first_n): {skip_first_n}")
+    if cost_ns is not None:
+        notes.append(f"Own cost of one profiled call, measured and not subtracted: {format_time(cost_ns * 1e-6)}")
+    if internal_errors:
+        notes.append(f"Internal errors of the profiler: {internal_errors}")
+    return notes + [_escaped("reasons", reason) for reason in reasons]
+
+
+def _list(items: list[str]) -> list[str]:
+    """Return the lines of a list of escaped items; no line if there are none."""
+    return ["<ul>", *(f"<li>{item}</li>" for item in items), "</ul>"] if items else []
+
+
+def _self_ms(row: NodeProfilingStats) -> float | None:
+    return getattr(row, "self_total_ms", None)
+
+
+def _own_ms(row: NodeProfilingStats) -> float:
+    """Return the time that a row adds to the whole: its self time, or its total where that is not known."""
+    self_ms = _self_ms(row)
+    return row.total_ms if self_ms is None else self_ms
+
+
+def _count(row: NodeProfilingStats, name: str) -> int:
+    return int(getattr(row, name, 0))
+
+
+def _escaped(parameter: str, text: str) -> str:
+    return html.escape(shown_text(parameter, text))
+
+
+def _isolated(parameter: str, text: str) -> str:
+    """Return escaped text whose writing direction cannot spread to the figures beside it."""
+    return f"<bdi>{_escaped(parameter, text)}</bdi>"

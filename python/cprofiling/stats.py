@@ -1,0 +1,160 @@
+"""The statistics that a summary is made of: frozen values, one per (execution stage, node name)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ExecutionStage(str, Enum):
+    """The stages that are known by name. Any other str is a stage too; a member and its value are one key."""
+
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+    INFERENCE = "inference"
+
+    def __str__(self) -> str:
+        """Return the value, so that a stage reads the same however it was given."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class NodeProfilingStats:
+    """What is known about one node in one execution stage: an immutable, hashable, picklable value.
+
+    The first ten fields are enough to make one. A sample is one finished call (or block, or generator iteration)
+    that was neither skipped nor dropped and that no exception left. All times are in milliseconds of elapsed time,
+    0 or more, as read from a monotonic clock; nothing is subtracted from what was measured. With a count of 0 the
+    times among the first ten fields are 0.0; among the later fields None means that the figure is not known.
+
+    Attributes:
+        node_name: Name of the node, any str.
+        stage: Execution stage of the calls; for the four known stages an ``ExecutionStage``, which is a str.
+        count: Number of samples, 0 or more.
+        mean_ms: Arithmetic mean of the samples, between ``min_ms`` and ``max_ms``.
+        median_ms: Median of the samples: exact for up to five, then the P-square estimate (R. Jain and I. Chlamtac,
+            "The P2 Algorithm for Dynamic Calculation of Quantiles and Histograms Without Storing Observations",
+            Communications of the ACM 28(10), 1985), whose error has no bound on streams that shift. In merged
+            statistics it comes from the histogram, as ``p50_ms`` does.
+        std_ms: Population standard deviation of the samples (divides by ``count``); 0.0 for one sample.
+        min_ms: Smallest sample, exact.
+        max_ms: Largest sample, exact.
+        total_ms: Sum of the samples, exact to rounding; includes the time of nodes called inside.
+        last_ms: The sample that was recorded last.
+        p50_ms: 50th percentile from a log-linear histogram, within 1 % from 1 ns to 24 h, clamped beyond.
+        p90_ms: 90th percentile, as ``p50_ms``.
+        p95_ms: 95th percentile, as ``p50_ms``.
+        p99_ms: 99th percentile, as ``p50_ms``.
+        p999_ms: 99.9th percentile, as ``p50_ms``.
+        error_count: Calls that an exception left; they are no samples and use up no skip.
+        cancelled_count: Calls that ``asyncio.CancelledError`` left; they are not among the errors.
+        skipped_count: First successful calls left out of the samples, at most ``skip_first_n``.
+        dropped_count: Calls that finished after the statistics in force at their start had been discarded.
+        first_ms: First successful call since the reset, whether it was skipped or not.
+        self_total_ms: ``total_ms`` without the time of nodes called directly inside, in the same thread or task.
+        active_total_ms: For coroutines, the part of ``total_ms`` in which they ran, without the awaiting.
+    """
+
+    node_name: str
+    stage: str
+    count: int
+    mean_ms: float
+    median_ms: float
+    std_ms: float
+    min_ms: float
+    max_ms: float
+    total_ms: float
+    last_ms: float
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    error_count: int = 0
+    cancelled_count: int = 0
+    skipped_count: int = 0
+    dropped_count: int = 0
+    first_ms: float | None = None
+    self_total_ms: float | None = None
+    active_total_ms: float | None = None
+
+
+_KNOWN_STAGES: dict[str, str] = {member.value: member for member in ExecutionStage}
+_new = object.__new__
+
+
+def stats_from_row(row: tuple[object, ...]) -> NodeProfilingStats:
+    """Make the statistics of one key from a plain tuple of its 22 values, in field order.
+
+    A stage that is one of the four known values becomes its ``ExecutionStage`` member. The values are taken as they
+    are. Raises ValueError if the tuple has more or fewer than 22 items.
+    """
+    stats = _new(NodeProfilingStats)
+    # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
+    # Nobody else has seen the object yet, so it is as frozen as any other.
+    values = stats.__dict__
+    (
+        values["node_name"], values["stage"], values["count"], values["mean_ms"], values["median_ms"],
+        values["std_ms"], values["min_ms"], values["max_ms"], values["total_ms"], values["last_ms"],
+        values["p50_ms"], values["p90_ms"], values["p95_ms"], values["p99_ms"], values["p999_ms"],
+        values["error_count"], values["cancelled_count"], values["skipped_count"], values["dropped_count"],
+        values["first_ms"], values["self_total_ms"], values["active_total_ms"],
+    ) = row  # fmt: skip
+    stage = values["stage"]
+    values["stage"] = _KNOWN_STAGES.get(stage, stage)
+    return stats
+
+
+class ProfilingSummary(list[NodeProfilingStats]):
+    """A list of ``NodeProfilingStats``, in order of each key's first finished call, with what one must know to read it.
+
+    It is a list in every respect: it equals a plain list with equal members, and slices are plain lists. Copies and
+    pickles keep the attributes. In a notebook it shows itself as an HTML table.
+
+    Attributes:
+        skip_first_n: First successful calls of each key that the statistics leave out, 0 or more.
+        reasons: Why figures are unknown or features are off, one sentence each; empty if there is nothing to say.
+        internal_errors: Faults inside the profiler since the reset, 0 or more; the nodes never notice them.
+        cost_ns: Measured own cost of one profiled call in nanoseconds; None if it was not measured.
+    """
+
+    def __init__(
+        self,
+        stats: Iterable[NodeProfilingStats] = (),
+        *,
+        skip_first_n: int = 0,
+        reasons: Iterable[str] = (),
+        internal_errors: int = 0,
+        cost_ns: float | None = None,
+    ) -> None:
+        """Make a list of ``stats``; the keywords become the attributes of the same names."""
+        super().__init__(stats)
+        self.skip_first_n = skip_first_n
+        self.reasons = tuple(reasons)
+        self.internal_errors = internal_errors
+        self.cost_ns = cost_ns
+
+    def copy(self) -> ProfilingSummary:
+        """Return a shallow copy that keeps the attributes."""
+        return ProfilingSummary(
+            self,
+            skip_first_n=self.skip_first_n,
+            reasons=self.reasons,
+            internal_errors=self.internal_errors,
+            cost_ns=self.cost_ns,
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the HTML table that notebooks show in place of the list."""
+        # Imported here because most programs never show HTML.
+        from cprofiling.notebook import summary_html
+
+        return summary_html(
+            self,
+            skip_first_n=self.skip_first_n,
+            reasons=self.reasons,
+            internal_errors=self.internal_errors,
+            cost_ns=self.cost_ns,
+        )

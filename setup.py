@@ -1,0 +1,37 @@
+"""Builds the extension: the C core in cprofiling/ and the CPython binding in csrc/. Everything else is in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+CORE = "accum alloc clock gpu_cuda histogram lock moments names p2 process registry span status thread"
+BINDING = (
+    "block_type context_stack convert cost function_type module pipeline profiler_type ptrmap stage_type summary suspendable sync"
+    " view node weak"
+)
+
+compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
+link_args: list[str] = []
+if os.environ.get("CPROFILING_WERROR"):
+    compile_args += ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
+if sanitizers := os.environ.get("CPROFILING_SANITIZE"):
+    flags = [f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer", "-g", "-O1"]
+    compile_args += flags
+    link_args += flags
+if os.environ.get("CPROFILING_COVERAGE"):
+    compile_args += ["--coverage", "-O0", "-g"]
+    link_args += ["--coverage"]
+
+setup(
+    ext_modules=[
+        Extension(
+            "cprofiling._core",
+            sources=[f"cprofiling/{unit}.c" for unit in CORE.split()] + [f"csrc/{unit}.c" for unit in BINDING.split()],
+            depends=sorted(str(header) for room in ("cprofiling", "csrc") for header in Path(room).glob("*.h")),
+            include_dirs=["."],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+        )
+    ]
+)

@@ -1,0 +1,321 @@
+"""The plain-text table, to the character (failure scenarios B8, F2, F3, F4, F7)."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from collections.abc import Iterator
+from enum import Enum
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cprofiling.format import format_profiling_table
+from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+
+NO_DATA = "No profiling data collected."
+
+GOLDEN = """\
+Profiling Summary (350 frames, skip_first_n=3)
+Node                                     Stage        Count   Mean(ms)    Std(ms)    Min(ms)    Max(ms) Median(ms)   Total(s)
+-----------------------------------------------------------------------------------------------------------------------------
+Segmenter                                inference      347     900.13      12.35     850.00    1000.00     899.99    312.345
+a_node_name_that_is_longer_than_forty_characters inference      347      24.50       0.25      24.00      25.00      24.50      8.502
+Early                                    train            5       4.00       0.00       4.00       4.00       4.00      0.020
+Late                                     train           10       2.00       0.00       2.00       2.00       2.00      0.020
+Skipped                                  val              0       0.00       0.00       0.00       0.00       0.00      0.000
+-----------------------------------------------------------------------------------------------------------------------------
+TOTAL                                                                                                                 320.887
+Average per-frame pipeline time: 924.75 ms (1.1 FPS)"""  # noqa: E501
+
+GOLDEN_STATS = [
+    NodeProfilingStats("Early", "train", 5, 4.0, 4.0, 0.0, 4.0, 4.0, 20.0, 4.0),
+    NodeProfilingStats("Skipped", "val", 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, skipped_count=3),
+    NodeProfilingStats("Segmenter", "inference", 347, 900.13, 899.99, 12.345678, 850.0, 1000.0, 312345.11, 900.0),
+    NodeProfilingStats("Failing", "val", 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, error_count=2),
+    NodeProfilingStats("Late", "train", 10, 2.0, 2.0, 0.0, 2.0, 2.0, 20.0, 2.0),
+    NodeProfilingStats(
+        "a_node_name_that_is_longer_than_forty_characters", ExecutionStage.INFERENCE,
+        347, 24.5, 24.5, 0.25, 24.0, 25.0, 8501.5, 24.5,
+    ),
+]  # fmt: skip
+
+
+class Index:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+class Hostile(str):
+    def __str__(self) -> str:
+        return "\x1b[2J"
+
+    def __format__(self, spec: str) -> str:
+        return "\x1b[2J"
+
+
+def node(
+    name: str = "n", stage: str = "train", count: int = 1, total_ms: float = 1.0, **more: int
+) -> NodeProfilingStats:
+    return NodeProfilingStats(name, stage, count, 1.0, 1.0, 0.0, 1.0, 1.0, total_ms, 1.0, **more)
+
+
+def body(table: str) -> list[str]:
+    """Return the rows between the two lines of dashes."""
+    lines = table.split("\n")
+    return lines[3 : lines.index(lines[2], 3)]
+
+
+# --- layout ---
+
+
+def test_the_golden_table() -> None:
+    assert format_profiling_table(GOLDEN_STATS, total_frames=350, skip_first_n=3) == GOLDEN
+
+
+def test_any_iterable_gives_the_same_table() -> None:
+    for stats in (iter(GOLDEN_STATS), tuple(GOLDEN_STATS), ProfilingSummary(GOLDEN_STATS, skip_first_n=9)):
+        assert format_profiling_table(stats, total_frames=350, skip_first_n=3) == GOLDEN
+
+
+@pytest.mark.parametrize(
+    ("total_frames", "skip_first_n", "title"),
+    [
+        (None, 0, "Profiling Summary"),
+        (350, 3, "Profiling Summary (350 frames, skip_first_n=3)"),
+        (350, 0, "Profiling Summary (350 frames)"),
+        (None, 3, "Profiling Summary (skip_first_n=3)"),
+        (0, 0, "Profiling Summary (0 frames)"),
+        (Index(7), Index(2), "Profiling Summary (7 frames, skip_first_n=2)"),
+        (2**63 - 1, 2**63 - 1, f"Profiling Summary ({2**63 - 1} frames, skip_first_n={2**63 - 1})"),
+    ],
+)
+def test_the_title_says_what_is_known(total_frames: int | None, skip_first_n: int, title: str) -> None:
+    table = format_profiling_table([node()], total_frames=total_frames, skip_first_n=skip_first_n)
+    assert table.split("\n")[0] == title
+
+
+def test_equal_totals_keep_their_order_and_larger_totals_come_first() -> None:
+    stats = [node("a", total_ms=1.0), node("b", total_ms=2.0), node("c", total_ms=1.0), node("d", total_ms=2.0)]
+    assert [row[0] for row in body(format_profiling_table(stats))] == ["b", "d", "a", "c"]
+    assert [row[0] for row in body(format_profiling_table(stats[::-1]))] == ["d", "b", "c", "a"]
+
+
+def test_wide_values_are_never_cut() -> None:
+    stats = [NodeProfilingStats("n" * 41, "s" * 13, 10**6, 1e12, 2e12, 3e12, 4e12, 5e12, 1e18, 7e12)]
+    (row,) = body(format_profiling_table(stats))
+    assert row == (
+        f"{'n' * 41} {'s' * 13} 1000000 1000000000000.00 3000000000000.00 4000000000000.00 "
+        "5000000000000.00 2000000000000.00 1000000000000000.000"
+    )
+
+
+def test_the_average_divides_the_sum_of_totals_by_the_count_of_the_first_row() -> None:
+    lines = format_profiling_table([node(count=4, total_ms=30.0), node(count=1000, total_ms=10.0)]).split("\n")
+    assert lines[-2] == f"{'TOTAL':<114} {'0.040':>10}"
+    assert lines[-1] == "Average per-frame pipeline time: 10.00 ms (100.0 FPS)"
+
+
+def test_a_total_of_zero_is_zero_frames_per_second() -> None:
+    assert format_profiling_table([node(total_ms=0.0)]).endswith("\nAverage per-frame pipeline time: 0.00 ms (0.0 FPS)")
+
+
+def test_there_is_no_average_when_the_first_row_has_no_sample() -> None:
+    table = format_profiling_table([node(count=0, total_ms=0.0, skipped_count=2), node(total_ms=0.0)])
+    assert table.split("\n")[-1].startswith("TOTAL ")
+    assert len(body(table)) == 2
+
+
+# --- which rows there are ---
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ({}, True),
+        ({"skipped_count": 3}, True),
+        ({"skipped_count": 3, "error_count": 1}, True),
+        ({"error_count": 1}, False),
+        ({"cancelled_count": 1}, False),
+        ({"dropped_count": 1}, False),
+        ({"error_count": 1, "cancelled_count": 2, "dropped_count": 3}, False),
+        ({"count": 1, "error_count": 1}, True),
+    ],
+)
+def test_a_key_without_samples_is_a_row_unless_it_only_failed(counts: dict[str, int], shown: bool) -> None:
+    stats = [node("other"), node("key", **{"count": 0, "total_ms": 0.0, **counts})]  # type: ignore[arg-type]
+    names = [row.split()[0] for row in body(format_profiling_table(stats))]
+    assert names == (["other", "key"] if shown else ["other"])
+
+
+@pytest.mark.parametrize("stats", [[], (), ProfilingSummary(), [node(count=0, total_ms=0.0, error_count=1)]])
+def test_without_a_row_there_is_no_table(stats: list[NodeProfilingStats]) -> None:
+    assert format_profiling_table(stats) == NO_DATA
+    assert format_profiling_table(stats, total_frames=5, skip_first_n=2) == NO_DATA
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\nb", r"a\nb"),
+        ("a\r\tb", r"a\r\tb"),
+        ("\x1b[31mred", r"\x1b[31mred"),
+        ("\x00\x07\x7f\x85\x9f", r"\x00\x07\x7f\x85\x9f"),
+        ("\ud800", r"\ud800"),
+        ("\udfff!", r"\udfff!"),
+        ("C:\\new", "C:\\new"),
+        ("Größe 節点 👩\u200d🔬 e\u0301", "Größe 節点 👩\u200d🔬 e\u0301"),
+        ("{node} %s", "{node} %s"),
+        ("", ""),
+        (Hostile("plain"), "plain"),
+    ],
+)
+def test_names_and_stages_are_shown_escaped(name: str, shown: str) -> None:
+    (row,) = body(format_profiling_table([node(name, "train")]))
+    assert row.startswith(f"{shown:<40} train        ")
+    (row,) = body(format_profiling_table([node("n", name)]))
+    assert row.startswith(f"{'n':<40} {shown:<12}     1 ")
+
+
+def test_exactly_control_characters_and_surrogates_are_escaped() -> None:
+    for code in range(0x11000):
+        character = chr(code)
+        shown = body(format_profiling_table([node(f"<{character}>")]))[0].split(" train ")[0].rstrip(" ")
+        if unicodedata.category(character) in ("Cc", "Cs"):
+            assert shown == f"<{character.encode('unicode_escape').decode()}>"
+        else:
+            assert shown == f"<{character}>"
+
+
+class PlainEnum(Enum):
+    WARM = "warm\x1b"
+
+
+class MixedEnum(str, Enum):
+    WARM = "warm\x1b"
+
+
+@pytest.mark.parametrize("stage", [PlainEnum.WARM, MixedEnum.WARM, "warm\x1b"])
+def test_an_enum_stands_for_its_value(stage: str) -> None:
+    (row,) = body(format_profiling_table([node("n", stage)]))
+    assert row.split()[1] == r"warm\x1b"
+
+
+# --- other objects, and what is refused ---
+
+
+def test_any_object_with_the_ten_fields_is_a_row() -> None:
+    ten = ("node_name", "stage", "count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
+    others = [SimpleNamespace(**{name: getattr(stats, name) for name in ten}) for stats in GOLDEN_STATS]
+    del others[3]
+    assert format_profiling_table(others, total_frames=350, skip_first_n=3) == GOLDEN  # type: ignore[arg-type]
+    others[0].count = 0
+    del others[2].last_ms
+    with pytest.raises(TypeError, match=r"^stats\[2\] must be .*, got SimpleNamespace without last_ms$"):
+        format_profiling_table(others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("item", [None, 3, "abc", {"node_name": "n"}, (1, 2), NodeProfilingStats])
+def test_an_item_of_another_kind_is_refused(item: object) -> None:
+    with pytest.raises(TypeError, match=rf"^stats\[1\] .* got {type(item).__name__} without node_name, stage"):
+        format_profiling_table([node(), item])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("stats", [None, 3, 1.5, node()])
+def test_what_is_not_iterable_is_refused(stats: object) -> None:
+    message = f"^stats must be an iterable of NodeProfilingStats, got {type(stats).__name__}$"
+    with pytest.raises(TypeError, match=message):
+        format_profiling_table(stats)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [None, 3, b"bytes", ["list"], Enum("Number", {"ONE": 1}).ONE])  # type: ignore[attr-defined]
+def test_a_name_or_stage_that_is_no_str_is_refused(value: str) -> None:
+    with pytest.raises(TypeError, match=f"^node_name must be a str, got {type(value).__name__}$"):
+        format_profiling_table([node(name=value)])
+    with pytest.raises(TypeError, match=f"^stage must be a str, got {type(value).__name__}$"):
+        format_profiling_table([node(stage=value)])
+
+
+def test_an_error_of_the_iterator_passes_through() -> None:
+    def failing() -> Iterator[NodeProfilingStats]:
+        yield node()
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        format_profiling_table(failing())
+
+
+NOT_INTEGERS = [True, False, 1.0, float("nan"), "3", b"3", [3], 2**0.5, object()]
+
+
+@pytest.mark.parametrize("parameter", ["total_frames", "skip_first_n"])
+@pytest.mark.parametrize("stats", [[], [node()]], ids=["empty", "one"])
+class TestIntegerParameters:
+    @pytest.mark.parametrize("value", NOT_INTEGERS, ids=repr)
+    def test_what_is_no_integer_is_refused(
+        self, stats: list[NodeProfilingStats], parameter: str, value: object
+    ) -> None:
+        with pytest.raises(TypeError, match=f"^{parameter} must be an integer, got {type(value).__name__}$"):
+            format_profiling_table(stats, **{parameter: value})  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("value", "limit"),
+        [
+            (-1, ">= 0, got -1"),
+            (Index(-5), ">= 0, got -5"),
+            (2**63, "<= 9223372036854775807, got 9223372036854775808"),
+            (10**5000, "<= 9223372036854775807, got an integer of 16610 bits"),
+            (-(10**5000), ">= 0, got an integer of 16610 bits"),
+        ],
+        ids=["-1", "-5", "2**63", "10**5000", "-10**5000"],
+    )
+    def test_what_is_out_of_range_is_refused(
+        self, stats: list[NodeProfilingStats], parameter: str, value: int, limit: str
+    ) -> None:
+        with pytest.raises(ValueError, match=f"^{parameter} must be {limit}$"):
+            format_profiling_table(stats, **{parameter: value})
+
+    def test_an_error_of_index_passes_through(self, stats: list[NodeProfilingStats], parameter: str) -> None:
+        class Failing:
+            def __index__(self) -> int:
+                raise LookupError("mine")
+
+        with pytest.raises(LookupError, match="mine"):
+            format_profiling_table(stats, **{parameter: Failing()})  # type: ignore[arg-type]
+
+
+def test_skip_first_n_must_be_given() -> None:
+    with pytest.raises(TypeError, match=r"^skip_first_n must be an integer, got NoneType$"):
+        format_profiling_table([], skip_first_n=None)  # type: ignore[arg-type]
+
+
+# --- the same table as cuvis-ai-core's ---
+
+
+@pytest.fixture(scope="module")
+def cuvis() -> Any:
+    return pytest.importorskip("cuvis_ai_core.pipeline.profiling", reason="cuvis-ai-core is not installed")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tables_equal_those_of_cuvis(cuvis: Any, seed: int) -> None:
+    dice = random.Random(seed)
+    skip = dice.choice([0, 0, 1, 3])
+    profiler = cuvis.PipelineProfiler(skip_first_n=skip)
+    stages = ["train", "val", "inference"]
+    keys = [(dice.choice(stages), "node" * dice.randint(1, 12)) for _ in range(dice.randint(0, 8))]
+    for _ in range(dice.randint(0, 60) if keys else 0):
+        profiler.record(*dice.choice(keys), dice.choice([0.0, dice.expovariate(0.01), 10 ** dice.uniform(-6, 6)]))
+    theirs = profiler.snapshot()
+    ours = [NodeProfilingStats(**vars(stats), skipped_count=skip, self_total_ms=stats.total_ms / 2) for stats in theirs]
+    for frames in (None, 0, 350):
+        expected = cuvis.format_profiling_table(theirs, total_frames=frames, skip_first_n=skip)
+        assert format_profiling_table(ours, total_frames=frames, skip_first_n=skip) == expected
+        assert format_profiling_table(theirs, total_frames=frames, skip_first_n=skip) == expected

@@ -1,0 +1,1106 @@
+"""``cprofiling.measure``: samples, figures, devices, and the reasons not to trust them, on a clock that tests own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import gc
+import importlib
+import math
+import os
+import pickle
+import random
+import statistics
+import subprocess
+import sys
+from collections import UserDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from fractions import Fraction
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+# By name: as an attribute, ``cprofiling.measure`` may be the function.
+module: Any = importlib.import_module("cprofiling.measure")
+Measurement = module.Measurement
+measure = module.measure
+
+# The real ones, which the fixture "quiet" replaces.
+REAL = {
+    name: getattr(module, name) for name in ("_collections", "_tracers", "_load_average", "_governors", "_cpu_count")
+}
+
+MS = 1_000_000
+
+
+class Clock:
+    """Nanoseconds that go on by ``tick`` at each read."""
+
+    def __init__(self, tick: int = 10) -> None:
+        self.now = 0
+        self.tick = tick
+        self.log: list[str] = []
+
+    def __call__(self) -> int:
+        self.now += self.tick
+        self.log.append("clock")
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def quiet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """A machine that gives no cause for a warning, without torch unless the test asks for the real one."""
+    monkeypatch.setattr(module, "_clock_ns", clock)
+    monkeypatch.setattr(module, "_collections", lambda: 0)
+    monkeypatch.setattr(module, "_tracers", list)
+    monkeypatch.setattr(module, "_load_average", lambda: None)
+    monkeypatch.setattr(module, "_cpu_count", lambda: 4)
+    monkeypatch.setattr(module, "_governors", lambda: {"performance"})
+    if "real_torch" not in request.fixturenames:
+        monkeypatch.setitem(sys.modules, "torch", None)
+
+
+@pytest.fixture
+def real_torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def working(clock: Clock, durations_ns: list[int]) -> Callable[..., None]:
+    """A function whose n-th call takes ``durations_ns[n]`` on the clock, its reads included."""
+    remaining = iter(durations_ns)
+
+    def work(*_: object) -> None:
+        clock.now += next(remaining) - clock.tick
+
+    return work
+
+
+def measured(clock: Clock, durations_ns: list[int]) -> Any:
+    return measure(working(clock, durations_ns), warmup=0, repeat=len(durations_ns))
+
+
+def steady(count: int = 20, around: int = 100 * MS) -> list[int]:
+    """Samples that differ by 0.1 % and do not drift."""
+    return [around + (around // 1000) * (i % 3 - 1) for i in range(count)]
+
+
+# Calls
+
+
+def test_calls_and_arguments() -> None:
+    calls: list[tuple[object, ...]] = []
+    first, second = object(), object()
+    result = measure(lambda *args: calls.append(args), first, second, warmup=2, repeat=5)
+    assert len(calls) == 7
+    assert all(call[0] is first and call[1] is second for call in calls)
+    assert (result.warmup, result.count, len(result.samples_ms)) == (2, 5, 5)
+
+
+def test_defaults() -> None:
+    calls: list[None] = []
+    result = measure(lambda: calls.append(None))
+    assert (len(calls), result.warmup, result.count, result.synchronized) == (23, 3, 20, None)
+
+
+def test_nothing_but_the_call_between_the_reads(clock: Clock) -> None:
+    measure(lambda: clock.log.append("fn"), warmup=1, repeat=3, synchronize=False)
+    assert clock.log[:10] == ["fn", *["clock", "fn", "clock"] * 3]
+
+
+def test_waits_before_the_start_and_before_the_stop(clock: Clock) -> None:
+    def my_wait() -> None:
+        clock.log.append("wait")
+
+    result = measure(lambda: clock.log.append("fn"), warmup=1, repeat=3, synchronize=my_wait)
+    assert clock.log[:16] == ["fn", *["wait", "clock", "fn", "wait", "clock"] * 3]
+    assert clock.log.count("wait") == 6
+    assert result.synchronized == "my_wait"
+
+
+def test_the_second_wait_is_part_of_the_sample(clock: Clock) -> None:
+    def wait() -> None:
+        clock.now += 5 * MS
+
+    result = measure(working(clock, [2 * MS] * 5), warmup=0, repeat=5, synchronize=wait)
+    assert result.samples_ms == (7.0,) * 5
+
+
+def test_samples_are_in_the_order_of_the_calls(clock: Clock) -> None:
+    durations = [7 * MS, 3 * MS, 5 * MS, 3 * MS, 11 * MS]
+    assert measured(clock, durations).samples_ms == (7.0, 3.0, 5.0, 3.0, 11.0)
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt(), SystemExit(3), StopIteration()])
+@pytest.mark.parametrize("at", [0, 2, 3, 7])
+def test_exceptions_of_fn_pass_untouched(error: BaseException, at: int) -> None:
+    """A1, A2: the same object, from a warm-up call or a timed one, and no call after it."""
+    calls: list[int] = []
+
+    def fails() -> None:
+        calls.append(len(calls))
+        if len(calls) > at:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        measure(fails, warmup=3, repeat=5)
+    assert caught.value is error
+    assert caught.value.__context__ is None
+    assert len(calls) == at + 1
+
+
+def test_exceptions_of_the_wait_pass_untouched() -> None:
+    error = OSError("device lost")
+
+    def wait() -> None:
+        raise error
+
+    with pytest.raises(OSError, match="device lost") as caught:
+        measure(lambda: None, synchronize=wait)
+    assert caught.value is error
+
+
+# Arguments
+
+
+class Index:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+class BrokenIndex:
+    def __index__(self) -> int:
+        raise LookupError("no index today")
+
+
+class BrokenRepr:
+    def __repr__(self) -> str:
+        raise LookupError("no repr today")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"warmup": -1}, ValueError, "warmup must be >= 0, got -1"),
+        ({"repeat": 0}, ValueError, "repeat must be >= 1, got 0"),
+        ({"repeat": Index(-7)}, ValueError, "repeat must be >= 1, got -7"),
+        ({"repeat": sys.maxsize + 1}, ValueError, f"repeat must be <= {sys.maxsize}, got {sys.maxsize + 1}"),
+        ({"warmup": True}, TypeError, "warmup must be an integer >= 0, got True (bool)"),
+        ({"repeat": False}, TypeError, "repeat must be an integer >= 1, got False (bool)"),
+        ({"repeat": 2.0}, TypeError, "repeat must be an integer >= 1, got 2.0 (float)"),
+        ({"repeat": math.nan}, TypeError, "repeat must be an integer >= 1, got nan (float)"),
+        ({"repeat": None}, TypeError, "repeat must be an integer >= 1, got None (NoneType)"),
+        ({"warmup": "3"}, TypeError, "warmup must be an integer >= 0, got '3' (str)"),
+        ({"warmup": BrokenRepr()}, TypeError, "warmup must be an integer >= 0, got a value without repr (BrokenRepr)"),
+        ({"warmup": "x" * 100}, TypeError, f"warmup must be an integer >= 0, got '{'x' * 76}... (str)"),
+        ({"warmup": BrokenIndex()}, LookupError, "no index today"),
+    ],
+)
+def test_counts_are_checked(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    """F7: and nothing was called."""
+    calls: list[None] = []
+    with pytest.raises(error) as caught:
+        measure(lambda: calls.append(None), **arguments)
+    assert str(caught.value) == message
+    assert calls == []
+
+
+def test_a_number_of_thousands_of_digits_is_refused() -> None:
+    """F7: where Python would not convert it to text."""
+    for value in (10**5000, -(10**5000)):
+        with pytest.raises(ValueError, match=r"^warmup must be [<>]= \d+, got an integer of 16610 bits$"):
+            measure(len, (), warmup=value)
+
+
+def test_anything_with_index_counts() -> None:
+    result = measure(len, (), warmup=Index(0), repeat=Index(6))
+    assert (result.warmup, result.count) == (0, 6)
+    assert type(result.warmup) is int
+
+
+ALLOWED = 'synchronize must be "auto", True, False, None or a callable without arguments, got '
+
+
+async def coroutine_function(*_: object) -> None:
+    await asyncio.sleep(0)
+
+
+async def async_generator_function() -> AsyncIterator[int]:
+    yield 1
+
+
+class AsyncCallable:
+    async def __call__(self) -> None:
+        await asyncio.sleep(0)
+
+    async def method(self) -> None:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "shown"),
+    [
+        ("cuda", ValueError, "'cuda' (str)"),
+        ("", ValueError, "'' (str)"),
+        (0, TypeError, "0 (int)"),
+        (1, TypeError, "1 (int)"),
+        (b"auto", TypeError, "b'auto' (bytes)"),
+        (["auto"], TypeError, "['auto'] (list)"),
+    ],
+)
+def test_synchronize_is_checked(value: Any, error: type[Exception], shown: str) -> None:
+    with pytest.raises(error) as caught:
+        measure(len, (), synchronize=value)
+    assert str(caught.value) == ALLOWED + shown
+
+
+def test_synchronize_is_no_coroutine_function() -> None:
+    with pytest.raises(TypeError, match=r"^synchronize must be .*coroutine_function"):
+        measure(len, (), synchronize=coroutine_function)
+
+
+@pytest.mark.parametrize(("value", "shown"), [(3, "3 (int)"), (None, "None (NoneType)"), ("len", "'len' (str)")])
+def test_fn_must_be_callable(value: Any, shown: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        measure(value)
+    assert str(caught.value) == f"fn must be callable, got {shown}"
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        coroutine_function,
+        async_generator_function,
+        functools.partial(functools.partial(coroutine_function, 1), 2),
+        AsyncCallable(),
+        AsyncCallable().method,
+    ],
+)
+def test_async_callables_are_refused(fn: Any) -> None:
+    with pytest.raises(TypeError, match=r"^fn must not be async, got .*lambda: asyncio\.run\(main\(\)\)"):
+        measure(fn)
+
+
+def test_a_coroutine_run_inside_is_measured() -> None:
+    result = measure(lambda: asyncio.run(coroutine_function()), warmup=1, repeat=5)
+    assert result.count == 5
+
+
+# Names
+
+
+class Node:
+    def __call__(self) -> None:
+        pass
+
+    def forward(self) -> None:
+        pass
+
+
+class Named:
+    __name__ = "ufunc"
+
+    def __call__(self) -> None:
+        pass
+
+
+def test_names() -> None:
+    def inner() -> None:
+        pass
+
+    expected: dict[str, Callable[..., object]] = {
+        "inner": inner,
+        "Node.forward": Node().forward,
+        "Node": Node(),
+        "ufunc": Named(),
+        "<lambda>": lambda: None,
+        "dict": dict,
+    }
+    assert [measure(fn).name for fn in expected.values()] == list(expected)
+    assert measure(functools.partial(functools.partial(len), ())).name == "len"
+
+
+# Figures
+
+
+def exact_percentile(ordered: list[int], percent: int) -> float:
+    position = Fraction((len(ordered) - 1) * percent, 100)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return float((ordered[below] + (position - below) * (ordered[above] - ordered[below])) / MS)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 20, 101, 1000])
+@pytest.mark.parametrize("magnitude", [3, 1_000, 10**9, 10**15])
+def test_figures_are_the_rational_values_rounded(clock: Clock, count: int, magnitude: int) -> None:
+    chance = random.Random(count * magnitude)
+    durations = [clock.tick + chance.randrange(magnitude) for _ in range(count)]
+    result = measured(clock, durations)
+    ordered = sorted(durations)
+    assert result.samples_ms == tuple(float(Fraction(value, MS)) for value in durations)
+    assert result.count == count
+    assert result.total_ms == float(Fraction(sum(durations), MS))
+    assert result.mean_ms == float(Fraction(sum(durations), count * MS))
+    assert (result.min_ms, result.max_ms) == (ordered[0] / MS, ordered[-1] / MS)
+    assert result.median_ms == exact_percentile(ordered, 50)
+    assert result.p90_ms == exact_percentile(ordered, 90)
+    assert result.p99_ms == exact_percentile(ordered, 99)
+    variance = statistics.pvariance([Fraction(value, MS) for value in durations])
+    assert result.std_ms == pytest.approx(math.sqrt(variance), rel=1e-15, abs=0)
+
+
+def test_figures_by_hand(clock: Clock) -> None:
+    result = measured(clock, [30 * MS, 10 * MS, 40 * MS, 20 * MS])
+    assert (result.mean_ms, result.median_ms, result.total_ms) == (25.0, 25.0, 100.0)
+    assert (result.min_ms, result.max_ms) == (10.0, 40.0)
+    assert (result.p90_ms, result.p99_ms) == (37.0, 39.7)
+    assert result.std_ms == math.sqrt(125)
+
+
+def test_spread_of_large_equal_samples_is_zero(clock: Clock) -> None:
+    """E6: no cancellation, where a float sum of squares would leave noise."""
+    result = measured(clock, [10**15 + 1] * 7)
+    assert result.std_ms == 0.0
+    assert result.mean_ms == result.median_ms == result.p99_ms == result.max_ms
+
+
+# Outliers
+
+
+def test_outliers_are_named_in_order_and_kept(clock: Clock) -> None:
+    durations = steady()
+    durations[4] = 300 * MS
+    durations[17] = 5 * MS
+    result = measured(clock, durations)
+    assert result.outliers == (4, 17)
+    assert (result.max_ms, result.min_ms, result.count) == (300.0, 5.0, 20)
+
+
+def test_outliers_at_the_limit(clock: Clock) -> None:
+    # With a MAD of 1,000 ns the limit is a deviation of 3.5 * 1,000 / 0.6745 = 5,189.03 ns.
+    around = [10 * MS - 1_000, 10 * MS, 10 * MS + 1_000] * 5
+    assert measured(clock, [*around, 10 * MS + 5_189, 10 * MS - 5_189]).outliers == ()
+    assert measured(clock, [*around, 10 * MS + 5_190, 10 * MS - 5_190]).outliers == (15, 16)
+
+
+def test_outliers_where_most_samples_are_equal(clock: Clock) -> None:
+    """A MAD of 0 is taken as the clock's step, 10 ns: a deviation of 51.89 ns is the limit."""
+    durations = [MS] * 18
+    assert measured(clock, [*durations, MS + 51, MS - 51]).outliers == ()
+    assert measured(clock, [*durations, MS + 52, MS - 52]).outliers == (18, 19)
+    assert measured(clock, durations).outliers == ()
+    assert measured(clock, [MS - 1, MS, MS + 1] * 6 + [MS + 51, MS + 52]).outliers == (19,)
+
+
+# Warnings of clock and samples
+
+
+def only_warning(result: Any) -> str:
+    assert len(result.warnings) == 1, result.warnings
+    return str(result.warnings[0])
+
+
+def test_no_warning_without_cause(clock: Clock) -> None:
+    assert measured(clock, steady()).warnings == ()
+    assert measured(clock, steady(5)).warnings == ()
+
+
+def test_warning_of_a_short_median(clock: Clock) -> None:
+    assert measured(clock, [1_000] * 20).warnings == ()
+    expected = "the median, 999.0 ns, is below 100 times what timing an empty call costs, 10.00 ns: do more work in fn"
+    assert only_warning(measured(clock, [999] * 20)) == expected
+
+
+def test_warning_of_a_clock_that_stands_still(clock: Clock) -> None:
+    """E4: times of 0 count, and every figure is finite."""
+    clock.tick = 0
+    result = measure(lambda: None)
+    assert result.samples_ms == (0.0,) * 20
+    assert (result.mean_ms, result.std_ms, result.p99_ms, result.outliers) == (0.0, 0.0, 0.0, ())
+    assert only_warning(result).startswith("the median, 0.00 ns, is below 100 times")
+
+
+def test_a_coarse_clock_is_as_good_as_its_step(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten reads out of eleven show no step at all; the step counts, not the typical difference."""
+
+    def coarse() -> int:
+        return clock() // 110 * 110
+
+    monkeypatch.setattr(module, "_clock_ns", coarse)
+    assert "costs, 110.0 ns" in only_warning(measured(clock, [10_000] * 20))
+
+
+def test_the_step_of_an_uneven_clock_is_its_typical_one(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def uneven() -> int:
+        return clock() // 30 * 30 + (1 if clock.now % 30 else 0)
+
+    clock.tick = 15
+    monkeypatch.setattr(module, "_clock_ns", uneven)
+    assert "costs, 29.00 ns" in only_warning(measure(lambda: None))
+
+
+def test_warning_of_a_backward_clock(clock: Clock) -> None:
+    """E1: never a negative time."""
+    durations = steady()
+    durations[3] = durations[9] = -5 * MS
+    result = measured(clock, durations)
+    assert only_warning(result) == "the clock went backwards during 2 calls, taken as 0 ns"
+    assert result.samples_ms[3] == result.samples_ms[9] == result.min_ms == 0.0
+    assert result.outliers == (3, 9)
+
+
+def test_warning_of_a_mostly_backward_clock(clock: Clock) -> None:
+    result = measured(clock, [-5] * 5)
+    assert result.warnings[0] == "the clock went backwards during 5 calls, taken as 0 ns"
+    assert result.warnings[1].startswith("the median, 0.00 ns, is below")
+    assert result.total_ms == 0.0
+
+
+def test_warning_of_a_wide_spread(clock: Clock) -> None:
+    assert measured(clock, [95 * MS, 100 * MS, 105 * MS] * 7).warnings == ()
+    expected = "the samples spread: their MAD is 6.0% of the median, above 5%"
+    assert only_warning(measured(clock, [94 * MS, 100 * MS, 106 * MS] * 7)) == expected
+
+
+@pytest.mark.parametrize(("second", "change"), [(106, "slower"), (94, "faster")])
+def test_warning_of_a_drift(clock: Clock, second: int, change: str) -> None:
+    # The odd sample in the middle belongs to neither half; the median of all is it.
+    durations = [100 * MS] * 10 + [(100 + second) * MS // 2] + [second * MS] * 10
+    share = 6 / ((100 + second) / 2)
+    expected = f"the calls drift: the second half is {change} than the first, by {share:.1%} of the median"
+    assert only_warning(measured(clock, durations)) == expected
+
+
+def test_warning_of_a_drift_in_even_steps(clock: Clock) -> None:
+    durations = [(100 + i) * MS for i in range(20)]
+    assert "by 9.1% of the median" in only_warning(measured(clock, durations))
+
+
+def test_the_middle_sample_of_a_drift_is_in_neither_half(clock: Clock) -> None:
+    durations = [100 * MS, 101 * MS, 102 * MS, 100 * MS, 110 * MS, 112 * MS, 114 * MS]
+    assert f"by {11 / 102:.1%} of the median" in only_warning(measured(clock, durations))
+    assert "by 7.0% of the median" in only_warning(measured(clock, [100 * MS] * 3 + [107 * MS] * 2))
+
+
+def test_no_drift_within_the_limit_or_the_noise(clock: Clock) -> None:
+    assert measured(clock, [97_500_000] * 10 + [102_500_000] * 10).warnings == ()
+    noisy = [70 * MS, 100 * MS, 130 * MS, 100 * MS, 85 * MS] * 2
+    shifted = [value + 10 * MS for value in noisy]
+    assert only_warning(measured(clock, noisy + shifted)).startswith("the samples spread")
+
+
+def test_no_share_of_a_median_of_zero(clock: Clock) -> None:
+    clock.tick = 0
+    result = measured(clock, [0, 0, 0, MS, MS])
+    assert only_warning(result).startswith("the median, 0.00 ns, is below")
+
+
+@pytest.mark.parametrize(("count", "samples"), [(1, "1 sample"), (4, "4 samples")])
+def test_warning_of_few_samples(clock: Clock, count: int, samples: str) -> None:
+    expected = f"{samples}: too few for percentiles, which need 5"
+    assert only_warning(measured(clock, [100 * MS] * count)) == expected
+
+
+@pytest.mark.parametrize("kind", ["generator", "coroutine", "async_generator"])
+def test_warning_of_work_that_did_not_run(clock: Clock, kind: str) -> None:
+    made: dict[str, Any] = {
+        "generator": (letter for letter in "abc"),
+        "coroutine": coroutine_function(),
+        "async_generator": async_generator_function(),
+    }
+    work = working(clock, [100 * MS] * 21)
+
+    def returns_it() -> object:
+        work()
+        return made[kind]
+
+    result = measure(returns_it, warmup=1)
+    made["coroutine"].close()
+    assert only_warning(result) == f"fn returned a {kind}, and what that would do was not timed: run it inside fn"
+
+
+# Warnings of the machine
+
+
+def test_warning_of_garbage_collection(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    totals = iter([40, 41, 41, 44])
+    monkeypatch.setattr(module, "_collections", lambda: next(totals))
+    assert only_warning(measured(clock, steady())) == "the garbage collector ran 1 time during the timed calls"
+    assert only_warning(measured(clock, steady())) == "the garbage collector ran 3 times during the timed calls"
+
+
+def test_collections_are_those_of_all_generations() -> None:
+    before = REAL["_collections"]()
+    gc.collect(0)
+    gc.collect(2)
+    assert REAL["_collections"]() >= before + 2
+
+
+def test_warning_of_tracers(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_tracers", lambda: ["sys.settrace", "sys.monitoring (coverage)"])
+    expected = (
+        "the calls ran under a tracer, debugger, profiler or coverage tool: sys.settrace, sys.monitoring (coverage)"
+    )
+    assert only_warning(measured(clock, steady())) == expected
+
+
+def test_tracers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str | None] = [None] * 6
+    monkeypatch.setattr(sys, "monitoring", SimpleNamespace(get_tool=names.__getitem__), raising=False)
+    monkeypatch.setattr(sys, "gettrace", lambda: None)
+    monkeypatch.setattr(sys, "getprofile", lambda: None)
+    assert REAL["_tracers"]() == []
+    names[1], names[5] = "coverage", "mine"
+    assert REAL["_tracers"]() == ["sys.monitoring (coverage)", "sys.monitoring (mine)"]
+    monkeypatch.setattr(sys, "gettrace", lambda: print)
+    monkeypatch.setattr(sys, "getprofile", lambda: print)
+    monkeypatch.delattr(sys, "monitoring")
+    assert REAL["_tracers"]() == ["sys.settrace", "sys.setprofile"]
+
+
+def test_warning_of_a_busy_machine(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_load_average", lambda: 4.0)
+    assert measured(clock, steady()).warnings == ()
+    monkeypatch.setattr(module, "_load_average", lambda: 5.25)
+    assert only_warning(measured(clock, steady())) == "the machine is busy: load average 5.2 on 4 CPUs"
+    monkeypatch.setattr(module, "_cpu_count", lambda: 1)
+    assert only_warning(measured(clock, steady())) == "the machine is busy: load average 5.2 on 1 CPU"
+
+
+def test_load_average_and_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 2.5, 3.5))
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    assert (REAL["_load_average"](), REAL["_cpu_count"]()) == (1.5, 12)
+
+    def unknown() -> tuple[float, float, float]:
+        raise OSError("no load average")
+
+    monkeypatch.setattr(os, "getloadavg", unknown)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert (REAL["_load_average"](), REAL["_cpu_count"]()) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    ("governors", "named"),
+    [({"powersave"}, "powersave"), ({"performance", "schedutil", "ondemand"}, "ondemand, schedutil")],
+)
+def test_warning_of_the_governor(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, governors: set[str], named: str
+) -> None:
+    monkeypatch.setattr(module, "_governors", lambda: governors)
+    expected = f'CPU frequency may change: the governor is {named}, not "performance"'
+    assert only_warning(measured(clock, steady())) == expected
+
+
+def test_governors_are_read_where_they_are_readable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "_CPU_FOLDER", str(tmp_path))
+    assert REAL["_governors"]() == set()
+    for cpu, content in enumerate([b"powersave\n", b"performance\n", b"\n", b"caf\xe9"]):
+        folder = tmp_path / f"cpu{cpu}" / "cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_governor").write_bytes(content)
+    assert REAL["_governors"]() == {"powersave", "performance", "caf\ufffd"}
+    monkeypatch.setattr(module, "_cpu_count", lambda: 2)
+    assert REAL["_governors"]() == {"powersave", "performance"}
+
+
+# Devices
+
+
+class FakeTensor:
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+
+class FakeModule:
+    def __init__(self, parameters: list[str], buffers: list[str]) -> None:
+        self.held = ([FakeTensor(device) for device in parameters], [FakeTensor(device) for device in buffers])
+
+    def parameters(self) -> Iterator[FakeTensor]:
+        return iter(self.held[0])
+
+    def buffers(self) -> Iterator[FakeTensor]:
+        return iter(self.held[1])
+
+    def __call__(self, *_: object) -> None:
+        pass
+
+    def forward(self) -> None:
+        pass
+
+
+class FakeTorch:
+    """As much of torch as is looked at. ``log`` holds the names of the devices that were waited for."""
+
+    def __init__(self, *, contexts: tuple[int, ...] | None = None, accelerator: str | None = None) -> None:
+        self.log: list[str] = []
+        self.initialized = contexts is not None
+        self.capturing = False
+        self.available = accelerator is not None
+        self.nn = SimpleNamespace(Module=FakeModule)
+        self.Tensor = FakeTensor
+        self._C = SimpleNamespace(_cuda_hasPrimaryContext=lambda index: index in (contexts or ()))
+        self.cuda = SimpleNamespace(
+            is_initialized=lambda: self.initialized,
+            device_count=lambda: 4,
+            current_device=lambda: 3,
+            synchronize=self.log.append,
+            is_current_stream_capturing=lambda: self.capturing,
+        )
+        self.accelerator = SimpleNamespace(
+            is_available=lambda: self.available,
+            current_accelerator=lambda: None if accelerator is None else SimpleNamespace(type=accelerator),
+            synchronize=self.log.append,
+        )
+
+
+@pytest.fixture
+def use_torch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    def make(**keywords: Any) -> FakeTorch:
+        torch = FakeTorch(**keywords)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return torch
+
+    return make
+
+
+def waited(fn: Callable[..., object], *args: object, **keywords: Any) -> str | None:
+    """What the calls waited for, where nothing else is amiss with that."""
+    result = measure(fn, *args, warmup=0, repeat=5, **keywords)
+    assert all(warning.startswith("the median") for warning in result.warnings), result.warnings
+    return result.synchronized  # type: ignore[no-any-return]
+
+
+def ignore(*_: object, **__: object) -> None:
+    pass
+
+
+CUDA_0, CUDA_1, CPU, META = FakeTensor("cuda:0"), FakeTensor("cuda:1"), FakeTensor("cpu"), FakeTensor("meta")
+
+
+@pytest.mark.parametrize(
+    ("args", "devices"),
+    [
+        ((CUDA_1,), "cuda:1"),
+        ((CPU, META, CUDA_1), "cuda:1"),
+        ((CUDA_1, CUDA_0, CUDA_1), "cuda:1, cuda:0"),
+        (([CUDA_1],), "cuda:1"),
+        (((1, {"image": [CPU, CUDA_1]}),), "cuda:1"),
+        ((UserDict(image=CUDA_1),), "cuda:1"),
+        (({CUDA_1}, frozenset({CUDA_1})), "cuda:1"),
+        ((FakeModule(["cuda:1"], []),), "cuda:1"),
+        ((FakeModule([], ["cuda:1"]),), "cuda:1"),
+        ((FakeModule(["cuda:0", "cuda:1"], ["cpu"]),), "cuda:0, cuda:1"),
+        (([0.0] * 100_000, CUDA_1), "cuda:1"),
+    ],
+)
+def test_the_devices_of_arguments(use_torch: Callable[..., Any], args: tuple[object, ...], devices: str) -> None:
+    torch = use_torch(contexts=(0, 1, 2))
+    assert waited(ignore, *args) == devices
+    assert set(torch.log) == set(devices.split(", "))
+
+
+def test_the_devices_of_fn(use_torch: Callable[..., Any]) -> None:
+    use_torch(contexts=(0, 1, 2))
+    node = FakeModule(["cuda:1"], [])
+    assert waited(node) == "cuda:1"
+    assert waited(node.forward) == "cuda:1"
+    assert waited(lambda: node(CPU)) == "cuda:1"
+    assert waited(functools.partial(ignore, CPU, image=CUDA_1)) == "cuda:1"
+    assert waited(functools.partial(node, CPU)) == "cuda:1"
+
+
+def test_a_closure_with_an_unassigned_variable(use_torch: Callable[..., Any]) -> None:
+    use_torch(contexts=(0, 1, 2))
+    tensor = CUDA_1
+
+    def fn(*, both: bool = False) -> object:
+        return (later, tensor) if both else None
+
+    assert waited(fn) == "cuda:1"
+    later = CPU
+    assert fn(both=True) == (later, tensor)
+
+
+def test_an_argument_that_holds_itself(use_torch: Callable[..., Any]) -> None:
+    use_torch(contexts=(0,))
+    endless: list[object] = []
+    endless.append(endless)
+    endless.append(CUDA_0)
+    assert waited(ignore, endless) == "cuda:0"
+
+
+def test_the_search_ends(use_torch: Callable[..., Any]) -> None:
+    """Behind too many other objects a tensor is not found, and the devices in use stand in."""
+    use_torch(contexts=(2,))
+    assert waited(ignore, [*range(100_000), CUDA_1]) == "cuda:2"
+
+
+def test_the_devices_in_use_where_no_tensor_is_found(use_torch: Callable[..., Any]) -> None:
+    torch = use_torch(contexts=(0, 2))
+    assert waited(ignore, CPU) == "cuda:0, cuda:2"
+    assert set(torch.log) == {"cuda:0", "cuda:2"}
+    del torch._C._cuda_hasPrimaryContext
+    assert waited(ignore) == "cuda:3"
+
+
+def test_no_context_is_made(use_torch: Callable[..., Any]) -> None:
+    torch = use_torch(contexts=())
+    assert waited(ignore) is None
+    assert torch.log == []
+
+
+@pytest.mark.parametrize("synchronize", ["auto", False, None])
+def test_cuda_is_not_initialised(use_torch: Callable[..., Any], synchronize: Any) -> None:
+    """Nor is torch asked for available devices, which starts a driver."""
+    torch = use_torch(accelerator="cuda")
+    del torch.accelerator.is_available
+    assert waited(ignore, CPU, synchronize=synchronize) is None
+    assert torch.log == []
+
+
+@pytest.mark.parametrize("synchronize", [False, None])
+def test_nothing_is_waited_for_unless_asked(use_torch: Callable[..., Any], synchronize: Any) -> None:
+    torch = use_torch(contexts=(0,))
+    assert waited(ignore, CUDA_0, synchronize=synchronize) is None
+    assert torch.log == []
+
+
+def test_true_waits_as_auto_does(use_torch: Callable[..., Any]) -> None:
+    use_torch(contexts=(0,))
+    assert waited(ignore, CUDA_0, synchronize=True) == "cuda:0"
+
+
+def test_true_says_so_where_there_is_no_device(clock: Clock, use_torch: Callable[..., Any]) -> None:
+    expected = "synchronize=True, but no accelerator is in use: nothing was waited for"
+    work = working(clock, [100 * MS] * 10)
+    assert only_warning(measure(work, repeat=5, warmup=0, synchronize=True)) == expected
+    use_torch(accelerator="cuda")
+    assert only_warning(measure(work, repeat=5, warmup=0, synchronize=True)) == expected
+
+
+def test_each_call_waits_twice_for_each_device(use_torch: Callable[..., Any]) -> None:
+    torch = use_torch(contexts=(0, 1))
+    measure(lambda *_: torch.log.append("fn"), CUDA_0, CUDA_1, warmup=2, repeat=3)
+    both = ["cuda:0", "cuda:1"]
+    assert torch.log[:17] == ["fn", "fn", *[*both, "fn", *both] * 3]
+    assert torch.log.count("fn") == 5
+
+
+def test_an_empty_timing_includes_the_wait(clock: Clock, use_torch: Callable[..., Any]) -> None:
+    torch = use_torch(contexts=(0,))
+
+    def wait(_: str) -> None:
+        clock.now += 990
+
+    torch.cuda.synchronize = wait
+    result = measure(working(clock, [50_000] * 20), CUDA_0, warmup=0)
+    assert "the median, 50.99 µs, is below 100 times what timing an empty call costs, 1.00 µs" in only_warning(result)
+    assert measure(working(clock, [99_010] * 20), CUDA_0, warmup=0).warnings == ()
+
+
+def test_a_callers_wait_is_called_as_promised() -> None:
+    calls: list[None] = []
+    measure(lambda: None, repeat=7, synchronize=functools.partial(calls.append, None))
+    assert len(calls) == 14
+
+
+@pytest.mark.parametrize("synchronize", ["auto", True])
+def test_a_stream_capture_is_not_disturbed(clock: Clock, use_torch: Callable[..., Any], synchronize: Any) -> None:
+    torch = use_torch(contexts=(0,))
+    torch.capturing = True
+    result = measure(working(clock, [100 * MS] * 5), CUDA_0, warmup=0, repeat=5, synchronize=synchronize)
+    assert only_warning(result) == "a CUDA stream is being captured: nothing was waited for"
+    assert result.synchronized is None
+    assert torch.log == []
+    del torch.cuda.is_current_stream_capturing
+    assert waited(ignore, CUDA_0) == "cuda:0"
+
+
+def test_an_accelerator_other_than_cuda(use_torch: Callable[..., Any]) -> None:
+    torch = use_torch(accelerator="xpu")
+    assert waited(ignore, FakeTensor("xpu:1")) == "xpu:1"
+    assert waited(ignore) == "xpu"
+    torch.xpu = SimpleNamespace(is_initialized=lambda: True)
+    assert waited(ignore) == "xpu"
+    assert set(torch.log) == {"xpu:1", "xpu"}
+
+
+def test_an_accelerator_that_is_not_in_use(use_torch: Callable[..., Any]) -> None:
+    torch = use_torch(accelerator="xpu")
+    torch.xpu = SimpleNamespace(is_initialized=lambda: False)
+    assert waited(ignore) is None
+    del torch.xpu
+    torch.available = False
+    assert waited(ignore) is None
+    del torch.accelerator
+    assert waited(ignore) is None
+    assert torch.log == []
+
+
+@pytest.mark.parametrize(
+    ("keywords", "devices", "missed", "synchronized"),
+    [
+        ({}, ["xla:0"], "xla:0", None),
+        ({}, ["cuda:0"], "cuda:0", None),  # in a forked child, or without storage
+        ({"contexts": (0,)}, ["xla:0", "cuda:0", "xla:1"], "xla:0, xla:1", "cuda:0"),
+        ({"accelerator": "mps"}, ["mps:0", "xpu:0"], "xpu:0", "mps:0"),
+    ],
+)
+def test_warning_of_a_device_without_a_wait(
+    clock: Clock,
+    use_torch: Callable[..., Any],
+    keywords: dict[str, Any],
+    devices: list[str],
+    missed: str,
+    synchronized: str | None,
+) -> None:
+    torch = use_torch(**keywords)
+    result = measure(working(clock, [100 * MS] * 5), *map(FakeTensor, devices), warmup=0, repeat=5)
+    assert only_warning(result) == f"torch cannot wait for {missed}: work there may be missing"
+    assert result.synchronized == synchronized
+    assert set(torch.log) == ({synchronized} if synchronized else set())
+
+
+def test_a_module_that_only_bears_the_name_of_torch(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault of ours costs nobody the measurement."""
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    result = measure(working(clock, [100 * MS] * 5), warmup=0, repeat=5)
+    assert only_warning(result).startswith("nothing was waited for: torch told no device (AttributeError: ")
+    assert result.count == 5
+
+
+def test_the_search_comes_after_the_warm_up(use_torch: Callable[..., Any]) -> None:
+    torch = use_torch(contexts=(1,))
+    torch.initialized = False
+
+    def first_use() -> None:
+        torch.initialized = True
+
+    assert measure(first_use, warmup=1, repeat=5).synchronized == "cuda:1"
+
+
+@pytest.mark.parametrize("synchronize", ["auto", False])
+def test_warning_of_a_device_that_the_timed_calls_began_to_use(
+    clock: Clock, use_torch: Callable[..., Any], synchronize: Any
+) -> None:
+    torch = use_torch(contexts=(1,))
+    torch.initialized = False
+    work = working(clock, [100 * MS] * 5)
+
+    def first_use() -> None:
+        torch.initialized = True
+        work()
+
+    result = measure(first_use, warmup=0, repeat=5, synchronize=synchronize)
+    late = "cuda:1 came into use during the timed calls and was not waited for: use a larger warmup"
+    assert result.warnings == ((late,) if synchronize == "auto" else ())
+    assert result.synchronized is None
+    assert torch.log == []
+
+
+def test_with_the_real_torch(real_torch: Any) -> None:
+    on_gpu = real_torch.cuda.is_available()
+    device = "cuda:0" if on_gpu else "cpu"
+    layer = real_torch.nn.Linear(8, 8).to(device)
+    batch = real_torch.ones(4, 8, device=device)
+    results = [measure(fn, *args, warmup=1, repeat=5) for fn, args in ((layer, (batch,)), (lambda: layer(batch), ()))]
+    assert [result.synchronized for result in results] == ["cuda:0" if on_gpu else None] * 2
+    assert [result.name for result in results] == ["Linear", "<lambda>"]
+    assert not any("torch told no device" in warning for result in results for warning in result.warnings)
+
+
+def test_the_real_torch_cannot_wait_for_other_devices(real_torch: Any) -> None:
+    class ElsewhereTensor(real_torch.Tensor):  # type: ignore[misc]
+        device = "xla:0"
+
+    elsewhere = real_torch.ones(2).as_subclass(ElsewhereTensor)
+    result = measure(len, elsewhere, warmup=0, repeat=5)
+    assert any(warning.startswith("torch cannot wait for xla:0") for warning in result.warnings)
+
+
+# The result
+
+
+def sample_measurement(**changes: Any) -> Any:
+    figures = {
+        "name": "node",
+        "samples_ms": (0.0125, 0.012, 1.25, 2500.0),
+        "count": 4,
+        "mean_ms": 625.31,
+        "median_ms": 0.63125,
+        "std_ms": 1082.4,
+        "min_ms": 0.012,
+        "max_ms": 2500.0,
+        "p90_ms": 0.000042,
+        "p99_ms": 0.99999999,
+        "total_ms": 2501.2745,
+        "warmup": 1,
+        "synchronized": "cuda:0",
+        "outliers": (2, 3),
+        "warnings": ("first reason", "second reason"),
+    }
+    return Measurement(**{**figures, **changes})
+
+
+def test_the_result_is_a_frozen_value(clock: Clock) -> None:
+    result = measured(clock, steady())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.count = 3
+    twin = dataclasses.replace(result)
+    assert (twin == result, hash(twin) == hash(result), {twin, result} == {result}) == (True, True, True)
+    assert dataclasses.replace(result, warmup=9) != result
+    assert dataclasses.asdict(result)["samples_ms"] == result.samples_ms
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_the_result_is_picklable(clock: Clock, protocol: int) -> None:
+    result = measured(clock, steady())
+    restored = pickle.loads(pickle.dumps(result, protocol))
+    assert restored == result
+    assert type(restored) is Measurement
+
+
+def test_report() -> None:
+    assert str(sample_measurement()) == (
+        "node: median 631.2 µs (4 calls after 1 warm-up call, synchronised with cuda:0)\n"
+        "  mean 625.3 ms, std 1.08 s, total 2.50 s\n"
+        "  min 12.00 µs, p90 42.00 ns, p99 1.00 ms, max 2.50 s\n"
+        "  outliers: [2] 1.25 ms, [3] 2.50 s\n"
+        "  warning: first reason\n"
+        "  warning: second reason"
+    )
+
+
+def test_report_without_anything_to_say() -> None:
+    text = str(sample_measurement(synchronized=None, outliers=(), warnings=(), warmup=0, count=1))
+    assert text.splitlines()[0] == "node: median 631.2 µs (1 call after 0 warm-up calls)"
+    assert len(text.splitlines()) == 3
+
+
+def test_report_of_many_outliers() -> None:
+    samples = tuple(float(value) for value in range(1, 31))
+    ten = ", ".join(f"[{i}] {i + 1}.00 ms" for i in range(10))
+    assert f"outliers: {ten}\n" in str(sample_measurement(samples_ms=samples, outliers=tuple(range(10))))
+    assert f"outliers: {ten} and 5 more\n" in str(sample_measurement(samples_ms=samples, outliers=tuple(range(15))))
+
+
+HOSTILE = "</td><script>alert('1') & \"2\"\x1b[31m\n\ud800"
+
+
+def test_report_shows_control_characters_as_escapes() -> None:
+    """F3, F4."""
+    text = str(sample_measurement(name=HOSTILE, synchronized=HOSTILE, warnings=(HOSTILE,)))
+    assert len(text.splitlines()) == 5
+    assert text.count("\\x1b[31m\\n\\ud800") == 3
+    assert text.encode("utf-8").decode("utf-8") == text
+
+
+def test_repr_leaves_the_samples_out() -> None:
+    text = repr(sample_measurement())
+    assert text.startswith("Measurement(name='node', count=4, mean_ms=625.31")
+    assert "samples_ms" not in text
+    assert "2500.0, " in text  # max_ms is there
+
+
+class Texts(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.open.append(tag)
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def parsed(markup: str) -> Texts:
+    texts = Texts()
+    texts.feed(markup)
+    texts.close()
+    assert texts.open == []
+    return texts
+
+
+def test_html() -> None:
+    texts = parsed(sample_measurement()._repr_html_()).texts
+    assert texts[:3] == ["node", ": ", "4 calls after 1 warm-up call, synchronised with cuda:0"]
+    rows = dict(zip(texts[3:-3:2], texts[4:-3:2], strict=True))
+    assert rows == {
+        "median": "631.2 µs",
+        "mean": "625.3 ms",
+        "std": "1.08 s",
+        "min": "12.00 µs",
+        "p90": "42.00 ns",
+        "p99": "1.00 ms",
+        "max": "2.50 s",
+        "total": "2.50 s",
+        "outliers": "[2] 1.25 ms, [3] 2.50 s",
+    }
+    assert texts[-3:] == ["Warnings", "first reason", "second reason"]
+
+
+def test_html_without_outliers_and_warnings() -> None:
+    document = parsed(sample_measurement(outliers=(), warnings=())._repr_html_())
+    assert "outliers" not in document.texts
+    assert "ul" not in document.tags
+
+
+def test_html_is_escaped() -> None:
+    """F4, I14: what a name says stays text, and can be encoded."""
+    plain = parsed(sample_measurement()._repr_html_())
+    markup = sample_measurement(name=HOSTILE, synchronized=HOSTILE, warnings=(HOSTILE, HOSTILE))._repr_html_()
+    hostile = parsed(markup)
+    assert hostile.tags == plain.tags
+    shown = "</td><script>alert('1') & \"2\"\\x1b[31m\\n\\ud800"
+    assert [text for text in hostile.texts if text == shown] == [shown] * 3
+    assert markup.encode("utf-8").decode("utf-8") == markup
+
+
+# As it is used
+
+
+SCRIPT = """
+import sys
+from cprofiling.measure import measure
+result = measure(sorted, list(range(1000)), warmup=1, repeat=8)
+assert result.count == len(result.samples_ms) == 8
+assert 0 < result.min_ms <= result.median_ms <= result.p90_ms <= result.p99_ms <= result.max_ms <= result.total_ms
+assert result.synchronized is None
+print(result)
+unwanted = {"torch", "numpy", "asyncio", "statistics"} & set(sys.modules)
+assert not unwanted, unwanted
+"""
+
+
+def test_with_the_real_clock_and_machine() -> None:
+    """G11: torch is never imported, and no other heavy module."""
+    package_parent = str(Path(module.__file__).parents[1])
+    path = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
+    run = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("sorted: median ")
