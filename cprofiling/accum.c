@@ -1,6 +1,5 @@
 #include "cprofiling/accum.h"
 
-#include "cprofiling/alloc.h"
 #include "cprofiling/registry.h"
 
 #include <math.h>
@@ -16,8 +15,9 @@ static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, u
     figures->last_ms = elapsed_ms;
     figures->min_ms = elapsed_ms < figures->min_ms ? elapsed_ms : figures->min_ms;
     figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
-    figures->rows |= UINT64_C(1) << (cprof_histogram_index(units) / CPROF_HISTOGRAM_ROW);
-    cprof_histogram_add(&accum->histogram, units, &figures->histogram_lost);
+    unsigned index = cprof_histogram_index(units);
+    figures->rows |= UINT64_C(1) << (index / CPROF_HISTOGRAM_ROW);
+    cprof_histogram_add(&accum->histogram, index, &figures->histogram_lost);
     cprof_p2_add(&accum->median, elapsed_ms);
 }
 
@@ -38,18 +38,10 @@ static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sa
     add_common_lock_held(accum, (double)elapsed_ns / NS_PER_MS, units);
 }
 
-static void clear_histogram_lock_held(cprof_accum *accum)
-{
-    uint64_t rows = accum->figures.rows;
-    if (rows != 0) {
-        cprof_histogram_clear(&accum->histogram, (unsigned)__builtin_ctzll(rows), 63u - (unsigned)__builtin_clzll(rows));
-    }
-}
-
 /* The key's first call of a new generation: what is older goes. */
 static void begin_generation_lock_held(cprof_accum *accum, const cprof_registry_epoch *now)
 {
-    clear_histogram_lock_held(accum);
+    cprof_histogram_clear(&accum->histogram);
     accum->figures = (cprof_figures){.min_ms = INFINITY, .max_ms = -INFINITY, .first_ms = -1.0};
     accum->median = (cprof_p2){.count = 0};
     accum->ready = 0;
@@ -141,8 +133,7 @@ bool cprof_accum_copy(cprof_accum *accum, uint64_t generation, cprof_figures *fi
 
 void cprof_accum_dispose(cprof_accum *accum)
 {
-    cprof_alloc_release(accum->histogram.high);
-    accum->histogram.high = NULL;
+    cprof_histogram_dispose(&accum->histogram);
 }
 
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,

@@ -50,7 +50,7 @@ typedef struct {
     uint64_t rows;             /* bit r: row r of the histogram holds something */
 } cprof_figures;
 
-/* Zeroed memory plus the two pointers is a valid accumulator that has seen nothing. */
+/* Zeroed memory plus the registry is a valid accumulator that has seen nothing. */
 typedef struct cprof_accum {
     cprof_lock lock;
     uint64_t ready;            /* the generation in which samples may be added without a further look; 0: none */

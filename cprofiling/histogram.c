@@ -6,43 +6,104 @@
 
 enum { ROW = CPROF_HISTOGRAM_ROW };
 
-void cprof_histogram_carry(cprof_histogram *histogram, unsigned index, uint64_t *lost)
+/* Makes rows from `first` to `last`, filled from the old ones, which lie between them. NULL without memory. */
+static cprof_histogram_rows *wider_rows(const cprof_histogram_rows *old, unsigned first, unsigned last)
+{
+    unsigned count = last - first + 1;
+    cprof_histogram_rows *rows = cprof_alloc_zeroed(sizeof *rows + (size_t)count * ROW * sizeof rows->buckets[0]);
+    if (rows == NULL) {
+        return NULL;
+    }
+    rows->first = first;
+    rows->count = count;
+    if (old != NULL) {
+        memcpy(rows->buckets + (size_t)(old->first - first) * ROW, old->buckets, (size_t)old->count * ROW * sizeof old->buckets[0]);
+    }
+    return rows;
+}
+
+static bool has_row(const cprof_histogram_rows *rows, unsigned row)
+{
+    return rows != NULL && row >= rows->first && row - rows->first < rows->count;
+}
+
+static bool add_row(cprof_histogram *histogram, unsigned row)
+{
+    cprof_histogram_rows *old = histogram->rows;
+    unsigned first = old == NULL || row < old->first ? row : old->first;
+    unsigned last = old == NULL || row >= old->first + old->count ? row : old->first + old->count - 1;
+    cprof_histogram_rows *rows = wider_rows(old, first, last);
+    if (rows == NULL) {
+        return false;
+    }
+    histogram->rows = rows;
+    cprof_alloc_release(old);
+    return true;
+}
+
+/* The bucket starts again at zero, 2^32 higher. */
+static bool carry(cprof_histogram *histogram, unsigned index, uint32_t *bucket)
 {
     if (histogram->high == NULL) {
         histogram->high = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *histogram->high);
     }
     if (histogram->high == NULL) {
-        histogram->low[index / ROW * CPROF_HISTOGRAM_STRIDE + index % ROW] = UINT32_MAX;
+        return false;
+    }
+    histogram->high[index]++;
+    *bucket = 0;
+    return true;
+}
+
+void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64_t *lost)
+{
+    if (!has_row(histogram->rows, index / ROW) && !add_row(histogram, index / ROW)) {
         ++*lost;
         return;
     }
-    histogram->high[index]++;
+    uint32_t *bucket = &histogram->rows->buckets[index - histogram->rows->first * ROW];
+    if (*bucket != UINT32_MAX) {
+        ++*bucket;
+    } else if (!carry(histogram, index, bucket)) {
+        ++*lost;
+    }
 }
 
-void cprof_histogram_clear(cprof_histogram *histogram, unsigned first, unsigned last)
+void cprof_histogram_clear(cprof_histogram *histogram)
 {
-    for (unsigned row = first; row <= last; row++) {
-        memset(histogram->low + row * CPROF_HISTOGRAM_STRIDE, 0, ROW * sizeof *histogram->low);
+    cprof_histogram_rows *rows = histogram->rows;
+    if (rows != NULL) {
+        memset(rows->buckets, 0, (size_t)rows->count * ROW * sizeof rows->buckets[0]);
     }
     cprof_alloc_release(histogram->high);
     histogram->high = NULL;
 }
 
+static void copy_row(const cprof_histogram *histogram, unsigned row, uint64_t *out)
+{
+    const cprof_histogram_rows *rows = histogram->rows;
+    for (unsigned column = 0; column < ROW; column++) {
+        uint64_t high = histogram->high != NULL ? histogram->high[row * ROW + column] : 0;
+        out[column] = high << 32 | rows->buckets[(row - rows->first) * ROW + column];
+    }
+}
+
 void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsigned last, uint64_t *counts)
 {
     for (unsigned row = first; row <= last; row++) {
-        const uint32_t *low = histogram->low + row * CPROF_HISTOGRAM_STRIDE;
-        uint64_t *out = counts + row * ROW;
-        for (unsigned column = 0; column < ROW; column++) {
-            out[column] = low[column];
-        }
-        if (histogram->high != NULL) {
-            const uint32_t *high = histogram->high + row * ROW;
-            for (unsigned column = 0; column < ROW; column++) {
-                out[column] += (uint64_t)high[column] << 32;
-            }
+        if (has_row(histogram->rows, row)) {
+            copy_row(histogram, row, counts + row * ROW);
+        } else {
+            memset(counts + row * ROW, 0, ROW * sizeof *counts);
         }
     }
+}
+
+void cprof_histogram_dispose(cprof_histogram *histogram)
+{
+    cprof_alloc_release(histogram->rows);
+    cprof_alloc_release(histogram->high);
+    *histogram = (cprof_histogram){NULL, NULL};
 }
 
 double cprof_histogram_edge_ns(unsigned index)

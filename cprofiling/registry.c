@@ -8,14 +8,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { SHARE = CPROF_HISTOGRAM_SHARE, PAGE = 4096 };
+enum { SHARE = 16, PAGE = 4096 };
 
 #define ONE_GENERATION (UINT64_C(1) << CPROF_STATE_GENERATION_SHIFT)
 #define OVERFLOW_NAME "__overflow__"
 
-/* One mapping: the buckets of sixteen histograms, then their accumulators. Untouched pages cost nothing. */
+/* Sixteen accumulators that never move, each with cache lines of its own. */
 struct cprof_slab {
-    uint32_t buckets[CPROF_HISTOGRAM_SLAB_BYTES / 4];
     struct {
         _Alignas(64) cprof_accum accum;
     } cells[SHARE];
@@ -145,7 +144,6 @@ static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_name
     }
     cprof_accum *accum = accum_at(registry, index);
     accum->registry = registry;
-    accum->histogram.low = registry->slabs[index / SHARE]->buckets + index % SHARE * CPROF_HISTOGRAM_ROW;
     return accum;
 }
 

@@ -107,8 +107,9 @@ cprof_thread *cprof_thread_get(void)
     return thread;
 }
 
-bool cprof_thread_stack_ok_slow(const cprof_thread *thread, uintptr_t address)
+bool cprof_thread_stack_ok(const cprof_thread *thread)
 {
+    uintptr_t address = (uintptr_t)__builtin_frame_address(0);
     return address < thread->stack_low || address >= thread->stack_floor;
 }
 

@@ -32,17 +32,14 @@ cprof_thread *cprof_thread_get(void);
 /* Puts spans on the thread's empty free list. False without memory. */
 bool cprof_thread_refill(cprof_thread *thread);
 
-/* Whether a call may begin at the present depth of the stack: at least 64 KiB, and what we need ourselves, are left. A stack
- * that is not the thread's own (a coroutine library's) is not judged. */
-bool cprof_thread_stack_ok_slow(const cprof_thread *thread, uintptr_t address);
-
-static inline bool cprof_thread_stack_ok(const cprof_thread *thread)
+/* Whether the present depth of the stack is certainly fine: on the thread's own stack, above the reserve. */
+static inline bool cprof_thread_stack_near(const cprof_thread *thread)
 {
-    uintptr_t address = (uintptr_t)__builtin_frame_address(0);
-    if (__builtin_expect(address - thread->stack_floor < thread->stack_room, 1)) {
-        return true;
-    }
-    return cprof_thread_stack_ok_slow(thread, address);
+    return (uintptr_t)__builtin_frame_address(0) - thread->stack_floor < thread->stack_room;
 }
+
+/* Whether a call may begin at the present depth: at least 64 KiB of stack, and what we need ourselves, are left. A stack that is not
+ * the thread's own (a coroutine library's) is not judged. */
+bool cprof_thread_stack_ok(const cprof_thread *thread);
 
 #endif

@@ -43,11 +43,4 @@ static inline PyObject *ext_compat_take_exception(void)
 #endif
 }
 
-/* A weak reference's target as a new reference; NULL (without an exception) when it is dead. */
-static inline PyObject *ext_compat_weakref_target(PyObject *reference)
-{
-    PyObject *target = PyWeakref_GetObject(reference);
-    return target == NULL || target == Py_None ? NULL : Py_NewRef(target);
-}
-
 #endif

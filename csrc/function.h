@@ -17,11 +17,12 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *function;            /* owned */
     const _Atomic uint64_t *gate;  /* borrowed from the node */
-    ext_node node;
-    const void *inner;             /* the wrapped function inside this one (compared only), or NULL */
+    bool is_plain_function;        /* a Python function: called by its own pointer */
     bool is_inner;                 /* some wrapped function calls this one */
     bool binds;                    /* is no node: names its pipeline's Profiler for what runs inside */
     ext_kind kind;
+    const void *inner;             /* the wrapped function inside this one (compared only), or NULL */
+    ext_node node;
     PyObject *dictionary;
     PyObject *weakrefs;
 } ext_function;

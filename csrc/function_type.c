@@ -5,8 +5,12 @@
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
+/* A plain function is called by its own pointer: the check of the result that PyObject_Vectorcall() adds is made by our caller. */
 static inline PyObject *forward(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
+    if (__builtin_expect(self->is_plain_function, 1)) {
+        return ((PyFunctionObject *)self->function)->vectorcall(self->function, args, nargsf, kwnames);
+    }
     return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
 }
 
@@ -125,7 +129,7 @@ static inline bool is_counted_already(const ext_function *self, ext_view *view, 
     return true;
 }
 
-static PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ext_view *view = ext_view_get(self->node.state, thread);
     if (__builtin_expect(view == NULL, 0)) {
@@ -161,21 +165,27 @@ static __attribute__((noinline)) cprof_thread *prepare_thread(ext_function *self
     return thread;
 }
 
-static inline cprof_thread *ready_thread(ext_function *self)
+/* The first call on a thread, a call near the end of the stack, a call on a stack that is not the thread's own. */
+static __attribute__((noinline)) PyObject *call_unprepared(ext_function *self, PyObject *const *args, size_t nargsf,
+                                                           PyObject *kwnames)
 {
-    cprof_thread *thread = cprof_thread_self;
-    if (__builtin_expect(thread != NULL && cprof_thread_stack_ok(thread), 1)) {
-        return thread;
+    cprof_thread *thread = prepare_thread(self);
+    if (thread == NULL) {
+        return PyErr_Occurred() ? NULL : forward(self, args, nargsf, kwnames);
     }
-    return prepare_thread(self);
+    if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    return call_on(self, thread, args, nargsf, kwnames);
 }
 
+/* Every path ends in a tail call, so that what is off costs no stack frame and saves no register. */
 static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ext_function *self = (ext_function *)callable;
-    cprof_thread *thread = ready_thread(self);
-    if (__builtin_expect(thread == NULL, 0)) {
-        return PyErr_Occurred() ? NULL : forward(self, args, nargsf, kwnames);
+    cprof_thread *thread = cprof_thread_self;
+    if (__builtin_expect(thread == NULL || !cprof_thread_stack_near(thread), 0)) {
+        return call_unprepared(self, args, nargsf, kwnames);
     }
     if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0) {
         return forward(self, args, nargsf, kwnames);
@@ -187,7 +197,7 @@ static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, 
 static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ext_function *self = (ext_function *)callable;
-    cprof_thread *thread = ready_thread(self);
+    cprof_thread *thread = prepare_thread(self);
     if (thread == NULL && PyErr_Occurred()) {
         return NULL;
     }
@@ -219,6 +229,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return NULL;
     }
     self->function = Py_NewRef(function);
+    self->is_plain_function = PyFunction_Check(function);
     self->kind = (ext_kind)kind;
     self->binds = binds;
     self->vectorcall = binds ? binder_vectorcall : function_vectorcall;

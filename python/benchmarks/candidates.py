@@ -22,6 +22,7 @@ EMPTY_WITH = "empty C with"
 CLOCK_TWICE = "time.perf_counter_ns twice"
 
 DISABLED = "cprofiling decorator, disabled"
+DISABLED_BESIDE = "cprofiling decorator, disabled while another Profiler is on"
 ENABLED = "cprofiling decorator, enabled"
 ENABLED_BOUND = "cprofiling decorator of one Profiler, enabled"
 DISABLED_METHOD = "cprofiling method of a PipelineProfiling, disabled"
@@ -121,34 +122,37 @@ def cprofiling() -> Any:
 
 
 @contextlib.contextmanager
-def default_profiler_on() -> Iterator[None]:
-    """Have the default Profiler switched on; it is off for all other candidates."""
-    cprofiling().set_profiling(True)
+def switched_on(owner: Any) -> Iterator[None]:
+    """Have a Profiler, a pipeline or the module's default Profiler switched on; all are off for all other candidates."""
+    owner.set_profiling(True)
     try:
         yield
     finally:
-        cprofiling().set_profiling(False)
+        owner.set_profiling(False)
 
 
-def enabled_profiler() -> Any:
-    """Return a Profiler of its own, switched on."""
-    profiler = cprofiling().Profiler()
-    profiler.set_profiling(True)
-    return profiler
+def default_profiler_on() -> contextlib.AbstractContextManager[None]:
+    """Have the default Profiler switched on."""
+    return switched_on(cprofiling())
 
 
-def pipeline(enabled: bool) -> Any:
+def pipeline() -> Any:
     """Return a pipeline that has the mixin, with one decorated method ``node``."""
     methods = {"node": cprofiling().profile_node(new_method())}
-    instance = type("Pipeline", (cprofiling().PipelineProfiling,), methods)()
-    instance.set_profiling(enabled)
-    return instance
+    return type("Pipeline", (cprofiling().PipelineProfiling,), methods)()
 
 
 @own.add(DISABLED, baseline=BARE)
 def disabled_decorator() -> Workload:
     """A decorated function while its Profiler, the default one, is off."""
     return Workload("f()", {"f": cprofiling().profile_node(new_function())})
+
+
+@own.add(DISABLED_BESIDE, baseline=BARE)
+def disabled_beside_decorator() -> Workload:
+    """A decorated function while its Profiler, the default one, is off, but another one is on."""
+    other = cprofiling().Profiler()
+    return Workload("f()", {"f": cprofiling().profile_node(new_function())}, functools.partial(switched_on, other))
 
 
 @own.add(ENABLED, baseline=BARE)
@@ -160,19 +164,21 @@ def enabled_decorator() -> Workload:
 @own.add(ENABLED_BOUND, baseline=BARE)
 def enabled_bound_decorator() -> Workload:
     """A function decorated for one given Profiler."""
-    return Workload("f()", {"f": enabled_profiler().profile_node(new_function())})
+    profiler = cprofiling().Profiler()
+    return Workload("f()", {"f": profiler.profile_node(new_function())}, functools.partial(switched_on, profiler))
 
 
 @own.add(DISABLED_METHOD, baseline=BARE_METHOD)
 def disabled_method() -> Workload:
     """A decorated method of a pipeline whose profiling is off."""
-    return Workload("o.node()", {"o": pipeline(enabled=False)})
+    return Workload("o.node()", {"o": pipeline()})
 
 
 @own.add(ENABLED_METHOD, baseline=BARE_METHOD)
 def enabled_method() -> Workload:
     """A decorated method, recorded by its pipeline's own Profiler."""
-    return Workload("o.node()", {"o": pipeline(enabled=True)})
+    instance = pipeline()
+    return Workload("o.node()", {"o": instance}, functools.partial(switched_on, instance))
 
 
 @own.add(DISABLED_WITH, baseline=LOOP_ONLY)
@@ -190,4 +196,5 @@ def enabled_with() -> Workload:
 @own.add(ENABLED_WITH_BOUND, baseline=LOOP_ONLY)
 def enabled_bound_with() -> Workload:
     """A labelled block of one given Profiler."""
-    return Workload("with c: pass", {"c": enabled_profiler().profile_node("node")})
+    profiler = cprofiling().Profiler()
+    return Workload("with c: pass", {"c": profiler.profile_node("node")}, functools.partial(switched_on, profiler))
