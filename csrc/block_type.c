@@ -46,7 +46,7 @@ static bool open_span(block_object *self, cprof_thread *thread, ext_view *view)
     if (!measured) {
         target = (ext_target){NULL, NULL, 0};
     } else if (__builtin_expect((target.state & CPROF_FLAG_SYNC) != 0, 0)) {
-        ext_sync_wait(ext_sync_current_device());
+        ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
     if (cprof_span_open(thread, &view->chain, target.accum, target.state, target.profiler, self) == NULL) {
         self->node.state->internal_errors++;
@@ -107,7 +107,7 @@ static PyObject *close_span(block_object *self, cprof_thread *thread, cprof_chai
 {
     PyObject *owner = span->owner;
     if (__builtin_expect((span->state & CPROF_FLAG_SYNC) != 0, 0) && outcome == CPROF_OUTCOME_SUCCESS) {
-        ext_sync_wait(ext_sync_current_device());
+        ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
     cprof_span_close(thread, chain, span, outcome);
     self->open--;

@@ -6,6 +6,8 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <stdbool.h>
+
 #if PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030e0000
 #error "cprofiling supports CPython 3.10 to 3.13"
 #endif
@@ -22,25 +24,21 @@ static inline uint64_t ext_compat_context_version(PyThreadState *tstate)
     return tstate->context_ver;
 }
 
-/* The pending exception as one object, taken out of the thread state; NULL when there is none. */
-static inline PyObject *ext_compat_take_exception(void)
+/* Whether weak references to `object` can be made. */
+static inline bool ext_compat_can_be_referenced(PyObject *object)
 {
 #if PY_VERSION_HEX >= 0x030c0000
-    return PyErr_GetRaisedException();
+    return PyType_SUPPORTS_WEAKREFS(Py_TYPE(object));
 #else
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (type == NULL) {
-        return NULL;
-    }
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback != NULL) {
-        PyException_SetTraceback(value, traceback);
-    }
-    Py_DECREF(type);
-    Py_XDECREF(traceback);
-    return value;
+    return Py_TYPE(object)->tp_weaklistoffset > 0;
 #endif
 }
+
+/* What a module with state of its own for each interpreter may declare. */
+#if PY_VERSION_HEX >= 0x030c0000
+#define EXT_COMPAT_MODULE_SLOTS {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#else
+#define EXT_COMPAT_MODULE_SLOTS
+#endif
 
 #endif

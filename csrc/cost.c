@@ -74,7 +74,7 @@ static bool measure_apart(ext_state *state, PyObject *bare, PyObject *profiled, 
 
 static PyObject *profiled_nothing(ext_state *state, PyObject *bare)
 {
-    PyObject *profiler = PyObject_CallNoArgs((PyObject *)state->profiler_type);
+    PyObject *profiler = state->serial != 0 ? PyObject_CallNoArgs((PyObject *)state->profiler_type) : NULL;
     if (profiler == NULL) {
         return NULL;
     }

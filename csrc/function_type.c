@@ -62,7 +62,7 @@ static __attribute__((noinline)) PyObject *call_synchronized(ext_function *self,
 {
     ext_profiler *profiler = (ext_profiler *)Py_NewRef(target->profiler);
     int device = ext_sync_device(self->node.state, profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
-    ext_sync_wait(device);
+    ext_sync_wait(self->node.state, device);
     cprof_span *span = cprof_span_open(thread, &view->chain, target->accum, target->state, profiler, self);
     if (span == NULL) {
         Py_DECREF(profiler);
@@ -70,7 +70,7 @@ static __attribute__((noinline)) PyObject *call_synchronized(ext_function *self,
     }
     PyObject *result = forward(self, args, nargsf, kwnames);
     if (result != NULL) {
-        ext_sync_wait(device);
+        ext_sync_wait(self->node.state, device);
     }
     close_call(self, thread, view, span, result);
     return result;
@@ -101,7 +101,11 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
         return NULL;
     }
     PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
-    return ext_suspendable_wrap(self, target->profiler, first, made);
+    int device = EXT_SYNC_NONE;
+    if ((target->state & CPROF_FLAG_SYNC) != 0) {
+        device = ext_sync_device(self->node.state, target->profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+    }
+    return ext_suspendable_wrap(self, target->profiler, first, device, made);
 }
 
 /* Decorated twice: tells the inner wrapper that its call is counted already. */
@@ -362,6 +366,6 @@ PyType_Spec ext_function_spec = {
     .name = "cprofiling._core.Function",
     .basicsize = sizeof(ext_function),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
-             Py_TPFLAGS_BASETYPE,
+             Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = function_slots,
 };

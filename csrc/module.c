@@ -33,22 +33,23 @@ static ext_state *state_of(PyObject *module)
 
 static void replace(PyObject **field, PyObject *value)
 {
-    Py_XSETREF(*field, value == Py_None ? NULL : Py_NewRef(value));
+    Py_XSETREF(*field, Py_NewRef(value));
 }
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"mixin", "profiler_class", "default_profiler", "device_finder", NULL};
+    static char *keywords[] = {"mixin", "profiler_class", "default_profiler", "device_finder", "stream_finder", NULL};
     ext_state *state = state_of(module);
-    PyObject *mixin, *profiler_class, *default_profiler, *device_finder;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!O:configure", keywords, &PyType_Type, &mixin, &profiler_class,
-                                     state->profiler_type, &default_profiler, &device_finder)) {
+    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
+                                     state->profiler_type, &default_profiler, &device_finder, &stream_finder)) {
         return NULL;
     }
     replace(&state->mixin, mixin);
     replace(&state->profiler_class, profiler_class);
     replace(&state->default_profiler, default_profiler);
     replace(&state->device_finder, device_finder);
+    replace(&state->stream_finder, stream_finder);
     Py_RETURN_NONE;
 }
 
@@ -125,7 +126,7 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 
 static PyMethodDef module_methods[] = {
     {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("Tells the extension the package's classes, the default Profiler, and how to find a call's device.")},
+     PyDoc_STR("Tells the extension the package's classes, the default Profiler, and how to find a call's device and a device's stream.")},
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
@@ -197,21 +198,20 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->async_generator_type);
     Py_VISIT(state->step_type);
     Py_VISIT(state->view_type);
-    Py_VISIT(state->stage_variable);
-    Py_VISIT(state->bound_variable);
-    Py_VISIT(state->default_stage);
     Py_VISIT(state->default_profiler);
     Py_VISIT(state->mixin);
     Py_VISIT(state->profiler_class);
-    Py_VISIT(state->view_key);
-    Py_VISIT(state->enum_type);
     Py_VISIT(state->device_finder);
+    Py_VISIT(state->stream_finder);
     return 0;
 }
 
+/* Breaks the cycles. Wrapped functions may still be called afterwards: without the types nothing is measured any more, and what has no
+ * part in a cycle stays until the module goes. */
 static int module_clear(PyObject *module)
 {
     ext_state *state = state_of(module);
+    state->serial = 0;
     Py_CLEAR(state->profiler_type);
     Py_CLEAR(state->function_type);
     Py_CLEAR(state->block_type);
@@ -221,29 +221,29 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->async_generator_type);
     Py_CLEAR(state->step_type);
     Py_CLEAR(state->view_type);
-    Py_CLEAR(state->stage_variable);
-    Py_CLEAR(state->bound_variable);
-    Py_CLEAR(state->default_stage);
     Py_CLEAR(state->default_profiler);
     Py_CLEAR(state->mixin);
     Py_CLEAR(state->profiler_class);
-    Py_CLEAR(state->view_key);
-    Py_CLEAR(state->enum_type);
     Py_CLEAR(state->device_finder);
+    Py_CLEAR(state->stream_finder);
     ext_pipeline_clear(state);
     return 0;
 }
 
 static void module_free(void *module)
 {
+    ext_state *state = state_of(module);
     (void)module_clear(module);
+    Py_CLEAR(state->stage_variable);
+    Py_CLEAR(state->bound_variable);
+    Py_CLEAR(state->default_stage);
+    Py_CLEAR(state->view_key);
+    Py_CLEAR(state->enum_type);
 }
 
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
-#if PY_VERSION_HEX >= 0x030c0000
-    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
-#endif
+    EXT_COMPAT_MODULE_SLOTS
     {0, NULL},
 };
 

@@ -33,6 +33,10 @@ static void pipeline_died(void *data)
 
 static ext_profiler *make_profiler(ext_state *state)
 {
+    if (state->profiler_class == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
+        return NULL;
+    }
     PyObject *profiler = PyObject_CallNoArgs(state->profiler_class);
     if (profiler != NULL && !PyObject_TypeCheck(profiler, state->profiler_type)) {
         PyErr_SetString(PyExc_TypeError, "the Profiler class must make Profilers");

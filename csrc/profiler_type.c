@@ -167,6 +167,12 @@ static PyObject *profiler_internal_errors(PyObject *object, void *unused)
     return PyLong_FromUnsignedLongLong(self->internal_errors + self->state->internal_errors);
 }
 
+static PyObject *profiler_refused_keys(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
+}
+
 static PyObject *profiler_repr(PyObject *object)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -228,6 +234,7 @@ static PyMethodDef profiler_methods[] = {
 static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
+    {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

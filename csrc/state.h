@@ -11,7 +11,8 @@
 
 #include "cprofiling/registry.h"
 
-/* Struct, traverse and clear (module.c) list the same fields in the same order. */
+/* Struct, traverse and clear (module.c) list the same fields in the same order. After clear (at the interpreter's end, while calls may
+ * still come) all types are NULL: whoever uses one looks first. */
 typedef struct {
     /* Types */
     PyTypeObject *profiler_type;
@@ -23,21 +24,23 @@ typedef struct {
     PyTypeObject *async_generator_type;
     PyTypeObject *step_type;
     PyTypeObject *view_type;
-    /* Objects */
+    /* Objects of the package; NULL until set */
+    PyObject *default_profiler;  /* Profiler */
+    PyObject *mixin;             /* the class PipelineProfiling */
+    PyObject *profiler_class;    /* what makes the Profilers of pipelines */
+    PyObject *device_finder;     /* callable(arguments) -> device index or None, for synchronisation */
+    PyObject *stream_finder;     /* callable(device index) -> handle of the stream in use there, 0 when not known */
+    /* Objects that have no part in a cycle: kept until the module goes (module_free) */
     PyObject *stage_variable;    /* context variable: the innermost stage, an interned str */
     PyObject *bound_variable;    /* context variable: the Profiler bound by `with profiler:` */
     PyObject *default_stage;     /* interned str */
-    PyObject *default_profiler;  /* Profiler; NULL until set */
-    PyObject *mixin;             /* the class PipelineProfiling; NULL until set */
-    PyObject *profiler_class;    /* what makes the Profilers of pipelines; NULL until set */
     PyObject *view_key;          /* str: the key of views in the thread states' dictionaries */
     PyObject *enum_type;         /* enum.Enum */
-    PyObject *device_finder;     /* callable(args, kwargs) -> device index, for synchronisation; NULL until set */
     /* Not objects */
     ext_ptrmap pipelines;        /* pipeline (borrowed) -> ext_pipeline */
     _Atomic uint64_t gate;       /* not 0 while a Profiler of this interpreter may be on */
     size_t profilers_on;
-    uint64_t serial;             /* unique among the states of the process */
+    uint64_t serial;             /* unique among the states of the process; 0 after clear */
     uint64_t internal_errors;    /* faults that belong to no Profiler */
     double cost_ns;              /* of one profiled call; 0 until measured */
 } ext_state;

@@ -8,7 +8,7 @@ typedef struct {
     ext_view *view;
 } resumption;
 
-PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, PyObject *made)
+PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device, PyObject *made)
 {
     ext_state *state = function->node.state;
     PyTypeObject *type = function->kind == EXT_KIND_GENERATOR   ? state->generator_type
@@ -24,7 +24,7 @@ PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, P
     self->function = (ext_function *)Py_NewRef((PyObject *)function);
     self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
     self->first = Py_XNewRef(first);
-    self->device = EXT_SYNC_NONE;
+    self->device = device;
     return (PyObject *)self;
 }
 
@@ -37,11 +37,10 @@ static bool begin(ext_suspendable *self, const resumption *now)
     if (!self->function->binds && !ext_node_resolve(node, now->view, self->profiler, self->first, &target)) {
         return false;
     }
-    if ((target.state & CPROF_FLAG_SYNC) != 0) {
-        size_t count = self->first != NULL ? 1 : 0;
-        self->device = ext_sync_device(node->state, self->profiler, &self->first, count, NULL);
-        ext_sync_wait(self->device);
+    if ((target.state & CPROF_FLAG_SYNC) == 0) {
+        self->device = EXT_SYNC_NONE;
     }
+    ext_sync_wait(node->state, self->device);
     if (!cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler)) {
         self->profiler->internal_errors++;
         return false;
@@ -100,7 +99,7 @@ static void leave_ended(ext_suspendable *self, const resumption *now, cprof_outc
         return;
     }
     if (outcome == CPROF_OUTCOME_SUCCESS) {
-        ext_sync_wait(self->device);
+        ext_sync_wait(self->function->node.state, self->device);
     }
     refresh_view(self, now);
     cprof_resumable_end(&self->call, now->thread, &now->view->chain, outcome);
@@ -406,6 +405,9 @@ static PyObject *make_step(ext_suspendable *self, PyObject *awaitable)
         return NULL;
     }
     PyTypeObject *type = self->function->node.state->step_type;
+    if (type == NULL) {
+        return awaitable; /* the interpreter is ending */
+    }
     ext_step *step = (ext_step *)type->tp_alloc(type, 0);
     if (step == NULL) {
         Py_DECREF(awaitable);

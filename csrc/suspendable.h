@@ -11,7 +11,7 @@ typedef struct {
     ext_profiler *profiler;   /* decided at the call; owned */
     PyObject *first;          /* the call's first argument, until the first resumption; owned, or NULL */
     cprof_resumable call;
-    int device;               /* to wait for at the end, or EXT_SYNC_NONE */
+    int device;               /* to wait for before and after, or EXT_SYNC_NONE */
     bool begun;
     PyObject *weakrefs;
 } ext_suspendable;
@@ -23,8 +23,9 @@ typedef struct {
     PyObject *awaitable;      /* the user's generator's own; owned */
 } ext_step;
 
-/* A wrapper around `made` (whose reference is taken over) that measures its running; NULL with an exception. */
-PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, PyObject *made);
+/* A wrapper around `made` (whose reference is taken over) that measures its running, and waits for `device` before and after it where
+ * that is asked for; `made` itself when there is no memory. */
+PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device, PyObject *made);
 
 extern PyType_Spec ext_generator_spec;
 extern PyType_Spec ext_coroutine_spec;

@@ -2,6 +2,8 @@
 
 #include "cprofiling/gpu.h"
 
+_Static_assert((int)EXT_SYNC_CURRENT == CPROF_GPU_CURRENT_DEVICE, "the core's word for the current device");
+
 static bool cuda_is_in_use(void)
 {
     bool in_use;
@@ -46,17 +48,31 @@ int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *a
     return device;
 }
 
-int ext_sync_current_device(void)
+/* The stream in use on a device, which is asked whether it is being captured. 0: not known. */
+static uint64_t stream_of(ext_state *state, int device)
 {
-    return CPROF_GPU_CURRENT_DEVICE;
+    PyObject *number = PyLong_FromLong(device);
+    PyObject *answer = number != NULL ? PyObject_CallOneArg(state->stream_finder, number) : NULL;
+    unsigned long long stream = answer != NULL ? PyLong_AsUnsignedLongLong(answer) : 0;
+    Py_XDECREF(number);
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        stream = 0;
+    }
+    return stream;
 }
 
-void ext_sync_wait(int device)
+void ext_sync_wait(ext_state *state, int device)
 {
-    if (device == EXT_SYNC_NONE) {
+    if (device == EXT_SYNC_NONE || state->stream_finder == NULL) {
         return;
     }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    uint64_t stream = stream_of(state, device);
     Py_BEGIN_ALLOW_THREADS
-    (void)cprof_gpu_synchronize(device, CPROF_GPU_UNKNOWN_STREAM);
+    (void)cprof_gpu_synchronize(device, stream);
     Py_END_ALLOW_THREADS
+    PyErr_Restore(type, value, traceback);
 }

@@ -169,6 +169,9 @@ static bool switch_task(ext_view *view, PyObject *task)
 static ext_view *refresh(ext_state *state, cprof_thread *thread)
 {
     PyThreadState *tstate = PyThreadState_Get();
+    if (state->serial == 0) {
+        return NULL; /* the interpreter is ending */
+    }
     ext_view *view = find_view(state, thread, tstate);
     if (view == NULL) {
         return NULL;

@@ -17,19 +17,10 @@ static PyObject *call_watcher(PyObject *self, PyObject *reference)
 
 static PyMethodDef watcher = {"watcher", call_watcher, METH_O, NULL};
 
-static bool can_be_referenced(PyObject *object)
-{
-    return Py_TYPE(object)->tp_weaklistoffset != 0
-#ifdef Py_TPFLAGS_MANAGED_WEAKREF
-           || (Py_TYPE(object)->tp_flags & Py_TPFLAGS_MANAGED_WEAKREF) != 0
-#endif
-        ;
-}
-
 bool ext_weak_watch(PyObject *object, void (*died)(void *data), void *data, PyObject **reference)
 {
     *reference = NULL;
-    if (!can_be_referenced(object)) {
+    if (!ext_compat_can_be_referenced(object)) {
         return true;
     }
     PyObject *capsule = PyCapsule_New(data, capsule_name, NULL);

@@ -36,7 +36,7 @@ class Profiler(_core.Profiler):
         return ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
-            reasons=_reasons(lost),
+            reasons=_reasons(lost, self._refused_keys),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(),
         )
@@ -58,7 +58,7 @@ class Profiler(_core.Profiler):
         return self.get_profiling_summary()._repr_html_()
 
 
-def _reasons(lost: int) -> tuple[str, ...]:
+def _reasons(lost: int, refused: int) -> tuple[str, ...]:
     """Why figures are less certain, or features off: what a reader of the summary should know."""
     name, refusal = _core.clock()
     backward = _core.clock_backward()
@@ -72,6 +72,8 @@ def _reasons(lost: int) -> tuple[str, ...]:
         reasons.append(gpu)
     if lost:
         reasons.append(f"{lost} samples are missing from the percentiles, for want of memory")
+    if refused:
+        reasons.append("there are more keys than a Profiler keeps; calls of the others count as __overflow__ of their stage")
     return tuple(reasons)
 
 
@@ -156,6 +158,7 @@ _core.configure(
     profiler_class=Profiler,
     default_profiler=default_profiler,
     device_finder=devices.cuda_device_of,
+    stream_finder=devices.cuda_stream_of,
 )
 
 

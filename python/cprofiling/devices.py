@@ -34,6 +34,15 @@ def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
     return _device_of_tensors(arguments)
 
 
+def cuda_stream_of(device: int) -> int:
+    """The handle of the stream that PyTorch uses at this moment on a CUDA device (-1: the current one); 0 when not known."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    stream: int = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device() if device < 0 else device)
+    return stream
+
+
 def _device_of_module(node: Any) -> int | None:
     parameters, buffers = getattr(node, "parameters", None), getattr(node, "buffers", None)
     if not callable(parameters) or not callable(buffers):

@@ -1,0 +1,8 @@
+"""Entry point of ``python -m cprofiling``: the same as the command ``cprofiling``."""
+
+import sys
+
+from cprofiling.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

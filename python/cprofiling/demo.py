@@ -1,0 +1,242 @@
+"""The demo: a pipeline that learns to read the handwritten digits that ship with scikit-learn, and profiles itself.
+
+A frame is one batch of digits on its way through the pipeline. Rounds of training and validation take four fifths of the
+frames; inference, on digits that were in no training batch, takes the last fifth.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import ndimage
+from sklearn.datasets import load_digits
+from sklearn.linear_model import SGDClassifier
+from sklearn.preprocessing import StandardScaler
+
+from cprofiling import ExecutionStage, PipelineProfiling, ProfilingSummary, profile_node, stage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Labels = NDArray[np.int64]
+
+TRAIN, VAL, INFERENCE = ExecutionStage.TRAIN, ExecutionStage.VAL, ExecutionStage.INFERENCE
+ROUNDS = 5
+DIGITS = 10
+WHITE = 16.0  # the largest value of a pixel in the data set
+SIDE = 32  # pixels of an enlarged digit
+CELL = 8  # pixels of the side of a cell, which has one histogram of gradients
+BINS = 9  # directions of a histogram
+MAX_TURN = 10.0  # degrees
+MAX_SHIFT = 2.0  # pixels of an enlarged digit
+BAR_WIDTH = 30  # characters
+
+
+class Digits(NamedTuple):
+    """Images of digits, as (number, height, width), and what they show, 0 to 9."""
+
+    images: Floats
+    labels: Labels
+
+
+class DigitsPipeline(PipelineProfiling):
+    """Reads handwritten digits: histograms of oriented gradients, and a linear classifier that learns batch by batch.
+
+    The features follow N. Dalal and B. Triggs, "Histograms of Oriented Gradients for Human Detection", 2005, without
+    their overlapping blocks.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng([seed, DIGITS])
+        self.scaler = StandardScaler()
+        self.classifier = SGDClassifier(loss="log_loss", alpha=1e-3, random_state=seed)
+
+    def forward(self, source: Iterator[Digits], *, learns: bool) -> float:
+        """Send the next batch through the pipeline and return the fraction that was read rightly, 0 to 1."""
+        digits = self.load_batch(source)
+        images = self.enlarge(self.normalise(digits.images))
+        if learns:
+            images = self.augment(images)
+        features = self.standardise(self.describe(images), learns=learns)
+        if learns:
+            self.learn(features, digits.labels)
+        return self.evaluate(self.decide(self.score(features)), digits.labels)
+
+    @profile_node(name="load batch")
+    def load_batch(self, source: Iterator[Digits]) -> Digits:
+        """Take the next batch."""
+        return next(source)
+
+    @profile_node(name="normalise")
+    def normalise(self, images: Floats) -> Floats:
+        """Scale pixels to 0 to 1."""
+        return images / WHITE
+
+    @profile_node(name="enlarge")
+    def enlarge(self, images: Floats) -> Floats:
+        """Make images larger by cubic splines, so that strokes have a direction in each pixel."""
+        factor = SIDE / images.shape[1]
+        enlarged: Floats = ndimage.zoom(images, (1, factor, factor), order=3)
+        return enlarged
+
+    @profile_node(name="augment")
+    def augment(self, images: Floats) -> Floats:
+        """Turn and shift each digit a little, at random."""
+        turns = np.deg2rad(self.rng.uniform(-MAX_TURN, MAX_TURN, len(images)))
+        shifts = self.rng.uniform(-MAX_SHIFT, MAX_SHIFT, (len(images), 2))
+        return np.stack([turned(*values) for values in zip(images, turns, shifts, strict=True)])
+
+    @profile_node(name="describe (gradients)")
+    def describe(self, images: Floats) -> Floats:
+        """Return the features of each image: how strong its edges are in each direction, cell by cell."""
+        rows, columns = np.gradient(images, axis=(1, 2))
+        directions = (np.arctan2(rows, columns) % np.pi * (BINS / np.pi)).astype(np.intp) % BINS
+        steps = np.arange(SIDE) // CELL
+        cells = steps[:, None] * (SIDE // CELL) + steps
+        count = (SIDE // CELL) ** 2
+        places = (np.arange(len(images))[:, None, None] * count + cells) * BINS + directions
+        sums = np.bincount(places.ravel(), np.hypot(rows, columns).ravel(), len(images) * count * BINS)
+        histograms = sums.reshape(len(images), count, BINS)
+        lengths = np.linalg.norm(histograms, axis=2, keepdims=True)
+        return (histograms / (lengths + 0.1)).reshape(len(images), -1)
+
+    @profile_node(name="standardise")
+    def standardise(self, features: Floats, *, learns: bool) -> Floats:
+        """Scale each feature to mean 0 and variance 1 over all the training batches so far."""
+        if learns:
+            self.scaler.partial_fit(features)
+        scaled: Floats = self.scaler.transform(features)
+        return scaled
+
+    @profile_node(name="learn")
+    def learn(self, features: Floats, labels: Labels) -> None:
+        """Take one step of stochastic gradient descent for each digit."""
+        self.classifier.partial_fit(features, labels, classes=np.arange(DIGITS))
+
+    @profile_node(name="score")
+    def score(self, features: Floats) -> Floats:
+        """Return how well each digit fits each class."""
+        scores: Floats = self.classifier.decision_function(features)
+        return scores
+
+    @profile_node(name="decide")
+    def decide(self, scores: Floats) -> Labels:
+        """Return the class that fits best."""
+        return scores.argmax(axis=1)
+
+    @profile_node(name="evaluate")
+    def evaluate(self, decisions: Labels, labels: Labels) -> float:
+        """Return the fraction of right decisions."""
+        return float((decisions == labels).mean())
+
+
+def turned(image: Floats, turn: float, shift: Floats) -> Floats:
+    """Return an image that is turned about its centre by ``turn`` radians, and shifted by ``shift`` pixels."""
+    sine, cosine = np.sin(turn), np.cos(turn)
+    matrix = np.array([[cosine, -sine], [sine, cosine]])
+    centre = (np.array(image.shape) - 1) / 2
+    moved: Floats = ndimage.affine_transform(image, matrix, offset=centre - matrix @ centre + shift, order=1)
+    return moved
+
+
+def split_digits(rng: np.random.Generator) -> dict[ExecutionStage, Digits]:
+    """Load the digits and deal them out: three fifths for training, a fifth each for validation and inference."""
+    images, labels = load_digits().images, load_digits().target
+    order = rng.permutation(len(labels))
+    parts = np.split(order, [len(order) * 3 // 5, len(order) * 4 // 5])
+    return {
+        name: Digits(images[part], labels[part]) for name, part in zip((TRAIN, VAL, INFERENCE), parts, strict=True)
+    }
+
+
+def batches(digits: Digits, batch_size: int, rng: np.random.Generator) -> Iterator[Digits]:
+    """Yield batches without end; each digit comes once before any comes again."""
+    order = np.empty(0, dtype=np.intp)
+    while True:
+        while len(order) < batch_size:
+            order = np.concatenate([order, rng.permutation(len(digits.labels))])
+        taken, order = order[:batch_size], order[batch_size:]
+        yield Digits(digits.images[taken], digits.labels[taken])
+
+
+def schedule(frames: int) -> list[tuple[ExecutionStage, int]]:
+    """Return the stages in the order of a run, each with its number of frames; ``frames`` is at least 25."""
+    fifth = frames // 5
+    parts = []
+    for number in range(ROUNDS):
+        for name, share in ((TRAIN, frames - 2 * fifth), (VAL, fifth)):
+            parts.append((name, share * (number + 1) // ROUNDS - share * number // ROUNDS))
+    return [*parts, (INFERENCE, fifth)]
+
+
+class ProgressBar:
+    """One line on stderr that is drawn over and over; nothing at all where stderr is no terminal."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.shown = sys.stderr is not None and sys.stderr.isatty()
+
+    def advance(self, label: str) -> None:
+        """Count one more frame as done, and draw the bar; after the last frame, take it away."""
+        self.done += 1
+        if not self.shown:
+            return
+        filled = BAR_WIDTH * self.done // self.total
+        line = f"{label:<10}[{'#' * filled:<{BAR_WIDTH}}] {self.done}/{self.total} frames"
+        ending = "\r" + " " * len(line) + "\r" if self.done == self.total else ""
+        print(f"\r{line}{ending}", end="", file=sys.stderr, flush=True)
+
+
+def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> str:
+    """Run the pipeline, with a progress bar on a terminal, and return the report.
+
+    frames: batches in all stages together, at least 25. batch_size: digits in a batch, at least 1. skip_first_n: first calls
+    of each node that the statistics leave out. seed: of everything random, 0 to 2^32-1.
+    """
+    rng = np.random.default_rng(seed)
+    sources = {name: batches(digits, batch_size, rng) for name, digits in split_digits(rng).items()}
+    pipeline = DigitsPipeline(seed)
+    pipeline.set_profiling(True, skip_first_n=skip_first_n)
+    bar = ProgressBar(frames)
+    accuracies: dict[ExecutionStage, list[float]] = {TRAIN: [], VAL: [], INFERENCE: []}
+    for name, count in schedule(frames):
+        right = 0.0
+        with stage(name):
+            for _ in range(count):
+                right += pipeline.forward(sources[name], learns=name is TRAIN)
+                bar.advance(name.value)
+        accuracies[name].append(right / count)
+    pipeline.set_profiling(False, skip_first_n=skip_first_n)
+    summary = pipeline.get_profiling_summary()
+    table = pipeline.format_profiling_summary(total_frames=frames)
+    return "\n".join([*accuracy_lines(accuracies), "", *time_lines(summary), "", table])
+
+
+def accuracy_lines(accuracies: dict[ExecutionStage, list[float]]) -> list[str]:
+    """Return how many digits of each round, and of inference, were read rightly."""
+    lines = [f"{'Accuracy':<12}{'train':>8}{'val':>8}{'inference':>12}"]
+    for number, pair in enumerate(zip(accuracies[TRAIN], accuracies[VAL], strict=True), start=1):
+        lines.append(f"{f'round {number}':<12}{pair[0]:>8.4f}{pair[1]:>8.4f}")
+    lines[-1] += f"{accuracies[INFERENCE][0]:>12.4f}"
+    return lines
+
+
+def time_lines(summary: ProfilingSummary) -> list[str]:
+    """Return the time of a frame in each stage, what profiling cost, and what one must know to trust the figures."""
+    lines = []
+    for name in (TRAIN, VAL, INFERENCE):
+        rows = [row for row in summary if row.stage == name and row.count > 0]
+        if rows:  # each node runs once in a frame, and none inside another
+            lines.append(f"Time per frame, {name.value}: {sum(row.mean_ms for row in rows):.2f} ms in {len(rows)} nodes")
+    calls = sum(row.count + row.skipped_count for row in summary)
+    if summary.cost_ns is not None:
+        lines.append(
+            f"Cost of profiling: {calls} calls of {summary.cost_ns:.0f} ns each as measured here, "
+            f"{calls * summary.cost_ns / 1e6:.2f} ms in all"
+        )
+    return [*lines, *(f"Note: {reason}" for reason in summary.reasons)]
