@@ -31,7 +31,11 @@ static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sa
     } else {
         figures->nested_ns += (uint64_t)sample->nested_ns;
     }
-    figures->suspended_ns += (uint64_t)sample->suspended_ns;
+    if (__builtin_expect(sample->suspended_ns < 0, 0)) {
+        figures->active_unknown++;
+    } else {
+        figures->suspended_ns += (uint64_t)sample->suspended_ns;
+    }
     uint64_t units = (uint64_t)elapsed_ns < CPROF_HISTOGRAM_LIMIT / CPROF_HISTOGRAM_ROW
                          ? (uint64_t)elapsed_ns * CPROF_HISTOGRAM_ROW
                          : CPROF_HISTOGRAM_LIMIT;

@@ -26,7 +26,7 @@ typedef enum {
 typedef struct {
     cprof_ns elapsed_ns;
     cprof_ns nested_ns;    /* spent in child nodes, 0 to elapsed_ns; negative: not known */
-    cprof_ns suspended_ns; /* spent suspended, 0 to elapsed_ns */
+    cprof_ns suspended_ns; /* spent suspended, 0 to elapsed_ns; negative: not known */
 } cprof_sample;
 
 /* The figures of one key, as they were at one moment; also what a snapshot stores of it. */

@@ -135,7 +135,7 @@ static inline void finish(cprof_thread *thread, cprof_span *span, cprof_outcome 
     give_span(thread, span);
 }
 
-void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
+void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend)
 {
     if (__builtin_expect(span->accum == NULL, 0)) {
         leave_chain(chain, span, span->nested_ns);
@@ -143,10 +143,11 @@ void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span
         return;
     }
     cprof_ns elapsed_ns = cprof_clock_between(span->start, cprof_clock_read());
+    bool switched = span->moment != chain->moment;
     /* An inherited parent may have run other lines of execution meanwhile: then their times overlap. */
-    bool overlapped = span->parent == chain->base && span->moment != chain->moment;
+    bool overlapped = switched && span->parent == chain->base;
     leave_chain(chain, span, __builtin_expect(overlapped, 0) ? UNKNOWN_NS : elapsed_ns);
-    finish(thread, span, outcome, elapsed_ns, 0);
+    finish(thread, span, outcome, elapsed_ns, __builtin_expect(switched && may_suspend, 0) ? UNKNOWN_NS : 0);
 }
 
 static bool parent_is_own(const cprof_chain *chain, const cprof_span *span)

@@ -67,10 +67,11 @@ cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
 cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
                             const void *tag);
 
-/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread.
+/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran inside
+ * may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active time is not known.
  * Not the top of the chain: it is taken out of the middle; it, the spans above it and its parent then have no known self time.
  * Not in the chain at all (it was opened in another line of execution): counted without self time. */
-void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome);
+void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
 /* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */
 bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,

@@ -109,7 +109,7 @@ static PyObject *close_span(block_object *self, cprof_thread *thread, cprof_chai
     if (__builtin_expect((span->state & CPROF_FLAG_SYNC) != 0, 0) && outcome == CPROF_OUTCOME_SUCCESS) {
         ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
-    cprof_span_close(thread, chain, span, outcome);
+    cprof_span_close(thread, chain, span, outcome, true);
     self->open--;
     Py_XDECREF(owner);
     Py_RETURN_NONE;

@@ -44,7 +44,7 @@ static inline void close_call(ext_function *self, cprof_thread *thread, ext_view
         (void)ext_view_refresh(self->node.state, thread);
     }
     cprof_outcome outcome = __builtin_expect(result != NULL, 1) ? CPROF_OUTCOME_SUCCESS : ext_function_outcome();
-    cprof_span_close(thread, &view->chain, span, outcome);
+    cprof_span_close(thread, &view->chain, span, outcome, false);
     Py_DECREF(owner);
 }
 
