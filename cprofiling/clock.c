@@ -65,16 +65,6 @@ static clock_pair read_pair(void)
     return best;
 }
 
-/* Nanoseconds per tick between two pairs, times 2^32; 0 when they do not make sense. */
-static uint64_t slope(clock_pair from, clock_pair to)
-{
-    if (to.ns <= from.ns || to.ticks <= from.ticks) {
-        return 0;
-    }
-    unsigned __int128 scaled = (unsigned __int128)(uint64_t)(to.ns - from.ns) << 32;
-    return (uint64_t)(scaled / (to.ticks - from.ticks));
-}
-
 #if defined(__x86_64__)
 static const char *counter_name(void)
 {
@@ -105,6 +95,16 @@ static const char *counter_refusal(void)
         return "the processor has no invariant TSC";
     }
     return kernel_keeps_time_by_tsc() ? NULL : "the kernel does not keep time by the TSC";
+}
+
+/* Nanoseconds per tick between two pairs, times 2^32; 0 when they do not make sense. */
+static uint64_t slope(clock_pair from, clock_pair to)
+{
+    if (to.ns <= from.ns || to.ticks <= from.ticks) {
+        return 0;
+    }
+    unsigned __int128 scaled = (unsigned __int128)(uint64_t)(to.ns - from.ns) << 32;
+    return (uint64_t)(scaled / (to.ticks - from.ticks));
 }
 
 static uint64_t measure_multiplier(void)

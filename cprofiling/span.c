@@ -8,17 +8,22 @@ void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited)
     chain->base_serial = inherited != NULL ? inherited->serial : 0;
 }
 
-static cprof_span *checked_base(cprof_chain *chain)
+/* The base was closed; its memory may come back as any span, one of this chain's own included. */
+static __attribute__((noinline)) void cut_base(cprof_chain *chain)
 {
-    if (chain->base != NULL && chain->base->serial != chain->base_serial) {
-        chain->top = chain->base = NULL;
+    cprof_span **end = &chain->top;
+    while (*end != chain->base) {
+        end = &(*end)->parent;
     }
-    return chain->top;
+    *end = chain->base = NULL;
 }
 
 cprof_span *cprof_chain_top(cprof_chain *chain)
 {
-    return chain->top == chain->base ? checked_base(chain) : chain->top;
+    if (__builtin_expect(chain->base != NULL && chain->base->serial != chain->base_serial, 0)) {
+        cut_base(chain);
+    }
+    return chain->top;
 }
 
 cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
@@ -40,9 +45,14 @@ static inline cprof_span *take_span(cprof_thread *thread)
     return span;
 }
 
+/* Gives a span to the thread's free list, or, without a thread, to all threads. */
 static inline void give_span(cprof_thread *thread, cprof_span *span)
 {
     span->serial++;
+    if (__builtin_expect(thread == NULL, 0)) {
+        cprof_thread_return(span);
+        return;
+    }
     span->parent = thread->free_spans;
     thread->free_spans = span;
 }
@@ -165,6 +175,7 @@ bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_ch
     span->start = cprof_clock_read();
     *call = (cprof_resumable){
         .span = span,
+        .home = thread,
         .step_start = span->start,
         .resumed = span->start,
         .own_parent = parent_is_own(chain, span),
@@ -226,7 +237,8 @@ static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_o
     call->span = NULL;
     cprof_ns elapsed_ns = cprof_clock_between(span->start + call->outside, call->paused);
     cprof_ns active_ns = cprof_clock_between(0, call->active);
-    finish(thread, span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
+    /* A thread that ends what others begin would gather their spans for ever. */
+    finish(call->home == thread ? thread : NULL, span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
 }
 
 void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome)

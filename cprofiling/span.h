@@ -37,6 +37,7 @@ typedef struct {
  * for others; that is part of its time. What passes between two steps is its consumer's time, and is no part of it. */
 typedef struct {
     cprof_span *span;         /* owned while the call is unfinished */
+    cprof_thread *home;       /* the thread in which it began; compared only */
     cprof_span *inner;        /* the innermost span open inside it when it was suspended */
     cprof_ticks step_start;
     cprof_ticks resumed;

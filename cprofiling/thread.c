@@ -113,6 +113,14 @@ bool cprof_thread_stack_ok(const cprof_thread *thread)
     return address < thread->stack_low || address >= thread->stack_floor;
 }
 
+void cprof_thread_return(cprof_span *span)
+{
+    cprof_lock_acquire(&spare_lock);
+    span->parent = spare_spans;
+    spare_spans = span;
+    cprof_lock_release(&spare_lock);
+}
+
 bool cprof_thread_refill(cprof_thread *thread)
 {
     cprof_lock_acquire(&spare_lock);

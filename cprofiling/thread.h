@@ -29,6 +29,9 @@ extern _Thread_local cprof_thread *cprof_thread_self __attribute__((tls_model("i
 /* The calling thread's record; NULL without memory. */
 cprof_thread *cprof_thread_get(void);
 
+/* Takes a span from whichever thread had it last, for all threads. */
+void cprof_thread_return(cprof_span *span);
+
 /* Puts spans on the thread's empty free list. False without memory. */
 bool cprof_thread_refill(cprof_thread *thread);
 

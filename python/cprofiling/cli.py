@@ -21,13 +21,28 @@ class CommandError(Exception):
     """A failure that the user should read about in one line."""
 
 
+class VersionAction(argparse.Action):
+    """Prints the version of the installed package, which is looked up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *ignored: object) -> None:
+        """Print it and exit. CommandError where the package was never installed."""
+        from importlib import metadata
+
+        try:
+            version = metadata.version("cprofiling")
+        except metadata.PackageNotFoundError:
+            raise CommandError("the version is not known, as the package was never installed") from None
+        write(f"cprofiling {version}")
+        parser.exit()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with ``arguments`` (default: those of the process) and return its exit status, 0 or 1.
 
-    Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help``.
+    Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help`` and ``--version``.
     """
-    options = parser().parse_args(arguments)
     try:
+        options = parser().parse_args(arguments)
         write(options.run(options))
     except CommandError as error:
         return fail(str(error))
@@ -37,12 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. Each choice sets ``run``, which makes the text to print."""
+    """Return the parser of the command line. Each command sets ``run``, which returns the text to print."""
     made = argparse.ArgumentParser(prog="cprofiling", description="The per-node profiler for Python pipelines.")
-    made.add_argument("--version", dest="run", action="store_const", const=version, help="print the version and exit")
-    commands = made.add_subparsers(title="commands", metavar="COMMAND")
-    add_demo(commands)
-    made.set_defaults(run=lambda _: made.error("a COMMAND is needed: see cprofiling --help"))
+    made.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
+    add_demo(made.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True))
     return made
 
 
@@ -94,17 +107,6 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return convert
-
-
-def version(options: argparse.Namespace) -> str:
-    """Return the name and version of the installed package."""
-    del options
-    from importlib import metadata
-
-    try:
-        return f"cprofiling {metadata.version('cprofiling')}"
-    except metadata.PackageNotFoundError:
-        raise CommandError("the version is not known, as the package is used without having been installed") from None
 
 
 def demo(options: argparse.Namespace) -> str:

@@ -1,16 +1,18 @@
 """The demo: a pipeline that learns to read the handwritten digits that ship with scikit-learn, and profiles itself.
 
-A frame is one batch of digits on its way through the pipeline. Rounds of training and validation take four fifths of the
-frames; inference, on digits that were in no training batch, takes the last fifth.
+A frame is one batch of digits on its way through the pipeline. Rounds of training and validation take four fifths of
+the frames; inference, on digits that were in no training batch, takes the last fifth.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import ndimage
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
@@ -18,11 +20,8 @@ from sklearn.preprocessing import StandardScaler
 
 from cprofiling import ExecutionStage, PipelineProfiling, ProfilingSummary, profile_node, stage
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Labels = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int64]
 
 TRAIN, VAL, INFERENCE = ExecutionStage.TRAIN, ExecutionStage.VAL, ExecutionStage.INFERENCE
 ROUNDS = 5
@@ -56,7 +55,10 @@ class DigitsPipeline(PipelineProfiling):
         self.classifier = SGDClassifier(loss="log_loss", alpha=1e-3, random_state=seed)
 
     def forward(self, source: Iterator[Digits], *, learns: bool) -> float:
-        """Send the next batch through the pipeline and return the fraction that was read rightly, 0 to 1."""
+        """Send the next batch through the pipeline and return the fraction that was read rightly, 0 to 1.
+
+        learns: learn from the batch, before it is read.
+        """
         digits = self.load_batch(source)
         images = self.enlarge(self.normalise(digits.images))
         if learns:
@@ -102,7 +104,8 @@ class DigitsPipeline(PipelineProfiling):
         sums = np.bincount(places.ravel(), np.hypot(rows, columns).ravel(), len(images) * count * BINS)
         histograms = sums.reshape(len(images), count, BINS)
         lengths = np.linalg.norm(histograms, axis=2, keepdims=True)
-        return (histograms / (lengths + 0.1)).reshape(len(images), -1)
+        features: Floats = (histograms / (lengths + 0.1)).reshape(len(images), -1)
+        return features
 
     @profile_node(name="standardise")
     def standardise(self, features: Floats, *, learns: bool) -> Floats:
@@ -126,7 +129,8 @@ class DigitsPipeline(PipelineProfiling):
     @profile_node(name="decide")
     def decide(self, scores: Floats) -> Labels:
         """Return the class that fits best."""
-        return scores.argmax(axis=1)
+        decisions: Labels = scores.argmax(axis=1)
+        return decisions
 
     @profile_node(name="evaluate")
     def evaluate(self, decisions: Labels, labels: Labels) -> float:
@@ -148,9 +152,7 @@ def split_digits(rng: np.random.Generator) -> dict[ExecutionStage, Digits]:
     images, labels = load_digits().images, load_digits().target
     order = rng.permutation(len(labels))
     parts = np.split(order, [len(order) * 3 // 5, len(order) * 4 // 5])
-    return {
-        name: Digits(images[part], labels[part]) for name, part in zip((TRAIN, VAL, INFERENCE), parts, strict=True)
-    }
+    return {name: Digits(images[part], labels[part]) for name, part in zip((TRAIN, VAL, INFERENCE), parts, strict=True)}
 
 
 def batches(digits: Digits, batch_size: int, rng: np.random.Generator) -> Iterator[Digits]:
@@ -174,47 +176,68 @@ def schedule(frames: int) -> list[tuple[ExecutionStage, int]]:
 
 
 class ProgressBar:
-    """One line on stderr that is drawn over and over; nothing at all where stderr is no terminal."""
+    """One line on stderr that is drawn over and over, and taken away at the end of the ``with`` block.
+
+    Nothing at all where stderr is no terminal.
+    """
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.done = 0
+        self.line = ""
         self.shown = sys.stderr is not None and sys.stderr.isatty()
 
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.draw(" " * len(self.line))
+        self.draw("")
+
     def advance(self, label: str) -> None:
-        """Count one more frame as done, and draw the bar; after the last frame, take it away."""
+        """Count one more frame as done, and draw the bar."""
         self.done += 1
-        if not self.shown:
-            return
         filled = BAR_WIDTH * self.done // self.total
-        line = f"{label:<10}[{'#' * filled:<{BAR_WIDTH}}] {self.done}/{self.total} frames"
-        ending = "\r" + " " * len(line) + "\r" if self.done == self.total else ""
-        print(f"\r{line}{ending}", end="", file=sys.stderr, flush=True)
+        self.line = f"{label:<10}[{'#' * filled:<{BAR_WIDTH}}] {self.done}/{self.total} frames"
+        self.draw(self.line)
+
+    def draw(self, line: str) -> None:
+        """Put ``line`` in the place of the one that is shown."""
+        if self.shown:
+            print(f"\r{line}", end="", file=sys.stderr, flush=True)
 
 
 def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> str:
     """Run the pipeline, with a progress bar on a terminal, and return the report.
 
-    frames: batches in all stages together, at least 25. batch_size: digits in a batch, at least 1. skip_first_n: first calls
-    of each node that the statistics leave out. seed: of everything random, 0 to 2^32-1.
+    frames: batches in all stages together, at least 25. batch_size: digits in a batch, at least 1. skip_first_n: first
+    calls of each node that the statistics leave out. seed: of everything random, 0 to 2^32-1.
     """
     rng = np.random.default_rng(seed)
     sources = {name: batches(digits, batch_size, rng) for name, digits in split_digits(rng).items()}
     pipeline = DigitsPipeline(seed)
     pipeline.set_profiling(True, skip_first_n=skip_first_n)
-    bar = ProgressBar(frames)
     accuracies: dict[ExecutionStage, list[float]] = {TRAIN: [], VAL: [], INFERENCE: []}
-    for name, count in schedule(frames):
-        right = 0.0
-        with stage(name):
-            for _ in range(count):
-                right += pipeline.forward(sources[name], learns=name is TRAIN)
-                bar.advance(name.value)
-        accuracies[name].append(right / count)
-    pipeline.set_profiling(False, skip_first_n=skip_first_n)
+    with ProgressBar(frames) as bar:
+        for name, count in schedule(frames):
+            accuracies[name].append(run_stage(pipeline, name, sources[name], count, bar))
     summary = pipeline.get_profiling_summary()
     table = pipeline.format_profiling_summary(total_frames=frames)
     return "\n".join([*accuracy_lines(accuracies), "", *time_lines(summary), "", table])
+
+
+def run_stage(
+    pipeline: DigitsPipeline, name: ExecutionStage, source: Iterator[Digits], count: int, bar: ProgressBar
+) -> float:
+    """Send ``count`` frames through the pipeline in one stage, and return the fraction of digits read rightly."""
+    right = 0.0
+    with stage(name):
+        for _ in range(count):
+            right += pipeline.forward(source, learns=name is TRAIN)
+            bar.advance(name.value)
+    return right / count
 
 
 def accuracy_lines(accuracies: dict[ExecutionStage, list[float]]) -> list[str]:
@@ -230,13 +253,11 @@ def time_lines(summary: ProfilingSummary) -> list[str]:
     """Return the time of a frame in each stage, what profiling cost, and what one must know to trust the figures."""
     lines = []
     for name in (TRAIN, VAL, INFERENCE):
-        rows = [row for row in summary if row.stage == name and row.count > 0]
-        if rows:  # each node runs once in a frame, and none inside another
-            lines.append(f"Time per frame, {name.value}: {sum(row.mean_ms for row in rows):.2f} ms in {len(rows)} nodes")
+        means = [row.mean_ms for row in summary if row.stage == name and row.count > 0]
+        if means:  # each node runs once in a frame, and none inside another
+            lines.append(f"Time per frame, {name.value}: {sum(means):.2f} ms in {len(means)} nodes")
     calls = sum(row.count + row.skipped_count for row in summary)
     if summary.cost_ns is not None:
-        lines.append(
-            f"Cost of profiling: {calls} calls of {summary.cost_ns:.0f} ns each as measured here, "
-            f"{calls * summary.cost_ns / 1e6:.2f} ms in all"
-        )
+        cost = f"{calls} calls of {summary.cost_ns:.0f} ns each as measured here"
+        lines.append(f"Cost of profiling: {cost}, {calls * summary.cost_ns / 1e6:.2f} ms in all")
     return [*lines, *(f"Note: {reason}" for reason in summary.reasons)]
