@@ -84,7 +84,6 @@ static PyObject *module_clock(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    cprof_clock_start();
     return Py_BuildValue("(sz)", cprof_clock_name(), cprof_clock_reason());
 }
 

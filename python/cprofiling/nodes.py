@@ -43,6 +43,10 @@ class NodeSite(_core.Block):
         """Wrap a callable. TypeError for a class, and for anything that is not callable."""
         return wrap(function, name=self.name, stage=self.stage, profiler=self.profiler)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Reduce to a new site with the same settings; a copied or pickled Profiler is a new one that is off."""
+        return type(self), (self.name, self.stage, self.profiler)
+
     async def __aenter__(self) -> NodeSite:
         """Open the block in the running task."""
         return self.__enter__()
