@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cprofiling import _core, devices
 from cprofiling.format import format_profiling_table
-from cprofiling.nodes import bind_pipeline
+from cprofiling.nodes import bind_pipeline, overload
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.stats import ProfilingSummary, stats_from_row
@@ -13,10 +13,39 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cprofiling.nodes import Instrumentation, NodeName, NodeSite, StageName
+    from cprofiling.nodes import F, Instrumentation, NodeName, NodeSite, StageName
 
 
-class Profiler(_core.Profiler):
+class _NodeMaker:
+    """The two ways to make nodes, for all that has a Profiler of its own."""
+
+    __slots__ = ()
+
+    @overload
+    def profile_node(
+        self, function: str | None = None, /, *, name: NodeName = None, stage: StageName = None
+    ) -> NodeSite: ...
+
+    @overload
+    def profile_node(self, function: F, /, *, name: NodeName = None, stage: StageName = None) -> F: ...
+
+    def profile_node(self, function: Any = None, /, *, name: NodeName = None, stage: StageName = None) -> Any:
+        """As the module's ``profile_node``, counted by this Profiler, or this pipeline's."""
+        return _profile_node(function, name=name, stage=stage, profiler=_profiler_of(self))
+
+    def instrument(self, obj: object, attr: str, *, name: NodeName = None, stage: StageName = None) -> Instrumentation:
+        """As the module's ``instrument``, counted by this Profiler, or this pipeline's."""
+        return _instrument(obj, attr, name=name, stage=stage, profiler=_profiler_of(self))
+
+
+def _profiler_of(maker: _NodeMaker) -> Profiler:
+    if isinstance(maker, Profiler):
+        return maker
+    profiler: Profiler = _core.pipeline_profiler(maker)
+    return profiler
+
+
+class Profiler(_core.Profiler, _NodeMaker):
     """The statistics of one pipeline's nodes, and the switch that gathers them. Off when made.
 
     Any number of threads may record, read, reset and switch at once. A forked child keeps the configuration and starts with empty
@@ -46,14 +75,6 @@ class Profiler(_core.Profiler):
         summary = self.get_profiling_summary(stage)
         return format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
 
-    def profile_node(self, function: Any = None, /, *, name: NodeName = None, stage: StageName = None) -> Any:
-        """As the module's ``profile_node``, counted by this Profiler."""
-        return _profile_node(function, name=name, stage=stage, profiler=self)
-
-    def instrument(self, obj: object, attr: str, *, name: NodeName = None, stage: StageName = None) -> Instrumentation:
-        """As the module's ``instrument``, counted by this Profiler."""
-        return _instrument(obj, attr, name=name, stage=stage, profiler=self)
-
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
 
@@ -77,7 +98,7 @@ def _reasons(lost: int, refused: int) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-class PipelineProfiling:
+class PipelineProfiling(_NodeMaker):
     """Mixin: gives a pipeline class a Profiler for each instance, and the names to control and read it.
 
     It needs no call of ``__init__`` and no attribute: the Profiler is made at its first use, and lives beside the instance, so that
@@ -99,8 +120,7 @@ class PipelineProfiling:
     @property
     def profiler(self) -> Profiler:
         """The Profiler of this instance."""
-        profiler: Profiler = _core.pipeline_profiler(self)
-        return profiler
+        return _profiler_of(self)
 
     @property
     def profiling_enabled(self) -> bool:
@@ -126,14 +146,6 @@ class PipelineProfiling:
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
         """The summary as a text table; see ``format_profiling_table``."""
         return self.profiler.format_profiling_summary(stage, total_frames=total_frames)
-
-    def profile_node(self, function: Any = None, /, *, name: NodeName = None, stage: StageName = None) -> Any:
-        """As the module's ``profile_node``, counted by this pipeline's Profiler."""
-        return self.profiler.profile_node(function, name=name, stage=stage)
-
-    def instrument(self, obj: object, attr: str, *, name: NodeName = None, stage: StageName = None) -> Instrumentation:
-        """As the module's ``instrument``, counted by this pipeline's Profiler."""
-        return self.profiler.instrument(obj, attr, name=name, stage=stage)
 
 
 def _forget_when_deleted(cls: type) -> None:

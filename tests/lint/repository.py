@@ -1,0 +1,69 @@
+"""What the house rules are checked on: the source files of a checkout, and C text without its comments and strings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "cprofiling"
+BINDING = ROOT / "csrc"
+PACKAGE = ROOT / "python" / "cprofiling"
+
+_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+_TOKEN = re.compile(r"[A-Za-z_]\w*|\.?\d(?:[\w.]|[eEpP][+-])*|->|\+\+|--|[-+*/%&|^<>=!]=?|\S")
+
+
+def c_files(folder: Path, *suffixes: str) -> list[Path]:
+    """The C files directly in a folder, sorted; at least one."""
+    found = sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+    assert found, f"no {' or '.join(suffixes)} file in {folder}"
+    return found
+
+
+def all_c_files() -> list[Path]:
+    """Every C source and header of the project."""
+    folders = [CORE, BINDING, ROOT / "tests" / "core", ROOT / "tests" / "fakes", ROOT / "python" / "benchmarks"]
+    return [path for folder in folders for path in c_files(folder, ".c", ".h")]
+
+
+def python_files() -> list[Path]:
+    """Every Python source of the project."""
+    found = [ROOT / "setup.py", *(ROOT / "python").rglob("*.py*"), *(ROOT / "tests").rglob("*.py")]
+    return sorted(path for path in found if path.suffix in (".py", ".pyi"))
+
+
+def relative(path: Path) -> str:
+    """A path as messages show it."""
+    return str(path.relative_to(ROOT))
+
+
+def code_of(path: Path) -> str:
+    """A C file's text with comments blanked and strings emptied; the lines keep their numbers."""
+
+    def blank(match: re.Match[str]) -> str:
+        text = match[0]
+        return text[0] + text[-1] if text[0] in "\"'" else "\n" * text.count("\n") or " "
+
+    return _COMMENT_OR_STRING.sub(blank, path.read_text(encoding="utf-8"))
+
+
+def includes_of(path: Path) -> list[str]:
+    """The files that a C file includes, as written."""
+    return re.findall(r'^\s*#\s*include\s*[<"]([^">]+)[">]', path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def lines_with(pattern: str, path: Path, code: str | None = None) -> list[str]:
+    """The places of a C file whose code has the pattern, as ``file:line: text``."""
+    lines = (code_of(path) if code is None else code).splitlines()
+    found = ((number, line) for number, line in enumerate(lines, 1) if re.search(pattern, line))
+    return [f"{relative(path)}:{number}: {line.strip()}" for number, line in found]
+
+
+def tokens_of(code: str) -> Iterator[tuple[int, str]]:
+    """The tokens of C text without preprocessor lines, each with its line number."""
+    for number, line in enumerate(code.splitlines(), 1):
+        if not line.lstrip().startswith("#"):
+            for match in _TOKEN.finditer(line):
+                yield number, match[0]
