@@ -2,10 +2,15 @@
 
 #include <math.h>
 
-/* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut. */
+/* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut; or the type, of a value whose
+ * representation raises. */
 static PyObject *shown(PyObject *value)
 {
     PyObject *ascii = PyObject_ASCII(value);
+    if (ascii == NULL) {
+        PyErr_Clear();
+        ascii = PyUnicode_FromFormat("<%.100s>", Py_TYPE(value)->tp_name);
+    }
     if (ascii != NULL && PyUnicode_GET_LENGTH(ascii) > 80) {
         Py_SETREF(ascii, PyUnicode_FromFormat("%.77U...", ascii));
     }
@@ -21,9 +26,13 @@ static void refuse(PyObject *exception, const char *format, const char *paramete
     }
 }
 
-static void refuse_type(const char *parameter, const char *expected, PyObject *value)
+void ext_convert_refuse_type(const char *parameter, const char *expected, PyObject *value)
 {
-    PyErr_Format(PyExc_TypeError, "%s must be %s, got %.100s", parameter, expected, Py_TYPE(value)->tp_name);
+    PyObject *text = shown(value);
+    if (text != NULL) {
+        PyErr_Format(PyExc_TypeError, "%s must be %s, got %U (%.100s)", parameter, expected, text, Py_TYPE(value)->tp_name);
+        Py_DECREF(text);
+    }
 }
 
 bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner)
@@ -90,7 +99,7 @@ static PyObject *legal_name(PyObject *value, const char *parameter)
 PyObject *ext_convert_name(PyObject *value, const char *parameter)
 {
     if (!PyUnicode_Check(value)) {
-        refuse_type(parameter, "a str", value);
+        ext_convert_refuse_type(parameter, "a str", value);
         return NULL;
     }
     return legal_name(value, parameter);
@@ -113,7 +122,7 @@ PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *param
     if (PyUnicode_Check(plain)) {
         stage = legal_name(plain, parameter);
     } else {
-        refuse_type(parameter, "a str or an enum whose value is a str", value);
+        ext_convert_refuse_type(parameter, "a str or an enum whose value is a str", value);
     }
     Py_DECREF(plain);
     return stage;
@@ -122,7 +131,7 @@ PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *param
 bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count)
 {
     if (PyBool_Check(value) || !PyIndex_Check(value)) {
-        refuse_type(parameter, "an integer", value);
+        ext_convert_refuse_type(parameter, "an integer", value);
         return false;
     }
     PyObject *number = PyNumber_Index(value);
@@ -151,7 +160,7 @@ static bool is_number(PyObject *value)
 bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds)
 {
     if (!is_number(value)) {
-        refuse_type(parameter, "a number", value);
+        ext_convert_refuse_type(parameter, "a number", value);
         return false;
     }
     double result = PyFloat_AsDouble(value);

@@ -28,6 +28,9 @@ bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds
 /* bool(value) for a parameter that takes any truth value. False with the exception that __bool__ raised. */
 bool ext_convert_bool(PyObject *value, bool *truth);
 
+/* Sets TypeError: `parameter` must be `expected`, got the value. */
+void ext_convert_refuse_type(const char *parameter, const char *expected, PyObject *value);
+
 /* A str from bytes that ext_convert_utf8 made. */
 PyObject *ext_convert_to_str(cprof_name utf8);
 

@@ -32,8 +32,7 @@ static bool init_names(ext_node *node, PyObject *name, PyObject *default_name)
 {
     if (name != Py_None && !PyUnicode_Check(name)) {
         if (!PyCallable_Check(name)) {
-            PyErr_Format(PyExc_TypeError, "name must be a str or a callable of the first argument, got %.100s",
-                         Py_TYPE(name)->tp_name);
+            ext_convert_refuse_type("name", "a str or a callable of the first argument", name);
             return false;
         }
         node->name_finder = Py_NewRef(name);
@@ -54,7 +53,7 @@ bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *d
     node->state = state;
     if (profiler != Py_None) {
         if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
-            PyErr_Format(PyExc_TypeError, "profiler must be a Profiler or None, got %.100s", Py_TYPE(profiler)->tp_name);
+            ext_convert_refuse_type("profiler", "a Profiler or None", profiler);
             return false;
         }
         node->profiler = (ext_profiler *)Py_NewRef(profiler);

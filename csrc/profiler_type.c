@@ -42,7 +42,7 @@ static bool convert_switch(PyObject *value, const char *parameter, bool *truth)
 {
     PyNumberMethods *methods = Py_TYPE(value)->tp_as_number;
     if (value == Py_None || methods == NULL || methods->nb_bool == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s must be a bool, got %.100s", parameter, Py_TYPE(value)->tp_name);
+        ext_convert_refuse_type(parameter, "a bool", value);
         return false;
     }
     return ext_convert_bool(value, truth);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import unicodedata
 from collections.abc import Iterator
 from enum import Enum
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cprofiling.format import format_profiling_table
+from cprofiling.format import format_profiling_table, shown_value
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 
 NO_DATA = "No profiling data collected."
@@ -237,9 +238,9 @@ def test_what_is_not_iterable_is_refused(stats: object) -> None:
 
 @pytest.mark.parametrize("value", [None, 3, b"bytes", ["list"], Enum("Number", {"ONE": 1}).ONE])  # type: ignore[attr-defined]
 def test_a_name_or_stage_that_is_no_str_is_refused(value: str) -> None:
-    with pytest.raises(TypeError, match=f"^node_name must be a str, got {type(value).__name__}$"):
+    with pytest.raises(TypeError, match=f"^node_name must be a str, got {re.escape(shown_value(value))}$"):
         format_profiling_table([node(name=value)])
-    with pytest.raises(TypeError, match=f"^stage must be a str, got {type(value).__name__}$"):
+    with pytest.raises(TypeError, match=f"^stage must be a str, got {re.escape(shown_value(value))}$"):
         format_profiling_table([node(stage=value)])
 
 
@@ -262,7 +263,7 @@ class TestIntegerParameters:
     def test_what_is_no_integer_is_refused(
         self, stats: list[NodeProfilingStats], parameter: str, value: object
     ) -> None:
-        with pytest.raises(TypeError, match=f"^{parameter} must be an integer, got {type(value).__name__}$"):
+        with pytest.raises(TypeError, match=f"^{parameter} must be an integer, got {re.escape(shown_value(value))}$"):
             format_profiling_table(stats, **{parameter: value})  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
@@ -292,7 +293,7 @@ class TestIntegerParameters:
 
 
 def test_skip_first_n_must_be_given() -> None:
-    with pytest.raises(TypeError, match=r"^skip_first_n must be an integer, got NoneType$"):
+    with pytest.raises(TypeError, match=r"^skip_first_n must be an integer, got None \(NoneType\)$"):
         format_profiling_table([], skip_first_n=None)  # type: ignore[arg-type]
 
 

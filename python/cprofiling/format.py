@@ -86,7 +86,7 @@ def checked_count(parameter: str, value: object) -> int:
     Raises TypeError if it is a bool or has no ``__index__``, ValueError if it is out of range.
     """
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise TypeError(f"{parameter} must be an integer, got {type(value).__name__}")
+        raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
     count = operator.index(value)  # type: ignore[arg-type]
     if count < 0:
         raise ValueError(f"{parameter} must be >= 0, got {_refused(count)}")
@@ -121,6 +121,15 @@ def sorted_rows(rows: Iterable[NodeProfilingStats]) -> list[NodeProfilingStats]:
     return sorted(rows, key=operator.attrgetter("total_ms"), reverse=True)
 
 
+def shown_value(value: object) -> str:
+    """Return how an error message shows a refused value: its representation, cut to 80 characters, and its type."""
+    try:
+        text = repr(value)
+    except Exception:  # a broken __repr__ must not hide the error that is being reported
+        text = "a value without repr"
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+
+
 def checked_text(parameter: str, value: object) -> str:
     """Return a name or stage as a plain str; an enum stands for its value.
 
@@ -128,7 +137,7 @@ def checked_text(parameter: str, value: object) -> str:
     """
     text = value.value if isinstance(value, Enum) else value
     if not isinstance(text, str):
-        raise TypeError(f"{parameter} must be a str, got {type(value).__name__}")
+        raise TypeError(f"{parameter} must be a str, got {shown_value(value)}")
     # The characters themselves: a subclass may have other ideas of how it is shown.
     return str.__str__(text)
 

@@ -22,7 +22,7 @@ from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
 from typing import Any, Literal, NamedTuple
 
-from cprofiling.format import shown_text
+from cprofiling.format import shown_text, shown_value
 
 __all__ = ["Measurement", "measure"]
 
@@ -188,19 +188,19 @@ def measure(
 
 def _check_fn(fn: Callable[..., object]) -> None:
     if not callable(fn):
-        raise TypeError(f"fn must be callable, got {_shown(fn)}")
+        raise TypeError(f"fn must be callable, got {shown_value(fn)}")
     target = _without_partials(fn)
     for candidate in (target, type(target).__call__):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
             raise TypeError(
-                f"fn must not be async, got {_shown(fn)}: a call would only make its coroutine; "
+                f"fn must not be async, got {shown_value(fn)}: a call would only make its coroutine; "
                 "measure a function that runs it, such as lambda: asyncio.run(main())"
             )
 
 
 def _checked_count(parameter: str, value: int, minimum: int) -> int:
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise TypeError(f"{parameter} must be an integer >= {minimum}, got {_shown(value)}")
+        raise TypeError(f"{parameter} must be an integer >= {minimum}, got {shown_value(value)}")
     count = operator.index(value)
     if count < minimum:
         raise ValueError(f"{parameter} must be >= {minimum}, got {_number(count)}")
@@ -213,17 +213,9 @@ def _check_synchronize(value: object) -> None:
     allowed = 'synchronize must be "auto", True, False, None or a callable without arguments'
     if isinstance(value, str):
         if value != "auto":
-            raise ValueError(f"{allowed}, got {_shown(value)}")
+            raise ValueError(f"{allowed}, got {shown_value(value)}")
     elif inspect.iscoroutinefunction(value) or not (value is None or isinstance(value, bool) or callable(value)):
-        raise TypeError(f"{allowed}, got {_shown(value)}")
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # a broken __repr__ must not hide the error that is being reported
-        text = "a value without repr"
-    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+        raise TypeError(f"{allowed}, got {shown_value(value)}")
 
 
 def _number(count: int) -> str:

@@ -11,6 +11,7 @@ import inspect
 from types import MethodType
 
 from cprofiling import _core
+from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def wrap(function: Any, *, name: NodeName, stage: StageName, profiler: _core.Pro
     if isinstance(function, functools.partialmethod):
         return functools.partialmethod(rewrap(function.func), *function.args, **function.keywords)
     if not callable(function):
-        raise TypeError(f"profile_node expects a callable or a name (a str), got {type(function).__name__}")
+        raise TypeError(f"profile_node expects a callable or a name (a str), got {shown_value(function)}")
     return _make(_core.Function, function, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(function))
 
 
@@ -287,7 +288,7 @@ def instrument(
     none; and for name, stage and profiler as ``profile_node`` does.
     """
     if not isinstance(attr, str):
-        raise TypeError(f"attr must be a str, got {type(attr).__name__}")
+        raise TypeError(f"attr must be a str, got {shown_value(attr)}")
     if attr.startswith("__") and attr.endswith("__"):
         raise TypeError(f"attr must not be a special method, got {attr!r}: Python looks it up on the class")
     original = getattr(obj, attr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,11 +54,14 @@ def includes_of(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s*[<"]([^">]+)[">]', path.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-def lines_with(pattern: str, path: Path, code: str | None = None) -> list[str]:
-    """The places of a C file whose code has the pattern, as ``file:line: text``."""
-    lines = (code_of(path) if code is None else code).splitlines()
-    found = ((number, line) for number, line in enumerate(lines, 1) if re.search(pattern, line))
-    return [f"{relative(path)}:{number}: {line.strip()}" for number, line in found]
+def places(pattern: str, paths: Iterable[Path], allowed: Container[str] = ()) -> list[str]:
+    """The lines of C code (no comment, no string) that have the pattern, as ``file:line: text``, allowed files left out."""
+    found = []
+    for path in paths:
+        if relative(path) not in allowed:
+            lines = enumerate(code_of(path).splitlines(), 1)
+            found += [f"{relative(path)}:{number}: {line.strip()}" for number, line in lines if re.search(pattern, line)]
+    return found
 
 
 def tokens_of(code: str) -> Iterator[tuple[int, str]]:

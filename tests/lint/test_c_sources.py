@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from repository import BINDING, CORE, all_c_files, c_files, code_of, includes_of, lines_with, relative, tokens_of
+from repository import BINDING, CORE, ROOT, all_c_files, c_files, code_of, includes_of, places, relative, tokens_of
 
 WIDTH = 128
 CORE_FILES = c_files(CORE, ".c", ".h")
 BINDING_FILES = c_files(BINDING, ".c", ".h")
 OWN_FILES = [*CORE_FILES, *BINDING_FILES]
+HEADERS = [path for path in OWN_FILES if path.suffix == ".h"]
 
 # Where csrc/ may compute with times, and why.
 COMPUTES = {
@@ -26,13 +27,11 @@ FLOATS = {
     "csrc/state.h": "the profiler's own cost",
     "csrc/summary.c": "hands the core's figures on to Python",
 }
+FLOATING = r"\b(float|double)\b"
+FUNCTION = re.compile(r"^(?!typedef\b|extern\b|struct\b|enum\b|union\b)[A-Za-z_][\w *]*?\b(\w+)\(", re.MULTILINE)
 OPERATORS = {"+", "-", "*", "/", "%", "+=", "-=", "*=", "/=", "%=", "++", "--"}
 IS_TIME = re.compile(r"\w*(_ns|_ms|_ticks)$|ticks$|elapsed$").match
-IS_TYPE = re.compile(r"(const|unsigned|signed|char|short|int|long|float|double|void|bool|return|case|\w+_t|cprof_(ns|ticks))$").match
-
-
-def name_of(path: Path) -> str:
-    return relative(path)
+IS_TYPE = re.compile(r"(const|unsigned|signed|char|short|int|long|float|double|void|bool|return|case|\w+_t|(Py|cprof_|ext_)\w+)$").match
 
 
 def is_binary(before: str) -> bool:
@@ -64,12 +63,10 @@ def arithmetic_on_times(code: str) -> list[int]:
     tokens = list(tokens_of(code))
     found = []
     for place, (line, token) in enumerate(tokens):
-        if token not in OPERATORS or place == 0:
+        before = tokens[place - 1][1] if place > 0 else ";"
+        if token not in OPERATORS or not (token in ("++", "--") or is_binary(before)):
             continue
-        steps = token in ("++", "--")
-        operands = [operand_before(tokens, place)] if steps or is_binary(tokens[place - 1][1]) else []
-        if steps or operands:
-            operands.append(operand_after(tokens, place + 1))
+        operands = (operand_before(tokens, place), operand_after(tokens, place + 1))
         if any(IS_TIME(operand) for operand in operands):
             found.append(line)
     return found
@@ -93,73 +90,74 @@ def test_the_search_for_arithmetic_finds_it(code: str, lines: list[int]) -> None
     assert arithmetic_on_times(code) == lines
 
 
-@pytest.mark.parametrize("path", CORE_FILES, ids=name_of)
-def test_the_core_knows_nothing_of_python(path: Path) -> None:
-    foreign = [name for name in includes_of(path) if name.startswith(("Python", "structmember", "csrc/", "frameobject"))]
-    assert foreign == []
-    assert lines_with(r"\bPy(_[A-Za-z]|[A-Z])\w*", path) == []
+def test_the_core_knows_nothing_of_python() -> None:
+    foreign = ("Python", "structmember", "frameobject", "csrc/")
+    assert [(relative(path), name) for path in CORE_FILES for name in includes_of(path) if name.startswith(foreign)] == []
+    assert places(r"\bPy(_[A-Za-z]|[A-Z])\w*", CORE_FILES) == []
 
 
-@pytest.mark.parametrize("path", BINDING_FILES, ids=name_of)
-def test_the_binding_does_not_compute_with_samples(path: Path) -> None:
-    found = arithmetic_on_times(code_of(path))
-    assert found == [] or relative(path) in COMPUTES, f"lines {found}: the core computes, csrc/ only hands on"
+def test_the_binding_does_not_compute_with_samples() -> None:
+    found = [f"{relative(path)}:{line}" for path in BINDING_FILES for line in arithmetic_on_times(code_of(path))]
+    assert [place for place in found if place.rpartition(":")[0] not in COMPUTES] == [], "that is the core's work"
 
 
-@pytest.mark.parametrize("path", BINDING_FILES, ids=name_of)
-def test_the_binding_has_floating_values_only_at_its_borders(path: Path) -> None:
-    found = lines_with(r"\b(float|double)\b", path)
-    assert found == [] or relative(path) in FLOATS
+def test_the_binding_has_floating_values_only_at_its_borders() -> None:
+    assert places(FLOATING, BINDING_FILES, FLOATS) == []
 
 
-@pytest.mark.parametrize("name", sorted(FLOATS.keys() | COMPUTES.keys()))
-def test_no_permission_outlives_its_use(name: str) -> None:
-    code = code_of(BINDING.parent / name)
-    assert name not in FLOATS or re.search(r"\b(float|double)\b", code)
-    assert name not in COMPUTES or arithmetic_on_times(code)
+def test_the_binding_reads_no_clock() -> None:
+    reading = r"\b(cprof_clock_(now|read\w*|monotonic_ns|ticks\w*)|clock_gettime|__rdtscp?|time)\s*\("
+    assert places(reading, BINDING_FILES, COMPUTES) == [], "spans read the clock"
 
 
-@pytest.mark.parametrize("path", BINDING_FILES, ids=name_of)
-def test_the_binding_reads_no_clock(path: Path) -> None:
-    found = lines_with(r"\b(cprof_clock_(now|read\w*|monotonic_ns|ticks\w*)|clock_gettime|__rdtscp?|time)\s*\(", path)
-    assert found == [] or relative(path) in COMPUTES, "spans read the clock"
+def test_no_permission_outlives_its_use() -> None:
+    assert [name for name in FLOATS if not places(FLOATING, [ROOT / name])] == []
+    assert [name for name in COMPUTES if not arithmetic_on_times(code_of(ROOT / name))] == []
 
 
-@pytest.mark.parametrize("path", BINDING_FILES, ids=name_of)
-def test_only_public_names_of_cpython_are_used(path: Path) -> None:
-    assert [name for name in includes_of(path) if name.startswith(("internal/", "cpython/", "pycore_"))] == []
-    assert lines_with(r"\b_Py_?[A-Z]\w*|\bPy_BUILD_CORE\w*|\b_Py[A-Z]\w*", path) == []
+def test_only_public_names_of_cpython_are_used() -> None:
+    private = ("internal/", "cpython/", "pycore_")
+    assert [(relative(path), name) for path in BINDING_FILES for name in includes_of(path) if name.startswith(private)] == []
+    assert places(r"\b_Py_?[A-Z]\w*|\bPy_BUILD_CORE\w*", BINDING_FILES) == []
 
 
-@pytest.mark.parametrize("path", OWN_FILES, ids=name_of)
-def test_versions_of_cpython_are_told_apart_in_one_file(path: Path) -> None:
-    found = lines_with(r"\bPY_(VERSION_HEX|M[AI][A-Z]+_VERSION)\b|^\s*#\s*(if|ifdef|ifndef|elif)\b.*\bPy\w*", path)
-    assert found == [] or relative(path) == "csrc/compat.h"
+def test_versions_of_cpython_are_told_apart_in_one_file() -> None:
+    told_apart = r"\bPY_(VERSION_HEX|M[AI]\w+_VERSION)\b|^\s*#\s*(el)?if(n?def)?\b.*\bPy\w*"
+    assert places(told_apart, OWN_FILES, ["csrc/compat.h"]) == []
 
 
-@pytest.mark.parametrize("path", [path for path in OWN_FILES if path.suffix == ".h"], ids=name_of)
-def test_each_function_in_a_header_has_a_comment(path: Path) -> None:
-    bare = []
-    for paragraph in re.split(r"\n\s*\n", path.read_text(encoding="utf-8")):
-        function = re.search(r"^(?!#|\s|typedef\b|extern\b|struct\b|enum\b|union\b|/|\*|})[\w *]+?(\w+)\(", paragraph, re.MULTILINE)
-        if function and "/*" not in paragraph[: function.start()]:
-            bare.append(function[1])
+def test_each_function_in_a_header_has_a_comment() -> None:
+    bare = [f"{relative(path)}: {name}" for path in HEADERS for name in uncommented_functions(path)]
     assert bare == [], "a header is the contract: say what the function does, its ranges, owners and errors"
 
 
-@pytest.mark.parametrize("path", [path for path in OWN_FILES if path.suffix == ".h"], ids=name_of)
-def test_each_header_begins_by_saying_what_it_is_for(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    prefix = "CPROF" if path.parent == CORE else "EXT"
-    assert text.startswith("/* ")
-    assert f"#ifndef {prefix}_{path.stem.upper()}_H\n#define {prefix}_{path.stem.upper()}_H\n" in text
+def uncommented_functions(path: Path) -> list[str]:
+    """The functions of a header in paragraphs (parts between empty lines) in which no comment comes before them."""
+    bare = []
+    for paragraph in re.split(r"\n\s*\n", path.read_text(encoding="utf-8")):
+        function = FUNCTION.search(paragraph)
+        if function and "/*" not in paragraph[: function.start()]:
+            bare.append(function[1])
+    return bare
 
 
-@pytest.mark.parametrize("path", all_c_files(), ids=name_of)
-def test_lines_of_c_fit(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    assert [f"{name_of(path)}:{number}" for number, line in enumerate(lines, 1) if len(line) > WIDTH] == []
-    assert [f"{name_of(path)}:{number}" for number, line in enumerate(lines, 1) if "\t" in line or line != line.rstrip()] == []
+def test_each_header_begins_by_saying_what_it_is_for() -> None:
+    wrong = []
+    for path in HEADERS:
+        guard = f"{'CPROF' if path.parent == CORE else 'EXT'}_{path.stem.upper()}_H"
+        text = path.read_text(encoding="utf-8")
+        if not text.startswith("/* ") or f"*/\n#ifndef {guard}\n#define {guard}\n" not in text:
+            wrong.append(relative(path))
+    assert wrong == []
+
+
+def test_lines_of_c_fit() -> None:
+    wrong = []
+    for path in all_c_files():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > WIDTH or "\t" in line or line != line.rstrip():
+                wrong.append(f"{relative(path)}:{number}")
+    assert wrong == [], f"longer than {WIDTH} columns, with a tab, or with blanks at the end"
 
 
 def test_the_folder_of_the_core_is_no_package() -> None:
