@@ -152,7 +152,6 @@ static uint64_t measure_multiplier(void)
 
 static void start_lock_held(void)
 {
-    started = true;
     refusal = counter_refusal();
     if (refusal != NULL) {
         return;
@@ -172,6 +171,7 @@ void cprof_clock_start(void)
     cprof_lock_acquire(&calibration_lock);
     if (!started && atomic_load(&cprof_clock.source) != CPROF_CLOCK_TEST) {
         start_lock_held();
+        started = true; /* last: a child that is forked meanwhile begins anew */
     }
     cprof_lock_release(&calibration_lock);
 }

@@ -26,13 +26,22 @@ cprof_span *cprof_chain_top(cprof_chain *chain)
     return chain->top;
 }
 
-cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
+static cprof_span *find_from(const cprof_chain *chain, cprof_span *span, const void *tag)
 {
-    cprof_span *span = chain->top;
     while (span != chain->base && span->tag != tag) {
         span = span->parent;
     }
     return span != chain->base ? span : NULL;
+}
+
+cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
+{
+    return find_from(chain, chain->top, tag);
+}
+
+cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span)
+{
+    return find_from(chain, span->parent, span->tag);
 }
 
 static inline cprof_span *take_span(cprof_thread *thread)
@@ -78,6 +87,7 @@ cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
     span->moment = chain->moment;
     span->owner = owner;
     span->tag = tag;
+    span->place = NULL;
     put_on_top(chain, span);
     if (__builtin_expect(accum != NULL, 1)) {
         span->start = cprof_clock_read();

@@ -22,6 +22,7 @@ struct cprof_span {
     uint64_t moment;          /* the chain's moment at entry */
     void *owner;              /* of the layer above, as is the tag: opaque here */
     const void *tag;
+    const void *place;        /* opaque, too: set by the layer above after opening; NULL */
 };
 
 typedef struct {
@@ -62,6 +63,9 @@ static inline bool cprof_chain_busy(const cprof_chain *chain)
 
 /* The innermost span of the chain's own that has `tag`, or NULL. */
 cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
+
+/* The next span of the chain's own, outward from `span`, that has the same tag, or NULL. */
+cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span);
 
 /* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
  * inside it. NULL without memory: then nothing was opened. */

@@ -1,6 +1,7 @@
 #include "csrc/block.h"
 
 #include "csrc/function.h"
+#include "csrc/ready.h"
 #include "csrc/sync.h"
 
 /* Open blocks live as spans, tagged with this object, in the chain of whoever entered; so one object may be open many times. */
@@ -9,6 +10,7 @@ typedef struct {
     const _Atomic uint64_t *gate; /* borrowed from the node */
     size_t open;                  /* spans with this tag */
     size_t idle;                  /* times entered, and not yet left, without a span, as nothing was to be measured */
+    const void *idle_thread;      /* the thread of all of these; NULL: of several */
     ext_node node;
     PyObject *weakrefs;
 } block_object;
@@ -33,6 +35,14 @@ static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
+/* The Python frame that enters or leaves: the same object both times, as long as the frame runs. Compared only. */
+static const void *entering_frame(void)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
+    Py_XDECREF(frame);
+    return frame;
+}
+
 /* Opens a span; while nothing is measured but the block is open further out, one that only marks the place, so that each exit
  * finds its own entry. False: there is no span. */
 static bool open_span(block_object *self, cprof_thread *thread, ext_view *view)
@@ -48,9 +58,15 @@ static bool open_span(block_object *self, cprof_thread *thread, ext_view *view)
     } else if (__builtin_expect((target.state & CPROF_FLAG_SYNC) != 0, 0)) {
         ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
-    if (cprof_span_open(thread, &view->chain, target.accum, target.state, target.profiler, self) == NULL) {
+    /* Open twice in one line of execution, which may be two generators: then each opening knows its frame. */
+    bool again = self->open > 0 && cprof_chain_find(&view->chain, self) != NULL;
+    cprof_span *span = cprof_span_open(thread, &view->chain, target.accum, target.state, target.profiler, self);
+    if (span == NULL) {
         self->node.state->internal_errors++;
         return false;
+    }
+    if (again) {
+        span->place = entering_frame();
     }
     Py_XINCREF(target.profiler);
     return true;
@@ -62,6 +78,17 @@ static __attribute__((noinline)) PyObject *refuse_nameless(void)
     return NULL;
 }
 
+/* A thread, told by the address of a thread-local variable: that costs nothing and needs no record. */
+static inline const void *this_thread(void)
+{
+    return &cprof_thread_self;
+}
+
+static inline void enter_idle(block_object *self)
+{
+    self->idle_thread = self->idle++ == 0 || self->idle_thread == this_thread() ? this_thread() : NULL;
+}
+
 static __attribute__((noinline)) PyObject *enter_on(block_object *self)
 {
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
@@ -69,7 +96,7 @@ static __attribute__((noinline)) PyObject *enter_on(block_object *self)
     if (view != NULL && open_span(self, thread, view)) {
         self->open++;
     } else {
-        self->idle++;
+        enter_idle(self);
     }
     return Py_NewRef((PyObject *)self);
 }
@@ -85,7 +112,7 @@ static PyObject *block_enter(PyObject *object, PyObject *unused)
     if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) != 0 || self->open > 0) {
         return enter_on(self);
     }
-    self->idle++;
+    enter_idle(self);
     return Py_NewRef(object);
 }
 
@@ -103,13 +130,15 @@ static cprof_outcome outcome_of(PyObject *const *args, Py_ssize_t nargs)
     return ext_function_outcome_of(args[0]);
 }
 
-static PyObject *close_span(block_object *self, cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
+static PyObject *close_span(block_object *self, ext_view *view, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
 {
+    /* In the thread's outermost context nothing is suspended while the thread runs. */
+    bool may_suspend = view->task != view->base_task;
     PyObject *owner = span->owner;
     if (__builtin_expect((span->state & CPROF_FLAG_SYNC) != 0, 0) && outcome == CPROF_OUTCOME_SUCCESS) {
         ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
-    cprof_span_close(thread, chain, span, outcome, true);
+    cprof_span_close(view->thread, chain, span, outcome, may_suspend);
     self->open--;
     Py_XDECREF(owner);
     Py_RETURN_NONE;
@@ -118,11 +147,40 @@ static PyObject *close_span(block_object *self, cprof_thread *thread, cprof_chai
 /* Leaves an entry that has no span, if there is one. */
 static inline PyObject *leave_idle(block_object *self)
 {
-    if (__builtin_expect(self->idle == 0, 0)) {
+    bool mine = self->idle_thread == NULL || self->idle_thread == this_thread();
+    if (__builtin_expect(self->idle == 0 || !mine, 0)) {
         return refuse_exit(self);
     }
     self->idle--;
     Py_RETURN_NONE;
+}
+
+/* Of several openings on one chain: the innermost of this frame; else the first, which does not know its frame; else the innermost. */
+static cprof_span *own_opening(const cprof_chain *chain, cprof_span *innermost)
+{
+    const void *frame = entering_frame();
+    cprof_span *first = NULL;
+    for (cprof_span *span = innermost; span != NULL; span = cprof_chain_next(chain, span)) {
+        if (span->place == frame) {
+            return span;
+        }
+        if (span->place == NULL) {
+            first = span;
+        }
+    }
+    return first != NULL ? first : innermost;
+}
+
+/* The opening to be closed: on the current chain; else, when there is no entry without a span, on that of another task, whose coroutine
+ * is being collected. NULL: there is none. */
+static cprof_span *find_opening(block_object *self, ext_view *view, cprof_chain **chain)
+{
+    *chain = &view->chain;
+    cprof_span *span = cprof_chain_find(*chain, self);
+    if (span == NULL) {
+        return self->idle == 0 ? ext_view_find(view, self, chain) : NULL;
+    }
+    return self->open > 1 && cprof_chain_next(*chain, span) != NULL ? own_opening(*chain, span) : span;
 }
 
 static __attribute__((noinline)) PyObject *exit_on(block_object *self, PyObject *const *args, Py_ssize_t nargs)
@@ -130,17 +188,27 @@ static __attribute__((noinline)) PyObject *exit_on(block_object *self, PyObject 
     cprof_chain *chain;
     cprof_thread *thread = cprof_thread_self;
     ext_view *view = thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
-    cprof_span *span = view != NULL ? ext_view_find(view, self, &chain) : NULL;
+    cprof_span *span = view != NULL ? find_opening(self, view, &chain) : NULL;
     if (span == NULL) {
         return leave_idle(self);
     }
-    return close_span(self, thread, chain, span, outcome_of(args, nargs));
+    return close_span(self, view, chain, span, outcome_of(args, nargs));
 }
 
 static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     block_object *self = (block_object *)object;
     return self->open > 0 ? exit_on(self, args, nargs) : leave_idle(self);
+}
+
+static PyObject *block_aenter(PyObject *object, PyObject *unused)
+{
+    return ext_ready_new(((block_object *)object)->node.state, block_enter(object, unused));
+}
+
+static PyObject *block_aexit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    return ext_ready_new(((block_object *)object)->node.state, block_exit(object, args, nargs));
 }
 
 static PyObject *block_repr(PyObject *object)
@@ -195,6 +263,8 @@ static PyMethodDef block_methods[] = {
     {"__enter__", block_enter, METH_NOARGS, PyDoc_STR("Opens the block. TypeError when the node has no name.")},
     {"__exit__", (PyCFunction)(void (*)(void))block_exit, METH_FASTCALL,
      PyDoc_STR("Closes the block. RuntimeError when it is not open in this thread.")},
+    {"__aenter__", block_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
+    {"__aexit__", (PyCFunction)(void (*)(void))block_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,7 +12,7 @@ typedef enum {
     EXT_KIND_ASYNC_GENERATOR,
 } ext_kind;
 
-typedef struct {
+typedef struct ext_function {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *function;            /* owned */
@@ -21,11 +21,22 @@ typedef struct {
     bool is_inner;                 /* some wrapped function calls this one */
     bool binds;                    /* is no node: names its pipeline's Profiler for what runs inside */
     ext_kind kind;
-    const void *inner;             /* the wrapped function inside this one (compared only), or NULL */
+    struct ext_function *inner;    /* the wrapped function inside this one, or NULL; owned */
     ext_node node;
     PyObject *dictionary;
     PyObject *weakrefs;
 } ext_function;
+
+/* A call decorated twice: the next call of `inner`, or of a wrapped function inside that, is counted already for `owner`.
+ * Kept on the heap, as a C stack may be moved away under a greenlet. */
+typedef struct ext_pending {
+    struct ext_pending *outer;
+    ext_function *inner; /* borrowed; NULL once it was called */
+    const void *owner;   /* Profiler; compared only */
+} ext_pending;
+
+void ext_function_push_pending(ext_view *view, ext_pending *pending);
+void ext_function_pop_pending(ext_view *view, ext_pending *pending);
 
 extern PyType_Spec ext_function_spec;
 

@@ -17,7 +17,8 @@ static inline PyObject *forward(ext_function *self, PyObject *const *args, size_
 /* Cancelled is what asyncio says it is; a program that has not loaded asyncio cannot be cancelled. */
 cprof_outcome ext_function_outcome_of(PyObject *type)
 {
-    PyObject *asyncio = PyDict_GetItemString(PyImport_GetModuleDict(), "asyncio.exceptions");
+    PyObject *modules = PySys_GetObject("modules"); /* PyImport_GetModuleDict() is fatal late in finalisation */
+    PyObject *asyncio = modules != NULL && PyDict_Check(modules) ? PyDict_GetItemString(modules, "asyncio.exceptions") : NULL;
     PyObject *cancelled = asyncio != NULL ? PyObject_GetAttrString(asyncio, "CancelledError") : NULL;
     bool matches = cancelled != NULL && PyErr_GivenExceptionMatches(type, cancelled);
     Py_XDECREF(cancelled);
@@ -93,8 +94,8 @@ static inline PyObject *call_measured(ext_function *self, cprof_thread *thread, 
 }
 
 /* A call of a generator or coroutine function makes an object; what is measured is the running of that object. */
-static PyObject *make_suspendable(ext_function *self, const ext_target *target, PyObject *const *args, size_t nargsf,
-                                  PyObject *kwnames)
+static PyObject *make_suspendable(ext_function *self, const ext_target *target, const ext_pending *pending, PyObject *const *args,
+                                  size_t nargsf, PyObject *kwnames)
 {
     PyObject *made = forward(self, args, nargsf, kwnames);
     if (made == NULL) {
@@ -105,7 +106,25 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
     if ((target->state & CPROF_FLAG_SYNC) != 0) {
         device = ext_sync_device(self->node.state, target->profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
     }
-    return ext_suspendable_wrap(self, target->profiler, first, device, made);
+    return ext_suspendable_wrap(self, target->profiler, first, device, pending != NULL ? pending->inner : NULL, made);
+}
+
+void ext_function_push_pending(ext_view *view, ext_pending *pending)
+{
+    pending->outer = view->pending;
+    view->pending = pending;
+}
+
+/* Mostly the first; greenlets may take turns. */
+void ext_function_pop_pending(ext_view *view, ext_pending *pending)
+{
+    ext_pending **at = &view->pending;
+    while (*at != NULL && *at != pending) {
+        at = &(*at)->outer;
+    }
+    if (*at != NULL) {
+        *at = pending->outer;
+    }
 }
 
 /* Decorated twice: tells the inner wrapper that its call is counted already. */
@@ -113,24 +132,43 @@ static __attribute__((noinline)) PyObject *call_outer(ext_function *self, cprof_
                                                       const ext_target *target, PyObject *const *args, size_t nargsf,
                                                       PyObject *kwnames)
 {
-    const void *inner = view->pending_inner;
-    void *owner = view->pending_owner;
-    view->pending_inner = self->inner;
-    view->pending_owner = target->profiler;
+    ext_pending *pending = PyMem_Malloc(sizeof *pending);
+    if (pending == NULL) {
+        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
+    }
+    *pending = (ext_pending){.inner = self->inner, .owner = target->profiler};
+    ext_function_push_pending(view, pending);
     PyObject *result = self->kind == EXT_KIND_CALL ? call_measured(self, thread, view, target, args, nargsf, kwnames)
-                                                   : make_suspendable(self, target, args, nargsf, kwnames);
-    view->pending_inner = inner;
-    view->pending_owner = owner;
+                                                   : make_suspendable(self, target, pending, args, nargsf, kwnames);
+    ext_function_pop_pending(view, pending);
+    PyMem_Free(pending);
     return result;
 }
 
-static inline bool is_counted_already(const ext_function *self, ext_view *view, const ext_profiler *profiler)
+static bool contains(const ext_function *function, const ext_function *inner)
 {
-    if (!self->is_inner || view->pending_inner != self || view->pending_owner != profiler) {
-        return false;
+    while (function != NULL && function != inner) {
+        function = function->inner;
     }
-    view->pending_inner = self->inner; /* decorated more than twice */
-    return true;
+    return function != NULL;
+}
+
+/* Whether a wrapper around this one counts the call for the same Profiler; what is pending is passed on to the next layer. */
+static __attribute__((noinline)) bool is_pending(ext_function *self, ext_view *view, const ext_profiler *profiler)
+{
+    bool counted = false;
+    for (ext_pending *pending = view->pending; pending != NULL; pending = pending->outer) {
+        if (contains(pending->inner, self)) {
+            counted = counted || pending->owner == profiler;
+            pending->inner = self->inner;
+        }
+    }
+    return counted;
+}
+
+static inline bool is_counted_already(ext_function *self, ext_view *view, const ext_profiler *profiler)
+{
+    return __builtin_expect(self->is_inner, 0) && view->pending != NULL && is_pending(self, view, profiler);
 }
 
 static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -142,14 +180,14 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
     ext_target target;
     ext_profiler *profiler = ext_node_find_profiler(&self->node, view, first);
-    if (!ext_node_resolve(&self->node, view, profiler, first, &target) || is_counted_already(self, view, profiler)) {
+    if (is_counted_already(self, view, profiler) || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
         return forward(self, args, nargsf, kwnames);
     }
     if (__builtin_expect(self->inner != NULL, 0)) {
         return call_outer(self, thread, view, &target, args, nargsf, kwnames);
     }
     if (__builtin_expect(self->kind != EXT_KIND_CALL, 0)) {
-        return make_suspendable(self, &target, args, nargsf, kwnames);
+        return make_suspendable(self, &target, NULL, args, nargsf, kwnames);
     }
     return call_measured(self, thread, view, &target, args, nargsf, kwnames);
 }
@@ -213,7 +251,7 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
     }
     ext_target target = {.profiler = profiler, .accum = NULL, .state = 0};
     if (self->kind != EXT_KIND_CALL) {
-        return make_suspendable(self, &target, args, nargsf, kwnames);
+        return make_suspendable(self, &target, NULL, args, nargsf, kwnames);
     }
     return call_measured(self, thread, view, &target, args, nargsf, kwnames);
 }
@@ -243,8 +281,8 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     }
     self->gate = ext_node_gate(&self->node);
     if (inner != Py_None && PyObject_TypeCheck(inner, state->function_type)) {
-        self->inner = inner;
-        ((ext_function *)inner)->is_inner = true;
+        self->inner = (ext_function *)Py_NewRef(inner);
+        self->inner->is_inner = true;
     }
     return (PyObject *)self;
 }
@@ -254,6 +292,7 @@ static int function_traverse(PyObject *object, visitproc visit, void *arg)
     ext_function *self = (ext_function *)object;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->function);
+    Py_VISIT(self->inner);
     Py_VISIT(self->dictionary);
     return ext_node_traverse(&self->node, visit, arg);
 }
@@ -276,6 +315,7 @@ static void function_dealloc(PyObject *object)
     }
     Py_CLEAR(self->dictionary);
     Py_CLEAR(self->function);
+    Py_CLEAR(self->inner);
     ext_node_clear(&self->node);
     type->tp_free(object);
     Py_DECREF(type);

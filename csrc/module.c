@@ -3,6 +3,7 @@
 #include "csrc/cost.h"
 #include "csrc/function.h"
 #include "csrc/pipeline.h"
+#include "csrc/ready.h"
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
@@ -157,6 +158,7 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->coroutine_type = add_type(module, &ext_coroutine_spec)) != NULL &&
            (state->async_generator_type = add_type(module, &ext_async_generator_spec)) != NULL &&
            (state->step_type = add_type(module, &ext_step_spec)) != NULL &&
+           (state->ready_type = add_type(module, &ext_ready_spec)) != NULL &&
            (state->view_type = add_type(module, &ext_view_spec)) != NULL;
 }
 
@@ -196,6 +198,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->coroutine_type);
     Py_VISIT(state->async_generator_type);
     Py_VISIT(state->step_type);
+    Py_VISIT(state->ready_type);
     Py_VISIT(state->view_type);
     Py_VISIT(state->default_profiler);
     Py_VISIT(state->mixin);
@@ -219,6 +222,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->coroutine_type);
     Py_CLEAR(state->async_generator_type);
     Py_CLEAR(state->step_type);
+    Py_CLEAR(state->ready_type);
     Py_CLEAR(state->view_type);
     Py_CLEAR(state->default_profiler);
     Py_CLEAR(state->mixin);

@@ -23,6 +23,7 @@ typedef struct {
     PyTypeObject *coroutine_type;
     PyTypeObject *async_generator_type;
     PyTypeObject *step_type;
+    PyTypeObject *ready_type;
     PyTypeObject *view_type;
     /* Objects of the package; NULL until set */
     PyObject *default_profiler;  /* Profiler */

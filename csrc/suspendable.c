@@ -8,7 +8,8 @@ typedef struct {
     ext_view *view;
 } resumption;
 
-PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device, PyObject *made)
+PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device,
+                               ext_function *pending_inner, PyObject *made)
 {
     ext_state *state = function->node.state;
     PyTypeObject *type = function->kind == EXT_KIND_GENERATOR   ? state->generator_type
@@ -25,6 +26,7 @@ PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, P
     self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
     self->first = Py_XNewRef(first);
     self->device = device;
+    self->pending = (ext_pending){.inner = pending_inner, .owner = profiler};
     return (PyObject *)self;
 }
 
@@ -61,7 +63,7 @@ static bool enter(ext_suspendable *self, resumption *now)
         PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack is nearly used up");
         return false;
     }
-    if (self->begun && self->call.span == NULL) {
+    if (self->running || (self->begun && self->call.span == NULL)) {
         return true;
     }
     now->view = ext_view_get(state, now->thread);
@@ -72,6 +74,10 @@ static bool enter(ext_suspendable *self, resumption *now)
         cprof_resumable_continue(&self->call, &now->view->chain);
     } else if (!begin(self, now)) {
         now->view = NULL;
+    }
+    self->running = now->view != NULL;
+    if (self->running && self->function->inner != NULL) {
+        ext_function_push_pending(now->view, &self->pending);
     }
     Py_CLEAR(self->first);
     return true;
@@ -85,9 +91,22 @@ static void refresh_view(const ext_suspendable *self, const resumption *now)
     }
 }
 
+/* Goes after each resumption. False: it was not measured. */
+static bool leave(ext_suspendable *self, const resumption *now)
+{
+    if (now->view == NULL) {
+        return false;
+    }
+    if (self->function->inner != NULL) {
+        ext_function_pop_pending(now->view, &self->pending);
+    }
+    self->running = false;
+    return true;
+}
+
 static void leave_suspended(ext_suspendable *self, const resumption *now, bool step_ends)
 {
-    if (now->view != NULL && self->call.span != NULL) {
+    if (leave(self, now)) {
         refresh_view(self, now);
         cprof_resumable_suspend(&self->call, &now->view->chain, step_ends);
     }
@@ -95,7 +114,7 @@ static void leave_suspended(ext_suspendable *self, const resumption *now, bool s
 
 static void leave_ended(ext_suspendable *self, const resumption *now, cprof_outcome outcome)
 {
-    if (now->view == NULL || self->call.span == NULL) {
+    if (!leave(self, now)) {
         return;
     }
     if (outcome == CPROF_OUTCOME_SUCCESS) {
@@ -121,7 +140,7 @@ static bool is_finished(const ext_suspendable *self)
 
 static void leave_raised(ext_suspendable *self, const resumption *now)
 {
-    if (now->view == NULL || self->call.span == NULL) {
+    if (now->view == NULL) {
         return;
     }
     PyObject *type, *value, *traceback;

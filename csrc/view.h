@@ -23,8 +23,7 @@ typedef struct {
     PyObject *task;            /* context of the current chain; owned */
     PyObject *base_task;       /* the thread's outermost context, or NULL when not known; owned */
     ext_ptrmap parked;         /* context (owned) -> chain of a task that is not running, with open spans */
-    const void *pending_inner; /* the wrapped function whose next call is already counted by its wrapper; or NULL */
-    void *pending_owner;       /* for this Profiler */
+    struct ext_pending *pending; /* of calls decorated twice, innermost first (function.h); borrowed */
     cprof_thread *thread;
 } ext_view;
 

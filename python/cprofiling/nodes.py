@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from types import MethodType
+from types import FunctionType, MethodType
 
 from cprofiling import _core
 from cprofiling.format import shown_value
@@ -17,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from enum import Enum
-    from types import TracebackType
     from typing import Any, TypeVar, overload
 
     F = TypeVar("F")
@@ -47,16 +46,6 @@ class NodeSite(_core.Block):
     def __reduce__(self) -> tuple[Any, ...]:
         """Reduce to a new site with the same settings; a copied or pickled Profiler is a new one that is off."""
         return type(self), (self.name, self.stage, self.profiler)
-
-    async def __aenter__(self) -> NodeSite:
-        """Open the block in the running task."""
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close the block in the running task."""
-        self.__exit__(kind, error, traceback)
 
 
 @overload
@@ -130,7 +119,10 @@ def wrap(function: Any, *, name: NodeName, stage: StageName, profiler: _core.Pro
         return functools.partialmethod(rewrap(function.func), *function.args, **function.keywords)
     if not callable(function):
         raise TypeError(f"profile_node expects a callable or a name (a str), got {shown_value(function)}")
-    return _make(_core.Function, function, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(function))
+    node = _make(_core.Function, function, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(function))
+    if isinstance(function, FunctionType) and function.__name__ in ("__init_subclass__", "__class_getitem__"):
+        return classmethod(node)  # as Python itself does, for plain functions only
+    return node
 
 
 def bind_pipeline(function: Any) -> Any:
@@ -149,7 +141,20 @@ def _make(
     binds: bool = False,
 ) -> Any:
     wrapper = kind(function, _kind_of(function), name, default_name(function), stage, profiler, inner, binds)
-    return functools.update_wrapper(wrapper, function)
+    # Other attributes the wrapper answers as the wrapped callable does at that moment: a copy would grow stale.
+    functools.update_wrapper(wrapper, function, updated=())
+    if isinstance(function, functools.partial):
+        _look_like_a_function(wrapper, function)
+    return wrapper
+
+
+def _look_like_a_function(wrapper: Any, function: Any) -> None:
+    """Give the wrapper of a partial what ``inspect`` asks for, which unwraps partials themselves only."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    for attribute in ("__name__", "__qualname__", "__code__", "__defaults__", "__kwdefaults__", "__annotations__"):
+        if hasattr(function, attribute):
+            setattr(wrapper, attribute, getattr(function, attribute))
 
 
 def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[[Any], Any]) -> Any:

@@ -1,0 +1,93 @@
+"""Each example runs without a warning, and prints what its text promises."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cprofiling
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "python" / "examples"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
+WITH_TESTS = {"async_nodes.py", "instrument_foreign.py", "pipeline_mixin.py", "threads_and_stages.py"}
+
+
+def output_of(name: str) -> str:
+    """Run an example and return what it printed."""
+    pytest.importorskip("sklearn", reason="the examples work on the data sets of scikit-learn")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def counts(output: str) -> dict[tuple[str, str], int]:
+    """Return the counts of the printed table by stage and node."""
+    rows = output.split("\n" + "-" * 125 + "\n")[1].splitlines()
+    return {(row[41:53].rstrip(), row[:40].rstrip()): int(row[54:59]) for row in rows}
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == WITH_TESTS
+
+
+def test_pipeline_mixin() -> None:
+    output = output_of("pipeline_mixin.py")
+    right = re.match(r"(\d+) of 45 wines told rightly\n\nProfiling Summary \(200 frames, skip_first_n=1\)\n", output)
+    assert right is not None
+    assert int(right[1]) >= 40
+    nodes = ("standardise", "search", "distances", "vote")
+    assert counts(output) == {("inference", node): 199 for node in nodes}
+    times = {
+        node: (float(total), float(own))
+        for node, total, own in re.findall(r"^(\w+): ([\d.]+) ms, of its own ([\d.]+) ms$", output, re.MULTILINE)
+    }
+    assert set(times) == set(nodes)
+    assert times["search"][0] - times["search"][1] == pytest.approx(times["distances"][0], abs=0.02)
+    assert all(times[node][0] == times[node][1] for node in nodes if node != "search")
+
+
+def test_async_nodes() -> None:
+    output = output_of("async_nodes.py")
+    lines = re.findall(r"^(\S+): (\d+) numbers, sum -?[\d.]+$", output, re.MULTILINE)
+    sizes = {name: int(count) for name, count in lines}
+    assert sizes["iris.csv"] == 150 * 5 + 2
+    assert sizes["digits.csv.gz"] == 1797 * 65
+    assert counts(output) == {("inference", node): len(sizes) for node in ("table", "read", "unpack", "numbers")}
+    times = re.findall(r"^(\w+): ([\d.]+) ms in (\d+) calls, ([\d.]+) ms running$", output, re.MULTILINE)
+    assert {"read", "numbers"} <= {node for node, *_ in times}
+    for _, total, count, active in times:
+        assert int(count) == len(sizes)
+        assert float(active) <= float(total) + 0.01
+
+
+def test_threads_and_stages() -> None:
+    output = output_of("threads_and_stages.py")
+    right = re.match(r"([\d.]+)% of 897 digits read rightly\n\nProfiling Summary \(30 frames\)\n", output)
+    assert right is not None
+    assert float(right[1]) > 80
+    assert counts(output) == {("test", "project"): 30, ("test", "nearest"): 30}
+
+
+def test_instrument_foreign() -> None:
+    output = output_of("instrument_foreign.py")
+    right = re.match(r"([\d.]+)% of 143 tumours told rightly\n\nProfiling Summary\n", output)
+    assert right is not None
+    assert float(right[1]) > 90
+    found = counts(output)
+    steps = ("standardscaler.transform", "pca.transform", "logisticregression.predict")
+    assert {key: count for key, count in found.items() if key[0] == "inference"} == {
+        ("inference", step): 100 for step in steps
+    }
+    assert {("train", f"{step}.fit_transform") for step in ("standardscaler", "pca")} <= set(found)
+    assert found["train", "logisticregression.fit"] == 1
