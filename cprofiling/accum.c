@@ -157,6 +157,11 @@ void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *co
     }
 }
 
+double cprof_figures_std_ms(const cprof_figures *figures)
+{
+    return figures->min_ms < figures->max_ms ? cprof_moments_std_ms(&figures->moments, figures->count) : 0.0;
+}
+
 /* The total of spans without a part of it; unknown as soon as one sample's part is. */
 static double rest_ms(const cprof_figures *figures, uint64_t unknown, cprof_u128 part_ns)
 {

@@ -79,6 +79,9 @@ bool cprof_accum_copy(cprof_accum *accum, uint64_t generation, cprof_figures *fi
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
                                 double *quantiles_ms);
 
+/* Of copied figures: the population standard deviation in ms; exactly 0 where all samples are equal. */
+double cprof_figures_std_ms(const cprof_figures *figures);
+
 /* Of copied figures: the time not spent in child nodes, and the time not spent suspended, in ms; negative where it is not known. */
 double cprof_figures_self_ms(const cprof_figures *figures);
 double cprof_figures_active_ms(const cprof_figures *figures);

@@ -110,15 +110,31 @@ double cprof_moments_mean_ms(const cprof_moments *m, uint64_t count)
     return pair_divide(whole_total_ms(m), (double)count).high;
 }
 
-/* n Σx² - (Σx)² in ns², exactly; false when it does not fit into 128 bits. */
-static bool exact_spread(const cprof_moments *m, uint64_t count, cprof_u128 *spread)
+/* A whole number below 2^256. */
+typedef struct {
+    cprof_u128 low;
+    cprof_u128 high;
+} whole;
+
+static whole whole_product(cprof_u128 a, cprof_u128 b)
 {
-    cprof_u128 scaled;
-    if (m->total_ns >> 64 != 0 || m->squares_top != 0 || __builtin_mul_overflow(m->squares_ns2, (cprof_u128)count, &scaled)) {
-        return false;
-    }
-    *spread = scaled - m->total_ns * m->total_ns;
-    return true;
+    const cprof_u128 mask = UINT64_MAX;
+    cprof_u128 low = (a & mask) * (b & mask);
+    cprof_u128 left = (a >> 64) * (b & mask);
+    cprof_u128 right = (a & mask) * (b >> 64);
+    cprof_u128 middle = (low >> 64) + (left & mask) + (right & mask);
+    cprof_u128 high = (a >> 64) * (b >> 64) + (left >> 64) + (right >> 64) + (middle >> 64);
+    return (whole){middle << 64 | (low & mask), high};
+}
+
+/* n Σx² - (Σx)² in ns²: exact until it is rounded, and it fits, as n is below 2^64 and each x below 2^63. */
+static double spread_ns2(const cprof_moments *m, uint64_t count)
+{
+    whole squares = whole_product(m->squares_ns2, count);
+    whole square = whole_product(m->total_ns, m->total_ns);
+    cprof_u128 borrow = squares.low < square.low;
+    cprof_u128 high = squares.high + (cprof_u128)m->squares_top * count - square.high - borrow;
+    return (double)high * 0x1p128 + (double)(squares.low - square.low);
 }
 
 double cprof_moments_std_ms(const cprof_moments *m, uint64_t count)
@@ -127,9 +143,8 @@ double cprof_moments_std_ms(const cprof_moments *m, uint64_t count)
         return 0.0;
     }
     double n = (double)count;
-    cprof_u128 spread;
-    if (only_spans(m) && exact_spread(m, count, &spread)) {
-        return sqrt((double)spread) / n / NS_PER_MS;
+    if (only_spans(m)) {
+        return sqrt(spread_ns2(m, count)) / n / NS_PER_MS;
     }
     cprof_pair total = whole_total_ms(m);
     cprof_pair mean_square = pair_divide(pair_multiply(total, total), n);

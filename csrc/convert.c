@@ -157,6 +157,17 @@ static bool is_number(PyObject *value)
     return !PyBool_Check(value) && methods != NULL && (methods->nb_float != NULL || methods->nb_index != NULL);
 }
 
+/* An integer too large for a float. */
+static void refuse_huge(const char *parameter, PyObject *value)
+{
+    PyObject *zero = PyLong_FromLong(0);
+    int negative = zero != NULL ? PyObject_RichCompareBool(value, zero, Py_LT) : -1;
+    Py_XDECREF(zero);
+    if (negative >= 0) {
+        refuse(PyExc_ValueError, negative ? "%s must be >= 0 ms, got %U" : "%s must be <= 1e12 ms, got %U", parameter, value);
+    }
+}
+
 bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds)
 {
     if (!is_number(value)) {
@@ -167,7 +178,7 @@ bool ext_convert_ms(PyObject *value, const char *parameter, double *milliseconds
     if (result == -1.0 && PyErr_Occurred()) {
         if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
             PyErr_Clear();
-            refuse(PyExc_ValueError, "%s must be <= 1e12 ms, got %U", parameter, value);
+            refuse_huge(parameter, value);
         }
         return false;
     }

@@ -79,7 +79,7 @@ static void fill_times(PyObject **fields, const summary_row *row)
     bool any = figures->count > 0;
     fields[3] = PyFloat_FromDouble(cprof_moments_mean_ms(&figures->moments, figures->count));
     fields[4] = PyFloat_FromDouble(any ? figures->median_ms : 0.0);
-    fields[5] = PyFloat_FromDouble(cprof_moments_std_ms(&figures->moments, figures->count));
+    fields[5] = PyFloat_FromDouble(cprof_figures_std_ms(figures));
     fields[6] = PyFloat_FromDouble(any ? figures->min_ms : 0.0);
     fields[7] = PyFloat_FromDouble(any ? figures->max_ms : 0.0);
     fields[8] = PyFloat_FromDouble(cprof_moments_total_ms(&figures->moments));

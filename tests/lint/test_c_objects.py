@@ -1,0 +1,156 @@
+"""The rules of the two C rooms that their object files show: each unit is compiled by itself, without optimisation."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sysconfig
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from repository import BINDING, CORE, ROOT, c_files, code_of, relative
+
+from cprofiling import _core
+
+# What may change in the core after the start, unit by unit: the process-wide state that DESIGN knows of.
+CORE_STATE = {
+    "alloc": {"hooks_in_use"},
+    "clock": {"calibration_lock", "cprof_clock", "first_pair", "refusal", "started"},
+    "gpu_cuda": {"gpu"},
+    "process": {"cprof_lock_epoch", "first_registry", "last", "list_lock", "start_once"},
+    "thread": {"cprof_thread_self", "key", "key_made", "key_once", "spare_lock", "spare_spans", "spare_threads"},
+}
+# What CPython's interface wants as non-const tables, which nobody changes.
+TABLES = {"PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyType_Slot", "PyType_Spec", "PyModuleDef", "PyModuleDef_Slot"}
+CONSTANT_SECTIONS = (".rodata", ".data.rel.ro")
+WORKERS = 2
+
+
+class Symbol(NamedTuple):
+    name: str  # without the number that a static variable of a function gets
+    section: str
+    is_global: bool
+    is_function: bool
+
+    @property
+    def is_mutable(self) -> bool:
+        return not self.is_function and not self.section.startswith(CONSTANT_SECTIONS)
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def compiled(source: Path, folder: Path) -> list[Symbol]:
+    """The functions and variables that a C file defines."""
+    target = str(folder / f"{source.parent.name}_{source.stem}.o")
+    include = sysconfig.get_paths()["include"]
+    run("gcc", "-std=c11", "-O0", "-fPIC", "-c", f"-I{ROOT}", f"-I{include}", str(source), "-o", target)
+    symbols = []
+    for line in run("objdump", "--syms", target).splitlines():
+        parts = re.match(r"[0-9a-f]+ (.{7}) (\S+)\t[0-9a-f]+ (?:\.hidden )?(\S+)$", line)
+        if parts and parts[1][6] in "FO" and parts[2] != "*UND*" or (parts and parts[2] in (".tbss", ".tdata")):
+            flags, section, name = parts.groups()
+            symbols.append(Symbol(re.sub(r"\.\d+$", "", name), section, flags[0] in "gu", flags[6] == "F"))
+    return symbols
+
+
+@pytest.fixture(scope="module")
+def symbols(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[Symbol]]:
+    folder = tmp_path_factory.mktemp("objects")
+    sources = [*c_files(CORE, ".c"), *c_files(BINDING, ".c")]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        made = pool.map(lambda source: compiled(source, folder), sources)
+    return dict(zip(sources, made, strict=True))
+
+
+def test_the_state_of_the_process_is_what_is_listed(symbols: dict[Path, list[Symbol]]) -> None:
+    found = {
+        path.stem: {symbol.name for symbol in defined if symbol.is_mutable}
+        for path, defined in symbols.items()
+        if path.parent == CORE
+    }
+    assert {unit: names for unit, names in found.items() if names} == CORE_STATE
+
+
+def test_the_binding_has_no_mutable_global(symbols: dict[Path, list[Symbol]]) -> None:
+    wrong = []
+    for path, defined in symbols.items():
+        if path.parent == BINDING:
+            code = code_of(path)
+            names = {symbol.name for symbol in defined if symbol.is_mutable}
+            wrong += [f"{relative(path)}: {name}" for name in names if not is_table(name, code)]
+    assert wrong == [], "state belongs into ext_state, constants are const"
+
+
+def is_table(name: str, code: str) -> bool:
+    """Whether a variable is a table for CPython, or the keywords of its argument parser, by its declaration."""
+    declared = re.search(rf"(\w+ \*?){name}(\[\]|) =", code)
+    assert declared, f"no declaration of {name} found"
+    return declared[1].rstrip() in TABLES or (declared[1] + name + declared[2] == "char *keywords[]")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("static PyMethodDef methods[] = {", True),
+        ("static char *keywords[] = {", True),
+        ("static int methods = 0;", False),
+        ("static char *keywords = 0;", False),
+        ("static uint64_t methods[] = {", False),
+    ],
+)
+def test_a_table_is_told_by_its_type(code: str, expected: bool) -> None:
+    assert is_table("keywords" if "keywords" in code else "methods", code) is expected
+
+
+def test_names_say_where_they_are_from(symbols: dict[Path, list[Symbol]]) -> None:
+    wrong = [
+        f"{relative(path)}: {symbol.name}"
+        for path, defined in symbols.items()
+        for symbol in defined
+        if symbol.is_global and symbol.name != "PyInit__core" and not is_well_named(path, symbol.name)
+    ]
+    assert wrong == [], "the prefix of what a unit exports is the unit's, or that of a type in the unit's header"
+
+
+def is_well_named(path: Path, name: str) -> bool:
+    """Whether an exported name begins as the unit's names do and is declared in the unit's own header.
+
+    The header of a platform's unit (gpu_cuda, block_type) is that of what comes before the underscore, where it has none
+    of its own. What belongs to the module's state is in state.h, and defined in module.c; the mark that locks keep of
+    forks is in lock.h, and defined in process.c.
+    """
+    prefix = "cprof_" if path.parent == CORE else "ext_"
+    units = [path.stem, path.stem.rpartition("_")[0], {"module": "state", "process": "lock"}.get(path.stem, "")]
+    for unit in units:
+        header = path.with_name(f"{unit}.h")
+        if unit and header.exists():
+            code = code_of(header)
+            types = set(re.findall(rf"\}} {prefix}(\w+);|struct {prefix}(\w+) \{{", code))
+            owners = {unit, *(name for pair in types for name in pair if name)}
+            begins = any(name == f"{prefix}{owner}" or name.startswith(f"{prefix}{owner}_") for owner in owners)
+            if re.search(rf"\b{name}\b", code) and (begins or name.endswith("_spec")):
+                return True
+    return False
+
+
+def test_nothing_is_exported_twice(symbols: dict[Path, list[Symbol]]) -> None:
+    names = Counter(
+        symbol.name
+        for path, defined in symbols.items()
+        for symbol in defined
+        if symbol.is_global and not path.stem.endswith("_none")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_the_extension_exports_its_entry_point_only() -> None:
+    assert _core.__file__ is not None
+    lines = run("nm", "--dynamic", "--defined-only", _core.__file__).splitlines()
+    exported = {line.split()[-1] for line in lines}
+    foreign = re.compile(r"__gcov_|__(a|ub|t)san_|__odr_asan|_init$|_fini$").match
+    assert {name for name in exported if not foreign(name)} == {"PyInit__core"}
