@@ -31,36 +31,36 @@ typedef struct {
 
 /* The figures of one key, as they were at one moment; also what a snapshot stores of it. */
 typedef struct {
-    uint64_t count;            /* samples */
+    uint64_t count; /* samples */
     uint64_t error_count;
     uint64_t cancelled_count;
     uint64_t skipped_count;
     uint64_t dropped_count;
-    uint64_t self_unknown;     /* samples without known self time */
-    uint64_t active_unknown;   /* samples without known active time */
-    uint64_t histogram_lost;   /* counts that the histogram could not keep */
-    double min_ms;             /* meaningful for count > 0, as are max and last */
+    uint64_t self_unknown;   /* samples without known self time */
+    uint64_t active_unknown; /* samples without known active time */
+    uint64_t histogram_lost; /* counts that the histogram could not keep */
+    double min_ms;           /* meaningful for count > 0, as are max and last */
     double max_ms;
     double last_ms;
-    double first_ms;           /* the first successful call, skipped or not; negative: none yet */
-    double median_ms;          /* of P²; negative: not known (merged), take the histogram's */
+    double first_ms;  /* the first successful call, skipped or not; negative: none yet */
+    double median_ms; /* of P²; negative: not known (merged), take the histogram's */
     cprof_moments moments;
-    cprof_u128 nested_ns;      /* spent in child nodes, all samples */
+    cprof_u128 nested_ns; /* spent in child nodes, all samples */
     cprof_u128 suspended_ns;
-    uint64_t rows;             /* bit r: row r of the histogram holds something */
+    uint64_t rows; /* bit r: row r of the histogram holds something */
 } cprof_figures;
 
 /* Zeroed memory plus the registry is a valid accumulator that has seen nothing. */
 typedef struct cprof_accum {
     cprof_lock lock;
-    uint64_t ready;            /* the generation in which samples may be added without a further look; 0: none */
-    cprof_registry *registry;  /* borrowed; outlives the accumulator */
-    uint64_t generation;       /* of the figures; 0: none */
+    uint64_t ready;           /* the generation in which samples may be added without a further look; 0: none */
+    cprof_registry *registry; /* borrowed; outlives the accumulator */
+    uint64_t generation;      /* of the figures; 0: none */
     uint64_t skips_left;
-    uint64_t order;            /* place in the summary */
+    uint64_t order; /* place in the summary */
     cprof_histogram histogram;
     cprof_p2 median;
-    cprof_figures figures;     /* without median_ms */
+    cprof_figures figures; /* without median_ms */
 } cprof_accum;
 
 /* Counts a finished call of `generation` (the registry's when the call started): as a sample, as a skip, as an error or
@@ -71,18 +71,20 @@ void cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome o
 void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
 
 /* Copies the figures of `generation` out, and the histogram's rows named in figures->rows into `counts` (a dense table of
- * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary. False when the key has no figures of that generation. */
+ * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary. False when the key has no figures of that
+ * generation. */
 bool cprof_accum_copy(cprof_accum *accum, uint64_t generation, cprof_figures *figures, uint64_t *counts, uint64_t *order);
 
-/* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the dense
- * histogram that was copied with them. 0 where there is no sample. */
+/* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the
+ * dense histogram that was copied with them. 0 where there is no sample. */
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
                                 double *quantiles_ms);
 
 /* Of copied figures: the population standard deviation in ms; exactly 0 where all samples are equal. */
 double cprof_figures_std_ms(const cprof_figures *figures);
 
-/* Of copied figures: the time not spent in child nodes, and the time not spent suspended, in ms; negative where it is not known. */
+/* Of copied figures: the time not spent in child nodes, and the time not spent suspended, in ms; negative where it is not
+ * known. */
 double cprof_figures_self_ms(const cprof_figures *figures);
 double cprof_figures_active_ms(const cprof_figures *figures);
 

@@ -25,7 +25,7 @@ static void system_unmap_pages(void *memory, size_t size)
     (void)munmap(memory, size);
 }
 
-static const cprof_alloc_hooks system_hooks = {
+const cprof_alloc_hooks cprof_alloc_system = {
     .zeroed = system_zeroed,
     .resize = realloc,
     .release = free,
@@ -33,36 +33,34 @@ static const cprof_alloc_hooks system_hooks = {
     .unmap_pages = system_unmap_pages,
 };
 
-static const cprof_alloc_hooks *hooks_in_use = &system_hooks;
-
 void *cprof_alloc_zeroed(size_t size)
 {
-    return hooks_in_use->zeroed(size);
+    return cprof_alloc_hooks_in_use->zeroed(size);
 }
 
 void *cprof_alloc_resize(void *memory, size_t size)
 {
-    return hooks_in_use->resize(memory, size);
+    return cprof_alloc_hooks_in_use->resize(memory, size);
 }
 
 void cprof_alloc_release(void *memory)
 {
-    hooks_in_use->release(memory);
+    cprof_alloc_hooks_in_use->release(memory);
 }
 
 void *cprof_alloc_map_pages(size_t size)
 {
-    return hooks_in_use->map_pages(size);
+    return cprof_alloc_hooks_in_use->map_pages(size);
 }
 
 void cprof_alloc_unmap_pages(void *memory, size_t size)
 {
     if (memory != NULL) {
-        hooks_in_use->unmap_pages(memory, size);
+        cprof_alloc_hooks_in_use->unmap_pages(memory, size);
     }
 }
 
 void cprof_alloc_set_hooks(const cprof_alloc_hooks *hooks)
 {
-    hooks_in_use = hooks != NULL ? hooks : &system_hooks;
+    cprof_alloc_hooks_in_use = hooks != NULL ? hooks : &cprof_alloc_system;
 }

@@ -8,10 +8,10 @@
 #include <stddef.h>
 
 typedef struct {
-    void *(*zeroed)(size_t size);             /* like calloc(1, size); NULL on failure */
+    void *(*zeroed)(size_t size);               /* like calloc(1, size); NULL on failure */
     void *(*resize)(void *memory, size_t size); /* like realloc */
-    void (*release)(void *memory);            /* like free; NULL is allowed */
-    void *(*map_pages)(size_t size);          /* zero pages that cost nothing until touched; NULL on failure */
+    void (*release)(void *memory);              /* like free; NULL is allowed */
+    void *(*map_pages)(size_t size);            /* zero pages that cost nothing until touched; NULL on failure */
     void (*unmap_pages)(void *memory, size_t size);
 } cprof_alloc_hooks;
 
@@ -29,6 +29,12 @@ void *cprof_alloc_map_pages(size_t size);
 
 /* Gives back what cprof_alloc_map_pages(size) returned. NULL is ignored. */
 void cprof_alloc_unmap_pages(void *memory, size_t size);
+
+/* The functions in use. Defined in process.c. */
+extern const cprof_alloc_hooks *cprof_alloc_hooks_in_use;
+
+/* The system's functions. */
+extern const cprof_alloc_hooks cprof_alloc_system;
 
 /* Replaces the functions above; NULL restores the system's. `hooks` must outlive its use. For tests. */
 void cprof_alloc_set_hooks(const cprof_alloc_hooks *hooks);

@@ -1,8 +1,6 @@
 #define _GNU_SOURCE
 #include "cprofiling/clock.h"
 
-#include "cprofiling/lock.h"
-
 #include <fcntl.h>
 #include <string.h>
 #include <time.h>
@@ -16,21 +14,6 @@ enum {
     REFINE_AFTER_NS = 20 * 1000 * 1000,
     PAIR_TRIES = 24,
 };
-
-#define UNIT_MULTIPLIER (UINT64_C(1) << 32)
-
-/* One moment on both clocks. */
-typedef struct {
-    cprof_ns ns;
-    cprof_ticks ticks;
-} clock_pair;
-
-cprof_clock_state cprof_clock = {.source = CPROF_CLOCK_MONOTONIC, .multiplier = UNIT_MULTIPLIER};
-
-static cprof_lock calibration_lock;
-static bool started;
-static clock_pair first_pair;
-static const char *refusal;
 
 cprof_ns cprof_clock_monotonic_ns(void)
 {
@@ -48,9 +31,9 @@ cprof_ticks cprof_clock_read_other(int source)
 }
 
 /* The counter read between two reads of the reference; the closest pair of several, as an interrupt may fall in between. */
-static clock_pair read_pair(void)
+static cprof_clock_pair read_pair(void)
 {
-    clock_pair best = {0, 0};
+    cprof_clock_pair best = {0, 0};
     cprof_ns narrowest = INT64_MAX;
     for (int i = 0; i < PAIR_TRIES; i++) {
         cprof_ns before = cprof_clock_monotonic_ns();
@@ -98,7 +81,7 @@ static const char *counter_refusal(void)
 }
 
 /* Nanoseconds per tick between two pairs, times 2^32; 0 when they do not make sense. */
-static uint64_t slope(clock_pair from, clock_pair to)
+static uint64_t slope(cprof_clock_pair from, cprof_clock_pair to)
 {
     if (to.ns <= from.ns || to.ticks <= from.ticks) {
         return 0;
@@ -109,11 +92,11 @@ static uint64_t slope(clock_pair from, clock_pair to)
 
 static uint64_t measure_multiplier(void)
 {
-    clock_pair later;
+    cprof_clock_pair later;
     do {
         later = read_pair();
-    } while (later.ns - first_pair.ns < CALIBRATION_NS);
-    return slope(first_pair, later);
+    } while (later.ns - cprof_clock.first_pair.ns < CALIBRATION_NS);
+    return slope(cprof_clock.first_pair, later);
 }
 #elif defined(__aarch64__)
 static const char *counter_name(void)
@@ -152,14 +135,14 @@ static uint64_t measure_multiplier(void)
 
 static void start_lock_held(void)
 {
-    refusal = counter_refusal();
-    if (refusal != NULL) {
+    cprof_clock.refusal = counter_refusal();
+    if (cprof_clock.refusal != NULL) {
         return;
     }
-    first_pair = read_pair();
+    cprof_clock.first_pair = read_pair();
     uint64_t multiplier = measure_multiplier();
     if (multiplier == 0) {
-        refusal = "the counter does not advance";
+        cprof_clock.refusal = "the counter does not advance";
         return;
     }
     atomic_store(&cprof_clock.multiplier, multiplier);
@@ -168,26 +151,26 @@ static void start_lock_held(void)
 
 void cprof_clock_start(void)
 {
-    cprof_lock_acquire(&calibration_lock);
-    if (!started && atomic_load(&cprof_clock.source) != CPROF_CLOCK_TEST) {
+    cprof_lock_acquire(&cprof_clock.calibration);
+    if (!cprof_clock.started && atomic_load(&cprof_clock.source) != CPROF_CLOCK_TEST) {
         start_lock_held();
-        started = true; /* last: a child that is forked meanwhile begins anew */
+        cprof_clock.started = true; /* last: a child that is forked meanwhile begins anew */
     }
-    cprof_lock_release(&calibration_lock);
+    cprof_lock_release(&cprof_clock.calibration);
 }
 
 void cprof_clock_refine(void)
 {
 #if defined(__x86_64__)
-    cprof_lock_acquire(&calibration_lock);
+    cprof_lock_acquire(&cprof_clock.calibration);
     if (atomic_load(&cprof_clock.source) == CPROF_CLOCK_COUNTER) {
-        clock_pair now = read_pair();
-        uint64_t multiplier = slope(first_pair, now);
-        if (now.ns - first_pair.ns >= REFINE_AFTER_NS && multiplier != 0) {
+        cprof_clock_pair now = read_pair();
+        uint64_t multiplier = slope(cprof_clock.first_pair, now);
+        if (now.ns - cprof_clock.first_pair.ns >= REFINE_AFTER_NS && multiplier != 0) {
             atomic_store(&cprof_clock.multiplier, multiplier);
         }
     }
-    cprof_lock_release(&calibration_lock);
+    cprof_lock_release(&cprof_clock.calibration);
 #endif
 }
 
@@ -205,18 +188,18 @@ const char *cprof_clock_name(void)
 
 const char *cprof_clock_reason(void)
 {
-    cprof_lock_acquire(&calibration_lock);
-    const char *reason = refusal;
-    cprof_lock_release(&calibration_lock);
+    cprof_lock_acquire(&cprof_clock.calibration);
+    const char *reason = cprof_clock.refusal;
+    cprof_lock_release(&cprof_clock.calibration);
     return reason;
 }
 
 void cprof_clock_set_test(cprof_ticks (*read)(void))
 {
     atomic_store(&cprof_clock.test_read, read);
-    atomic_store(&cprof_clock.multiplier, UNIT_MULTIPLIER);
+    atomic_store(&cprof_clock.multiplier, CPROF_CLOCK_UNIT);
     atomic_store(&cprof_clock.source, read != NULL ? CPROF_CLOCK_TEST : CPROF_CLOCK_MONOTONIC);
-    cprof_lock_acquire(&calibration_lock);
-    started = false;
-    cprof_lock_release(&calibration_lock);
+    cprof_lock_acquire(&cprof_clock.calibration);
+    cprof_clock.started = false;
+    cprof_lock_release(&cprof_clock.calibration);
 }

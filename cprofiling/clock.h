@@ -9,6 +9,8 @@
 #ifndef CPROF_CLOCK_H
 #define CPROF_CLOCK_H
 
+#include "cprofiling/lock.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,13 +24,25 @@ typedef enum {
     CPROF_CLOCK_TEST,      /* a function given by a test */
 } cprof_clock_source;
 
-/* Owned by clock.c; read by the inline functions below. */
+/* One moment on both clocks. */
 typedef struct {
-    _Atomic int source;                /* a cprof_clock_source */
-    _Atomic uint64_t multiplier;       /* nanoseconds per tick, times 2^32 */
-    _Atomic uint64_t backward;         /* how often a span ended before it began */
+    cprof_ns ns;
+    cprof_ticks ticks;
+} cprof_clock_pair;
+
+/* Defined in process.c, worked by clock.c, read by the inline functions below. */
+typedef struct {
+    _Atomic int source;          /* a cprof_clock_source */
+    _Atomic uint64_t multiplier; /* nanoseconds per tick, times 2^32 */
+    _Atomic uint64_t backward;   /* how often a span ended before it began */
     _Atomic(cprof_ticks (*)(void)) test_read;
+    cprof_lock calibration; /* guards: */
+    bool started;
+    cprof_clock_pair first_pair; /* where the measurement of the counter's rate begins */
+    const char *refusal;         /* why the counter is not used */
 } cprof_clock_state;
+
+#define CPROF_CLOCK_UNIT (UINT64_C(1) << 32) /* the multiplier of a clock whose tick is a nanosecond */
 
 extern cprof_clock_state cprof_clock;
 
@@ -54,11 +68,13 @@ void cprof_clock_set_test(cprof_ticks (*read)(void));
 cprof_ticks cprof_clock_read_other(int source);
 
 #if defined(__x86_64__)
+/* The processor's counter, unfenced. */
 static inline cprof_ticks cprof_clock_counter(void)
 {
     return __builtin_ia32_rdtsc();
 }
 #elif defined(__aarch64__)
+/* The processor's counter, unfenced. */
 static inline cprof_ticks cprof_clock_counter(void)
 {
     uint64_t ticks;
@@ -66,9 +82,10 @@ static inline cprof_ticks cprof_clock_counter(void)
     return ticks;
 }
 #else
+/* Never chosen: clock.c knows no counter of this architecture. */
 static inline cprof_ticks cprof_clock_counter(void)
 {
-    return 0; /* never chosen: clock.c knows no counter of this architecture */
+    return 0;
 }
 #endif
 

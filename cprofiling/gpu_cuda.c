@@ -25,8 +25,7 @@ typedef int cu_result;
 typedef int cu_device;
 typedef struct cu_context_opaque *cu_context;
 typedef struct cu_stream_opaque *cu_stream;
-typedef cu_result (*cu_get_proc_address)(const char *name, void **address, int abi_version, uint64_t flags,
-                                         int *status);
+typedef cu_result (*cu_get_proc_address)(const char *name, void **address, int abi_version, uint64_t flags, int *status);
 
 enum {
     CU_SUCCESS = 0,
@@ -99,8 +98,7 @@ static void *find_function(void *library, cu_get_proc_address get_proc_address, 
     void *address = NULL;
     int status = 0;
     if (get_proc_address != NULL &&
-        get_proc_address(driver_symbols[index].name, &address, ABI_VERSION, LEGACY_STREAM_VARIANTS, &status) ==
-            CU_SUCCESS &&
+        get_proc_address(driver_symbols[index].name, &address, ABI_VERSION, LEGACY_STREAM_VARIANTS, &status) == CU_SUCCESS &&
         status == 0 && address != NULL) {
         return address;
     }
@@ -141,8 +139,7 @@ static const char *library_from_environment_lock_held(void)
 static void search_lock_held(void)
 {
     const char *path = library_from_environment_lock_held();
-    void *library =
-        path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
     const char *name = path != NULL ? "the library in " LIBRARY_VARIABLE : LIBRARY;
     if (library == NULL) {
         if (path != NULL) {
@@ -324,8 +321,7 @@ int cprof_gpu_synchronize(int device, uint64_t stream)
     if (state != STATE_READY) {
         return state == STATE_ABSENT ? CPROF_GPU_IDLE : CPROF_GPU_OFF;
     }
-    return count(device == CPROF_GPU_CURRENT_DEVICE ? wait_in_current_context(stream)
-                                                    : wait_for_device(device, stream));
+    return count(device == CPROF_GPU_CURRENT_DEVICE ? wait_in_current_context(stream) : wait_for_device(device, stream));
 }
 
 bool cprof_gpu_reason(char *buffer, size_t size)

@@ -17,7 +17,8 @@ static cprof_histogram_rows *wider_rows(const cprof_histogram_rows *old, unsigne
     rows->first = first;
     rows->count = count;
     if (old != NULL) {
-        memcpy(rows->buckets + (size_t)(old->first - first) * ROW, old->buckets, (size_t)old->count * ROW * sizeof old->buckets[0]);
+        memcpy(rows->buckets + (size_t)(old->first - first) * ROW, old->buckets,
+               (size_t)old->count * ROW * sizeof old->buckets[0]);
     }
     return rows;
 }
@@ -92,9 +93,9 @@ void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsi
 {
     for (unsigned row = first; row <= last; row++) {
         if (has_row(histogram->rows, row)) {
-            copy_row(histogram, row, counts + row * ROW);
+            copy_row(histogram, row, counts + (size_t)row * ROW);
         } else {
-            memset(counts + row * ROW, 0, ROW * sizeof *counts);
+            memset(counts + (size_t)row * ROW, 0, ROW * sizeof *counts);
         }
     }
 }

@@ -1,8 +1,8 @@
 /* A log-linear histogram of durations: 64 linear buckets to each power of two, as in Gil Tene's HdrHistogram.
  *
  * Durations are counted in 1/64 ns, so that each bucket is at most 1/64 of its value wide from 1 ns up to 2^47 ns (39 hours):
- * its middle is within 0.8 % of every value in it. Beyond that the last bucket counts. Buckets are 32 bits wide; what a full one
- * held is carried to a table of high halves that is made at that moment.
+ * its middle is within 0.8 % of every value in it. Beyond that the last bucket counts. Buckets are 32 bits wide; what a full
+ * one held is carried to a table of high halves that is made at that moment.
  *
  * Only the rows from the smallest to the largest value seen exist: a node whose times span a decade has four or five of the 48,
  * 256 bytes each. No function here locks; a histogram has one user at a time.
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum {
-    CPROF_HISTOGRAM_ROW = 64,  /* buckets in a row; row 0 is below 1 ns, row r from 2^(r-1) ns to 2^r ns */
+    CPROF_HISTOGRAM_ROW = 64, /* buckets in a row; row 0 is below 1 ns, row r from 2^(r-1) ns to 2^r ns */
     CPROF_HISTOGRAM_ROWS = 48,
     CPROF_HISTOGRAM_BUCKETS = CPROF_HISTOGRAM_ROW * CPROF_HISTOGRAM_ROWS,
 };
@@ -48,8 +48,8 @@ static inline unsigned cprof_histogram_index(uint64_t value)
     return row * CPROF_HISTOGRAM_ROW + ((unsigned)(value >> shift) & (CPROF_HISTOGRAM_ROW - 1));
 }
 
-/* The slow cases of cprof_histogram_add: a row that does not exist yet, and a bucket that is full. Without memory the value is not
- * counted, or the bucket stays at its largest value; and *lost is raised. */
+/* The slow cases of cprof_histogram_add: a row that does not exist yet, and a bucket that is full. Without memory the value is
+ * not counted, or the bucket stays at its largest value; and *lost is raised. */
 void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64_t *lost);
 
 /* Counts one value in bucket `index`. *lost is raised when it could not be counted. */

@@ -22,6 +22,7 @@ extern _Atomic uint32_t cprof_lock_epoch;
 /* Waits, first spinning, then yielding the processor, until the lock is free; and takes it. */
 void cprof_lock_wait(cprof_lock *lock);
 
+/* Takes the lock, waiting for it as long as another thread has it. */
 static inline void cprof_lock_acquire(cprof_lock *lock)
 {
     uint32_t epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed);
@@ -30,6 +31,7 @@ static inline void cprof_lock_acquire(cprof_lock *lock)
     }
 }
 
+/* Gives the lock back; the caller has it. */
 static inline void cprof_lock_release(cprof_lock *lock)
 {
     atomic_store_explicit(&lock->word, 0, memory_order_release);

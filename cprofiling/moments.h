@@ -19,10 +19,10 @@ typedef struct {
 
 /* All zero: nothing summed. */
 typedef struct {
-    cprof_u128 total_ns;      /* of spans */
-    cprof_u128 squares_ns2;   /* of spans: the low 128 bits, */
-    uint64_t squares_top;     /* and the 64 above */
-    cprof_pair total_ms;      /* of fractional samples */
+    cprof_u128 total_ns;    /* of spans */
+    cprof_u128 squares_ns2; /* of spans: the low 128 bits, */
+    uint64_t squares_top;   /* and the 64 above */
+    cprof_pair total_ms;    /* of fractional samples */
     cprof_pair squares_ms2;
 } cprof_moments;
 
@@ -47,8 +47,8 @@ double cprof_moments_total_ms(const cprof_moments *moments);
 /* The mean of `count` samples in ms; 0 for none. */
 double cprof_moments_mean_ms(const cprof_moments *moments, uint64_t count);
 
-/* The population standard deviation of `count` samples in ms; 0 for none or one. Of spans exact to rounding; of fractional samples
- * within 1e-12 as long as their mean is below 10^8 times the deviation, as the sums have 106 bits. */
+/* The population standard deviation of `count` samples in ms; 0 for none or one. Of spans exact to rounding; of fractional
+ * samples within 1e-12 as long as their mean is below 10^8 times the deviation, as the sums have 106 bits. */
 double cprof_moments_std_ms(const cprof_moments *moments, uint64_t count);
 
 /* A 128-bit count of ns in ms, rounded to a double. */

@@ -24,7 +24,7 @@ typedef struct {
 
 /* All zero: an empty table. */
 typedef struct {
-    uint32_t *slots;      /* index + 1 of a key, or 0; a power of two of them */
+    uint32_t *slots; /* index + 1 of a key, or 0; a power of two of them */
     size_t slot_count;
     struct cprof_names_entry *entries;
     size_t capacity;

@@ -33,8 +33,8 @@ static void move_marker(cprof_p2 *e, int i, int d)
     const double *q = e->height;
     double left = (double)(e->position[i] - e->position[i - 1]);
     double right = (double)(e->position[i + 1] - e->position[i]);
-    double moved = q[i] + d / (left + right) *
-                              ((left + d) * (q[i + 1] - q[i]) / right + (right - d) * (q[i] - q[i - 1]) / left);
+    double moved =
+        q[i] + d / (left + right) * ((left + d) * (q[i + 1] - q[i]) / right + (right - d) * (q[i] - q[i - 1]) / left);
     if (!(q[i - 1] < moved && moved < q[i + 1])) {
         moved = q[i] + d * (q[i + d] - q[i]) / (double)(e->position[i + d] - e->position[i]);
     }

@@ -11,9 +11,9 @@
 
 /* All zero: an estimator that has seen nothing. */
 typedef struct {
-    double height[5];     /* marker heights, in the unit of the samples; the first `count` samples, unsorted, before the fifth */
-    int64_t position[5];  /* marker positions, 1-based ranks; meaningful from the fifth sample on */
-    int64_t count;        /* samples seen */
+    double height[5];    /* marker heights, in the unit of the samples; the first `count` samples, unsorted, before the fifth */
+    int64_t position[5]; /* marker positions, 1-based ranks; meaningful from the fifth sample on */
+    int64_t count;       /* samples seen */
 } cprof_p2;
 
 /* Adds one finite sample. */

@@ -1,10 +1,17 @@
 #include "cprofiling/process.h"
 
+#include "cprofiling/alloc.h"
 #include "cprofiling/gpu.h"
+#include "cprofiling/thread.h"
 
 #include <pthread.h>
 
+/* The state that several files work on; what belongs to one platform's devices is in gpu_cuda.c. */
 _Atomic uint32_t cprof_lock_epoch = 1;
+const cprof_alloc_hooks *cprof_alloc_hooks_in_use = &cprof_alloc_system;
+cprof_clock_state cprof_clock = {.source = CPROF_CLOCK_MONOTONIC, .multiplier = CPROF_CLOCK_UNIT};
+cprof_thread_spares cprof_thread_spare = {.key_once = PTHREAD_ONCE_INIT};
+_Thread_local cprof_thread *cprof_thread_self;
 
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static cprof_lock list_lock;

@@ -1,4 +1,5 @@
-/* What exists once in a process: the fork handler, and the list of registries that it needs. */
+/* What exists once in a process: the fork handler, the list of registries that it needs, and the shared state of clock, threads
+ * and allocator, which is declared where it is used. */
 #ifndef CPROF_PROCESS_H
 #define CPROF_PROCESS_H
 

@@ -28,19 +28,19 @@ typedef struct {
 } cprof_registry_epoch;
 
 struct cprof_registry {
-    _Atomic uint64_t state;         /* generation << 16 | flags */
+    _Atomic uint64_t state; /* generation << 16 | flags */
     _Atomic uint64_t next_order;
-    _Atomic uint64_t refused_keys;  /* look-ups that went to an overflow key */
-    cprof_lock epoch_lock;          /* guards the generation together with: */
-    uint64_t skip_first_n;          /* of the present statistics */
-    cprof_lock read_lock;           /* held while a reader copies, so that no generation ends under it */
-    cprof_lock table_lock;          /* guards names, slabs, */
+    _Atomic uint64_t refused_keys; /* look-ups that went to an overflow key */
+    cprof_lock epoch_lock;         /* guards the generation together with: */
+    uint64_t skip_first_n;         /* of the present statistics */
+    cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
+    cprof_lock table_lock;         /* guards names, slabs, */
     cprof_names_table names;
-    struct cprof_slab **slabs;      /* sixteen accumulators each, never moved */
+    struct cprof_slab **slabs; /* sixteen accumulators each, never moved */
     size_t slab_count;
     size_t slab_capacity;
     uint8_t id[CPROF_REGISTRY_ID_BYTES]; /* random; tells the same data from other data */
-    cprof_registry *next;           /* in the list of process.c */
+    cprof_registry *next;                /* in the list of process.c */
     cprof_registry *previous;
 };
 
@@ -50,6 +50,7 @@ cprof_registry *cprof_registry_create(void);
 /* Frees a registry that no call is open in, or may be finished in. */
 void cprof_registry_destroy(cprof_registry *registry);
 
+/* The word as it is now: generation << 16 | flags. */
 static inline uint64_t cprof_registry_state(const cprof_registry *registry)
 {
     return atomic_load_explicit(&registry->state, memory_order_relaxed);

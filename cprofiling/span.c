@@ -193,8 +193,8 @@ bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_ch
     return true;
 }
 
-/* Charges the parent of the moment for a resumption or, at the end of a step that belongs to it as a whole, for the step. A span
- * that is no node passes on what its children took. */
+/* Charges the parent of the moment for a resumption or, at the end of a step that belongs to it as a whole, for the step. A
+ * span that is no node passes on what its children took. */
 static void charge_parent(cprof_resumable *call, bool step_ends)
 {
     cprof_span *span = call->span;
@@ -248,7 +248,8 @@ static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_o
     cprof_ns elapsed_ns = cprof_clock_between(span->start + call->outside, call->paused);
     cprof_ns active_ns = cprof_clock_between(0, call->active);
     /* A thread that ends what others begin would gather their spans for ever. */
-    finish(call->home == thread ? thread : NULL, span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
+    finish(call->home == thread ? thread : NULL, span, outcome, elapsed_ns,
+           active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
 }
 
 void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome)

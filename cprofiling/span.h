@@ -12,41 +12,41 @@
 #include "cprofiling/thread.h"
 
 struct cprof_span {
-    cprof_span *parent;       /* the enclosing span, or NULL; on a free list: the next */
-    uint64_t parent_serial;   /* parent->serial when it became the parent: another value means that it was closed */
-    uint64_t serial;          /* raised whenever the span is closed */
-    uint64_t state;           /* the registry's word as it was at entry */
-    cprof_accum *accum;       /* NULL: names an owner only, is no node */
+    cprof_span *parent;     /* the enclosing span, or NULL; on a free list: the next */
+    uint64_t parent_serial; /* parent->serial when it became the parent: another value means that it was closed */
+    uint64_t serial;        /* raised whenever the span is closed */
+    uint64_t state;         /* the registry's word as it was at entry */
+    cprof_accum *accum;     /* NULL: names an owner only, is no node */
     cprof_ticks start;
-    cprof_ns nested_ns;       /* in children that have ended; negative: not known any more */
-    uint64_t moment;          /* the chain's moment at entry */
-    void *owner;              /* of the layer above, as is the tag: opaque here */
+    cprof_ns nested_ns; /* in children that have ended; negative: not known any more */
+    uint64_t moment;    /* the chain's moment at entry */
+    void *owner;        /* of the layer above, as is the tag: opaque here */
     const void *tag;
-    const void *place;        /* opaque, too: set by the layer above after opening; NULL */
+    const void *place; /* opaque, too: set by the layer above after opening; NULL */
 };
 
 typedef struct {
-    cprof_span *top;          /* innermost open span, or NULL */
-    cprof_span *base;         /* the top taken over from an enclosing chain: not this chain's own; or NULL */
+    cprof_span *top;  /* innermost open span, or NULL */
+    cprof_span *base; /* the top taken over from an enclosing chain: not this chain's own; or NULL */
     uint64_t base_serial;
-    uint64_t moment;          /* changes whenever the thread may have run another line of execution */
+    uint64_t moment; /* changes whenever the thread may have run another line of execution */
 } cprof_chain;
 
 /* What a suspendable call (coroutine, generator) keeps between two resumptions. All zero: not begun.
  *
- * It runs in steps: a coroutine in one, a generator in one for each value that it yields. Inside a step it may be suspended to wait
- * for others; that is part of its time. What passes between two steps is its consumer's time, and is no part of it. */
+ * It runs in steps: a coroutine in one, a generator in one for each value that it yields. Inside a step it may be suspended to
+ * wait for others; that is part of its time. What passes between two steps is its consumer's time, and is no part of it. */
 typedef struct {
-    cprof_span *span;         /* owned while the call is unfinished */
-    cprof_thread *home;       /* the thread in which it began; compared only */
-    cprof_span *inner;        /* the innermost span open inside it when it was suspended */
+    cprof_span *span;   /* owned while the call is unfinished */
+    cprof_thread *home; /* the thread in which it began; compared only */
+    cprof_span *inner;  /* the innermost span open inside it when it was suspended */
     cprof_ticks step_start;
     cprof_ticks resumed;
     cprof_ticks paused;
-    cprof_ticks active;       /* ticks in which it ran */
-    cprof_ticks outside;      /* ticks between steps */
-    bool between;             /* suspended between two steps */
-    bool own_parent;          /* the step's parent is of its own chain, and gets the whole step's time at its end */
+    cprof_ticks active;  /* ticks in which it ran */
+    cprof_ticks outside; /* ticks between steps */
+    bool between;        /* suspended between two steps */
+    bool own_parent;     /* the step's parent is of its own chain, and gets the whole step's time at its end */
 } cprof_resumable;
 
 /* Begins a chain inside another: `inherited` (may be NULL) becomes the parent of its outermost spans. */
@@ -72,10 +72,10 @@ cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span);
 cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
                             const void *tag);
 
-/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran inside
- * may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active time is not known.
- * Not the top of the chain: it is taken out of the middle; it, the spans above it and its parent then have no known self time.
- * Not in the chain at all (it was opened in another line of execution): counted without self time. */
+/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran
+ * inside may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active
+ * time is not known. Not the top of the chain: it is taken out of the middle; it, the spans above it and its parent then have
+ * no known self time. Not in the chain at all (it was opened in another line of execution): counted without self time. */
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
 /* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */

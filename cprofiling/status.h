@@ -2,12 +2,12 @@
 #ifndef CPROF_STATUS_H
 #define CPROF_STATUS_H
 
-#define CPROF_STATUS_MAP(X)                                                    \
-    X(OK, "success")                                                           \
-    X(NO_MEMORY, "out of memory")                                              \
-    X(OUT_OF_RANGE, "value out of range")                                      \
-    X(BAD_FORMAT, "damaged or foreign data")                                   \
-    X(DUPLICATE, "the same data twice")                                        \
+#define CPROF_STATUS_MAP(X)                  \
+    X(OK, "success")                         \
+    X(NO_MEMORY, "out of memory")            \
+    X(OUT_OF_RANGE, "value out of range")    \
+    X(BAD_FORMAT, "damaged or foreign data") \
+    X(DUPLICATE, "the same data twice")      \
     X(NOT_OPEN, "no matching open block")
 
 typedef enum {

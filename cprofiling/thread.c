@@ -2,23 +2,9 @@
 #include "cprofiling/thread.h"
 
 #include "cprofiling/alloc.h"
-#include "cprofiling/lock.h"
 #include "cprofiling/span.h"
 
-#include <pthread.h>
-
 enum { SPANS_AT_ONCE = 32 };
-
-_Thread_local cprof_thread *cprof_thread_self;
-
-static pthread_once_t key_once = PTHREAD_ONCE_INIT;
-static pthread_key_t key;
-static bool key_made;
-
-/* What ended threads left for new ones. */
-static cprof_lock spare_lock;
-static cprof_thread *spare_threads;
-static cprof_span *spare_spans;
 
 /* Runs at the end of each thread that has a record: touches nothing but the core's own memory. */
 static void retire(void *record)
@@ -26,34 +12,34 @@ static void retire(void *record)
     cprof_thread *thread = record;
     cprof_thread_self = NULL;
     thread->binding = NULL;
-    cprof_lock_acquire(&spare_lock);
+    cprof_lock_acquire(&cprof_thread_spare.lock);
     if (thread->free_spans != NULL) {
         cprof_span *last = thread->free_spans;
         while (last->parent != NULL) {
             last = last->parent;
         }
-        last->parent = spare_spans;
-        spare_spans = thread->free_spans;
+        last->parent = cprof_thread_spare.spans;
+        cprof_thread_spare.spans = thread->free_spans;
         thread->free_spans = NULL;
     }
-    thread->next_free = spare_threads;
-    spare_threads = thread;
-    cprof_lock_release(&spare_lock);
+    thread->next_free = cprof_thread_spare.threads;
+    cprof_thread_spare.threads = thread;
+    cprof_lock_release(&cprof_thread_spare.lock);
 }
 
 static void make_key(void)
 {
-    key_made = pthread_key_create(&key, retire) == 0;
+    cprof_thread_spare.key_made = pthread_key_create(&cprof_thread_spare.key, retire) == 0;
 }
 
 static cprof_thread *take_record(void)
 {
-    cprof_lock_acquire(&spare_lock);
-    cprof_thread *thread = spare_threads;
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    cprof_thread *thread = cprof_thread_spare.threads;
     if (thread != NULL) {
-        spare_threads = thread->next_free;
+        cprof_thread_spare.threads = thread->next_free;
     }
-    cprof_lock_release(&spare_lock);
+    cprof_lock_release(&cprof_thread_spare.lock);
     return thread != NULL ? thread : cprof_alloc_zeroed(sizeof *thread);
 }
 
@@ -89,8 +75,8 @@ cprof_thread *cprof_thread_get(void)
     if (cprof_thread_self != NULL) {
         return cprof_thread_self;
     }
-    (void)pthread_once(&key_once, make_key);
-    if (!key_made) {
+    (void)pthread_once(&cprof_thread_spare.key_once, make_key);
+    if (!cprof_thread_spare.key_made) {
         return NULL;
     }
     cprof_thread *thread = take_record();
@@ -99,7 +85,7 @@ cprof_thread *cprof_thread_get(void)
     }
     thread->binding = NULL;
     find_bounds(thread);
-    if (pthread_setspecific(key, thread) != 0) {
+    if (pthread_setspecific(cprof_thread_spare.key, thread) != 0) {
         retire(thread);
         return NULL;
     }
@@ -115,18 +101,18 @@ bool cprof_thread_stack_ok(const cprof_thread *thread)
 
 void cprof_thread_return(cprof_span *span)
 {
-    cprof_lock_acquire(&spare_lock);
-    span->parent = spare_spans;
-    spare_spans = span;
-    cprof_lock_release(&spare_lock);
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    span->parent = cprof_thread_spare.spans;
+    cprof_thread_spare.spans = span;
+    cprof_lock_release(&cprof_thread_spare.lock);
 }
 
 bool cprof_thread_refill(cprof_thread *thread)
 {
-    cprof_lock_acquire(&spare_lock);
-    thread->free_spans = spare_spans;
-    spare_spans = NULL;
-    cprof_lock_release(&spare_lock);
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    thread->free_spans = cprof_thread_spare.spans;
+    cprof_thread_spare.spans = NULL;
+    cprof_lock_release(&cprof_thread_spare.lock);
     if (thread->free_spans != NULL) {
         return true;
     }

@@ -6,6 +6,9 @@
 #ifndef CPROF_THREAD_H
 #define CPROF_THREAD_H
 
+#include "cprofiling/lock.h"
+
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,13 +18,25 @@ typedef struct cprof_span cprof_span;
 enum { CPROF_THREAD_RESERVE = 96 * 1024 }; /* bytes of stack below which no wrapped call is begun */
 
 typedef struct cprof_thread {
-    uintptr_t stack_floor;   /* wrapped calls begin above this address, */
-    size_t stack_room;       /* and at most this far above it; SIZE_MAX when the bounds are not known */
-    uintptr_t stack_low;     /* the lowest address of the stack */
+    uintptr_t stack_floor; /* wrapped calls begin above this address, */
+    size_t stack_room;     /* and at most this far above it; SIZE_MAX when the bounds are not known */
+    uintptr_t stack_low;   /* the lowest address of the stack */
     cprof_span *free_spans;
-    void *binding;           /* of the layer above: opaque here, NULL at first and after the thread's end */
+    void *binding; /* of the layer above: opaque here, NULL at first and after the thread's end */
     struct cprof_thread *next_free;
 } cprof_thread;
+
+/* What ended threads left for new ones, and how their end is noticed. Defined in process.c, worked by thread.c. */
+typedef struct {
+    pthread_once_t key_once;
+    pthread_key_t key;
+    bool key_made;
+    cprof_lock lock; /* guards: */
+    cprof_thread *threads;
+    cprof_span *spans;
+} cprof_thread_spares;
+
+extern cprof_thread_spares cprof_thread_spare;
 
 /* NULL until the thread's first cprof_thread_get(). */
 extern _Thread_local cprof_thread *cprof_thread_self __attribute__((tls_model("initial-exec")));
@@ -41,8 +56,8 @@ static inline bool cprof_thread_stack_near(const cprof_thread *thread)
     return (uintptr_t)__builtin_frame_address(0) - thread->stack_floor < thread->stack_room;
 }
 
-/* Whether a call may begin at the present depth: at least 64 KiB of stack, and what we need ourselves, are left. A stack that is not
- * the thread's own (a coroutine library's) is not judged. */
+/* Whether a call may begin at the present depth: at least 64 KiB of stack, and what we need ourselves, are left. A stack that
+ * is not the thread's own (a coroutine library's) is not judged. */
 bool cprof_thread_stack_ok(const cprof_thread *thread);
 
 #endif

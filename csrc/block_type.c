@@ -155,7 +155,8 @@ static inline PyObject *leave_idle(block_object *self)
     Py_RETURN_NONE;
 }
 
-/* Of several openings on one chain: the innermost of this frame; else the first, which does not know its frame; else the innermost. */
+/* Of several openings on one chain: the innermost of this frame; else the first, which does not know its frame; else the
+ * innermost. */
 static cprof_span *own_opening(const cprof_chain *chain, cprof_span *innermost)
 {
     const void *frame = entering_frame();
@@ -171,8 +172,8 @@ static cprof_span *own_opening(const cprof_chain *chain, cprof_span *innermost)
     return first != NULL ? first : innermost;
 }
 
-/* The opening to be closed: on the current chain; else, when there is no entry without a span, on that of another task, whose coroutine
- * is being collected. NULL: there is none. */
+/* The opening to be closed: on the current chain; else, when there is no entry without a span, on that of another task, whose
+ * coroutine is being collected. NULL: there is none. */
 static cprof_span *find_opening(block_object *self, ext_view *view, cprof_chain **chain)
 {
     *chain = &view->chain;
@@ -221,9 +222,9 @@ static PyObject *block_name(PyObject *object, void *unused)
 {
     (void)unused;
     block_object *self = (block_object *)object;
-    return Py_NewRef(self->node.name_finder != NULL    ? self->node.name_finder
-                     : self->node.key.name != NULL ? self->node.key.name
-                                                   : Py_None);
+    return Py_NewRef(self->node.name_finder != NULL ? self->node.name_finder
+                     : self->node.key.name != NULL  ? self->node.key.name
+                                                    : Py_None);
 }
 
 static PyObject *block_stage(PyObject *object, void *unused)

@@ -19,6 +19,7 @@ static inline PyObject *ext_compat_context(PyThreadState *tstate)
     return tstate->context;
 }
 
+/* How often the current context was switched in this thread. */
 static inline uint64_t ext_compat_context_version(PyThreadState *tstate)
 {
     return tstate->context_ver;

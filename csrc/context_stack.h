@@ -12,8 +12,8 @@
 /* Puts `item` in force in the current context, entered by `owner`. False with an exception. */
 bool ext_context_stack_push(PyObject *variable, PyObject *item, PyObject *owner);
 
-/* Takes the innermost entry of `owner`, and those above it, off. False with an exception: RuntimeError saying that `what` was not
- * entered in this context when there is none. */
+/* Takes the innermost entry of `owner`, and those above it, off. False with an exception: RuntimeError saying that `what` was
+ * not entered in this context when there is none. */
 bool ext_context_stack_pop(PyObject *variable, PyObject *owner, PyObject *what);
 
 /* The item in force, borrowed from the context, or NULL. False with an exception. */

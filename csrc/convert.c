@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-/* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut; or the type, of a value whose
- * representation raises. */
+/* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut; or the type, of a value
+ * whose representation raises. */
 static PyObject *shown(PyObject *value)
 {
     PyObject *ascii = PyObject_ASCII(value);

@@ -50,7 +50,8 @@ static bool measure(PyObject *bare, PyObject *profiled, double *cost_ns)
         differences_ns[i] = profiled_ns - bare_ns;
     }
     qsort(differences_ns, BATCHES, sizeof differences_ns[0], by_value);
-    *cost_ns = (double)differences_ns[BATCHES / 2] / CALLS;
+    cprof_ns median_ns = differences_ns[BATCHES / 2];
+    *cost_ns = (double)median_ns / CALLS;
     return true;
 }
 

@@ -4,8 +4,8 @@
 
 #include "csrc/state.h"
 
-/* The median cost in ns of one profiled call more than of an unprofiled one, measured at the first use on a Profiler of its own, as a
- * new float. Takes some hundred microseconds then. NULL with an exception. */
+/* The median cost in ns of one profiled call more than of an unprofiled one, measured at the first use on a Profiler of its
+ * own, as a new float. Takes some hundred microseconds then. NULL with an exception. */
 PyObject *ext_cost_ns(ext_state *state);
 
 #endif

@@ -15,13 +15,13 @@ typedef enum {
 typedef struct ext_function {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *function;            /* owned */
-    const _Atomic uint64_t *gate;  /* borrowed from the node */
-    bool is_plain_function;        /* a Python function: called by its own pointer */
-    bool is_inner;                 /* some wrapped function calls this one */
-    bool binds;                    /* is no node: names its pipeline's Profiler for what runs inside */
+    PyObject *function;           /* owned */
+    const _Atomic uint64_t *gate; /* borrowed from the node */
+    bool is_plain_function;       /* a Python function: called by its own pointer */
+    bool is_inner;                /* some wrapped function calls this one */
+    bool binds;                   /* is no node: names its pipeline's Profiler for what runs inside */
     ext_kind kind;
-    struct ext_function *inner;    /* the wrapped function inside this one, or NULL; owned */
+    struct ext_function *inner; /* the wrapped function inside this one, or NULL; owned */
     ext_node node;
     PyObject *dictionary;
     PyObject *weakrefs;
@@ -35,6 +35,7 @@ typedef struct ext_pending {
     const void *owner;   /* Profiler; compared only */
 } ext_pending;
 
+/* Puts a pending call in force while the wrapper around it runs, and ends that. */
 void ext_function_push_pending(ext_view *view, ext_pending *pending);
 void ext_function_pop_pending(ext_view *view, ext_pending *pending);
 

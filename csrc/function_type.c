@@ -5,7 +5,8 @@
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
-/* A plain function is called by its own pointer: the check of the result that PyObject_Vectorcall() adds is made by our caller. */
+/* A plain function is called by its own pointer: the check of the result that PyObject_Vectorcall() adds is made by our caller.
+ */
 static inline PyObject *forward(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     if (__builtin_expect(self->is_plain_function, 1)) {
@@ -94,8 +95,8 @@ static inline PyObject *call_measured(ext_function *self, cprof_thread *thread, 
 }
 
 /* A call of a generator or coroutine function makes an object; what is measured is the running of that object. */
-static PyObject *make_suspendable(ext_function *self, const ext_target *target, const ext_pending *pending, PyObject *const *args,
-                                  size_t nargsf, PyObject *kwnames)
+static PyObject *make_suspendable(ext_function *self, const ext_target *target, const ext_pending *pending,
+                                  PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *made = forward(self, args, nargsf, kwnames);
     if (made == NULL) {
@@ -171,7 +172,8 @@ static inline bool is_counted_already(ext_function *self, ext_view *view, const 
     return __builtin_expect(self->is_inner, 0) && view->pending != NULL && is_pending(self, view, profiler);
 }
 
-static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args,
+                                                   size_t nargsf, PyObject *kwnames)
 {
     ext_view *view = ext_view_get(self->node.state, thread);
     if (__builtin_expect(view == NULL, 0)) {
@@ -261,8 +263,8 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     static char *keywords[] = {"function", "kind", "name", "default_name", "stage", "profiler", "inner", "binds", NULL};
     PyObject *function, *name, *default_name, *stage, *profiler, *inner;
     int kind, binds;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OiOOOOOp:Function", keywords, &function, &kind, &name, &default_name, &stage,
-                                     &profiler, &inner, &binds)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OiOOOOOp:Function", keywords, &function, &kind, &name, &default_name,
+                                     &stage, &profiler, &inner, &binds)) {
         return NULL;
     }
     ext_state *state = ext_state_of_type(type);

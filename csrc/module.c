@@ -126,14 +126,18 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 
 static PyMethodDef module_methods[] = {
     {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("Tells the extension the package's classes, the default Profiler, and how to find a call's device and a device's stream.")},
+     PyDoc_STR("Tells the extension the package's classes, the default Profiler, and how to find a call's device and a "
+               "device's stream.")},
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
-    {"convert_name", module_convert_name, METH_O, PyDoc_STR("A checked node name. TypeError or ValueError says what is wrong.")},
-    {"clock", module_clock, METH_NOARGS, PyDoc_STR("The name of the clock in use, and why it is not the processor's counter, or None.")},
+    {"convert_name", module_convert_name, METH_O,
+     PyDoc_STR("A checked node name. TypeError or ValueError says what is wrong.")},
+    {"clock", module_clock, METH_NOARGS,
+     PyDoc_STR("The name of the clock in use, and why it is not the processor's counter, or None.")},
     {"clock_backward", module_clock_backward, METH_NOARGS, PyDoc_STR("How often a span ended before it began.")},
-    {"refine_clock", module_refine_clock, METH_NOARGS, PyDoc_STR("Measures the counter's rate over all the time since the start.")},
+    {"refine_clock", module_refine_clock, METH_NOARGS,
+     PyDoc_STR("Measures the counter's rate over all the time since the start.")},
     {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
     {NULL, NULL, 0, NULL},
@@ -208,8 +212,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     return 0;
 }
 
-/* Breaks the cycles. Wrapped functions may still be called afterwards: without the types nothing is measured any more, and what has no
- * part in a cycle stays until the module goes. */
+/* Breaks the cycles. Wrapped functions may still be called afterwards: without the types nothing is measured any more, and what
+ * has no part in a cycle stays until the module goes. */
 static int module_clear(PyObject *module)
 {
     ext_state *state = state_of(module);

@@ -48,7 +48,8 @@ static bool init_names(ext_node *node, PyObject *name, PyObject *default_name)
     return node->key.name != NULL;
 }
 
-bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage, PyObject *profiler)
+bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage,
+                   PyObject *profiler)
 {
     node->state = state;
     if (profiler != Py_None) {
@@ -58,8 +59,11 @@ bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *d
         }
         node->profiler = (ext_profiler *)Py_NewRef(profiler);
     }
-    if (stage != Py_None && (node->stage = ext_convert_stage(state, stage, "stage")) == NULL) {
-        return false;
+    if (stage != Py_None) {
+        node->stage = ext_convert_stage(state, stage, "stage");
+        if (node->stage == NULL) {
+            return false;
+        }
     }
     return init_names(node, name, default_name);
 }

@@ -18,13 +18,13 @@ typedef struct {
 } ext_key;
 
 typedef struct {
-    ext_state *state;          /* borrowed */
-    ext_profiler *profiler;    /* owned; NULL: found at each call */
-    PyObject *stage;           /* interned str, owned; NULL: the one in force */
-    PyObject *name_finder;     /* callable(first argument) -> name; NULL: always key.name. Owned */
-    ext_key key;               /* its name may be NULL for a block: then it cannot be entered */
-    ext_key passing_key;       /* of the last instance that cannot be told again; with a name_finder */
-    ext_ptrmap instance_keys;  /* instance (borrowed) -> ext_instance_key; with a name_finder */
+    ext_state *state;         /* borrowed */
+    ext_profiler *profiler;   /* owned; NULL: found at each call */
+    PyObject *stage;          /* interned str, owned; NULL: the one in force */
+    PyObject *name_finder;    /* callable(first argument) -> name; NULL: always key.name. Owned */
+    ext_key key;              /* its name may be NULL for a block: then it cannot be entered */
+    ext_key passing_key;      /* of the last instance that cannot be told again; with a name_finder */
+    ext_ptrmap instance_keys; /* instance (borrowed) -> ext_instance_key; with a name_finder */
 } ext_node;
 
 /* Where a call is counted. */
@@ -36,8 +36,10 @@ typedef struct {
 
 /* Fills a zeroed node. `name`: a str, a callable of one argument, or None for `default_name`; that is a str, or None for a node
  * that has no name. `stage` and `profiler` may be None. False with an exception naming the parameter. */
-bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage, PyObject *profiler);
+bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage,
+                   PyObject *profiler);
 
+/* The node's part of its owner's tp_traverse and tp_dealloc. */
 int ext_node_traverse(ext_node *node, visitproc visit, void *arg);
 void ext_node_clear(ext_node *node);
 

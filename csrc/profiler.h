@@ -6,12 +6,12 @@
 
 typedef struct {
     PyObject_HEAD
-    cprof_registry *registry;  /* owned */
-    uint64_t uid;              /* unique among the Profilers of the process, and never used again */
-    ext_state *state;          /* borrowed */
-    uint64_t internal_errors;  /* faults inside the profiler, none of which reached the user */
+    cprof_registry *registry; /* owned */
+    uint64_t uid;             /* unique among the Profilers of the process, and never used again */
+    ext_state *state;         /* borrowed */
+    uint64_t internal_errors; /* faults inside the profiler, none of which reached the user */
     PyObject *weakrefs;
-    bool is_on;                /* counted in state->profilers_on */
+    bool is_on; /* counted in state->profilers_on */
     bool overflow_warned;
 } ext_profiler;
 

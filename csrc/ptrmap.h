@@ -17,6 +17,7 @@ typedef struct {
     size_t count;
 } ext_ptrmap;
 
+/* The slot where the search for `key` begins. */
 static inline size_t ext_ptrmap_place(const ext_ptrmap *map, const void *key)
 {
     return (size_t)(((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & map->mask;

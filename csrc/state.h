@@ -11,8 +11,8 @@
 
 #include "cprofiling/registry.h"
 
-/* Struct, traverse and clear (module.c) list the same fields in the same order. After clear (at the interpreter's end, while calls may
- * still come) all types are NULL: whoever uses one looks first. */
+/* Struct, traverse and clear (module.c) list the same fields in the same order. After clear (at the interpreter's end, while
+ * calls may still come) all types are NULL: whoever uses one looks first. */
 typedef struct {
     /* Types */
     PyTypeObject *profiler_type;
@@ -26,24 +26,24 @@ typedef struct {
     PyTypeObject *ready_type;
     PyTypeObject *view_type;
     /* Objects of the package; NULL until set */
-    PyObject *default_profiler;  /* Profiler */
-    PyObject *mixin;             /* the class PipelineProfiling */
-    PyObject *profiler_class;    /* what makes the Profilers of pipelines */
-    PyObject *device_finder;     /* callable(arguments) -> device index or None, for synchronisation */
-    PyObject *stream_finder;     /* callable(device index) -> handle of the stream in use there, 0 when not known */
+    PyObject *default_profiler; /* Profiler */
+    PyObject *mixin;            /* the class PipelineProfiling */
+    PyObject *profiler_class;   /* what makes the Profilers of pipelines */
+    PyObject *device_finder;    /* callable(arguments) -> device index or None, for synchronisation */
+    PyObject *stream_finder;    /* callable(device index) -> handle of the stream in use there, 0 when not known */
     /* Objects that have no part in a cycle: kept until the module goes (module_free) */
-    PyObject *stage_variable;    /* context variable: the innermost stage, an interned str */
-    PyObject *bound_variable;    /* context variable: the Profiler bound by `with profiler:` */
-    PyObject *default_stage;     /* interned str */
-    PyObject *view_key;          /* str: the key of views in the thread states' dictionaries */
-    PyObject *enum_type;         /* enum.Enum */
+    PyObject *stage_variable; /* context variable: the innermost stage, an interned str */
+    PyObject *bound_variable; /* context variable: the Profiler bound by `with profiler:` */
+    PyObject *default_stage;  /* interned str */
+    PyObject *view_key;       /* str: the key of views in the thread states' dictionaries */
+    PyObject *enum_type;      /* enum.Enum */
     /* Not objects */
-    ext_ptrmap pipelines;        /* pipeline (borrowed) -> ext_pipeline */
-    _Atomic uint64_t gate;       /* not 0 while a Profiler of this interpreter may be on */
+    ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
+    _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on */
     size_t profilers_on;
-    uint64_t serial;             /* unique among the states of the process; 0 after clear */
-    uint64_t internal_errors;    /* faults that belong to no Profiler */
-    double cost_ns;              /* of one profiled call; 0 until measured */
+    uint64_t serial;          /* unique among the states of the process; 0 after clear */
+    uint64_t internal_errors; /* faults that belong to no Profiler */
+    double cost_ns;           /* of one profiled call; 0 until measured */
 } ext_state;
 
 /* The state of the module that `type`, or a base of it, belongs to. NULL with TypeError when it is none of ours. */

@@ -4,8 +4,8 @@
 
 #include "csrc/profiler.h"
 
-/* A tuple (rows, skip_first_n, lost): a list with a tuple of the 22 fields of NodeProfilingStats for each key of `stage` (None: of
- * all stages), in the order in which their first calls finished; the skip_first_n that they were gathered with; and how many
+/* A tuple (rows, skip_first_n, lost): a list with a tuple of the 22 fields of NodeProfilingStats for each key of `stage` (None:
+ * of all stages), in the order in which their first calls finished; the skip_first_n that they were gathered with; and how many
  * histogram counts were lost. NULL with an exception. */
 PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage);
 

@@ -363,22 +363,23 @@ static PyMemberDef suspendable_members[] = {
 };
 
 /* The slots that all three kinds have. */
-#define COMMON_SLOTS                                                                                                             \
-    {Py_tp_getattro, suspendable_getattro}, {Py_tp_repr, suspendable_repr}, {Py_tp_traverse, suspendable_traverse},             \
-        {Py_tp_clear, suspendable_clear}, {Py_tp_finalize, suspendable_finalize}, {Py_tp_dealloc, suspendable_dealloc},         \
-        {Py_tp_members, suspendable_members}
+#define COMMON_SLOTS                                                                                                    \
+    {Py_tp_getattro, suspendable_getattro}, {Py_tp_repr, suspendable_repr}, {Py_tp_traverse, suspendable_traverse},     \
+        {Py_tp_clear, suspendable_clear}, {Py_tp_finalize, suspendable_finalize}, {Py_tp_dealloc, suspendable_dealloc}, \
+        {Py_tp_members, suspendable_members},
 
 #define FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
 
 static PyMethodDef generator_methods[] = {
     {"send", suspendable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the generator.")},
+    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL,
+     PyDoc_STR("Raises an exception in the generator.")},
     {"close", suspendable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot generator_slots[] = {
-    COMMON_SLOTS,
+    COMMON_SLOTS
     {Py_tp_iter, self_itself},
     {Py_tp_iternext, suspendable_next},
     {Py_am_send, suspendable_am_send},
@@ -396,13 +397,14 @@ PyType_Spec ext_generator_spec = {
 
 static PyMethodDef coroutine_methods[] = {
     {"send", suspendable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
+    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL,
+     PyDoc_STR("Raises an exception in the coroutine.")},
     {"close", suspendable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot coroutine_slots[] = {
-    COMMON_SLOTS,
+    COMMON_SLOTS
     {Py_am_await, self_itself},
     {Py_tp_iternext, suspendable_next},
     {Py_am_send, suspendable_am_send},
@@ -471,7 +473,7 @@ static PyMethodDef async_generator_methods[] = {
 };
 
 static PyType_Slot async_generator_slots[] = {
-    COMMON_SLOTS,
+    COMMON_SLOTS
     {Py_am_aiter, self_itself},
     {Py_am_anext, async_generator_anext},
     {Py_tp_methods, async_generator_methods},

@@ -71,8 +71,8 @@ void ext_sync_wait(ext_state *state, int device)
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     uint64_t stream = stream_of(state, device);
-    Py_BEGIN_ALLOW_THREADS
-    (void)cprof_gpu_synchronize(device, stream);
+    Py_BEGIN_ALLOW_THREADS(void)
+    cprof_gpu_synchronize(device, stream);
     Py_END_ALLOW_THREADS
     PyErr_Restore(type, value, traceback);
 }

@@ -10,8 +10,8 @@ enum { EXT_SYNC_NONE = -2 }; /* no device: nothing to wait for */
  * EXT_SYNC_NONE where there is none, or no CUDA in the process. */
 int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames);
 
-/* Waits with the GIL released until the device's work is done; for a block, which has no arguments, EXT_SYNC_CURRENT is the device
- * that the thread uses. Keeps a pending exception. */
+/* Waits with the GIL released until the device's work is done; for a block, which has no arguments, EXT_SYNC_CURRENT is the
+ * device that the thread uses. Keeps a pending exception. */
 enum { EXT_SYNC_CURRENT = -1 };
 void ext_sync_wait(ext_state *state, int device);
 

@@ -116,8 +116,8 @@ static ext_view *find_view(ext_state *state, cprof_thread *thread, PyThreadState
     return view;
 }
 
-/* Of the chain that is left: the innermost span that encloses the line of execution that is now taken up, or NULL. A chain's own
- * spans do while its context is still entered further out, or is the thread's outermost. */
+/* Of the chain that is left: the innermost span that encloses the line of execution that is now taken up, or NULL. A chain's
+ * own spans do while its context is still entered further out, or is the thread's outermost. */
 static cprof_span *enclosing_span(ext_view *view)
 {
     cprof_span *top = cprof_chain_top(&view->chain);
@@ -178,7 +178,8 @@ static ext_view *refresh(ext_state *state, cprof_thread *thread)
     }
     view->version = 0;
     PyObject *task = current_context(tstate);
-    if (task == NULL || (task != view->task && !switch_task(view, task)) || !ext_context_stack_top(state->stage_variable, &view->stage) ||
+    if (task == NULL || (task != view->task && !switch_task(view, task)) ||
+        !ext_context_stack_top(state->stage_variable, &view->stage) ||
         !ext_context_stack_top(state->bound_variable, &view->bound)) {
         return NULL;
     }

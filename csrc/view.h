@@ -13,16 +13,16 @@
 
 typedef struct {
     PyObject_HEAD
-    cprof_chain chain;         /* of the current task */
-    uint64_t tstate_id;        /* of the thread state that owns the view */
-    uint64_t version;          /* of the context at the last refresh */
-    ext_state *state;          /* borrowed */
+    cprof_chain chain;  /* of the current task */
+    uint64_t tstate_id; /* of the thread state that owns the view */
+    uint64_t version;   /* of the context at the last refresh */
+    ext_state *state;   /* borrowed */
     uint64_t state_serial;
-    PyObject *stage;           /* interned str, or NULL: none in force. Borrowed from the context */
-    PyObject *bound;           /* Profiler, or NULL. Borrowed from the context */
-    PyObject *task;            /* context of the current chain; owned */
-    PyObject *base_task;       /* the thread's outermost context, or NULL when not known; owned */
-    ext_ptrmap parked;         /* context (owned) -> chain of a task that is not running, with open spans */
+    PyObject *stage;             /* interned str, or NULL: none in force. Borrowed from the context */
+    PyObject *bound;             /* Profiler, or NULL. Borrowed from the context */
+    PyObject *task;              /* context of the current chain; owned */
+    PyObject *base_task;         /* the thread's outermost context, or NULL when not known; owned */
+    ext_ptrmap parked;           /* context (owned) -> chain of a task that is not running, with open spans */
     struct ext_pending *pending; /* of calls decorated twice, innermost first (function.h); borrowed */
     cprof_thread *thread;
 } ext_view;

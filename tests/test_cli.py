@@ -131,7 +131,7 @@ def test_the_module_runs_the_command(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_the_console_script_runs_the_command() -> None:
-    assert '\ncprofiling = "cprofiling.cli:main"\n' in (ROOT / "pyproject.toml").read_text()
+    assert '\ncprofiling = "cprofiling.cli:main"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_the_package_does_not_import_the_command() -> None:

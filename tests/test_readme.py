@@ -45,7 +45,7 @@ def test_there_is_code_to_run() -> None:
     assert len(PYTHON_BLOCKS) >= 2
 
 
-@pytest.mark.parametrize("code", PYTHON_BLOCKS, ids=lambda code: f"block at line {README[: README.index(code)].count(chr(10))}")
+@pytest.mark.parametrize("code", PYTHON_BLOCKS, ids=[f"block {number}" for number in range(1, len(PYTHON_BLOCKS) + 1)])
 def test_code_runs(code: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
     done = subprocess.run(
@@ -62,7 +62,7 @@ def test_code_runs(code: str, tmp_path: Path) -> None:
 
 
 def without_figures(output: str) -> list[str]:
-    """Return what does not change from run to run: the words of each line, in an order that does not depend on times."""
+    """Return what is the same in each run: the words of all lines, in an order that does not depend on times."""
     lines = [line for line in output.splitlines() if not line.startswith(("  outliers: ", "  warning: "))]
     return sorted(" ".join(re.sub(r"\d[\d.]*( [nµm]?s\b)?", "", line).split()) for line in lines)
 
@@ -88,7 +88,7 @@ def test_each_command_makes_its_own_environment() -> None:
     made = [re.match(r"python3 -m venv (\S+) && ", command) for command in commands()]
     folders = [match[1] for match in made if match is not None]
     assert len(set(folders)) == 2
-    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     for folder, command in zip(folders, commands(), strict=True):
         used = re.findall(r"(\S+)/bin/", command)
         assert set(used) == {folder}
@@ -99,14 +99,14 @@ def test_the_commands_do_what_is_said() -> None:
     demo, test = commands()
     assert demo.endswith("/bin/cprofiling demo\n")
     assert test.endswith("/bin/python -m pytest tests\n")
-    extras = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2]
+    extras = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]\n")[2]
     for command in (demo, test):
         [extra] = re.findall(r'pip install --quiet "\.\[(\w+)\]"', command)
         assert re.search(rf"^{extra} = \[", extras, re.MULTILINE)
 
 
 def test_ci_runs_the_test_command() -> None:
-    assert commands()[1].splitlines()[-1] in (ROOT / ".ci" / "run").read_text()
+    assert commands()[1].splitlines()[-1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def index_entries() -> list[str]:
