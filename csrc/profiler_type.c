@@ -203,25 +203,28 @@ static void profiler_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-PyDoc_STRVAR(
-    set_profiling_doc,
-    "set_profiling($self, /, enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0)\n--\n\n"
-    "Switches profiling on or off; each call fully specifies the configuration.\n\n"
-    "enabled: True to count the calls that start from now on.\n"
-    "synchronize_cuda: wait for the CUDA device that a node uses before and after it. Does nothing in a process without CUDA.\n"
-    "reset: discard the statistics gathered so far.\n"
-    "skip_first_n: of each key (stage, node), the number of first successful calls that are not counted; 0 to 2**63-1. "
-    "Enabling with\n"
-    "    another value than the present statistics were gathered with discards them; disabling never does.\n\n"
-    "Raises TypeError or ValueError naming the parameter; then nothing was changed.");
+PyDoc_STRVAR(set_profiling_doc,
+             "set_profiling($self, /, enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0)\n--\n\n"
+             "Switches profiling on or off; each call fully specifies the configuration.\n\n"
+             "enabled: True to count the calls that start from now on.\n"
+             "synchronize_cuda: wait for the CUDA device that a node uses before and after it. Does nothing\n"
+             "    without CUDA.\n"
+             "reset: discard the statistics gathered so far.\n"
+             "skip_first_n: of each key (stage, node), the number of first successful calls that are not\n"
+             "    counted; 0 to 2**63-1. Enabling with another value than the present statistics were gathered\n"
+             "    with discards them; disabling never does.\n\n"
+             "Raises TypeError or ValueError naming the parameter; then nothing was changed.");
 
-PyDoc_STRVAR(
-    record_doc,
-    "record($self, /, stage, node_name, elapsed_ms)\n--\n\n"
-    "Counts one call that was timed elsewhere. Checks its arguments always, counts only while profiling is on.\n\n"
-    "stage: a str, or an enum whose value is one. node_name: a str. Both at most 4,096 bytes of UTF-8, without NUL.\n"
-    "elapsed_ms: milliseconds, 0 to 1e12: int, float, or anything with __float__ or __index__, but no bool. Kept unchanged.\n\n"
-    "Raises TypeError or ValueError naming the parameter, the value and the limit; then nothing was counted.");
+PyDoc_STRVAR(record_doc,
+             "record($self, /, stage, node_name, elapsed_ms)\n--\n\n"
+             "Counts one call that was timed elsewhere. Checks its arguments always, counts only while\n"
+             "profiling is on.\n\n"
+             "stage: a str, or an enum whose value is one.\n"
+             "node_name: a str. Both at most 4,096 bytes of UTF-8, without NUL.\n"
+             "elapsed_ms: milliseconds, 0 to 1e12: int, float, or anything with __float__ or __index__, but\n"
+             "    no bool. Kept unchanged.\n\n"
+             "Raises TypeError or ValueError naming the parameter, the value and the limit; then nothing\n"
+             "was counted.");
 
 static PyMethodDef profiler_methods[] = {
     {"set_profiling", (PyCFunction)(void (*)(void))profiler_set_profiling, METH_VARARGS | METH_KEYWORDS, set_profiling_doc},

@@ -24,7 +24,7 @@ class CommandError(Exception):
 class VersionAction(argparse.Action):
     """Prints the version of the installed package, which is looked up only when it is asked for."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *ignored: object) -> None:
+    def __call__(self, parser: argparse.ArgumentParser, *_ignored: object) -> None:
         """Print it and exit. CommandError where the package was never installed."""
         from importlib import metadata
 

@@ -152,7 +152,7 @@ def _forget_when_deleted(cls: type) -> None:
     """Instances of a class without weak references tell of their end by ``__del__``."""
     original = cls.__dict__.get("__del__")
 
-    def __del__(self: object) -> None:
+    def __del__(self: object) -> None:  # noqa: N807 it becomes a method
         _core.forget_pipeline(self)
         if original is not None:
             original(self)

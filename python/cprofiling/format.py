@@ -125,7 +125,7 @@ def shown_value(value: object) -> str:
     """Return how an error message shows a refused value: its representation, cut to 80 characters, and its type."""
     try:
         text = repr(value)
-    except Exception:  # a broken __repr__ must not hide the error that is being reported
+    except Exception:  # noqa: BLE001 a broken __repr__ must not hide the error that is being reported
         text = "a value without repr"
     return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
 
@@ -143,9 +143,9 @@ def checked_text(parameter: str, value: object) -> str:
 
 
 def shown_text(parameter: str, value: object) -> str:
-    """Return a name or stage as text that can be printed, without a line break, and encoded.
+    r"""Return a name or stage as text that can be printed, without a line break, and encoded.
 
-    Control characters and surrogates become backslash escapes such as ``\\n``, ``\\x1b`` and ``\\ud800``; a backslash
+    Control characters and surrogates become backslash escapes such as ``\n``, ``\x1b`` and ``\ud800``; a backslash
     stays as it is. Raises as ``checked_text``.
     """
     text = checked_text(parameter, value)

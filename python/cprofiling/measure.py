@@ -310,7 +310,7 @@ def _find_device_wait(fn: Callable[..., object], args: tuple[object, ...]) -> _W
         return _Wait()
     try:
         return _wait_for(torch, _accelerators_held_by(torch, fn, args) or _accelerators_in_use(torch))
-    except Exception as error:  # a half-imported torch, or a module that only bears its name
+    except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
         return _Wait(warnings=(f"nothing was waited for: torch told no device ({type(error).__name__}: {error})",))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     StageName = str | Enum | None
 else:
 
-    def overload(function):
+    def overload(function: object) -> object:
         return function
 
 
