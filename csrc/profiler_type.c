@@ -215,16 +215,15 @@ PyDoc_STRVAR(set_profiling_doc,
              "    with discards them; disabling never does.\n\n"
              "Raises TypeError or ValueError naming the parameter; then nothing was changed.");
 
-PyDoc_STRVAR(record_doc,
-             "record($self, /, stage, node_name, elapsed_ms)\n--\n\n"
-             "Counts one call that was timed elsewhere. Checks its arguments always, counts only while\n"
-             "profiling is on.\n\n"
-             "stage: a str, or an enum whose value is one.\n"
-             "node_name: a str. Both at most 4,096 bytes of UTF-8, without NUL.\n"
-             "elapsed_ms: milliseconds, 0 to 1e12: int, float, or anything with __float__ or __index__, but\n"
-             "    no bool. Kept unchanged.\n\n"
-             "Raises TypeError or ValueError naming the parameter, the value and the limit; then nothing\n"
-             "was counted.");
+PyDoc_STRVAR(record_doc, "record($self, /, stage, node_name, elapsed_ms)\n--\n\n"
+                         "Counts one call that was timed elsewhere. Checks its arguments always, counts only while\n"
+                         "profiling is on.\n\n"
+                         "stage: a str, or an enum whose value is one.\n"
+                         "node_name: a str. Both at most 4,096 bytes of UTF-8, without NUL.\n"
+                         "elapsed_ms: milliseconds, 0 to 1e12: int, float, or anything with __float__ or __index__, but\n"
+                         "    no bool. Kept unchanged.\n\n"
+                         "Raises TypeError or ValueError naming the parameter, the value and the limit; then nothing\n"
+                         "was counted.");
 
 static PyMethodDef profiler_methods[] = {
     {"set_profiling", (PyCFunction)(void (*)(void))profiler_set_profiling, METH_VARARGS | METH_KEYWORDS, set_profiling_doc},

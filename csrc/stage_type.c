@@ -102,16 +102,15 @@ static PyMethodDef stage_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(stage_doc,
-             "stage(stage, *, default=False)\n--\n\n"
-             "Context manager: the execution stage of the calls that start inside.\n\n"
-             "stage: a str of at most 4,096 bytes of UTF-8 without NUL, or an enum whose value is one (an enum\n"
-             "    and its value are one stage).\n"
-             "default: False, the stage of this thread or task (a context variable: new threads do not inherit\n"
-             "    it); True, the stage of all threads and tasks that are inside no stage() of their own.\n\n"
-             "One object may be entered again and by many threads and tasks at once.\n"
-             "Raises TypeError or ValueError for a stage that is none, and RuntimeError when left without\n"
-             "having been entered.");
+PyDoc_STRVAR(stage_doc, "stage(stage, *, default=False)\n--\n\n"
+                        "Context manager: the execution stage of the calls that start inside.\n\n"
+                        "stage: a str of at most 4,096 bytes of UTF-8 without NUL, or an enum whose value is one (an enum\n"
+                        "    and its value are one stage).\n"
+                        "default: False, the stage of this thread or task (a context variable: new threads do not inherit\n"
+                        "    it); True, the stage of all threads and tasks that are inside no stage() of their own.\n\n"
+                        "One object may be entered again and by many threads and tasks at once.\n"
+                        "Raises TypeError or ValueError for a stage that is none, and RuntimeError when left without\n"
+                        "having been entered.");
 
 static PyType_Slot stage_slots[] = {
     {Py_tp_new, stage_new},

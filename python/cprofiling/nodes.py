@@ -177,7 +177,7 @@ def default_name(function: Any) -> str:
 def _kind_of(function: Any) -> int:
     """What calling the callable gives; an object with ``__call__`` gives what that method gives."""
     if not inspect.isroutine(function) and not isinstance(function, (functools.partial, _core.Function)):
-        function = getattr(type(function), "__call__", function)
+        function = getattr(type(function), "__call__", function)  # noqa: B004 the method itself is asked for
     if inspect.isasyncgenfunction(function):
         return ASYNC_GENERATOR
     if inspect.iscoroutinefunction(function):
