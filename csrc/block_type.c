@@ -139,6 +139,7 @@ static PyObject *close_span(block_object *self, ext_view *view, cprof_chain *cha
         ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
     cprof_span_close(view->thread, chain, span, outcome, may_suspend);
+    ext_view_forget_idle(view, chain);
     self->open--;
     Py_XDECREF(owner);
     Py_RETURN_NONE;

@@ -216,6 +216,10 @@ static PySendResult suspendable_am_send(PyObject *object, PyObject *argument, Py
 
 static PyObject *call_method(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs)
 {
+    if (object == NULL) { /* taken apart by the collector */
+        PyErr_Format(PyExc_RuntimeError, "%s() of a finalised generator", name);
+        return NULL;
+    }
     PyObject *method = PyObject_GetAttrString(object, name);
     PyObject *result = method != NULL ? PyObject_Vectorcall(method, args, (size_t)nargs, NULL) : NULL;
     Py_XDECREF(method);
@@ -275,24 +279,53 @@ static PyObject *suspendable_close(PyObject *object, PyObject *unused)
     return result;
 }
 
-/* Collected before its end: the user's generator is finalised here, with its spans in place for the blocks open in it. */
-static void suspendable_finalize(PyObject *object)
+/* Counts a call that will not be resumed any more. */
+static void end_unfinished(ext_suspendable *self)
 {
-    ext_suspendable *self = (ext_suspendable *)object;
-    if (self->call.span == NULL) {
-        return;
+    cprof_thread *thread = self->call.span != NULL ? cprof_thread_get() : NULL;
+    if (thread != NULL) {
+        cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+}
+
+/* Collected before its end: the user's generator is finalised here, with its spans in place for the blocks open in it. */
+static void finalize_inner(ext_suspendable *self)
+{
     resumption now = {NULL, NULL};
-    if (self->function->kind != EXT_KIND_ASYNC_GENERATOR && Py_REFCNT(self->inner) == 1 && enter(self, &now)) {
+    if (self->call.span != NULL && Py_REFCNT(self->inner) == 1 && enter(self, &now)) {
         Py_CLEAR(self->inner);
         leave_ended(self, &now, outcome_of_close(self));
     }
     PyErr_Clear();
-    cprof_thread *thread = self->call.span != NULL ? cprof_thread_get() : NULL;
-    if (thread != NULL) {
-        cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
+    end_unfinished(self);
+}
+
+/* An event loop closes the asynchronous generators that it knows itself; that brings the wrapper back to life. */
+static void finalize_by_loop(ext_suspendable *self)
+{
+    PyObject *finalizer = self->finalizer;
+    self->finalizer = NULL;
+    if (finalizer == NULL || is_finished(self)) {
+        end_unfinished(self);
+    } else {
+        PyObject *result = PyObject_CallOneArg(finalizer, (PyObject *)self);
+        if (result == NULL) {
+            PyErr_WriteUnraisable((PyObject *)self);
+        }
+        Py_XDECREF(result);
+    }
+    Py_XDECREF(finalizer);
+}
+
+static void suspendable_finalize(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (self->function->kind == EXT_KIND_ASYNC_GENERATOR) {
+        finalize_by_loop(self);
+    } else {
+        finalize_inner(self);
     }
     PyErr_Restore(type, value, traceback);
 }
@@ -305,6 +338,7 @@ static int suspendable_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->profiler);
     Py_VISIT(self->first);
+    Py_VISIT(self->finalizer);
     return 0;
 }
 
@@ -313,6 +347,7 @@ static int suspendable_clear(PyObject *object)
     ext_suspendable *self = (ext_suspendable *)object;
     Py_CLEAR(self->inner);
     Py_CLEAR(self->first);
+    Py_CLEAR(self->finalizer);
     return 0;
 }
 
@@ -327,6 +362,7 @@ static void suspendable_dealloc(PyObject *object)
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(object);
     }
+    end_unfinished(self); /* a loop may have let go of one that it was to close */
     (void)suspendable_clear(object);
     Py_CLEAR(self->function);
     Py_CLEAR(self->profiler);
@@ -420,14 +456,11 @@ PyType_Spec ext_coroutine_spec = {
     .slots = coroutine_slots,
 };
 
-static PyObject *make_step(ext_suspendable *self, PyObject *awaitable)
+static PyObject *make_step(ext_suspendable *self, PyObject *awaitable, bool ends)
 {
-    if (awaitable == NULL) {
-        return NULL;
-    }
     PyTypeObject *type = self->function->node.state->step_type;
-    if (type == NULL) {
-        return awaitable; /* the interpreter is ending */
+    if (awaitable == NULL || type == NULL) {
+        return awaitable; /* failed, or the interpreter is ending */
     }
     ext_step *step = (ext_step *)type->tp_alloc(type, 0);
     if (step == NULL) {
@@ -436,32 +469,84 @@ static PyObject *make_step(ext_suspendable *self, PyObject *awaitable)
     }
     step->owner = (ext_suspendable *)Py_NewRef((PyObject *)self);
     step->awaitable = awaitable;
+    step->ends = ends;
     return (PyObject *)step;
+}
+
+static PyObject *call_sys(const char *name, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *function = PySys_GetObject(name);
+    if (function == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "lost sys.%s", name);
+        return NULL;
+    }
+    return PyObject_Vectorcall(function, args, (size_t)nargs, NULL);
+}
+
+/* Tells the event loop of the wrapper, as Python would have told it of the user's generator (PEP 525). */
+static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject *finalizer)
+{
+    if (finalizer != Py_None) {
+        self->finalizer = Py_NewRef(finalizer);
+    }
+    if (first_iteration == Py_None) {
+        return true;
+    }
+    PyObject *told = PyObject_CallOneArg(first_iteration, (PyObject *)self);
+    Py_XDECREF(told);
+    return told != NULL;
+}
+
+/* Calls a method of the user's generator for the first time, without the event loop's hooks: the loop is told of the wrapper
+ * instead, so that what it closes at its end is counted. */
+static PyObject *call_hooked(ext_suspendable *self, const char *name, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *const none[] = {Py_None, Py_None};
+    PyObject *hooks = call_sys("get_asyncgen_hooks", NULL, 0);
+    PyObject *cleared = hooks != NULL ? call_sys("set_asyncgen_hooks", none, 2) : NULL;
+    PyObject *result = NULL;
+    if (cleared != NULL) {
+        result = call_method(self->inner, name, args, nargs);
+        PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
+        PyObject *restored = call_sys("set_asyncgen_hooks", both, 2);
+        if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(restored);
+    }
+    Py_XDECREF(cleared);
+    Py_XDECREF(hooks);
+    return result;
+}
+
+static PyObject *begin_step(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs, bool ends)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    bool first = !self->hooked;
+    self->hooked = true;
+    PyObject *awaitable = first ? call_hooked(self, name, args, nargs) : call_method(self->inner, name, args, nargs);
+    return make_step(self, awaitable, ends);
 }
 
 static PyObject *async_generator_anext(PyObject *object)
 {
-    ext_suspendable *self = (ext_suspendable *)object;
-    return make_step(self, call_method(self->inner, "__anext__", NULL, 0));
+    return begin_step(object, "__anext__", NULL, 0, false);
 }
 
 static PyObject *async_generator_asend(PyObject *object, PyObject *argument)
 {
-    ext_suspendable *self = (ext_suspendable *)object;
-    return make_step(self, call_method(self->inner, "asend", &argument, 1));
+    return begin_step(object, "asend", &argument, 1, false);
 }
 
 static PyObject *async_generator_athrow(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
-    ext_suspendable *self = (ext_suspendable *)object;
-    return make_step(self, call_method(self->inner, "athrow", args, nargs));
+    return begin_step(object, "athrow", args, nargs, true);
 }
 
 static PyObject *async_generator_aclose(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    ext_suspendable *self = (ext_suspendable *)object;
-    return make_step(self, call_method(self->inner, "aclose", NULL, 0));
+    return begin_step(object, "aclose", NULL, 0, true);
 }
 
 static PyMethodDef async_generator_methods[] = {
@@ -491,6 +576,9 @@ PyType_Spec ext_async_generator_spec = {
 /* A step that came to its end: with a value, or with the end of the generator. */
 static void leave_step(ext_suspendable *owner, const resumption *now, bool returned)
 {
+    if (now->view == NULL) {
+        return;
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     bool finished = is_finished(owner);
@@ -503,12 +591,21 @@ static void leave_step(ext_suspendable *owner, const resumption *now, bool retur
     }
 }
 
+/* Ending a generator that never began is no resumption of it; nor can it begin afterwards. */
+static bool enter_step(ext_step *step, resumption *now)
+{
+    if (step->ends) {
+        step->owner->begun = true;
+    }
+    return enter(step->owner, now);
+}
+
 static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject **result)
 {
     ext_step *step = (ext_step *)object;
     resumption now;
     *result = NULL;
-    if (!enter(step->owner, &now)) {
+    if (!enter_step(step, &now)) {
         return PYGEN_ERROR;
     }
     PySendResult sent = PyIter_Send(step->awaitable, argument, result);
@@ -538,7 +635,7 @@ static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t 
 {
     ext_step *step = (ext_step *)object;
     resumption now;
-    if (!enter(step->owner, &now)) {
+    if (!enter_step(step, &now)) {
         return NULL;
     }
     PyObject *result = call_method(step->awaitable, "throw", args, nargs);

@@ -14,7 +14,9 @@ typedef struct {
     ext_pending pending; /* decorated twice: its inner, when that was not called yet */
     int device;          /* to wait for before and after, or EXT_SYNC_NONE */
     bool begun;
-    bool running; /* measured at this moment: another resumption will be refused by the user's generator */
+    bool running;        /* measured at this moment: another resumption will be refused by the user's generator */
+    bool hooked;         /* an asynchronous generator that the event loop was told of */
+    PyObject *finalizer; /* the event loop's, for one that is collected unfinished; owned, or NULL */
     PyObject *weakrefs;
 } ext_suspendable;
 
@@ -23,6 +25,7 @@ typedef struct {
     PyObject_HEAD
     ext_suspendable *owner; /* owned */
     PyObject *awaitable;    /* the user's generator's own; owned */
+    bool ends;              /* aclose or athrow: of a generator that never began it is no resumption */
 } ext_step;
 
 /* A wrapper around `made` (whose reference is taken over) that measures its running, and waits for `device` before and after it

@@ -12,6 +12,8 @@ static void drop_chain(cprof_chain *chain)
     }
 }
 
+enum { MOST_CONTEXTS = 64 }; /* entered inside one another, when the outermost is looked for */
+
 static void drop_parked(ext_view *view)
 {
     for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
@@ -76,6 +78,52 @@ static PyObject *current_context(PyThreadState *tstate)
     return ext_compat_context(tstate);
 }
 
+/* A greenlet other than the thread's first is suspended while others run, though its context was not entered. */
+static bool in_child_greenlet(void)
+{
+    PyObject *modules = PySys_GetObject("modules");
+    PyObject *greenlet = modules != NULL && PyDict_Check(modules) ? PyDict_GetItemString(modules, "greenlet") : NULL;
+    if (greenlet == NULL) {
+        return false;
+    }
+    PyObject *current = PyObject_CallMethod(greenlet, "getcurrent", NULL);
+    PyObject *parent = current != NULL ? PyObject_GetAttrString(current, "parent") : NULL;
+    bool is_child = parent != NULL && parent != Py_None;
+    Py_XDECREF(current);
+    Py_XDECREF(parent);
+    PyErr_Clear();
+    return is_child;
+}
+
+/* The thread's outermost context, a new reference: found by leaving all contexts that were entered, and entering them again.
+ * NULL when it cannot be told. No Python runs in between. */
+static PyObject *find_base(PyThreadState *tstate)
+{
+    PyObject *left[MOST_CONTEXTS];
+    int count = 0;
+    PyObject *base = NULL;
+    if (in_child_greenlet()) {
+        return NULL;
+    }
+    while (base == NULL && count < MOST_CONTEXTS) {
+        PyObject *context = Py_XNewRef(current_context(tstate));
+        if (context == NULL || PyContext_Exit(context) < 0) {
+            PyErr_Clear();
+            base = context;
+            break;
+        }
+        left[count++] = context;
+    }
+    while (count > 0) {
+        PyObject *context = left[--count];
+        if (PyContext_Enter(context) < 0) {
+            PyErr_Clear();
+        }
+        Py_DECREF(context);
+    }
+    return base;
+}
+
 static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState *tstate)
 {
     ext_view *view = PyObject_New(ext_view, state->view_type);
@@ -91,10 +139,7 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
         Py_DECREF(view);
         return NULL;
     }
-    /* Only a context that is current without having been entered is the thread's outermost. */
-    if (!is_entered(view->task)) {
-        view->base_task = Py_NewRef(view->task);
-    }
+    view->base_task = find_base(tstate);
     Py_DECREF(view); /* the dictionary's now */
     return view;
 }
@@ -220,4 +265,20 @@ cprof_span *ext_view_find(ext_view *view, const void *tag, cprof_chain **chain)
         }
     }
     return span;
+}
+
+void ext_view_forget_idle(ext_view *view, cprof_chain *chain)
+{
+    if (chain == &view->chain || cprof_chain_busy(chain)) {
+        return;
+    }
+    for (size_t i = 0; i <= view->parked.mask; i++) {
+        if (view->parked.slots[i].value == chain && view->parked.slots[i].key != NULL) {
+            PyObject *context = (PyObject *)view->parked.slots[i].key;
+            (void)ext_ptrmap_take(&view->parked, context);
+            PyMem_Free(chain);
+            Py_DECREF(context);
+            return;
+        }
+    }
 }

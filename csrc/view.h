@@ -53,6 +53,10 @@ void ext_view_invalidate(void);
 /* An open span with `tag` in a chain of this view, and that chain; NULL when there is none. */
 cprof_span *ext_view_find(ext_view *view, const void *tag, cprof_chain **chain);
 
+/* Forgets a parked chain, found by ext_view_find, whose last span was closed from outside: its task will not come back for it.
+ */
+void ext_view_forget_idle(ext_view *view, cprof_chain *chain);
+
 extern PyType_Spec ext_view_spec;
 
 #endif

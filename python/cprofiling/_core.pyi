@@ -6,11 +6,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from enum import Enum
 from types import MethodType, TracebackType
-from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, final, overload
 
-from typing_extensions import Self
-
-_ProfilerT = TypeVar("_ProfilerT", bound=Profiler)
+from typing_extensions import Self, disjoint_base
 
 # The 22 fields of NodeProfilingStats, in its order.
 _Row: TypeAlias = tuple[
@@ -38,6 +36,7 @@ _Row: TypeAlias = tuple[
     float | None,  # active_total_ms
 ]
 
+@disjoint_base
 class Profiler:
     """Statistics of nodes, and the switch that gathers them. Is in csrc/profiler_type.c."""
 
@@ -46,6 +45,8 @@ class Profiler:
     def profiling_enabled(self) -> bool: ...
     @property
     def _internal_errors(self) -> int: ...
+    @property
+    def _refused_keys(self) -> int: ...
     def set_profiling(
         self,
         enabled: bool,
@@ -64,6 +65,7 @@ class Profiler:
     ) -> None: ...
     def __reduce__(self) -> tuple[type[Self], tuple[()]]: ...
 
+@disjoint_base
 class Function:
     """A callable whose calls are counted as those of a node. Is in csrc/function_type.c; its node, in csrc/node.c.
 
@@ -89,11 +91,12 @@ class Function:
     def __get__(self, instance: None, owner: type[Any] | None = None, /) -> Self: ...
     @overload
     def __get__(self, instance: object, owner: type[Any] | None = None, /) -> MethodType: ...
-    def __getattr__(self, name: str, /) -> Any: ...
+    def __getattribute__(self, name: str, /) -> Any: ...
     def __setattr__(self, name: str, value: Any, /) -> None: ...
     def __delattr__(self, name: str, /) -> None: ...
     def __reduce__(self) -> str | tuple[Any, ...]: ...
 
+@disjoint_base
 class Block:
     """A block of code that counts as a node's call. Is in csrc/block_type.c; its node, in csrc/node.c."""
 
@@ -113,9 +116,13 @@ class Block:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
+    def __aenter__(self) -> Awaitable[Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Awaitable[None]: ...
 
 @final
-class stage:
+class stage:  # noqa: N801
     """Context manager: the execution stage of the calls that start inside. Is in csrc/stage_type.c."""
 
     def __new__(cls, stage: str | Enum, *, default: bool = False) -> Self: ...
@@ -138,7 +145,7 @@ class ProfiledGenerator(Generator[Any, Any, Any]):
 class ProfiledCoroutine(Coroutine[Any, Any, Any]):
     """What a wrapped coroutine function returns. Is in csrc/suspendable.c."""
 
-    def __await__(self) -> Self: ...
+    def __await__(self) -> Generator[Any, Any, Any]: ...  # itself, in fact
     def __next__(self) -> Any: ...
     def send(self, value: Any, /) -> Any: ...
     def throw(self, *exception: Any) -> Any: ...
@@ -166,6 +173,14 @@ class ProfiledStep(Awaitable[Any], Iterator[Any]):
     def close(self) -> None: ...
 
 @final
+class Ready(Awaitable[Any], Iterator[Any]):
+    """What entering and leaving a Block asynchronously returns. Is in csrc/ready_type.c."""
+
+    def __await__(self) -> Generator[Any, Any, Any]: ...  # itself, in fact
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+
+@final
 class View:
     """A thread's view of its interpreter; made by the extension only. Is in csrc/view.c."""
 
@@ -177,9 +192,10 @@ def configure(
     profiler_class: Callable[[], Profiler],
     default_profiler: Profiler,
     device_finder: Callable[[tuple[Any, ...]], int | None],
+    stream_finder: Callable[[int], int],
 ) -> None: ...
 def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/pipeline.c
-def profiler_of(object: object, /) -> Any: ...  # csrc/pipeline.c
+def profiler_of(candidate: object, /) -> Any: ...  # csrc/pipeline.c
 def forget_pipeline(pipeline: object, /) -> None: ...  # csrc/pipeline.c
 def convert_name(name: str, /) -> str: ...  # csrc/convert.c
 def clock() -> tuple[str, str | None]: ...

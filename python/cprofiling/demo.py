@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from sklearn.preprocessing import StandardScaler
 
 from cprofiling import ExecutionStage, PipelineProfiling, ProfilingSummary, profile_node, stage
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Labels: TypeAlias = NDArray[np.int64]
 
 TRAIN, VAL, INFERENCE = ExecutionStage.TRAIN, ExecutionStage.VAL, ExecutionStage.INFERENCE
 ROUNDS = 5

@@ -17,7 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from enum import Enum
-    from typing import Any, TypeVar, overload
+    from typing import Any, TypeVar
+    from typing import overload as overload  # noqa: PLC0414 control.py uses it, too
 
     F = TypeVar("F")
     NodeName = str | Callable[[Any], str] | None
@@ -41,7 +42,8 @@ class NodeSite(_core.Block):
 
     def __call__(self, function: F) -> F:
         """Wrap a callable. TypeError for a class, and for anything that is not callable."""
-        return wrap(function, name=self.name, stage=self.stage, profiler=self.profiler)
+        wrapped: F = wrap(function, name=self.name, stage=self.stage, profiler=self.profiler)
+        return wrapped
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Reduce to a new site with the same settings; a copied or pickled Profiler is a new one that is off."""

@@ -4,6 +4,7 @@ Finds the ten handwritten digits in the principal components of images, with a p
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,8 @@ from sklearn.datasets import load_digits
 
 import cprofiling as cp
 
-Floats = NDArray[np.float64]
-Labels = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Labels: TypeAlias = NDArray[np.int64]
 
 profiler = cp.Profiler()
 

@@ -1,0 +1,50 @@
+"""What type checkers see: annotations that hold, stubs that are true, and users' code that is accepted or refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cprofiling
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = Path(cprofiling.__file__).parent
+STUB = PACKAGE / "_core.pyi"
+
+
+def run_mypy(tmp_path: Path, module: str, *arguments: str) -> str:
+    """Run mypy, or a tool of it, on the package that is tested, and return what it says when it is not content."""
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    environment = {**os.environ, "MYPYPATH": str(PACKAGE.parent), "MYPY_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("name", ["usage", "misuse"])
+def test_code_of_users(name: str, tmp_path: Path) -> None:
+    assert run_mypy(tmp_path, "mypy", "--strict", str(ROOT / "tests" / "typing" / f"{name}.py")) == ""
+
+
+def test_the_stubs_are_true(tmp_path: Path) -> None:
+    assert run_mypy(tmp_path, "mypy.stubtest", "cprofiling._core") == ""
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()
+    assert STUB.is_file()
+
+
+def test_the_stubs_name_the_files_of_the_extension() -> None:
+    text = STUB.read_text(encoding="utf-8")
+    named = set(re.findall(r"csrc/\w+\.[ch]", text))
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
+    classes = re.findall(r"^class (\w+).*?(?=^\S)", text, re.MULTILINE | re.DOTALL)
+    described = re.findall(r"^class (\w+)[^\n]*\n    \"\"\"[^\n]* Is in csrc/", text, re.MULTILINE)
+    assert described == classes
+    assert len(classes) > 5

@@ -1,0 +1,141 @@
+"""Correct code, and the types that its parts must have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, replace
+from decimal import Decimal
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import cprofiling as cp
+
+if TYPE_CHECKING:
+    from typing_extensions import assert_type
+
+
+class Stage(str, Enum):
+    WARM = "warm"
+
+
+@cp.profile_node
+def bare(value: int, *, scale: float = 1.0) -> float:
+    return value * scale
+
+
+@cp.profile_node("named", stage=cp.ExecutionStage.TRAIN)
+def named(text: str) -> list[str]:
+    return text.split()
+
+
+@cp.profile_node(name="keyword", stage=Stage.WARM)
+async def coroutine(value: int) -> int:
+    return value
+
+
+@cp.profile_node
+def generator(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+@cp.profile_node()
+async def async_generator() -> AsyncIterator[str]:
+    yield "item"
+
+
+class Node:
+    label = "node"
+
+    @cp.profile_node(name=lambda self: self.label)
+    def forward(self, value: int) -> str:
+        return str(value)
+
+    @classmethod
+    @cp.profile_node
+    def make(cls) -> Node:
+        return cls()
+
+    @staticmethod
+    @cp.profile_node("static")
+    def double(value: int) -> int:
+        return 2 * value
+
+    @property
+    @cp.profile_node
+    def size(self) -> int:
+        return len(self.label)
+
+
+class Pipeline(cp.PipelineProfiling):
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.handle = self.instrument(node, "forward", name="instrumented")
+
+    def forward(self, value: int) -> str:
+        with self.profile_node("block"):
+            return self.node.forward(value)
+
+
+async def tasks() -> int:
+    async with cp.profile_node("await") as site:
+        print(site.name)
+        total = await coroutine(1)
+        async for item in async_generator():
+            total += len(item)
+    return total
+
+
+def check_callables() -> None:
+    assert_type(bare(1, scale=2.0), float)
+    assert_type(named("a b"), list[str])
+    assert_type(asyncio.run(coroutine(3)), int)
+    assert_type(next(generator(3)), int)
+    node = Node.make()
+    assert_type(node, Node)
+    assert_type(node.forward(3), str)
+    assert_type(Node.double(3), int)
+    assert_type(node.size, int)
+    assert_type(Pipeline(node).forward(3), str)
+    assert_type(asyncio.run(tasks()), int)
+
+
+def check_reading(profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True, synchronize_cuda=False, reset=True, skip_first_n=2)
+    assert_type(profiler.profiling_enabled, bool)
+    profiler.record("inference", "node", 1)
+    profiler.record(Stage.WARM, "node", Decimal("1.5"))
+    summary = profiler.get_profiling_summary(stage=cp.ExecutionStage.TEST)
+    assert_type(summary, cp.ProfilingSummary)
+    assert_type(summary.reasons, tuple[str, ...])
+    assert_type(summary.cost_ns, float | None)
+    for stats in summary:
+        assert_type(stats, cp.NodeProfilingStats)
+        assert_type(stats.p99_ms, float | None)
+        assert_type(replace(stats, count=1), cp.NodeProfilingStats)
+        print(asdict(stats))
+    assert_type(profiler.format_profiling_summary("train", total_frames=3), str)
+    assert_type(cp.format_profiling_table(summary, total_frames=3, skip_first_n=2), str)
+    profiler.reset_profiling()
+
+
+def check_binding(pipeline: Pipeline) -> None:
+    assert_type(pipeline.profiler, cp.Profiler)
+    assert_type(pipeline.get_profiling_summary(), cp.ProfilingSummary)
+    with pipeline.profiler as bound, cp.stage("val"), cp.stage(Stage.WARM, default=True):
+        assert_type(bound, cp.Profiler)
+        assert_type(bound.profile_node(bare)(1), float)
+    with cp.instrument(pipeline.node, "forward", profiler=pipeline.profiler) as handle:
+        handle.remove()
+
+
+def check_module_functions() -> None:
+    cp.set_profiling(True, skip_first_n=1)
+    assert_type(cp.profiling_enabled(), bool)
+    assert_type(cp.get_profiling_summary("train"), cp.ProfilingSummary)
+    assert_type(cp.format_profiling_summary(), str)
+    cp.reset_profiling()
+    measured = cp.measure(bare, 3, warmup=1, repeat=5, synchronize=False)
+    assert_type(measured, cp.Measurement)
+    assert_type(measured.median_ms, float)
+    assert_type(measured.samples_ms, tuple[float, ...])
