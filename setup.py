@@ -5,9 +5,9 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-CORE = "accum alloc clock gpu_cuda histogram lock moments names p2 process registry span status thread"
+CORE = "accum alloc clock gpu_cuda histogram lock moments names p2 process registry snapshot span status thread"
 BINDING = (
-    "block_type context_stack convert cost function_type module pipeline profiler_type ptrmap ready_type stage_type summary suspendable sync"
+    "block_type context_stack convert cost function_type module pipeline profiler_type ptrmap ready_type snapshot_type stage_type summary suspendable sync"
     " view node weak"
 )
 

@@ -43,9 +43,23 @@ static const void *entering_frame(void)
     return frame;
 }
 
+/* Open twice in one line of execution, which may be two generators: then each opening knows its frame. */
+static cprof_span *put_span(block_object *self, ext_view *view, const ext_target *target)
+{
+    if (!ext_view_renew(view)) {
+        return NULL;
+    }
+    bool again = self->open > 0 && cprof_chain_find(&view->chain, self) != NULL;
+    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
+    if (span != NULL && again) {
+        span->place = entering_frame();
+    }
+    return span;
+}
+
 /* Opens a span; while nothing is measured but the block is open further out, one that only marks the place, so that each exit
  * finds its own entry. False: there is no span. */
-static bool open_span(block_object *self, cprof_thread *thread, ext_view *view)
+static bool open_span(block_object *self, ext_view *view)
 {
     ext_target target;
     ext_profiler *profiler = ext_node_find_profiler(&self->node, view, NULL);
@@ -58,18 +72,12 @@ static bool open_span(block_object *self, cprof_thread *thread, ext_view *view)
     } else if (__builtin_expect((target.state & CPROF_FLAG_SYNC) != 0, 0)) {
         ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
-    /* Open twice in one line of execution, which may be two generators: then each opening knows its frame. */
-    bool again = self->open > 0 && cprof_chain_find(&view->chain, self) != NULL;
-    cprof_span *span = cprof_span_open(thread, &view->chain, target.accum, target.state, target.profiler, self);
+    cprof_span *span = put_span(self, view, &target);
     if (span == NULL) {
         self->node.state->internal_errors++;
-        return false;
+        Py_XDECREF(target.profiler);
     }
-    if (again) {
-        span->place = entering_frame();
-    }
-    Py_XINCREF(target.profiler);
-    return true;
+    return span != NULL;
 }
 
 static __attribute__((noinline)) PyObject *refuse_nameless(void)
@@ -93,7 +101,7 @@ static __attribute__((noinline)) PyObject *enter_on(block_object *self)
 {
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     ext_view *view = thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
-    if (view != NULL && open_span(self, thread, view)) {
+    if (view != NULL && open_span(self, view)) {
         self->open++;
     } else {
         enter_idle(self);

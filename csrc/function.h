@@ -20,6 +20,7 @@ typedef struct ext_function {
     bool is_plain_function;       /* a Python function: called by its own pointer */
     bool is_inner;                /* some wrapped function calls this one */
     bool binds;                   /* is no node: names its pipeline's Profiler for what runs inside */
+    bool is_uncommon;             /* decorated twice, or of another kind than EXT_KIND_CALL */
     ext_kind kind;
     struct ext_function *inner; /* the wrapped function inside this one, or NULL; owned */
     ext_node node;

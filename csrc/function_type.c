@@ -39,58 +39,63 @@ cprof_outcome ext_function_outcome(void)
 }
 
 /* Ends the span of a call that has just returned. The line of execution may have been switched away and back meanwhile. */
-static inline void close_call(ext_function *self, cprof_thread *thread, ext_view *view, cprof_span *span, PyObject *result)
+static inline void close_call(ext_view *view, cprof_span *span, PyObject *result)
 {
     PyObject *owner = span->owner;
-    if (__builtin_expect(!ext_view_is_current(view, PyThreadState_Get()), 0)) {
-        (void)ext_view_refresh(self->node.state, thread);
+    (void)ext_view_renew(view);
+    cprof_chain *chain = &view->chain;
+    if (__builtin_expect(chain->top != span, 0)) {
+        chain = ext_view_chain_of(view, span);
+        chain = chain != NULL ? chain : &view->chain;
     }
     cprof_outcome outcome = __builtin_expect(result != NULL, 1) ? CPROF_OUTCOME_SUCCESS : ext_function_outcome();
-    cprof_span_close(thread, &view->chain, span, outcome, false);
+    cprof_span_close(view->thread, chain, span, outcome, false);
+    if (__builtin_expect(chain != &view->chain, 0)) {
+        ext_view_forget_idle(view, chain);
+    }
     Py_DECREF(owner);
 }
 
-static PyObject *forward_unmeasured(ext_function *self, ext_profiler *profiler, PyObject *const *args, size_t nargsf,
-                                    PyObject *kwnames)
+/* Calls the function without a span, as none could be had. */
+static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self, const ext_target *target,
+                                                              PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    profiler->internal_errors++;
+    target->profiler->internal_errors++;
+    Py_DECREF(target->profiler);
     return forward(self, args, nargsf, kwnames);
 }
 
-/* The call with everything that costs more than statistics alone. */
-static __attribute__((noinline)) PyObject *call_synchronized(ext_function *self, cprof_thread *thread, ext_view *view,
-                                                             const ext_target *target, PyObject *const *args, size_t nargsf,
-                                                             PyObject *kwnames)
+/* The target's reference to the Profiler goes with the span, here as in all functions below. */
+static inline PyObject *call_measured(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
+                                      size_t nargsf, PyObject *kwnames)
 {
-    ext_profiler *profiler = (ext_profiler *)Py_NewRef(target->profiler);
-    int device = ext_sync_device(self->node.state, profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
-    ext_sync_wait(self->node.state, device);
-    cprof_span *span = cprof_span_open(thread, &view->chain, target->accum, target->state, profiler, self);
-    if (span == NULL) {
-        Py_DECREF(profiler);
-        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
+    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
+    if (__builtin_expect(span == NULL, 0)) {
+        return forward_unmeasured(self, target, args, nargsf, kwnames);
     }
     PyObject *result = forward(self, args, nargsf, kwnames);
-    if (result != NULL) {
-        ext_sync_wait(self->node.state, device);
-    }
-    close_call(self, thread, view, span, result);
+    close_call(view, span, result);
     return result;
 }
 
-static inline PyObject *call_measured(ext_function *self, cprof_thread *thread, ext_view *view, const ext_target *target,
-                                      PyObject *const *args, size_t nargsf, PyObject *kwnames)
+/* Waits for the call's device before, and, as part of it, after. */
+static PyObject *call_synchronized(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
+                                   size_t nargsf, PyObject *kwnames)
 {
-    if (__builtin_expect((target->state & CPROF_FLAG_SYNC) != 0, 0)) {
-        return call_synchronized(self, thread, view, target, args, nargsf, kwnames);
+    ext_state *state = self->node.state;
+    int device = ext_sync_device(state, target->profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+    ext_sync_wait(state, device);
+    cprof_span *span = ext_view_renew(view)
+                           ? cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self)
+                           : NULL;
+    if (span == NULL) {
+        return forward_unmeasured(self, target, args, nargsf, kwnames);
     }
-    cprof_span *span = cprof_span_open(thread, &view->chain, target->accum, target->state, target->profiler, self);
-    if (__builtin_expect(span == NULL, 0)) {
-        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
-    }
-    Py_INCREF(target->profiler);
     PyObject *result = forward(self, args, nargsf, kwnames);
-    close_call(self, thread, view, span, result);
+    if (result != NULL) {
+        ext_sync_wait(state, device);
+    }
+    close_call(view, span, result);
     return result;
 }
 
@@ -99,15 +104,30 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
                                   PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *made = forward(self, args, nargsf, kwnames);
-    if (made == NULL) {
-        return NULL;
+    if (made != NULL) {
+        PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
+        int device = EXT_SYNC_NONE;
+        if ((target->state & CPROF_FLAG_SYNC) != 0) {
+            size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
+            device = ext_sync_device(self->node.state, target->profiler, args, nargs, kwnames);
+        }
+        made = ext_suspendable_wrap(self, target->profiler, first, device, pending != NULL ? pending->inner : NULL, made);
     }
-    PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
-    int device = EXT_SYNC_NONE;
+    Py_DECREF(target->profiler);
+    return made;
+}
+
+/* All that is not a plain function with plain statistics. */
+static PyObject *call_any(ext_function *self, ext_view *view, const ext_target *target, const ext_pending *pending,
+                          PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (self->kind != EXT_KIND_CALL) {
+        return make_suspendable(self, target, pending, args, nargsf, kwnames);
+    }
     if ((target->state & CPROF_FLAG_SYNC) != 0) {
-        device = ext_sync_device(self->node.state, target->profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+        return call_synchronized(self, view, target, args, nargsf, kwnames);
     }
-    return ext_suspendable_wrap(self, target->profiler, first, device, pending != NULL ? pending->inner : NULL, made);
+    return call_measured(self, view, target, args, nargsf, kwnames);
 }
 
 void ext_function_push_pending(ext_view *view, ext_pending *pending)
@@ -129,21 +149,28 @@ void ext_function_pop_pending(ext_view *view, ext_pending *pending)
 }
 
 /* Decorated twice: tells the inner wrapper that its call is counted already. */
-static __attribute__((noinline)) PyObject *call_outer(ext_function *self, cprof_thread *thread, ext_view *view,
-                                                      const ext_target *target, PyObject *const *args, size_t nargsf,
-                                                      PyObject *kwnames)
+static PyObject *call_outer(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args, size_t nargsf,
+                            PyObject *kwnames)
 {
     ext_pending *pending = PyMem_Malloc(sizeof *pending);
     if (pending == NULL) {
-        return forward_unmeasured(self, target->profiler, args, nargsf, kwnames);
+        return forward_unmeasured(self, target, args, nargsf, kwnames);
     }
     *pending = (ext_pending){.inner = self->inner, .owner = target->profiler};
     ext_function_push_pending(view, pending);
-    PyObject *result = self->kind == EXT_KIND_CALL ? call_measured(self, thread, view, target, args, nargsf, kwnames)
-                                                   : make_suspendable(self, target, pending, args, nargsf, kwnames);
+    PyObject *result = call_any(self, view, target, pending, args, nargsf, kwnames);
     ext_function_pop_pending(view, pending);
     PyMem_Free(pending);
     return result;
+}
+
+static __attribute__((noinline)) PyObject *call_uncommon(ext_function *self, ext_view *view, const ext_target *target,
+                                                         PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (self->inner != NULL) {
+        return call_outer(self, view, target, args, nargsf, kwnames);
+    }
+    return call_any(self, view, target, NULL, args, nargsf, kwnames);
 }
 
 static bool contains(const ext_function *function, const ext_function *inner)
@@ -185,13 +212,10 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     if (is_counted_already(self, view, profiler) || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
         return forward(self, args, nargsf, kwnames);
     }
-    if (__builtin_expect(self->inner != NULL, 0)) {
-        return call_outer(self, thread, view, &target, args, nargsf, kwnames);
+    if (__builtin_expect(self->is_uncommon || (target.state & CPROF_FLAG_SYNC) != 0, 0)) {
+        return call_uncommon(self, view, &target, args, nargsf, kwnames);
     }
-    if (__builtin_expect(self->kind != EXT_KIND_CALL, 0)) {
-        return make_suspendable(self, &target, NULL, args, nargsf, kwnames);
-    }
-    return call_measured(self, thread, view, &target, args, nargsf, kwnames);
+    return call_measured(self, view, &target, args, nargsf, kwnames);
 }
 
 /* The thread's record, made at its first call; NULL with RecursionError when too little stack is left. */
@@ -245,17 +269,15 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
     if (thread == NULL && PyErr_Occurred()) {
         return NULL;
     }
-    ext_view *view = thread != NULL && PyVectorcall_NARGS(nargsf) > 0 ? ext_view_get(self->node.state, thread) : NULL;
-    ext_profiler *profiler = view != NULL ? ext_pipeline_profiler(self->node.state, args[0]) : NULL;
-    if (profiler == NULL) {
+    bool is_method = thread != NULL && PyVectorcall_NARGS(nargsf) > 0;
+    ext_profiler *profiler = is_method ? ext_pipeline_profiler(self->node.state, args[0]) : NULL;
+    ext_view *view = profiler != NULL ? ext_view_get(self->node.state, thread) : NULL;
+    if (view == NULL) {
         PyErr_Clear();
         return forward(self, args, nargsf, kwnames);
     }
-    ext_target target = {.profiler = profiler, .accum = NULL, .state = 0};
-    if (self->kind != EXT_KIND_CALL) {
-        return make_suspendable(self, &target, NULL, args, nargsf, kwnames);
-    }
-    return call_measured(self, thread, view, &target, args, nargsf, kwnames);
+    ext_target target = {.profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler), .accum = NULL, .state = 0};
+    return call_any(self, view, &target, NULL, args, nargsf, kwnames);
 }
 
 static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -286,6 +308,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         self->inner = (ext_function *)Py_NewRef(inner);
         self->inner->is_inner = true;
     }
+    self->is_uncommon = self->inner != NULL || self->kind != EXT_KIND_CALL;
     return (PyObject *)self;
 }
 

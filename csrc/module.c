@@ -4,6 +4,7 @@
 #include "csrc/function.h"
 #include "csrc/pipeline.h"
 #include "csrc/ready.h"
+#include "csrc/snapshot.h"
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
@@ -139,6 +140,7 @@ static PyMethodDef module_methods[] = {
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
     {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
+    {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
     {NULL, NULL, 0, NULL},
 };
@@ -163,6 +165,7 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->async_generator_type = add_type(module, &ext_async_generator_spec)) != NULL &&
            (state->step_type = add_type(module, &ext_step_spec)) != NULL &&
            (state->ready_type = add_type(module, &ext_ready_spec)) != NULL &&
+           (state->snapshot_type = add_type(module, &ext_snapshot_spec)) != NULL &&
            (state->view_type = add_type(module, &ext_view_spec)) != NULL;
 }
 
@@ -174,13 +177,14 @@ static PyObject *get_enum_type(void)
     return type;
 }
 
-static bool add_objects(ext_state *state)
+static bool add_objects(PyObject *module, ext_state *state)
 {
     return (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
            (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
            (state->default_stage = PyUnicode_InternFromString("inference")) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
-           (state->enum_type = get_enum_type()) != NULL;
+           (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
+           PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0;
 }
 
 static int module_exec(PyObject *module)
@@ -188,7 +192,7 @@ static int module_exec(PyObject *module)
     ext_state *state = state_of(module);
     state->serial = cprof_process_next_number();
     cprof_process_start();
-    return add_types(module, state) && add_objects(state) ? 0 : -1;
+    return add_types(module, state) && add_objects(module, state) ? 0 : -1;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
@@ -203,6 +207,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->async_generator_type);
     Py_VISIT(state->step_type);
     Py_VISIT(state->ready_type);
+    Py_VISIT(state->snapshot_type);
     Py_VISIT(state->view_type);
     Py_VISIT(state->default_profiler);
     Py_VISIT(state->mixin);
@@ -227,6 +232,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->async_generator_type);
     Py_CLEAR(state->step_type);
     Py_CLEAR(state->ready_type);
+    Py_CLEAR(state->snapshot_type);
     Py_CLEAR(state->view_type);
     Py_CLEAR(state->default_profiler);
     Py_CLEAR(state->mixin);
@@ -246,6 +252,7 @@ static void module_free(void *module)
     Py_CLEAR(state->default_stage);
     Py_CLEAR(state->view_key);
     Py_CLEAR(state->enum_type);
+    Py_CLEAR(state->format_error);
 }
 
 static PyModuleDef_Slot module_slots[] = {

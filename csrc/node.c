@@ -149,15 +149,18 @@ static cprof_accum *look_up(ext_profiler *profiler, PyObject *stage, PyObject *n
     return accum;
 }
 
-cprof_accum *ext_node_find_accum(ext_profiler *profiler, ext_key *key, PyObject *stage)
+static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *stage)
 {
+    size_t place = ext_key_place(profiler, stage);
+    if (key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage) {
+        return key->places[place].accum;
+    }
     cprof_accum *accum = look_up(profiler, stage, key->name);
     if (accum == NULL) {
         PyErr_Clear();
         profiler->internal_errors++;
         return NULL;
     }
-    size_t place = (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
     key->places[place].profiler_uid = profiler->uid;
     key->places[place].accum = accum;
     Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
@@ -231,11 +234,26 @@ static ext_key *new_instance_key(ext_node *node, ext_profiler *profiler, PyObjec
     return key;
 }
 
-ext_key *ext_node_instance_key(ext_node *node, ext_profiler *profiler, PyObject *first)
+static ext_key *key_of(ext_node *node, ext_profiler *profiler, PyObject *first)
 {
-    if (first == NULL) {
+    if (node->name_finder == NULL || first == NULL) {
         return &node->key;
     }
     ext_instance_key *known = ext_ptrmap_get(&node->instance_keys, first);
     return known != NULL ? &known->key : new_instance_key(node, profiler, first);
+}
+
+/* The user's code runs here (the name's callable, a warning's filter): it may let go of the last other reference to the
+ * Profiler or the stage, and switch contexts. */
+bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyObject *first, ext_target *target)
+{
+    ext_profiler *profiler = (ext_profiler *)Py_NewRef((PyObject *)target->profiler);
+    Py_INCREF(stage);
+    target->accum = find_accum(profiler, key_of(node, profiler, first), stage);
+    Py_DECREF(stage);
+    if (target->accum == NULL || !ext_view_renew(view)) {
+        Py_DECREF(profiler);
+        return false;
+    }
+    return true;
 }

@@ -29,8 +29,8 @@ typedef struct {
 
 /* Where a call is counted. */
 typedef struct {
-    ext_profiler *profiler; /* borrowed */
-    cprof_accum *accum;     /* borrowed */
+    ext_profiler *profiler; /* owned by whoever resolved: user code may run before the call begins */
+    cprof_accum *accum;     /* borrowed; lives as long as the Profiler */
     uint64_t state;         /* the registry's word as read at entry */
 } ext_target;
 
@@ -46,16 +46,19 @@ void ext_node_clear(ext_node *node);
 /* The word that is 0 (in its flags) while no call of the node can be counted. */
 const _Atomic uint64_t *ext_node_gate(const ext_node *node);
 
+/* The place of a key in which a Profiler's accumulator for a stage is remembered. */
+static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject *stage)
+{
+    return (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
+}
+
 /* The Profiler of a call: borrowed, or NULL when nobody's. `first` is the first positional argument, or NULL. */
 ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObject *first);
 
-/* The slow half of ext_node_resolve: a key not met lately. */
-cprof_accum *ext_node_find_accum(ext_profiler *profiler, ext_key *key, PyObject *stage);
+/* The slow half of ext_node_resolve: a key not met lately, or a name to be asked for. The view is up to date afterwards. */
+bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyObject *first, ext_target *target);
 
-/* The key of one instance's calls, its name asked for at the first; the node's own when that fails. */
-ext_key *ext_node_instance_key(ext_node *node, ext_profiler *profiler, PyObject *first);
-
-/* Decides what a call does. False: it is not counted. Never leaves an exception. */
+/* Decides what a call does. False: it is not counted, and there is nothing to let go of. Never leaves an exception. */
 static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler *profiler, PyObject *first, ext_target *target)
 {
     if (profiler == NULL) {
@@ -67,17 +70,15 @@ static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler
         return false;
     }
     PyObject *stage = node->stage != NULL ? node->stage : view->stage != NULL ? view->stage : node->state->default_stage;
-    ext_key *key = &node->key;
-    if (__builtin_expect(node->name_finder != NULL, 0)) {
-        key = ext_node_instance_key(node, profiler, first);
-    }
-    size_t place = (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
-    if (__builtin_expect(key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage, 1)) {
-        target->accum = key->places[place].accum;
+    size_t place = ext_key_place(profiler, stage);
+    if (__builtin_expect(node->name_finder == NULL && node->key.places[place].profiler_uid == profiler->uid &&
+                             node->key.places[place].stage == stage,
+                         1)) {
+        target->accum = node->key.places[place].accum;
+        Py_INCREF(profiler);
         return true;
     }
-    target->accum = ext_node_find_accum(profiler, key, stage);
-    return target->accum != NULL;
+    return ext_node_resolve_slow(node, view, stage, first, target);
 }
 
 #endif

@@ -24,6 +24,7 @@ typedef struct {
     PyTypeObject *async_generator_type;
     PyTypeObject *step_type;
     PyTypeObject *ready_type;
+    PyTypeObject *snapshot_type;
     PyTypeObject *view_type;
     /* Objects of the package; NULL until set */
     PyObject *default_profiler; /* Profiler */
@@ -37,6 +38,7 @@ typedef struct {
     PyObject *default_stage;  /* interned str */
     PyObject *view_key;       /* str: the key of views in the thread states' dictionaries */
     PyObject *enum_type;      /* enum.Enum */
+    PyObject *format_error;   /* the class FormatError */
     /* Not objects */
     ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on */

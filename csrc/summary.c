@@ -7,7 +7,7 @@ enum { QUANTILES = 5, FIELDS = 22 };
 static const double fractions[QUANTILES] = {0.5, 0.9, 0.95, 0.99, 0.999};
 
 typedef struct {
-    cprof_names names; /* borrowed from the registry */
+    cprof_names names; /* borrowed from the registry or snapshot */
     uint64_t order;
     cprof_figures figures;
     double quantiles_ms[QUANTILES];
@@ -84,8 +84,9 @@ static void fill_times(PyObject **fields, const summary_row *row)
     fields[7] = PyFloat_FromDouble(any ? figures->max_ms : 0.0);
     fields[8] = PyFloat_FromDouble(cprof_moments_total_ms(&figures->moments));
     fields[9] = PyFloat_FromDouble(any ? figures->last_ms : 0.0);
+    bool any_ranked = figures->count > figures->histogram_lost;
     for (int i = 0; i < QUANTILES; i++) {
-        fields[10 + i] = known_or_none(any ? row->quantiles_ms[i] : -1.0);
+        fields[10 + i] = known_or_none(any_ranked ? row->quantiles_ms[i] : -1.0);
     }
     fields[19] = known_or_none(figures->first_ms);
     fields[20] = known_or_none(cprof_figures_self_ms(figures));
@@ -139,13 +140,31 @@ static PyObject *row_list(const collector *all, uint64_t *lost)
     return list;
 }
 
-static PyObject *rows_of(ext_profiler *profiler, const cprof_name *stage)
+/* Gives the keys of `source` to a visitor, and tells their skip_first_n. */
+typedef cprof_status (*reader)(void *source, cprof_visitor visitor, void *context, uint64_t *skip_first_n);
+
+static cprof_status read_registry(void *source, cprof_visitor visitor, void *context, uint64_t *skip_first_n)
+{
+    cprof_registry_epoch epoch = {.skip_first_n = 0};
+    cprof_status status = cprof_registry_visit(source, visitor, context, &epoch);
+    *skip_first_n = epoch.skip_first_n;
+    return status;
+}
+
+static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *context, uint64_t *skip_first_n)
+{
+    const cprof_snapshot *snapshot = source;
+    *skip_first_n = snapshot->skip_most;
+    return cprof_snapshot_visit(snapshot, visitor, context);
+}
+
+static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
 {
     collector all = {.stage = stage};
-    cprof_registry_epoch epoch;
+    uint64_t skip_first_n;
     uint64_t lost = 0;
     PyObject *result = NULL;
-    cprof_status status = cprof_registry_visit(profiler->registry, collect, &all, &epoch);
+    cprof_status status = read(source, collect, &all, &skip_first_n);
     if (status != CPROF_OK) {
         (void)ext_convert_status(status, "reading the statistics");
     } else {
@@ -153,19 +172,18 @@ static PyObject *rows_of(ext_profiler *profiler, const cprof_name *stage)
             qsort(all.rows, all.count, sizeof *all.rows, by_order);
         }
         PyObject *list = row_list(&all, &lost);
-        result = list != NULL ? Py_BuildValue("(NKK)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost)
-                              : NULL;
+        result = list != NULL ? Py_BuildValue("(NKK)", list, (unsigned long long)skip_first_n, (unsigned long long)lost) : NULL;
     }
     PyMem_RawFree(all.rows);
     return result;
 }
 
-PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage)
+static PyObject *rows_of_stage(ext_state *state, reader read, void *source, PyObject *stage)
 {
     if (stage == Py_None) {
-        return rows_of(profiler, NULL);
+        return rows_of(read, source, NULL);
     }
-    PyObject *name = ext_convert_stage(profiler->state, stage, "stage");
+    PyObject *name = ext_convert_stage(state, stage, "stage");
     if (name == NULL) {
         return NULL;
     }
@@ -173,9 +191,19 @@ PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage)
     PyObject *owner;
     PyObject *result = NULL;
     if (ext_convert_utf8(name, &utf8, &owner)) {
-        result = rows_of(profiler, &utf8);
+        result = rows_of(read, source, &utf8);
         Py_DECREF(owner);
     }
     Py_DECREF(name);
     return result;
+}
+
+PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage)
+{
+    return rows_of_stage(profiler->state, read_registry, profiler->registry, stage);
+}
+
+PyObject *ext_summary_snapshot_rows(ext_state *state, const cprof_snapshot *snapshot, PyObject *stage)
+{
+    return rows_of_stage(state, read_snapshot, (void *)snapshot, stage);
 }

@@ -4,9 +4,14 @@
 
 #include "csrc/profiler.h"
 
+#include "cprofiling/snapshot.h"
+
 /* A tuple (rows, skip_first_n, lost): a list with a tuple of the 22 fields of NodeProfilingStats for each key of `stage` (None:
  * of all stages), in the order in which their first calls finished; the skip_first_n that they were gathered with; and how many
  * histogram counts were lost. NULL with an exception. */
 PyObject *ext_summary_rows(ext_profiler *profiler, PyObject *stage);
+
+/* The same of a snapshot; with the largest skip_first_n that its figures were gathered with. */
+PyObject *ext_summary_snapshot_rows(ext_state *state, const cprof_snapshot *snapshot, PyObject *stage);
 
 #endif

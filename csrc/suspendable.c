@@ -30,24 +30,35 @@ PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, P
     return (PyObject *)self;
 }
 
-/* The first resumption: decides whether, and under which stage and name, the call is counted. */
+/* Decides whether, and under which stage and name, the call is counted. The target's Profiler is owned. */
+static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
+{
+    if (self->function->binds) {
+        *target = (ext_target){(ext_profiler *)Py_NewRef((PyObject *)self->profiler), NULL, 0};
+        return true;
+    }
+    return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target);
+}
+
+/* The first resumption. */
 static bool begin(ext_suspendable *self, const resumption *now)
 {
     self->begun = true;
-    ext_node *node = &self->function->node;
-    ext_target target = {.profiler = self->profiler, .accum = NULL, .state = 0};
-    if (!self->function->binds && !ext_node_resolve(node, now->view, self->profiler, self->first, &target)) {
+    ext_target target;
+    if (!resolve(self, now->view, &target)) {
         return false;
     }
+    Py_DECREF(target.profiler); /* self keeps it */
     if ((target.state & CPROF_FLAG_SYNC) == 0) {
         self->device = EXT_SYNC_NONE;
     }
-    ext_sync_wait(node->state, self->device);
-    if (!cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler)) {
+    ext_sync_wait(self->function->node.state, self->device);
+    bool begun = ext_view_renew(now->view) &&
+                 cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler);
+    if (!begun) {
         self->profiler->internal_errors++;
-        return false;
     }
-    return true;
+    return begun;
 }
 
 /* Goes before each resumption. False with RecursionError when too little stack is left. */
@@ -83,12 +94,12 @@ static bool enter(ext_suspendable *self, resumption *now)
     return true;
 }
 
-/* The chain may have been switched away and back since `enter`. */
-static void refresh_view(const ext_suspendable *self, const resumption *now)
+/* The chain that the call's span is in: the current one, which may have been switched away and back. */
+static cprof_chain *chain_of_call(const ext_suspendable *self, const resumption *now)
 {
-    if (!ext_view_is_current(now->view, PyThreadState_Get())) {
-        (void)ext_view_refresh(self->function->node.state, now->thread);
-    }
+    (void)ext_view_renew(now->view);
+    cprof_chain *chain = ext_view_chain_of(now->view, self->call.span);
+    return chain != NULL ? chain : &now->view->chain;
 }
 
 /* Goes after each resumption. False: it was not measured. */
@@ -107,8 +118,7 @@ static bool leave(ext_suspendable *self, const resumption *now)
 static void leave_suspended(ext_suspendable *self, const resumption *now, bool step_ends)
 {
     if (leave(self, now)) {
-        refresh_view(self, now);
-        cprof_resumable_suspend(&self->call, &now->view->chain, step_ends);
+        cprof_resumable_suspend(&self->call, chain_of_call(self, now), step_ends);
     }
 }
 
@@ -120,8 +130,7 @@ static void leave_ended(ext_suspendable *self, const resumption *now, cprof_outc
     if (outcome == CPROF_OUTCOME_SUCCESS) {
         ext_sync_wait(self->function->node.state, self->device);
     }
-    refresh_view(self, now);
-    cprof_resumable_end(&self->call, now->thread, &now->view->chain, outcome);
+    cprof_resumable_end(&self->call, now->thread, chain_of_call(self, now), outcome);
 }
 
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */

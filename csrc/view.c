@@ -254,6 +254,28 @@ void ext_view_invalidate(void)
     }
 }
 
+static bool has_span(const cprof_chain *chain, const cprof_span *span)
+{
+    const cprof_span *at = chain->top;
+    while (at != chain->base && at != span) {
+        at = at->parent;
+    }
+    return at != chain->base;
+}
+
+cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
+{
+    if (view->chain.top == span || has_span(&view->chain, span)) {
+        return &view->chain;
+    }
+    for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
+        if (view->parked.slots[i].key != NULL && has_span(view->parked.slots[i].value, span)) {
+            return view->parked.slots[i].value;
+        }
+    }
+    return NULL;
+}
+
 cprof_span *ext_view_find(ext_view *view, const void *tag, cprof_chain **chain)
 {
     *chain = &view->chain;

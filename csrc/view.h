@@ -47,6 +47,17 @@ static inline ext_view *ext_view_get(ext_state *state, cprof_thread *thread)
     return ext_view_refresh(state, thread);
 }
 
+/* Brings a view up to date after user code ran: it may have switched tasks and come back. False, without an exception, when
+ * that cannot be done. */
+static inline bool ext_view_renew(ext_view *view)
+{
+    return __builtin_expect(ext_view_is_current(view, PyThreadState_Get()), 1) ||
+           ext_view_refresh(view->state, view->thread) != NULL;
+}
+
+/* The chain of this view that `span` is open in: mostly the current one; else that of a task that is not running; else NULL. */
+cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span);
+
 /* To be called when a context variable of ours was set: what the view keeps of it is looked up anew. */
 void ext_view_invalidate(void);
 

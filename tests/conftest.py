@@ -8,7 +8,7 @@ import pytest
 
 import cprofiling
 
-# The folder cprofiling/ of the checkout holds the C core: imported in place of the package, it would be an empty namespace.
+# The folder cprofiling/ of a checkout holds the C core: imported in place of the package, it is an empty namespace.
 assert cprofiling.__file__ is not None, "the package is not installed or built: see README.md, Developing"
 
 

@@ -20,7 +20,9 @@ STUB = PACKAGE / "_core.pyi"
 def run_mypy(tmp_path: Path, module: str, *arguments: str) -> str:
     """Run mypy, or a tool of it, on the package that is tested, and return what it says when it is not content."""
     pytest.importorskip("mypy", reason="mypy is not installed")
-    environment = {**os.environ, "MYPYPATH": str(PACKAGE.parent), "MYPY_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**os.environ, "MYPY_CACHE_DIR": str(tmp_path / "cache")}
+    if PACKAGE.parent.name != "site-packages":  # where mypy looks anyhow, and wants to hear nothing of it
+        environment |= {"MYPYPATH": str(PACKAGE.parent), "PYTHONPATH": str(PACKAGE.parent)}
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else f"exit status {done.returncode}\n{done.stdout}{done.stderr}"

@@ -123,7 +123,7 @@ def cprofiling() -> Any:
 
 @contextlib.contextmanager
 def switched_on(owner: Any) -> Iterator[None]:
-    """Have a Profiler, a pipeline or the module's default Profiler switched on; all are off for all other candidates."""
+    """Have a Profiler, a pipeline or the module's default Profiler switched on; all are off for other candidates."""
     owner.set_profiling(True)
     try:
         yield

@@ -13,15 +13,18 @@ from cprofiling.control import (
 from cprofiling.format import format_profiling_table
 from cprofiling.measure import Measurement, measure
 from cprofiling.nodes import instrument, profile_node
+from cprofiling.snapshot import FormatError, Snapshot
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 
 __all__ = [
     "ExecutionStage",
+    "FormatError",
     "Measurement",
     "NodeProfilingStats",
     "PipelineProfiling",
     "Profiler",
     "ProfilingSummary",
+    "Snapshot",
     "format_profiling_summary",
     "format_profiling_table",
     "get_profiling_summary",

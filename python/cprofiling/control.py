@@ -1,12 +1,15 @@
-"""Switching profiling on and off, and reading it: ``Profiler``, pipelines through ``PipelineProfiling``, and the module's own functions."""
+"""Switching profiling on and off, and reading it: ``Profiler``, ``PipelineProfiling``, the module's own functions."""
 
 from __future__ import annotations
+
+import time
 
 from cprofiling import _core, devices
 from cprofiling.format import format_profiling_table
 from cprofiling.nodes import bind_pipeline, overload
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
+from cprofiling.snapshot import Snapshot, lost_reason
 from cprofiling.stats import ProfilingSummary, stats_from_row
 
 TYPE_CHECKING = False
@@ -48,9 +51,9 @@ def _profiler_of(maker: _NodeMaker) -> Profiler:
 class Profiler(_core.Profiler, _NodeMaker):
     """The statistics of one pipeline's nodes, and the switch that gathers them. Off when made.
 
-    Any number of threads may record, read, reset and switch at once. A forked child keeps the configuration and starts with empty
-    statistics. Copies and pickles are new Profilers that are off. ``with profiler:`` binds it to the calls of this thread or task
-    that belong to no other Profiler.
+    Any number of threads may record, read, reset and switch at once. A forked child keeps the configuration and starts
+    with empty statistics. Copies and pickles are new Profilers that are off. ``with profiler:`` binds it to the calls
+    of this thread or task that belong to no other Profiler.
     """
 
     __slots__ = ()
@@ -75,6 +78,12 @@ class Profiler(_core.Profiler, _NodeMaker):
         summary = self.get_profiling_summary(stage)
         return format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
 
+    def snapshot(self) -> Snapshot:
+        """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
+        _core.refine_clock()
+        notes = tuple(reason.encode() for reason in _reasons(0, self._refused_keys))
+        return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
+
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
 
@@ -92,18 +101,19 @@ def _reasons(lost: int, refused: int) -> tuple[str, ...]:
     if gpu is not None:
         reasons.append(gpu)
     if lost:
-        reasons.append(f"{lost} samples are missing from the percentiles, for want of memory")
+        reasons.append(lost_reason(lost))
     if refused:
-        reasons.append("there are more keys than a Profiler keeps; calls of the others count as __overflow__ of their stage")
+        reasons.append("there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage")
     return tuple(reasons)
 
 
 class PipelineProfiling(_NodeMaker):
     """Mixin: gives a pipeline class a Profiler for each instance, and the names to control and read it.
 
-    It needs no call of ``__init__`` and no attribute: the Profiler is made at its first use, and lives beside the instance, so that
-    copies, pickles and clones start with a new one that is off. A ``forward`` or ``__call__`` defined in the body of a subclass
-    makes the instance the owner of the nodes that run inside it; it does not become a node itself.
+    It needs no call of ``__init__`` and no attribute: the Profiler is made at its first use, and lives beside the
+    instance, so that copies, pickles and clones start with a new one that is off. A ``forward`` or ``__call__`` defined
+    in the body of a subclass makes the instance the owner of the nodes that run inside it; it does not become a node
+    itself.
     """
 
     __slots__ = ()
@@ -131,9 +141,7 @@ class PipelineProfiling(_NodeMaker):
         self, enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0
     ) -> None:
         """Switch profiling on or off; see ``Profiler.set_profiling``."""
-        self.profiler.set_profiling(
-            enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n
-        )
+        self.profiler.set_profiling(enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n)
 
     def reset_profiling(self) -> None:
         """Discard the statistics; what is switched on stays on."""
@@ -146,6 +154,10 @@ class PipelineProfiling(_NodeMaker):
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
         """The summary as a text table; see ``format_profiling_table``."""
         return self.profiler.format_profiling_summary(stage, total_frames=total_frames)
+
+    def snapshot(self) -> Snapshot:
+        """The statistics as an immutable value; see ``Profiler.snapshot``."""
+        return self.profiler.snapshot()
 
 
 def _forget_when_deleted(cls: type) -> None:
@@ -174,9 +186,7 @@ _core.configure(
 )
 
 
-def set_profiling(
-    enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0
-) -> None:
+def set_profiling(enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0) -> None:
     """Switch the default Profiler on or off; see ``Profiler.set_profiling``."""
     default_profiler.set_profiling(enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n)
 

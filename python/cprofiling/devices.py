@@ -21,7 +21,7 @@ _known: WeakKeyDictionary[Any, tuple[Any, int | None]] = WeakKeyDictionary()
 
 
 def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
-    """The index of the CUDA device of a call's first argument (its parameters or buffers), else of its tensor arguments.
+    """The index of a call's CUDA device: that of its first argument's parameters or buffers, else of its tensors.
 
     None when there is none, or PyTorch is not loaded.
     """
@@ -35,7 +35,7 @@ def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
 
 
 def cuda_stream_of(device: int) -> int:
-    """The handle of the stream that PyTorch uses at this moment on a CUDA device (-1: the current one); 0 when not known."""
+    """The handle of the stream that PyTorch now uses on a CUDA device (-1: the current one); 0 when not known."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0

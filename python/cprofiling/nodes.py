@@ -1,7 +1,7 @@
 """Making nodes of functions, methods and blocks: ``profile_node`` and ``instrument``.
 
-What is hot lives in ``csrc/function_type.c`` (calls) and ``csrc/block_type.c`` (blocks). Here is decided, once per decoration, what
-kind of callable it is and under which name it counts.
+What is hot lives in ``csrc/function_type.c`` (calls) and ``csrc/block_type.c`` (blocks). Here is decided, once per
+decoration, what kind of callable it is and under which name it counts.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 else:
 
     def overload(function: object) -> object:
+        """Return the function; stands in for ``typing.overload``, whose module takes long to import."""
         return function
 
 
@@ -83,21 +84,23 @@ def profile_node(
     """Count the calls of a callable, or the runs of a block, as those of a node.
 
     Used as ``@profile_node``, ``@profile_node("name")``, ``@profile_node(name=lambda self: self.name)``,
-    ``with profile_node("name"):`` or ``async with profile_node("name"):``; for functions, methods, class and static methods,
-    properties, objects with ``__call__``, coroutine functions, generator functions and asynchronous generator functions.
+    ``with profile_node("name"):`` or ``async with profile_node("name"):``; for functions, methods, class and static
+    methods, properties, objects with ``__call__``, coroutine functions, generator functions and asynchronous generator
+    functions.
 
-    name: the node's name, a str of at most 4,096 bytes of UTF-8 without NUL; or a callable of the call's first argument, asked
-        once per instance. Default: the callable's ``__qualname__`` after the last ``<locals>.``; a block needs a name.
+    name: the node's name, a str of at most 4,096 bytes of UTF-8 without NUL; or a callable of the call's first
+        argument, asked once per instance. Default: the callable's ``__qualname__`` after the last ``<locals>.``; a
+        block needs a name.
     stage: the execution stage to count under; default: the one in force when the call starts (see ``stage()``).
-    profiler: the Profiler that counts; default: decided at each call. If the first argument is a ``PipelineProfiling``, its own;
-        else that of the innermost running profiled call or pipeline of this thread or task; else the one bound by
-        ``with profiler:``; else the default Profiler.
+    profiler: the Profiler that counts; default: decided at each call. If the first argument is a ``PipelineProfiling``,
+        its own; else that of the innermost running profiled call or pipeline of this thread or task; else the one bound
+        by ``with profiler:``; else the default Profiler.
 
-    Generators count one sample for a whole iteration, without the consumer's time; coroutines from the first resumption to the
-    end, awaiting included. A call that raises counts as an error, and the exception passes through untouched.
+    Generators count one sample for a whole iteration, without the consumer's time; coroutines from the first resumption
+    to the end, awaiting included. A call that raises counts as an error, and the exception passes through untouched.
 
-    Raises TypeError for a class, for what is not callable, and for a wrong name, stage or profiler; ValueError for a name or
-    stage that is too long or contains NUL.
+    Raises TypeError for a class, for what is not callable, and for a wrong name, stage or profiler; ValueError for a
+    name or stage that is too long or contains NUL.
     """
     if function is None or isinstance(function, str):
         if function is not None and name is not None:
@@ -167,7 +170,7 @@ def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[[Any], Any]) ->
 
 
 def default_name(function: Any) -> str:
-    """The name of a callable that was given none: its ``__qualname__`` after the last ``<locals>.``, else its type's."""
+    """The name of a callable that was given none: its ``__qualname__`` after the last ``<locals>.``, or its type's."""
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__qualname__", None)
@@ -263,7 +266,7 @@ class Instrumentation:
 
 
 def _restore(own: dict[str, Any], attribute: str, wrapper: InstrumentedMethod) -> None:
-    """Put back what was there before the wrapper, passing over wrappers that were removed while others lay on top of them."""
+    """Put back what was there before the wrapper, passing over wrappers that were removed while others were on top."""
     while wrapper.was_own:
         original = wrapper.original
         if not (isinstance(original, InstrumentedMethod) and original.detached):
@@ -291,8 +294,8 @@ def instrument(
 
     Copies and pickles of the object are not instrumented. Returns a handle whose ``remove()`` puts the method back.
 
-    Raises TypeError when the attribute is not callable, special, or cannot be replaced on this object; AttributeError when there is
-    none; and for name, stage and profiler as ``profile_node`` does.
+    Raises TypeError when the attribute is not callable, special, or cannot be replaced on this object; AttributeError
+    when there is none; and for name, stage and profiler as ``profile_node`` does.
     """
     if not isinstance(attr, str):
         raise TypeError(f"attr must be a str, got {shown_value(attr)}")
@@ -308,7 +311,9 @@ def instrument(
         name = name(obj)
     if profiler is None:
         profiler = _core.profiler_of(obj)
-    wrapper = _make(InstrumentedMethod, original, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(original))
+    wrapper = _make(
+        InstrumentedMethod, original, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(original)
+    )
     wrapper.owner, wrapper.attribute, wrapper.original, wrapper.was_own = obj, attr, original, attr in own
     own[attr] = wrapper
     return Instrumentation(obj, attr, wrapper)

@@ -28,12 +28,6 @@ def all_c_files() -> list[Path]:
     return [path for folder in folders for path in c_files(folder, ".c", ".h")]
 
 
-def python_files() -> list[Path]:
-    """Every Python source of the project."""
-    found = [ROOT / "setup.py", *(ROOT / "python").rglob("*.py*"), *(ROOT / "tests").rglob("*.py")]
-    return sorted(path for path in found if path.suffix in (".py", ".pyi"))
-
-
 def relative(path: Path) -> str:
     """A path as messages show it."""
     return str(path.relative_to(ROOT))
@@ -55,13 +49,19 @@ def includes_of(path: Path) -> list[str]:
 
 
 def places(pattern: str, paths: Iterable[Path], allowed: Container[str] = ()) -> list[str]:
-    """The lines of C code (no comment, no string) that have the pattern, as ``file:line: text``, allowed files left out."""
-    found = []
-    for path in paths:
-        if relative(path) not in allowed:
-            lines = enumerate(code_of(path).splitlines(), 1)
-            found += [f"{relative(path)}:{number}: {line.strip()}" for number, line in lines if re.search(pattern, line)]
-    return found
+    """The lines of C code (no comment, no string) that have the pattern, as ``file:line: text``."""
+    return [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in paths
+        if relative(path) not in allowed
+        for number, line in enumerate(code_of(path).splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def including(prefixes: tuple[str, ...], paths: Iterable[Path]) -> list[str]:
+    """The includes that begin with one of the prefixes, as ``file: what it includes``."""
+    return [f"{relative(path)}: {name}" for path in paths for name in includes_of(path) if name.startswith(prefixes)]
 
 
 def tokens_of(code: str) -> Iterator[tuple[int, str]]:

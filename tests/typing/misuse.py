@@ -1,4 +1,4 @@
-"""Wrong code. Each line that a type checker must refuse says so; where it does not, the comment is found to be unused."""
+"""Wrong code. Each line that a type checker must refuse says so; a comment that is not needed is refused itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def wrong(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> None:
     node("text")  # type: ignore[arg-type]
     node(1).real  # type: ignore[attr-defined]  # noqa: B018
     profiler.set_profiling()  # type: ignore[call-arg]
-    profiler.set_profiling(True, False)  # type: ignore[misc]
+    profiler.set_profiling(True, False)  # type: ignore[call-arg]
     profiler.set_profiling(True, skip_first_n=1.5)  # type: ignore[arg-type]
     profiler.set_profiling(True, warmup=1)  # type: ignore[call-arg]
     profiler.profiling_enabled = True  # type: ignore[misc]
@@ -22,12 +22,12 @@ def wrong(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> None:
     profiler.record("train", "node", "1.0")  # type: ignore[arg-type]
     profiler.record(1, "node", 1.0)  # type: ignore[arg-type]
     profiler.get_profiling_summary(3)  # type: ignore[arg-type]
-    profiler.format_profiling_summary(None, 3)  # type: ignore[misc]
+    profiler.format_profiling_summary(None, 3)  # type: ignore[call-arg]
     stats.count = 3  # type: ignore[misc]
-    stats.p99_ms + 1.0  # type: ignore[operator]  # noqa: B018
+    stats.p99_ms + 1.0  # type: ignore[operator]
     cp.NodeProfilingStats("node", "train")  # type: ignore[call-arg]
     cp.stage(None)  # type: ignore[arg-type]
-    cp.stage("train", True)  # type: ignore[misc]
+    cp.stage("train", True)  # type: ignore[call-arg]
     cp.instrument(node, 3)  # type: ignore[arg-type]
     cp.profile_node("node", stage=3)  # type: ignore[call-overload]
     cp.format_profiling_table(3)  # type: ignore[arg-type]

@@ -1,0 +1,67 @@
+"""Statistics that travel: an immutable copy of a Profiler's, to be pickled, stored, sent and merged."""
+
+from __future__ import annotations
+
+from cprofiling import _core
+from cprofiling.stats import ProfilingSummary, stats_from_row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cprofiling.nodes import StageName
+
+FormatError = _core.FormatError
+
+
+class Snapshot(_core.Snapshot):
+    """The statistics of one Profiler at one moment, or several of them merged: an immutable, hashable value.
+
+    ``Profiler.snapshot()`` takes one, ``Snapshot.merge([a, b, ...])`` makes one of many, ``to_bytes()`` and
+    ``Snapshot.from_bytes()`` carry it anywhere; so does pickle. Copies are the object itself. Two are equal if they
+    hold the same figures, taken from the same Profilers at the same moments.
+
+    Each Profiler has a random identity, and each reset begins data of its own; so merging never counts a call twice.
+    A forked child's Profiler has another identity than its parent's. In merged statistics ``median_ms`` is ``p50_ms``,
+    as the P-square estimate cannot be merged.
+    """
+
+    __slots__ = ()
+
+    def stats(self, stage: StageName = None) -> ProfilingSummary:
+        """The statistics of all nodes, or of those of one stage, as ``Profiler.get_profiling_summary`` gives them.
+
+        stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
+
+        Of merged snapshots the summary has the sum of the internal errors, the largest ``cost_ns`` and, if they
+        differ, the largest ``skip_first_n``; ``reasons`` has those of all, and what merging made less certain.
+        """
+        rows, skip_first_n, lost = self._rows(stage)
+        _, _, is_merged, skip_least, skip_most, internal_errors, cost_ns, notes = self._facts()
+        reasons = list(notes)
+        if lost:
+            reasons.append(lost_reason(lost))
+        if is_merged:
+            reasons.append(
+                "the statistics are merged: median_ms is p50_ms, last_ms that of the snapshot taken last, "
+                "and first_ms known only where one snapshot has it"
+            )
+        if skip_least != skip_most:
+            reasons.append(f"the merged statistics were gathered with skip_first_n from {skip_least} to {skip_most}")
+        return ProfilingSummary(
+            map(stats_from_row, rows),
+            skip_first_n=skip_first_n,
+            reasons=reasons,
+            internal_errors=internal_errors,
+            cost_ns=cost_ns,
+        )
+
+    def __repr__(self) -> str:
+        keys, sources, *_ = self._facts()
+        return f"<Snapshot keys={keys} sources={sources}>"
+
+    def _repr_html_(self) -> str:
+        return self.stats()._repr_html_()
+
+
+def lost_reason(lost: int) -> str:
+    """Return the sentence that tells of samples that the histograms could not count."""
+    return f"{lost} samples are missing from the percentiles, for want of memory"

@@ -1,0 +1,42 @@
+"""The lists that the build is told by hand are complete."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from repository import BINDING, CORE, PACKAGE, ROOT, c_files
+
+PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_every_source_is_built() -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    lists = {
+        ast.unparse(node.targets[0]): ast.literal_eval(node.value).split()
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("CORE", "BINDING")
+    }
+    assert sorted(lists["CORE"]) == sorted(path.stem for path in c_files(CORE, ".c") if not path.stem.endswith("_none"))
+    assert sorted(lists["BINDING"]) == sorted(path.stem for path in c_files(BINDING, ".c"))
+
+
+def test_every_package_is_installed() -> None:
+    listed = re.search(r"^packages = (\[.*?\])", PYPROJECT, re.MULTILINE | re.DOTALL)
+    assert listed
+    found = [path.parent.relative_to(PACKAGE.parent) for path in PACKAGE.rglob("__init__.py")]
+    assert sorted(ast.literal_eval(listed[1])) == sorted(".".join(path.parts) for path in found)
+
+
+def test_the_top_level_is_the_owners() -> None:
+    known = {"cprofiling", "csrc", "python", "tests", "pyproject.toml", "setup.py", "README.md", "LICENSE"}
+    made = {"build", "dist"}
+    assert {path.name for path in ROOT.iterdir() if not path.name.startswith(".")} - made == known
+
+
+def test_supported_versions_are_said_once_each_way() -> None:
+    assert 'requires-python = ">=3.10,<3.14"' in PYPROJECT
+    classifiers = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', PYPROJECT)
+    assert classifiers == ["3.10", "3.11", "3.12", "3.13"]
+    compat = (BINDING / "compat.h").read_text(encoding="utf-8")
+    assert "PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030e0000" in compat

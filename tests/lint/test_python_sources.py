@@ -1,0 +1,154 @@
+"""The rules of the package that its text and its names show, and that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import cprofiling
+from cprofiling import _core
+from repository import PACKAGE, relative
+
+WIDTH = 120
+LONGEST_FUNCTION = 70  # lines, with the docstring
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+# What may be imported at the top of a module that no other module imports at its own top.
+NEEDS = {"demo": {"numpy", "scipy", "sklearn"}}
+# What makes objects, or runs code, as a file or a message says.
+UNSAFE_MODULES = {"cloudpickle", "dill", "joblib", "jsonpickle", "marshal", "pickle", "shelve", "yaml"}
+UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "numpy.load", "np.load", "torch.load"}
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imported_by(nodes: Iterator[ast.AST]) -> set[str]:
+    """The names of the modules that import statements name."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            found.add(node.module)
+    return found
+
+
+def unsafe_uses(tree: ast.Module) -> list[str]:
+    """The imports of unsafe modules and the calls of unsafe functions."""
+    imports = {name for name in imported_by(ast.walk(tree)) if name.partition(".")[0] in UNSAFE_MODULES}
+    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    return sorted(imports | (calls & UNSAFE_CALLS))
+
+
+@pytest.mark.parametrize(
+    ("code", "uses"),
+    [
+        ("import pickle", ["pickle"]),
+        ("def f():\n    from yaml.loader import Loader", ["yaml.loader"]),
+        ("torch.load(path)", ["torch.load"]),
+        ("value = [eval(text)]", ["eval"]),
+        ("json.loads(text); re.compile(text); ast.literal_eval(text)", []),
+    ],
+)
+def test_the_search_for_unsafe_uses_finds_them(code: str, uses: list[str]) -> None:
+    assert unsafe_uses(ast.parse(code)) == uses
+
+
+def test_no_input_becomes_code_or_objects() -> None:
+    assert {relative(path): uses for path in MODULES if (uses := unsafe_uses(tree_of(path)))} == {}
+
+
+def test_modules_import_the_standard_library_only() -> None:
+    wrong = []
+    for path in MODULES:
+        top = {name.partition(".")[0] for name in imported_by(iter(tree_of(path).body))}
+        foreign = top - set(sys.stdlib_module_names) - {"cprofiling"} - NEEDS.get(path.stem, set())
+        wrong += [f"{relative(path)}: {name}" for name in sorted(foreign)]
+    assert wrong == [], "what is an extra is imported where it is used"
+
+
+def test_what_needs_an_extra_is_imported_by_nobody_at_once() -> None:
+    needy = {f"cprofiling.{stem}" for stem in NEEDS}
+    importers = {relative(path): imported_by(iter(tree_of(path).body)) & needy for path in MODULES}
+    assert {name: found for name, found in importers.items() if found} == {}
+
+
+def test_the_package_itself_only_passes_names_on() -> None:
+    body = tree_of(PACKAGE / "__init__.py").body
+    assert ast.get_docstring(ast.Module(body=body, type_ignores=[]))
+    names = [alias.asname or alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert [type(node).__name__ for node in body[1:] if not isinstance(node, ast.ImportFrom)] == ["Assign"]
+    assert cprofiling.__all__ == sorted(cprofiling.__all__)
+    assert sorted(set(names)) == cprofiling.__all__
+
+
+def modules() -> list[ModuleType]:
+    """The package's modules that can be imported here."""
+    names = [name for _, name, _ in pkgutil.walk_packages([str(PACKAGE)], "cprofiling.")]
+    needy = {f"cprofiling.{stem}" for stem in NEEDS}
+    return [importlib.import_module(name) for name in names if name not in needy and not name.endswith("__main__")]
+
+
+def described(owner: ModuleType | type) -> Iterator[tuple[str, object]]:
+    """The public functions, classes and members that a module or class defines itself, with their full names."""
+    for name, value in vars(owner).items():
+        is_own = not isinstance(owner, ModuleType) or getattr(value, "__module__", "") == owner.__name__
+        if name.startswith("_") or not is_own:
+            continue
+        function = getattr(value, "__func__", value)
+        if inspect.isroutine(function) or inspect.isdatadescriptor(value) or inspect.isclass(value):
+            yield f"{owner.__name__}.{name}", function
+        if inspect.isclass(value):
+            yield from described(value)
+
+
+def test_every_public_name_is_described() -> None:
+    found = {name: value for module in [cprofiling, *modules()] for name, value in described(module)}
+    assert len(found) > 50
+    bare = [name for name, value in found.items() if not (getattr(value, "__doc__", None) or "").strip()]
+    assert bare == []
+
+
+def test_every_name_that_is_passed_on_is_described() -> None:
+    assert [name for name in cprofiling.__all__ if not inspect.getdoc(getattr(cprofiling, name))] == []
+
+
+def test_everything_in_the_extension_is_described() -> None:
+    functions = [value for value in vars(_core).values() if inspect.isbuiltin(value)]
+    types = [value for value in vars(_core).values() if inspect.isclass(value)]
+    assert functions
+    assert types
+    bare = [function.__name__ for function in functions if not function.__doc__]
+    for kind in types:
+        members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+        bare += [kind.__name__] if not kind.__doc__ else []
+        bare += [f"{kind.__name__}.{name}" for name, value in members.items() if not value.__doc__]
+    assert bare == []
+
+
+def test_functions_are_short() -> None:
+    wrong = []
+    for path in MODULES:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                wrong += [f"{relative(path)}: {node.name}: {lines}"] if lines > LONGEST_FUNCTION else []
+    assert wrong == []
+
+
+def test_lines_of_the_package_fit() -> None:
+    wrong = []
+    for path in MODULES:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if len(line) > WIDTH or line != line.rstrip():
+                wrong.append(f"{relative(path)}:{number}")
+    assert wrong == [], f"longer than {WIDTH} columns, or with blanks at the end"
