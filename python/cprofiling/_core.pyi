@@ -3,12 +3,14 @@
 # The package's own modules are the only users of what is here; users import `stage` from the package itself, and `Profiler` as the
 # subclass that control.py makes of it. Times are ns in the core; what crosses this border says its unit in its name.
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from enum import Enum
 from types import MethodType, TracebackType
-from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, final, overload
+from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
 
-from typing_extensions import Self, disjoint_base
+from typing_extensions import Buffer, Self, disjoint_base
+
+_SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
 
 # The 22 fields of NodeProfilingStats, in its order.
 _Row: TypeAlias = tuple[
@@ -184,6 +186,28 @@ class Ready(Awaitable[Any], Iterator[Any]):
 class View:
     """A thread's view of its interpreter; made by the extension only. Is in csrc/view.c."""
 
+class FormatError(ValueError):
+    """Data that was to be read is cut, changed, or of another schema version. Is in csrc/snapshot_type.c."""
+
+@disjoint_base
+class Snapshot:
+    """Statistics as they were at one moment, or several merged. Is in csrc/snapshot_type.c; the work, in cprofiling/snapshot.c."""
+
+    @classmethod
+    def merge(cls, snapshots: Iterable[Snapshot]) -> Self: ...
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> Self: ...
+    def to_bytes(self) -> bytes: ...
+    # As Profiler._rows; is in csrc/summary.c.
+    def _rows(self, stage: str | Enum | None, /) -> tuple[list[_Row], int, int]: ...
+    # (keys, sources, merged or not, least and most skip_first_n, internal errors, cost in ns, notes)
+    def _facts(self) -> tuple[int, int, bool, int, int, int, float, tuple[str, ...]]: ...
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: object, /) -> Self: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
 # The functions are in csrc/module.c, which names the file of each one's work.
 
 def configure(
@@ -202,4 +226,8 @@ def clock() -> tuple[str, str | None]: ...
 def clock_backward() -> int: ...
 def refine_clock() -> None: ...
 def gpu_reason() -> str | None: ...
+# The time of day in ns since 1970; notes in UTF-8. Is in csrc/snapshot_type.c.
+def take_snapshot(
+    type: type[_SnapshotT], profiler: Profiler, taken_ns: int, notes: tuple[bytes, ...], /
+) -> _SnapshotT: ...
 def cost_ns() -> float: ...  # csrc/cost.c
