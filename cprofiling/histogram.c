@@ -76,8 +76,9 @@ void cprof_histogram_clear(cprof_histogram *histogram)
     if (rows != NULL) {
         memset(rows->buckets, 0, (size_t)rows->count * ROW * sizeof rows->buckets[0]);
     }
-    cprof_alloc_release(histogram->high);
-    histogram->high = NULL;
+    uint32_t *high = histogram->high;
+    histogram->high = NULL; /* first: a child that is forked meanwhile must not see what is gone */
+    cprof_alloc_release(high);
 }
 
 static void copy_row(const cprof_histogram *histogram, unsigned row, uint64_t *out)

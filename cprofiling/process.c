@@ -17,18 +17,21 @@ static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static cprof_lock list_lock;
 static cprof_registry *first_registry;
 
-/* The list and the tables of keys must be whole in the child; what the other locks guard is discarded there. */
+/* The list, the tables of keys and the configurations must be whole in the child; what the other locks guard is discarded
+ * there. */
 static void before_fork(void)
 {
     cprof_lock_acquire(&list_lock);
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
         cprof_lock_acquire(&registry->table_lock);
+        cprof_lock_acquire(&registry->epoch_lock);
     }
 }
 
 static void after_fork_in_parent(void)
 {
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
+        cprof_lock_release(&registry->epoch_lock);
         cprof_lock_release(&registry->table_lock);
     }
     cprof_lock_release(&list_lock);
@@ -40,6 +43,7 @@ static void after_fork_in_child(void)
     cprof_gpu_after_fork_in_child();
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
         cprof_registry_after_fork_in_child(registry);
+        cprof_lock_release(&registry->epoch_lock);
         cprof_lock_release(&registry->table_lock);
     }
     cprof_lock_release(&list_lock);

@@ -6,21 +6,27 @@
 
 enum { SPANS_AT_ONCE = 32 };
 
+static cprof_span *last_of(cprof_span *list)
+{
+    while (list->parent != NULL) {
+        list = list->parent;
+    }
+    return list;
+}
+
 /* Runs at the end of each thread that has a record: touches nothing but the core's own memory. */
 static void retire(void *record)
 {
     cprof_thread *thread = record;
+    cprof_span *first = thread->free_spans;
+    cprof_span *last = first != NULL ? last_of(first) : NULL; /* the list may be long: not under the lock */
     cprof_thread_self = NULL;
     thread->binding = NULL;
+    thread->free_spans = NULL;
     cprof_lock_acquire(&cprof_thread_spare.lock);
-    if (thread->free_spans != NULL) {
-        cprof_span *last = thread->free_spans;
-        while (last->parent != NULL) {
-            last = last->parent;
-        }
+    if (first != NULL) {
         last->parent = cprof_thread_spare.spans;
-        cprof_thread_spare.spans = thread->free_spans;
-        thread->free_spans = NULL;
+        cprof_thread_spare.spans = first;
     }
     thread->next_free = cprof_thread_spare.threads;
     cprof_thread_spare.threads = thread;
@@ -107,11 +113,25 @@ void cprof_thread_return(cprof_span *span)
     cprof_lock_release(&cprof_thread_spare.lock);
 }
 
+/* Cuts the list behind its `count`-th span, or at its end; returns what came behind. */
+static cprof_span *cut_behind(cprof_span *list, int count)
+{
+    while (count > 1 && list->parent != NULL) {
+        list = list->parent;
+        count--;
+    }
+    cprof_span *rest = list->parent;
+    list->parent = NULL;
+    return rest;
+}
+
 bool cprof_thread_refill(cprof_thread *thread)
 {
     cprof_lock_acquire(&cprof_thread_spare.lock);
     thread->free_spans = cprof_thread_spare.spans;
-    cprof_thread_spare.spans = NULL;
+    if (thread->free_spans != NULL) {
+        cprof_thread_spare.spans = cut_behind(thread->free_spans, SPANS_AT_ONCE);
+    }
     cprof_lock_release(&cprof_thread_spare.lock);
     if (thread->free_spans != NULL) {
         return true;

@@ -2,6 +2,7 @@
 #include "csrc/convert.h"
 #include "csrc/cost.h"
 #include "csrc/function.h"
+#include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
 #include "csrc/ready.h"
 #include "csrc/snapshot.h"
@@ -164,6 +165,7 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->coroutine_type = add_type(module, &ext_coroutine_spec)) != NULL &&
            (state->async_generator_type = add_type(module, &ext_async_generator_spec)) != NULL &&
            (state->step_type = add_type(module, &ext_step_spec)) != NULL &&
+           (state->method_switch_type = add_type(module, &ext_method_switch_spec)) != NULL &&
            (state->ready_type = add_type(module, &ext_ready_spec)) != NULL &&
            (state->snapshot_type = add_type(module, &ext_snapshot_spec)) != NULL &&
            (state->view_type = add_type(module, &ext_view_spec)) != NULL;
@@ -206,6 +208,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->coroutine_type);
     Py_VISIT(state->async_generator_type);
     Py_VISIT(state->step_type);
+    Py_VISIT(state->method_switch_type);
     Py_VISIT(state->ready_type);
     Py_VISIT(state->snapshot_type);
     Py_VISIT(state->view_type);
@@ -231,6 +234,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->coroutine_type);
     Py_CLEAR(state->async_generator_type);
     Py_CLEAR(state->step_type);
+    Py_CLEAR(state->method_switch_type);
     Py_CLEAR(state->ready_type);
     Py_CLEAR(state->snapshot_type);
     Py_CLEAR(state->view_type);

@@ -23,6 +23,7 @@ typedef struct {
     PyTypeObject *coroutine_type;
     PyTypeObject *async_generator_type;
     PyTypeObject *step_type;
+    PyTypeObject *method_switch_type;
     PyTypeObject *ready_type;
     PyTypeObject *snapshot_type;
     PyTypeObject *view_type;

@@ -22,7 +22,7 @@ from cprofiling import NodeProfilingStats, ProfilingSummary, cli
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 COMMAND = (sys.executable, "-W", "error", "-m", "cprofiling")
-SMALL = ("demo", "--frames", "50", "--batch-size", "8")
+SMALL = ("demo", "--frames", "50", "--batch-size", "8", "--seed", "1")
 STAGES = ("train", "val", "inference")
 
 
@@ -216,7 +216,7 @@ def test_demo_learns_to_read_digits(demo: ModuleType) -> None:
 def test_demo_with_equal_seeds_gives_equal_accuracies(demo: ModuleType, report: str) -> None:
     again, other = (
         accuracies(demo.run_demo(frames=50, batch_size=8, skip_first_n=skips, seed=seed))
-        for skips, seed in ((0, 0), (3, 1))
+        for skips, seed in ((0, 1), (3, 0))
     )
     assert accuracies(report) == again
     assert again != other

@@ -7,7 +7,6 @@ explains, or 2 for arguments that make no sense.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -130,8 +129,6 @@ def write(text: str) -> None:
     try:
         print(text, flush=True)
     except OSError as error:
-        # What is left in the buffer would fail again, with a traceback, when the interpreter flushes it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise CommandError(f"cannot write to stdout: {error.strerror}") from None
 
 

@@ -214,42 +214,27 @@ def _find_wrapped(function: Any) -> _core.Function | None:
     return None
 
 
-class InstrumentedMethod(_core.Function):
-    """What ``instrument`` puts in the place of one object's method.
-
-    A copy or a pickle of the object gets the method that was there before, bound to the copy.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Reduce to the original: looked up on the copied object, or copied along where the object held it itself."""
-        if self.was_own:
-            return _itself, (self.original,)
-        return getattr, (self.owner, self.attribute)
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
 class Instrumentation:
     """The handle of ``instrument``: takes the wrapper off again, by ``remove()`` or at the end of a ``with`` block."""
 
     __slots__ = ("__weakref__", "_attribute", "_owner", "_wrapper")
 
-    def __init__(self, owner: object, attribute: str, wrapper: InstrumentedMethod) -> None:
+    def __init__(self, owner: object, attribute: str, wrapper: _core.Function) -> None:
         self._owner: object | None = owner
         self._attribute = attribute
-        self._wrapper = wrapper
+        self._wrapper: _core.Function | None = wrapper
 
     def remove(self) -> None:
         """Put the original back. Doing so twice, or after the attribute was assigned anew, changes nothing."""
         owner, self._owner = self._owner, None
-        if owner is None:
+        wrapper, self._wrapper = self._wrapper, None
+        if owner is None or wrapper is None:
             return
-        self._wrapper.detach()
-        own = vars(owner)
-        if own.get(self._attribute) is self._wrapper:
-            _restore(own, self._attribute, self._wrapper)
+        wrapper.detach()
+        if _own(owner).get(self._attribute) is wrapper:
+            _restore_own(_own(owner), self._attribute, wrapper)
+        else:
+            _restore_inherited(owner, self._attribute, wrapper)
 
     def __enter__(self) -> Instrumentation:
         """Return the handle itself."""
@@ -265,15 +250,56 @@ class Instrumentation:
         return f"<instrumentation {self._attribute} {state}>"
 
 
-def _restore(own: dict[str, Any], attribute: str, wrapper: InstrumentedMethod) -> None:
-    """Put back what was there before the wrapper, passing over wrappers that were removed while others were on top."""
-    while wrapper.was_own:
-        original = wrapper.original
-        if not (isinstance(original, InstrumentedMethod) and original.detached):
-            own[attribute] = original
-            return
-        wrapper = original
-    del own[attribute]
+class OwnMethod(_core.Function):
+    """The wrapper of a callable that an object holds itself. It lies in the object's ``__dict__``, and so is copied along."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy or pickle what was there before."""
+        return _itself, (self.__wrapped__,)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _own(obj: object) -> dict[str, Any]:
+    own = getattr(obj, "__dict__", None)
+    return own if isinstance(own, dict) else {}
+
+
+def _below(wrapper: _core.Function) -> Any:
+    """What a wrapper was put on, passing over wrappers that were removed while others were on top of them."""
+    below = wrapper.__wrapped__
+    while isinstance(below, _core.Function) and below.detached:
+        below = below.__wrapped__
+    return below
+
+
+def _restore_own(own: dict[str, Any], attribute: str, wrapper: _core.Function) -> None:
+    own[attribute] = _below(wrapper)
+
+
+def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -> None:
+    cls = type(owner)
+    switch = cls.__dict__.get(attribute)
+    if not isinstance(switch, _core.MethodSwitch) or switch.of(owner) is not wrapper:
+        return
+    below = _below(wrapper)
+    if isinstance(below, _core.Function) and below is not switch.found:
+        switch.put(owner, below)
+        return
+    switch.drop(owner)
+    if not len(switch):
+        _take_out(cls, attribute, switch)
+
+
+def _take_out(cls: type, attribute: str, switch: _core.MethodSwitch) -> None:
+    """Make the class as it was: the method its own again, or a base's."""
+    inherited = any(vars(base).get(attribute) is switch.found for base in cls.__mro__[1:])
+    if inherited:
+        type.__delattr__(cls, attribute)
+    else:
+        type.__setattr__(cls, attribute, switch.found)
 
 
 def instrument(
@@ -284,15 +310,18 @@ def instrument(
     stage: StageName = None,
     profiler: _core.Profiler | None = None,
 ) -> Instrumentation:
-    """Count the calls of one object's method as those of a node, without touching its class.
+    """Count the calls of one object's method as those of a node; other instances of its class are not counted.
 
-    obj: any object with a ``__dict__``, for instance a model or filter that somebody else wrote.
+    obj: any object that takes weak references, for instance a model or filter that somebody else wrote.
     attr: the name of the method; no special method, as Python looks these up on the class (wrap the object by
         ``profile_node("name")(obj)`` to count its ``__call__``).
     name: the node's name, or a callable of the object; default: the method's ``__qualname__``.
     stage, profiler: as for ``profile_node``.
 
     Copies and pickles of the object are not instrumented. Returns a handle whose ``remove()`` puts the method back.
+
+    A method of the class is found through a descriptor that stands in the class until the last handle is removed, and that gives
+    all other instances what they had; a callable that the object holds itself is replaced in its ``__dict__``.
 
     Raises TypeError when the attribute is not callable, special, or cannot be replaced on this object; AttributeError
     when there is none; and for name, stage and profiler as ``profile_node`` does.
@@ -302,18 +331,50 @@ def instrument(
     if attr.startswith("__") and attr.endswith("__"):
         raise TypeError(f"attr must not be a special method, got {attr!r}: Python looks it up on the class")
     original = getattr(obj, attr)
-    own = getattr(obj, "__dict__", None)
     if not callable(original) or isinstance(original, type):
         raise TypeError(f"attr must name a method, got {attr!r}, which is {type(original).__name__}")
-    if not isinstance(own, dict) or inspect.isdatadescriptor(inspect.getattr_static(type(obj), attr, None)):
-        raise TypeError(f"obj must have a __dict__ in which {attr!r} can be replaced, got {type(obj).__name__}")
-    if name is not None and not isinstance(name, str) and callable(name):
-        name = name(obj)
-    if profiler is None:
-        profiler = _core.profiler_of(obj)
-    wrapper = _make(
-        InstrumentedMethod, original, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(original)
-    )
-    wrapper.owner, wrapper.attribute, wrapper.original, wrapper.was_own = obj, attr, original, attr in own
-    own[attr] = wrapper
+    settings = {"name": name, "stage": stage, "profiler": profiler}
+    own = _own(obj)
+    wrapper = _wrap_own(obj, attr, original, settings) if attr in own else _wrap_inherited(obj, attr, original, settings)
     return Instrumentation(obj, attr, wrapper)
+
+
+def _wrap_own(obj: object, attr: str, original: Any, settings: dict[str, Any]) -> _core.Function:
+    """Put a wrapper into the object's own ``__dict__``, from where it is called without the object."""
+    if callable(settings["name"]):
+        settings["name"] = settings["name"](obj)
+    if settings["profiler"] is None:
+        settings["profiler"] = _core.profiler_of(obj)
+    wrapper: _core.Function = _make(OwnMethod, original, inner=_find_wrapped(original), **settings)
+    _own(obj)[attr] = wrapper
+    return wrapper
+
+
+def _wrap_inherited(obj: object, attr: str, original: Any, settings: dict[str, Any]) -> _core.Function:
+    """Give the object a wrapper of its own for a method of its class."""
+    cls = type(obj)
+    found = inspect.getattr_static(cls, attr, None)
+    if found is None or inspect.isdatadescriptor(found):
+        raise TypeError(f"obj must have {attr!r} as a method of its class or in its __dict__, got {shown_value(obj)}")
+    switch = cls.__dict__.get(attr)
+    if not isinstance(switch, _core.MethodSwitch):
+        switch = _core.MethodSwitch(found.found if isinstance(found, _core.MethodSwitch) else found)
+    below = switch.of(obj) or _unbound(switch.found, original)
+    wrapper: _core.Function = _make(_core.Function, below, inner=_find_wrapped(below), **settings)
+    try:
+        switch.put(obj, wrapper)
+        type.__setattr__(cls, attr, switch)
+    except TypeError as error:
+        raise TypeError(f"obj must allow {attr!r} to be replaced, got {shown_value(obj)}: {error}") from None
+    return wrapper
+
+
+def _unbound(found: Any, original: Any) -> Any:
+    """What to call with the object first: the function itself, or, of any other descriptor, what it gives for the object."""
+    if isinstance(found, (FunctionType, _core.Function)):
+        return found
+
+    def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return found.__get__(instance, type(instance))(*args, **kwargs)
+
+    return functools.update_wrapper(call, getattr(original, "__func__", original))
