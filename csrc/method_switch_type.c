@@ -14,7 +14,8 @@ typedef struct {
     method_switch *owner; /* borrowed */
     PyObject *instance;   /* borrowed, never followed */
     PyObject *reference;  /* weak reference whose callback drops the entry; owned */
-    PyObject *wrapper;    /* called with the instance first; owned */
+    PyObject *wrapper;    /* owned */
+    bool binds;           /* the wrapper is called with the instance first */
 } switch_entry;
 
 static void free_entry(switch_entry *entry)
@@ -50,13 +51,13 @@ static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owne
     method_switch *self = (method_switch *)object;
     switch_entry *entry = instance != NULL ? ext_ptrmap_get(&self->instances, instance) : NULL;
     if (entry != NULL) {
-        return PyMethod_New(entry->wrapper, instance);
+        return entry->binds ? PyMethod_New(entry->wrapper, instance) : Py_NewRef(entry->wrapper);
     }
     descrgetfunc get = Py_TYPE(self->found)->tp_descr_get;
     return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
 }
 
-static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper)
+static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper, bool binds)
 {
     switch_entry *entry = PyMem_Calloc(1, sizeof *entry);
     if (entry == NULL) {
@@ -66,6 +67,7 @@ static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper
     entry->owner = self;
     entry->instance = instance;
     entry->wrapper = Py_NewRef(wrapper);
+    entry->binds = binds;
     bool watched = ext_weak_watch(instance, instance_died, entry, &entry->reference);
     if (watched && entry->reference == NULL) {
         PyErr_Format(PyExc_TypeError, "cannot create weak reference to '%.100s' object", Py_TYPE(instance)->tp_name);
@@ -78,17 +80,18 @@ static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper
     return false;
 }
 
-static PyObject *switch_put(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *switch_put(PyObject *object, PyObject *args)
 {
     method_switch *self = (method_switch *)object;
-    if (nargs != 2) {
-        PyErr_Format(PyExc_TypeError, "put() takes 2 arguments, got %zd", nargs);
+    PyObject *instance, *wrapper;
+    int binds;
+    if (!PyArg_ParseTuple(args, "OOp:put", &instance, &wrapper, &binds)) {
         return NULL;
     }
-    switch_entry *entry = ext_ptrmap_get(&self->instances, args[0]);
+    switch_entry *entry = ext_ptrmap_get(&self->instances, instance);
     if (entry != NULL) {
-        Py_SETREF(entry->wrapper, Py_NewRef(args[1]));
-    } else if (!add_entry(self, args[0], args[1])) {
+        Py_SETREF(entry->wrapper, Py_NewRef(wrapper));
+    } else if (!add_entry(self, instance, wrapper, binds)) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -151,8 +154,10 @@ static void switch_dealloc(PyObject *object)
 }
 
 static PyMethodDef switch_methods[] = {
-    {"put", (PyCFunction)(void (*)(void))switch_put, METH_FASTCALL,
-     PyDoc_STR("put(instance, wrapper): gives an instance its wrapper. TypeError when it takes no weak reference.")},
+    {"put", switch_put, METH_VARARGS,
+     PyDoc_STR(
+         "put(instance, wrapper, binds): gives an instance its wrapper, which is called with the instance first if it binds. "
+         "TypeError when the instance takes no weak reference.")},
     {"of", switch_of, METH_O, PyDoc_STR("of(instance): its wrapper, or None.")},
     {"drop", switch_drop, METH_O, PyDoc_STR("drop(instance): it has no wrapper any more.")},
     {NULL, NULL, 0, NULL},

@@ -23,12 +23,20 @@ if TYPE_CHECKING:
     F = TypeVar("F")
     NodeName = str | Callable[[Any], str] | None
     StageName = str | Enum | None
+
+    class _Settings(TypedDict):
+        name: str | None
+        stage: StageName
+        profiler: _core.Profiler | None
+
 else:
 
     def overload(function: object) -> object:
         """Return the function; stands in for ``typing.overload``, whose module takes long to import."""
         return function
 
+
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of type.__flags__: Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_IMMUTABLETYPE
 
 CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/function.h
 
@@ -253,6 +261,8 @@ class Instrumentation:
 class OwnMethod(_core.Function):
     """The wrapper of a callable that an object holds itself. It lies in the object's ``__dict__``, and so is copied along."""
 
+    was_own: bool  # whether the callable was in the ``__dict__`` before
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy or pickle what was there before."""
         return _itself, (self.__wrapped__,)
@@ -276,7 +286,14 @@ def _below(wrapper: _core.Function) -> Any:
 
 
 def _restore_own(own: dict[str, Any], attribute: str, wrapper: _core.Function) -> None:
-    own[attribute] = _below(wrapper)
+    lowest = wrapper
+    while isinstance(lowest.__wrapped__, OwnMethod):
+        lowest = lowest.__wrapped__
+    below = _below(wrapper)
+    if below is lowest.__wrapped__ and not lowest.was_own:
+        del own[attribute]
+    else:
+        own[attribute] = below
 
 
 def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -> None:
@@ -286,7 +303,7 @@ def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -
         return
     below = _below(wrapper)
     if isinstance(below, _core.Function) and below is not switch.found:
-        switch.put(owner, below)
+        switch.put(owner, below, not isinstance(switch.found, (staticmethod, classmethod)))
         return
     switch.drop(owner)
     if not len(switch):
@@ -320,8 +337,9 @@ def instrument(
 
     Copies and pickles of the object are not instrumented. Returns a handle whose ``remove()`` puts the method back.
 
-    A method of the class is found through a descriptor that stands in the class until the last handle is removed, and that gives
-    all other instances what they had; a callable that the object holds itself is replaced in its ``__dict__``.
+    A method of the class is found through a descriptor that stands in the class until the last handle is removed, and
+    that gives all other instances what they had; a callable that the object holds itself is replaced in its
+    ``__dict__``, as are methods of classes that cannot be changed.
 
     Raises TypeError when the attribute is not callable, special, or cannot be replaced on this object; AttributeError
     when there is none; and for name, stage and profiler as ``profile_node`` does.
@@ -333,39 +351,49 @@ def instrument(
     original = getattr(obj, attr)
     if not callable(original) or isinstance(original, type):
         raise TypeError(f"attr must name a method, got {attr!r}, which is {type(original).__name__}")
-    settings = {"name": name, "stage": stage, "profiler": profiler}
-    own = _own(obj)
-    wrapper = _wrap_own(obj, attr, original, settings) if attr in own else _wrap_inherited(obj, attr, original, settings)
+    if name is not None and not isinstance(name, str) and callable(name):
+        name = name(obj)
+    settings: _Settings = {"name": name, "stage": stage, "profiler": profiler}
+    found = inspect.getattr_static(type(obj), attr, None)
+    if inspect.isdatadescriptor(found):
+        raise TypeError(f"attr must name a method, got {attr!r}, which is a {type(found).__name__}")
+    if attr in _own(obj) or found is None or not _is_replaceable(type(obj), obj):
+        wrapper = _wrap_own(obj, attr, original, settings)
+    else:
+        wrapper = _wrap_inherited(obj, attr, original, found, settings)
     return Instrumentation(obj, attr, wrapper)
 
 
-def _wrap_own(obj: object, attr: str, original: Any, settings: dict[str, Any]) -> _core.Function:
+def _is_replaceable(cls: type, obj: object) -> bool:
+    """Whether methods of the class can be replaced for this object: it is no class of C code, and the object can be referenced weakly."""
+    return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE and cls.__weakrefoffset__ != 0
+
+
+def _wrap_own(obj: object, attr: str, original: Any, settings: _Settings) -> _core.Function:
     """Put a wrapper into the object's own ``__dict__``, from where it is called without the object."""
-    if callable(settings["name"]):
-        settings["name"] = settings["name"](obj)
-    if settings["profiler"] is None:
-        settings["profiler"] = _core.profiler_of(obj)
-    wrapper: _core.Function = _make(OwnMethod, original, inner=_find_wrapped(original), **settings)
-    _own(obj)[attr] = wrapper
+    own = getattr(obj, "__dict__", None)
+    if not isinstance(own, dict):
+        raise TypeError(f"obj must allow {attr!r} to be replaced, got {shown_value(obj)}")
+    settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
+    wrapper: OwnMethod = _make(OwnMethod, original, inner=_find_wrapped(original), **settings)
+    wrapper.was_own = attr in own
+    own[attr] = wrapper
     return wrapper
 
 
-def _wrap_inherited(obj: object, attr: str, original: Any, settings: dict[str, Any]) -> _core.Function:
+def _wrap_inherited(obj: object, attr: str, original: Any, found: Any, settings: _Settings) -> _core.Function:
     """Give the object a wrapper of its own for a method of its class."""
     cls = type(obj)
-    found = inspect.getattr_static(cls, attr, None)
-    if found is None or inspect.isdatadescriptor(found):
-        raise TypeError(f"obj must have {attr!r} as a method of its class or in its __dict__, got {shown_value(obj)}")
     switch = cls.__dict__.get(attr)
     if not isinstance(switch, _core.MethodSwitch):
         switch = _core.MethodSwitch(found.found if isinstance(found, _core.MethodSwitch) else found)
-    below = switch.of(obj) or _unbound(switch.found, original)
+    binds = not isinstance(switch.found, (staticmethod, classmethod))
+    if not binds:
+        settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
+    below = switch.of(obj) or (_unbound(switch.found, original) if binds else original)
     wrapper: _core.Function = _make(_core.Function, below, inner=_find_wrapped(below), **settings)
-    try:
-        switch.put(obj, wrapper)
-        type.__setattr__(cls, attr, switch)
-    except TypeError as error:
-        raise TypeError(f"obj must allow {attr!r} to be replaced, got {shown_value(obj)}: {error}") from None
+    switch.put(obj, wrapper, binds)
+    type.__setattr__(cls, attr, switch)
     return wrapper
 
 
