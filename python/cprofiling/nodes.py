@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     NodeName = str | Callable[[Any], str] | None
     StageName = str | Enum | None
 
-    class _Settings(TypedDict):
-        name: str | None
-        stage: StageName
-        profiler: _core.Profiler | None
-
 else:
 
     def overload(function: object) -> object:
@@ -239,8 +234,9 @@ class Instrumentation:
         if owner is None or wrapper is None:
             return
         wrapper.detach()
-        if _own(owner).get(self._attribute) is wrapper:
-            _restore_own(_own(owner), self._attribute, wrapper)
+        own = _own(owner)
+        if own.get(self._attribute) is wrapper:
+            _restore_own(own, self._attribute, wrapper)
         else:
             _restore_inherited(owner, self._attribute, wrapper)
 
@@ -259,7 +255,7 @@ class Instrumentation:
 
 
 class OwnMethod(_core.Function):
-    """The wrapper of a callable that an object holds itself. It lies in the object's ``__dict__``, and so is copied along."""
+    """The wrapper of a callable that an object holds itself: it lies in the ``__dict__``, and so is copied along."""
 
     was_own: bool  # whether the callable was in the ``__dict__`` before
 
@@ -285,7 +281,7 @@ def _below(wrapper: _core.Function) -> Any:
     return below
 
 
-def _restore_own(own: dict[str, Any], attribute: str, wrapper: _core.Function) -> None:
+def _restore_own(own: dict[str, Any], attribute: str, wrapper: Any) -> None:
     lowest = wrapper
     while isinstance(lowest.__wrapped__, OwnMethod):
         lowest = lowest.__wrapped__
@@ -353,23 +349,23 @@ def instrument(
         raise TypeError(f"attr must name a method, got {attr!r}, which is {type(original).__name__}")
     if name is not None and not isinstance(name, str) and callable(name):
         name = name(obj)
-    settings: _Settings = {"name": name, "stage": stage, "profiler": profiler}
+    settings: dict[str, Any] = {"name": name, "stage": stage, "profiler": profiler}
     found = inspect.getattr_static(type(obj), attr, None)
     if inspect.isdatadescriptor(found):
         raise TypeError(f"attr must name a method, got {attr!r}, which is a {type(found).__name__}")
-    if attr in _own(obj) or found is None or not _is_replaceable(type(obj), obj):
+    if attr in _own(obj) or found is None or not _is_replaceable(type(obj)):
         wrapper = _wrap_own(obj, attr, original, settings)
     else:
         wrapper = _wrap_inherited(obj, attr, original, found, settings)
     return Instrumentation(obj, attr, wrapper)
 
 
-def _is_replaceable(cls: type, obj: object) -> bool:
-    """Whether methods of the class can be replaced for this object: it is no class of C code, and the object can be referenced weakly."""
+def _is_replaceable(cls: type) -> bool:
+    """Whether methods can be replaced in the class: not in one of C code, nor for objects without weak references."""
     return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE and cls.__weakrefoffset__ != 0
 
 
-def _wrap_own(obj: object, attr: str, original: Any, settings: _Settings) -> _core.Function:
+def _wrap_own(obj: object, attr: str, original: Any, settings: dict[str, Any]) -> _core.Function:
     """Put a wrapper into the object's own ``__dict__``, from where it is called without the object."""
     own = getattr(obj, "__dict__", None)
     if not isinstance(own, dict):
@@ -381,7 +377,7 @@ def _wrap_own(obj: object, attr: str, original: Any, settings: _Settings) -> _co
     return wrapper
 
 
-def _wrap_inherited(obj: object, attr: str, original: Any, found: Any, settings: _Settings) -> _core.Function:
+def _wrap_inherited(obj: object, attr: str, original: Any, found: Any, settings: dict[str, Any]) -> _core.Function:
     """Give the object a wrapper of its own for a method of its class."""
     cls = type(obj)
     switch = cls.__dict__.get(attr)
@@ -398,7 +394,7 @@ def _wrap_inherited(obj: object, attr: str, original: Any, found: Any, settings:
 
 
 def _unbound(found: Any, original: Any) -> Any:
-    """What to call with the object first: the function itself, or, of any other descriptor, what it gives for the object."""
+    """What to call with the object first: the function, or, of any other descriptor, what it gives for the object."""
     if isinstance(found, (FunctionType, _core.Function)):
         return found
 
