@@ -7,8 +7,8 @@ from setuptools import Extension, setup
 
 CORE = "accum alloc clock gpu_cuda histogram lock moments names p2 process registry snapshot span status thread"
 BINDING = (
-    "block_type context_stack convert cost function_type method_switch_type module pipeline profiler_type ptrmap ready_type snapshot_type stage_type summary suspendable sync"
-    " view node weak"
+    "async_generator_type block_type context_stack convert cost function_type generator_type method_switch_type module node"
+    " pipeline profiler_type ptrmap ready_type snapshot_type stage_type summary suspendable sync view weak"
 )
 
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]

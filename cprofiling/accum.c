@@ -159,7 +159,9 @@ void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *co
 
 double cprof_figures_std_ms(const cprof_figures *figures)
 {
-    return figures->min_ms < figures->max_ms ? cprof_moments_std_ms(&figures->moments, figures->count) : 0.0;
+    /* Beyond 2^53 ns, durations that differ may be the same double. */
+    bool may_differ = figures->min_ms < figures->max_ms || figures->max_ms >= 0x1p53 / NS_PER_MS;
+    return may_differ ? cprof_moments_std_ms(&figures->moments, figures->count) : 0.0;
 }
 
 /* The total of spans without a part of it; unknown as soon as one sample's part is. */

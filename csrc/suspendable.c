@@ -2,12 +2,6 @@
 
 #include "csrc/sync.h"
 
-/* One resumption: where it is measured. `view` NULL: it is not. */
-typedef struct {
-    cprof_thread *thread;
-    ext_view *view;
-} resumption;
-
 PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made)
 {
@@ -41,7 +35,7 @@ static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
 }
 
 /* The first resumption. */
-static bool begin(ext_suspendable *self, const resumption *now)
+static bool begin(ext_suspendable *self, const ext_resumption *now)
 {
     self->begun = true;
     ext_target target;
@@ -62,7 +56,7 @@ static bool begin(ext_suspendable *self, const resumption *now)
 }
 
 /* Goes before each resumption. False with RecursionError when too little stack is left. */
-static bool enter(ext_suspendable *self, resumption *now)
+bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
 {
     ext_state *state = self->function->node.state;
     now->view = NULL;
@@ -95,7 +89,7 @@ static bool enter(ext_suspendable *self, resumption *now)
 }
 
 /* The chain that the call's span is in: the current one, which may have been switched away and back. */
-static cprof_chain *chain_of_call(const ext_suspendable *self, const resumption *now)
+static cprof_chain *chain_of_call(const ext_suspendable *self, const ext_resumption *now)
 {
     (void)ext_view_renew(now->view);
     cprof_chain *chain = ext_view_chain_of(now->view, self->call.span);
@@ -103,7 +97,7 @@ static cprof_chain *chain_of_call(const ext_suspendable *self, const resumption 
 }
 
 /* Goes after each resumption. False: it was not measured. */
-static bool leave(ext_suspendable *self, const resumption *now)
+static bool leave(ext_suspendable *self, const ext_resumption *now)
 {
     if (now->view == NULL) {
         return false;
@@ -115,14 +109,14 @@ static bool leave(ext_suspendable *self, const resumption *now)
     return true;
 }
 
-static void leave_suspended(ext_suspendable *self, const resumption *now, bool step_ends)
+void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends)
 {
     if (leave(self, now)) {
         cprof_resumable_suspend(&self->call, chain_of_call(self, now), step_ends);
     }
 }
 
-static void leave_ended(ext_suspendable *self, const resumption *now, cprof_outcome outcome)
+void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome)
 {
     if (!leave(self, now)) {
         return;
@@ -134,7 +128,7 @@ static void leave_ended(ext_suspendable *self, const resumption *now, cprof_outc
 }
 
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
-static bool is_finished(const ext_suspendable *self)
+bool ext_suspendable_is_finished(const ext_suspendable *self)
 {
     static const char *const frames[] = {
         [EXT_KIND_GENERATOR] = "gi_frame", [EXT_KIND_COROUTINE] = "cr_frame", [EXT_KIND_ASYNC_GENERATOR] = "ag_frame"};
@@ -147,38 +141,38 @@ static bool is_finished(const ext_suspendable *self)
     return frame == Py_None;
 }
 
-static void leave_raised(ext_suspendable *self, const resumption *now)
+static void leave_raised(ext_suspendable *self, const ext_resumption *now)
 {
     if (now->view == NULL) {
         return;
     }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    bool finished = is_finished(self);
+    bool finished = ext_suspendable_is_finished(self);
     PyErr_Restore(type, value, traceback);
     if (finished) {
-        leave_ended(self, now, ext_function_outcome());
+        ext_suspendable_leave_ended(self, now, ext_function_outcome());
     } else {
-        leave_suspended(self, now, true);
+        ext_suspendable_leave_suspended(self, now, true);
     }
 }
 
 static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject **result)
 {
-    resumption now;
+    ext_resumption now;
     *result = NULL;
     if (self->inner == NULL) {
         *result = Py_NewRef(Py_None);
         return PYGEN_RETURN;
     }
-    if (!enter(self, &now)) {
+    if (!ext_suspendable_enter(self, &now)) {
         return PYGEN_ERROR;
     }
     PySendResult sent = PyIter_Send(self->inner, argument, result);
     if (sent == PYGEN_NEXT) {
-        leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
     } else if (sent == PYGEN_RETURN) {
-        leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
     } else {
         leave_raised(self, &now);
     }
@@ -186,7 +180,7 @@ static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject *
 }
 
 /* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
-static PyObject *as_method_result(PySendResult sent, PyObject *result)
+PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result)
 {
     if (sent != PYGEN_RETURN) {
         return result;
@@ -200,7 +194,7 @@ static PyObject *as_method_result(PySendResult sent, PyObject *result)
     return NULL;
 }
 
-static PyObject *suspendable_next(PyObject *object)
+PyObject *ext_suspendable_next(PyObject *object)
 {
     PyObject *result;
     PySendResult sent = resume((ext_suspendable *)object, Py_None, &result);
@@ -208,22 +202,22 @@ static PyObject *suspendable_next(PyObject *object)
         Py_DECREF(result);
         return NULL; /* the short form of StopIteration */
     }
-    return as_method_result(sent, result);
+    return ext_suspendable_as_method_result(sent, result);
 }
 
-static PyObject *suspendable_send(PyObject *object, PyObject *argument)
+PyObject *ext_suspendable_send(PyObject *object, PyObject *argument)
 {
     PyObject *result;
     PySendResult sent = resume((ext_suspendable *)object, argument, &result);
-    return as_method_result(sent, result);
+    return ext_suspendable_as_method_result(sent, result);
 }
 
-static PySendResult suspendable_am_send(PyObject *object, PyObject *argument, PyObject **result)
+PySendResult ext_suspendable_am_send(PyObject *object, PyObject *argument, PyObject **result)
 {
     return resume((ext_suspendable *)object, argument, result);
 }
 
-static PyObject *call_method(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs)
+PyObject *ext_suspendable_call(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs)
 {
     if (object == NULL) { /* taken apart by the collector */
         PyErr_Format(PyExc_RuntimeError, "%s() of a finalised generator", name);
@@ -235,26 +229,26 @@ static PyObject *call_method(PyObject *object, const char *name, PyObject *const
     return result;
 }
 
-static PyObject *suspendable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+PyObject *ext_suspendable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     ext_suspendable *self = (ext_suspendable *)object;
-    resumption now;
+    ext_resumption now;
     if (self->inner == NULL) {
         PyErr_SetNone(PyExc_StopIteration);
         return NULL;
     }
     if (!self->begun) { /* raised at the start of a call that never ran */
         self->begun = true;
-        return call_method(self->inner, "throw", args, nargs);
+        return ext_suspendable_call(self->inner, "throw", args, nargs);
     }
-    if (!enter(self, &now)) {
+    if (!ext_suspendable_enter(self, &now)) {
         return NULL;
     }
-    PyObject *result = call_method(self->inner, "throw", args, nargs);
+    PyObject *result = ext_suspendable_call(self->inner, "throw", args, nargs);
     if (result != NULL) {
-        leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
     } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
-        leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
     } else {
         leave_raised(self, &now);
     }
@@ -267,21 +261,21 @@ static cprof_outcome outcome_of_close(const ext_suspendable *self)
     return self->function->kind == EXT_KIND_COROUTINE ? CPROF_OUTCOME_CANCELLED : CPROF_OUTCOME_SUCCESS;
 }
 
-static PyObject *suspendable_close(PyObject *object, PyObject *unused)
+PyObject *ext_suspendable_close(PyObject *object, PyObject *unused)
 {
     (void)unused;
     ext_suspendable *self = (ext_suspendable *)object;
-    resumption now = {NULL, NULL};
+    ext_resumption now = {NULL, NULL};
     if (self->inner == NULL) {
         Py_RETURN_NONE;
     }
-    if (self->begun && !enter(self, &now)) {
+    if (self->begun && !ext_suspendable_enter(self, &now)) {
         return NULL;
     }
     self->begun = true;
-    PyObject *result = call_method(self->inner, "close", NULL, 0);
+    PyObject *result = ext_suspendable_call(self->inner, "close", NULL, 0);
     if (result != NULL) {
-        leave_ended(self, &now, outcome_of_close(self));
+        ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
     } else {
         leave_raised(self, &now);
     }
@@ -300,10 +294,10 @@ static void end_unfinished(ext_suspendable *self)
 /* Collected before its end: the user's generator is finalised here, with its spans in place for the blocks open in it. */
 static void finalize_inner(ext_suspendable *self)
 {
-    resumption now = {NULL, NULL};
-    if (self->call.span != NULL && Py_REFCNT(self->inner) == 1 && enter(self, &now)) {
+    ext_resumption now = {NULL, NULL};
+    if (self->call.span != NULL && Py_REFCNT(self->inner) == 1 && ext_suspendable_enter(self, &now)) {
         Py_CLEAR(self->inner);
-        leave_ended(self, &now, outcome_of_close(self));
+        ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
     }
     PyErr_Clear();
     end_unfinished(self);
@@ -314,7 +308,7 @@ static void finalize_by_loop(ext_suspendable *self)
 {
     PyObject *finalizer = self->finalizer;
     self->finalizer = NULL;
-    if (finalizer == NULL || is_finished(self)) {
+    if (finalizer == NULL || ext_suspendable_is_finished(self)) {
         end_unfinished(self);
     } else {
         PyObject *result = PyObject_CallOneArg(finalizer, (PyObject *)self);
@@ -326,7 +320,7 @@ static void finalize_by_loop(ext_suspendable *self)
     Py_XDECREF(finalizer);
 }
 
-static void suspendable_finalize(PyObject *object)
+void ext_suspendable_finalize(PyObject *object)
 {
     ext_suspendable *self = (ext_suspendable *)object;
     PyObject *type, *value, *traceback;
@@ -339,7 +333,7 @@ static void suspendable_finalize(PyObject *object)
     PyErr_Restore(type, value, traceback);
 }
 
-static int suspendable_traverse(PyObject *object, visitproc visit, void *arg)
+int ext_suspendable_traverse(PyObject *object, visitproc visit, void *arg)
 {
     ext_suspendable *self = (ext_suspendable *)object;
     Py_VISIT(Py_TYPE(object));
@@ -351,7 +345,7 @@ static int suspendable_traverse(PyObject *object, visitproc visit, void *arg)
     return 0;
 }
 
-static int suspendable_clear(PyObject *object)
+int ext_suspendable_clear(PyObject *object)
 {
     ext_suspendable *self = (ext_suspendable *)object;
     Py_CLEAR(self->inner);
@@ -360,7 +354,7 @@ static int suspendable_clear(PyObject *object)
     return 0;
 }
 
-static void suspendable_dealloc(PyObject *object)
+void ext_suspendable_dealloc(PyObject *object)
 {
     ext_suspendable *self = (ext_suspendable *)object;
     PyTypeObject *type = Py_TYPE(object);
@@ -372,7 +366,7 @@ static void suspendable_dealloc(PyObject *object)
         PyObject_ClearWeakRefs(object);
     }
     end_unfinished(self); /* a loop may have let go of one that it was to close */
-    (void)suspendable_clear(object);
+    (void)ext_suspendable_clear(object);
     Py_CLEAR(self->function);
     Py_CLEAR(self->profiler);
     type->tp_free(object);
@@ -380,7 +374,7 @@ static void suspendable_dealloc(PyObject *object)
 }
 
 /* gi_frame, cr_running, __qualname__ and the like are the user's generator's. */
-static PyObject *suspendable_getattro(PyObject *object, PyObject *name)
+PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name)
 {
     ext_suspendable *self = (ext_suspendable *)object;
     PyObject *value = PyObject_GenericGetAttr(object, name);
@@ -391,319 +385,18 @@ static PyObject *suspendable_getattro(PyObject *object, PyObject *name)
     return PyObject_GetAttr(self->inner, name);
 }
 
-static PyObject *suspendable_repr(PyObject *object)
+PyObject *ext_suspendable_repr(PyObject *object)
 {
     ext_suspendable *self = (ext_suspendable *)object;
     return PyUnicode_FromFormat("<profiled %R>", self->inner != NULL ? self->inner : Py_None);
 }
 
-static PyObject *self_itself(PyObject *self)
+PyObject *ext_suspendable_itself(PyObject *object)
 {
-    return Py_NewRef(self);
+    return Py_NewRef(object);
 }
 
-static PyMemberDef suspendable_members[] = {
+PyMemberDef ext_suspendable_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_suspendable, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
-};
-
-/* The slots that all three kinds have. */
-#define COMMON_SLOTS                                                                                                    \
-    {Py_tp_getattro, suspendable_getattro}, {Py_tp_repr, suspendable_repr}, {Py_tp_traverse, suspendable_traverse},     \
-        {Py_tp_clear, suspendable_clear}, {Py_tp_finalize, suspendable_finalize}, {Py_tp_dealloc, suspendable_dealloc}, \
-        {Py_tp_members, suspendable_members},
-
-#define FLAGS (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
-
-static PyMethodDef generator_methods[] = {
-    {"send", suspendable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL,
-     PyDoc_STR("Raises an exception in the generator.")},
-    {"close", suspendable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot generator_slots[] = {
-    COMMON_SLOTS
-    {Py_tp_iter, self_itself},
-    {Py_tp_iternext, suspendable_next},
-    {Py_am_send, suspendable_am_send},
-    {Py_tp_methods, generator_methods},
-    {Py_tp_doc, (void *)"A generator whose resumptions are measured."},
-    {0, NULL},
-};
-
-PyType_Spec ext_generator_spec = {
-    .name = "cprofiling._core.ProfiledGenerator",
-    .basicsize = sizeof(ext_suspendable),
-    .flags = FLAGS,
-    .slots = generator_slots,
-};
-
-static PyMethodDef coroutine_methods[] = {
-    {"send", suspendable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))suspendable_throw, METH_FASTCALL,
-     PyDoc_STR("Raises an exception in the coroutine.")},
-    {"close", suspendable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot coroutine_slots[] = {
-    COMMON_SLOTS
-    {Py_am_await, self_itself},
-    {Py_tp_iternext, suspendable_next},
-    {Py_am_send, suspendable_am_send},
-    {Py_tp_methods, coroutine_methods},
-    {Py_tp_doc, (void *)"A coroutine whose running and waiting are measured."},
-    {0, NULL},
-};
-
-PyType_Spec ext_coroutine_spec = {
-    .name = "cprofiling._core.ProfiledCoroutine",
-    .basicsize = sizeof(ext_suspendable),
-    .flags = FLAGS,
-    .slots = coroutine_slots,
-};
-
-static PyObject *make_step(ext_suspendable *self, PyObject *awaitable, bool ends)
-{
-    PyTypeObject *type = self->function->node.state->step_type;
-    if (awaitable == NULL || type == NULL) {
-        return awaitable; /* failed, or the interpreter is ending */
-    }
-    ext_step *step = (ext_step *)type->tp_alloc(type, 0);
-    if (step == NULL) {
-        Py_DECREF(awaitable);
-        return NULL;
-    }
-    step->owner = (ext_suspendable *)Py_NewRef((PyObject *)self);
-    step->awaitable = awaitable;
-    step->ends = ends;
-    return (PyObject *)step;
-}
-
-static PyObject *call_sys(const char *name, PyObject *const *args, Py_ssize_t nargs)
-{
-    PyObject *function = PySys_GetObject(name);
-    if (function == NULL) {
-        PyErr_Format(PyExc_RuntimeError, "lost sys.%s", name);
-        return NULL;
-    }
-    return PyObject_Vectorcall(function, args, (size_t)nargs, NULL);
-}
-
-/* Tells the event loop of the wrapper, as Python would have told it of the user's generator (PEP 525). */
-static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject *finalizer)
-{
-    if (finalizer != Py_None) {
-        self->finalizer = Py_NewRef(finalizer);
-    }
-    if (first_iteration == Py_None) {
-        return true;
-    }
-    PyObject *told = PyObject_CallOneArg(first_iteration, (PyObject *)self);
-    Py_XDECREF(told);
-    return told != NULL;
-}
-
-/* Calls a method of the user's generator for the first time, without the event loop's hooks: the loop is told of the wrapper
- * instead, so that what it closes at its end is counted. */
-static PyObject *call_hooked(ext_suspendable *self, const char *name, PyObject *const *args, Py_ssize_t nargs)
-{
-    PyObject *const none[] = {Py_None, Py_None};
-    PyObject *hooks = call_sys("get_asyncgen_hooks", NULL, 0);
-    PyObject *cleared = hooks != NULL ? call_sys("set_asyncgen_hooks", none, 2) : NULL;
-    PyObject *result = NULL;
-    if (cleared != NULL) {
-        result = call_method(self->inner, name, args, nargs);
-        PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
-        PyObject *restored = call_sys("set_asyncgen_hooks", both, 2);
-        if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
-            Py_CLEAR(result);
-        }
-        Py_XDECREF(restored);
-    }
-    Py_XDECREF(cleared);
-    Py_XDECREF(hooks);
-    return result;
-}
-
-static PyObject *begin_step(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs, bool ends)
-{
-    ext_suspendable *self = (ext_suspendable *)object;
-    bool first = !self->hooked;
-    self->hooked = true;
-    PyObject *awaitable = first ? call_hooked(self, name, args, nargs) : call_method(self->inner, name, args, nargs);
-    return make_step(self, awaitable, ends);
-}
-
-static PyObject *async_generator_anext(PyObject *object)
-{
-    return begin_step(object, "__anext__", NULL, 0, false);
-}
-
-static PyObject *async_generator_asend(PyObject *object, PyObject *argument)
-{
-    return begin_step(object, "asend", &argument, 1, false);
-}
-
-static PyObject *async_generator_athrow(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
-{
-    return begin_step(object, "athrow", args, nargs, true);
-}
-
-static PyObject *async_generator_aclose(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    return begin_step(object, "aclose", NULL, 0, true);
-}
-
-static PyMethodDef async_generator_methods[] = {
-    {"asend", async_generator_asend, METH_O, PyDoc_STR("Resumes the asynchronous generator with a value.")},
-    {"athrow", (PyCFunction)(void (*)(void))async_generator_athrow, METH_FASTCALL,
-     PyDoc_STR("Raises an exception in the asynchronous generator.")},
-    {"aclose", async_generator_aclose, METH_NOARGS, PyDoc_STR("Closes the asynchronous generator; it counts as one call.")},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot async_generator_slots[] = {
-    COMMON_SLOTS
-    {Py_am_aiter, self_itself},
-    {Py_am_anext, async_generator_anext},
-    {Py_tp_methods, async_generator_methods},
-    {Py_tp_doc, (void *)"An asynchronous generator whose resumptions are measured."},
-    {0, NULL},
-};
-
-PyType_Spec ext_async_generator_spec = {
-    .name = "cprofiling._core.ProfiledAsyncGenerator",
-    .basicsize = sizeof(ext_suspendable),
-    .flags = FLAGS,
-    .slots = async_generator_slots,
-};
-
-/* A step that came to its end: with a value, or with the end of the generator. */
-static void leave_step(ext_suspendable *owner, const resumption *now, bool returned)
-{
-    if (now->view == NULL) {
-        return;
-    }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    bool finished = is_finished(owner);
-    bool success = returned || PyErr_GivenExceptionMatches(type, PyExc_StopAsyncIteration);
-    PyErr_Restore(type, value, traceback);
-    if (!finished) {
-        leave_suspended(owner, now, true);
-    } else {
-        leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome());
-    }
-}
-
-/* Ending a generator that never began is no resumption of it; nor can it begin afterwards. */
-static bool enter_step(ext_step *step, resumption *now)
-{
-    if (step->ends) {
-        step->owner->begun = true;
-    }
-    return enter(step->owner, now);
-}
-
-static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject **result)
-{
-    ext_step *step = (ext_step *)object;
-    resumption now;
-    *result = NULL;
-    if (!enter_step(step, &now)) {
-        return PYGEN_ERROR;
-    }
-    PySendResult sent = PyIter_Send(step->awaitable, argument, result);
-    if (sent == PYGEN_NEXT) {
-        leave_suspended(step->owner, &now, false);
-    } else {
-        leave_step(step->owner, &now, sent == PYGEN_RETURN);
-    }
-    return sent;
-}
-
-static PyObject *step_next(PyObject *object)
-{
-    PyObject *result;
-    PySendResult sent = step_resume(object, Py_None, &result);
-    return as_method_result(sent, result);
-}
-
-static PyObject *step_send(PyObject *object, PyObject *argument)
-{
-    PyObject *result;
-    PySendResult sent = step_resume(object, argument, &result);
-    return as_method_result(sent, result);
-}
-
-static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
-{
-    ext_step *step = (ext_step *)object;
-    resumption now;
-    if (!enter_step(step, &now)) {
-        return NULL;
-    }
-    PyObject *result = call_method(step->awaitable, "throw", args, nargs);
-    if (result != NULL) {
-        leave_suspended(step->owner, &now, false);
-    } else {
-        leave_step(step->owner, &now, PyErr_ExceptionMatches(PyExc_StopIteration));
-    }
-    return result;
-}
-
-static PyObject *step_close(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    return call_method(((ext_step *)object)->awaitable, "close", NULL, 0);
-}
-
-static int step_traverse(PyObject *object, visitproc visit, void *arg)
-{
-    ext_step *step = (ext_step *)object;
-    Py_VISIT(Py_TYPE(object));
-    Py_VISIT(step->owner);
-    Py_VISIT(step->awaitable);
-    return 0;
-}
-
-static void step_dealloc(PyObject *object)
-{
-    ext_step *step = (ext_step *)object;
-    PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
-    Py_CLEAR(step->awaitable);
-    Py_CLEAR(step->owner);
-    type->tp_free(object);
-    Py_DECREF(type);
-}
-
-static PyMethodDef step_methods[] = {
-    {"send", step_send, METH_O, PyDoc_STR("Resumes the step with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))step_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the step.")},
-    {"close", step_close, METH_NOARGS, PyDoc_STR("Gives the step up.")},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyType_Slot step_slots[] = {
-    {Py_tp_traverse, step_traverse},
-    {Py_tp_dealloc, step_dealloc},
-    {Py_tp_iter, self_itself},
-    {Py_tp_iternext, step_next},
-    {Py_am_await, self_itself},
-    {Py_am_send, step_resume},
-    {Py_tp_methods, step_methods},
-    {Py_tp_doc, (void *)"One step of an asynchronous generator."},
-    {0, NULL},
-};
-
-PyType_Spec ext_step_spec = {
-    .name = "cprofiling._core.ProfiledStep",
-    .basicsize = sizeof(ext_step),
-    .flags = FLAGS,
-    .slots = step_slots,
 };

@@ -20,20 +20,60 @@ typedef struct {
     PyObject *weakrefs;
 } ext_suspendable;
 
-/* One step of an asynchronous generator: what __anext__, asend, athrow, aclose return. */
-typedef struct {
-    PyObject_HEAD
-    ext_suspendable *owner; /* owned */
-    PyObject *awaitable;    /* the user's generator's own; owned */
-    bool ends;              /* aclose or athrow: of a generator that never began it is no resumption */
-} ext_step;
-
 /* A wrapper around `made` (whose reference is taken over) that measures its running, and waits for `device` before and after it
  * where that is asked for. `pending_inner`: of a call decorated twice, the inner wrapped function if it was not called yet,
  * else NULL. Returns `made` itself when there is no memory. */
 PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made);
 
+/* One resumption: where it is measured. `view` NULL: it is not. */
+typedef struct {
+    cprof_thread *thread;
+    ext_view *view;
+} ext_resumption;
+
+/* Goes before each resumption. False with RecursionError when too little stack is left. */
+bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now);
+
+/* Goes after a resumption: the call waits inside a step, or, with `step_ends`, between two; or it has ended. A pending
+ * exception is kept. */
+void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends);
+void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome);
+
+/* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
+bool ext_suspendable_is_finished(const ext_suspendable *self);
+
+/* Calls a method of the user's generator. RuntimeError when `object` is NULL: it was finalised. */
+PyObject *ext_suspendable_call(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs);
+
+/* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
+PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result);
+
+/* Methods and slots that several of the types share. */
+PyObject *ext_suspendable_next(PyObject *object);
+PyObject *ext_suspendable_send(PyObject *object, PyObject *argument);
+PySendResult ext_suspendable_am_send(PyObject *object, PyObject *argument, PyObject **result);
+PyObject *ext_suspendable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs);
+PyObject *ext_suspendable_close(PyObject *object, PyObject *unused);
+PyObject *ext_suspendable_itself(PyObject *object);
+PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name);
+PyObject *ext_suspendable_repr(PyObject *object);
+int ext_suspendable_traverse(PyObject *object, visitproc visit, void *arg);
+int ext_suspendable_clear(PyObject *object);
+void ext_suspendable_finalize(PyObject *object);
+void ext_suspendable_dealloc(PyObject *object);
+extern PyMemberDef ext_suspendable_members[];
+
+#define EXT_SUSPENDABLE_SLOTS                                                                 \
+    {Py_tp_getattro, ext_suspendable_getattro}, {Py_tp_repr, ext_suspendable_repr},           \
+        {Py_tp_traverse, ext_suspendable_traverse}, {Py_tp_clear, ext_suspendable_clear},     \
+        {Py_tp_finalize, ext_suspendable_finalize}, {Py_tp_dealloc, ext_suspendable_dealloc}, \
+        {Py_tp_members, ext_suspendable_members},
+
+#define EXT_SUSPENDABLE_FLAGS \
+    (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
+
+/* In generator_type.c, and in async_generator_type.c. */
 extern PyType_Spec ext_generator_spec;
 extern PyType_Spec ext_coroutine_spec;
 extern PyType_Spec ext_async_generator_spec;

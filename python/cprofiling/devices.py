@@ -6,8 +6,9 @@ PyTorch is never imported: its objects are recognised by what they answer.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from itertools import chain
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 _MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
 
-# node -> (its first parameter or buffer, that one's device): valid as long as the node still has the same one
-_known: WeakKeyDictionary[Any, tuple[Any, int | None]] = WeakKeyDictionary()
+# id(node) -> (node, its first parameter or buffer, that one's device): valid as long as the node still has the same one.
+_known: dict[int, tuple[ref[Any], ref[Any], int | None]] = {}
 
 
 def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
@@ -50,11 +51,18 @@ def _device_of_module(node: Any) -> int | None:
     first = next(chain(parameters(), buffers()), None)
     if first is None:
         return None
-    known = _known.get(node)
-    if known is None or known[0] is not first or not _is_on(first, known[1]):
-        device = next(filter(_is_index, map(_device_of_tensor, chain(parameters(), buffers()))), None)
-        _known[node] = known = (first, device)
-    return known[1]
+    known = _known.get(id(node))
+    if known is not None and known[0]() is node and known[1]() is first and _is_on(first, known[2]):
+        return known[2]
+    device = next(filter(_is_index, map(_device_of_tensor, chain(parameters(), buffers()))), None)
+    _remember(node, first, device)
+    return device
+
+
+def _remember(node: Any, first: Any, device: int | None) -> None:
+    key = id(node)
+    with suppress(TypeError):  # what takes no weak reference is looked at anew in each call
+        _known[key] = (ref(node, lambda _: _known.pop(key, None)), ref(first), device)
 
 
 def _is_on(tensor: Any, device: int | None) -> bool:

@@ -1,0 +1,252 @@
+#include "csrc/suspendable.h"
+
+/* One step: what __anext__, asend, athrow, aclose return. */
+typedef struct {
+    PyObject_HEAD
+    ext_suspendable *owner; /* owned */
+    PyObject *awaitable;    /* the user's generator's own; owned */
+    bool ends;              /* aclose or athrow: of a generator that never began it is no resumption */
+} step_object;
+
+static PyObject *make_step(ext_suspendable *self, PyObject *awaitable, bool ends)
+{
+    PyTypeObject *type = self->function->node.state->step_type;
+    if (awaitable == NULL || type == NULL) {
+        return awaitable; /* failed, or the interpreter is ending */
+    }
+    step_object *step = (step_object *)type->tp_alloc(type, 0);
+    if (step == NULL) {
+        Py_DECREF(awaitable);
+        return NULL;
+    }
+    step->owner = (ext_suspendable *)Py_NewRef((PyObject *)self);
+    step->awaitable = awaitable;
+    step->ends = ends;
+    return (PyObject *)step;
+}
+
+static PyObject *call_sys(const char *name, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *function = PySys_GetObject(name);
+    if (function == NULL) {
+        PyErr_Format(PyExc_RuntimeError, "lost sys.%s", name);
+        return NULL;
+    }
+    return PyObject_Vectorcall(function, args, (size_t)nargs, NULL);
+}
+
+/* Tells the event loop of the wrapper, as Python would have told it of the user's generator (PEP 525). */
+static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject *finalizer)
+{
+    if (finalizer != Py_None) {
+        self->finalizer = Py_NewRef(finalizer);
+    }
+    if (first_iteration == Py_None) {
+        return true;
+    }
+    PyObject *told = PyObject_CallOneArg(first_iteration, (PyObject *)self);
+    Py_XDECREF(told);
+    return told != NULL;
+}
+
+/* Calls a method of the user's generator for the first time, without the event loop's hooks: the loop is told of the wrapper
+ * instead, so that what it closes at its end is counted. */
+static PyObject *call_hooked(ext_suspendable *self, const char *name, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *const none[] = {Py_None, Py_None};
+    PyObject *hooks = call_sys("get_asyncgen_hooks", NULL, 0);
+    PyObject *cleared = hooks != NULL ? call_sys("set_asyncgen_hooks", none, 2) : NULL;
+    PyObject *result = NULL;
+    if (cleared != NULL) {
+        result = ext_suspendable_call(self->inner, name, args, nargs);
+        PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
+        PyObject *restored = call_sys("set_asyncgen_hooks", both, 2);
+        if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(restored);
+    }
+    Py_XDECREF(cleared);
+    Py_XDECREF(hooks);
+    return result;
+}
+
+static PyObject *begin_step(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs, bool ends)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    bool first = !self->hooked;
+    self->hooked = true;
+    PyObject *awaitable = first ? call_hooked(self, name, args, nargs) : ext_suspendable_call(self->inner, name, args, nargs);
+    return make_step(self, awaitable, ends);
+}
+
+static PyObject *async_generator_anext(PyObject *object)
+{
+    return begin_step(object, "__anext__", NULL, 0, false);
+}
+
+static PyObject *async_generator_asend(PyObject *object, PyObject *argument)
+{
+    return begin_step(object, "asend", &argument, 1, false);
+}
+
+static PyObject *async_generator_athrow(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    return begin_step(object, "athrow", args, nargs, true);
+}
+
+static PyObject *async_generator_aclose(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return begin_step(object, "aclose", NULL, 0, true);
+}
+
+static PyMethodDef async_generator_methods[] = {
+    {"asend", async_generator_asend, METH_O, PyDoc_STR("Resumes the asynchronous generator with a value.")},
+    {"athrow", (PyCFunction)(void (*)(void))async_generator_athrow, METH_FASTCALL,
+     PyDoc_STR("Raises an exception in the asynchronous generator.")},
+    {"aclose", async_generator_aclose, METH_NOARGS, PyDoc_STR("Closes the asynchronous generator; it counts as one call.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot async_generator_slots[] = {
+    EXT_SUSPENDABLE_SLOTS
+    {Py_am_aiter, ext_suspendable_itself},
+    {Py_am_anext, async_generator_anext},
+    {Py_tp_methods, async_generator_methods},
+    {Py_tp_doc, (void *)"An asynchronous generator whose resumptions are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_async_generator_spec = {
+    .name = "cprofiling._core.ProfiledAsyncGenerator",
+    .basicsize = sizeof(ext_suspendable),
+    .flags = EXT_SUSPENDABLE_FLAGS,
+    .slots = async_generator_slots,
+};
+
+/* A step that came to its end: with a value, or with the end of the generator. */
+static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool returned)
+{
+    if (now->view == NULL) {
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool finished = ext_suspendable_is_finished(owner);
+    bool success = returned || PyErr_GivenExceptionMatches(type, PyExc_StopAsyncIteration);
+    PyErr_Restore(type, value, traceback);
+    if (!finished) {
+        ext_suspendable_leave_suspended(owner, now, true);
+    } else {
+        ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome());
+    }
+}
+
+/* Ending a generator that never began is no resumption of it; nor can it begin afterwards. */
+static bool enter_step(step_object *step, ext_resumption *now)
+{
+    if (step->ends) {
+        step->owner->begun = true;
+    }
+    return ext_suspendable_enter(step->owner, now);
+}
+
+static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject **result)
+{
+    step_object *step = (step_object *)object;
+    ext_resumption now;
+    *result = NULL;
+    if (!enter_step(step, &now)) {
+        return PYGEN_ERROR;
+    }
+    PySendResult sent = PyIter_Send(step->awaitable, argument, result);
+    if (sent == PYGEN_NEXT) {
+        ext_suspendable_leave_suspended(step->owner, &now, false);
+    } else {
+        leave_step(step->owner, &now, sent == PYGEN_RETURN);
+    }
+    return sent;
+}
+
+static PyObject *step_next(PyObject *object)
+{
+    PyObject *result;
+    PySendResult sent = step_resume(object, Py_None, &result);
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+static PyObject *step_send(PyObject *object, PyObject *argument)
+{
+    PyObject *result;
+    PySendResult sent = step_resume(object, argument, &result);
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    step_object *step = (step_object *)object;
+    ext_resumption now;
+    if (!enter_step(step, &now)) {
+        return NULL;
+    }
+    PyObject *result = ext_suspendable_call(step->awaitable, "throw", args, nargs);
+    if (result != NULL) {
+        ext_suspendable_leave_suspended(step->owner, &now, false);
+    } else {
+        leave_step(step->owner, &now, PyErr_ExceptionMatches(PyExc_StopIteration));
+    }
+    return result;
+}
+
+static PyObject *step_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return ext_suspendable_call(((step_object *)object)->awaitable, "close", NULL, 0);
+}
+
+static int step_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    step_object *step = (step_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(step->owner);
+    Py_VISIT(step->awaitable);
+    return 0;
+}
+
+static void step_dealloc(PyObject *object)
+{
+    step_object *step = (step_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_CLEAR(step->awaitable);
+    Py_CLEAR(step->owner);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef step_methods[] = {
+    {"send", step_send, METH_O, PyDoc_STR("Resumes the step with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))step_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the step.")},
+    {"close", step_close, METH_NOARGS, PyDoc_STR("Gives the step up.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot step_slots[] = {
+    {Py_tp_traverse, step_traverse},
+    {Py_tp_dealloc, step_dealloc},
+    {Py_tp_iter, ext_suspendable_itself},
+    {Py_tp_iternext, step_next},
+    {Py_am_await, ext_suspendable_itself},
+    {Py_am_send, step_resume},
+    {Py_tp_methods, step_methods},
+    {Py_tp_doc, (void *)"One step of an asynchronous generator."},
+    {0, NULL},
+};
+
+PyType_Spec ext_step_spec = {
+    .name = "cprofiling._core.ProfiledStep",
+    .basicsize = sizeof(step_object),
+    .flags = EXT_SUSPENDABLE_FLAGS,
+    .slots = step_slots,
+};
