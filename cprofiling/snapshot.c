@@ -566,7 +566,7 @@ static void merge_times(snapshot_key *sum, const snapshot_key *part)
     }
     bool is_later =
         part->last_taken_ns != sum->last_taken_ns ? part->last_taken_ns > sum->last_taken_ns : more->last_ms > figures->last_ms;
-    if (figures->count == 0 || is_later) {
+    if (is_later) {
         figures->last_ms = more->last_ms;
         sum->last_taken_ns = part->last_taken_ns;
     }

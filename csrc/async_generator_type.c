@@ -51,14 +51,14 @@ static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject
 
 /* Calls a method of the user's generator for the first time, without the event loop's hooks: the loop is told of the wrapper
  * instead, so that what it closes at its end is counted. */
-static PyObject *call_hooked(ext_suspendable *self, const char *name, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *const none[] = {Py_None, Py_None};
     PyObject *hooks = call_sys("get_asyncgen_hooks", NULL, 0);
     PyObject *cleared = hooks != NULL ? call_sys("set_asyncgen_hooks", none, 2) : NULL;
     PyObject *result = NULL;
     if (cleared != NULL) {
-        result = ext_suspendable_call(self->inner, name, args, nargs);
+        result = ext_suspendable_call(self, self->inner, name, args, nargs);
         PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
         PyObject *restored = call_sys("set_asyncgen_hooks", both, 2);
         if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
@@ -71,34 +71,35 @@ static PyObject *call_hooked(ext_suspendable *self, const char *name, PyObject *
     return result;
 }
 
-static PyObject *begin_step(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs, bool ends)
+static PyObject *begin_step(PyObject *object, ext_word name, PyObject *const *args, Py_ssize_t nargs, bool ends)
 {
     ext_suspendable *self = (ext_suspendable *)object;
     bool first = !self->hooked;
     self->hooked = true;
-    PyObject *awaitable = first ? call_hooked(self, name, args, nargs) : ext_suspendable_call(self->inner, name, args, nargs);
+    PyObject *awaitable =
+        first ? call_hooked(self, name, args, nargs) : ext_suspendable_call(self, self->inner, name, args, nargs);
     return make_step(self, awaitable, ends);
 }
 
 static PyObject *async_generator_anext(PyObject *object)
 {
-    return begin_step(object, "__anext__", NULL, 0, false);
+    return begin_step(object, EXT_WORD_ANEXT, NULL, 0, false);
 }
 
 static PyObject *async_generator_asend(PyObject *object, PyObject *argument)
 {
-    return begin_step(object, "asend", &argument, 1, false);
+    return begin_step(object, EXT_WORD_ASEND, &argument, 1, false);
 }
 
 static PyObject *async_generator_athrow(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
-    return begin_step(object, "athrow", args, nargs, true);
+    return begin_step(object, EXT_WORD_ATHROW, args, nargs, true);
 }
 
 static PyObject *async_generator_aclose(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return begin_step(object, "aclose", NULL, 0, true);
+    return begin_step(object, EXT_WORD_ACLOSE, NULL, 0, true);
 }
 
 static PyMethodDef async_generator_methods[] = {
@@ -139,7 +140,7 @@ static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool r
     if (!finished) {
         ext_suspendable_leave_suspended(owner, now, true);
     } else {
-        ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome());
+        ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome(now->view->state));
     }
 }
 
@@ -190,7 +191,7 @@ static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t 
     if (!enter_step(step, &now)) {
         return NULL;
     }
-    PyObject *result = ext_suspendable_call(step->awaitable, "throw", args, nargs);
+    PyObject *result = ext_suspendable_call(step->owner, step->awaitable, EXT_WORD_THROW, args, nargs);
     if (result != NULL) {
         ext_suspendable_leave_suspended(step->owner, &now, false);
     } else {
@@ -202,7 +203,8 @@ static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t 
 static PyObject *step_close(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return ext_suspendable_call(((step_object *)object)->awaitable, "close", NULL, 0);
+    step_object *step = (step_object *)object;
+    return ext_suspendable_call(step->owner, step->awaitable, EXT_WORD_CLOSE, NULL, 0);
 }
 
 static int step_traverse(PyObject *object, visitproc visit, void *arg)

@@ -130,12 +130,12 @@ static __attribute__((noinline)) PyObject *refuse_exit(block_object *self)
     return NULL;
 }
 
-static cprof_outcome outcome_of(PyObject *const *args, Py_ssize_t nargs)
+static cprof_outcome outcome_of(const ext_state *state, PyObject *const *args, Py_ssize_t nargs)
 {
     if (__builtin_expect(nargs == 0 || args[0] == Py_None, 1)) {
         return CPROF_OUTCOME_SUCCESS;
     }
-    return ext_function_outcome_of(args[0]);
+    return ext_function_outcome_of(state, args[0]);
 }
 
 static PyObject *close_span(block_object *self, ext_view *view, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
@@ -202,7 +202,7 @@ static __attribute__((noinline)) PyObject *exit_on(block_object *self, PyObject 
     if (span == NULL) {
         return leave_idle(self);
     }
-    return close_span(self, view, chain, span, outcome_of(args, nargs));
+    return close_span(self, view, chain, span, outcome_of(self->node.state, args, nargs));
 }
 
 static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)

@@ -43,7 +43,7 @@ void ext_function_pop_pending(ext_view *view, ext_pending *pending);
 extern PyType_Spec ext_function_spec;
 
 /* The outcome of a call that an exception of this type left; of one that the pending exception left. */
-cprof_outcome ext_function_outcome_of(PyObject *type);
-cprof_outcome ext_function_outcome(void);
+cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type);
+cprof_outcome ext_function_outcome(const ext_state *state);
 
 #endif

@@ -16,24 +16,21 @@ static inline PyObject *forward(ext_function *self, PyObject *const *args, size_
 }
 
 /* Cancelled is what asyncio says it is; a program that has not loaded asyncio cannot be cancelled. */
-cprof_outcome ext_function_outcome_of(PyObject *type)
+cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type)
 {
-    PyObject *modules = PySys_GetObject("modules"); /* PyImport_GetModuleDict() is fatal late in finalisation */
-    PyObject *asyncio = modules != NULL && PyDict_Check(modules) ? PyDict_GetItemString(modules, "asyncio.exceptions") : NULL;
-    PyObject *cancelled = asyncio != NULL ? PyObject_GetAttrString(asyncio, "CancelledError") : NULL;
+    PyObject *asyncio = ext_state_loaded_module(state, EXT_WORD_ASYNCIO_EXCEPTIONS);
+    PyObject *cancelled = asyncio != NULL ? PyObject_GetAttr(asyncio, state->words[EXT_WORD_CANCELLED_ERROR]) : NULL;
     bool matches = cancelled != NULL && PyErr_GivenExceptionMatches(type, cancelled);
     Py_XDECREF(cancelled);
-    if (cancelled == NULL) {
-        PyErr_Clear();
-    }
+    PyErr_Clear();
     return matches ? CPROF_OUTCOME_CANCELLED : CPROF_OUTCOME_ERROR;
 }
 
-cprof_outcome ext_function_outcome(void)
+cprof_outcome ext_function_outcome(const ext_state *state)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    cprof_outcome outcome = ext_function_outcome_of(type);
+    cprof_outcome outcome = ext_function_outcome_of(state, type);
     PyErr_Restore(type, value, traceback);
     return outcome;
 }
@@ -48,7 +45,7 @@ static inline void close_call(ext_view *view, cprof_span *span, PyObject *result
         chain = ext_view_chain_of(view, span);
         chain = chain != NULL ? chain : &view->chain;
     }
-    cprof_outcome outcome = __builtin_expect(result != NULL, 1) ? CPROF_OUTCOME_SUCCESS : ext_function_outcome();
+    cprof_outcome outcome = __builtin_expect(result != NULL, 1) ? CPROF_OUTCOME_SUCCESS : ext_function_outcome(view->state);
     cprof_span_close(view->thread, chain, span, outcome, false);
     if (__builtin_expect(chain != &view->chain, 0)) {
         ext_view_forget_idle(view, chain);

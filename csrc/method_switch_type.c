@@ -7,6 +7,7 @@
 typedef struct {
     PyObject_HEAD
     PyObject *found;      /* what the class, or a base of it, had; owned */
+    char own;             /* whether it was the class's own, and not a base's */
     ext_ptrmap instances; /* instance (borrowed) -> switch_entry */
 } method_switch;
 
@@ -34,14 +35,16 @@ static void instance_died(void *data)
 
 static PyObject *switch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"found", NULL};
+    static char *keywords[] = {"found", "own", NULL};
     PyObject *found;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:MethodSwitch", keywords, &found)) {
+    int own;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Op:MethodSwitch", keywords, &found, &own)) {
         return NULL;
     }
     method_switch *self = (method_switch *)type->tp_alloc(type, 0);
     if (self != NULL) {
         self->found = Py_NewRef(found);
+        self->own = (char)own;
     }
     return (PyObject *)self;
 }
@@ -165,6 +168,7 @@ static PyMethodDef switch_methods[] = {
 
 static PyMemberDef switch_members[] = {
     {"found", T_OBJECT, offsetof(method_switch, found), READONLY, PyDoc_STR("What the class, or a base of it, had.")},
+    {"own", T_BOOL, offsetof(method_switch, own), READONLY, PyDoc_STR("Whether it was the class's own.")},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -29,6 +29,16 @@ ext_state *ext_state_of_type(PyTypeObject *type)
     return NULL;
 }
 
+PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
+{
+    PyObject *modules = PySys_GetObject("modules"); /* PyImport_GetModuleDict() is fatal late in finalisation */
+    PyObject *module = modules != NULL && PyDict_Check(modules) ? PyDict_GetItemWithError(modules, state->words[word]) : NULL;
+    if (module == NULL) {
+        PyErr_Clear();
+    }
+    return module;
+}
+
 static ext_state *state_of(PyObject *module)
 {
     return PyModule_GetState(module);
@@ -179,9 +189,25 @@ static PyObject *get_enum_type(void)
     return type;
 }
 
+static bool add_words(ext_state *state)
+{
+    static const char *const texts[] = {
+#define EXT_WORD_TEXT(word, text) text,
+        EXT_WORD_MAP(EXT_WORD_TEXT)
+#undef EXT_WORD_TEXT
+    };
+    for (size_t i = 0; i < EXT_WORD_COUNT; i++) {
+        state->words[i] = PyUnicode_InternFromString(texts[i]);
+        if (state->words[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool add_objects(PyObject *module, ext_state *state)
 {
-    return (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
+    return add_words(state) && (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
            (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
            (state->default_stage = PyUnicode_InternFromString("inference")) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
@@ -256,6 +282,9 @@ static void module_free(void *module)
     Py_CLEAR(state->default_stage);
     Py_CLEAR(state->view_key);
     Py_CLEAR(state->enum_type);
+    for (size_t i = 0; i < EXT_WORD_COUNT; i++) {
+        Py_CLEAR(state->words[i]);
+    }
     Py_CLEAR(state->format_error);
 }
 

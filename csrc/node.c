@@ -120,8 +120,7 @@ ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObj
     return (ext_profiler *)owner;
 }
 
-/* Said once for each Profiler; a warning filter that raises must not reach the user's call. */
-static void warn_of_overflow(ext_profiler *profiler)
+void ext_node_warn_of_overflow(ext_profiler *profiler)
 {
     if (atomic_load(&profiler->registry->refused_keys) == 0 || profiler->overflow_warned) {
         return;
@@ -164,7 +163,7 @@ static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *s
     key->places[place].profiler_uid = profiler->uid;
     key->places[place].accum = accum;
     Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
-    warn_of_overflow(profiler);
+    ext_node_warn_of_overflow(profiler);
     return accum;
 }
 

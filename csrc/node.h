@@ -43,6 +43,9 @@ bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *d
 int ext_node_traverse(ext_node *node, visitproc visit, void *arg);
 void ext_node_clear(ext_node *node);
 
+/* Says once for each Profiler that its keys are used up. A warning filter that raises does not reach the user's call. */
+void ext_node_warn_of_overflow(ext_profiler *profiler);
+
 /* The word that is 0 (in its flags) while no call of the node can be counted. */
 const _Atomic uint64_t *ext_node_gate(const ext_node *node);
 

@@ -2,6 +2,7 @@
 
 #include "csrc/context_stack.h"
 #include "csrc/convert.h"
+#include "csrc/node.h"
 #include "csrc/summary.h"
 
 #include "cprofiling/process.h"
@@ -105,6 +106,7 @@ static PyObject *record(ext_profiler *self, PyObject *stage, PyObject *name, dou
         return NULL;
     }
     cprof_accum_record_ms(accum, elapsed_ms);
+    ext_node_warn_of_overflow(self);
     Py_RETURN_NONE;
 }
 

@@ -11,6 +11,28 @@
 
 #include "cprofiling/registry.h"
 
+/* Attribute names that are looked up again and again, interned once. */
+#define EXT_WORD_MAP(X)                         \
+    X(GI_FRAME, "gi_frame")                     \
+    X(CR_FRAME, "cr_frame")                     \
+    X(AG_FRAME, "ag_frame")                     \
+    X(THROW, "throw")                           \
+    X(CLOSE, "close")                           \
+    X(ANEXT, "__anext__")                       \
+    X(ASEND, "asend")                           \
+    X(ATHROW, "athrow")                         \
+    X(ACLOSE, "aclose")                         \
+    X(ASYNCIO_EXCEPTIONS, "asyncio.exceptions") \
+    X(CANCELLED_ERROR, "CancelledError")        \
+    X(GREENLET, "greenlet")
+
+typedef enum {
+#define EXT_WORD_ENUM(word, text) EXT_WORD_##word,
+    EXT_WORD_MAP(EXT_WORD_ENUM)
+#undef EXT_WORD_ENUM
+        EXT_WORD_COUNT
+} ext_word;
+
 /* Struct, traverse and clear (module.c) list the same fields in the same order. After clear (at the interpreter's end, while
  * calls may still come) all types are NULL: whoever uses one looks first. */
 typedef struct {
@@ -39,7 +61,8 @@ typedef struct {
     PyObject *default_stage;  /* interned str */
     PyObject *view_key;       /* str: the key of views in the thread states' dictionaries */
     PyObject *enum_type;      /* enum.Enum */
-    PyObject *format_error;   /* the class FormatError */
+    PyObject *words[EXT_WORD_COUNT];
+    PyObject *format_error; /* the class FormatError */
     /* Not objects */
     ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on */
@@ -48,6 +71,9 @@ typedef struct {
     uint64_t internal_errors; /* faults that belong to no Profiler */
     double cost_ns;           /* of one profiled call; 0 until measured */
 } ext_state;
+
+/* The module `word` names, when it is loaded: borrowed, or NULL. Never leaves an exception; safe late in finalisation. */
+PyObject *ext_state_loaded_module(const ext_state *state, ext_word word);
 
 /* The state of the module that `type`, or a base of it, belongs to. NULL with TypeError when it is none of ours. */
 ext_state *ext_state_of_type(PyTypeObject *type);

@@ -130,9 +130,11 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self)
 {
-    static const char *const frames[] = {
-        [EXT_KIND_GENERATOR] = "gi_frame", [EXT_KIND_COROUTINE] = "cr_frame", [EXT_KIND_ASYNC_GENERATOR] = "ag_frame"};
-    PyObject *frame = PyObject_GetAttrString(self->inner, frames[self->function->kind]);
+    static const ext_word frames[] = {[EXT_KIND_GENERATOR] = EXT_WORD_GI_FRAME,
+                                      [EXT_KIND_COROUTINE] = EXT_WORD_CR_FRAME,
+                                      [EXT_KIND_ASYNC_GENERATOR] = EXT_WORD_AG_FRAME};
+    const ext_function *function = self->function;
+    PyObject *frame = PyObject_GetAttr(self->inner, function->node.state->words[frames[function->kind]]);
     if (frame == NULL) {
         PyErr_Clear();
         return true;
@@ -151,7 +153,7 @@ static void leave_raised(ext_suspendable *self, const ext_resumption *now)
     bool finished = ext_suspendable_is_finished(self);
     PyErr_Restore(type, value, traceback);
     if (finished) {
-        ext_suspendable_leave_ended(self, now, ext_function_outcome());
+        ext_suspendable_leave_ended(self, now, ext_function_outcome(now->view->state));
     } else {
         ext_suspendable_leave_suspended(self, now, true);
     }
@@ -217,13 +219,14 @@ PySendResult ext_suspendable_am_send(PyObject *object, PyObject *argument, PyObj
     return resume((ext_suspendable *)object, argument, result);
 }
 
-PyObject *ext_suspendable_call(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs)
+PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,
+                               Py_ssize_t nargs)
 {
     if (object == NULL) { /* taken apart by the collector */
-        PyErr_Format(PyExc_RuntimeError, "%s() of a finalised generator", name);
+        PyErr_SetString(PyExc_RuntimeError, "the generator was finalised");
         return NULL;
     }
-    PyObject *method = PyObject_GetAttrString(object, name);
+    PyObject *method = PyObject_GetAttr(object, self->function->node.state->words[name]);
     PyObject *result = method != NULL ? PyObject_Vectorcall(method, args, (size_t)nargs, NULL) : NULL;
     Py_XDECREF(method);
     return result;
@@ -239,12 +242,12 @@ PyObject *ext_suspendable_throw(PyObject *object, PyObject *const *args, Py_ssiz
     }
     if (!self->begun) { /* raised at the start of a call that never ran */
         self->begun = true;
-        return ext_suspendable_call(self->inner, "throw", args, nargs);
+        return ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
     }
     if (!ext_suspendable_enter(self, &now)) {
         return NULL;
     }
-    PyObject *result = ext_suspendable_call(self->inner, "throw", args, nargs);
+    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
     if (result != NULL) {
         ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
     } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
@@ -273,7 +276,7 @@ PyObject *ext_suspendable_close(PyObject *object, PyObject *unused)
         return NULL;
     }
     self->begun = true;
-    PyObject *result = ext_suspendable_call(self->inner, "close", NULL, 0);
+    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_CLOSE, NULL, 0);
     if (result != NULL) {
         ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
     } else {

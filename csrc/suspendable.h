@@ -43,8 +43,9 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self);
 
-/* Calls a method of the user's generator. RuntimeError when `object` is NULL: it was finalised. */
-PyObject *ext_suspendable_call(PyObject *object, const char *name, PyObject *const *args, Py_ssize_t nargs);
+/* Calls a method of the user's generator, or of what that returned. RuntimeError when `object` is NULL: it was finalised. */
+PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,
+                               Py_ssize_t nargs);
 
 /* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
 PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result);

@@ -79,10 +79,9 @@ static PyObject *current_context(PyThreadState *tstate)
 }
 
 /* A greenlet other than the thread's first is suspended while others run, though its context was not entered. */
-static bool in_child_greenlet(void)
+static bool in_child_greenlet(const ext_state *state)
 {
-    PyObject *modules = PySys_GetObject("modules");
-    PyObject *greenlet = modules != NULL && PyDict_Check(modules) ? PyDict_GetItemString(modules, "greenlet") : NULL;
+    PyObject *greenlet = ext_state_loaded_module(state, EXT_WORD_GREENLET);
     if (greenlet == NULL) {
         return false;
     }
@@ -97,12 +96,12 @@ static bool in_child_greenlet(void)
 
 /* The thread's outermost context, a new reference: found by leaving all contexts that were entered, and entering them again.
  * NULL when it cannot be told. No Python runs in between. */
-static PyObject *find_base(PyThreadState *tstate)
+static PyObject *find_base(const ext_state *state, PyThreadState *tstate)
 {
     PyObject *left[MOST_CONTEXTS];
     int count = 0;
     PyObject *base = NULL;
-    if (in_child_greenlet()) {
+    if (in_child_greenlet(state)) {
         return NULL;
     }
     while (base == NULL && count < MOST_CONTEXTS) {
@@ -139,7 +138,7 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
         Py_DECREF(view);
         return NULL;
     }
-    view->base_task = find_base(tstate);
+    view->base_task = find_base(state, tstate);
     Py_DECREF(view); /* the dictionary's now */
     return view;
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
 
-# id(node) -> (node, its first parameter or buffer, that one's device): valid as long as the node still has the same one.
+# id(node) -> (node, its first parameter or buffer, that one's device): valid while the node still has the same one.
 _known: dict[int, tuple[ref[Any], ref[Any], int | None]] = {}
 
 

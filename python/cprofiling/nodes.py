@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from _thread import RLock
 from types import FunctionType, MethodType
 
 from cprofiling import _core
@@ -32,6 +33,8 @@ else:
 
 
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of type.__flags__: Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_IMMUTABLETYPE
+
+_instrumenting = RLock()  # guards the switches in classes; held while nothing of the user's runs but attribute access
 
 CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/function.h
 
@@ -220,25 +223,26 @@ def _find_wrapped(function: Any) -> _core.Function | None:
 class Instrumentation:
     """The handle of ``instrument``: takes the wrapper off again, by ``remove()`` or at the end of a ``with`` block."""
 
-    __slots__ = ("__weakref__", "_attribute", "_owner", "_wrapper")
+    __slots__ = ("__weakref__", "_attribute", "_owner", "wrapper")
 
-    def __init__(self, owner: object, attribute: str, wrapper: _core.Function) -> None:
+    def __init__(self, owner: object, attribute: str) -> None:
         self._owner: object | None = owner
         self._attribute = attribute
-        self._wrapper: _core.Function | None = wrapper
+        self.wrapper: _core.Function | None = None
 
     def remove(self) -> None:
         """Put the original back. Doing so twice, or after the attribute was assigned anew, changes nothing."""
         owner, self._owner = self._owner, None
-        wrapper, self._wrapper = self._wrapper, None
+        wrapper, self.wrapper = self.wrapper, None
         if owner is None or wrapper is None:
             return
         wrapper.detach()
-        own = _own(owner)
-        if own.get(self._attribute) is wrapper:
-            _restore_own(own, self._attribute, wrapper)
-        else:
-            _restore_inherited(owner, self._attribute, wrapper)
+        with _instrumenting:
+            own = _own(owner)
+            if own.get(self._attribute) is wrapper:
+                _restore_own(own, self._attribute, wrapper)
+            else:
+                _restore_inherited(owner, self._attribute, wrapper)
 
     def __enter__(self) -> Instrumentation:
         """Return the handle itself."""
@@ -308,11 +312,10 @@ def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -
 
 def _take_out(cls: type, attribute: str, switch: _core.MethodSwitch) -> None:
     """Make the class as it was: the method its own again, or a base's."""
-    inherited = any(vars(base).get(attribute) is switch.found for base in cls.__mro__[1:])
-    if inherited:
-        type.__delattr__(cls, attribute)
-    else:
+    if switch.own:
         type.__setattr__(cls, attribute, switch.found)
+    else:
+        type.__delattr__(cls, attribute)
 
 
 def instrument(
@@ -353,11 +356,13 @@ def instrument(
     found = inspect.getattr_static(type(obj), attr, None)
     if inspect.isdatadescriptor(found):
         raise TypeError(f"attr must name a method, got {attr!r}, which is a {type(found).__name__}")
-    if attr in _own(obj) or found is None or not _is_replaceable(type(obj)):
-        wrapper = _wrap_own(obj, attr, original, settings)
-    else:
-        wrapper = _wrap_inherited(obj, attr, original, found, settings)
-    return Instrumentation(obj, attr, wrapper)
+    with _instrumenting:
+        handle = Instrumentation(obj, attr)  # first: without memory for it nothing may be changed
+        if attr in _own(obj) or found is None or not _is_replaceable(type(obj)):
+            handle.wrapper = _wrap_own(obj, attr, original, settings)
+        else:
+            handle.wrapper = _wrap_inherited(obj, attr, original, found, settings)
+    return handle
 
 
 def _is_replaceable(cls: type) -> bool:
@@ -382,7 +387,8 @@ def _wrap_inherited(obj: object, attr: str, original: Any, found: Any, settings:
     cls = type(obj)
     switch = cls.__dict__.get(attr)
     if not isinstance(switch, _core.MethodSwitch):
-        switch = _core.MethodSwitch(found.found if isinstance(found, _core.MethodSwitch) else found)
+        found = found.found if isinstance(found, _core.MethodSwitch) else found
+        switch = _core.MethodSwitch(found, attr in cls.__dict__)
     binds = not isinstance(switch.found, (staticmethod, classmethod))
     if not binds:
         settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)

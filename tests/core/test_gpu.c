@@ -28,32 +28,32 @@ enum {
     MILLISECOND = 1000 * 1000,
 };
 
-#define CONTROLS(X)                                                                                                    \
-    X(reset)                                                                                                           \
-    X(is_old_driver)                                                                                                   \
-    X(set_device_count)                                                                                                \
-    X(set_initialized)                                                                                                 \
-    X(activate)                                                                                                        \
-    X(device_reset)                                                                                                    \
-    X(references)                                                                                                      \
-    X(bind)                                                                                                            \
-    X(bind_own)                                                                                                        \
-    X(current_device)                                                                                                  \
-    X(open_pushes)                                                                                                     \
-    X(new_stream)                                                                                                      \
-    X(launch)                                                                                                          \
-    X(begin_capture)                                                                                                   \
-    X(end_capture)                                                                                                     \
-    X(invalidate_capture)                                                                                              \
-    X(now)                                                                                                             \
-    X(hold)                                                                                                            \
-    X(held)                                                                                                            \
-    X(fail)                                                                                                            \
-    X(break_driver)                                                                                                    \
-    X(calls)                                                                                                           \
-    X(total_calls)                                                                                                     \
-    X(log)                                                                                                             \
-    X(violations)                                                                                                      \
+#define CONTROLS(X)       \
+    X(reset)              \
+    X(is_old_driver)      \
+    X(set_device_count)   \
+    X(set_initialized)    \
+    X(activate)           \
+    X(device_reset)       \
+    X(references)         \
+    X(bind)               \
+    X(bind_own)           \
+    X(current_device)     \
+    X(open_pushes)        \
+    X(new_stream)         \
+    X(launch)             \
+    X(begin_capture)      \
+    X(end_capture)        \
+    X(invalidate_capture) \
+    X(now)                \
+    X(hold)               \
+    X(held)               \
+    X(fail)               \
+    X(break_driver)       \
+    X(calls)              \
+    X(total_calls)        \
+    X(log)                \
+    X(violations)         \
     X(violation)
 
 static struct {
@@ -258,8 +258,8 @@ static void check_log(uint64_t first, size_t count, const char *const *names)
 
 static void test_wait_in_the_current_context(void)
 {
-    static const char *const expected[] = {"cuDeviceGet", "cuCtxGetDevice", "cuStreamIsCapturing",
-                                           "cuStreamIsCapturing", "cuCtxSynchronize"};
+    static const char *const expected[] = {"cuDeviceGet", "cuCtxGetDevice", "cuStreamIsCapturing", "cuStreamIsCapturing",
+                                           "cuCtxSynchronize"};
     start_test();
     fake.activate(0);
     fake.bind(0);

@@ -126,10 +126,10 @@ def headers_of(path: Path, symbol: Symbol) -> list[Path]:
     """The headers in which a unit may declare a name.
 
     A unit without a header of its own (gpu_cuda, block_type) uses that of what is before the underscore. The module's
-    state is declared in state.h; the process's, by the units that use it.
+    state is declared in state.h; the process's, by the units that use it; specifications of types, by who made them.
     """
-    if path.stem == "process" and not symbol.is_function:
-        return c_files(CORE, ".h")
+    if not symbol.is_function and (path.stem == "process" or path.stem.endswith("_type")):
+        return c_files(path.parent, ".h")
     units = (path.stem, path.stem.rpartition("_")[0], "state" if path.stem == "module" else "")
     return [path.with_name(f"{unit}.h") for unit in units if unit and path.with_name(f"{unit}.h").exists()]
 
@@ -154,5 +154,5 @@ def test_the_extension_exports_its_entry_point_only() -> None:
     assert _core.__file__ is not None
     lines = run("nm", "--dynamic", "--defined-only", _core.__file__).splitlines()
     exported = {line.split()[-1] for line in lines}
-    foreign = re.compile(r"__gcov_|__(a|ub|t)san_|__odr_asan|_init$|_fini$").match
+    foreign = re.compile(r"__gcov_|mangle_path$|__(a|ub|t)san_|__odr_asan|_init$|_fini$").match
     assert {name for name in exported if not foreign(name)} == {"PyInit__core"}

@@ -102,7 +102,7 @@ def described(owner: ModuleType | type) -> Iterator[tuple[str, object]]:
     """The public functions, classes and members that a module or class defines itself, with their full names."""
     for name, value in vars(owner).items():
         is_own = not isinstance(owner, ModuleType) or getattr(value, "__module__", "") == owner.__name__
-        if name.startswith("_") or not is_own:
+        if name.startswith("_") or not is_own or inspect.ismemberdescriptor(value):
             continue
         function = getattr(value, "__func__", value)
         if inspect.isroutine(function) or inspect.isdatadescriptor(value) or inspect.isclass(value):

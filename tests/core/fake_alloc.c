@@ -1,0 +1,110 @@
+#include "tests/core/fake_alloc.h"
+
+#include "cprofiling/alloc.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+static _Atomic int64_t until_failure; /* 1: the next allocation fails; 0 and below: none does */
+static _Atomic bool has_failed;
+static _Atomic uint64_t made;
+static _Atomic uint64_t live;
+static _Atomic uint64_t mapped_bytes;
+
+static bool is_refused(void)
+{
+    if (atomic_load(&until_failure) <= 0 || atomic_fetch_sub(&until_failure, 1) != 1) {
+        return false;
+    }
+    atomic_store(&has_failed, true);
+    return true;
+}
+
+static void *count(void *memory)
+{
+    if (memory != NULL) {
+        atomic_fetch_add(&made, 1);
+        atomic_fetch_add(&live, 1);
+    }
+    return memory;
+}
+
+static void *fake_zeroed(size_t size)
+{
+    return is_refused() ? NULL : count(calloc(1, size));
+}
+
+static void *fake_resize(void *memory, size_t size)
+{
+    if (is_refused()) {
+        return NULL;
+    }
+    return memory == NULL ? count(malloc(size)) : realloc(memory, size);
+}
+
+static void fake_release(void *memory)
+{
+    if (memory != NULL) {
+        atomic_fetch_sub(&live, 1);
+        free(memory);
+    }
+}
+
+static void *fake_map_pages(size_t size)
+{
+    void *memory = is_refused() ? NULL : count(aligned_alloc(PAGE, size));
+    if (memory == NULL) {
+        return NULL;
+    }
+    atomic_fetch_add(&mapped_bytes, size);
+    return memset(memory, 0, size);
+}
+
+static void fake_unmap_pages(void *memory, size_t size)
+{
+    (void)size;
+    fake_release(memory);
+}
+
+static const cprof_alloc_hooks hooks = {
+    .zeroed = fake_zeroed,
+    .resize = fake_resize,
+    .release = fake_release,
+    .map_pages = fake_map_pages,
+    .unmap_pages = fake_unmap_pages,
+};
+
+void fake_alloc_install(void)
+{
+    cprof_alloc_set_hooks(&hooks);
+}
+
+void fake_alloc_fail(uint64_t nth)
+{
+    atomic_store(&has_failed, false);
+    atomic_store(&until_failure, (int64_t)nth);
+}
+
+bool fake_alloc_has_failed(void)
+{
+    atomic_store(&until_failure, 0);
+    return atomic_load(&has_failed);
+}
+
+uint64_t fake_alloc_made(void)
+{
+    return atomic_load(&made);
+}
+
+uint64_t fake_alloc_live(void)
+{
+    return atomic_load(&live);
+}
+
+uint64_t fake_alloc_mapped_bytes(void)
+{
+    return atomic_load(&mapped_bytes);
+}

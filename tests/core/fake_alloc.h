@@ -1,0 +1,24 @@
+/* An allocator for the core that counts, and that fails when told to. */
+#ifndef TESTS_CORE_FAKE_ALLOC_H
+#define TESTS_CORE_FAKE_ALLOC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Puts it in the place of the system's, until the program ends. Not while another thread is in the core. */
+void fake_alloc_install(void);
+
+/* Lets the `nth` allocation from now on fail, counted from 1, and no other; 0: none. */
+void fake_alloc_fail(uint64_t nth);
+
+/* Whether the failure that was asked for last has come. If not, it never will. */
+bool fake_alloc_has_failed(void);
+
+/* Allocations that succeeded, and those of them that were not given back yet. A resized block is the same block. */
+uint64_t fake_alloc_made(void);
+uint64_t fake_alloc_live(void);
+
+/* The size of all mappings that were made, whether or not they were given back. */
+uint64_t fake_alloc_mapped_bytes(void);
+
+#endif

@@ -1,0 +1,159 @@
+/* names.h */
+#include "cprofiling/names.h"
+
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+enum { MANY = 70000, LONGEST = 4096 };
+
+static cprof_name name_of(const char *text)
+{
+    return (cprof_name){text, strlen(text)};
+}
+
+static cprof_names key(const char *stage, const char *node)
+{
+    return (cprof_names){name_of(stage), name_of(node)};
+}
+
+static bool same_name(cprof_name a, cprof_name b)
+{
+    return a.length == b.length && memcmp(a.bytes, b.bytes, a.length) == 0;
+}
+
+static void add(cprof_names_table *table, cprof_names names)
+{
+    size_t index = table->count;
+    CHECK_EQUAL(cprof_names_find(table, names), CPROF_NAMES_ABSENT);
+    CHECK(cprof_names_add(table, names) == CPROF_OK);
+    CHECK_EQUAL(table->count, index + 1);
+    CHECK_EQUAL(cprof_names_find(table, names), index);
+    CHECK(same_name(cprof_names_at(table, index).stage, names.stage));
+    CHECK(same_name(cprof_names_at(table, index).node, names.node));
+}
+
+static void test_empty_table(void)
+{
+    cprof_names_table table = {.slots = NULL};
+    CHECK_EQUAL(cprof_names_find(&table, key("train", "a")), CPROF_NAMES_ABSENT);
+    cprof_names_dispose(&table);
+    CHECK_EQUAL(table.count, 0);
+}
+
+/* F3: any bytes, and where the stage ends and the node begins counts. */
+static void test_unlike_keys(void)
+{
+    static const cprof_names keys[] = {
+        {{"train", 5}, {"resize", 6}},
+        {{"train", 5}, {"Resize", 6}},
+        {{"val", 3}, {"resize", 6}},
+        {{"trainr", 6}, {"esize", 5}},
+        {{"trainresize", 11}, {"", 0}},
+        {{"", 0}, {"trainresize", 11}},
+        {{"", 0}, {"", 0}},
+        {{" ", 1}, {"", 0}},
+        {{"", 0}, {" ", 1}},
+        {{"resize", 6}, {"train", 5}},
+        {{"\xed\xa0\x80", 3}, {"\xff", 1}},
+        {{"caf\xc3\xa9", 5}, {"cafe\xcc\x81", 6}},
+    };
+    enum { KEYS = sizeof keys / sizeof keys[0] };
+    cprof_names_table table = {.slots = NULL};
+    for (size_t i = 0; i < KEYS; i++) {
+        add(&table, keys[i]);
+    }
+    for (size_t i = 0; i < KEYS; i++) {
+        CHECK_EQUAL(cprof_names_find(&table, keys[i]), i);
+    }
+    cprof_names_dispose(&table);
+}
+
+/* Names are copied, and stay where they are while others are added. */
+static void test_names_are_copied(void)
+{
+    char stage[] = "test";
+    char *node = malloc(LONGEST);
+    CHECK(node != NULL);
+    memset(node, 'x', LONGEST);
+    cprof_names_table table = {.slots = NULL};
+    add(&table, (cprof_names){name_of(stage), {node, LONGEST}});
+    stage[0] = '-';
+    free(node);
+    const char *bytes = cprof_names_at(&table, 0).node.bytes;
+    for (int i = 0; i < 100; i++) {
+        char number[16];
+        (void)snprintf(number, sizeof number, "%d", i);
+        add(&table, key("test", number));
+    }
+    cprof_names kept = cprof_names_at(&table, 0);
+    CHECK(kept.node.bytes == bytes);
+    CHECK_EQUAL(kept.node.length, LONGEST);
+    CHECK(kept.node.bytes[0] == 'x' && kept.node.bytes[LONGEST - 1] == 'x');
+    CHECK(same_name(kept.stage, name_of("test")));
+    cprof_names_dispose(&table);
+}
+
+/* F5: more keys than a registry ever holds. */
+static void test_many_keys(void)
+{
+    static char numbers[MANY][8];
+    cprof_names_table table = {.slots = NULL};
+    for (size_t i = 0; i < MANY; i++) {
+        (void)snprintf(numbers[i], sizeof numbers[i], "%zu", i);
+        add(&table, key(i % 2 == 0 ? "train" : "val", numbers[i]));
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        CHECK_EQUAL(cprof_names_find(&table, key(i % 2 == 0 ? "train" : "val", numbers[i])), i);
+        CHECK_EQUAL(cprof_names_find(&table, key(i % 2 != 0 ? "train" : "val", numbers[i])), CPROF_NAMES_ABSENT);
+    }
+    cprof_names_dispose(&table);
+    CHECK_EQUAL(table.count, 0);
+    CHECK_EQUAL(cprof_names_find(&table, key("train", "0")), CPROF_NAMES_ABSENT);
+}
+
+/* G7: each allocation of the addition of key `count` fails once; nothing is changed by that. */
+static int refusals_of_addition(cprof_names_table *table, size_t count)
+{
+    char number[16];
+    (void)snprintf(number, sizeof number, "%zu", count);
+    for (uint64_t nth = 1;; nth++) {
+        fake_alloc_fail(nth);
+        cprof_status status = cprof_names_add(table, key("stage", number));
+        if (!fake_alloc_has_failed()) {
+            CHECK(status == CPROF_OK);
+            return (int)nth - 1;
+        }
+        CHECK(status == CPROF_NO_MEMORY);
+        CHECK_EQUAL(table->count, count);
+        CHECK_EQUAL(cprof_names_find(table, key("stage", number)), CPROF_NAMES_ABSENT);
+        if (count > 0) {
+            CHECK_EQUAL(cprof_names_find(table, key("stage", "0")), 0);
+        }
+    }
+}
+
+static void test_without_memory(void)
+{
+    cprof_names_table table = {.slots = NULL};
+    int refusals = 0;
+    for (size_t count = 0; count < 100; count++) {
+        refusals += refusals_of_addition(&table, count);
+    }
+    CHECK(refusals > 100); /* the names always need memory, and the table when it grows */
+    cprof_names_dispose(&table);
+}
+
+int main(void)
+{
+    fake_alloc_install();
+    test_empty_table();
+    test_unlike_keys();
+    test_names_are_copied();
+    test_many_keys();
+    test_without_memory();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    return EXIT_SUCCESS;
+}

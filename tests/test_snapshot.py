@@ -1,0 +1,998 @@
+"""Snapshots: statistics pickled, stored, sent and merged (failure scenarios E5, E10, E14, F9, I9, I10, D14)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import gc
+import mmap
+import os
+import pickle
+import random
+import struct
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cprofiling as cp
+from cprofiling import _core
+
+PROTOCOLS = range(6)
+TWO_63 = 2**63
+MERGED_REASON = (
+    "the statistics are merged: median_ms is p50_ms, last_ms that of the snapshot taken last, "
+    "and first_ms known only where one snapshot has it"
+)
+
+# What the first version writes: see test_golden_bytes(). Compressed, in base 85.
+GOLDEN = (
+    "c-nIg2=aFe_6uNSfPe+e5Sobrm4?ZKfrEzwBLjAI42(?7EUawo9GqO-JiL7T>`-AHhLVg_h2)(4<ZOk^Vg+X(e`oJ_Uw=RU5Pv^UXB~yaVueJ7"
+    "lGNf7h2q4@VkU+|TUi-65T=5Gmf62K)5XzUgzf@n24Vn*1B4bqqm`hvfCGb26{;46H@0u&FimoB;zw1skR63zQk0mP=af@gr0{k@!)(?wtc++L"
+    "U<R`p8PLTU8HfY;)jzN&j;0)xCFU>;4$#0bxPb#MiC-+RNX%O6bb&9tyBh!yS1_s"
+)
+
+
+# An encoder of its own, written from the description in cprofiling/snapshot.h.
+
+
+def crc64(data: bytes) -> int:
+    """CRC-64 as in .xz files, bit by bit."""
+    crc = 2**64 - 1
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0xC96C5795D7870F42 if crc & 1 else 0)
+    return crc ^ (2**64 - 1)
+
+
+def u128(value: int) -> bytes:
+    return value.to_bytes(16, "little")
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key's figures, in the order of the format."""
+
+    stage: bytes = b"train"
+    node: bytes = b"blur"
+    flags: int = 0
+    place: int = 0
+    taken_ns: int = 0
+    count: int = 0
+    errors: int = 0
+    cancelled: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    self_unknown: int = 0
+    active_unknown: int = 0
+    lost: int = 0
+    times: tuple[float, float, float, float, float] = (0.0, 0.0, 0.0, -1.0, 0.0)  # min, max, last, first, median
+    total_ns: int = 0
+    squares_ns2: int = 0
+    nested_ns: int = 0
+    suspended_ns: int = 0
+    sums: bytes = b""
+    buckets: tuple[tuple[int, int], ...] = ()
+
+    def encoded(self) -> bytes:
+        counts = (
+            self.count, self.errors, self.cancelled, self.skipped, self.dropped,
+            self.self_unknown, self.active_unknown, self.lost,
+        )  # fmt: skip
+        return b"".join(
+            (
+                struct.pack("<4H", len(self.stage), len(self.node), len(self.buckets), self.flags),
+                struct.pack("<10Q5d", self.place, self.taken_ns, *counts, *self.times),
+                u128(self.total_ns),
+                self.squares_ns2.to_bytes(24, "little"),
+                u128(self.nested_ns) + u128(self.suspended_ns),
+                self.stage + self.node + self.sums,
+                *(struct.pack("<H", index) for index, _ in self.buckets),
+                *(struct.pack("<Q", count) for _, count in self.buckets),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class File:
+    """A whole snapshot, in the order of the format."""
+
+    magic: bytes = b"CPROFSNP"
+    version: int = 1
+    flags: int = 0
+    skips: tuple[int, int] = (0, 0)
+    internal_errors: int = 0
+    cost_ns: float = 50.0
+    sources: tuple[tuple[bytes, int], ...] = ((bytes(range(16)), 1),)
+    notes: tuple[bytes, ...] = ()
+    keys: tuple[Key, ...] = field(default=())
+
+    def encoded(self) -> bytes:
+        parts = [source + struct.pack("<Q", generation) for source, generation in self.sources]
+        parts += [struct.pack("<H", len(note)) + note for note in self.notes]
+        parts += [key.encoded() for key in self.keys]
+        body = b"".join(parts)
+        head = self.magic + struct.pack(
+            "<2I4Qd3Q", self.version, self.flags, 80 + len(body) + 8, *self.skips, self.internal_errors, self.cost_ns,
+            len(self.sources), len(self.notes), len(self.keys),
+        )  # fmt: skip
+        return sealed(head + body)
+
+
+def sealed(body: bytes) -> bytes:
+    return body + struct.pack("<Q", crc64(body))
+
+
+def bucket(milliseconds: float) -> int:
+    """The bucket of a duration of at least 1 ns: 64 to each power of two."""
+    units = int(milliseconds * 64e6)
+    row = units.bit_length() - 6
+    return row * 64 + (units >> (row - 1)) % 64
+
+
+GOLDEN_FILE = File(
+    skips=(2, 2),
+    internal_errors=1,
+    cost_ns=48.5,
+    sources=((bytes(range(16)), 7),),
+    notes=(b"the clock is CLOCK_MONOTONIC, as a test says", "µ".encode()),
+    keys=(
+        Key(
+            stage=b"train", node="Blur \ud800".encode("utf-8", "surrogatepass"), taken_ns=1_700_000_000 * 10**9,
+            count=2, errors=1, cancelled=2, skipped=2, dropped=3, times=(3.0, 5.0, 5.0, 9.0, 4.0),
+            total_ns=8_000_000, squares_ns2=34 * 10**12, nested_ns=1_000_000, suspended_ns=500_000,
+            buckets=((bucket(3.0), 1), (bucket(5.0), 1)),
+        ),
+        Key(
+            stage=b"val", node=b"", flags=1, place=1, taken_ns=1, count=1, self_unknown=1, active_unknown=1,
+            times=(0.5, 0.5, 0.5, 0.5, 0.5), buckets=((bucket(0.5), 1),),
+            sums=(2 ** (17 * 64 - 1)).to_bytes(160, "little") + (2 ** (17 * 64 - 2)).to_bytes(160, "little"),
+        ),
+    ),
+)  # fmt: skip
+
+
+def golden() -> bytes:
+    return zlib.decompress(base64.b85decode(GOLDEN))
+
+
+# Profilers
+
+
+def new_profiler(*, skip_first_n: int = 0) -> cp.Profiler:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, skip_first_n=skip_first_n)
+    return profiler
+
+
+def recorded(samples: Iterable[tuple[str, float]], *, skip_first_n: int = 0) -> cp.Snapshot:
+    profiler = new_profiler(skip_first_n=skip_first_n)
+    for name, elapsed_ms in samples:
+        profiler.record("train", name, elapsed_ms)
+    return profiler.snapshot()
+
+
+def busy_profiler() -> cp.Profiler:
+    """Return a Profiler with calls of all kinds behind it."""
+    profiler = new_profiler(skip_first_n=1)
+
+    @profiler.profile_node
+    def outer() -> int:
+        return inner() + inner()
+
+    @profiler.profile_node(name="inner \n<b>", stage="val")
+    def inner() -> int:
+        return sum(range(100))
+
+    @profiler.profile_node
+    def broken() -> None:
+        raise KeyError
+
+    @profiler.profile_node
+    async def waiting() -> None:
+        await asyncio.sleep(0)
+
+    @profiler.profile_node
+    def emptying() -> None:
+        profiler.reset_profiling()
+
+    emptying()
+    for _ in range(20):
+        outer()
+        with pytest.raises(KeyError):
+            broken()
+        asyncio.run(waiting())
+        profiler.record("métrique", "\ud800", 1.1)
+    return profiler
+
+
+def by_name(snapshot: cp.Snapshot) -> dict[str, cp.NodeProfilingStats]:
+    return {stats.node_name: stats for stats in snapshot.stats()}
+
+
+def test_snapshot_gives_the_summary_of_its_moment() -> None:
+    profiler = busy_profiler()
+    summary = profiler.get_profiling_summary()
+    snapshot = profiler.snapshot()
+    profiler.record("later", "later", 1.0)
+    stats = snapshot.stats()
+    assert stats == summary
+    assert isinstance(stats, cp.ProfilingSummary)
+    assert stats.skip_first_n == summary.skip_first_n == 1
+    assert set(stats.reasons) == set(summary.reasons)
+    assert stats.internal_errors == summary.internal_errors
+    assert stats.cost_ns == summary.cost_ns
+    assert stats[0].stage == "inference"
+    assert [row.node_name for row in stats if row.dropped_count] != []
+
+
+def test_stats_of_one_stage() -> None:
+    snapshot = busy_profiler().snapshot()
+    assert [stats.node_name for stats in snapshot.stats("val")] == ["inner \n<b>"]
+    assert snapshot.stats(cp.ExecutionStage.VAL) == snapshot.stats("val")
+    assert snapshot.stats("nowhere") == []
+    with pytest.raises(TypeError, match="stage must be"):
+        snapshot.stats(1)  # type: ignore[arg-type]
+
+
+def test_snapshot_of_a_pipeline() -> None:
+    class Pipeline(cp.PipelineProfiling):
+        pass
+
+    pipeline = Pipeline()
+    pipeline.set_profiling(True)
+    pipeline.profiler.record("train", "a", 2.0)
+    assert pipeline.snapshot().stats() == pipeline.get_profiling_summary()
+
+
+def test_snapshot_is_immutable() -> None:
+    snapshot: Any = recorded([("a", 1.0)])
+    with pytest.raises(AttributeError):
+        snapshot.name = 1
+    with pytest.raises(AttributeError):
+        snapshot.stats = 1
+    assert not hasattr(snapshot, "__dict__")
+
+
+@pytest.mark.parametrize("arguments", [(), (b"",), (1, 2)])
+def test_no_constructor(arguments: tuple[Any, ...]) -> None:
+    kind: Any = cp.Snapshot
+    with pytest.raises(TypeError, match=r"Snapshot is made by Profiler.snapshot\(\), Snapshot.merge\(\) or"):
+        kind(*arguments)
+
+
+def test_shown() -> None:
+    snapshot = busy_profiler().snapshot()
+    merged = cp.Snapshot.merge([snapshot, recorded([("a", 1.0)])])
+    assert repr(snapshot) == "<Snapshot keys=6 sources=1>"
+    assert repr(merged) == "<Snapshot keys=7 sources=2>"
+    assert snapshot._repr_html_() == snapshot.stats()._repr_html_()
+    assert "<b>" not in snapshot._repr_html_()
+    assert MERGED_REASON in merged._repr_html_()
+
+
+# Carrying
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_pickle(protocol: int) -> None:
+    snapshot = busy_profiler().snapshot()
+    merged = cp.Snapshot.merge([snapshot, recorded([("a", 1.0)])])
+    for original in (snapshot, merged):
+        again = pickle.loads(pickle.dumps(original, protocol))
+        assert type(again) is cp.Snapshot
+        assert again == original
+        assert again.stats() == original.stats()
+        assert vars(again.stats()) == vars(original.stats())
+
+
+def test_pickle_is_bytes_and_nothing_else() -> None:
+    snapshot = recorded([("a", 1.0)])
+    assert snapshot.__reduce__() == (cp.Snapshot.from_bytes, (snapshot.to_bytes(),))
+
+
+def test_copies_are_the_object() -> None:
+    snapshot = recorded([("a", 1.0)])
+    assert copy.copy(snapshot) is snapshot
+    assert copy.deepcopy([snapshot])[0] is snapshot
+
+
+def test_equality_and_hash() -> None:
+    snapshot = recorded([("a", 1.0)])
+    again = cp.Snapshot.from_bytes(snapshot.to_bytes())
+    other = recorded([("a", 1.0)])
+    assert snapshot == again
+    assert (snapshot != again) is False
+    assert hash(snapshot) == hash(again)
+    assert snapshot != other
+    assert len({snapshot, again, other}) == 2
+    assert snapshot != snapshot.to_bytes()
+    with pytest.raises(TypeError):
+        snapshot < again  # type: ignore[operator]  # noqa: B015
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_like_objects(kind: Callable[[bytes], Any]) -> None:
+    snapshot = recorded([("a", 1.0)])
+    assert cp.Snapshot.from_bytes(kind(snapshot.to_bytes())) == snapshot
+    assert cp.Snapshot.from_bytes(data=kind(snapshot.to_bytes())) == snapshot
+
+
+def test_mapped_file() -> None:
+    snapshot = recorded([("a", 1.0)])
+    data = snapshot.to_bytes()
+    with mmap.mmap(-1, len(data)) as mapping:
+        mapping[:] = data
+        assert cp.Snapshot.from_bytes(mapping) == snapshot
+
+
+@pytest.mark.parametrize("data", ["text", None, 3, [1, 2]])
+def test_what_is_not_bytes_like(data: Any) -> None:
+    with pytest.raises(TypeError, match="data must be a bytes-like object"):
+        cp.Snapshot.from_bytes(data)
+
+
+def test_bytes_that_do_not_lie_together() -> None:
+    data = recorded([("a", 1.0)]).to_bytes()
+    with pytest.raises(BufferError):
+        cp.Snapshot.from_bytes(memoryview(data)[::2])
+
+
+def test_arguments() -> None:
+    kind: Any = cp.Snapshot
+    with pytest.raises(TypeError):
+        kind.merge()
+    with pytest.raises(TypeError):
+        kind.from_bytes()
+    with pytest.raises(TypeError):
+        kind.from_bytes(b"", b"")
+
+
+def test_format_error() -> None:
+    assert issubclass(cp.FormatError, ValueError)
+    assert (cp.FormatError.__module__, cp.FormatError.__qualname__) == ("cprofiling", "FormatError")
+    error = pickle.loads(pickle.dumps(cp.FormatError("why")))
+    assert type(error) is cp.FormatError
+    assert error.args == ("why",)
+
+
+# The format
+
+
+def test_golden_bytes() -> None:
+    """The golden bytes stay readable for ever, and this version still writes them."""
+    assert golden() == GOLDEN_FILE.encoded()
+    snapshot = cp.Snapshot.from_bytes(golden())
+    assert snapshot.to_bytes() == golden()
+    stats = snapshot.stats()
+    assert [tuple(vars(row).values())[:10] for row in stats] == [
+        ("Blur \ud800", "train", 2, 4.0, 4.0, 1.0, 3.0, 5.0, 8.0, 5.0),
+        ("", "val", 1, 0.5, 0.5, 0.0, 0.5, 0.5, 0.5, 0.5),
+    ]
+    assert [tuple(vars(row).values())[15:] for row in stats] == [
+        (1, 2, 2, 3, 9.0, 7.0, 7.5),
+        (0, 0, 0, 0, 0.5, None, None),
+    ]
+    assert stats[0].p50_ms == pytest.approx(3.0, rel=0.01)
+    assert stats[0].p999_ms == pytest.approx(5.0, rel=0.01)
+    assert vars(stats) == {
+        "skip_first_n": 2,
+        "reasons": ("the clock is CLOCK_MONOTONIC, as a test says", "µ"),
+        "internal_errors": 1,
+        "cost_ns": 48.5,
+    }
+
+
+def test_format_is_as_described() -> None:
+    """What a live snapshot writes is what the encoder above would write for the same figures."""
+    profiler = new_profiler(skip_first_n=1)
+    for elapsed_ms in (7.0, 2.0, 2.0, 6.0):
+        profiler.record("stage", "node", elapsed_ms)
+    data = profiler.snapshot().to_bytes()
+    (cost_ns,) = struct.unpack_from("<d", data, 48)
+    identity, generation = struct.unpack_from("<16sQ", data, 80)
+    notes, at = [], 104
+    for _ in range(struct.unpack_from("<Q", data, 64)[0]):
+        (length,) = struct.unpack_from("<H", data, at)
+        notes.append(data[at + 2 : at + 2 + length])
+        at += 2 + length
+    (taken_ns,) = struct.unpack_from("<Q", data, at + 16)
+    one = 2 ** (17 * 64)
+    key = Key(
+        stage=b"stage", node=b"node", flags=1, taken_ns=taken_ns, count=3, skipped=1, self_unknown=3, active_unknown=3,
+        times=(2.0, 6.0, 6.0, 7.0, 2.0), buckets=((bucket(2.0), 2), (bucket(6.0), 1)),
+        sums=(10 * one).to_bytes(160, "little") + (44 * one).to_bytes(160, "little"),
+    )  # fmt: skip
+    assert data == File(
+        skips=(1, 1), cost_ns=cost_ns, sources=((identity, generation),),
+        notes=tuple(notes), keys=(key,),
+    ).encoded()  # fmt: skip
+    assert abs(taken_ns - time.time_ns()) < 3600 * 10**9
+
+
+def test_every_cut() -> None:
+    for size in range(len(golden())):
+        with pytest.raises(cp.FormatError, match=r"at byte \d+"):
+            cp.Snapshot.from_bytes(golden()[:size])
+
+
+def test_every_changed_bit() -> None:
+    data = bytearray(golden())
+    for bit in range(len(data) * 8):
+        data[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(cp.FormatError, match=r"at byte \d+"):
+            cp.Snapshot.from_bytes(data)
+        data[bit // 8] ^= 1 << bit % 8
+    assert cp.Snapshot.from_bytes(data).to_bytes() == golden()
+
+
+@pytest.mark.parametrize("extra", [b"\0", golden(), b"x" * 1000])
+def test_bytes_too_many(extra: bytes) -> None:
+    with pytest.raises(cp.FormatError, match="cut or extended"):
+        cp.Snapshot.from_bytes(golden() + extra)
+
+
+def test_other_version() -> None:
+    data = replace(GOLDEN_FILE, version=2).encoded()
+    with pytest.raises(cp.FormatError, match=r"^schema version 2 at byte 8, where this program reads version 1$"):
+        cp.Snapshot.from_bytes(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\x80\x05]q.", b"PK\x03\x04" * 50, b"\x1f\x8b" * 100, bytes(200)])
+def test_other_data(data: bytes) -> None:
+    with pytest.raises(cp.FormatError):
+        cp.Snapshot.from_bytes(data)
+
+
+SAMPLE = GOLDEN_FILE.keys[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (File(magic=b"CPROFSNQ"), "wrong magic"),
+        (File(flags=2), "unknown flags"),
+        (File(sources=()), "number of sources"),
+        (File(sources=((bytes(16), 1), (bytes(16), 2))), "number of sources"),
+        (File(flags=1, sources=((bytes(16), 2), (bytes(16), 1))), "sources that do not ascend"),
+        (File(flags=1, sources=((bytes(16), 2), (bytes(16), 2))), "sources that do not ascend"),
+        (File(skips=(1, 2)), "impossible skip_first_n"),
+        (File(skips=(TWO_63, TWO_63)), r"2\^63"),
+        (File(cost_ns=float("nan")), "impossible cost"),
+        (File(cost_ns=float("inf")), "impossible cost"),
+        (File(notes=(b"b", b"a")), "notes that do not ascend"),
+        (File(notes=(b"\xff",)), "no UTF-8"),
+        (File(notes=(b"x" * 4097,)), "too long"),
+        (File(keys=(Key(node=b"x" * 4097),)), "too long"),
+        (File(keys=(Key(stage=b"x" * 4097),)), "too long"),
+        (File(keys=(Key(node=b"a\0b"),)), "no UTF-8"),
+        (File(keys=(Key(), Key())), "the same key twice"),
+        (File(keys=(Key(node=b"b"), Key(node=b"a"))), "keys that do not ascend"),
+        (File(keys=(Key(errors=TWO_63),)), r"2\^63"),
+        (File(keys=(replace(SAMPLE, count=TWO_63),)), r"2\^63"),
+        (File(keys=(replace(SAMPLE, count=3),)), "another number of samples"),
+        (File(keys=(replace(SAMPLE, lost=1),)), "another number of samples"),
+        (File(keys=(replace(SAMPLE, buckets=((1, TWO_63), (2, TWO_63 + 2))),)), "another number of samples"),
+        (File(keys=(replace(SAMPLE, buckets=((1, 1), (1, 1))),)), "impossible bucket"),
+        (File(keys=(replace(SAMPLE, buckets=((1, 1), (48 * 64, 1))),)), "impossible bucket"),
+        (File(keys=(replace(SAMPLE, times=(float("nan"), 5.0, 5.0, 9.0, 4.0)),)), "impossible duration"),
+        (File(keys=(replace(SAMPLE, times=(3.0, float("inf"), 5.0, 9.0, 4.0)),)), "impossible duration"),
+        (File(keys=(replace(SAMPLE, times=(-3.0, 5.0, 5.0, 9.0, 4.0)),)), "impossible duration"),
+        (File(keys=(replace(SAMPLE, times=(3.0, 5.0, 6.0, 9.0, 4.0)),)), "impossible duration"),
+        (File(keys=(replace(SAMPLE, times=(3.0, 5.0, 5.0, 9.0, -1.0)),)), "impossible median"),
+        (File(keys=(replace(SAMPLE, times=(3.0, 5.0, 5.0, -2.0, 4.0)),)), "impossible first duration"),
+        (File(keys=(replace(SAMPLE, total_ns=2**64),)), "impossible sum"),
+        (File(keys=(replace(SAMPLE, nested_ns=9_000_000),)), "impossible sum"),
+        (File(keys=(replace(SAMPLE, flags=1, sums=bytes(320)),)), "impossible fractional sum"),
+        (File(keys=(replace(SAMPLE, flags=1, sums=b"\xff" * 320),)), "impossible fractional sum"),
+        (File(keys=(replace(SAMPLE, flags=2),)), "unknown flags"),
+    ],
+)
+def test_sealed_but_impossible(file: File, reason: str) -> None:
+    with pytest.raises(cp.FormatError, match=rf"{reason}.* at byte \d+$"):
+        cp.Snapshot.from_bytes(file.encoded())
+
+
+@given(st.integers(0, len(golden()) - 9), st.binary(min_size=1, max_size=8))
+@settings(deadline=None, max_examples=500)
+def test_sealed_and_changed_is_refused_or_exact(at: int, new: bytes) -> None:
+    body = bytearray(golden()[:-8])
+    body[at : at + len(new)] = new
+    data = sealed(bytes(body[: len(golden()) - 8]))
+    try:
+        snapshot = cp.Snapshot.from_bytes(data)
+    except cp.FormatError:
+        return
+    assert snapshot.to_bytes() == data
+    assert len(snapshot.stats()) == 2
+
+
+@given(st.binary(max_size=12) | st.text(max_size=6).map(str.encode))
+@settings(deadline=None, max_examples=500)
+def test_names_are_utf8_as_python_reads_it(name: bytes) -> None:
+    data = File(keys=(Key(node=name),)).encoded()
+    try:
+        expected = name.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        expected = "\0"
+    if "\0" in expected:
+        with pytest.raises(cp.FormatError, match="a name that is too long or no UTF-8"):
+            cp.Snapshot.from_bytes(data)
+    else:
+        assert cp.Snapshot.from_bytes(data).stats()[0].node_name == expected
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(st.characters(exclude_characters="\0")), st.text(st.characters(exclude_characters="\0"))),
+        unique=True,
+        max_size=8,
+    )
+)
+@settings(deadline=None)
+def test_any_name_comes_back_in_its_place(names: list[tuple[str, str]]) -> None:
+    profiler = new_profiler()
+    for stage, node in names:
+        profiler.record(stage, node, 1.0)
+    snapshot = cp.Snapshot.from_bytes(profiler.snapshot().to_bytes())
+    assert [(str(stats.stage), stats.node_name) for stats in snapshot.stats()] == names
+
+
+def test_lengths_are_not_trusted() -> None:
+    """Counts of 2^60 items are refused before anything is allocated for them."""
+    for at in (56, 64, 72):
+        body = bytearray(golden()[:-8])
+        struct.pack_into("<Q", body, at, 2**60)
+        with pytest.raises(cp.FormatError):
+            cp.Snapshot.from_bytes(sealed(bytes(body)))
+
+
+# Merging
+
+
+@pytest.mark.parametrize("snapshots", [[], (), iter(())])
+def test_nothing_to_merge(snapshots: Iterable[cp.Snapshot]) -> None:
+    with pytest.raises(ValueError, match="snapshots must not be empty"):
+        cp.Snapshot.merge(snapshots)
+
+
+@pytest.mark.parametrize("wrong", [None, 1, object(), cp.Profiler()])
+def test_merging_what_cannot_be_iterated(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="snapshots must be an iterable of Snapshots"):
+        cp.Snapshot.merge(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, b"", "a", cp.Profiler(), cp.Snapshot])
+def test_merging_what_is_no_snapshot(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"snapshots\[1\] must be a Snapshot, got \w+"):
+        cp.Snapshot.merge([recorded([("a", 1.0)]), wrong])
+
+
+def test_iterator_that_raises() -> None:
+    def snapshots() -> Iterator[cp.Snapshot]:
+        yield recorded([("a", 1.0)])
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        cp.Snapshot.merge(snapshots())
+
+
+def test_same_data_twice() -> None:
+    profiler = new_profiler()
+    profiler.record("train", "a", 1.0)
+    first = profiler.snapshot()
+    profiler.record("train", "a", 2.0)
+    second = profiler.snapshot()
+    other = recorded([("a", 1.0)])
+    both = cp.Snapshot.merge([other, first])
+    identity = first.to_bytes()[80:96].hex()
+    for snapshots, places in (([first, first], (0, 1)), ([second, other, first], (0, 2)), ([both, second], (0, 1))):
+        with pytest.raises(ValueError, match="the same data twice") as raised:
+            cp.Snapshot.merge(snapshots)
+        a, b = places
+        assert f"snapshots[{a}] and snapshots[{b}] both hold generation 1 of Profiler {identity}" in str(raised.value)
+
+
+def test_reset_begins_other_data() -> None:
+    profiler = new_profiler()
+    parts = []
+    for _ in range(3):
+        profiler.record("train", "a", 2.0)
+        parts.append(profiler.snapshot())
+        profiler.reset_profiling()
+    merged = cp.Snapshot.merge(parts)
+    assert by_name(merged)["a"].count == 3
+    assert [part.stats()[0].count for part in parts] == [1, 1, 1]
+
+
+def test_merged_statistics() -> None:
+    left = new_profiler()
+    right = new_profiler()
+    for elapsed_ms in (1.0, 2.0, 3.0, 4.0, 10.0, 11.0):
+        left.record("train", "a", elapsed_ms)
+    for elapsed_ms in (5.0, 6.0, 7.0):
+        right.record("train", "a", elapsed_ms)
+    right.record("train", "b", 8.0)
+    a, b = left.snapshot(), right.snapshot()
+    merged = cp.Snapshot.merge([a, b])
+    stats = by_name(merged)
+    row = stats["a"]
+    assert (row.count, row.min_ms, row.max_ms, row.total_ms) == (9, 1.0, 11.0, 49.0)
+    assert row.mean_ms == pytest.approx(49 / 9, rel=1e-15)
+    assert row.std_ms == pytest.approx((361 / 9 - (49 / 9) ** 2) ** 0.5, rel=1e-14)
+    assert row.median_ms == row.p50_ms == pytest.approx(5.0, rel=0.01)
+    assert row.last_ms == 7.0
+    assert row.first_ms is None
+    assert stats["b"].first_ms == 8.0
+    assert stats["b"].median_ms == stats["b"].p50_ms
+    assert merged.stats().reasons[-1] == MERGED_REASON
+    assert MERGED_REASON not in a.stats().reasons
+    assert a.stats()[0].median_ms == left.get_profiling_summary()[0].median_ms != a.stats()[0].p50_ms
+
+
+def test_merging_one() -> None:
+    snapshot = recorded([("a", 1.0), ("b", 2.0)])
+    merged = cp.Snapshot.merge([snapshot])
+    assert merged != snapshot
+    assert [stats.node_name for stats in merged.stats()] == ["a", "b"]
+    assert cp.Snapshot.merge([merged]) == merged
+    assert merged.stats()[0].first_ms == 1.0
+
+
+def test_remarks_of_merged_snapshots() -> None:
+    files = [
+        File(skips=(0, 0), internal_errors=2, cost_ns=40.0, sources=((b"a" * 16, 1),), notes=(b"gpu", b"tsc")),
+        File(skips=(3, 3), internal_errors=1, cost_ns=60.0, sources=((b"b" * 16, 1),), notes=(b"clock", b"tsc")),
+        File(skips=(1, 1), internal_errors=0, cost_ns=50.0, sources=((b"c" * 16, 1),)),
+    ]
+    stats = cp.Snapshot.merge([cp.Snapshot.from_bytes(file.encoded()) for file in files]).stats()
+    assert vars(stats) == {
+        "skip_first_n": 3,
+        "reasons": (
+            "clock",
+            "gpu",
+            "tsc",
+            MERGED_REASON,
+            "the merged statistics were gathered with skip_first_n from 0 to 3",
+        ),
+        "internal_errors": 3,
+        "cost_ns": 60.0,
+    }
+
+
+def test_skips_are_added() -> None:
+    parts = [recorded([("a", 9.0)] * 4, skip_first_n=3) for _ in range(3)]
+    merged = cp.Snapshot.merge(parts).stats()
+    assert merged.skip_first_n == 3
+    assert (merged[0].skipped_count, merged[0].count) == (9, 3)
+    assert not any("skip_first_n from" in reason for reason in merged.reasons)
+
+
+def test_keys_without_a_sample() -> None:
+    files = (
+        File(sources=((b"a" * 16, 1),), keys=(Key(errors=2, dropped=1),)),
+        File(sources=((b"b" * 16, 1),), keys=(Key(cancelled=3),)),
+        File(sources=((b"c" * 16, 1),), keys=(Key(skipped=1, times=(0.0, 0.0, 0.0, 4.0, 0.0)),)),
+    )
+    (row,) = cp.Snapshot.merge(cp.Snapshot.from_bytes(file.encoded()) for file in files).stats()
+    assert row == cp.NodeProfilingStats(
+        "blur", cp.ExecutionStage.TRAIN, 0, *(0.0,) * 7,
+        error_count=2, cancelled_count=3, skipped_count=1, dropped_count=1, first_ms=4.0,
+    )  # fmt: skip
+
+
+def test_samples_that_the_histogram_lost() -> None:
+    half = replace(SAMPLE, lost=1, buckets=SAMPLE.buckets[:1])
+    none = replace(SAMPLE, lost=2, buckets=())
+    for key, percentile in ((half, 3.0), (none, None)):
+        stats = cp.Snapshot.from_bytes(File(keys=(key,)).encoded()).stats()
+        assert stats.reasons == (f"{key.lost} samples are missing from the percentiles, for want of memory",)
+        assert stats[0].p50_ms == (percentile and pytest.approx(percentile, rel=0.01))
+        merged = cp.Snapshot.merge([cp.Snapshot.from_bytes(File(keys=(key,)).encoded())])
+        assert merged.stats()[0].median_ms == pytest.approx(3.0, rel=0.01)
+
+
+def test_counts_that_do_not_fit() -> None:
+    parts = [
+        cp.Snapshot.from_bytes(File(sources=((bytes([i]) * 16, 1),), keys=(Key(errors=2**62),)).encoded())
+        for i in range(2)
+    ]
+    with pytest.raises(OverflowError, match=r"a count of the merged snapshots exceeds 2\*\*63-1"):
+        cp.Snapshot.merge(parts)
+
+
+def test_order_of_merged_keys() -> None:
+    left = recorded([("load", 1.0), ("blur", 1.0), ("save", 1.0)])
+    right = recorded([("load", 1.0), ("detect", 1.0), ("blur", 1.0), ("show", 1.0)])
+    expected = ["load", "blur", "detect", "save", "show"]
+    assert [stats.node_name for stats in cp.Snapshot.merge([left, right]).stats()] == expected
+    assert [stats.node_name for stats in cp.Snapshot.merge([right, left]).stats()] == expected
+
+
+SAMPLES = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c"]),
+        st.floats(0.0, 1e12) | st.sampled_from([0.0, 5e-324, 1e-300, 0.1, 1e12]) | st.integers(0, 10**12).map(float),
+    ),
+    max_size=12,
+)
+
+
+@given(st.lists(SAMPLES, min_size=1, max_size=6), st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_order_and_grouping_do_not_show(parts: list[list[tuple[str, float]]], rng: random.Random) -> None:
+    snapshots = [recorded(part) for part in parts]
+    expected = cp.Snapshot.merge(snapshots)
+    while len(snapshots) > 1:
+        rng.shuffle(snapshots)
+        group = rng.randint(1, len(snapshots))
+        snapshots[:group] = [cp.Snapshot.merge(snapshots[:group])]
+    merged = cp.Snapshot.merge(snapshots)
+    assert merged.to_bytes() == expected.to_bytes()
+    assert merged.stats() == expected.stats()
+
+
+@given(st.lists(SAMPLES, min_size=1, max_size=6))
+@settings(deadline=None)
+def test_merged_is_as_gathered_together(parts: list[list[tuple[str, float]]]) -> None:
+    everything = [sample for part in parts for sample in part]
+    together = by_name(recorded(everything))
+    merged = by_name(cp.Snapshot.merge(recorded(part) for part in parts))
+    assert merged.keys() == together.keys()
+    for name, row in merged.items():
+        samples = [Fraction(elapsed_ms) for node, elapsed_ms in everything if node == name]
+        assert row.total_ms == pytest.approx(float(sum(samples)), rel=2**-52, abs=0)
+        assert row.std_ms == pytest.approx(together[name].std_ms, rel=1e-14)
+        assert (row.count, row.min_ms, row.max_ms) == (len(samples), float(min(samples)), float(max(samples)))
+        for percentile in ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms"):
+            assert getattr(row, percentile) == getattr(together[name], percentile)
+
+
+def test_two_hundred_in_any_order() -> None:
+    rng = random.Random(3)
+    parts = [recorded([(rng.choice("abcde"), rng.expovariate(1.0)) for _ in range(20)]) for _ in range(200)]
+    expected = cp.Snapshot.merge(parts).to_bytes()
+    for _ in range(20):
+        rng.shuffle(parts)
+        assert cp.Snapshot.merge(parts).to_bytes() == expected
+        halves = [cp.Snapshot.merge(parts[:77]), cp.Snapshot.merge(parts[77:])]
+        assert cp.Snapshot.merge(halves).to_bytes() == expected
+    assert sum(stats.count for stats in cp.Snapshot.from_bytes(expected).stats()) == 4000
+
+
+# Processes and threads
+
+
+def test_child_merges_with_its_parent() -> None:
+    profiler = new_profiler()
+    profiler.record("train", "a", 1.0)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside the threads of other tests
+        child = os.fork()
+    if child == 0:
+        profiler.record("train", "a", 2.0)
+        os.write(writer, profiler.snapshot().to_bytes())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        from_child = cp.Snapshot.from_bytes(pipe.read())
+    assert os.waitpid(child, 0)[1] == 0
+    (row,) = cp.Snapshot.merge([profiler.snapshot(), from_child]).stats()
+    assert (row.count, row.total_ms) == (2, 3.0)
+
+
+def what_is_wrong(snapshot: cp.Snapshot, least: int) -> list[object]:
+    """Return the contradictions in a snapshot of one node that has been called at least so often."""
+    wrong: list[object] = []
+    if cp.Snapshot.from_bytes(snapshot.to_bytes()) != snapshot:
+        wrong.append(snapshot)
+    for row in cp.Snapshot.merge([snapshot]).stats():
+        is_torn = not row.count * row.min_ms * (1 - 1e-9) <= row.total_ms <= row.count * row.max_ms * (1 + 1e-9)
+        if row.count < least or is_torn:
+            wrong.append(row)
+    return wrong
+
+
+def test_snapshots_beside_calls() -> None:
+    profiler = new_profiler()
+    calls, threads = 2000, 4
+    done = threading.Event()
+    wrong: list[object] = []
+
+    @profiler.profile_node
+    def node() -> None:
+        pass
+
+    def work() -> None:
+        for _ in range(calls):
+            node()
+
+    def look() -> None:
+        least = 0
+        while not done.is_set():
+            snapshot = profiler.snapshot()
+            wrong.extend(what_is_wrong(snapshot, least))
+            least = sum(row.count for row in snapshot.stats())
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    reader = threading.Thread(target=look)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in (reader, *workers):
+            thread.start()
+        for thread in workers:
+            thread.join()
+        done.set()
+        reader.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+    assert profiler.snapshot().stats()[0].count == calls * threads
+
+
+def test_snapshots_with_a_reset_behind_each() -> None:
+    """Each is of another generation, so that they merge; calls between a snapshot and its reset are in none."""
+    profiler = new_profiler()
+    calls = 3000
+    parts = []
+
+    def work() -> None:
+        for _ in range(calls):
+            profiler.record("train", "a", 1.0)
+
+    workers = [threading.Thread(target=work) for _ in range(2)]
+    for thread in workers:
+        thread.start()
+    generations = set()
+    while any(thread.is_alive() for thread in workers):
+        parts.append(profiler.snapshot())
+        generations.add(parts[-1].to_bytes()[80:104])
+        profiler.reset_profiling()
+    parts.append(profiler.snapshot())
+    assert len(generations) + 1 == len(parts)
+    (row,) = cp.Snapshot.merge(parts).stats()
+    assert 0 < row.count <= 2 * calls
+    assert row.total_ms == row.count
+
+
+# The extension's side
+
+
+class OtherSnapshot(cp.Snapshot):
+    __slots__ = ()
+
+
+def test_subclass_stays_itself() -> None:
+    snapshot = OtherSnapshot.from_bytes(golden())
+    assert type(snapshot) is OtherSnapshot
+    assert type(OtherSnapshot.merge([snapshot])) is OtherSnapshot
+    assert type(pickle.loads(pickle.dumps(snapshot))) is OtherSnapshot
+    assert snapshot == cp.Snapshot.from_bytes(golden())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((), TypeError),
+        ((int, cp.Profiler(), 0, ()), TypeError),
+        ((cp.Snapshot, 1, 0, ()), TypeError),
+        ((cp.Snapshot, cp.Profiler(), "now", ()), TypeError),
+        ((cp.Snapshot, cp.Profiler(), 0, ("text",)), TypeError),
+        ((cp.Snapshot, cp.Profiler(), 0, (b"x" * 4097,)), RuntimeError),
+    ],
+)
+def test_taking_is_strict(arguments: tuple[Any, ...], error: type[Exception]) -> None:
+    take: Any = _core.take_snapshot
+    with pytest.raises(error):
+        take(*arguments)
+
+
+def test_clock_before_1970() -> None:
+    profiler = new_profiler()
+    profiler.record("train", "a", 1.0)
+    snapshot = _core.take_snapshot(cp.Snapshot, profiler, -1, ())
+    assert cp.Snapshot.from_bytes(snapshot.to_bytes()) == snapshot
+
+
+def is_refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def test_nothing_leaks() -> None:
+    snapshot = cp.Snapshot.from_bytes(golden())
+    broken = golden()[:-1]
+
+    def use_all() -> None:
+        profiler = new_profiler()
+        profiler.record("train", "a", 1.0)
+        merged = cp.Snapshot.merge([snapshot, profiler.snapshot()])
+        pickle.loads(pickle.dumps(merged)).stats()
+        assert hash(merged) == hash(cp.Snapshot.from_bytes(bytearray(merged.to_bytes())))
+        for wrong in (
+            lambda: cp.Snapshot.from_bytes(broken),
+            lambda: cp.Snapshot.merge([snapshot, snapshot]),
+            lambda: cp.Snapshot.merge([snapshot, None]),  # type: ignore[list-item]
+            lambda: snapshot.stats(1),  # type: ignore[arg-type]
+        ):
+            assert is_refused(wrong)
+
+    def held_after(times: int) -> tuple[int, int, int]:
+        for _ in range(times):
+            use_all()
+        gc.collect()
+        return sys.getrefcount(cp.Snapshot), sys.getrefcount(cp.FormatError), sys.getallocatedblocks()
+
+    before = held_after(100)
+    after = held_after(500)
+    assert [now - then for then, now in zip(before, after, strict=True)] == [
+        pytest.approx(0, abs=2),
+        pytest.approx(0, abs=2),
+        pytest.approx(0, abs=400),
+    ]
+
+
+# Each allocation of CPython's fails in turn: MemoryError, or the right answer, and nothing else.
+WITHOUT_MEMORY = """
+import _testcapi
+import cprofiling as cp
+from cprofiling import _core
+
+profiler = cp.Profiler()
+profiler.set_profiling(True)
+profiler.record("train", "a", 1.0)
+first = profiler.snapshot()
+profiler.reset_profiling()
+profiler.record("train", "\\ud800", 1.0)
+second = profiler.snapshot()
+data = second.to_bytes()
+merged = cp.Snapshot.merge([first, second])
+rows = merged.stats()
+noted = _core.take_snapshot(cp.Snapshot, profiler, 0, (b"a note", b"another note"))
+operations = {
+    "snapshot": lambda: profiler.snapshot().stats() == second.stats(),
+    "merge": lambda: cp.Snapshot.merge([first, second]) == merged,
+    "from_bytes": lambda: cp.Snapshot.from_bytes(bytearray(data)) == second,
+    "pickle": lambda: second.__reduce__()[1] == (data,),
+    "hash": lambda: hash(merged) == hash(merged),
+    "stats": lambda: merged.stats() == rows,
+    "notes": lambda: noted.stats().reasons == ("a note", "another note"),
+    "stage": lambda: merged.stats("\\ud800") == [],
+}
+for name, operation in operations.items():
+    failures = 0
+    for n in range(1, 150):
+        _testcapi.set_nomemory(n, n + 1)
+        try:
+            result = operation()
+        except MemoryError:
+            result = None
+            failures += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+        assert result in (None, True), (name, n)
+    assert failures, name
+"""
+
+
+def test_without_memory() -> None:
+    pytest.importorskip("_testcapi", reason="this CPython was built without its test modules")
+    run = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
