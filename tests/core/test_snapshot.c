@@ -874,6 +874,7 @@ static void test_reasons_of_the_header(void)
         {72, UINT64_MAX, 8, "a length that points behind the end"},
         {72, UINT64_MAX / KEY_BYTES, 8, "a length that points behind the end"},
         {72, 4, 8, "more bytes than the counts say"},
+        {72, 7, 8, "a length that points behind the end"}, /* one key too many */
         {FIRST_KEY, 0xffff, 2, "a length that points behind the end"},
         {FIRST_KEY + 2, 0, 1, "a note that is too long or no UTF-8"},
     };

@@ -1,0 +1,92 @@
+"""What the tests of calls share."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cprofiling as cp
+
+TICK = 0.02  # seconds of a sleep whose time must show, or must not
+SLEPT_MS = 0.95e3 * TICK  # the least that such a sleep takes, with room for two clocks' difference in rate
+NEVER = 60.0  # seconds of a wait that only a failure lets expire
+
+
+def profiler_on(**configuration: Any) -> cp.Profiler:
+    """A new Profiler that is on."""
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, **configuration)
+    return profiler
+
+
+def by_name(profiler: cp.Profiler) -> dict[str, cp.NodeProfilingStats]:
+    """The statistics by node name, in the summary's order; for tests with one stage."""
+    return {stats.node_name: stats for stats in profiler.get_profiling_summary()}
+
+
+def counts(profiler: cp.Profiler) -> dict[str, int]:
+    """How many samples each node has."""
+    return {name: stats.count for name, stats in by_name(profiler).items()}
+
+
+def stages(profiler: cp.Profiler) -> dict[tuple[str, str], int]:
+    """How many samples each node has in each stage."""
+    return {(stats.node_name, str(stats.stage)): stats.count for stats in profiler.get_profiling_summary()}
+
+
+def outcomes(profiler: cp.Profiler, name: str) -> tuple[int, int, int, int, int]:
+    """Samples, errors, cancellations, skips and drops of a node."""
+    stats = by_name(profiler)[name]
+    return (stats.count, stats.error_count, stats.cancelled_count, stats.skipped_count, stats.dropped_count)
+
+
+def spin(seconds: float) -> None:
+    """Use time without sleeping."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+class Stopwatch:
+    """Milliseconds spent inside its `with` blocks: an upper bound for whatever is measured inside."""
+
+    def __init__(self) -> None:
+        self.total_ms = 0.0
+        self._start = 0.0
+
+    def __enter__(self) -> Stopwatch:
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.total_ms += (time.perf_counter() - self._start) * 1e3
+
+    @property
+    def limit_ms(self) -> float:
+        """The total, with room for the two clocks' difference in rate."""
+        return self.total_ms * 1.001 + 0.01
+
+
+def in_new_thread(function: Callable[[], Any]) -> Any:
+    """The result of the function, or its exception, from a thread that has not seen the profiler yet."""
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result(NEVER)
+
+
+def run_python(script: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in an interpreter of its own that finds the same package."""
+    package = Path(cp.__file__).parent.parent
+    return subprocess.run(
+        [sys.executable, *options, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(package), **environment},
+        check=False,
+    )

@@ -1,0 +1,267 @@
+"""profile_node as a context manager: blocks in threads, tasks, frames, in any order (failure scenario A11)."""
+
+# Nodes are made of lambdas here, which have no types.
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import TICK, by_name, counts, in_new_thread, outcomes, profiler_on
+
+
+@pytest.fixture
+def p() -> Iterator[cp.Profiler]:
+    """A Profiler of the test's own, on; nothing may be left open or go wrong inside."""
+    profiler = profiler_on()
+    yield profiler
+    profiler.set_profiling(True)
+    profiler.profile_node("after all")(int.__add__)(1, 2)
+    summary = profiler.get_profiling_summary()
+    assert summary.internal_errors == 0
+    assert summary[-1].self_total_ms == summary[-1].total_ms
+
+
+# ---- blocks --------------------------------------------------------------------------------------
+
+
+def test_a_block_counts(p: cp.Profiler) -> None:
+    site = p.profile_node("block")
+    with site as entered:
+        assert counts(p) == {}
+    assert entered is site
+    assert counts(p) == {"block": 1}
+
+
+async def _enter_and_leave(site: Any) -> Any:
+    async with site as entered:
+        await asyncio.sleep(0)
+    return entered
+
+
+def test_an_asynchronous_block_counts(p: cp.Profiler) -> None:
+    site = p.profile_node("block")
+    assert asyncio.run(_enter_and_leave(site)) is site
+    assert counts(p) == {"block": 1}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+@pytest.mark.parametrize("name", [None, str, lambda self: "x"])
+def test_a_block_without_a_name_is_a_type_error(p: cp.Profiler, is_on: bool, name: Any) -> None:
+    p.set_profiling(is_on)
+    site = p.profile_node(name=name)
+    with pytest.raises(TypeError, match="name"), site:
+        pytest.fail("the block was entered")
+    with pytest.raises(TypeError, match="name"):
+        asyncio.run(_enter_and_leave(site))
+    assert p.get_profiling_summary() == []
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, asyncio.CancelledError]
+)
+def test_an_exception_leaves_a_block_untouched(p: cp.Profiler, error: type[BaseException]) -> None:
+    raised = error("text")
+    with pytest.raises(error) as caught, p.profile_node("block"):
+        raise raised
+    assert caught.value is raised
+    assert raised.__context__ is None
+    assert len(traceback.extract_tb(raised.__traceback__)) == 1
+    cancelled = error is asyncio.CancelledError
+    assert outcomes(p, "block") == (0, int(not cancelled), int(cancelled), 0, 0)
+
+
+def test_a_site_is_a_decorator_for_many_functions_and_a_block_at_once(p: cp.Profiler) -> None:
+    site = p.profile_node("shared", stage="val")
+    one, two = site(lambda: 1), site(lambda: 2)
+    with site:
+        assert (one(), two()) == (1, 2)
+    (stats,) = p.get_profiling_summary()
+    assert (stats.node_name, stats.stage, stats.count) == ("shared", "val", 3)
+
+
+def test_a_site_nested_in_itself(p: cp.Profiler) -> None:
+    site = p.profile_node("block")
+    with site, site, site:
+        pass
+    stats = by_name(p)["block"]
+    assert stats.count == 3
+    assert stats.self_total_ms == pytest.approx(stats.max_ms, abs=1e-5)
+
+
+def test_a_site_open_in_many_threads(p: cp.Profiler) -> None:
+    site, gate = p.profile_node("block"), threading.Barrier(8)
+
+    def work() -> None:
+        for _ in range(200):
+            with site:
+                pass
+        with site:
+            gate.wait(60)
+            with site:
+                gate.wait(60)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert outcomes(p, "block") == (8 * 202, 0, 0, 0, 0)
+
+
+def test_a_site_open_in_many_tasks_and_a_contextlib_stack(p: cp.Profiler) -> None:
+    """A11: each sample is of the task that opened it."""
+    site = p.profile_node("block")
+
+    async def work(ticks: int) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(site)
+            await asyncio.sleep(ticks * TICK)
+
+    async def main() -> None:
+        await asyncio.gather(*(work(ticks) for ticks in (4, 1, 3, 2)))
+
+    asyncio.run(main())
+    stats = by_name(p)["block"]
+    assert stats.count == 4
+    assert stats.total_ms >= 0.95e3 * TICK * 10
+    assert stats.min_ms >= 0.95e3 * TICK
+    assert stats.max_ms >= 0.95e3 * TICK * 4
+    assert stats.last_ms == stats.max_ms
+
+
+def test_blocks_that_exit_out_of_order(p: cp.Profiler) -> None:
+    first, second = p.profile_node("first"), p.profile_node("second")
+    with p.profile_node("around"):
+        first.__enter__()
+        time.sleep(TICK)
+        second.__enter__()
+        first.__exit__(None, None, None)
+        time.sleep(TICK)
+        second.__exit__(None, None, None)
+    stats = by_name(p)
+    assert stats["first"].total_ms >= 0.95e3 * TICK
+    assert stats["second"].total_ms >= 0.95e3 * TICK
+    assert stats["first"].total_ms + stats["second"].total_ms <= 1.001 * stats["around"].total_ms
+    assert (stats["first"].self_total_ms, stats["second"].self_total_ms) == (None, None)
+    with p.profile_node("first"):
+        pass
+    assert by_name(p)["first"].count == 2
+
+
+def test_one_site_that_exits_out_of_order_in_two_frames(p: cp.Profiler) -> None:
+    """Each opening is left by the frame that entered it: both are open for two ticks, none for three."""
+    site = p.profile_node("block")
+
+    def suspended() -> Iterator[None]:
+        with site:
+            yield
+
+    other = suspended()
+    next(other)
+    time.sleep(TICK)
+    with site:
+        time.sleep(TICK)
+        assert next(other, "end") == "end"
+        time.sleep(TICK)
+    stats = by_name(p)["block"]
+    assert stats.count == 2
+    assert stats.min_ms >= 0.95e3 * 2 * TICK
+
+
+def test_one_site_open_in_generators_that_end_in_any_order(p: cp.Profiler) -> None:
+    site = p.profile_node("block")
+
+    def suspended() -> Iterator[None]:
+        with site:
+            yield
+
+    running = []
+    for _ in range(3):
+        running.append(suspended())
+        next(running[-1])
+        time.sleep(TICK)
+    for generator_ in running:
+        assert next(generator_, "end") == "end"
+    stats = by_name(p)["block"]
+    assert stats.count == 3
+    assert stats.min_ms >= 0.95e3 * TICK
+    assert stats.last_ms == stats.min_ms
+    assert stats.max_ms >= 0.95e3 * 3 * TICK
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_block_left_without_having_been_entered(p: cp.Profiler, is_on: bool) -> None:
+    """A11: RuntimeError with the name, state unchanged."""
+    p.set_profiling(is_on)
+    site = p.profile_node("block \x1b")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"block \\x1b"):
+            site.__exit__(None, None, None)
+    with site:
+        pass
+    with pytest.raises(RuntimeError, match="block"):
+        site.__exit__(None, None, None)
+    with pytest.raises(RuntimeError, match="block"):
+        asyncio.run(_leave(site))
+    with site:
+        pass
+    assert counts(p) == ({"block \x1b": 2} if is_on else {})
+
+
+async def _leave(site: Any) -> None:
+    await site.__aexit__(None, None, None)
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    """The result of the function, or its exception, from another thread."""
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result(60)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_block_left_in_another_thread(p: cp.Profiler, is_on: bool) -> None:
+    """A11."""
+    p.set_profiling(is_on)
+    site = p.profile_node("block")
+    with site, pytest.raises(RuntimeError, match="block"):
+        in_new_thread(lambda: site.__exit__(None, None, None))
+    assert counts(p) == ({"block": 1} if is_on else {})
+
+
+def test_a_block_entered_while_off_does_not_leave_that_of_another_task(p: cp.Profiler) -> None:
+    site = p.profile_node("block")
+    seen: list[dict[str, int]] = []
+
+    async def early() -> None:
+        with site:
+            switched_on.set()
+            await entered.wait()
+        seen.append(counts(p))
+        left.set()
+
+    async def late() -> None:
+        await switched_on.wait()
+        p.set_profiling(True)
+        with site:
+            entered.set()
+            await left.wait()
+
+    async def main() -> None:
+        await asyncio.gather(early(), late())
+
+    p.set_profiling(False)
+    switched_on, entered, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    asyncio.run(main())
+    assert seen == [{}]
+    assert counts(p) == {"block": 1}

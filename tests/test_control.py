@@ -1,0 +1,859 @@
+"""Switching, resetting, record(), and the refusal of wrong arguments (failure scenarios B3, E9, E14, F1 to F7)."""
+
+# Nodes are made of lambdas here, which have no types.
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import contextlib
+import decimal
+import enum
+import fractions
+import inspect
+import math
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import NEVER, by_name, counts, outcomes, profiler_on, stages
+
+
+class Pipe(cp.PipelineProfiling):
+    """A pipeline to control."""
+
+
+class _Module:
+    """The module's functions in the place of a Profiler's methods."""
+
+    set_profiling = staticmethod(cp.set_profiling)
+    reset_profiling = staticmethod(cp.reset_profiling)
+    get_profiling_summary = staticmethod(cp.get_profiling_summary)
+    format_profiling_summary = staticmethod(cp.format_profiling_summary)
+
+    @property
+    def profiling_enabled(self) -> bool:
+        return cp.profiling_enabled()
+
+    def mark(self) -> None:
+        with cp.profile_node("n"):
+            pass
+
+
+@pytest.fixture(params=["Profiler", "pipeline", "module"])
+def control(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Whatever has the five names; off and empty."""
+    if request.param == "module":
+        yield _Module()
+        cp.set_profiling(False, reset=True)
+    else:
+        yield cp.Profiler() if request.param == "Profiler" else Pipe()
+
+
+def call(control: Any, times: int = 1) -> None:
+    """Run the node "n" some times."""
+    for _ in range(times):
+        if isinstance(control, _Module):
+            control.mark()
+        else:
+            with control.profile_node("n"):
+                pass
+
+
+def figures(control: Any) -> list[tuple[int, int]]:
+    """Samples and skips of each key."""
+    return [(stats.count, stats.skipped_count) for stats in control.get_profiling_summary()]
+
+
+def brief(value: Any) -> str:
+    """A test's id: what the value looks like, if that is short."""
+    return repr(value)[:20] if not isinstance(value, int) or abs(value) < 2**70 else "huge"
+
+
+# ---- on and off ----------------------------------------------------------------------------------
+
+
+def test_off_at_first_and_on_when_switched_on(control: Any) -> None:
+    assert control.profiling_enabled is False
+    call(control)
+    assert control.get_profiling_summary() == []
+    assert control.format_profiling_summary() == "No profiling data collected."
+    assert control.set_profiling(True) is None
+    assert control.profiling_enabled is True
+    call(control, 3)
+    control.set_profiling(False)
+    assert control.profiling_enabled is False
+    call(control, 2)
+    assert figures(control) == [(3, 0)]
+    control.set_profiling(enabled=True)
+    call(control)
+    assert figures(control) == [(4, 0)]
+
+
+def test_profiling_enabled_is_read_only() -> None:
+    for thing in (cp.Profiler(), Pipe()):
+        with pytest.raises(AttributeError):
+            thing.profiling_enabled = True  # type: ignore[misc]
+    assert callable(cp.profiling_enabled)
+
+
+@pytest.mark.parametrize("value", [True, 1, 5, -1, 2.5])
+def test_what_is_true_switches_on_and_what_is_false_off(control: Any, value: Any) -> None:
+    control.set_profiling(value)
+    assert control.profiling_enabled is True
+    control.set_profiling(type(value)(0))
+    assert control.profiling_enabled is False
+
+
+def test_the_signature_is_keyword_only(control: Any) -> None:
+    for wrong in (
+        lambda: control.set_profiling(),
+        lambda: control.set_profiling(True, True),
+        lambda: control.set_profiling(True, False, False, 3),
+        lambda: control.set_profiling(True, skip=3),
+        lambda: control.set_profiling(True, enabled=True),
+        lambda: control.reset_profiling(1),
+        lambda: control.format_profiling_summary(None, 5),
+        lambda: control.get_profiling_summary("a", "b"),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    assert control.profiling_enabled is False
+
+
+def test_signatures_can_be_inspected() -> None:
+    expected = "(enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0)"
+    for owner in (cp.Profiler(), Pipe(), cp):
+        signature = inspect.signature(owner.set_profiling)
+        plain = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]
+        assert str(inspect.Signature(plain)) == expected
+    assert list(inspect.signature(cp.Profiler().record).parameters) == ["stage", "node_name", "elapsed_ms"]
+
+
+def test_a_profiler_takes_no_arguments() -> None:
+    profiler: Any = cp.Profiler
+    for wrong in (lambda: profiler(1), lambda: profiler(enabled=True)):
+        with pytest.raises(TypeError, match="Profiler"):
+            wrong()
+
+
+def test_subclasses_of_profiler() -> None:
+    class Own(cp.Profiler):
+        def __init__(self) -> None:
+            self.mark = 5
+
+    own = Own()
+    own.set_profiling(True)
+    own.record("train", "n", 1.0)
+    assert (counts(own), own.mark) == ({"n": 1}, 5)
+
+
+# ---- full replacement, resets, skips -------------------------------------------------------------
+
+
+def test_every_call_fully_specifies_the_configuration(control: Any) -> None:
+    control.set_profiling(True, skip_first_n=2)
+    call(control, 5)
+    assert figures(control) == [(3, 2)]
+    control.set_profiling(True)
+    assert control.get_profiling_summary() == []
+    call(control, 5)
+    assert figures(control) == [(5, 0)]
+
+
+def test_the_same_configuration_again_changes_nothing(control: Any) -> None:
+    for _ in range(3):
+        control.set_profiling(True, skip_first_n=2, synchronize_cuda=True)
+        call(control)
+    assert figures(control) == [(1, 2)]
+    control.set_profiling(True, skip_first_n=2, synchronize_cuda=False)
+    assert figures(control) == [(1, 2)]
+
+
+@pytest.mark.parametrize("skip", [0, 2, 7])
+def test_switching_off_never_discards(control: Any, skip: int) -> None:
+    control.set_profiling(True, skip_first_n=2)
+    call(control, 5)
+    control.set_profiling(False, skip_first_n=skip)
+    summary = control.get_profiling_summary()
+    assert (figures(control), summary.skip_first_n) == ([(3, 2)], 2)
+    assert "skip_first_n=2)" in control.format_profiling_summary()
+    control.set_profiling(True, skip_first_n=2)
+    call(control)
+    assert figures(control) == [(4, 2)]
+
+
+def test_switching_on_with_another_skip_than_the_statistics_have_discards_them(control: Any) -> None:
+    control.set_profiling(True, skip_first_n=2)
+    call(control, 5)
+    control.set_profiling(False, skip_first_n=3)
+    control.set_profiling(True, skip_first_n=3)
+    assert control.get_profiling_summary() == []
+    call(control, 5)
+    assert figures(control) == [(2, 3)]
+    assert "skip_first_n=3)" in control.format_profiling_summary()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_reset_discards_on_and_off(control: Any, enabled: bool) -> None:
+    control.set_profiling(True)
+    call(control, 5)
+    control.set_profiling(enabled, reset=True)
+    assert control.get_profiling_summary() == []
+    assert control.profiling_enabled is enabled
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_reset_profiling_keeps_state_and_configuration_and_clears_skips(control: Any, enabled: bool) -> None:
+    control.set_profiling(True, skip_first_n=2)
+    call(control, 5)
+    control.set_profiling(enabled, skip_first_n=2)
+    for _ in range(3):
+        assert control.reset_profiling() is None
+        assert control.profiling_enabled is enabled
+        assert control.get_profiling_summary() == []
+        assert control.get_profiling_summary().skip_first_n == 2
+        assert control.format_profiling_summary() == "No profiling data collected."
+    call(control, 3)
+    assert figures(control) == ([(1, 2)] if enabled else [])
+
+
+def test_exactly_n_are_skipped_per_key() -> None:
+    p = profiler_on(skip_first_n=3)
+    for i in range(10):
+        for stage in ("a", "b"):
+            p.record(stage, "one", float(i))
+            with cp.stage(stage):
+                call(p)
+    assert [(stats.count, stats.skipped_count) for stats in p.get_profiling_summary()] == [(7, 3)] * 4
+    recorded = p.get_profiling_summary("a")[0]
+    assert (recorded.min_ms, recorded.max_ms, recorded.first_ms, recorded.total_ms) == (3.0, 9.0, 0.0, 42.0)
+
+
+def test_a_key_whose_calls_were_all_skipped() -> None:
+    p = profiler_on(skip_first_n=5)
+    p.record("train", "n", 7.0)
+    p.record("train", "n", 8.0)
+    (stats,) = p.get_profiling_summary()
+    assert (stats.count, stats.skipped_count, stats.first_ms, stats.total_ms, stats.last_ms) == (0, 2, 7.0, 0.0, 0.0)
+    assert (stats.median_ms, stats.p50_ms, stats.p999_ms) == (0.0, None, None)
+    assert "Average" not in p.format_profiling_summary()
+
+
+def test_exactly_n_are_skipped_under_contention() -> None:
+    """E14."""
+    p, gate = profiler_on(skip_first_n=1000), threading.Barrier(8)
+
+    def work() -> None:
+        gate.wait(NEVER)
+        for _ in range(500):
+            p.record("train", "recorded", 1.0)
+            call(p)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(NEVER)
+    assert outcomes(p, "recorded") == outcomes(p, "n") == (3000, 0, 0, 1000, 0)
+
+
+class Model:
+    """The rules for statistics of one key, in plain Python."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.skip = 0
+        self.finished = 0
+
+    def set_profiling(self, is_on: bool, skip: int, reset: bool) -> None:
+        if reset or (is_on and skip != self.skip):
+            self.finished, self.skip = 0, skip
+        self.is_on = is_on
+
+    @property
+    def figures(self) -> list[tuple[int, int]]:
+        skipped = min(self.finished, self.skip)
+        return [(self.finished - skipped, skipped)] if self.finished else []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_sequence_of_switches_matches_the_model(control: Any, seed: int) -> None:
+    rng, model = random.Random(seed), Model()
+    for _ in range(200):
+        action = rng.randrange(5)
+        if action == 0:
+            is_on, skip, reset = rng.random() < 0.6, rng.choice([0, 0, 1, 5]), rng.random() < 0.2
+            control.set_profiling(is_on, skip_first_n=skip, reset=reset)
+            model.set_profiling(is_on, skip, reset)
+        elif action == 1 and rng.random() < 0.3:
+            control.reset_profiling()
+            model.finished = 0
+        else:
+            call(control)
+            model.finished += model.is_on
+        assert figures(control) == model.figures
+        assert control.profiling_enabled is model.is_on
+        if model.finished:
+            assert control.get_profiling_summary().skip_first_n == model.skip
+
+
+# ---- skip_first_n: what is taken (F7) ------------------------------------------------------------
+
+
+class Index:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value  # type: ignore[no-any-return]
+
+
+class Number(enum.IntEnum):
+    THREE = 3
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(0, 0), (3, 3), (2**63 - 1, 2**63 - 1), (Index(3), 3), (Number.THREE, 3), (Index(0), 0), (-0, 0)],
+)
+def test_skip_first_n_takes_what_has_an_index(control: Any, value: Any, number: int) -> None:
+    control.set_profiling(True, skip_first_n=value)
+    call(control, 5)
+    skipped = min(number, 5)
+    assert figures(control) == [(5 - skipped, skipped)]
+    assert control.get_profiling_summary().skip_first_n == number
+
+
+REFUSED_SKIPS: list[tuple[Any, type[Exception], str]] = [
+    (-1, ValueError, r"^skip_first_n must be >= 0, got -1$"),
+    (-(2**63), ValueError, r"^skip_first_n must be >= 0, got -9223372036854775808$"),
+    (-(2**70), ValueError, r"^skip_first_n must be >= 0, got -1180591620717411303424$"),
+    (2**63, ValueError, r"^skip_first_n must be <= 9223372036854775807, got 9223372036854775808$"),
+    (2**64, ValueError, r"^skip_first_n must be <= 9223372036854775807, got 18446744073709551616$"),
+    (10**5000, ValueError, r"^skip_first_n must be <= 9223372036854775807"),
+    (-(10**5000), ValueError, r"^skip_first_n must be >= 0"),
+    (Index(-1), ValueError, r"^skip_first_n must be >= 0, got -1$"),
+    (True, TypeError, r"^skip_first_n must be .*bool"),
+    (False, TypeError, r"^skip_first_n must be .*bool"),
+    (1.0, TypeError, r"^skip_first_n must be .*float"),
+    (math.nan, TypeError, r"^skip_first_n must be .*float"),
+    (None, TypeError, r"^skip_first_n must be .*NoneType"),
+    ("3", TypeError, r"^skip_first_n must be .*str"),
+    (b"3", TypeError, r"^skip_first_n must be .*bytes"),
+    ([], TypeError, r"^skip_first_n must be .*list"),
+    (decimal.Decimal(3), TypeError, r"^skip_first_n must be .*Decimal"),
+    (fractions.Fraction(3), TypeError, r"^skip_first_n must be .*Fraction"),
+    (Index(ZeroDivisionError("own")), ZeroDivisionError, r"^own$"),
+    (Index(1.5), TypeError, r"__index__"),
+    (int, TypeError, r"^skip_first_n must be .*type"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "error", "message"), REFUSED_SKIPS, ids=brief)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_skip_first_n_refuses_everything_else_and_changes_nothing(
+    control: Any, value: Any, error: type[Exception], message: str, enabled: bool
+) -> None:
+    control.set_profiling(enabled, skip_first_n=2)
+    control.set_profiling(True, skip_first_n=2)
+    call(control, 5)
+    control.set_profiling(enabled, skip_first_n=2)
+    before = control.get_profiling_summary()
+    with pytest.raises(error, match=message):
+        control.set_profiling(not enabled, reset=True, skip_first_n=value)
+    assert control.profiling_enabled is enabled
+    assert control.get_profiling_summary() == before
+    assert control.get_profiling_summary().skip_first_n == 2
+
+
+class NoTruth:
+    def __bool__(self) -> bool:
+        raise ZeroDivisionError("own")
+
+
+@pytest.mark.parametrize("parameter", ["enabled", "synchronize_cuda", "reset"])
+@pytest.mark.parametrize("value", [None, "yes", "", b"", [], {}, object(), NoTruth()], ids=str)
+def test_switches_that_are_none_are_refused_and_change_nothing(control: Any, parameter: str, value: Any) -> None:
+    control.set_profiling(True, skip_first_n=1)
+    call(control, 3)
+    before = control.get_profiling_summary()
+    with pytest.raises((TypeError, ZeroDivisionError), match=f"^{parameter} must be|own"):
+        control.set_profiling(**{"enabled": False, "skip_first_n": 9, parameter: value})
+    assert control.profiling_enabled is True
+    assert control.get_profiling_summary() == before
+
+
+# ---- record() (E9) -------------------------------------------------------------------------------
+
+
+class Float:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __float__(self) -> float:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return self.value  # type: ignore[no-any-return]
+
+
+class SubFloat(float):
+    pass
+
+
+ACCEPTED_TIMES: list[tuple[Any, float]] = [
+    (0, 0.0), (0.0, 0.0), (-0.0, 0.0), (1, 1.0), (1.5, 1.5), (0.1 + 0.2, 0.1 + 0.2), (5e-324, 5e-324),
+    (1e-310, 1e-310), (1e12, 1e12), (10**12, 1e12), (2**39 + 1, 2.0**39 + 1), (decimal.Decimal("2.5"), 2.5),
+    (fractions.Fraction(1, 3), 1 / 3), (Float(2.5), 2.5), (Index(7), 7.0), (SubFloat(3.25), 3.25), (Number.THREE, 3.0),
+    (math.nextafter(1e12, 0), math.nextafter(1e12, 0)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "expected"), ACCEPTED_TIMES, ids=str)
+def test_record_takes_numbers_unchanged(value: Any, expected: float) -> None:
+    p = profiler_on()
+    p.record("train", "n", value)
+    p.record(stage="train", node_name="m", elapsed_ms=value)
+    for stats in p.get_profiling_summary():
+        times = [
+            stats.mean_ms,
+            stats.median_ms,
+            stats.min_ms,
+            stats.max_ms,
+            stats.total_ms,
+            stats.last_ms,
+            stats.first_ms,
+        ]
+        assert times == [expected] * 7
+        assert (stats.count, stats.std_ms) == (1, 0.0)
+        assert all(math.copysign(1, time or 0.0) == 1 for time in times)
+
+
+@pytest.mark.parametrize("scalar", ["float64", "float32", "float16", "int64", "uint8"])
+def test_record_takes_numpys_scalars(scalar: str) -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    p = profiler_on()
+    p.record("train", "n", getattr(numpy, scalar)(2))
+    assert by_name(p)["n"].last_ms == 2.0
+
+
+REFUSED_TIMES: list[tuple[Any, type[Exception], str]] = [
+    (math.nan, ValueError, r"^elapsed_ms must be .*got nan"),
+    (math.inf, ValueError, r"^elapsed_ms must be .*got inf"),
+    (-math.inf, ValueError, r"^elapsed_ms must be .*got -inf"),
+    (-1, ValueError, r"^elapsed_ms must be >= 0.*got -1"),
+    (-1e-300, ValueError, r"^elapsed_ms must be >= 0.*got -1e-300"),
+    (-5e-324, ValueError, r"^elapsed_ms must be >= 0.*got -5e-324"),
+    (math.nextafter(1e12, math.inf), ValueError, r"^elapsed_ms must be <= 1e12.*got 1000000000000.0001"),
+    (10**12 + 1, ValueError, r"^elapsed_ms must be <= 1e12.*got 1000000000001"),
+    (10**400, ValueError, r"^elapsed_ms must be <= 1e12"),
+    (-(10**400), ValueError, r"^elapsed_ms must be >= 0"),
+    (10**5000, ValueError, r"^elapsed_ms must be <= 1e12"),
+    (decimal.Decimal("NaN"), ValueError, r"^elapsed_ms must be .*NaN"),
+    (decimal.Decimal("1e20"), ValueError, r"^elapsed_ms must be <= 1e12.*1E\+20"),
+    (Float(-1.0), ValueError, r"^elapsed_ms must be >= 0"),
+    (Index(-1), ValueError, r"^elapsed_ms must be >= 0"),
+    (True, TypeError, r"^elapsed_ms must be .*bool"),
+    (False, TypeError, r"^elapsed_ms must be .*bool"),
+    (None, TypeError, r"^elapsed_ms must be .*NoneType"),
+    ("1.5", TypeError, r"^elapsed_ms must be .*str"),
+    (b"1.5", TypeError, r"^elapsed_ms must be .*bytes"),
+    ([1.5], TypeError, r"^elapsed_ms must be .*list"),
+    (1j, TypeError, r"^elapsed_ms must be .*complex"),
+    (float, TypeError, r"^elapsed_ms must be .*type"),
+    (Float(ZeroDivisionError("own")), ZeroDivisionError, r"^own$"),
+    (Float("text"), TypeError, r"__float__"),
+    (Index(ZeroDivisionError("own")), ZeroDivisionError, r"^own$"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "error", "message"), REFUSED_TIMES, ids=brief)
+@pytest.mark.parametrize("is_on", [True, False])
+def test_record_refuses_everything_else_and_counts_nothing(
+    value: Any, error: type[Exception], message: str, is_on: bool
+) -> None:
+    p = profiler_on(skip_first_n=1)
+    for _ in range(3):
+        p.record("train", "n", 1.0)
+    p.set_profiling(is_on, skip_first_n=1)
+    before = p.get_profiling_summary()
+    for name in ("n", "another"):
+        with pytest.raises(error, match=message):
+            p.record("train", name, value)
+    assert p.get_profiling_summary() == before
+
+
+def test_record_counts_only_while_on_and_returns_nothing() -> None:
+    p: Any = cp.Profiler()
+    assert p.record("train", "n", 1.0) is None
+    assert p.get_profiling_summary() == []
+    p.set_profiling(True)
+    assert p.record("train", "n", 2.0) is None
+    p.set_profiling(False)
+    p.record("train", "n", 3.0)
+    assert [stats.last_ms for stats in p.get_profiling_summary()] == [2.0]
+
+
+def test_record_ignores_the_stage_in_force() -> None:
+    p = profiler_on()
+    with cp.stage("val"):
+        p.record("train", "n", 1.0)
+    assert stages(p) == {("n", "train"): 1}
+
+
+def test_recorded_times_and_measured_ones_share_a_key() -> None:
+    p = profiler_on()
+    call(p)
+    p.record("inference", "n", 1e6)
+    stats = by_name(p)["n"]
+    assert (stats.count, stats.max_ms, stats.last_ms) == (2, 1e6, 1e6)
+
+
+def test_record_is_of_no_call_and_has_no_parent() -> None:
+    p = profiler_on()
+    with p.profile_node("around"):
+        p.record("inference", "n", 1e6)
+    stats = by_name(p)
+    assert stats["around"].self_total_ms == stats["around"].total_ms < 1e6
+
+
+def test_figures_of_a_few_records() -> None:
+    p = profiler_on()
+    for value in (4.0, 1.0, 3.0, 2.0):
+        p.record("train", "n", value)
+    stats = by_name(p)["n"]
+    ten = (
+        stats.node_name,
+        stats.stage,
+        stats.count,
+        stats.mean_ms,
+        stats.median_ms,
+        stats.min_ms,
+        stats.max_ms,
+        stats.total_ms,
+    )
+    assert ten == ("n", "train", 4, 2.5, 2.5, 1.0, 4.0, 10.0)
+    assert stats.std_ms == pytest.approx(math.sqrt(1.25), rel=1e-12)
+    assert (stats.last_ms, stats.first_ms) == (2.0, 4.0)
+
+
+# ---- names and stages: what is taken (F1 to F3) --------------------------------------------------
+
+
+class Plain(enum.Enum):
+    NUMBER = 5
+
+
+def _generator() -> Iterator[int]:
+    yield 1
+
+
+OBJECTS: list[Any] = [
+    5, 0, -1, True, 1.5, math.nan, 1j, b"x", bytearray(b"x"), memoryview(b"x"), [], ["a"], (), ("a",), {}, {"a": 1},
+    set(), frozenset("a"), object(), range(3), slice(1), ..., NotImplemented, Plain.NUMBER, Number.THREE, math,
+    ValueError("x"), decimal.Decimal(1), fractions.Fraction(1), _generator(), types.SimpleNamespace(), iter("a"),
+    cp.ExecutionStage,
+]  # fmt: skip
+TOO_LONG = ["x" * 4097, "é" * 2049, "\ud800" * 1366, "x" * 10_000_000]
+WITH_NUL = ["\0", "a\0b", "\0" * 5000]
+
+
+class Foreign:
+    def run(self) -> str:
+        return "ran"
+
+
+def _node(parameter: str, value: Any, p: cp.Profiler) -> Any:
+    return p.profile_node(lambda: None, **{parameter: value})
+
+
+NAME_TAKERS: dict[str, Callable[[cp.Profiler, Any], Any]] = {
+    "record": lambda p, value: p.record("train", value, 1.0),
+    "profile_node": lambda p, value: p.profile_node(name=value),
+    "decorator": lambda p, value: _node("name", value, p),
+    "instrument": lambda p, value: p.instrument(Foreign(), "run", name=value),
+    "cp.profile_node": lambda p, value: cp.profile_node(name=value, profiler=p),
+    "cp.instrument": lambda p, value: cp.instrument(Foreign(), "run", name=value, profiler=p),
+}
+STAGE_TAKERS: dict[str, Callable[[cp.Profiler, Any], Any]] = {
+    "record": lambda p, value: p.record(value, "n", 1.0),
+    "profile_node": lambda p, value: p.profile_node("n", stage=value),
+    "decorator": lambda p, value: _node("stage", value, p),
+    "instrument": lambda p, value: p.instrument(Foreign(), "run", stage=value),
+    "cp.profile_node": lambda p, value: cp.profile_node("n", stage=value, profiler=p),
+    "cp.instrument": lambda p, value: cp.instrument(Foreign(), "run", stage=value, profiler=p),
+    "cp.stage": lambda p, value: cp.stage(value),
+    "default stage": lambda p, value: cp.stage(value, default=True),
+    "get_profiling_summary": lambda p, value: p.get_profiling_summary(value),
+    "format_profiling_summary": lambda p, value: p.format_profiling_summary(stage=value),
+    "cp.get_profiling_summary": lambda p, value: cp.get_profiling_summary(value),
+    "cp.format_profiling_summary": lambda p, value: cp.format_profiling_summary(value),
+    "pipeline": lambda p, value: Pipe().get_profiling_summary(value),
+}
+CALLABLES = (type, type(len), types.FunctionType)
+
+
+def refused(p: cp.Profiler, take: Callable[[cp.Profiler, Any], Any], value: Any) -> Exception:
+    """The exception that refuses the value; nothing may have changed."""
+    before = p.get_profiling_summary()
+    with pytest.raises((TypeError, ValueError)) as caught:
+        take(p, value)
+    assert p.profiling_enabled
+    assert p.get_profiling_summary() == before
+    return caught.value
+
+
+@pytest.fixture
+def p() -> cp.Profiler:
+    """A Profiler with some figures."""
+    profiler = profiler_on()
+    profiler.record("train", "known", 1.0)
+    return profiler
+
+
+@pytest.mark.parametrize("taker", NAME_TAKERS)
+def test_names_that_are_no_str_are_type_errors(p: cp.Profiler, taker: str) -> None:
+    parameter = "node_name" if taker == "record" else "name"
+    for value in OBJECTS if taker == "record" else [value for value in OBJECTS if not callable(value)]:
+        error = refused(p, NAME_TAKERS[taker], value)
+        assert type(error) is TypeError
+        assert str(error).startswith(f"{parameter} must be ")
+        assert type(value).__name__ in str(error)
+
+
+@pytest.mark.parametrize("taker", STAGE_TAKERS)
+def test_stages_that_are_none_are_type_errors(p: cp.Profiler, taker: str) -> None:
+    for value in OBJECTS:
+        error = refused(p, STAGE_TAKERS[taker], value)
+        assert type(error) is TypeError
+        assert str(error).startswith("stage must be ")
+        assert type(value).__name__ in str(error)
+
+
+@pytest.mark.parametrize("kind", ["name", "stage"])
+def test_none_where_it_means_nothing(p: cp.Profiler, kind: str) -> None:
+    take = (NAME_TAKERS if kind == "name" else STAGE_TAKERS)["record"]
+    assert "NoneType" in str(refused(p, take, None))
+    assert "NoneType" in str(refused(p, STAGE_TAKERS["cp.stage"], None))
+
+
+@pytest.mark.parametrize("kind", ["name", "stage"])
+@pytest.mark.parametrize("value", TOO_LONG + WITH_NUL, ids=lambda value: repr(value)[:12])
+def test_too_long_names_and_nul_are_value_errors(p: cp.Profiler, kind: str, value: str) -> None:
+    """F3: parameter, value and limit are named; the value is not repeated at length."""
+    for taker, take in (NAME_TAKERS if kind == "name" else STAGE_TAKERS).items():
+        error = refused(p, take, value)
+        parameter = "node_name" if (kind, taker) == ("name", "record") else kind
+        text = str(error)
+        assert type(error) is ValueError
+        assert text.startswith(f"{parameter} must ")
+        assert len(text) < 300
+        assert text.isascii()
+        if "\0" in value:
+            assert "NUL" in text
+            assert r"\x00" in text
+        else:
+            assert "4096 bytes" in text.replace(",", "")
+            assert str(len(value.encode("utf-8", "surrogatepass"))) in text.replace(",", "")
+
+
+GOOD_NAMES = [
+    "", " ", "\t\n", "plain", "é", "e\u0301", "👩‍🔬", "\u202eright to left", "\ud800", "a\udfffb", "\x1b[31m", "\u2028",
+    "x" * 4096, "é" * 2048, "\ud800" * 1365, "__overflow__", "TOTAL", "None", "%s{}$", "-", "=1+1", "</script>", '"',
+    "\\", "\x7f", "\x85",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES, ids=lambda value: ascii(value)[:12])
+def test_every_other_str_is_kept_exactly(name: str) -> None:
+    """F3, and no normalisation: what looks alike but differs is another key."""
+    p = profiler_on()
+    p.record(name, name, 1.0)
+    with p.profile_node(name, stage=name):
+        pass
+    p.profile_node(lambda: None, name=name, stage=name)()
+    foreign = Foreign()
+    with p.instrument(foreign, "run", name=name, stage=name):
+        foreign.run()
+    with cp.stage(name):
+        p.profile_node(name)(lambda: None)()
+    p.record("other stage", name, 1.0)
+    stats = p.get_profiling_summary(name)[0]
+    assert (stats.node_name, stats.stage, stats.count) == (name, name, 5)
+    assert len(p.get_profiling_summary()) == 2
+    p.format_profiling_summary().encode("utf-8")
+    p._repr_html_().encode("utf-8")
+
+
+def test_names_made_at_random_are_kept_exactly() -> None:
+    rng = random.Random(3)
+    alphabet = [chr(code) for code in (*range(1, 0x100), *range(0xD7F0, 0xE010), *range(0x1F600, 0x1F610), 0x10FFFF)]
+    names = {"".join(rng.choices(alphabet, k=rng.randrange(20))) for _ in range(2000)}
+    p = profiler_on()
+    for name in names:
+        p.record("train", name, 1.0)
+    assert set(by_name(p)) == names
+
+
+class SubStr(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "misleading"
+
+    def encode(self, *args: Any) -> bytes:
+        return b"misleading"
+
+
+class TextName(str, enum.Enum):
+    BLUR = "blur"
+
+
+@pytest.mark.parametrize("name", [SubStr("blur"), TextName.BLUR])
+def test_a_str_subclass_is_its_text(name: Any) -> None:
+    """F2."""
+    p = profiler_on()
+    for take in NAME_TAKERS.values():
+        take(p, name)
+    with p.profile_node(name):
+        pass
+    (train, inference) = p.get_profiling_summary()
+    assert (train.node_name, inference.node_name) == ("blur", "blur")
+    assert type(train.node_name) is str
+
+
+def test_the_text_table_shows_control_characters_escaped_and_cuts_nothing() -> None:
+    p = profiler_on()
+    long = "long name " * 20
+    for name in ("a\x1b[31mb", "new\nline", "\ud800", long, "\x00".replace("\0", "\x7f")):
+        p.record("st\tage", name, 1.0)
+    table = p.format_profiling_summary()
+    assert long in table
+    for shown in (r"a\x1b[31mb", r"new\nline", r"\ud800", r"st\tage", r"\x7f"):
+        assert shown in table
+    assert all(char == "\n" or char.isprintable() for char in table)
+
+
+# ---- other parameters ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "5", True, [], math.nan, b"5"], ids=str)
+def test_total_frames_that_cannot_be(control: Any, value: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^total_frames must be"):
+        control.format_profiling_summary(total_frames=value)
+    with pytest.raises((TypeError, ValueError), match=r"^total_frames must be"):
+        cp.format_profiling_table([], total_frames=value)
+
+
+@pytest.mark.parametrize("value", [1, "p", object(), cp.Profiler, Pipe(), math], ids=str)
+def test_profilers_that_are_none(value: Any) -> None:
+    foreign = Foreign()
+    for take in (
+        lambda: cp.profile_node("n", profiler=value),
+        lambda: cp.profile_node(lambda: None, profiler=value),
+        lambda: cp.instrument(foreign, "run", profiler=value),
+    ):
+        with pytest.raises(TypeError, match=f"^profiler must be .*{type(value).__name__}"):
+            take()
+    assert vars(foreign) == {}
+
+
+# ---- the limit of keys (F5) ----------------------------------------------------------------------
+
+
+def use_late_keys(p: cp.Profiler) -> None:
+    for i in range(100):
+        with cp.stage("train"), p.profile_node(f"late {i}"):
+            pass
+        p.record("val", f"late {i}", 2.0)
+        p.record("train", f"late {i}", 3.0)
+
+
+def test_keys_beyond_the_limit_go_to_overflow_of_their_stage_with_one_warning() -> None:
+    p = profiler_on()
+    number = 65_536
+    for i in range(number):
+        p.record("train", f"n{i}", 1.0)
+    with pytest.warns(RuntimeWarning, match=r"65,?536") as caught:
+        use_late_keys(p)
+    assert len(caught) == 1
+    p.record("train", "n5", 4.0)
+    keys = {(stats.node_name, str(stats.stage)): stats.count for stats in p.get_profiling_summary()}
+    assert (keys[("__overflow__", "train")], keys[("__overflow__", "val")], keys[("n5", "train")]) == (200, 100, 2)
+    assert sum(keys.values()) == number + 301
+    assert len(keys) == number + 2
+    p.reset_profiling()
+    p.record("train", "after the reset", 1.0)
+    assert sum(counts(p).values()) == 1
+
+
+# ---- threads, finalizers, other ways in ----------------------------------------------------------
+
+
+def test_switching_from_a_finalizer_in_the_middle_of_a_reset() -> None:
+    """B7."""
+    p = profiler_on()
+
+    class Resets:
+        def __del__(self) -> None:
+            p.reset_profiling()
+            p.set_profiling(True, reset=True)
+
+    class Trigger(str):
+        def __del__(self) -> None:
+            p.reset_profiling()
+
+    for _ in range(50):
+        with p.profile_node(Trigger("n")):
+            holder = Resets()
+            del holder
+        p.reset_profiling()
+    assert p.profiling_enabled
+    assert p.get_profiling_summary() == []
+
+
+def test_a_formatter_that_raises_leaves_the_profiler_usable(p: cp.Profiler) -> None:
+    """B8."""
+
+    class Loud(str):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+        def __format__(self, spec: str) -> str:
+            raise ZeroDivisionError
+
+    stats = cp.NodeProfilingStats(Loud("n"), "train", 1, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
+    for _ in range(2):
+        with contextlib.suppress(ZeroDivisionError):
+            cp.format_profiling_table([stats])
+        p.record(Loud("train"), Loud("known"), 1.0)
+    assert counts(p) == {"known": 3}
+
+
+def test_a_summary_knows_what_the_profiler_costs_and_that_nothing_went_wrong(control: Any) -> None:
+    control.set_profiling(True)
+    call(control)
+    summary = control.get_profiling_summary()
+    assert isinstance(summary, cp.ProfilingSummary)
+    assert summary.internal_errors == 0
+    assert summary.cost_ns is not None
+    assert summary.cost_ns > 0
+    assert all(summary.reasons)
+    assert figures(control) == [(1, 0)]
+
+
+def test_profilers_are_independent() -> None:
+    one, two = profiler_on(skip_first_n=1), profiler_on()
+    for profiler in (one, two):
+        call(profiler, 3)
+    one.reset_profiling()
+    two.set_profiling(False)
+    assert (one.profiling_enabled, figures(one), two.profiling_enabled, figures(two)) == (True, [], False, [(3, 0)])
+    assert sys.getrefcount(one) >= 2

@@ -1,0 +1,818 @@
+"""Generators and asynchronous generators as nodes (failure scenarios A5, A9, A11)."""
+
+from __future__ import annotations
+
+import asyncio
+import collections.abc
+import concurrent.futures
+import contextlib
+import gc
+import inspect
+import random
+import textwrap
+import time
+import types
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import NEVER, TICK, Stopwatch, by_name, counts, outcomes, profiler_on, run_python, spin
+
+
+@pytest.fixture
+def p() -> Iterator[cp.Profiler]:
+    """A Profiler of the test's own, on; nothing may be left open or go wrong inside."""
+    profiler = profiler_on()
+    yield profiler
+    profiler.set_profiling(True)
+    profiler.profile_node("after all")(int.__add__)(1, 2)
+    summary = profiler.get_profiling_summary()
+    assert summary.internal_errors == 0
+    assert summary[-1].self_total_ms == summary[-1].total_ms
+
+
+# ---- generators ----------------------------------------------------------------------------------
+
+
+def test_the_consumers_time_is_not_the_generators(p: cp.Profiler) -> None:
+    """A5."""
+
+    @p.profile_node
+    def node() -> Iterator[int]:
+        for i in range(3):
+            time.sleep(TICK)
+            yield i
+
+    watch = Stopwatch()
+    iterator = node()
+    time.sleep(3 * TICK)
+    for i in range(3):
+        with watch:
+            assert next(iterator) == i
+        time.sleep(3 * TICK)
+    assert by_name(p) == {}
+    with watch, pytest.raises(StopIteration):
+        next(iterator)
+    stats = by_name(p)["node"]
+    assert stats.count == 1
+    assert 0.95e3 * 3 * TICK <= stats.total_ms <= watch.limit_ms
+
+
+def _three() -> Iterator[int]:
+    yield from range(3)
+
+
+@pytest.mark.parametrize(
+    "end", ["exhausted", "closed", "closed at once", "collected", "broken off", "unpacked", "thrown", "returned"]
+)
+def test_one_sample_per_iteration_however_it_ends(p: cp.Profiler, end: str) -> None:
+    node = p.profile_node("node")(_three)
+    iterator: Any = node()
+    if end == "exhausted":
+        assert list(iterator) == [0, 1, 2]
+        assert list(iterator) == []
+    elif end == "broken off":
+        for _ in iterator:
+            break
+        del iterator
+    elif end == "unpacked":
+        first, *rest = iterator
+        assert (first, rest) == (0, [1, 2])
+    elif end == "thrown":
+        next(iterator)
+        with pytest.raises(KeyError):
+            iterator.throw(KeyError("text"))
+    elif end == "returned":
+        iterator = p.profile_node("node")(lambda: (yield))()
+        next(iterator)
+        next(iterator, None)
+    else:
+        next(iterator)
+        if end == "closed":
+            next(iterator)
+        if end == "collected":
+            del iterator
+            gc.collect()
+        else:
+            iterator.close()
+            iterator.close()
+    assert outcomes(p, "node") == ((0, 1, 0, 0, 0) if end == "thrown" else (1, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("end", ["nothing", "closed", "collected", "thrown"])
+def test_a_generator_that_was_never_started_is_nothing(p: cp.Profiler, end: str) -> None:
+    iterator: Any = p.profile_node("node")(_three)()
+    if end == "closed":
+        iterator.close()
+        assert list(iterator) == []
+    elif end == "thrown":
+        with pytest.raises(KeyError):
+            iterator.throw(KeyError())
+    elif end == "collected":
+        del iterator
+        gc.collect()
+    assert by_name(p) == {}
+
+
+def test_a_generator_behaves_as_the_original(p: cp.Profiler) -> None:
+    def original() -> Generator[Any, Any, str]:
+        """Document original."""
+        received: list[Any] = []
+        while len(received) < 3:
+            try:
+                received.append((yield len(received)))
+            except KeyError as error:
+                received.append(error.args)
+        return str(received)
+
+    results = []
+    for function in (original, p.profile_node(original)):
+        iterator: Any = function()
+        assert issubclass(type(iterator), Generator)
+        assert iter(iterator) is iterator
+        steps = [
+            inspect.getgeneratorstate(iterator),
+            next(iterator),
+            iterator.send("sent"),
+            iterator.throw(KeyError("in")),
+        ]
+        steps += [inspect.getgeneratorstate(iterator), iterator.gi_code, iterator.__name__, iterator.__qualname__]
+        with pytest.raises(StopIteration) as stop:
+            iterator.send(None)
+        results.append([*steps, stop.value.value, inspect.getgeneratorstate(iterator)])
+    assert results[0] == results[1]
+    assert outcomes(p, "original") == (1, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_closing_gives_what_closing_gives(p: cp.Profiler, is_on: bool) -> None:
+    """Since 3.13 it is the value that the generator returns."""
+    p.set_profiling(is_on)
+
+    def original() -> Generator[int, None, str]:
+        try:
+            yield 1
+        except GeneratorExit:
+            return "returned"
+        return "end"
+
+    results = []
+    for function in (original, p.profile_node(original)):
+        iterator: Any = function()
+        next(iterator)
+        results.append(iterator.close())
+    assert results[0] == results[1]
+
+
+def test_a_generator_that_will_not_close(p: cp.Profiler) -> None:
+    @p.profile_node
+    def node() -> Iterator[int]:
+        try:
+            yield 1
+        except GeneratorExit:
+            yield 2
+
+    iterator: Any = node()
+    next(iterator)
+    with pytest.raises(RuntimeError, match="ignored GeneratorExit"):
+        iterator.close()
+    assert list(iterator) == []
+    assert sum(outcomes(p, "node")) == 1
+
+
+def test_a_generator_whose_cleanup_fails_is_an_error(p: cp.Profiler) -> None:
+    @p.profile_node
+    def node() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            raise KeyError("cleanup")
+
+    iterator: Any = node()
+    next(iterator)
+    with pytest.raises(KeyError, match="cleanup"):
+        iterator.close()
+    assert outcomes(p, "node") == (0, 1, 0, 0, 0)
+
+
+def test_a_generator_that_resumes_itself_goes_on(p: cp.Profiler) -> None:
+    @p.profile_node
+    def node() -> Iterator[int]:
+        with pytest.raises(ValueError, match="already executing"):
+            next(iterator)
+        yield 1
+
+    iterator = node()
+    assert list(iterator) == [1]
+    assert outcomes(p, "node") == (1, 0, 0, 0, 0)
+
+
+def test_stage_and_switch_are_those_of_the_first_resumption(p: cp.Profiler) -> None:
+    early = p.profile_node("early")(_three)
+    with cp.stage("train"):
+        iterator = early()
+    with cp.stage("val"):
+        next(iterator)
+    with cp.stage("test"):
+        assert list(iterator) == [1, 2]
+    made_on, made_off = early(), None
+    p.set_profiling(False)
+    made_off = early()
+    assert list(made_on) == [0, 1, 2]
+    p.set_profiling(True)
+    assert list(made_off) == [0, 1, 2]
+    (stats,) = p.get_profiling_summary()
+    assert (stats.stage, stats.count) == ("val", 1)
+
+
+@pytest.mark.parametrize("kind", ["generator", "coroutine"])
+def test_a_call_suspended_over_a_reset_is_dropped_and_over_a_switch_is_not(p: cp.Profiler, kind: str) -> None:
+    async def coroutine() -> None:
+        await asyncio.sleep(0)
+
+    function: Any = p.profile_node("node")(_three if kind == "generator" else coroutine)
+
+    def finish(running: Any) -> None:
+        with contextlib.suppress(StopIteration):
+            while True:
+                running.send(None)
+
+    over_reset, over_switch, made_before = function(), function(), function()
+    over_reset.send(None)
+    p.reset_profiling()
+    over_switch.send(None)
+    p.set_profiling(False)
+    finish(over_reset)
+    finish(over_switch)
+    p.set_profiling(True)
+    finish(made_before)
+    assert outcomes(p, "node") == (2, 0, 0, 0, 1)
+
+
+def test_a_generators_time_is_its_consumers_childs_time(p: cp.Profiler) -> None:
+    @p.profile_node
+    def produce() -> Iterator[int]:
+        for i in range(3):
+            with p.profile_node("inside"):
+                time.sleep(TICK)
+            yield i
+
+    @p.profile_node
+    def consume() -> None:
+        for _ in produce():
+            spin(1e-4)
+            with p.profile_node("beside"):
+                spin(1e-4)
+
+    consume()
+    stats = by_name(p)
+    assert {name: stats[name].count for name in stats} == {"inside": 3, "beside": 3, "produce": 1, "consume": 1}
+    assert stats["produce"].self_total_ms == pytest.approx(
+        stats["produce"].total_ms - stats["inside"].total_ms, abs=1e-5
+    )
+    children = stats["produce"].total_ms + stats["beside"].total_ms
+    assert stats["consume"].self_total_ms == pytest.approx(stats["consume"].total_ms - children, abs=1e-5)
+
+
+def test_what_the_consumer_calls_is_not_the_generators_child_nor_its_profilers(p: cp.Profiler) -> None:
+    other = cp.Profiler()
+    other.set_profiling(True)
+    unbound = cp.profile_node("unbound")(int.__add__)
+
+    @p.profile_node
+    def produce() -> Iterator[int]:
+        unbound(1, 1)
+        yield 1
+        unbound(1, 1)
+
+    with other:
+        for _ in produce():
+            unbound(1, 1)
+    assert counts(p) == {"unbound": 2, "produce": 1}
+    assert counts(other) == {"unbound": 1}
+
+
+def test_generators_advanced_in_turn(p: cp.Profiler) -> None:
+    @p.profile_node("node")
+    def node(seconds: float) -> Iterator[int]:
+        for i in range(3):
+            time.sleep(seconds)
+            yield i
+
+    assert list(zip(node(TICK), node(2 * TICK), strict=False)) == [(0, 0), (1, 1), (2, 2)]
+    gc.collect()
+    stats = by_name(p)["node"]
+    assert stats.count == 2
+    assert stats.min_ms >= 0.95e3 * 3 * TICK
+    assert stats.max_ms >= 0.95e3 * 6 * TICK
+    assert stats.self_total_ms == stats.total_ms
+
+
+def test_a_generator_resumed_by_different_threads(p: cp.Profiler) -> None:
+    iterator = p.profile_node("node")(_three)()
+    with concurrent.futures.ThreadPoolExecutor(1) as first, concurrent.futures.ThreadPoolExecutor(1) as second:
+        results = [executor.submit(next, iterator, None).result(NEVER) for executor in (first, second, first, second)]
+    assert results == [0, 1, 2, None]
+    assert counts(p) == {"node": 1}
+
+
+def test_recursive_generators(p: cp.Profiler) -> None:
+    @p.profile_node
+    def count_down(n: int) -> Iterator[int]:
+        yield n
+        if n:
+            yield from count_down(n - 1)
+
+    assert list(count_down(50)) == list(range(50, -1, -1))
+    stats = by_name(p)["count_down"]
+    assert stats.count == 51
+    assert stats.self_total_ms == pytest.approx(stats.max_ms, abs=1e-3)
+
+
+def test_a_generator_expression_is_a_call(p: cp.Profiler) -> None:
+    made = p.profile_node("node")(lambda: (i for i in range(3)))()
+    assert type(made) is types.GeneratorType
+    assert counts(p) == {"node": 1}
+
+
+def test_a_generator_in_a_cycle_is_collected_and_counted(p: cp.Profiler) -> None:
+    def node() -> Iterator[Any]:
+        holder: list[Any] = []
+        holder.append((yield holder))
+        yield holder
+
+    iterator: Any = p.profile_node(node)()
+    next(iterator)
+    iterator.send(iterator)
+    reference = weakref.ref(iterator)
+    del iterator
+    gc.collect()
+    assert reference() is None
+    assert counts(p) == {"node": 1}
+
+
+# ---- asynchronous generators ---------------------------------------------------------------------
+
+
+async def _ticks(number: int = 3) -> AsyncGenerator[int, Any]:
+    for i in range(number):
+        await asyncio.sleep(TICK)
+        yield i
+
+
+def test_the_consumers_time_is_not_the_asynchronous_generators(p: cp.Profiler) -> None:
+    watch = Stopwatch()
+
+    async def main() -> None:
+        iterator = p.profile_node("node")(_ticks)()
+        await asyncio.sleep(3 * TICK)
+        for i in range(3):
+            with watch:
+                assert await iterator.__anext__() == i
+            await asyncio.sleep(3 * TICK)
+        assert by_name(p) == {}
+        with watch, pytest.raises(StopAsyncIteration):
+            await iterator.__anext__()
+
+    asyncio.run(main())
+    stats = by_name(p)["node"]
+    assert stats.count == 1
+    assert 0.95e3 * 3 * TICK <= stats.total_ms <= watch.limit_ms
+    assert stats.active_total_ms is not None
+    assert stats.active_total_ms <= stats.total_ms - 0.95e3 * 3 * TICK
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("exhausted", (1, 0, 0, 0, 0)),
+        ("closed", (1, 0, 0, 0, 0)),
+        ("broken off", (1, 0, 0, 0, 0)),
+        ("collected", (1, 0, 0, 0, 0)),
+        ("thrown", (0, 1, 0, 0, 0)),
+        ("cancelled", (0, 0, 1, 0, 0)),
+    ],
+)
+def test_one_sample_per_asynchronous_iteration(p: cp.Profiler, end: str, expected: tuple[int, ...]) -> None:
+    async def main() -> None:
+        iterator: Any = p.profile_node("node")(_ticks)()
+        if end == "exhausted":
+            assert [i async for i in iterator] == [0, 1, 2]
+            assert [i async for i in iterator] == []
+            return
+        if end == "broken off":
+            async for _ in iterator:
+                break
+        else:
+            assert await iterator.__anext__() == 0
+        if end == "thrown":
+            with pytest.raises(KeyError):
+                await iterator.athrow(KeyError("text"))
+        elif end == "cancelled":
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(iterator.__anext__(), 0.001)
+        elif end == "collected":
+            del iterator
+            gc.collect()
+            await asyncio.sleep(0)
+        else:
+            await iterator.aclose()
+            await iterator.aclose()
+
+    asyncio.run(main())
+    assert outcomes(p, "node") == expected
+
+
+@pytest.mark.parametrize("end", ["nothing", "aclose", "athrow", "unawaited"])
+def test_an_asynchronous_generator_that_was_never_started_is_nothing(p: cp.Profiler, end: str) -> None:
+    async def main() -> None:
+        iterator = p.profile_node("node")(_ticks)()
+        if end == "aclose":
+            await iterator.aclose()
+            assert [i async for i in iterator] == []
+        elif end == "athrow":
+            with pytest.raises(KeyError):
+                await iterator.athrow(KeyError())
+        elif end == "unawaited":
+            del iterator
+
+    asyncio.run(main())
+    assert by_name(p) == {}
+
+
+def test_an_asynchronous_generator_behaves_as_the_original(p: cp.Profiler) -> None:
+    async def original() -> AsyncGenerator[Any, Any]:
+        received: list[Any] = []
+        while len(received) < 3:
+            try:
+                received.append((yield len(received)))
+            except KeyError as error:
+                received.append(error.args)
+            await asyncio.sleep(0)
+        yield received
+
+    async def use(iterator: Any) -> list[Any]:
+        assert isinstance(iterator, AsyncGenerator)
+        assert isinstance(iterator, collections.abc.AsyncIterator)
+        assert aiter_(iterator) is iterator
+        steps = [await iterator.__anext__(), await iterator.asend("sent"), await iterator.athrow(KeyError("in"))]
+        steps += [iterator.ag_code, iterator.ag_running, iterator.__name__, await iterator.asend("last")]
+        with pytest.raises(StopAsyncIteration):
+            await iterator.__anext__()
+        return [*steps, iterator.ag_frame]
+
+    assert asyncio.run(use(original())) == asyncio.run(use(p.profile_node(original)()))
+    assert outcomes(p, "original") == (1, 0, 0, 0, 0)
+
+
+def aiter_(iterator: Any) -> Any:
+    """`aiter` of 3.10, as mypy for older targets does not know it."""
+    return type(iterator).__aiter__(iterator)
+
+
+def test_anext_with_a_default(p: cp.Profiler) -> None:
+    async def main() -> None:
+        iterator = p.profile_node("node")(_ticks)(1)
+        assert await anext(iterator, "default") == 0
+        assert await anext(iterator, "default") == "default"
+        assert await anext(iterator, "default") == "default"
+
+    asyncio.run(main())
+    assert outcomes(p, "node") == (1, 0, 0, 0, 0)
+
+
+def test_steps_are_awaitables_like_the_originals(p: cp.Profiler) -> None:
+    async def original() -> AsyncGenerator[int, None]:
+        yield 1
+
+    for function in (original, p.profile_node(original)):
+        iterator = function()
+        step: Any = iterator.__anext__()
+        assert issubclass(type(step), collections.abc.Awaitable)
+        with pytest.raises(StopIteration) as stop:
+            step.send(None)
+        assert stop.value.value == 1
+        with pytest.raises(RuntimeError):
+            step.send(None)
+        closing: Any = iterator.aclose()
+        with pytest.raises(StopIteration):
+            closing.send(None)
+    assert counts(p) == {"original": 1}
+
+
+def test_asynchronous_generators_of_many_tasks(p: cp.Profiler) -> None:
+    rng = random.Random(9)
+    sleeps = {f"node {i}": rng.uniform(0.001, 0.02) for i in range(100)}
+    watches = {name: Stopwatch() for name in sleeps}
+
+    async def produce(seconds: float) -> AsyncIterator[int]:
+        for i in range(3):
+            await asyncio.sleep(seconds)
+            yield i
+
+    async def consume(name: str) -> None:
+        iterator: Any = p.profile_node(name)(produce)(sleeps[name])
+        with contextlib.suppress(StopAsyncIteration):
+            while True:
+                with watches[name]:
+                    await iterator.__anext__()
+                await asyncio.sleep(0.005)
+
+    async def main() -> None:
+        await asyncio.gather(*map(consume, sleeps))
+
+    asyncio.run(main())
+    stats = by_name(p)
+    for name, seconds in sleeps.items():
+        assert stats[name].count == 1
+        assert 0.95e3 * 3 * seconds <= stats[name].total_ms <= watches[name].limit_ms
+
+
+def test_an_asynchronous_generator_is_its_consumers_child(p: cp.Profiler) -> None:
+    @p.profile_node
+    async def consume() -> None:
+        async for _ in p.profile_node("produce")(_ticks)():
+            spin(1e-4)
+
+    async def main() -> None:
+        await asyncio.gather(consume(), asyncio.sleep(0), asyncio.sleep(TICK))
+
+    asyncio.run(main())
+    stats = by_name(p)
+    assert stats["consume"].self_total_ms == pytest.approx(
+        stats["consume"].total_ms - stats["produce"].total_ms, abs=1e-5
+    )
+
+
+# ---- never finished, and other shutdowns (A9) ----------------------------------------------------
+
+UNFINISHED = """
+import asyncio, cprofiling as cp, gc, sys
+cp.set_profiling(True)
+
+@cp.profile_node
+async def agen():
+    try:
+        while True:
+            await asyncio.sleep(0)
+            yield 1
+    finally:
+        await asyncio.sleep(0)
+
+@cp.profile_node
+def gen():
+    try:
+        yield 1
+    finally:
+        cp.profiling_enabled()
+
+@cp.profile_node
+async def waits():
+    await asyncio.sleep(3600)
+"""
+
+SCENARIOS = {
+    "asyncio.run shuts the generator down": (
+        """
+        async def main():
+            global kept
+            kept = agen()
+            async for _ in kept:
+                break
+        asyncio.run(main())
+        """,
+        {"agen": (1, 0, 0)},
+    ),
+    "forgotten in the loop": (
+        """
+        async def main():
+            async for _ in agen():
+                break
+            gc.collect()
+            await asyncio.sleep(0.01)
+        asyncio.run(main())
+        """,
+        {"agen": (1, 0, 0)},
+    ),
+    "aclose": (
+        """
+        async def main():
+            made = agen()
+            await made.__anext__()
+            await made.aclose()
+        asyncio.run(main())
+        """,
+        {"agen": (1, 0, 0)},
+    ),
+    "shutdown_asyncgens of a loop of one's own": (
+        """
+        loop = asyncio.new_event_loop()
+        made = agen()
+        async def step():
+            return await made.__anext__()
+        assert loop.run_until_complete(step()) == 1
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        del made
+        gc.collect()
+        """,
+        {"agen": (1, 0, 0)},
+    ),
+    "a task is left to asyncio.run": (
+        """
+        async def main():
+            global task
+            task = asyncio.ensure_future(waits())
+            await asyncio.sleep(0)
+        asyncio.run(main())
+        """,
+        {"waits": (0, 0, 1)},
+    ),
+    "a generator open at exit": (
+        """
+        made = gen()
+        next(made)
+        """,
+        {},
+    ),
+    "a generator in a cycle": (
+        """
+        made = gen()
+        next(made)
+        cycle = [made]
+        cycle.append(cycle)
+        del made, cycle
+        gc.collect()
+        """,
+        {"gen": (1, 0, 0)},
+    ),
+    "a block open at exit": (
+        """
+        block = cp.profile_node("block")
+        block.__enter__()
+        """,
+        {},
+    ),
+    "a coroutine open at exit": (
+        """
+        async def once():
+            await asyncio.sleep(0)
+        made = cp.profile_node(once)()
+        made.send(None)
+        """,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_never_finished_in_development_mode_is_silent(scenario: str) -> None:
+    """A9: no warning, no message, no crash, and the call counted."""
+    script, expected = SCENARIOS[scenario]
+    report = """
+print({s.node_name: (s.count, s.error_count, s.cancelled_count) for s in cp.get_profiling_summary()})
+"""
+    done = run_python(UNFINISHED + textwrap.dedent(script) + report, "-X", "dev", "-W", "error")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{expected}\n"
+
+
+def test_a_loop_closed_over_an_unfinished_generator_is_as_silent_as_without_us() -> None:
+    script = """
+loop = asyncio.new_event_loop()
+made = AGEN
+loop.run_until_complete(made.__anext__())
+loop.close()
+del made
+gc.collect()
+"""
+    plain, profiled = (
+        run_python(UNFINISHED + script.replace("AGEN", agen), "-X", "dev", "-W", "default").stderr.replace(
+            "profiled ", ""
+        )
+        for agen in ("agen.__wrapped__()", "agen()")
+    )
+    assert [line.split(" at 0x")[0] for line in profiled.splitlines()] == [
+        line.split(" at 0x")[0] for line in plain.splitlines()
+    ]
+
+
+# ---- contextlib (A11) ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["outside", "inside"])
+def test_context_managers_made_of_generators(p: cp.Profiler, order: str) -> None:
+    """Outside, the call that makes the manager counts; inside, the generator, without the body."""
+    log: list[str] = []
+
+    def generator() -> Iterator[str]:
+        log.append("entered")
+        try:
+            yield "value"
+        finally:
+            log.append("left")
+
+    node = p.profile_node("node")
+    manager = (
+        node(contextlib.contextmanager(generator)) if order == "outside" else contextlib.contextmanager(node(generator))
+    )
+    with manager() as value:
+        assert value == "value"
+        time.sleep(TICK)
+    with pytest.raises(KeyError), manager():
+        raise KeyError
+    assert log == ["entered", "left"] * 2
+    assert outcomes(p, "node") == ((2, 0, 0, 0, 0) if order == "outside" else (1, 1, 0, 0, 0))
+
+
+@pytest.mark.parametrize("order", ["outside", "inside"])
+def test_asynchronous_context_managers_made_of_generators(p: cp.Profiler, order: str) -> None:
+    async def generator() -> AsyncIterator[str]:
+        await asyncio.sleep(0)
+        yield "value"
+
+    node = p.profile_node("node")
+    made = contextlib.asynccontextmanager
+    manager = node(made(generator)) if order == "outside" else made(node(generator))
+
+    async def main() -> None:
+        async with manager() as value:
+            assert value == "value"
+        with pytest.raises(KeyError):
+            async with manager():
+                raise KeyError
+
+    asyncio.run(main())
+    assert outcomes(p, "node") == ((2, 0, 0, 0, 0) if order == "outside" else (1, 1, 0, 0, 0))
+
+
+def test_stacks_of_blocks(p: cp.Profiler) -> None:
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(p.profile_node("sync"))
+            site: Any = p.profile_node("async")
+            await stack.enter_async_context(site)
+            await asyncio.sleep(TICK)
+
+    asyncio.run(main())
+    with contextlib.ExitStack() as stack:
+        for i in range(5):
+            stack.enter_context(p.profile_node(f"level {i}"))
+        time.sleep(TICK)
+        moved = stack.pop_all()
+    moved.close()
+    stats = by_name(p)
+    assert list(stats) == ["async", "sync", *(f"level {i}" for i in range(4, -1, -1))]
+    assert all(one.count == 1 and one.total_ms >= 0.95e3 * TICK for one in stats.values())
+
+
+def test_closing_managers(p: cp.Profiler) -> None:
+    async def main() -> None:
+        async with contextlib.aclosing(p.profile_node("async")(_ticks)()) as iterator:
+            await iterator.__anext__()
+
+    asyncio.run(main())
+    made: Any = p.profile_node("sync")(_three)()
+    with contextlib.closing(made) as iterator:
+        next(iterator)
+    assert counts(p) == {"async": 1, "sync": 1}
+
+
+def test_a_block_open_over_the_yield_of_a_plain_generator(p: cp.Profiler) -> None:
+    """As pytest's fixtures do: entered and left in one frame, with other calls in between."""
+
+    def fixture() -> Iterator[None]:
+        with p.profile_node("fixture"):
+            yield
+
+    open_ = fixture()
+    next(open_)
+    with p.profile_node("test"):
+        time.sleep(TICK)
+    next(open_, None)
+    stats = by_name(p)
+    assert stats["fixture"].self_total_ms == pytest.approx(stats["fixture"].total_ms - stats["test"].total_ms, abs=2e-6)
+
+
+def test_a_block_entered_in_one_task_and_left_in_another(p: cp.Profiler) -> None:
+    """What a framework may do with its fixtures: counted all the same, with its time."""
+    site = p.profile_node("fixture")
+
+    async def enter() -> None:
+        await site.__aenter__()
+
+    async def leave() -> None:
+        await site.__aexit__(None, None, None)
+
+    async def main() -> None:
+        await asyncio.create_task(enter())
+        await asyncio.sleep(TICK)
+        await asyncio.create_task(leave())
+
+    asyncio.run(main())
+    stats = by_name(p)["fixture"]
+    assert stats.count == 1
+    assert stats.total_ms >= 0.95e3 * TICK

@@ -1,0 +1,694 @@
+"""instrument(): the methods of objects that somebody else wrote (failure scenarios F9, F11, F13, F14)."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import functools
+import gc
+import inspect
+import pickle
+import sys
+import threading
+import types
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import NEVER, by_name, counts, outcomes, profiler_on, run_python, stages
+
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
+
+@pytest.fixture
+def p() -> Iterator[cp.Profiler]:
+    """A Profiler of the test's own, on."""
+    profiler = profiler_on()
+    yield profiler
+    assert profiler.get_profiling_summary().internal_errors == 0
+
+
+class Model:
+    """Somebody else's class."""
+
+    def __init__(self, name: str = "model") -> None:
+        self.name = name
+
+    def forward(self, x: int, *, y: int = 0) -> tuple[str, int, int]:
+        """Document forward."""
+        return self.name, x, y
+
+    @classmethod
+    def of_class(cls) -> str:
+        return cls.__name__
+
+    @staticmethod
+    def static(x: int) -> int:
+        return x
+
+    @property
+    def prop(self) -> Any:
+        return self.forward
+
+    async def coroutine(self) -> str:
+        await asyncio.sleep(0)
+        return self.name
+
+    def generator(self) -> Iterator[str]:
+        yield self.name
+
+    async def async_generator(self) -> AsyncIterator[str]:
+        yield self.name
+
+    def fail(self) -> None:
+        raise KeyError(self.name)
+
+
+# ---- one instance --------------------------------------------------------------------------------
+
+
+def test_one_instance_is_instrumented_and_no_other(p: cp.Profiler) -> None:
+    one, two = Model("one"), Model("two")
+    unchanged: Any = two.forward
+    function = Model.forward
+    handle = p.instrument(one, "forward", name="node")
+    assert (one.forward(1, y=2), two.forward(3)) == (("one", 1, 2), ("two", 3, 0))
+    assert Model("three").forward(4) == ("three", 4, 0)
+    assert Model.forward(one, 5) == ("one", 5, 0)
+    assert counts(p) == {"node": 1}
+    assert Model.forward is function
+    assert unchanged.__func__ is function
+    assert vars(two) == {"name": "two"}
+    handle.remove()
+    assert one.forward(6) == ("one", 6, 0)
+    assert vars(one) == {"name": "one"}
+    assert counts(p) == {"node": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [(None, "Model.forward"), ("given", "given"), (lambda model: f"of {model.name}", "of model")]
+)
+def test_the_name_is_a_str_or_asked_of_the_object(p: cp.Profiler, name: Any, expected: str) -> None:
+    model = Model()
+    p.instrument(model, "forward", name=name)
+    model.forward(1)
+    model.forward(2)
+    assert counts(p) == {expected: 2}
+
+
+def test_the_stage(p: cp.Profiler) -> None:
+    model = Model()
+    p.instrument(model, "forward", name="explicit", stage="val")
+    p.instrument(model, "fail", name="of the call")
+    with cp.stage("train"):
+        model.forward(1)
+        with pytest.raises(KeyError):
+            model.fail()
+    assert list(stages(p)) == [("explicit", "val"), ("of the call", "train")]
+    assert outcomes(p, "of the call") == (0, 1, 0, 0, 0)
+
+
+def test_nothing_is_counted_while_off(p: cp.Profiler) -> None:
+    p.set_profiling(False)
+    model = Model()
+    p.instrument(model, "forward")
+    assert model.forward(1) == ("model", 1, 0)
+    assert counts(p) == {}
+
+
+@pytest.mark.parametrize("attribute", ["forward", "of_class", "static", "coroutine", "generator", "async_generator"])
+def test_methods_of_every_kind_look_as_before(p: cp.Profiler, attribute: str) -> None:
+    model = Model()
+    original = getattr(model, attribute)
+    with p.instrument(model, attribute):
+        wrapped = getattr(model, attribute)
+        assert wrapped is not original
+        for question in (
+            inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction, inspect.signature,
+            inspect.getdoc,
+        ):  # fmt: skip
+            assert question(wrapped) == question(original), question
+        assert inspect.unwrap(wrapped) in (original, getattr(original, "__func__", None))
+        assert (wrapped.__name__, wrapped.__qualname__) == (original.__name__, original.__qualname__)
+
+
+def test_methods_of_every_kind_count(p: cp.Profiler) -> None:
+    async def use(model: Model) -> list[str]:
+        return [await model.coroutine(), *[name async for name in model.async_generator()], *model.generator()]
+
+    model = Model()
+    for attribute in ("coroutine", "async_generator", "generator", "of_class", "static"):
+        p.instrument(model, attribute)
+    assert asyncio.run(use(model)) == ["model"] * 3
+    assert (model.of_class(), model.static(5)) == ("Model", 5)
+    assert counts(p) == dict.fromkeys(
+        ["Model.coroutine", "Model.async_generator", "Model.generator", "Model.of_class", "Model.static"], 1
+    )
+
+
+def test_functions_of_a_module_and_of_a_namespace(p: cp.Profiler) -> None:
+    module = types.ModuleType("foreign")
+    exec("def scale(x): return 2 * x\ndef twice(x): return scale(scale(x))", module.__dict__)
+    with p.instrument(module, "scale"):
+        assert module.twice(3) == 12
+    assert module.twice(3) == 12
+    namespace = types.SimpleNamespace(run=len)
+    with p.instrument(namespace, "run", name="run"):
+        assert namespace.run("abc") == 3
+    assert namespace.run is len
+    assert counts(p) == {"scale": 2, "run": 1}
+
+
+def test_objects_that_answer_by_getattr_or_refuse_to_be_set(p: cp.Profiler) -> None:
+    class Proxy:
+        def __init__(self) -> None:
+            self.__dict__["target"] = Model("target")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.__dict__["target"], name)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            raise ZeroDivisionError
+
+        def __delattr__(self, name: str) -> None:
+            raise ZeroDivisionError
+
+    @dataclasses.dataclass(frozen=True)
+    class Frozen:
+        name: str = "frozen"
+
+        def forward(self, x: int) -> str:
+            return self.name
+
+    proxy, frozen = Proxy(), Frozen()
+    with p.instrument(proxy, "forward", name="proxy"), p.instrument(frozen, "forward", name="frozen"):
+        assert (proxy.forward(1), frozen.forward(1)) == (("target", 1, 0), "frozen")
+    assert set(vars(proxy)) == {"target"}
+    assert vars(frozen) == {"name": "frozen"}
+    assert counts(p) == {"proxy": 1, "frozen": 1}
+
+
+def test_a_modules_forward_is_found_by_its_call(p: cp.Profiler) -> None:
+    """As torch's modules do: the class's __call__ asks the instance for its forward."""
+
+    class Module:
+        def __call__(self, *args: Any) -> Any:
+            return self.forward(*args)
+
+        def forward(self, x: int) -> int:
+            return x + 1
+
+    module = Module()
+    p.instrument(module, "forward")
+    assert module(1) == 2
+    assert len(counts(p)) == 1
+
+
+def related_classes() -> list[type[Any]]:
+    """A base, one that inherits all, and one that overrides, of the test's own."""
+
+    class Base:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def forward(self, x: int) -> tuple[str, int]:
+            return self.name, x
+
+        @classmethod
+        def of_class(cls, x: int) -> tuple[str, int]:
+            return cls.__name__, x
+
+        @staticmethod
+        def static(x: int) -> int:
+            return x
+
+    class Derived(Base):
+        pass
+
+    class Overriding(Base):
+        def forward(self, x: int) -> tuple[str, int]:
+            return super().forward(-x)
+
+    return [Base, Derived, Overriding]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+@pytest.mark.parametrize("attribute", ["forward", "of_class", "static"])
+def test_instances_of_related_classes(p: cp.Profiler, order: tuple[int, ...], attribute: str) -> None:
+    """Each instance by itself; in the end every class is as it was, in whatever order the wrappers are removed."""
+    classes = related_classes()
+    before = [dict(vars(cls)) for cls in classes]
+    plain = [cls("plain") for cls in classes]
+    models = [cls(cls.__name__) for cls in classes]
+    handles = [p.instrument(model, attribute, name=model.name) for model in models]
+    expected = dict.fromkeys([model.name for model in models], 0)
+    for index in (*order, None):
+        for model, handle in zip(models, handles, strict=False):
+            expected[model.name] += "removed" not in repr(handle)
+            assert getattr(model, attribute)(5) is not None
+        for model in plain:
+            assert getattr(model, attribute)(5) is not None
+        assert counts(p) == expected
+        if index is not None:
+            handles[index].remove()
+    assert [dict(vars(cls)) for cls in classes] == before
+
+
+def test_a_call_through_super_is_the_classs_own(p: cp.Profiler) -> None:
+    """The base's method, called by the overriding one, is not the instrumented attribute."""
+    base, _, overriding = related_classes()
+    model, other = overriding("own"), base("base")
+    p.instrument(model, "forward", name="overriding")
+    p.instrument(other, "forward", name="base")
+    assert model.forward(5) == ("own", -5)
+    assert counts(p) == {"overriding": 1}
+
+
+def test_a_method_that_is_replaced_in_the_class_meanwhile_stays_replaced(p: cp.Profiler) -> None:
+    class Patched:
+        def run(self) -> str:
+            return "old"
+
+    patched = Patched()
+    handle = p.instrument(patched, "run", name="n")
+    Patched.run = lambda self: "new"  # type: ignore[method-assign]
+    handle.remove()
+    assert patched.run() == Patched().run() == "new"
+
+
+def test_an_attribute_set_on_the_instance_goes_first(p: cp.Profiler) -> None:
+    model: Any = Model()
+    handle = p.instrument(model, "forward", name="n")
+    model.forward = lambda x: x
+    assert model.forward(3) == 3
+    del model.forward
+    assert model.forward(3) == ("model", 3, 0)
+    handle.remove()
+    assert counts(p) == {"n": 1}
+
+
+class SlottedWithWeakReferences:
+    __slots__ = ("__weakref__", "name")
+
+    name: str
+
+    def run(self) -> str:
+        return self.name
+
+
+def test_slots_are_no_hindrance(p: cp.Profiler) -> None:
+    thing = SlottedWithWeakReferences()
+    thing.name = "slotted"
+    with p.instrument(thing, "run", name="n"):
+        assert thing.run() == "slotted"
+        assert copy.copy(thing).run() == "slotted"
+    thing.run()
+    assert counts(p) == {"n": 1}
+
+
+def test_a_method_of_the_class_pickles_as_ever_meanwhile(p: cp.Profiler) -> None:
+    model = Model("pickled")
+    function = Model.forward
+    with p.instrument(model, "forward"):
+        assert pickle.loads(pickle.dumps(Model.forward)) is function
+        assert pickle.loads(pickle.dumps(model.forward))(1) == ("pickled", 1, 0)
+        assert inspect.signature(Model.forward) == inspect.signature(function)
+    assert counts(p) == {}
+
+
+def test_a_new_object_at_an_old_address_is_not_instrumented(p: cp.Profiler) -> None:
+    for _ in range(200):
+        model = Model()
+        model.forward(1)
+        assert counts(p) == {}
+        p.instrument(model, "forward")
+        del model
+        gc.collect(0)
+
+
+def test_instrumenting_and_removing_in_many_threads(p: cp.Profiler) -> None:
+    class Shared:
+        def run(self) -> None: ...
+
+    before, gate, faults = dict(vars(Shared)), threading.Barrier(8), []
+
+    def work(number: int) -> None:
+        gate.wait(NEVER)
+        for i in range(200):
+            shared = Shared()
+            handle = p.instrument(shared, "run", name=f"{number} {i}")
+            shared.run()
+            handle.remove()
+            shared.run()
+            if counts_of(f"{number} {i}") != 1:
+                faults.append((number, i))
+
+    def counts_of(name: str) -> int:
+        return sum(stats.count for stats in p.get_profiling_summary() if stats.node_name == name)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(NEVER)
+    finally:
+        sys.setswitchinterval(interval)
+    assert faults == []
+    assert dict(vars(Shared)) == before
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+class Slotted:
+    __slots__ = ("run",)
+
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("thing", "attribute", "error", "message"),
+    [
+        (Model(), "absent", AttributeError, "absent"),
+        (Model(), "name", TypeError, "name"),
+        (Model(), "prop", TypeError, "prop"),
+        (Model(), "__init__", TypeError, "__init__"),
+        (Model(), "__call__", TypeError, "__call__"),
+        (Model(), 5, TypeError, "attr must be .*int"),
+        (Model(), None, TypeError, "attr must be .*NoneType"),
+        (Model(), b"forward", TypeError, "attr must be .*bytes"),
+        (Slotted(), "method", TypeError, "method"),
+        (Model, "forward", TypeError, "forward"),
+        (5, "bit_length", TypeError, "bit_length"),
+        ([], "append", TypeError, "append"),
+        (types.SimpleNamespace(cls=Model), "cls", TypeError, "cls"),
+    ],
+)
+def test_what_cannot_be_instrumented_is_refused(
+    p: cp.Profiler, thing: Any, attribute: Any, error: type[Exception], message: str
+) -> None:
+    before = dict(vars(thing)) if hasattr(thing, "__dict__") else None
+    with pytest.raises(error, match=message):
+        p.instrument(thing, attribute)
+    assert before is None or dict(vars(thing)) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": 5},
+        {"name": "a\0"},
+        {"name": lambda model: 5},
+        {"name": lambda model: 1 / 0},
+        {"stage": 5},
+        {"profiler": 5},
+    ],
+    ids=repr,
+)
+def test_wrong_arguments_leave_the_object_alone(arguments: dict[str, Any]) -> None:
+    model = Model()
+    with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
+        cp.instrument(model, "forward", **arguments)
+    assert vars(model) == {"name": "model"}
+
+
+# ---- removal -------------------------------------------------------------------------------------
+
+
+def test_removing_twice_or_after_a_new_assignment_changes_nothing(p: cp.Profiler) -> None:
+    model: Any = Model()
+    first, second = p.instrument(model, "forward"), p.instrument(model, "fail")
+    for _ in range(3):
+        first.remove()
+    model.fail = str
+    second.remove()
+    assert model.fail is str
+    model.forward = len
+    third = p.instrument(model, "forward")
+    del model.forward
+    third.remove()
+    assert vars(model) == {"name": "model", "fail": str}
+
+
+def test_an_attribute_of_the_instances_own_is_put_back(p: cp.Profiler) -> None:
+    model: Any = Model()
+    own = model.forward = lambda x: -x
+    with p.instrument(model, "forward", name="own") as handle:
+        assert model.forward(3) == -3
+        assert "forward" in repr(handle)
+    assert model.forward is own
+    assert "removed" in repr(handle)
+    assert counts(p) == {"own": 1}
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+def test_wrappers_can_be_removed_in_any_order(order: tuple[int, ...], own: bool) -> None:
+    model: Any = Model()
+    if own:
+        model.forward = model.forward
+    before = dict(vars(model))
+    profilers = [profiler_on() for _ in range(3)]
+    handles = [profiler.instrument(model, "forward", name="n") for profiler in profilers]
+    expected = [0, 0, 0]
+    for index in (*order, None):
+        assert model.forward(1) == ("model", 1, 0)
+        expected = [count + (handle is not None) for count, handle in zip(expected, handles, strict=False)]
+        if index is not None:
+            handle, handles[index] = handles[index], None  # type: ignore[call-overload]
+            handle.remove()
+    assert [counts(profiler)["n"] for profiler in profilers] == expected
+    assert dict(vars(model)) == before
+
+
+def test_a_reference_kept_from_before_goes_on_without_counting(p: cp.Profiler) -> None:
+    model = Model()
+    handle = p.instrument(model, "forward")
+    kept = model.forward
+    kept(1)
+    handle.remove()
+    assert kept(2) == ("model", 2, 0)
+    assert counts(p) == {"Model.forward": 1}
+
+
+def test_removed_in_the_middle_of_its_call(p: cp.Profiler) -> None:
+    handles: list[Any] = []
+    namespace = types.SimpleNamespace(run=lambda: handles[0].remove())
+    handles.append(p.instrument(namespace, "run", name="n"))
+    namespace.run()
+    namespace.run()
+    assert counts(p) == {"n": 1}
+
+
+def test_an_exception_in_the_block_removes_the_wrapper_and_passes_on(p: cp.Profiler) -> None:
+    model = Model()
+    error = KeyError()
+    with pytest.raises(KeyError) as caught, p.instrument(model, "forward"):
+        raise error
+    assert caught.value is error
+    assert vars(model) == {"name": "model"}
+
+
+# ---- which Profiler, and how often ---------------------------------------------------------------
+
+
+def test_without_a_profiler_it_is_found_at_each_call(p: cp.Profiler) -> None:
+    model, q = Model(), profiler_on()
+    cp.instrument(model, "forward", name="n")
+    with p.profile_node("block"):
+        model.forward(1)
+    with q:
+        model.forward(2)
+    assert counts(p) == {"n": 1, "block": 1}
+    assert counts(q) == {"n": 1}
+
+
+class Pipe(cp.PipelineProfiling):
+    def forward(self, *inside: Any) -> str:
+        for call in inside:
+            call()
+        return "pipe"
+
+    @cp.profile_node
+    def step(self) -> str:
+        return "step"
+
+
+def test_a_pipeline_counts_its_own_methods() -> None:
+    pipe, other = Pipe(), Pipe()
+    for pipeline in (pipe, other):
+        pipeline.set_profiling(True)
+    cp.instrument(pipe, "forward", name="whole")
+    unbound = cp.profile_node("inside")(lambda: None)
+    assert pipe.forward(unbound) == other.forward(pipe.forward) == "pipe"
+    assert counts(pipe.profiler) == {"inside": 1, "whole": 2}
+    assert counts(other.profiler) == {}
+
+
+def test_a_pipeline_among_the_arguments_is_not_the_first_argument(p: cp.Profiler) -> None:
+    """The method's first argument is the object that it belongs to."""
+    pipe, model = Pipe(), Model()
+    pipe.set_profiling(True)
+    cp.instrument(model, "static", name="static")
+    cp.instrument(model, "forward", name="method")
+    with p:
+        model.forward(pipe)  # type: ignore[arg-type]
+        model.static(pipe)  # type: ignore[arg-type]
+    assert counts(p)["method"] == 1
+    assert "method" not in counts(pipe.profiler)
+
+
+def test_instrumented_twice_a_call_counts_once_under_the_outer_name(p: cp.Profiler) -> None:
+    """F14."""
+    model, pipe, q = Model(), Pipe(), profiler_on()
+    p.instrument(model, "forward", name="inner")
+    p.instrument(model, "forward", name="outer")
+    q.instrument(model, "forward", name="of q")
+    model.forward(1)
+    pipe.set_profiling(True)
+    cp.instrument(pipe, "step", name="outer")
+    pipe.step()
+    assert (counts(p), counts(q), counts(pipe.profiler)) == ({"outer": 1}, {"of q": 1}, {"outer": 1})
+
+
+def test_many_threads_use_one_instrumented_object(p: cp.Profiler) -> None:
+    model, gate = Model(), threading.Barrier(8)
+    p.instrument(model, "forward", name="n")
+
+    def work() -> None:
+        gate.wait(NEVER)
+        for i in range(500):
+            model.forward(i)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(NEVER)
+    assert counts(p) == {"n": 4000}
+
+
+# ---- copies, pickles, lifetime -------------------------------------------------------------------
+
+
+DUPLICATES: dict[str, Any] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    **{f"pickle {n}": functools.partial(lambda n, x: pickle.loads(pickle.dumps(x, n)), n) for n in PROTOCOLS},
+}
+
+
+@pytest.mark.parametrize("duplicate", DUPLICATES.values(), ids=DUPLICATES.keys())
+def test_copies_are_their_own_and_not_instrumented(p: cp.Profiler, duplicate: Any) -> None:
+    """F9: also copies of copies, and after the original's wrapper is gone."""
+    model = Model("original")
+    handle = p.instrument(model, "forward", name="n")
+    other = duplicate(model)
+    other.name = "copy"
+    third = copy.copy(other)
+    third.name = "copy of the copy"
+    fourth = copy.deepcopy(other)
+    fourth.name = "deep copy of the copy"
+    expected = [(other, "copy"), (third, "copy of the copy"), (fourth, "deep copy of the copy")]
+    for thing, name in expected:
+        assert thing.forward(1) == (name, 1, 0)
+    assert counts(p) == {}
+    assert model.forward(1) == ("original", 1, 0)
+    assert counts(p) == {"n": 1}
+    handle.remove()
+    for thing, name in expected:
+        assert thing.forward(2) == (name, 2, 0)
+    assert counts(p) == {"n": 1}
+
+
+@pytest.mark.parametrize("duplicate", [value for key, value in DUPLICATES.items() if key != "copy"])
+def test_deep_copies_and_pickles_carry_nothing_of_ours(p: cp.Profiler, duplicate: Any) -> None:
+    model = Model("original")
+    p.instrument(model, "forward")
+    assert vars(duplicate(model)) == {"name": "original"}
+
+
+@pytest.mark.parametrize("duplicate", [value for key, value in DUPLICATES.items() if key != "copy"])
+def test_an_attribute_of_the_instances_own_is_copied_along(p: cp.Profiler, duplicate: Any) -> None:
+    model: Any = Model("original")
+    model.forward = len
+    p.instrument(model, "forward", name="n")
+    other = duplicate(model)
+    assert other.forward is len
+    assert other.forward("abc") == 3
+    assert counts(p) == {}
+
+
+def test_a_copy_can_be_instrumented_itself(p: cp.Profiler) -> None:
+    model = Model("original")
+    p.instrument(model, "forward", name="original")
+    other = copy.deepcopy(model)
+    with p.instrument(other, "forward", name="copy"):
+        other.name = "copy"
+        assert (other.forward(1)[0], model.forward(1)[0]) == ("copy", "original")
+    assert counts(p) == {"copy": 1, "original": 1}
+
+
+def test_a_container_of_instrumented_objects_is_copied(p: cp.Profiler) -> None:
+    models: list[Any] = [Model("a"), Model("b")]
+    for model in models:
+        p.instrument(model, "forward")
+    models[0].other = models[1]
+    models[1].other = models[0]
+    a, b = copy.deepcopy(models)
+    assert a.other is b
+    assert b.other is a
+    a.name, b.name = "copy of a", "copy of b"
+    assert (a.forward(1)[0], b.forward(1)[0]) == ("copy of a", "copy of b")
+    assert counts(p) == {}
+
+
+def test_a_pickle_is_read_where_the_extension_is_absent(p: cp.Profiler) -> None:
+    model = Model("original")
+    p.instrument(model, "forward")
+    data = pickle.dumps(types.SimpleNamespace(inside=model)).replace(__name__.encode(), b"__main__" + b"")
+    if b"__main__" not in data:
+        pytest.skip("the module's name could not be replaced")
+    script = f"""
+import pickle, sys
+sys.modules["cprofiling"] = sys.modules["cprofiling._core"] = None
+class Model:
+    def forward(self, x): return self.name, x
+data = {pickle.dumps(model, 0).replace(__name__.encode(), b"__main__")!r}
+print(pickle.loads(data).forward(5))
+"""
+    done = run_python(script)
+    assert (done.stdout, done.stderr) == ("('original', 5)\n", "")
+
+
+def test_an_instrumented_object_is_collected(p: cp.Profiler) -> None:
+    """F13: neither the Profiler nor the handle's absence keeps it; the figures stay."""
+    model = Model()
+    p.instrument(model, "forward", name="n")
+    model.forward(1)
+    reference = weakref.ref(model)
+    del model
+    gc.collect()
+    assert reference() is None
+    assert counts(p) == {"n": 1}
+
+
+def test_a_removed_wrapper_leaves_no_cycle(p: cp.Profiler) -> None:
+    model = Model()
+    handle = p.instrument(model, "forward")
+    handle.remove()
+    reference = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert reference() is None
+    finally:
+        gc.enable()
+    assert by_name(p) == {}

@@ -1,0 +1,973 @@
+"""profile_node as a decorator: names, arguments, exceptions, counts (failure scenarios A1, A2, B3, B5, F14, F16)."""
+
+# Nodes are made of lambdas here, which have no types.
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import gc
+import operator
+import random
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import TICK, by_name, counts, in_new_thread, outcomes, profiler_on, spin
+
+
+@pytest.fixture
+def p() -> Iterator[cp.Profiler]:
+    """A Profiler of the test's own, on; nothing may go wrong inside."""
+    profiler = profiler_on()
+    yield profiler
+    assert profiler.get_profiling_summary().internal_errors == 0
+
+
+@pytest.fixture
+def default() -> Iterator[None]:
+    """The default Profiler, on and empty during the test."""
+    cp.set_profiling(True, reset=True)
+    yield
+    cp.set_profiling(False, reset=True)
+
+
+# ---- the decorator -------------------------------------------------------------------------------
+
+
+def test_bare_decorator_counts_under_the_functions_own_name(default: None) -> None:
+    @cp.profile_node
+    def step(x: int) -> int:
+        return x + 1
+
+    assert [step(1), step(2)] == [2, 3]
+    (stats,) = cp.get_profiling_summary()
+    assert (stats.node_name, stats.stage, stats.count) == ("step", "inference", 2)
+
+
+def _step(x: int) -> int:
+    return x + 1
+
+
+@pytest.mark.parametrize("spelling", ["bare", "empty", "positional", "keyword"])
+def test_every_spelling_of_the_decorator(p: cp.Profiler, spelling: str) -> None:
+    decorator: Any = {
+        "bare": p.profile_node,
+        "empty": p.profile_node(),
+        "positional": p.profile_node("given"),
+        "keyword": p.profile_node(name="given"),
+    }[spelling]
+
+    step = decorator(_step)
+
+    assert step(1) == 2
+    assert counts(p) == {"given" if spelling in ("positional", "keyword") else "_step": 1}
+
+
+@pytest.mark.parametrize("make", [lambda p: p.profile_node, lambda p: functools.partial(cp.profile_node, profiler=p)])
+def test_module_function_and_method_of_the_profiler_are_alike(p: cp.Profiler, make: Any) -> None:
+    node = make(p)(name="n", stage="val")(lambda: 7)
+    assert node() == 7
+    (stats,) = p.get_profiling_summary()
+    assert (stats.node_name, stats.stage, stats.count) == ("n", "val", 1)
+
+
+class Outer:
+    class Inner:
+        def method(self) -> str:
+            return "method"
+
+        def __call__(self) -> str:
+            return "called"
+
+
+def module_function() -> None:
+    pass
+
+
+def _local_function() -> Any:
+    def inside() -> None:
+        pass
+
+    return inside
+
+
+def _local_method() -> Any:
+    class Local:
+        def method(self) -> None:
+            pass
+
+    return Local.method
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (module_function, "module_function"),
+        (_local_function(), "inside"),
+        (_local_method(), "Local.method"),
+        (Outer.Inner.method, "Outer.Inner.method"),
+        (Outer.Inner().method, "Outer.Inner.method"),
+        (Outer.Inner(), "Outer.Inner"),
+        (lambda: None, "<lambda>"),
+        (functools.partial(module_function), "module_function"),
+        (functools.partial(functools.partial(_local_function())), "inside"),
+        (len, "len"),
+        ([].append, "list.append"),
+        (operator.itemgetter(0), "itemgetter"),
+    ],
+)
+def test_default_name_is_the_qualname_after_the_last_locals(p: cp.Profiler, function: Any, name: str) -> None:
+    node = p.profile_node(function)
+    with contextlib.suppress(TypeError):
+        node()
+    assert [stats.node_name for stats in p.get_profiling_summary()] == [name]
+
+
+def test_an_empty_name_is_a_name(p: cp.Profiler) -> None:
+    p.profile_node("")(module_function)()
+    with p.profile_node(""):
+        pass
+    assert counts(p) == {"": 2}
+
+
+@pytest.mark.parametrize(
+    "decorate", [lambda p: p.profile_node, lambda p: p.profile_node("n"), lambda p: p.profile_node()]
+)
+@pytest.mark.parametrize("cls", [int, Outer, type, abc.ABC, dataclass(Outer), type("Dynamic", (), {})])
+def test_decorating_a_class_is_a_type_error(p: cp.Profiler, decorate: Any, cls: type) -> None:
+    with pytest.raises(TypeError, match="class"):
+        decorate(p)(cls)
+
+
+@pytest.mark.parametrize("thing", [1, 1.5, [], {}, object(), b"name", ..., True])
+def test_decorating_what_cannot_be_called_is_a_type_error(p: cp.Profiler, thing: object) -> None:
+    with pytest.raises(TypeError, match=type(thing).__name__):
+        p.profile_node(thing)
+    with pytest.raises(TypeError, match=type(thing).__name__):
+        p.profile_node("n")(thing)
+
+
+def test_two_names_are_a_type_error(p: cp.Profiler) -> None:
+    with pytest.raises(TypeError, match="name"):
+        p.profile_node("one", name="two")
+
+
+@pytest.mark.parametrize("profiler", [1, "p", object(), cp.Profiler])
+def test_wrong_profiler_is_a_type_error(profiler: Any) -> None:
+    with pytest.raises(TypeError, match=f"profiler .*{type(profiler).__name__}"):
+        cp.profile_node("n", profiler=profiler)
+
+
+# ---- names found per instance --------------------------------------------------------------------
+
+
+class Named:
+    """Asked for its name by the tests below."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def named_node(p: cp.Profiler, asked: list[Any]) -> Any:
+    """A node that is named by its first argument; `asked` receives each that was asked."""
+
+    def find(self: Any) -> Any:
+        asked.append(self)
+        return self.name
+
+    @p.profile_node(name=find)
+    def run(self: Any, value: int = 0) -> int:
+        return value
+
+    return run
+
+
+def test_name_is_asked_for_once_per_instance(p: cp.Profiler) -> None:
+    asked: list[Any] = []
+    run = named_node(p, asked)
+    a, b = Named("a"), Named("b")
+    for _ in range(3):
+        run(a)
+        assert run(b, 5) == 5
+    p.reset_profiling()
+    p.set_profiling(False)
+    p.set_profiling(True)
+    run(a)
+    assert asked == [a, b]
+    assert counts(p) == {"a": 1}
+
+
+def test_equal_and_unhashable_instances_have_their_own_names(p: cp.Profiler) -> None:
+    @dataclass
+    class Equal:
+        name: str
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    asked: list[Any] = []
+    run = named_node(p, asked)
+    for instance in (Equal("a"), Equal("b")):
+        run(instance)
+    assert counts(p) == {"a": 1, "b": 1}
+
+
+def test_instances_without_weak_references(p: cp.Profiler) -> None:
+    class Slotted:
+        __slots__ = ("name",)
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    run = named_node(p, [])
+    instances = [Slotted("a"), Slotted("b")]
+    for _ in range(3):
+        for instance in instances:
+            run(instance)
+    assert counts(p) == {"a": 3, "b": 3}
+
+
+def test_a_new_instance_at_an_old_address_is_asked_again(p: cp.Profiler) -> None:
+    run = named_node(p, [])
+    expected = {}
+    for i in range(200):
+        run(Named(f"n{i}"))
+        expected[f"n{i}"] = 1
+    assert counts(p) == expected
+
+
+def test_name_of_a_class_method_and_of_plain_arguments(p: cp.Profiler) -> None:
+    class Stage:
+        label = "of the class"
+
+        @classmethod
+        @p.profile_node(name=lambda cls: cls.label)
+        def run(cls) -> str:
+            return cls.__name__
+
+    class Sub(Stage):
+        label = "of the subclass"
+
+    by_value = p.profile_node(name=str)(abs)
+    assert (Stage.run(), Sub.run(), by_value(-3), by_value(-3), by_value(4)) == ("Stage", "Sub", 3, 3, 4)
+    assert counts(p) == {"of the class": 1, "of the subclass": 1, "-3": 2, "4": 1}
+
+
+@pytest.mark.parametrize("answer", [None, 5, b"x", "a\0b", "x" * 5000, ZeroDivisionError])
+def test_a_name_that_cannot_be_had_harms_nobody(answer: Any) -> None:
+    def find(self: object) -> Any:
+        if answer is ZeroDivisionError:
+            raise ZeroDivisionError
+        return answer
+
+    p = cp.Profiler()
+    p.set_profiling(True)
+    run = p.profile_node(name=find)(lambda x: [x])
+    value = Named("n")
+    assert run(value) == [value]
+    summary = p.get_profiling_summary()
+    assert [(stats.node_name, stats.count) for stats in summary] == [("<lambda>", 1)]
+    assert summary.internal_errors >= 1
+
+
+def test_the_callable_for_the_name_may_call_the_node(p: cp.Profiler) -> None:
+    def find(self: Named) -> str:
+        if self not in inside:
+            inside.append(self)
+            run(self)
+        return self.name
+
+    inside: list[Any] = []
+    run = p.profile_node(name=find)(lambda self: None)
+    run(Named("n"))
+    assert counts(p) == {"n": 2}
+
+
+def test_a_call_without_arguments_has_no_first_argument(p: cp.Profiler) -> None:
+    run = p.profile_node(name=lambda first: "asked")(module_function)
+    run()
+    assert counts(p) == {"module_function": 1}
+
+
+def test_a_node_does_not_keep_its_instances_alive(p: cp.Profiler) -> None:
+    asked: list[Any] = []
+    run = named_node(p, asked)
+    instance = Named("n")
+    run(instance)
+    asked.clear()
+    reference = weakref.ref(instance)
+    del instance
+    assert reference() is None
+    assert counts(p) == {"n": 1}
+
+
+def test_name_is_not_asked_for_while_off() -> None:
+    p = cp.Profiler()
+    asked: list[Any] = []
+    named_node(p, asked)(Named("n"))
+    assert asked == []
+
+
+# ---- arguments, results, exceptions pass through -------------------------------------------------
+
+
+def echo(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return args, kwargs
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_arguments_pass_untouched(p: cp.Profiler, is_on: bool) -> None:
+    """F16."""
+    p.set_profiling(is_on)
+    node = p.profile_node(echo)
+    rng = random.Random(16)
+    names = ["self", "args", "kwargs", "function", "name", "x", "\u00e9", "not an identifier", ""]
+    for _ in range(200):
+        args = tuple(object() for _ in range(rng.randrange(6)))
+        kwargs = {name: object() for name in rng.sample(names, rng.randrange(len(names)))}
+        assert node(*args, **kwargs) == (args, kwargs)
+    many = tuple(range(100_000))
+    assert node(*many) == (many, {})
+    assert len(node(**{f"k{i}": i for i in range(10_000)})[1]) == 10_000
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_parameters_of_every_kind(p: cp.Profiler, is_on: bool) -> None:
+    p.set_profiling(is_on)
+
+    def function(a: int, /, b: int = 2, *, c: int = 3) -> tuple[int, int, int]:
+        return a, b, c
+
+    f: Any = p.profile_node("f")(function)
+    assert (f(1), f(1, b=5), f(1, c=6), f(1, 7, c=8)) == ((1, 2, 3), (1, 5, 3), (1, 2, 6), (1, 7, 8))
+    for wrong in (lambda: f(), lambda: f(a=1), lambda: f(1, 2, 3), lambda: f(1, d=1)):
+        with pytest.raises(TypeError):
+            wrong()
+    if is_on:
+        assert outcomes(p, "f") == (4, 4, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, RecursionError, MemoryError]
+)
+def test_the_exception_is_the_very_same(p: cp.Profiler, error: type[BaseException]) -> None:
+    """A1, A2: same object, no frame of ours in its traceback, its context as without us."""
+    raised = error("text")
+
+    def node() -> None:
+        raise raised
+
+    with pytest.raises(error) as caught:
+        p.profile_node(node)()
+    assert caught.value is raised
+    assert raised.__context__ is None
+    assert raised.__cause__ is None
+    frames = [frame.name for frame in traceback.extract_tb(raised.__traceback__)]
+    assert frames[-2:] == ["test_the_exception_is_the_very_same", "node"]
+    assert len(frames) == 2
+    assert outcomes(p, "node") == (0, 1, 0, 0, 0)
+
+
+def test_the_context_of_an_exception_is_kept(p: cp.Profiler) -> None:
+    first, second = KeyError("first"), IndexError("second")
+
+    @p.profile_node
+    def node() -> None:
+        assert sys.exc_info()[1] is first
+        raise second
+
+    def handle() -> None:
+        try:
+            raise first
+        except KeyError:
+            node()
+
+    with pytest.raises(IndexError) as caught:
+        handle()
+    assert caught.value is second
+    assert second.__context__ is first
+    assert sys.exc_info() == (None, None, None)
+
+
+def test_a_handled_exception_is_no_error(p: cp.Profiler) -> None:
+    @p.profile_node
+    def node() -> str:
+        try:
+            raise KeyError
+        except KeyError:
+            return "handled"
+
+    try:
+        raise ValueError
+    except ValueError:
+        assert node() == "handled"
+    assert outcomes(p, "node") == (1, 0, 0, 0, 0)
+
+
+class Cancelled(asyncio.CancelledError):
+    """A subclass is a cancellation, too."""
+
+
+@pytest.mark.parametrize(
+    ("error", "column"),
+    [
+        (asyncio.CancelledError, 2),
+        (Cancelled, 2),
+        (concurrent.futures.CancelledError, 1),
+        (asyncio.TimeoutError, 1),
+        (asyncio.InvalidStateError, 1),
+    ],
+)
+@pytest.mark.parametrize("form", ["call", "block"])
+def test_cancellations_are_not_errors(p: cp.Profiler, error: type[BaseException], column: int, form: str) -> None:
+    p.set_profiling(True, skip_first_n=1)
+    if form == "call":
+        with pytest.raises(error):
+            p.profile_node("n")(operator.itemgetter(0))(_Raising(error))
+    else:
+        with pytest.raises(error), p.profile_node("n"):
+            raise error
+    expected = [0, 0, 0, 0, 0]
+    expected[column] = 1
+    assert outcomes(p, "n") == tuple(expected)
+
+
+class _Raising:
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __getitem__(self, index: int) -> None:
+        raise self.error
+
+
+def test_errors_use_up_no_skip(p: cp.Profiler) -> None:
+    p.set_profiling(True, skip_first_n=2)
+    calls: list[Any] = [ValueError, 1, ValueError, asyncio.CancelledError, 2, 3, ValueError, 4]
+    for index, call in enumerate(calls):
+        with contextlib.suppress(ValueError, asyncio.CancelledError):
+            p.profile_node("n")(operator.itemgetter(0))(_Raising(call) if isinstance(call, type) else [call])
+        stats = by_name(p)["n"]
+        assert sum(outcomes(p, "n")) == index + 1, stats
+    assert outcomes(p, "n") == (2, 3, 1, 2, 0)
+
+
+def test_a_key_with_errors_only_is_in_the_summary_but_not_in_the_table(p: cp.Profiler) -> None:
+    with pytest.raises(IndexError):
+        p.profile_node("failing")(operator.itemgetter(0))([])
+    assert p.format_profiling_summary() == "No profiling data collected."
+    stats = by_name(p)["failing"]
+    ten = [stats.mean_ms, stats.median_ms, stats.std_ms, stats.min_ms, stats.max_ms, stats.total_ms, stats.last_ms]
+    assert (stats.count, ten) == (0, [0.0] * 7)
+    assert (stats.p50_ms, stats.p999_ms, stats.first_ms) == (None, None, None)
+    p.profile_node("fine")(module_function)()
+    table = p.format_profiling_summary()
+    assert "fine" in table
+    assert "failing" not in table
+
+
+def test_first_ms_is_the_first_successful_call_skipped_or_not(p: cp.Profiler) -> None:
+    p.set_profiling(True, skip_first_n=1)
+    node = p.profile_node("n")(lambda action: action())
+    with pytest.raises(ZeroDivisionError):
+        node(lambda: 1 / 0)
+    assert by_name(p)["n"].first_ms is None
+    node(functools.partial(time.sleep, TICK))
+    stats = by_name(p)["n"]
+    assert (stats.count, stats.skipped_count) == (0, 1)
+    assert stats.first_ms is not None
+    assert stats.first_ms >= 0.75e3 * TICK
+    node(int)
+    after = by_name(p)["n"]
+    assert after.first_ms == stats.first_ms
+    assert after.last_ms == after.max_ms < stats.first_ms
+
+
+# ---- decorated twice (F14) -----------------------------------------------------------------------
+
+
+def to_int(text: str) -> int:
+    return int(text)
+
+
+def passed_on(function: Any) -> Any:
+    """A third party's decorator, as functools.wraps makes them."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "between", [lambda f: f, passed_on, functools.partial, lambda f: passed_on(functools.partial(f))]
+)
+@pytest.mark.parametrize("layers", [2, 3, 4])
+def test_decorated_twice_a_call_counts_once_under_the_outer_name(p: cp.Profiler, between: Any, layers: int) -> None:
+    node: Any = (1).__add__
+    nodes = []
+    for layer in range(layers):
+        node = p.profile_node(f"layer {layer}")(between(node))
+        nodes.append(node)
+    assert [node(i) for i in range(5)] == [1, 2, 3, 4, 5]
+    assert counts(p) == {f"layer {layers - 1}": 5}
+    assert nodes[0](1) == 2
+    assert counts(p) == {f"layer {layers - 1}": 5, "layer 0": 1}
+
+
+def test_decorated_twice_for_the_default_profiler(default: None) -> None:
+    node = cp.profile_node("outer")(cp.profile_node("inner")(to_int))
+    explicit = cp.profile_node("explicit", profiler=None)(cp.profile_node("inner")(to_int))
+    assert node("3") == explicit("3") == 3
+    assert [(stats.node_name, stats.count) for stats in cp.get_profiling_summary()] == [("outer", 1), ("explicit", 1)]
+
+
+def test_decorated_for_two_profilers_a_call_counts_in_each(p: cp.Profiler) -> None:
+    q = cp.Profiler()
+    q.set_profiling(True)
+    node = p.profile_node("of p")(q.profile_node("of q")(to_int))
+    mixed = p.profile_node("outer")(q.profile_node("middle")(p.profile_node("inner")(to_int)))
+    assert node("3") == mixed("3") == 3
+    assert counts(q) == {"of q": 1, "middle": 1}
+    assert counts(p) == {"of p": 1, "outer": 1}
+
+
+def test_the_inner_node_counts_while_the_outer_is_off(p: cp.Profiler) -> None:
+    q = cp.Profiler()
+    node = q.profile_node("of q")(p.profile_node("of p")(to_int))
+    node("3")
+    assert counts(p) == {"of p": 1}
+    assert q.get_profiling_summary() == []
+
+
+def test_a_recursive_node_that_is_decorated_twice(p: cp.Profiler) -> None:
+    @p.profile_node("outer")
+    @passed_on
+    @p.profile_node("inner")
+    def factorial(n: int) -> int:
+        return n * factorial(n - 1) if n else 1
+
+    assert factorial(10) == 3_628_800
+    assert counts(p) == {"outer": 11}
+
+
+def test_an_inner_node_called_for_another_reason_counts(p: cp.Profiler) -> None:
+    """The outer's own call of the inner is the one that is counted already; others are calls like any."""
+    inner = p.profile_node("inner")(lambda x: x)
+    middle: Any = functools.wraps(inner)(lambda x: inner(x))
+    outer = p.profile_node("outer")(middle)
+    outer(1)
+    inner(1)
+    outer(1)
+    assert counts(p) == {"outer": 2, "inner": 1}
+
+
+def test_an_inner_node_that_the_outer_never_reaches(p: cp.Profiler) -> None:
+    """A cache between them answers; the next call of the inner is its own."""
+    inner = p.profile_node("inner")(lambda x: x)
+    outer = p.profile_node("outer")(functools.lru_cache(inner))
+    outer(1)
+    outer(1)
+    inner(1)
+    assert counts(p) == {"outer": 2, "inner": 1}
+
+
+@pytest.mark.parametrize("order", ["outside", "inside"])
+def test_methods_decorated_twice(p: cp.Profiler, order: str) -> None:
+    class Things:
+        if order == "outside":
+            of_class = p.profile_node("outer")(p.profile_node("inner")(classmethod(lambda cls: cls)))
+        else:
+            of_class = classmethod(p.profile_node("outer")(p.profile_node("inner")(lambda cls: cls)))
+
+        value = p.profile_node("outer value")(property(p.profile_node("inner value")(lambda self: 1)))
+
+    assert Things.of_class() is Things
+    assert Things().value == 1
+    assert counts(p) == {"outer": 1, "outer value": 1}
+
+
+def test_an_error_of_a_node_decorated_twice_counts_once(p: cp.Profiler) -> None:
+    node = p.profile_node("outer")(p.profile_node("inner")(to_int))
+    with pytest.raises(ValueError, match="x"):
+        node("x")
+    node("1")
+    assert list(by_name(p)) == ["outer"]
+    assert outcomes(p, "outer") == (1, 1, 0, 0, 0)
+
+
+def drive(awaitable: Awaitable[Any]) -> Any:
+    async def main() -> Any:
+        return await awaitable
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("between", ["nothing", "coroutine function"])
+def test_coroutines_decorated_twice(p: cp.Profiler, between: str) -> None:
+    @p.profile_node("inner")
+    async def inner(x: int) -> int:
+        await asyncio.sleep(0)
+        return x + 1
+
+    @functools.wraps(inner)
+    async def middle(x: int) -> int:
+        return await inner(x)
+
+    outer = p.profile_node("outer")(inner if between == "nothing" else middle)
+    assert [drive(outer(1)), drive(outer(2)), drive(inner(3))] == [2, 3, 4]
+    assert counts(p) == {"outer": 2, "inner": 1}
+
+
+@pytest.mark.parametrize("between", ["nothing", "generator function"])
+def test_generators_decorated_twice(p: cp.Profiler, between: str) -> None:
+    @p.profile_node("inner")
+    def inner(x: int) -> Iterator[int]:
+        yield x
+        yield x + 1
+
+    @functools.wraps(inner)
+    def middle(x: int) -> Iterator[int]:
+        yield from inner(x)
+
+    outer = p.profile_node("outer")(inner if between == "nothing" else middle)
+    assert [list(outer(1)), list(outer(3)), list(inner(5))] == [[1, 2], [3, 4], [5, 6]]
+    assert counts(p) == {"outer": 2, "inner": 1}
+
+
+# ---- on, off, reset in the middle (B3) -----------------------------------------------------------
+
+
+def test_a_call_records_if_profiling_was_on_when_it_started(p: cp.Profiler) -> None:
+    node = p.profile_node("n")(lambda switch: p.set_profiling(switch))
+    node(False)
+    assert counts(p) == {"n": 1}
+    node(True)
+    assert counts(p) == {"n": 1}
+    site = p.profile_node("block")
+    with site:
+        p.set_profiling(False)
+        with site:
+            p.set_profiling(True)
+            with site:
+                pass
+    assert counts(p) == {"n": 1, "block": 2}
+
+
+@pytest.mark.parametrize("discard", ["reset_profiling", "reset=True", "skip_first_n"])
+def test_a_call_whose_statistics_were_discarded_is_dropped_and_counted(p: cp.Profiler, discard: str) -> None:
+    action: Any = {
+        "reset_profiling": p.reset_profiling,
+        "reset=True": lambda: p.set_profiling(True, reset=True),
+        "skip_first_n": lambda: p.set_profiling(True, skip_first_n=1),
+    }[discard]
+    p.profile_node("n")(action)()
+    with p.profile_node("n"):
+        action()
+        action()
+    # The same skip_first_n again discards nothing; the others discarded the first call's drop, too.
+    assert outcomes(p, "n") == ((0, 0, 0, 1, 1) if discard == "skip_first_n" else (0, 0, 0, 0, 1))
+
+
+def test_switching_off_and_on_drops_nothing(p: cp.Profiler) -> None:
+    with p.profile_node("n"):
+        p.set_profiling(False)
+        p.set_profiling(True)
+    assert outcomes(p, "n") == (1, 0, 0, 0, 0)
+
+
+class Model:
+    """What nested calls with switches and resets in between must count, in plain Python."""
+
+    def __init__(self) -> None:
+        self.is_on = True
+        self.generation = 0
+        self.skips = 0
+        self.table: dict[str, list[int]] = {}
+
+    def discard(self) -> None:
+        self.generation += 1
+        self.table = {}
+
+    def switch(self, is_on: bool, skips: int, reset: bool) -> None:
+        if reset or (is_on and skips != self.skips):
+            self.discard()
+            self.skips = skips
+        self.is_on = is_on
+
+    def finish(self, name: str, started: int | None, error: type[BaseException] | None) -> None:
+        if started is None:
+            return
+        row = self.table.setdefault(name, [0, 0, 0, 0, 0])
+        if started != self.generation:
+            column = 4
+        elif error is not None:
+            column = 2 if error is asyncio.CancelledError else 1
+        else:
+            column = 3 if row[3] < self.skips else 0
+        row[column] += 1
+
+
+def _random_call(rng: random.Random, p: cp.Profiler, model: Model, depth: int) -> None:
+    """Open a node, do something inside, perhaps go deeper, perhaps fail; the model follows."""
+    name = rng.choice("abc")
+    started = model.generation if model.is_on else None
+    error = rng.choice([None, None, None, ValueError, asyncio.CancelledError])
+
+    def body() -> None:
+        for _ in range(rng.randrange(3)):
+            _random_action(rng, p, model)
+            if depth < 4:
+                _random_call(rng, p, model, depth + 1)
+        if error is not None:
+            raise error
+
+    try:
+        if rng.random() < 0.5:
+            p.profile_node(name)(body)()
+        else:
+            with p.profile_node(name):
+                body()
+    except (ValueError, asyncio.CancelledError):
+        pass
+    model.finish(name, started, error)
+
+
+def _random_action(rng: random.Random, p: cp.Profiler, model: Model) -> None:
+    action = rng.randrange(8)
+    if action == 0:
+        p.reset_profiling()
+        model.discard()
+    elif action in (1, 2):
+        is_on, skips, reset = rng.random() < 0.7, rng.choice([0, 0, 2]), rng.random() < 0.1
+        p.set_profiling(is_on, skip_first_n=skips, reset=reset)
+        model.switch(is_on, skips, reset)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nested_calls_with_switches_and_resets_match_the_model(p: cp.Profiler, seed: int) -> None:
+    rng, model = random.Random(seed), Model()
+    for _ in range(30):
+        _random_action(rng, p, model)
+        _random_call(rng, p, model, 0)
+        assert {name: list(outcomes(p, name)) for name in by_name(p)} == model.table
+    assert list(by_name(p)) == list(model.table)
+
+
+# ---- order, nesting, self time -------------------------------------------------------------------
+
+
+def test_a_key_appears_when_its_first_call_finishes(p: cp.Profiler) -> None:
+    @p.profile_node
+    def inner() -> None:
+        assert p.get_profiling_summary() == []
+
+    @p.profile_node
+    def outer() -> None:
+        inner()
+        assert counts(p) == {"inner": 1}
+
+    outer()
+    inner_stats, outer_stats = p.get_profiling_summary()
+    assert (inner_stats.node_name, outer_stats.node_name) == ("inner", "outer")
+
+
+class Tree:
+    """Nested nodes, each call with a name of its own, so that the figures of each call are known."""
+
+    def __init__(self, p: cp.Profiler, seed: int) -> None:
+        self.p = p
+        self.rng = random.Random(seed)
+        self.children: dict[str, list[str]] = {}
+        self.path: list[str] = []
+
+    def body(self, name: str, depth: int) -> None:
+        self.children[name] = []
+        if self.path:
+            self.children[self.path[-1]].append(name)
+        self.path.append(name)
+        for _ in range(self.rng.randrange(4) if depth < 5 else 0):
+            self.run(depth + 1)
+        spin(self.rng.choice([0, 1e-5]))
+        self.path.pop()
+
+    def run(self, depth: int = 0) -> None:
+        name = f"call {len(self.children)}"
+        form = self.rng.randrange(4)
+        if form == 0:
+            self.p.profile_node(name)(self.body)(name, depth)
+        elif form == 1:
+            with self.p.profile_node(name):
+                self.body(name, depth)
+        elif form == 2:
+            for _ in self.p.profile_node(name)(self.iterate)(name, depth):
+                pass
+        else:
+            self.drive(name, depth)
+
+    def iterate(self, name: str, depth: int) -> Iterator[int]:
+        yield 1
+        self.body(name, depth)
+        yield 2
+
+    async def wait(self, name: str, depth: int) -> None:
+        self.body(name, depth)
+
+    def drive(self, name: str, depth: int) -> None:
+        with contextlib.suppress(StopIteration):
+            self.p.profile_node(name)(self.wait)(name, depth).send(None)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_self_time_is_the_time_without_direct_children(p: cp.Profiler, seed: int) -> None:
+    """For any nesting of calls, blocks, generators and coroutines, to the nanosecond."""
+    tree = Tree(p, seed)
+    for _ in range(5):
+        tree.run()
+    stats = by_name(p)
+    assert set(stats) == set(tree.children)
+    for name, children in tree.children.items():
+        nested = sum(stats[child].total_ms for child in children)
+        assert stats[name].self_total_ms == pytest.approx(
+            stats[name].total_ms - nested, abs=1e-6 * (1 + len(children))
+        ), name
+
+
+def test_self_time_of_a_recursive_node_is_counted_once(p: cp.Profiler) -> None:
+    @p.profile_node
+    def recurse(depth: int) -> None:
+        spin(1e-4)
+        if depth:
+            recurse(depth - 1)
+
+    recurse(20)
+    stats = by_name(p)["recurse"]
+    assert stats.count == 21
+    assert stats.self_total_ms == pytest.approx(stats.max_ms, abs=1e-4)
+    assert stats.max_ms == stats.last_ms == stats.first_ms or stats.first_ms == stats.min_ms
+
+
+def test_children_in_another_thread_are_not_taken_off(p: cp.Profiler) -> None:
+    inner = p.profile_node("inner")(lambda: time.sleep(TICK))
+    p.profile_node("outer")(in_new_thread)(inner)
+    stats = by_name(p)
+    assert stats["outer"].self_total_ms == stats["outer"].total_ms >= stats["inner"].total_ms
+
+
+def test_a_failing_child_is_not_part_of_the_self_time(p: cp.Profiler) -> None:
+    @p.profile_node
+    def child() -> None:
+        time.sleep(TICK)
+        raise KeyError
+
+    @p.profile_node
+    def parent() -> None:
+        with pytest.raises(KeyError):
+            child()
+
+    parent()
+    stats = by_name(p)["parent"]
+    assert stats.self_total_ms is not None
+    assert stats.self_total_ms <= stats.total_ms - 0.95e3 * TICK
+
+
+def test_a_node_may_use_the_whole_interface(p: cp.Profiler) -> None:
+    """B3: no deadlock, whatever a node calls."""
+
+    @p.profile_node
+    def node() -> int:
+        p.profile_node("made inside")(module_function)()
+        p.record("train", "recorded", 1.5)
+        p.format_profiling_summary()
+        p._repr_html_()
+        p.set_profiling(p.profiling_enabled)
+        return len(p.get_profiling_summary())
+
+    assert node() == 2
+    assert counts(p) == {"made inside": 1, "recorded": 1, "node": 1}
+
+
+def test_a_finalizer_that_runs_in_the_middle_may_record(p: cp.Profiler) -> None:
+    """B5: garbage collection at any allocation re-enters us."""
+
+    class Trash:
+        def __init__(self) -> None:
+            self.cycle = self
+
+        def __del__(self) -> None:
+            with p.profile_node("finalizer"):
+                pass
+
+    def make() -> list[list[int]]:
+        return [[] for _ in range(3)]
+
+    node = p.profile_node("node")(make)
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(300):
+            Trash()
+            node()
+            p.get_profiling_summary()
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    assert counts(p) == {"node": 300, "finalizer": 300}
+
+
+def test_interrupts_at_random_moments_leave_nothing_open(p: cp.Profiler) -> None:
+    """A2: whatever was begun is finished; afterwards nesting is as before."""
+    import _thread
+
+    begun = [0]
+
+    @p.profile_node
+    def node() -> None:
+        begun[0] += 1
+        for _ in range(20):
+            pass
+
+    deadline = time.monotonic() + 2
+    interrupts = 0
+    stop = threading.Event()
+
+    def interrupt() -> None:
+        while not stop.wait(0.0005):
+            _thread.interrupt_main()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    while interrupts < 300 and time.monotonic() < deadline:
+        try:
+            while True:
+                node()
+        except KeyboardInterrupt:
+            interrupts += 1
+    while True:
+        try:
+            stop.set()
+            thread.join()
+            time.sleep(0.01)
+            break
+        except KeyboardInterrupt:
+            pass
+    finished = sum(outcomes(p, "node"))
+    assert begun[0] <= finished <= begun[0] + interrupts
+    p.profile_node("after")(module_function)()
+    stats = by_name(p)["after"]
+    assert stats.self_total_ms == stats.total_ms

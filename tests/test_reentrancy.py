@@ -1,0 +1,879 @@
+"""Nodes that call back into the profiler, from their bodies and from where nobody expects it (scenarios B2 to B9).
+
+The model is plain Python: what a sequence of calls, resets, switches and reads must leave behind, call by call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import enum
+import gc
+import inspect
+import logging
+import threading
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import cprofiling as cp
+from cprofiling import NodeProfilingStats
+
+NAMES = ("a", "b", "c")
+STAGES = ("train", "val")
+
+
+class PlannedError(Exception):
+    """What a node raises on purpose."""
+
+
+# --- the model ---
+
+
+@dataclass
+class Figures:
+    """What is counted under one key."""
+
+    count: int = 0
+    skipped: int = 0
+    errors: int = 0
+    dropped: int = 0
+    last_ms: float | None = None  # of record()
+
+
+@dataclass
+class Model:
+    """The contract of one Profiler for calls that begin and end one inside the other."""
+
+    enabled: bool = False
+    skip_first_n: int = 0
+    generation: int = 0
+    keys: dict[tuple[str, str], Figures] = field(default_factory=dict)
+
+    def set_profiling(self, enabled: bool, reset: bool, skip_first_n: int) -> None:
+        if reset or (enabled and skip_first_n != self.skip_first_n):
+            self.reset()
+            self.skip_first_n = skip_first_n
+        self.enabled = enabled
+
+    def reset(self) -> None:
+        self.generation += 1
+        self.keys = {}
+
+    def begin(self) -> int | None:
+        """Return what a call must remember of its beginning."""
+        return self.generation if self.enabled else None
+
+    def end(self, begun: int | None, stage: str, name: str, fails: bool) -> None:
+        if begun is None:
+            return
+        figures = self.keys.setdefault((stage, name), Figures())
+        if begun != self.generation:
+            figures.dropped += 1
+        elif fails:
+            figures.errors += 1
+        elif figures.skipped < self.skip_first_n:
+            figures.skipped += 1
+        else:
+            figures.count += 1
+
+    def record(self, stage: str, name: str, elapsed_ms: float) -> None:
+        if self.enabled:
+            self.end(self.generation, stage, name, fails=False)
+            figures = self.keys[stage, name]
+            figures.last_ms = elapsed_ms if figures.count else 0.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that a node, or the program, does. ``inside``: what a call's body does."""
+
+    action: str
+    name: str = "a"
+    stage: str = "train"
+    number: int = 0
+    inside: tuple[Step, ...] = ()
+
+
+def call_steps(inside: st.SearchStrategy[Step]) -> st.SearchStrategy[Step]:
+    return st.builds(
+        Step,
+        action=st.sampled_from(
+            ["function", "failing function", "block", "failing block", "generator", "fresh function"]
+        ),
+        name=st.sampled_from(NAMES),
+        stage=st.sampled_from(STAGES),
+        number=st.integers(0, 2),
+        inside=st.lists(inside, max_size=4).map(tuple),
+    )
+
+
+simple_steps = st.builds(
+    Step,
+    action=st.sampled_from(
+        ["reset", "on", "off", "on and reset", "off and reset", "read", "format", "record", "collect"]
+    ),
+    name=st.sampled_from(NAMES),
+    stage=st.sampled_from(STAGES),
+    number=st.sampled_from([0, 0, 0, 1, 2]),
+)
+steps = st.recursive(simple_steps | call_steps(simple_steps), call_steps, max_leaves=12)
+
+
+class Program:
+    """Runs steps on a Profiler and on the model at once."""
+
+    def __init__(self, *, compares: bool = True) -> None:
+        self.profiler = cp.Profiler()
+        self.compares = compares
+        self.model = Model()
+        self.functions = {name: self.profiler.profile_node(name=name)(self.body) for name in NAMES}
+        self.generators = {name: self.profiler.profile_node(name=name)(self.generator_body) for name in NAMES}
+        self.sites = {name: self.profiler.profile_node(name) for name in NAMES}
+
+    def body(self, step: Step) -> int:
+        self.run_all(step.inside)
+        if step.action.startswith("failing"):
+            raise PlannedError
+        return step.number
+
+    def run_all(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            self.run(step)
+
+    def generator_body(self, step: Step) -> Iterator[int]:
+        for inner in step.inside:
+            self.run(inner)
+            yield 0
+        yield step.number
+
+    def block(self, step: Step) -> int:
+        with self.sites[step.name]:
+            return self.body(step)
+
+    def generate(self, step: Step) -> int:
+        return list(self.generators[step.name](step))[-1]
+
+    def fresh(self, step: Step) -> int:
+        result: int = self.profiler.profile_node(name=step.name)(self.body)(step)
+        return result
+
+    def call(self, step: Step, target: Callable[[Step], int]) -> None:
+        fails = step.action.startswith("failing")
+        begun = self.model.begin()
+        with cp.stage(step.stage), contextlib.suppress(PlannedError):
+            assert target(step) == step.number
+            assert not fails
+        self.model.end(begun, step.stage, step.name, fails)
+
+    def target(self, step: Step) -> Callable[[Step], int] | None:
+        """Return what is called for a step; None for a step that is no call."""
+        targets: dict[str, Callable[[Step], int]] = {
+            "function": self.functions[step.name],
+            "failing function": self.functions[step.name],
+            "block": self.block,
+            "failing block": self.block,
+            "generator": self.generate,
+            "fresh function": self.fresh,
+        }
+        return targets.get(step.action)
+
+    def run(self, step: Step) -> None:
+        target = self.target(step)
+        if target is not None:
+            self.call(step, target)
+        else:
+            self.act(step)
+        if self.compares:
+            self.compare()
+
+    def act(self, step: Step) -> None:
+        words = step.action.split()
+        if words[0] in ("on", "off"):
+            enabled, reset = words[0] == "on", "reset" in words
+            self.profiler.set_profiling(enabled, reset=reset, skip_first_n=step.number)
+            self.model.set_profiling(enabled, reset, step.number)
+        elif step.action == "reset":
+            self.profiler.reset_profiling()
+            self.model.reset()
+        elif step.action == "record":
+            self.profiler.record(step.stage, step.name, step.number + 0.5)
+            self.model.record(step.stage, step.name, step.number + 0.5)
+        elif step.action == "collect":
+            gc.collect(0)
+        else:
+            assert isinstance(self.profiler.format_profiling_summary(), str)
+
+    def compare(self) -> None:
+        assert self.profiler.profiling_enabled is self.model.enabled
+        summary = self.profiler.get_profiling_summary()
+        assert [(str(stats.stage), stats.node_name) for stats in summary] == list(self.model.keys)
+        assert summary.internal_errors == 0
+        assert summary.skip_first_n == self.model.skip_first_n
+        for stats, expected in zip(summary, self.model.keys.values(), strict=True):
+            actual = stats.count, stats.skipped_count, stats.error_count, stats.dropped_count, stats.cancelled_count
+            assert actual == (expected.count, expected.skipped, expected.errors, expected.dropped, 0)
+
+
+class Reentrancy(RuleBasedStateMachine):
+    """Any nesting of calls, in whose bodies anything is switched, reset, read, recorded and decorated (B3)."""
+
+    @initialize(enabled=st.booleans())
+    def begin(self, enabled: bool) -> None:
+        self.program = Program()
+        self.program.run(Step("on" if enabled else "off"))
+
+    @rule(step=steps)
+    def run(self, step: Step) -> None:
+        self.program.run(step)
+
+    @rule(step=simple_steps)
+    def act(self, step: Step) -> None:
+        self.program.run(step)
+
+    @invariant()
+    def stages_are_filtered(self) -> None:
+        for stage in STAGES:
+            summary = self.program.profiler.get_profiling_summary(stage)
+            assert [stats.node_name for stats in summary] == [
+                name for key_stage, name in self.program.model.keys if key_stage == stage
+            ]
+
+
+Reentrancy.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+TestReentrancy = Reentrancy.TestCase
+
+
+# --- nesting (B2) ---
+
+
+def nanoseconds(milliseconds: float | None) -> int:
+    assert milliseconds is not None
+    return round(milliseconds * 1e6)
+
+
+def test_mutual_recursion_over_two_stages_is_nested_exactly() -> None:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+
+    @profiler.profile_node(name="even", stage="train")
+    def even(n: int) -> bool:
+        return n == 0 or odd(n - 1)
+
+    @profiler.profile_node(name="odd", stage="val")
+    def odd(n: int) -> bool:
+        return n != 0 and even(n - 1)
+
+    for n in (0, 1, 2, 50, 101):
+        assert even(n) is (n % 2 == 0)
+    by_name = {stats.node_name: stats for stats in profiler.get_profiling_summary()}
+    assert (by_name["even"].count, by_name["odd"].count) == (1 + 1 + 2 + 26 + 51, 0 + 1 + 1 + 25 + 51)
+    even_self, odd_self = nanoseconds(by_name["even"].self_total_ms), nanoseconds(by_name["odd"].self_total_ms)
+    assert nanoseconds(by_name["even"].total_ms) - even_self <= nanoseconds(by_name["odd"].total_ms)
+    assert nanoseconds(by_name["odd"].total_ms) - odd_self <= nanoseconds(by_name["even"].total_ms)
+
+
+leaves = st.builds(
+    Step, action=st.sampled_from(["function", "block"]), name=st.sampled_from(NAMES), stage=st.sampled_from(STAGES)
+)
+
+
+trees: st.SearchStrategy[Step] = st.deferred(
+    lambda: st.one_of(
+        leaves,
+        st.builds(
+            Step,
+            action=st.sampled_from(["function", "block", "fresh function"]),
+            name=st.sampled_from(NAMES),
+            stage=st.sampled_from(STAGES),
+            inside=st.lists(trees, max_size=5).map(tuple),
+        ),
+    )
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(tree=trees)
+def test_self_times_of_any_tree_of_calls_add_up_to_its_root(tree: Step) -> None:
+    program = Program(compares=False)
+    program.profiler.set_profiling(True)
+    root = program.profiler.profile_node(name="root")(program.body)
+    root(tree)
+    summary = program.profiler.get_profiling_summary()
+    for stats in summary:
+        assert 0 <= nanoseconds(stats.self_total_ms) <= nanoseconds(stats.total_ms)
+    assert summary[-1].node_name == "root"
+    assert sum(nanoseconds(stats.self_total_ms) for stats in summary) == nanoseconds(summary[-1].total_ms)
+
+
+# --- user code in places where nobody expects it ---
+
+
+@pytest.fixture
+def profiler() -> cp.Profiler:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    return profiler
+
+
+def counts(profiler: cp.Profiler) -> dict[str, int]:
+    """Return the number of samples under each name, of all stages."""
+    total: Counter[str] = Counter()
+    for stats in profiler.get_profiling_summary():
+        total[stats.node_name] += stats.count
+    return dict(total)
+
+
+class Trap:
+    """Garbage that runs something when it is collected, and leaves new garbage behind, for as long as it is set."""
+
+    def __init__(self, springs: Callable[[], object]) -> None:
+        self.springs = springs
+        self.sprung = 0
+        self.is_set = True
+        Bait(self)
+
+
+class Bait:
+    """One piece of a trap's garbage: only the collector can free it."""
+
+    def __init__(self, trap: Trap) -> None:
+        self.trap = trap
+        self.itself = self
+
+    def __del__(self) -> None:
+        if self.trap.is_set:
+            Bait(self.trap)
+            self.trap.sprung += 1
+            self.trap.springs()
+
+
+def repeat_amid_collections(operate: Callable[[], object], springs: Callable[[], object], times: int) -> int:
+    """Repeat an operation while the collector runs as often as it can; return how often it ran ``springs``."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    trap = Trap(springs)
+    held: list[object] = []
+    gc.set_threshold(1, 1, 1)
+    try:
+        for _ in range(times):
+            held.append([])  # a collection is due
+            operate()
+    finally:
+        trap.is_set = False
+        gc.set_threshold(*thresholds)
+    gc.collect()
+    return trap.sprung
+
+
+class Instance:
+    """Its methods are nodes under a name that each instance is asked for."""
+
+    def name(self) -> str:
+        held = [self]  # an allocation that may set off the collector
+        return f"instance of {type(held[0]).__name__}"
+
+
+def public_operations(profiler: cp.Profiler) -> dict[str, Callable[[], object]]:
+    """Everything that a program does with a Profiler, once."""
+    function = profiler.profile_node(name="function")(lambda: None)
+    method = profiler.profile_node(name=Instance.name)(lambda self: None)
+
+    @profiler.profile_node(name="generator")
+    def generator() -> Iterator[int]:
+        yield 1
+
+    @profiler.profile_node(name="coroutine")
+    async def coroutine() -> int:
+        return 1
+
+    def drive() -> None:
+        with contextlib.suppress(StopIteration):
+            coroutine().send(None)
+
+    def block() -> None:
+        with cp.stage("train"), profiler, profiler.profile_node("block"):
+            pass
+
+    def instrumented() -> None:
+        instance = Instance()
+        with profiler.instrument(instance, "name", name="instrumented"):
+            instance.name()
+
+    class Pipeline(cp.PipelineProfiling):
+        def forward(self) -> None:
+            function()
+
+    def pipeline() -> None:
+        made = Pipeline()
+        made.set_profiling(True)
+        made.forward()
+
+    return {
+        "function": function,
+        "method": lambda: method(Instance()),
+        "generator": lambda: list(generator()),
+        "coroutine": drive,
+        "block": block,
+        "instrument": instrumented,
+        "pipeline": pipeline,
+        "new key": lambda: profiler.record("train", f"key {id(object())}", 1.0),
+        "record": lambda: profiler.record("train", "recorded", 1.0),
+        "summary": profiler.get_profiling_summary,
+        "one stage": lambda: profiler.get_profiling_summary("train"),
+        "table": profiler.format_profiling_summary,
+        "html": profiler._repr_html_,
+        "on": lambda: profiler.set_profiling(True),
+        "decorate": lambda: profiler.profile_node(name="decorated")(lambda: None)(),
+        "thread": lambda: run_in_thread(function),
+        "profiler": cp.Profiler,
+    }
+
+
+def run_in_thread(target: Callable[[], object]) -> None:
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+
+
+def live_contexts() -> int:
+    gc.collect()
+    return sum(isinstance(each, contextvars.Context) for each in gc.get_objects())
+
+
+OPERATIONS = list(public_operations(cp.Profiler()))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_collector_runs_nodes_in_the_middle_of_every_operation(profiler: cp.Profiler, operation: str) -> None:
+    inner = profiler.profile_node(name="sprung")(lambda: None)
+
+    def spring() -> None:
+        inner()
+        profiler.record("val", "sprung record", 1.0)
+
+    sprung = repeat_amid_collections(public_operations(profiler)[operation], spring, 200)
+    assert sprung >= 100
+    now = counts(profiler)
+    assert (now["sprung"], now["sprung record"]) == (sprung, sprung)
+    assert profiler.get_profiling_summary().internal_errors == 0
+
+
+@pytest.mark.parametrize(
+    "springs", ["reset", "off and on", "another skip", "summary", "nested pipeline", "drop", "context"]
+)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_collector_turns_everything_over_in_the_middle_of_every_operation(
+    profiler: cp.Profiler, operation: str, springs: str
+) -> None:
+    dropped: list[object] = []
+
+    def switch() -> None:
+        profiler.set_profiling(False)
+        profiler.set_profiling(True)
+
+    def drop() -> None:
+        dropped.clear()
+        dropped.append(profiler.profile_node(name="dropped")(Instance().name))
+
+    class Pipeline(cp.PipelineProfiling):
+        def forward(self) -> None:
+            self.set_profiling(True)
+
+    spring = {
+        "reset": profiler.reset_profiling,
+        "off and on": switch,
+        "another skip": lambda: profiler.set_profiling(True, skip_first_n=len(dropped) + 1),
+        "summary": profiler.get_profiling_summary,
+        "nested pipeline": lambda: Pipeline().forward(),
+        "drop": drop,
+        "context": lambda: contextvars.copy_context().run(profiler.profile_node(lambda: None, name="elsewhere")),
+    }[springs]
+    contexts = live_contexts()
+    assert repeat_amid_collections(public_operations(profiler)[operation], spring, 60) > 10
+    assert live_contexts() - contexts <= 1
+    profiler.set_profiling(True, reset=True)
+    assert profiler.get_profiling_summary() == []
+    profiler.record("train", "node", 1.0)
+    assert counts(profiler) == {"node": 1}
+
+
+def test_resets_inside_resets_are_idempotent(profiler: cp.Profiler) -> None:
+    """A weak reference's callback and a finaliser that reset, while a reset's caller drops the last references (B7)."""
+
+    class Resets:
+        def __del__(self) -> None:
+            profiler.reset_profiling()
+            profiler.record("train", "in finaliser", 1.0)
+
+    held = [Resets(), Resets()]
+    watched = Instance()
+    reference = weakref.ref(watched, lambda _: profiler.reset_profiling())
+
+    @profiler.profile_node(name="node")
+    def node() -> None:
+        nonlocal watched
+        profiler.reset_profiling()
+        held.clear()
+        del watched
+        profiler.set_profiling(True, reset=True)
+
+    node()
+    assert reference() is None
+    (stats,) = profiler.get_profiling_summary()
+    assert (stats.node_name, stats.count, stats.dropped_count) == ("node", 0, 1)
+
+
+# --- user code that raises (B8) ---
+
+
+class LoudEnum(enum.Enum):
+    """An enum that raises wherever it is shown."""
+
+    TRAIN = "train"
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+    __repr__ = __format__ = __str__  # type: ignore[assignment]
+
+
+class LoudStr(str):
+    """A str that raises wherever it is shown, compared or hashed."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+    __repr__ = __hash__ = __eq__ = __str__  # type: ignore[assignment]
+
+
+class LoudValue(enum.Enum):
+    """An enum that raises when it is asked for its value."""
+
+    TRAIN = "train"
+
+    @property
+    def value(self) -> str:
+        raise ZeroDivisionError
+
+
+def test_no_method_of_a_stage_or_name_is_run(profiler: cp.Profiler) -> None:
+    for stage in (LoudEnum.TRAIN, LoudStr("train")):
+        with cp.stage(stage):
+            profiler.profile_node(LoudStr("node"), stage=stage)(lambda: None)()
+        profiler.record(stage, LoudStr("node"), 1.0)
+        assert len(profiler.get_profiling_summary(stage)) == 1
+    assert counts(profiler) == {"node": 4}
+    assert "train" in profiler.format_profiling_summary()
+
+
+def assert_usable(profiler: cp.Profiler) -> None:
+    """Assert that no lock was left behind, neither for this thread nor for another."""
+    before = counts(profiler).get("usable", 0)
+    node = profiler.profile_node(name="usable")(lambda: None)
+    thread = threading.Thread(target=node, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    node()
+    assert counts(profiler)["usable"] == before + 2
+
+
+def test_an_enum_whose_value_raises_surfaces_and_leaves_no_trace(profiler: cp.Profiler) -> None:
+    for refused in (
+        lambda: profiler.record(LoudValue.TRAIN, "node", 1.0),  # type: ignore[arg-type]
+        lambda: profiler.get_profiling_summary(LoudValue.TRAIN),
+        lambda: cp.stage(LoudValue.TRAIN),  # type: ignore[arg-type]
+        lambda: profiler.profile_node("node", stage=LoudValue.TRAIN),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            refused()
+        assert_usable(profiler)
+    assert list(counts(profiler)) == ["usable"]
+
+
+def test_a_formatter_that_raises_leaves_no_trace(profiler: cp.Profiler) -> None:
+    def rows() -> Iterator[NodeProfilingStats]:
+        yield from profiler.get_profiling_summary()
+        raise ZeroDivisionError
+
+    profiler.record("train", "node", 1.0)
+    with pytest.raises(ZeroDivisionError):
+        cp.format_profiling_table(rows())
+    assert_usable(profiler)
+    assert profiler.format_profiling_summary().count("\nnode ") == 1
+
+
+class Switch:
+    """What raises, or does something else, when asked for its truth."""
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self.asked = asked
+
+    def __bool__(self) -> bool:
+        return self.asked()
+
+
+def fail() -> bool:
+    raise ZeroDivisionError
+
+
+def test_arguments_that_raise_or_call_back_change_nothing_by_halves(profiler: cp.Profiler) -> None:
+    profiler.record("train", "node", 1.0)
+    for keyword in ("reset", "synchronize_cuda"):
+        with pytest.raises(ZeroDivisionError):
+            profiler.set_profiling(False, **{keyword: Switch(fail)})  # type: ignore[arg-type]
+        assert profiler.profiling_enabled
+        assert counts(profiler) == {"node": 1}
+
+    class CountsDown:
+        def __index__(self) -> int:
+            profiler.set_profiling(False, reset=True)
+            return 3
+
+    profiler.set_profiling(True, skip_first_n=CountsDown())  # type: ignore[arg-type]
+    assert profiler.profiling_enabled
+    assert profiler.get_profiling_summary().skip_first_n == 3
+    assert_usable_after_skips(profiler)
+
+
+def assert_usable_after_skips(profiler: cp.Profiler) -> None:
+    for _ in range(5):
+        profiler.record("train", "node", 1.0)
+    (stats,) = profiler.get_profiling_summary()
+    assert (stats.count, stats.skipped_count) == (2, 3)
+
+
+# --- the callable that names an instance ---
+
+
+def named_by(profiler: cp.Profiler | None, name: Callable[[Any], object]) -> Callable[[Any], int]:
+    @cp.profile_node(name=name, profiler=profiler)  # type: ignore[arg-type]
+    def node(self: object) -> int:
+        return 42
+
+    return node
+
+
+class Slotted:
+    """An instance that takes no weak reference: its name is asked for at each call."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("instance", [Instance, Slotted])
+@pytest.mark.parametrize("answer", [None, 3, b"name", "with\0NUL", "x" * 4097, fail])
+def test_a_name_that_is_none_is_a_counted_fault_and_the_node_runs(
+    profiler: cp.Profiler, instance: type, answer: object
+) -> None:
+    node = named_by(profiler, lambda self: answer() if callable(answer) else answer)
+    assert node(instance()) == 42
+    summary = profiler.get_profiling_summary()
+    assert summary.internal_errors == 1
+    (stats,) = summary
+    assert stats.count == 1
+    assert_usable(profiler)
+
+
+@pytest.mark.parametrize("instance", [Instance, Slotted])
+def test_a_naming_callable_may_call_the_node_itself(profiler: cp.Profiler, instance: type) -> None:
+    depth = [0]
+
+    def name(self: object) -> str:
+        depth[0] += 1
+        if depth[0] < 5:
+            assert node(self) == 42
+        return "named"
+
+    node = named_by(profiler, name)
+    assert node(instance()) == 42
+    assert counts(profiler) == {"named": 5}
+
+
+@pytest.mark.parametrize("instance", [Instance, Slotted])
+def test_a_naming_callable_may_turn_everything_over(profiler: cp.Profiler, instance: type) -> None:
+    def name(self: object) -> str:
+        profiler.set_profiling(False, reset=True)
+        profiler.get_profiling_summary()
+        gc.collect()
+        profiler.set_profiling(True)
+        return "named"
+
+    node = named_by(profiler, name)
+    for _ in range(3):
+        assert node(instance()) == 42
+    assert_usable(profiler)
+
+
+def test_a_naming_callable_may_drop_the_last_reference_to_the_profiler_that_is_bound() -> None:
+    bound: list[cp.Profiler] = []
+
+    def name(self: object) -> str:
+        bound.pop().__exit__(None, None, None)
+        gc.collect()
+        return "named"
+
+    node = named_by(None, name)
+    for _ in range(50):
+        bound.append(cp.Profiler())
+        bound[0].set_profiling(True)
+        bound[0].__enter__()
+        assert node(Slotted()) == 42
+
+
+def test_a_naming_callable_may_leave_the_stage(profiler: cp.Profiler) -> None:
+    entered: list[Any] = []
+
+    def name(self: object) -> str:
+        entered.pop().__exit__(None, None, None)
+        gc.collect()
+        return "named"
+
+    node = named_by(profiler, name)
+    for i in range(50):
+        stage = f"stage {i} {id(entered)}"
+        entered.append(cp.stage(stage))
+        entered[0].__enter__()
+        assert node(Slotted()) == 42
+    assert len(profiler.get_profiling_summary()) == 50
+    assert {stats.count for stats in profiler.get_profiling_summary()} == {1}
+
+
+def test_a_naming_callable_may_run_nodes_in_another_context(profiler: cp.Profiler) -> None:
+    inside = profiler.profile_node(name="inside")(lambda: None)
+
+    def name(self: object) -> str:
+        contextvars.copy_context().run(inside)
+        return "named"
+
+    node = named_by(profiler, name)
+
+    @profiler.profile_node(name="outer")
+    def outer() -> None:
+        for _ in range(100):
+            node(Slotted())
+
+    contexts = live_contexts()
+    outer()
+    assert live_contexts() - contexts <= 1
+    by_name = {stats.node_name: stats for stats in profiler.get_profiling_summary()}
+    assert {name: stats.count for name, stats in by_name.items()} == {"inside": 100, "named": 100, "outer": 1}
+    assert by_name["named"].self_total_ms == by_name["named"].total_ms
+
+
+def test_a_block_left_in_another_context_keeps_no_context_alive(profiler: cp.Profiler) -> None:
+    site = profiler.profile_node("block")
+
+    def opens() -> Iterator[None]:
+        with site:
+            yield
+
+    contexts = live_contexts()
+    for _ in range(100):
+        context = contextvars.copy_context()
+        context.run(site.__enter__)
+        site.__exit__(None, None, None)
+        dropped = opens()
+        context.run(next, dropped)
+        del dropped, context
+    assert live_contexts() - contexts <= 1
+    (stats,) = profiler.get_profiling_summary()
+    assert (stats.count, stats.error_count) == (100, 100)
+
+
+@pytest.mark.skipif(not hasattr(inspect, "markcoroutinefunction"), reason="this Python marks no coroutine functions")
+def test_a_marked_coroutine_function_may_drop_the_last_reference_to_the_profiler() -> None:
+    bound: list[cp.Profiler] = []
+
+    async def result() -> int:
+        return 42
+
+    def makes() -> object:
+        bound.pop().__exit__(None, None, None)
+        return result()
+
+    node = cp.profile_node(inspect.markcoroutinefunction(makes))
+    for _ in range(20):
+        bound.append(cp.Profiler())
+        bound[0].set_profiling(True)
+        bound[0].__enter__()
+        assert asyncio.run(node()) == 42
+
+
+# --- logging (B9) ---
+
+
+class NodeHandler(logging.Handler):
+    """A handler whose work is a node, that logs, too."""
+
+    def __init__(self, profiler: cp.Profiler, logger: logging.Logger) -> None:
+        super().__init__()
+        self.node = profiler.profile_node(name="handler")(self.handle_profiled)
+        self.logger = logger
+        self.profiler = profiler
+        self.depth = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.node(record)
+
+    def handle_profiled(self, record: logging.LogRecord) -> None:
+        self.profiler.get_profiling_summary()
+        self.depth += 1
+        if self.depth < 3:
+            self.logger.warning("again")
+        self.depth -= 1
+
+
+@pytest.fixture
+def logger(profiler: cp.Profiler) -> Iterator[logging.Logger]:
+    logger = logging.getLogger("cprofiling.test_reentrancy")
+    handler = NodeHandler(profiler, logger)
+    logger.addHandler(handler)
+    logger.propagate = False
+    yield logger
+    logger.removeHandler(handler)
+
+
+def test_a_logging_handler_may_be_a_node(profiler: cp.Profiler, logger: logging.Logger) -> None:
+    @profiler.profile_node(name="node")
+    def node() -> None:
+        logger.warning("once")
+
+    for _ in range(10):
+        node()
+    assert counts(profiler) == {"handler": 30, "node": 10}
+
+
+def test_a_warning_of_our_own_may_be_shown_by_a_node(
+    profiler: cp.Profiler, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only warning of a Profiler comes when its keys are used up; what shows it runs nodes under yet more keys."""
+    shown = []
+
+    def show(message: Warning | str, *rest: object) -> None:
+        shown.append(str(message))
+        logger.warning("a warning")
+        profiler.profile_node(name=f"shown {len(shown)}")(lambda: None)()
+
+    monkeypatch.setattr(warnings, "showwarning", show)
+    for i in range(65_536):
+        profiler.record("train", str(i), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", show)
+        for i in range(5):
+            profiler.profile_node(name=f"late {i}")(lambda: None)()
+    assert len(shown) == 1
+    overflow = [stats for stats in profiler.get_profiling_summary() if stats.node_name == "__overflow__"]
+    assert [(str(stats.stage), stats.count) for stats in overflow] == [("inference", 5 + 1 + 3)]

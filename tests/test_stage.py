@@ -1,0 +1,400 @@
+"""cp.stage and the stage that a call is counted in (failure scenario F2)."""
+
+# Nodes are made of lambdas here, which have no types.
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import enum
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import NEVER, in_new_thread, profiler_on, stages
+
+
+@pytest.fixture
+def p() -> Iterator[cp.Profiler]:
+    """A Profiler of the test's own, on; no stage may stay in force."""
+    profiler = profiler_on()
+    yield profiler
+    profiler.reset_profiling()
+    profiler.profile_node("after all")(int.__add__)(1, 2)
+    in_new_thread(lambda: profiler.profile_node("after all")(int.__add__)(1, 2))
+    assert stages(profiler) == {("after all", "inference"): 2}
+    assert profiler.get_profiling_summary().internal_errors == 0
+
+
+def mark(p: cp.Profiler, name: str = "n") -> None:
+    """Leave one sample in the stage of now."""
+    with p.profile_node(name):
+        pass
+
+
+def seen(p: cp.Profiler) -> list[tuple[str, int]]:
+    """Stages and samples, in the summary's order."""
+    return [(str(stats.stage), stats.count) for stats in p.get_profiling_summary()]
+
+
+class Phase(enum.Enum):
+    TRAIN = "train"
+    OWN = "own phase"
+    NUMBER = 5
+
+
+class TextPhase(str, enum.Enum):
+    TRAIN = "train"
+    OWN = "own phase"
+
+    def __str__(self) -> str:
+        return "misleading"
+
+
+class SubStr(str):
+    """A str that lies about itself."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "misleading"
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 1
+
+
+# ---- which stage ---------------------------------------------------------------------------------
+
+
+def test_the_stage_is_inference_unless_said_otherwise(p: cp.Profiler) -> None:
+    mark(p)
+    (stats,) = p.get_profiling_summary()
+    assert stats.stage is cp.ExecutionStage.INFERENCE
+    assert str(stats.stage) == "inference"
+
+
+def test_the_innermost_stage_and_then_the_explicit_one_win(p: cp.Profiler) -> None:
+    explicit = p.profile_node("n", stage="explicit")(lambda: mark(p))
+    with cp.stage("train"):
+        mark(p)
+        with cp.stage("val"):
+            mark(p)
+            explicit()
+            with p.profile_node("n", stage=cp.ExecutionStage.TEST):
+                mark(p)
+        mark(p)
+    mark(p)
+    assert seen(p) == [("train", 2), ("val", 3), ("explicit", 1), ("test", 1), ("inference", 1)]
+
+
+def test_the_stage_is_that_of_the_start(p: cp.Profiler) -> None:
+    change = contextlib.ExitStack()
+    p.profile_node("call")(lambda: change.enter_context(cp.stage("val")))()
+    with p.profile_node("block"):
+        change.close()
+    assert stages(p) == {("call", "inference"): 1, ("block", "val"): 1}
+
+
+def test_the_stage_of_generators_and_coroutines_is_that_of_the_first_resumption(p: cp.Profiler) -> None:
+    async def coroutine() -> None:
+        await asyncio.sleep(0)
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def main() -> None:
+        with cp.stage("made"):
+            made = p.profile_node(coroutine)()
+        with cp.stage("begun"):
+            await made
+
+    asyncio.run(main())
+    with cp.stage("made"):
+        iterator = p.profile_node(generator)()
+    with cp.stage("begun"):
+        next(iterator)
+    assert list(iterator) == []
+    assert stages(p) == {("coroutine", "begun"): 1, ("generator", "begun"): 1}
+
+
+def test_one_node_in_two_stages_is_two_keys(p: cp.Profiler) -> None:
+    node = p.profile_node("n")(int.__add__)
+    for stage in ("a", "b", "a"):
+        with cp.stage(stage):
+            node(1, 1)
+    assert stages(p) == {("n", "a"): 2, ("n", "b"): 1}
+    assert [stats.count for stats in p.get_profiling_summary("a")] == [2]
+    assert p.get_profiling_summary("c") == []
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 5, 9, 100])
+def test_one_node_in_many_stages_in_turn(p: cp.Profiler, number: int) -> None:
+    node = p.profile_node("n")(int.__add__)
+    for _ in range(3):
+        for i in range(number):
+            with cp.stage(f"stage {i}"):
+                node(1, 1)
+                mark(p, "block")
+    assert seen(p) == [entry for i in range(number) for entry in ((f"stage {i}", 3),) * 2]
+
+
+# ---- what a stage may be (F2) --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stage", "value"),
+    [
+        ("train", "train"),
+        (cp.ExecutionStage.TRAIN, "train"),
+        (Phase.TRAIN, "train"),
+        (TextPhase.TRAIN, "train"),
+        (SubStr("train"), "train"),
+        (Phase.OWN, "own phase"),
+        (TextPhase.OWN, "own phase"),
+        ("", ""),
+        (" ", " "),
+        ("a\nb\t\x1b", "a\nb\t\x1b"),
+        ("\ud800", "\ud800"),
+        ("é\u0301\u202e👩‍🔬", "é\u0301\u202e👩‍🔬"),
+        ("x" * 4096, "x" * 4096),
+        ("é" * 2048, "é" * 2048),
+    ],
+)
+def test_a_stage_is_a_str_or_an_enum_whose_value_is_one(p: cp.Profiler, stage: Any, value: str) -> None:
+    with cp.stage(stage):
+        mark(p)
+    with cp.stage(value), p.profile_node("n", stage=stage):
+        pass
+    with cp.stage(stage, default=True):
+        in_new_thread(lambda: mark(p))
+    p.record(stage, "n", 1.0)
+    (stats,) = p.get_profiling_summary()
+    assert (stats.stage, stats.count) == (value, 4)
+    assert str.__str__(stats.stage) == value
+    assert p.get_profiling_summary(stage) == p.get_profiling_summary(value) == [stats]
+    assert p.format_profiling_summary(stage) == p.format_profiling_summary(value) == p.format_profiling_summary()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="enum.StrEnum came with Python 3.11")
+def test_a_strenum_is_a_stage(p: cp.Profiler) -> None:
+    kind: Any = enum.StrEnum("Kind", {"OWN": "own"})  # type: ignore[attr-defined, unused-ignore]
+    with cp.stage(kind.OWN):
+        mark(p)
+    assert seen(p) == [("own", 1)]
+
+
+@pytest.mark.parametrize("first", ["enum", "value"])
+def test_an_enum_and_its_value_are_one_key_in_both_orders(p: cp.Profiler, first: str) -> None:
+    pair: list[Any] = [cp.ExecutionStage.VAL, "val"]
+    for stage in pair if first == "enum" else reversed(pair):
+        p.record(stage, "n", 1.0)
+    (stats,) = p.get_profiling_summary()
+    assert stats.stage is cp.ExecutionStage.VAL
+    assert stats.count == 2
+
+
+WRONG: list[tuple[Any, type[Exception]]] = [
+    (None, TypeError), (5, TypeError), (1.5, TypeError), (True, TypeError), (b"train", TypeError),
+    (["train"], TypeError), (("train",), TypeError), ({}, TypeError), (object(), TypeError), (str, TypeError),
+    (cp.ExecutionStage, TypeError), (Phase.NUMBER, TypeError), (Phase, TypeError), ("a\0b", ValueError),
+    ("x" * 4097, ValueError), ("é" * 2049, ValueError), ("\ud800" * 1366, ValueError), (SubStr("a\0"), ValueError),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stage", "error"), WRONG)
+def test_anything_else_is_refused_by_name_value_and_limit(p: cp.Profiler, stage: Any, error: type[Exception]) -> None:
+    for make in (lambda: cp.stage(stage), lambda: cp.stage(stage=stage, default=True)):
+        with pytest.raises(error, match=r"^stage must ") as caught:
+            make()
+        text = str(caught.value)
+        if error is TypeError:
+            assert type(stage).__name__ in text
+        else:
+            assert "NUL" in text or ("4096" in text and f"{len(stage.encode('utf-8', 'surrogatepass'))} bytes" in text)
+    mark(p)
+    assert seen(p) == [("inference", 1)]
+
+
+def test_the_form_of_the_call() -> None:
+    stage: Any = cp.stage
+    for wrong in (lambda: stage(), lambda: stage("a", True), lambda: stage("a", "b"), lambda: stage("a", x=1)):
+        with pytest.raises(TypeError):
+            wrong()
+    assert "a\\x1b" in repr(cp.stage("a\x1b"))
+    assert "default" in repr(cp.stage("a", default=True))
+
+
+# ---- entering and leaving ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_a_stage_is_a_reusable_and_reentrant_context_manager(p: cp.Profiler, default: bool) -> None:
+    stage, other = cp.stage("one", default=default), cp.stage("two", default=default)
+    for _ in range(2):
+        with stage as entered:
+            assert entered is stage
+            with other:
+                with stage:
+                    mark(p)
+                mark(p)
+            mark(p)
+        mark(p)
+    assert seen(p) == [("one", 4), ("two", 2), ("inference", 2)]
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_leaving_what_was_not_entered_is_a_runtime_error_and_changes_nothing(p: cp.Profiler, default: bool) -> None:
+    stage = cp.stage("strange \x1b", default=default)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"strange \\x1b"):
+            stage.__exit__(None, None, None)
+    with cp.stage("outer"):
+        with pytest.raises(RuntimeError, match="strange"):
+            stage.__exit__(None, None, None)
+        mark(p)
+    with stage:
+        pass
+    with pytest.raises(RuntimeError, match="strange"):
+        stage.__exit__(None, None, None)
+    assert seen(p) == [("outer", 1)]
+
+
+def test_a_stage_cannot_be_left_in_another_thread(p: cp.Profiler) -> None:
+    stage = cp.stage("own")
+    with stage:
+        with pytest.raises(RuntimeError, match="own"):
+            in_new_thread(lambda: stage.__exit__(None, None, None))
+        mark(p)
+    assert seen(p) == [("own", 1)]
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_an_exception_passes_through_and_ends_the_stage(p: cp.Profiler, default: bool) -> None:
+    error = KeyError("text")
+    with pytest.raises(KeyError) as caught, cp.stage("own", default=default):
+        raise error
+    assert caught.value is error
+    assert error.__context__ is None
+    mark(p)
+    assert seen(p) == [("inference", 1)]
+
+
+def test_a_stage_keeps_nothing_alive() -> None:
+    class Name(str):
+        pass
+
+    name = Name("own")
+    stage, reference = cp.stage(name), weakref.ref(name)
+    del name
+    with stage:
+        gc.collect()
+        assert reference() is None
+    before = sys.getrefcount(stage)
+    for _ in range(100):
+        with stage, stage:
+            pass
+    assert sys.getrefcount(stage) == before
+
+
+# ---- threads, tasks, the default -----------------------------------------------------------------
+
+
+def test_new_threads_do_not_inherit_the_stage(p: cp.Profiler) -> None:
+    with cp.stage("train"):
+        in_new_thread(lambda: mark(p))
+        in_new_thread(lambda: contextvars.copy_context().run(mark, p))
+        context = contextvars.copy_context()
+        in_new_thread(lambda: context.run(mark, p))
+    assert seen(p) == [("inference", 2), ("train", 1)]
+
+
+def test_a_pool_takes_the_default_stage(p: cp.Profiler) -> None:
+    """As the README shows it with a ThreadPoolExecutor."""
+    with concurrent.futures.ThreadPoolExecutor(3) as executor:
+        with cp.stage("train", default=True):
+            list(executor.map(lambda _: mark(p), range(10)))
+            mark(p)
+        list(executor.map(lambda _: mark(p), range(5)))
+        mark(p)
+    assert seen(p) == [("train", 11), ("inference", 6)]
+
+
+def test_the_default_is_for_what_is_outside_any_stage(p: cp.Profiler) -> None:
+    with cp.stage("own"), cp.stage("default", default=True):
+        mark(p)
+        in_new_thread(lambda: mark(p))
+        with cp.stage("inner default", default=True):
+            mark(p)
+            in_new_thread(lambda: mark(p))
+        in_new_thread(lambda: mark(p))
+    assert seen(p) == [("own", 2), ("default", 2), ("inner default", 1)]
+
+
+def test_a_default_set_by_another_thread_is_everybodys(p: cp.Profiler) -> None:
+    stage = cp.stage("elsewhere", default=True)
+    in_new_thread(stage.__enter__)
+    mark(p)
+    in_new_thread(lambda: stage.__exit__(None, None, None))
+    mark(p)
+    assert seen(p) == [("elsewhere", 1), ("inference", 1)]
+
+
+def test_a_default_changes_calls_of_a_node_that_ran_before(p: cp.Profiler) -> None:
+    node = p.profile_node("n")(int.__add__)
+    for stage in (None, "train", None, "train"):
+        with cp.stage(stage, default=True) if stage else contextlib.nullcontext():
+            node(1, 1)
+    assert seen(p) == [("inference", 2), ("train", 2)]
+
+
+def test_tasks_have_stages_of_their_own(p: cp.Profiler) -> None:
+    async def work(name: str) -> None:
+        for i in range(20):
+            with cp.stage(name):
+                await asyncio.sleep(0)
+                mark(p)
+                if i % 3 == 0:
+                    with cp.stage(f"{name} inner"):
+                        await asyncio.sleep(0)
+                        mark(p)
+            await asyncio.sleep(0)
+            mark(p, "outside")
+
+    async def main() -> None:
+        with cp.stage("main"):
+            await asyncio.gather(*(work(f"task {i}") for i in range(5)))
+
+    asyncio.run(main())
+    expected = {("outside", "main"): 100}
+    for i in range(5):
+        expected |= {("n", f"task {i}"): 20, ("n", f"task {i} inner"): 7}
+    assert stages(p) == expected
+
+
+def test_threads_have_stages_of_their_own(p: cp.Profiler) -> None:
+    shared, gate = [cp.stage(f"stage {i}") for i in range(4)], threading.Barrier(8)
+
+    def work(number: int) -> None:
+        gate.wait(NEVER)
+        for i in range(400):
+            with shared[number % 4], shared[(number + i) % 4]:
+                mark(p)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(NEVER)
+    assert stages(p) == {("n", f"stage {i}"): 800 for i in range(4)}

@@ -1,0 +1,190 @@
+"""Nodes under torch.compile (failure scenario F15): equal results, whatever is compiled around or inside of them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import by_name, counts, profiler_on
+
+torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+
+# PyTorch and what it uses warn of deprecations of their own.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+class Net(torch.nn.Module):  # type: ignore[misc]
+    """Two layers, whose forward is a node, with a node inside that is a function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 8)
+        self.second = torch.nn.Linear(8, 2)
+
+    @cp.profile_node("net")
+    def forward(self, x: Any, *, scale: float = 1.0) -> Any:
+        """Document forward."""
+        return self.second(activate(self.first(x))) * scale
+
+
+class Plain(Net):
+    def forward(self, x: Any, *, scale: float = 1.0) -> Any:
+        return self.second(torch.relu(self.first(x))) * scale
+
+
+@cp.profile_node
+def activate(x: Any) -> Any:
+    return torch.relu(x)
+
+
+class Model(cp.PipelineProfiling, torch.nn.Module):  # type: ignore[misc]
+    """A pipeline that is a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x) + 1
+
+
+class NodeModel(Model):
+    """A pipeline whose forward is a node."""
+
+    @cp.profile_node("model")
+    def forward(self, x: Any) -> Any:
+        return super().forward(x)
+
+
+def pair(cls: type[Any] = Net) -> tuple[Any, Any]:
+    """A module, and one with the same weights that has no nodes."""
+    torch.manual_seed(0)
+    net, plain = cls(), Plain()
+    plain.load_state_dict((net.net if issubclass(cls, Model) else net).state_dict())
+    return net, plain
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    """Forget what was compiled before."""
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
+def test_a_module_with_decorated_forward_compiles_with_equal_results(backend: str, is_on: bool) -> None:
+    net, plain = pair()
+    compiled = torch.compile(net, fullgraph=False, backend=backend)
+    p = cp.Profiler()
+    p.set_profiling(is_on)
+    with p, torch.no_grad():
+        for rows in (3, 3, 5, 7):
+            x = torch.randn(rows, 4)
+            torch.testing.assert_close(compiled(x, scale=2.0), plain(x, scale=2.0))
+    assert counts(p) == ({"activate": 4, "net": 4} if is_on else {})
+
+
+def test_calls_of_the_module_itself_go_on_counting() -> None:
+    net, plain = pair()
+    compiled = torch.compile(net, fullgraph=False, backend="eager")
+    x = torch.randn(3, 4)
+    with profiler_on() as p:
+        torch.testing.assert_close(compiled(x), plain(x))
+        torch.testing.assert_close(net(x), plain(x))
+    assert counts(p) == {"activate": 2, "net": 2}
+
+
+def test_switching_on_and_off_between_calls_of_the_compiled_module() -> None:
+    net, plain = pair()
+    compiled = torch.compile(net, fullgraph=False, backend="eager")
+    x = torch.randn(3, 4)
+    with cp.Profiler() as p:
+        for is_on in (False, True, False, True):
+            p.set_profiling(is_on)
+            torch.testing.assert_close(compiled(x), plain(x))
+    assert counts(p) == {"activate": 2, "net": 2}
+
+
+def test_a_compiled_function_with_nodes_and_blocks_inside() -> None:
+    @torch.compile(fullgraph=False, backend="eager")  # type: ignore[untyped-decorator, unused-ignore]
+    def function(x: Any) -> Any:
+        with cp.profile_node("block"):
+            return activate(2 * x) + 1
+
+    x = torch.randn(3, 4)
+    with profiler_on() as p:
+        for _ in range(3):
+            torch.testing.assert_close(function(x), torch.relu(2 * x) + 1)
+    assert counts(p) == {"activate": 3, "block": 3}
+
+
+def test_gradients_are_equal() -> None:
+    net, plain = pair()
+    compiled = torch.compile(net, fullgraph=False, backend="aot_eager")
+    x = torch.randn(3, 4)
+    with profiler_on():
+        compiled(x).sum().backward()
+    plain(x).sum().backward()
+    for ours, theirs in zip(net.parameters(), plain.parameters(), strict=False):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("cls", [Model, NodeModel])
+def test_a_pipeline_that_is_a_module(cls: type[Any]) -> None:
+    model, plain = pair(cls)
+    compiled = torch.compile(model, fullgraph=False, backend="eager")
+    x = torch.randn(3, 4)
+    for is_on in (False, True):
+        model.set_profiling(is_on)
+        torch.testing.assert_close(model(x), plain(x) + 1)
+        torch.testing.assert_close(compiled(x), plain(x) + 1)
+    assert counts(model.profiler) == {"activate": 2, "net": 2, **({"model": 2} if cls is NodeModel else {})}
+
+
+def test_an_instrumented_module_compiles_with_equal_results() -> None:
+    plain, reference = pair(Plain)[0], pair(Plain)[0]
+    p = profiler_on()
+    x = torch.randn(3, 4)
+    with p.instrument(plain, "forward", name="instrumented"):
+        torch.testing.assert_close(plain(x), reference(x))
+        assert counts(p) == {"instrumented": 1}
+        compiled = torch.compile(plain, fullgraph=False, backend="eager")
+        torch.testing.assert_close(compiled(x), reference(x))
+        assert counts(p) == {"instrumented": 2}
+    torch.testing.assert_close(plain(x), reference(x))
+    torch.testing.assert_close(compiled(x), reference(x))
+
+
+def test_modules_count_without_compilation() -> None:
+    net, plain = pair()
+    x = torch.randn(3, 4)
+    with profiler_on() as p:
+        for _ in range(3):
+            torch.testing.assert_close(net(x), plain(x))
+    assert counts(p) == {"activate": 3, "net": 3}
+    stats = by_name(p)
+    assert stats["net"].self_total_ms == pytest.approx(stats["net"].total_ms - stats["activate"].total_ms, abs=1e-5)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, copy.copy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_modules_are_copied_and_pickled(duplicate: Any) -> None:
+    x = torch.randn(3, 4)
+    p = profiler_on()
+    for module in (pair()[0], pair(Plain)[0]):
+        expected = module(x)
+        with p.instrument(module, "forward", name="instrumented"):
+            torch.testing.assert_close(duplicate(module)(x), expected)
+    assert counts(p) == {}
+
+
+def test_a_traced_module_has_equal_results() -> None:
+    net, plain = pair()
+    x = torch.randn(3, 4)
+    with profiler_on():
+        traced = torch.jit.trace(net, x)
+        torch.testing.assert_close(traced(x), plain(x))
+        torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), plain(x))
