@@ -388,6 +388,27 @@ static PyObject *function_detached(PyObject *object, void *unused)
     return PyBool_FromLong(!self->binds && self->gate != ext_node_gate(&self->node));
 }
 
+/* inspect, and those who use it (torch.compile among them), must take the wrapper of a Python function for one; the wrapper of
+ * a wrapper answers as the inner one does. */
+static PyObject *function_class(PyObject *object, void *unused)
+{
+    (void)unused;
+    ext_function *self = (ext_function *)object;
+    PyTypeObject *function_type = self->node.state->function_type;
+    while (function_type != NULL && PyObject_TypeCheck(self->function, function_type)) {
+        self = (ext_function *)self->function;
+    }
+    return Py_NewRef(self->is_plain_function ? (PyObject *)&PyFunction_Type : (PyObject *)Py_TYPE(object));
+}
+
+/* torch.compile calls what has this attribute, instead of tracing past the wrapper into what is wrapped. */
+static PyObject *function_is_opaque(PyObject *object, void *unused)
+{
+    (void)object;
+    (void)unused;
+    Py_RETURN_TRUE;
+}
+
 static PyMethodDef function_methods[] = {
     {"detach", function_detach, METH_NOARGS, PyDoc_STR("Makes the wrapper count nothing any more.")},
     {"__reduce__", function_reduce, METH_NOARGS, NULL},
@@ -396,6 +417,8 @@ static PyMethodDef function_methods[] = {
 
 static PyGetSetDef function_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {"__class__", function_class, NULL, NULL, NULL},
+    {"_torchdynamo_disable", function_is_opaque, NULL, NULL, NULL},
     {"detached", function_detached, NULL, PyDoc_STR("Whether detach() was called."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -118,7 +118,7 @@ class Workshop:
         if flavour.name not in self.core:
             sources = {unit: f"cprofiling/{unit}.c" for unit in UNITS} | {"fake_alloc": "tests/core/fake_alloc.c"}
             targets = {unit: self.folder / flavour.name / f"{unit}.o" for unit in sources}
-            (self.folder / flavour.name).mkdir(parents=True)
+            (self.folder / flavour.name).mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(WORKERS) as pool:
                 jobs = [pool.submit(self.compile, flavour, sources[unit], targets[unit], "-c") for unit in sources]
             for job in jobs:

@@ -20,6 +20,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,6 +44,10 @@ def default_profiler_is_fresh() -> Iterator[None]:
     cp.set_profiling(False, reset=True)
     yield
     cp.set_profiling(False, reset=True)
+
+
+def nothing() -> None:
+    """Be a node."""
 
 
 def counts(summary: ProfilingSummary) -> dict[str, int]:
@@ -125,7 +130,7 @@ def test_all_profilers_of_the_process_start_empty_in_a_child() -> None:
         pipeline.set_profiling(True)
         pipeline.forward()
     cp.set_profiling(True)
-    node = cp.profile_node(lambda: None, name="default's")
+    node = cp.profile_node(nothing, name="default's")
     node()
 
     def child() -> None:
@@ -163,7 +168,7 @@ def test_a_profiler_made_in_a_child_lives_there_only(profiler: cp.Profiler) -> N
             made = cp.Profiler()
             made.set_profiling(True)
             made.record("train", "node", 1.0)
-            fork(lambda made=made: made.record("train", "node", 1.0))
+            fork(partial(made.record, "train", "node", 1.0))
             assert counts(made.get_profiling_summary()) == {"node": 1}
 
     fork(child)
@@ -171,7 +176,7 @@ def test_a_profiler_made_in_a_child_lives_there_only(profiler: cp.Profiler) -> N
 
 
 def test_stages_and_bindings_go_along(profiler: cp.Profiler) -> None:
-    node = cp.profile_node(lambda: None, name="node")
+    node = cp.profile_node(nothing, name="node")
 
     def child() -> None:
         node()
@@ -197,7 +202,7 @@ def test_a_function_open_at_the_fork_is_not_recorded_in_the_child(profiler: cp.P
 
     def child() -> None:
         assert counts(profiler.get_profiling_summary()) == {"inner": 0, "outer": 0}
-        after = profiler.profile_node(lambda: None, name="after")
+        after = profiler.profile_node(nothing, name="after")
         after()
         assert counts(profiler.get_profiling_summary())["after"] == 1
 
@@ -258,7 +263,7 @@ def test_blocks_generators_and_coroutines_open_at_the_fork(profiler: cp.Profiler
 
 
 def test_a_node_begun_in_the_child_inside_an_open_one_is_counted_with_its_self_time(profiler: cp.Profiler) -> None:
-    inner = profiler.profile_node(lambda: None, name="inner")
+    inner = profiler.profile_node(nothing, name="inner")
 
     @profiler.profile_node(name="outer")
     def outer() -> None:
@@ -283,7 +288,7 @@ def test_a_fork_by_another_thread(profiler: cp.Profiler) -> None:
     def node() -> None:
         def child() -> None:
             assert profiler.get_profiling_summary() == []
-            profiler.profile_node(lambda: None, name="child's")()
+            profiler.profile_node(nothing, name="child's")()
             assert counts(profiler.get_profiling_summary()) == {"child's": 1}
 
         try:
@@ -305,7 +310,7 @@ class Load:
     def __init__(self) -> None:
         self.profiler = cp.Profiler()
         self.profiler.set_profiling(True, skip_first_n=1)
-        self.node = self.profiler.profile_node(name="node")(lambda: None)
+        self.node = self.profiler.profile_node(name="node")(nothing)
         self.called = {"node": 0, "reading": 0, "switched": 0}
         self.over = threading.Event()
         self.threads = [threading.Thread(target=each, daemon=True) for each in (self.call, self.read, self.switch)]
@@ -373,11 +378,11 @@ def test_forks_under_load() -> None:
 def test_forks_while_foreign_threads_start_and_end(profiler: cp.Profiler) -> None:
     """Threads that Python did not make, so that their records are taken and given back around the forks."""
     routine = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-    node = profiler.profile_node(name="node")(lambda: None)
+    node = profiler.profile_node(name="node")(nothing)
     over = threading.Event()
     called = [0]
 
-    @routine
+    @routine  # type: ignore[untyped-decorator]
     def main(argument: object) -> None:
         node()
 

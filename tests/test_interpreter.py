@@ -551,7 +551,8 @@ def test_calls_of_a_first_use_in_the_very_last_collection() -> None:
         profiler.set_profiling(True)
         class Late:
             def __del__(self, node=profiler.profile_node(lambda: 42, name="node"), default=cp.profile_node(len),
-                        site=profiler.profile_node("block"), stage=cp.stage("x"), profiler=profiler, error=Exception):
+                        site=profiler.profile_node("block"), stage=cp.stage("x"), profiler=profiler,
+                        error=Exception):
                 with stage, profiler, site:
                     assert node() == 42
                     assert default(()) == 0
@@ -575,8 +576,8 @@ def test_calls_of_a_first_use_in_the_very_last_collection() -> None:
 WITHOUT_MEMORY = (
     "node", "node in a stage", "raising node", "named node", "named instance", "block", "node of a pipeline",
     "record", "set_profiling", "reset_profiling", "profiling_enabled", "Profiler", "summary", "summary of a stage",
-    "reduce", "repr", "stage", "default stage", "in a stage", "in a default stage", "in a bound profiler", "site", "decoration",
-    "instrument", "pipeline's profiler", "generator", "coroutine", "async generator",
+    "reduce", "repr", "stage", "default stage", "in a stage", "in a default stage", "in a bound profiler", "site",
+    "decoration", "instrument", "pipeline's profiler", "generator", "coroutine", "async generator",
 )  # fmt: skip
 IN_PYTHON = ("table", "html") if sys.version_info < (3, 12) else ()
 

@@ -101,6 +101,10 @@ def profiler_that_is_on(skip_first_n: int = 0) -> cp.Profiler:
     return profiler
 
 
+def nothing() -> None:
+    """Be a node."""
+
+
 def finished(stats: NodeProfilingStats) -> int:
     return stats.count + stats.skipped_count + stats.error_count + stats.cancelled_count + stats.dropped_count
 
@@ -280,7 +284,12 @@ def test_exactly_n_calls_are_skipped_under_contention(n: int) -> None:
 
 def test_skips_start_anew_after_a_reset_and_outlive_switching_off() -> None:
     profiler = profiler_that_is_on(skip_first_n=100)
-    run = [lambda: [profiler.record("val", "node", 1.0) for _ in range(20)]] * 4
+
+    def record() -> None:
+        for _ in range(20):
+            profiler.record("val", "node", 1.0)
+
+    run = [record] * 4
     run_threads(*run)
     profiler.set_profiling(False)
     run_threads(*run)
@@ -691,12 +700,12 @@ def test_threads_that_python_did_not_make_are_counted(calls_of_a_thread: int) ->
 
     routine = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
-    @routine
+    @routine  # type: ignore[untyped-decorator]
     def main(argument: object) -> None:
         outer()
 
     # Each call of `main` gets a thread state of its own: several on one system thread, one after the other.
-    @routine
+    @routine  # type: ignore[untyped-decorator]
     def several(argument: object) -> None:
         for _ in range(calls_of_a_thread):
             main(None)
@@ -739,7 +748,7 @@ def test_executors_and_their_shutdown_amid_nodes(cancels: bool) -> None:
 
 def test_threads_do_not_inherit_a_stage_but_the_default_is_theirs() -> None:
     profiler = profiler_that_is_on()
-    node = profiler.profile_node(name="node")(lambda: None)
+    node = profiler.profile_node(name="node")(nothing)
     with cp.stage("train"), ThreadPoolExecutor(1) as executor:
         executor.submit(node).result()
         node()
@@ -754,7 +763,7 @@ def test_threads_do_not_inherit_a_stage_but_the_default_is_theirs() -> None:
 
 def test_stages_of_many_threads_do_not_mix() -> None:
     profiler = profiler_that_is_on()
-    node = profiler.profile_node(name="node")(lambda: None)
+    node = profiler.profile_node(name="node")(nothing)
 
     def worker(name: str) -> Target:
         def work() -> None:
@@ -772,7 +781,7 @@ def test_stages_of_many_threads_do_not_mix() -> None:
 
 def test_bound_profilers_of_many_threads_do_not_mix() -> None:
     profilers = [profiler_that_is_on() for _ in range(12)]
-    node = cp.profile_node(lambda: None, name="node")
+    node = cp.profile_node(nothing, name="node")
 
     def worker(profiler: cp.Profiler) -> Target:
         def work() -> None:
@@ -859,7 +868,7 @@ def test_wrappers_are_made_and_dropped_while_others_call() -> None:
 
     def work() -> None:
         for i in range(200):
-            node = profiler.profile_node(name=f"node {i % 10}")(lambda: None)
+            node = profiler.profile_node(name=f"node {i % 10}")(nothing)
             node()
             del node
 

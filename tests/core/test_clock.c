@@ -22,7 +22,7 @@ static struct {
     _Atomic cprof_ns offset_ns;
     _Atomic uint64_t reads;
     _Atomic int other_clocks; /* how often another clock than CLOCK_MONOTONIC was asked for */
-    _Atomic int gate;         /* 1: reads wait; raised to 2 by a read that does */
+    _Atomic int gate;         /* 1: reads wait, 2: one does, 0: open */
 } reference;
 
 static const char *clock_source = "tsc\n"; /* what the kernel says; NULL: the file is missing */
@@ -39,8 +39,9 @@ int wrapped_clock_gettime(clockid_t id, struct timespec *now)
 {
     (void)atomic_fetch_add(&reference.reads, 1);
     (void)atomic_fetch_add(&reference.other_clocks, id != CLOCK_MONOTONIC);
+    int closed = 1;
+    (void)atomic_compare_exchange_strong(&reference.gate, &closed, 2);
     while (atomic_load(&reference.gate) != 0) {
-        atomic_store(&reference.gate, 2);
         (void)sched_yield();
     }
     int ns_per_tick = atomic_load(&reference.ns_per_tick);
@@ -173,20 +174,46 @@ static void test_rate_is_measured(void)
     }
 }
 
+/* Until the counter has gone on by so many ticks, which here are the reference's ns. */
+static void let_pass(cprof_ticks ticks)
+{
+    cprof_ticks start = cprof_clock_counter();
+    while (cprof_clock_counter() - start < ticks) {
+    }
+}
+
 static void test_rate_is_refined(void)
 {
     if (!start_counter(1)) {
         return;
     }
     uint64_t multiplier = atomic_load(&cprof_clock.multiplier);
-    cprof_clock_refine(); /* too early */
-    CHECK_EQUAL(atomic_load(&cprof_clock.multiplier), multiplier);
+    cprof_clock_refine();
+    bool is_early = cprof_clock_monotonic_ns() - cprof_clock.first_pair.ns < 20 * MILLISECOND;
+    CHECK(!is_early || atomic_load(&cprof_clock.multiplier) == multiplier);
+    let_pass(25 * MILLISECOND);
+    atomic_store(&cprof_clock.multiplier, multiplier + multiplier / 2000); /* as if badly measured */
+    cprof_clock_refine();
+    CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.0001);
+    multiplier = atomic_load(&cprof_clock.multiplier);
     atomic_store(&reference.offset_ns, -5000 * (cprof_ns)MILLISECOND); /* the reference went back */
     cprof_clock_refine();
     CHECK_EQUAL(atomic_load(&cprof_clock.multiplier), multiplier);
-    atomic_store(&reference.offset_ns, 5000 * (cprof_ns)MILLISECOND);
+}
+
+/* E3: while the machine is suspended, the counter may go on, and the reference does not. */
+static void test_suspension_is_no_change_of_rate(void)
+{
+    if (!start_counter(1)) {
+        return;
+    }
+    let_pass(100 * MILLISECOND);
+    atomic_store(&reference.offset_ns, -50 * MILLISECOND); /* of these 100 ms it was suspended for 50 */
     cprof_clock_refine();
-    CHECK(atomic_load(&cprof_clock.multiplier) > multiplier);
+    CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.001);
+    let_pass(50 * MILLISECOND);
+    cprof_clock_refine();
+    CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.001);
 }
 #else
 /* The architecture tells the rate. */
@@ -214,6 +241,12 @@ static void test_rate_is_refined(void)
     uint64_t multiplier = atomic_load(&cprof_clock.multiplier);
     cprof_clock_refine();
     CHECK_EQUAL(atomic_load(&cprof_clock.multiplier), multiplier);
+}
+
+/* A rate that is not measured does not change. */
+static void test_suspension_is_no_change_of_rate(void)
+{
+    test_rate_is_refined();
 }
 #endif
 
@@ -317,9 +350,8 @@ static void test_fork_during_the_calibration(void)
         _exit(is_counter_used() ? EXIT_SUCCESS : EXIT_FAILURE);
     }
     CHECK(child > 0);
-    do {
-        atomic_store(&reference.gate, 0);
-    } while (waitpid(child, &status, 0) != child);
+    atomic_store(&reference.gate, 0);
+    CHECK(waitpid(child, &status, 0) == child);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(is_counter_used());
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
@@ -334,6 +366,7 @@ int main(void)
     test_refusal_by_the_kernel();
     test_rate_is_measured();
     test_rate_is_refined();
+    test_suspension_is_no_change_of_rate();
     test_test_clock();
     test_backward_steps_are_counted();
     test_rounded_down();

@@ -10,12 +10,14 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 enum {
     MAX_KEYS = CPROF_REGISTRY_MAX_KEYS,
     MAX_STAGES = CPROF_REGISTRY_MAX_OVERFLOW_STAGES,
     SHARE = 16, /* keys in a slab */
     MOST_BYTES_PER_KEY = 2 * 1024,
+    PAUSE_US = 20000,
 };
 
 static bool random_fails;
@@ -220,8 +222,11 @@ static void test_visitor_may_stop(void)
     cprof_registry_destroy(registry);
 }
 
+static _Atomic bool is_resetting;
+
 static void *reset_it(void *registry)
 {
+    atomic_store(&is_resetting, true);
     cprof_registry_reset(registry);
     return NULL;
 }
@@ -242,10 +247,11 @@ static cprof_status contest_reset(void *context, cprof_names names, uint64_t ord
     if (held->count++ == 0) {
         CHECK(pthread_create(&held->thread, NULL, reset_it, held->registry) == 0);
     }
-    for (int i = 0; i < 1000; i++) {
+    while (!atomic_load(&is_resetting)) {
         (void)sched_yield();
-        CHECK_EQUAL(cprof_registry_state(held->registry), state);
     }
+    (void)usleep(PAUSE_US); /* in which the reset would take effect */
+    CHECK_EQUAL(cprof_registry_state(held->registry), state);
     return CPROF_OK;
 }
 
@@ -262,6 +268,36 @@ static void test_reset_waits_for_a_visit(void)
     CHECK_EQUAL(epoch.generation, 1);
     CHECK_EQUAL(generation_of(held.registry), 2);
     cprof_registry_destroy(held.registry);
+}
+
+static _Atomic bool stop;
+
+/* The first generation has no skips, the next one has, and so on in turn. */
+static void *begin_generations(void *registry)
+{
+    for (uint64_t skip_first_n = 1; !atomic_load(&stop); skip_first_n ^= 1) {
+        cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, true);
+    }
+    return NULL;
+}
+
+/* A generation is never met with the skips of another. */
+static void test_present_is_of_one_moment(void)
+{
+    cprof_registry *registry = cprof_registry_create();
+    pthread_t thread;
+    uint64_t last = 0;
+    CHECK(pthread_create(&thread, NULL, begin_generations, registry) == 0);
+    for (int changes = 0; changes < 2000;) {
+        cprof_registry_epoch now = cprof_registry_present(registry);
+        CHECK_EQUAL(now.skip_first_n, (now.generation + 1) % 2);
+        CHECK(now.generation >= last);
+        changes += now.generation != last;
+        last = now.generation;
+    }
+    atomic_store(&stop, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+    cprof_registry_destroy(registry);
 }
 
 static cprof_accum *numbered(cprof_registry *registry, const char *stage, int number)
@@ -449,6 +485,7 @@ int main(void)
     test_order();
     test_visitor_may_stop();
     test_reset_waits_for_a_visit();
+    test_present_is_of_one_moment();
     test_accumulators_never_move();
     test_overflow();
     test_overflow_of_stages();

@@ -53,15 +53,21 @@ int wrapped_getattr(pthread_t thread, pthread_attr_t *attributes)
     return atomic_load(&bounds_fail) ? ENOMEM : real_getattr(thread, attributes);
 }
 
-static pthread_t start(void *(*run)(void *), void *argument, size_t stack_size)
+static pthread_t start_guarded(void *(*run)(void *), void *argument, size_t stack_size, size_t guard_size)
 {
     pthread_t thread;
     pthread_attr_t attributes;
     CHECK(pthread_attr_init(&attributes) == 0);
     CHECK(stack_size == 0 || pthread_attr_setstacksize(&attributes, stack_size) == 0);
+    CHECK(guard_size == 0 || pthread_attr_setguardsize(&attributes, guard_size) == 0);
     CHECK(pthread_create(&thread, &attributes, run, argument) == 0);
     CHECK(pthread_attr_destroy(&attributes) == 0);
     return thread;
+}
+
+static pthread_t start(void *(*run)(void *), void *argument, size_t stack_size)
+{
+    return start_guarded(run, argument, stack_size, 0);
 }
 
 static void *result_of(pthread_t thread)
@@ -209,6 +215,13 @@ static void test_stack_is_kept_free(void)
     CHECK(left >= 48 * KIB && left < 256 * KIB);
 }
 
+/* A guard that is larger than the stack itself lies beside it. */
+static void test_large_guard(void)
+{
+    pthread_t thread = start_guarded(measure_stack, NULL, 512 * KIB, 1024 * KIB);
+    CHECK((size_t)result_of(thread) >= LEAST_LEFT);
+}
+
 static void test_main_stack(void)
 {
     CHECK(cprof_thread_stack_near(cprof_thread_get()));
@@ -220,7 +233,7 @@ static void *check_unknown_bounds(void *unused)
     cprof_thread *thread = cprof_thread_get();
     CHECK(thread != NULL);
     CHECK(cprof_thread_stack_near(thread) && cprof_thread_stack_ok(thread));
-    CHECK(thread->stack_room == SIZE_MAX);
+    CHECK(thread->stack_room == SIZE_MAX && thread->stack_floor == 0);
     return unused;
 }
 
@@ -423,6 +436,7 @@ int main(int count, char **arguments)
     test_record_cannot_be_bound();
     test_record_without_memory();
     test_stack_is_kept_free();
+    test_large_guard();
     test_main_stack();
     test_bounds_cannot_be_had();
     test_foreign_stack();

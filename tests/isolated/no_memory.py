@@ -1,13 +1,14 @@
-"""Runs one operation again and again, with the first, the second, the third ... allocation of Python failing (failure scenario G7).
+"""Runs one operation again and again, with the first, the second, the third ... allocation of Python failing (G7).
 
     python no_memory.py OPERATION     (or `list`, which prints the names of all operations)
 
-Each operation must give its result, or MemoryError with everything as it was; a node must give what the bare function gives,
-however little memory the profiler gets. Everything is done three times: what the failures leave behind must not grow.
+Each operation must give its result, or MemoryError with everything as it was; a node must give what the bare function
+gives, however little memory the profiler gets. All is done four times: what the failures leave behind must not grow.
 """
 
 from __future__ import annotations
 
+import _testcapi  # type: ignore[import-not-found]
 import _thread
 import contextvars
 import functools
@@ -15,10 +16,8 @@ import gc
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
-
-import _testcapi
 
 import cprofiling as cp
 
@@ -51,7 +50,7 @@ def outcome_without(nth: int, operate: Callable[[], Any]) -> Any:
 def run_in_new_thread(target: Callable[[], Any]) -> Any:
     """Run in a thread of its own, which the profiler has never seen; return the result.
 
-    The failures would hit this thread, too: it goes to sleep in C before the other one begins, as nobody asks it to give way.
+    The failures would hit this thread, too: it sleeps in C before the other begins, as nobody asks it to give way.
     """
     results: list[Any] = []
     over = _thread.allocate_lock()
@@ -262,7 +261,7 @@ def generators() -> Round:
     profiler = on()
 
     @profiler.profile_node(name="generator")
-    def count() -> Iterator[int]:
+    def count() -> Generator[int, None, None]:
         yield 1
         yield 2
 
@@ -404,8 +403,8 @@ OPERATIONS: dict[str, Callable[[], Round]] = {
     "coroutine": coroutines,
     "async generator": async_generators,
 }
-# What is written in Python. There, Python itself leaks references when allocations fail, and later versions crash when they cannot
-# have a generator's frame.
+# What is written in Python. There, Python itself leaks references when allocations fail, and later versions crash when
+# they cannot have a generator's frame.
 IN_PYTHON: dict[str, Callable[[], Round]] = {
     "table": gives(str, with_rows("format_profiling_summary")),
     "html": gives(str, with_rows("_repr_html_")),

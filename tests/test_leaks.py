@@ -1,0 +1,62 @@
+"""Nothing is left behind: references, memory blocks, malloc's bytes, pages, files, on good paths and on bad ones.
+
+The scripts in isolated/ do the measuring, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cprofiling as cp
+
+ISOLATED = Path(__file__).parent / "isolated"
+HANGS_AFTER_S = 300
+
+
+def leaks(script: str, *arguments: str) -> str:
+    """Run a leak script; return what it says about leaks: nothing, when there are none."""
+    assert cp.__file__ is not None
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-W", "ignore", "-m", f"isolated.leaks_{script}", *arguments],
+        cwd=ISOLATED.parent,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_AFTER_S,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+SCRIPTS = sorted(path.stem.removeprefix("leaks_") for path in ISOLATED.glob("leaks_*.py"))
+
+
+@pytest.mark.parametrize("script", ["calls", "blocks", "control"])
+def test_nothing_is_left_behind(script: str) -> None:
+    assert leaks(script) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "sign"),
+    [
+        ("object", "blocks"),
+        ("reference", "Profiler"),
+        ("memory", "malloc bytes"),
+        ("file", "files"),
+        ("pages", "pages"),
+    ],
+)
+def test_a_leak_that_is_planted_is_found(kind: str, sign: str) -> None:
+    (found,) = leaks("calls", "--plant", kind).splitlines()
+    assert found.startswith("planted: ")
+    assert sign in found
+
+
+def test_every_script_is_run() -> None:
+    assert SCRIPTS == ["blocks", "calls", "control", "harness"]
