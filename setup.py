@@ -5,7 +5,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-CORE = "accum alloc clock gpu_cuda histogram lock moments names p2 process registry snapshot span status thread"
+CORE = "accum alloc clock gpu_cuda histogram lock moments names p2 process registry snapshot snapshot_bytes snapshot_key span status thread"
 BINDING = (
     "async_generator_type block_type context_stack convert cost function_type generator_type method_switch_type module node"
     " pipeline profiler_type ptrmap ready_type snapshot_type stage_type summary suspendable sync view weak"

@@ -159,8 +159,9 @@ void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *co
 
 double cprof_figures_std_ms(const cprof_figures *figures)
 {
-    /* Beyond 2^53 ns, durations that differ may be the same double. */
-    bool may_differ = figures->min_ms < figures->max_ms || figures->max_ms >= 0x1p53 / NS_PER_MS;
+    /* Beyond 2^53 ns, spans that differ may be the same double. */
+    bool is_rounded = figures->moments.total_ns != 0 && figures->max_ms >= 0x1p53 / NS_PER_MS;
+    bool may_differ = figures->min_ms < figures->max_ms || is_rounded;
     return may_differ ? cprof_moments_std_ms(&figures->moments, figures->count) : 0.0;
 }
 

@@ -16,7 +16,7 @@
  *   each source: 16 bytes of id, u64 generation; ascending;
  *   each note: u16 length, bytes; ascending;
  *   each key: u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples), u64 place,
- *      u64 time at which last_ms was taken, then as in `struct key_fields` of snapshot.c; both names; with flag 1 the two
+ *      u64 time at which last_ms was taken, then as in `struct key_fields` of snapshot_bytes.c; both names; with flag 1 the two
  *      fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them; ascending by stage, then node;
  *   u64 checksum of all bytes before: CRC-64 with the polynomial of ECMA-182 (1992), reflected, as in .xz files.
  * Each snapshot has exactly one encoding: equal bytes mean equal snapshots.
@@ -90,6 +90,12 @@ cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t
 
 /* The note at offset *at of snapshot->notes, borrowed; *at goes to the next, or to note_bytes behind the last. */
 cprof_name cprof_snapshot_next_note(const cprof_snapshot *snapshot, size_t *at);
+
+/* By id, then by generation: negative, 0 or positive. For snapshot_bytes.c, as the next. */
+int cprof_snapshot_compare_sources(const cprof_snapshot_source *a, const cprof_snapshot_source *b);
+
+/* Fills `in_order` of complete keys. CPROF_NO_MEMORY. */
+cprof_status cprof_snapshot_put_in_order(cprof_snapshot *snapshot);
 
 /* The length of the encoding in bytes. */
 size_t cprof_snapshot_size(const cprof_snapshot *snapshot);
