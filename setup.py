@@ -1,14 +1,17 @@
-"""Builds the extension: the C core in cprofiling/ and the CPython binding in csrc/. Everything else is in pyproject.toml."""
+"""Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. Everything else is in pyproject.toml."""
 
 import os
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-CORE = "accum alloc clock gpu_cuda histogram lock moments names p2 process registry snapshot snapshot_bytes snapshot_key span status thread"
+CORE = (
+    "accum alloc clock gpu_cuda histogram lock moments names p2 process registry snapshot snapshot_bytes snapshot_key"
+    " span status thread"
+)
 BINDING = (
-    "async_generator_type block_type context_stack convert cost function_type generator_type method_switch_type module node"
-    " pipeline profiler_type ptrmap ready_type snapshot_type stage_type summary suspendable sync view weak"
+    "async_generator_type block_type context_stack convert cost function_type generator_type method_switch_type module"
+    " node pipeline profiler_type ptrmap ready_type snapshot_type stage_type summary suspendable sync view weak"
 )
 
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
