@@ -1,4 +1,4 @@
-"""Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. Everything else is in pyproject.toml."""
+"""Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. All else is in pyproject.toml."""
 
 import os
 from pathlib import Path
