@@ -170,6 +170,11 @@ void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span
     finish(thread, span, outcome, elapsed_ns, __builtin_expect(switched && may_suspend, 0) ? UNKNOWN_NS : 0);
 }
 
+void cprof_span_discard(cprof_span *span)
+{
+    give_span(NULL, span);
+}
+
 static bool parent_is_own(const cprof_chain *chain, const cprof_span *span)
 {
     return span->parent != NULL && span->parent != chain->base;

@@ -2,13 +2,15 @@
 
 #include "csrc/context_stack.h"
 
-/* Spans left open when their thread ended: their Profilers are let go. The spans themselves are lost. */
+/* Spans left open when their thread ended: they are not counted, and their Profilers let go. */
 static void drop_chain(cprof_chain *chain)
 {
     while (cprof_chain_busy(chain)) {
         cprof_span *span = chain->top;
+        PyObject *owner = span->owner;
         chain->top = span->parent;
-        Py_XDECREF((PyObject *)span->owner);
+        cprof_span_discard(span);
+        Py_XDECREF(owner);
     }
 }
 
