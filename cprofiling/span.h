@@ -78,7 +78,8 @@ cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
  * no known self time. Not in the chain at all (it was opened in another line of execution): counted without self time. */
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
-/* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all threads. */
+/* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all
+ * threads. */
 void cprof_span_discard(cprof_span *span);
 
 /* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */

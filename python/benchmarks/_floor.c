@@ -7,11 +7,13 @@
 #include <time.h>
 
 #if defined(__x86_64__)
-static inline uint64_t read_counter(void) {
+static inline uint64_t read_counter(void)
+{
     return __builtin_ia32_rdtsc();
 }
 #elif defined(__aarch64__)
-static inline uint64_t read_counter(void) {
+static inline uint64_t read_counter(void)
+{
     uint64_t ticks;
     __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
     return ticks;
@@ -28,11 +30,13 @@ typedef struct {
     PyObject *target; /* owned */
 } Forwarder;
 
-static PyObject *forwarder_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+static PyObject *forwarder_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
     return PyObject_Vectorcall(((Forwarder *)self)->target, args, nargsf, kwnames);
 }
 
-static PyObject *forwarder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+static PyObject *forwarder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
     PyObject *target;
     if (kwargs != NULL && PyDict_GET_SIZE(kwargs) > 0) {
         PyErr_SetString(PyExc_TypeError, "Forwarder takes no keyword arguments");
@@ -49,22 +53,26 @@ static PyObject *forwarder_new(PyTypeObject *type, PyObject *args, PyObject *kwa
     return (PyObject *)self;
 }
 
-static PyObject *forwarder_descr_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(owner)) {
+static PyObject *forwarder_descr_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(owner))
+{
     return instance == NULL || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
 }
 
-static int forwarder_traverse(PyObject *self, visitproc visit, void *arg) {
+static int forwarder_traverse(PyObject *self, visitproc visit, void *arg)
+{
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((Forwarder *)self)->target);
     return 0;
 }
 
-static int forwarder_clear(PyObject *self) {
+static int forwarder_clear(PyObject *self)
+{
     Py_CLEAR(((Forwarder *)self)->target);
     return 0;
 }
 
-static void forwarder_dealloc(PyObject *self) {
+static void forwarder_dealloc(PyObject *self)
+{
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     (void)forwarder_clear(self);
@@ -98,11 +106,13 @@ static PyType_Spec forwarder_spec = {
 
 /* EmptyContext: a context manager whose two methods do nothing. */
 
-static PyObject *empty_enter(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *empty_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return Py_NewRef(self);
 }
 
-static PyObject *empty_exit(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs)) {
+static PyObject *empty_exit(PyObject *Py_UNUSED(self), PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
+{
     Py_RETURN_NONE;
 }
 
@@ -112,7 +122,8 @@ static PyMethodDef empty_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static void empty_dealloc(PyObject *self) {
+static void empty_dealloc(PyObject *self)
+{
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);
@@ -134,7 +145,8 @@ static PyType_Spec empty_spec = {
 
 /* The counter. */
 
-static PyObject *pairs_ticks(PyObject *Py_UNUSED(module), PyObject *arg) {
+static PyObject *pairs_ticks(PyObject *Py_UNUSED(module), PyObject *arg)
+{
     long pairs = PyLong_AsLong(arg);
     if (pairs == -1 && PyErr_Occurred()) {
         return NULL;
@@ -147,7 +159,8 @@ static PyObject *pairs_ticks(PyObject *Py_UNUSED(module), PyObject *arg) {
     return PyLong_FromUnsignedLongLong(read_counter() - start);
 }
 
-static PyObject *counter_and_clock(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+static PyObject *counter_and_clock(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
     struct timespec now;
     uint64_t ticks = read_counter();
     if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) {
@@ -163,14 +176,16 @@ static PyMethodDef module_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int add_type(PyObject *module, PyType_Spec *spec) {
+static int add_type(PyObject *module, PyType_Spec *spec)
+{
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     int status = type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)type);
     Py_XDECREF(type);
     return status;
 }
 
-static int module_exec(PyObject *module) {
+static int module_exec(PyObject *module)
+{
     return add_type(module, &forwarder_spec) < 0 || add_type(module, &empty_spec) < 0 ? -1 : 0;
 }
 
@@ -187,6 +202,7 @@ static struct PyModuleDef module_def = {
     .m_slots = module_slots,
 };
 
-PyMODINIT_FUNC PyInit__floor(void) {
+PyMODINIT_FUNC PyInit__floor(void)
+{
     return PyModuleDef_Init(&module_def);
 }

@@ -51,17 +51,17 @@ typedef enum {
 } capture_status;
 
 /* X(name, exported name) for each driver function, cuGetProcAddress_v2 apart. */
-#define FAKE_CUDA_FUNCTIONS(X)                                                                                         \
-    X(cuInit, cuInit)                                                                                                  \
-    X(cuGetErrorName, cuGetErrorName)                                                                                  \
-    X(cuDeviceGet, cuDeviceGet)                                                                                        \
-    X(cuCtxGetDevice, cuCtxGetDevice)                                                                                  \
-    X(cuCtxPushCurrent, cuCtxPushCurrent_v2)                                                                           \
-    X(cuCtxPopCurrent, cuCtxPopCurrent_v2)                                                                             \
-    X(cuCtxSynchronize, cuCtxSynchronize)                                                                              \
-    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)                                                          \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                                              \
-    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)                                                         \
+#define FAKE_CUDA_FUNCTIONS(X)                                 \
+    X(cuInit, cuInit)                                          \
+    X(cuGetErrorName, cuGetErrorName)                          \
+    X(cuDeviceGet, cuDeviceGet)                                \
+    X(cuCtxGetDevice, cuCtxGetDevice)                          \
+    X(cuCtxPushCurrent, cuCtxPushCurrent_v2)                   \
+    X(cuCtxPopCurrent, cuCtxPopCurrent_v2)                     \
+    X(cuCtxSynchronize, cuCtxSynchronize)                      \
+    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)  \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)      \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) \
     X(cuStreamIsCapturing, cuStreamIsCapturing)
 
 typedef enum {
@@ -599,9 +599,8 @@ EXPORT int cuGetErrorName(int error, const char **name)
         int code;
         const char *name;
     } errors[] = {
-        {2, "CUDA_ERROR_OUT_OF_MEMORY"},    {34, "CUDA_ERROR_STUB_LIBRARY"},
-        {400, "CUDA_ERROR_INVALID_HANDLE"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-        {719, "CUDA_ERROR_LAUNCH_FAILED"},  {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+        {2, "CUDA_ERROR_OUT_OF_MEMORY"},     {34, "CUDA_ERROR_STUB_LIBRARY"},   {400, "CUDA_ERROR_INVALID_HANDLE"},
+        {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {719, "CUDA_ERROR_LAUNCH_FAILED"}, {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
     };
     int code = begin(FUNCTION_cuGetErrorName);
     *name = NULL;
