@@ -251,7 +251,7 @@ class Reentrancy(RuleBasedStateMachine):
 
 
 Reentrancy.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 TestReentrancy = Reentrancy.TestCase
 
@@ -308,7 +308,7 @@ def calls_only(inside: st.SearchStrategy[Step]) -> st.SearchStrategy[Step]:
     )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(tree=st.recursive(leaves, calls_only, max_leaves=25))
 def test_self_times_of_any_tree_of_calls_add_up_to_its_root(tree: Step) -> None:
     program = Program(compares=False)
@@ -727,7 +727,6 @@ def test_a_naming_callable_may_drop_the_last_reference_to_the_profiler_that_is_b
 
     def name(self: object) -> str:
         bound.pop().__exit__(None, None, None)
-        gc.collect()
         return "named"
 
     node = named_by(None, name)
@@ -743,7 +742,6 @@ def test_a_naming_callable_may_leave_the_stage(profiler: cp.Profiler) -> None:
 
     def name(self: object) -> str:
         entered.pop().__exit__(None, None, None)
-        gc.collect()
         return "named"
 
     node = named_by(profiler, name)

@@ -918,7 +918,7 @@ DAEMONS = """
 
 @pytest.mark.parametrize("mode", ["sleeping", "calling", "reading", "switching"])
 def test_daemon_threads_inside_nodes_do_not_disturb_the_exit(mode: str) -> None:
-    for _ in range(5):
+    for _ in range(3):
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(DAEMONS), mode],
             capture_output=True, text=True, timeout=JOIN_S, check=False,
