@@ -331,6 +331,24 @@ static void test_closed_in_another_chain(void)
     tear_down();
 }
 
+/* A span that nobody will close: it is not counted, and who has inherited it as a parent can tell that it is gone. */
+static void test_discarded(void)
+{
+    cprof_chain abandoned = {.top = NULL};
+    cprof_chain task = {.top = NULL};
+    set_up();
+    cprof_span *span = open_in(&abandoned, 0);
+    cprof_chain_begin(&task, span);
+    cprof_span *inner = open_in(&task, 1);
+    pass(5);
+    cprof_span_discard(span);
+    close_in(&task, inner);
+    CHECK(cprof_chain_top(&task) == NULL);
+    check_node(0, 0, 0, 0);
+    check_node(1, 1, 5, 5);
+    tear_down();
+}
+
 static void test_find(void)
 {
     cprof_chain inside;
@@ -1097,6 +1115,7 @@ int main(void)
     test_closed_out_of_order();
     test_closed_from_the_bottom_up();
     test_closed_in_another_chain();
+    test_discarded();
     test_find();
     test_inherited_parent();
     test_inherited_parent_of_overlapping_tasks();

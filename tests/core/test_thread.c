@@ -358,6 +358,32 @@ static void test_crowds(void)
     CHECK(fake_alloc_made() - made <= TOGETHER * 4); /* a record and some batches of spans for each that lived at once */
 }
 
+static cprof_chain left_open;
+
+static void *die_in_calls(void *unused)
+{
+    for (int i = 0; i < 3; i++) {
+        CHECK(cprof_span_open(cprof_thread_get(), &left_open, NULL, 0, NULL, NULL) != NULL);
+    }
+    return unused;
+}
+
+/* C4: what is open in a thread that ends goes to other threads once somebody has taken it off its chain. */
+static void test_threads_that_end_in_open_calls(void)
+{
+    uint64_t made = 0;
+    for (int i = 0; i < PAIRS / divisor; i++) {
+        (void)run(die_in_calls, NULL, 128 * KIB);
+        while (left_open.top != NULL) {
+            cprof_span *span = left_open.top;
+            left_open.top = span->parent;
+            cprof_span_discard(span);
+        }
+        made = i < 2 ? fake_alloc_made() : made;
+    }
+    CHECK_EQUAL(fake_alloc_made(), made);
+}
+
 static pthread_key_t late_key;
 
 /* Runs after the core's own, as its key was made later. */
@@ -443,6 +469,7 @@ int main(int count, char **arguments)
     test_short_threads();
     test_overlapping_threads();
     test_crowds();
+    test_threads_that_end_in_open_calls();
     test_use_after_the_end();
     test_calls_that_end_in_another_thread();
     return EXIT_SUCCESS;
