@@ -13,6 +13,7 @@ enum {
     CALIBRATION_NS = 4 * 1000 * 1000, /* long enough for 10 ppm when a pair is good to 20 ns twice */
     REFINE_AFTER_NS = 20 * 1000 * 1000,
     PAIR_TRIES = 24,
+    LEAST_CHANGE = 1000, /* a rate that is measured anew differs by less than a thousandth */
 };
 
 cprof_ns cprof_clock_monotonic_ns(void)
@@ -90,6 +91,13 @@ static uint64_t slope(cprof_clock_pair from, cprof_clock_pair to)
     return (uint64_t)(scaled / (to.ticks - from.ticks));
 }
 
+/* Where the counter goes on while the machine is suspended, and the reference does not, a slope means nothing. */
+static bool agrees(uint64_t multiplier, uint64_t refined)
+{
+    uint64_t difference = refined > multiplier ? refined - multiplier : multiplier - refined;
+    return difference < multiplier / LEAST_CHANGE;
+}
+
 static uint64_t measure_multiplier(void)
 {
     cprof_clock_pair later;
@@ -159,19 +167,34 @@ void cprof_clock_start(void)
     cprof_lock_release(&cprof_clock.calibration);
 }
 
+#if defined(__x86_64__)
+static void refine_lock_held(void)
+{
+    cprof_clock_pair now = read_pair();
+    if (now.ns - cprof_clock.first_pair.ns < REFINE_AFTER_NS) {
+        return;
+    }
+    uint64_t multiplier = slope(cprof_clock.first_pair, now);
+    if (agrees(atomic_load(&cprof_clock.multiplier), multiplier)) {
+        atomic_store(&cprof_clock.multiplier, multiplier);
+    } else {
+        cprof_clock.first_pair = now; /* suspended in between: the measurement begins anew */
+    }
+}
+#else
+/* The rate was not measured. */
+static void refine_lock_held(void)
+{
+}
+#endif
+
 void cprof_clock_refine(void)
 {
-#if defined(__x86_64__)
     cprof_lock_acquire(&cprof_clock.calibration);
     if (atomic_load(&cprof_clock.source) == CPROF_CLOCK_COUNTER) {
-        cprof_clock_pair now = read_pair();
-        uint64_t multiplier = slope(cprof_clock.first_pair, now);
-        if (now.ns - cprof_clock.first_pair.ns >= REFINE_AFTER_NS && multiplier != 0) {
-            atomic_store(&cprof_clock.multiplier, multiplier);
-        }
+        refine_lock_held();
     }
     cprof_lock_release(&cprof_clock.calibration);
-#endif
 }
 
 const char *cprof_clock_name(void)

@@ -1,6 +1,7 @@
 /* The clock of the core: a monotonic count of ticks, and how many nanoseconds they are.
  *
- * It is not the time of day, not comparable between machines or boots, and does not run while the machine is suspended.
+ * It is not the time of day, not comparable between machines or boots, and does not run while the machine is suspended, but
+ * where a counter is used that goes on then: a call that is open meanwhile is longer by that time.
  * CLOCK_MONOTONIC is the reference. Where the processor has an invariant counter (x86-64: the TSC, when the kernel itself
  * keeps time by it; aarch64: CNTVCT_EL0) ticks are that counter, read without a fence, because it costs less than half.
  * The TSC's rate is measured against the reference: at the start over some milliseconds, and again, over the whole time

@@ -69,8 +69,8 @@ static void find_bounds(cprof_thread *thread)
     if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
         return;
     }
-    if (pthread_attr_getstack(&attributes, &low, &size) == 0 && pthread_attr_getguardsize(&attributes, &guard) == 0 &&
-        size > guard) {
+    if (pthread_attr_getstack(&attributes, &low, &size) == 0 && pthread_attr_getguardsize(&attributes, &guard) == 0) {
+        guard = guard < size ? guard : 0; /* one that is larger lies beside the stack */
         set_bounds(thread, (uintptr_t)low + guard, size - guard);
     }
     (void)pthread_attr_destroy(&attributes);
