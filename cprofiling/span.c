@@ -191,25 +191,21 @@ bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_ch
     *call = (cprof_resumable){
         .span = span,
         .home = thread,
-        .step_start = span->start,
         .resumed = span->start,
         .own_parent = parent_is_own(chain, span),
     };
     return true;
 }
 
-/* Charges the parent of the moment for a resumption or, at the end of a step that belongs to it as a whole, for the step. A
- * span that is no node passes on what its children took. */
-static void charge_parent(cprof_resumable *call, bool step_ends)
+/* Charges the parent of the moment for a resumption. A span that is no node passes on what its children took. */
+static void charge_parent(cprof_resumable *call)
 {
     cprof_span *span = call->span;
     if (span->accum == NULL) {
         add_nested(span, span->nested_ns);
         span->nested_ns = 0;
-    } else if (!call->own_parent) {
+    } else {
         add_nested(span, cprof_clock_between(call->resumed, call->paused));
-    } else if (step_ends) {
-        add_nested(span, cprof_clock_between(call->step_start, call->paused));
     }
 }
 
@@ -218,7 +214,7 @@ static void pause_call(cprof_resumable *call, bool step_ends)
     call->paused = cprof_clock_read();
     call->active += call->paused - call->resumed;
     call->between = step_ends;
-    charge_parent(call, step_ends);
+    charge_parent(call);
 }
 
 void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends)
@@ -238,11 +234,32 @@ void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain)
     call->resumed = cprof_clock_read();
     if (call->between) {
         call->outside += call->resumed - call->paused;
-        call->step_start = call->resumed;
         call->own_parent = parent_is_own(chain, span);
     } else if (span->parent != parent || span->parent_serial != parent_serial) {
         call->own_parent = false;
+    } else if (call->own_parent && span->accum != NULL) {
+        add_nested(span, cprof_clock_between(call->paused, call->resumed)); /* the parent waited along */
     }
+}
+
+/* What is open inside a suspended call, as a chain whose base is the call's span. */
+static cprof_chain inside_of(const cprof_resumable *call)
+{
+    return (cprof_chain){.top = call->inner, .base = call->span, .base_serial = call->span->serial};
+}
+
+cprof_span *cprof_resumable_find(const cprof_resumable *call, const void *tag)
+{
+    cprof_chain inside = inside_of(call);
+    return cprof_chain_find(&inside, tag);
+}
+
+void cprof_resumable_close(cprof_resumable *call, cprof_thread *thread, cprof_span *span, cprof_outcome outcome)
+{
+    cprof_chain inside = inside_of(call);
+    inside.moment = span->moment + 1; /* the thread ran other lines of execution */
+    cprof_span_close(thread, &inside, span, outcome, true);
+    call->inner = inside.top;
 }
 
 /* Counts a call that is paused: it ended when it was paused last. */

@@ -40,16 +40,16 @@ typedef struct {
     cprof_span *span;   /* owned while the call is unfinished */
     cprof_thread *home; /* the thread in which it began; compared only */
     cprof_span *inner;  /* the innermost span open inside it when it was suspended */
-    cprof_ticks step_start;
     cprof_ticks resumed;
     cprof_ticks paused;
     cprof_ticks active;  /* ticks in which it ran */
     cprof_ticks outside; /* ticks between steps */
     bool between;        /* suspended between two steps */
-    bool own_parent;     /* the step's parent is of its own chain, and gets the whole step's time at its end */
+    bool own_parent;     /* the step's parent is of its own chain, and waits along: it is charged for the whole step */
 } cprof_resumable;
 
-/* Begins a chain inside another: `inherited` (may be NULL) becomes the parent of its outermost spans. */
+/* Begins a chain inside another: `inherited` (may be NULL) becomes the parent of its outermost spans. The moment stays as it
+ * is. */
 void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited);
 
 /* The innermost open span, own or inherited, or NULL. */
@@ -75,7 +75,8 @@ cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
 /* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran
  * inside may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active
  * time is not known. Not the top of the chain: it is taken out of the middle; it, the spans above it and its parent then have
- * no known self time. Not in the chain at all (it was opened in another line of execution): counted without self time. */
+ * no known self time. Not in the chain at all (it was opened in another line of execution): counted without self time; the
+ * chain in which it is must not be used any more. */
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
 
 /* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all
@@ -94,6 +95,12 @@ void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain);
 
 /* Ends a call that was begun or continued last, and counts it. */
 void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome);
+
+/* The innermost span that is open inside a suspended call and has `tag`, or NULL. */
+cprof_span *cprof_resumable_find(const cprof_resumable *call, const void *tag);
+
+/* Closes such a span from outside, and counts it; its active time, and the self time of what encloses it, are not known. */
+void cprof_resumable_close(cprof_resumable *call, cprof_thread *thread, cprof_span *span, cprof_outcome outcome);
 
 /* Ends a call that is suspended and will never be continued, and counts it. The time since its suspension is no part of it. */
 void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome);

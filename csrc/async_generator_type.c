@@ -132,6 +132,7 @@ static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool r
     if (now->view == NULL) {
         return;
     }
+    owner->step = NULL;
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     bool finished = ext_suspendable_is_finished(owner);
@@ -144,13 +145,29 @@ static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool r
     }
 }
 
-/* Ending a generator that never began is no resumption of it; nor can it begin afterwards. */
+/* Ending a generator that never began is no resumption of it; nor can it begin afterwards. While another step is under way,
+ * the user's generator will refuse this one. */
 static bool enter_step(step_object *step, ext_resumption *now)
 {
-    if (step->ends) {
-        step->owner->begun = true;
+    ext_suspendable *owner = step->owner;
+    if (owner->step != NULL && owner->step != step) {
+        *now = (ext_resumption){NULL, NULL};
+        return true;
     }
-    return ext_suspendable_enter(step->owner, now);
+    owner->begun = owner->begun || step->ends;
+    if (!ext_suspendable_enter(owner, now)) {
+        return false;
+    }
+    owner->step = now->view != NULL ? step : owner->step;
+    return true;
+}
+
+/* A step that is given up while it waits. */
+static void give_up(const step_object *step)
+{
+    if (step->owner->step == step) {
+        step->owner->step = NULL;
+    }
 }
 
 static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject **result)
@@ -204,6 +221,7 @@ static PyObject *step_close(PyObject *object, PyObject *unused)
 {
     (void)unused;
     step_object *step = (step_object *)object;
+    give_up(step);
     return ext_suspendable_call(step->owner, step->awaitable, EXT_WORD_CLOSE, NULL, 0);
 }
 
@@ -221,6 +239,7 @@ static void step_dealloc(PyObject *object)
     step_object *step = (step_object *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
+    give_up(step);
     Py_CLEAR(step->awaitable);
     Py_CLEAR(step->owner);
     type->tp_free(object);

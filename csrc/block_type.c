@@ -2,6 +2,7 @@
 
 #include "csrc/function.h"
 #include "csrc/ready.h"
+#include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
 /* Open blocks live as spans, tagged with this object, in the chain of whoever entered; so one object may be open many times. */
@@ -43,15 +44,21 @@ static const void *entering_frame(void)
     return frame;
 }
 
-/* Open twice in one line of execution, which may be two generators: then each opening knows its frame. */
+/* Whether other openings may be mistaken for a new one: on the same chain, where each may belong to another generator, or
+ * inside a suspended call that will come back to this chain. */
+static bool needs_place(const block_object *self, const ext_view *view)
+{
+    return self->open > 0 && (self->node.state->holding != NULL || cprof_chain_find(&view->chain, self) != NULL);
+}
+
 static cprof_span *put_span(block_object *self, ext_view *view, const ext_target *target)
 {
     if (!ext_view_renew(view)) {
         return NULL;
     }
-    bool again = self->open > 0 && cprof_chain_find(&view->chain, self) != NULL;
+    bool placed = needs_place(self, view);
     cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
-    if (span != NULL && again) {
+    if (span != NULL && placed) {
         span->place = entering_frame();
     }
     return span;
@@ -164,45 +171,65 @@ static inline PyObject *leave_idle(block_object *self)
     Py_RETURN_NONE;
 }
 
-/* Of several openings on one chain: the innermost of this frame; else the first, which does not know its frame; else the
+/* Of several openings on one chain: the innermost of this frame; else the innermost that does not know its frame; else the
  * innermost. */
 static cprof_span *own_opening(const cprof_chain *chain, cprof_span *innermost)
 {
     const void *frame = entering_frame();
-    cprof_span *first = NULL;
+    cprof_span *unplaced = NULL;
     for (cprof_span *span = innermost; span != NULL; span = cprof_chain_next(chain, span)) {
         if (span->place == frame) {
             return span;
         }
-        if (span->place == NULL) {
-            first = span;
+        if (span->place == NULL && unplaced == NULL) {
+            unplaced = span;
         }
     }
-    return first != NULL ? first : innermost;
+    return unplaced != NULL ? unplaced : innermost;
 }
 
-/* The opening to be closed: on the current chain; else, when there is no entry without a span, on that of another task, whose
- * coroutine is being collected. NULL: there is none. */
-static cprof_span *find_opening(block_object *self, ext_view *view, cprof_chain **chain)
+/* The opening on the current chain that is to be closed. NULL: there is none. */
+static cprof_span *find_current(const block_object *self, const ext_view *view)
 {
-    *chain = &view->chain;
-    cprof_span *span = cprof_chain_find(*chain, self);
-    if (span == NULL) {
-        return self->idle == 0 ? ext_view_find(view, self, chain) : NULL;
+    cprof_span *span = cprof_chain_find(&view->chain, self);
+    bool several = span != NULL && self->open > 1 && cprof_chain_next(&view->chain, span) != NULL;
+    return several ? own_opening(&view->chain, span) : span;
+}
+
+/* Leaves an opening that is not on the current chain: one without a span; else one of another task, whose coroutine is being
+ * collected; else one inside a suspended call, made there by a generator that now goes on outside. */
+static PyObject *exit_elsewhere(block_object *self, ext_view *view, cprof_outcome outcome)
+{
+    cprof_chain *chain;
+    ext_suspendable *holder;
+    cprof_span *span = self->idle == 0 ? ext_view_find(view, self, &chain) : NULL;
+    if (span != NULL) {
+        return close_span(self, view, chain, span, outcome);
     }
-    return self->open > 1 && cprof_chain_next(*chain, span) != NULL ? own_opening(*chain, span) : span;
+    span = self->idle == 0 ? ext_suspendable_find_inside(self->node.state, self, &holder) : NULL;
+    if (span == NULL) {
+        return leave_idle(self);
+    }
+    PyObject *owner = span->owner;
+    cprof_resumable_close(&holder->call, view->thread, span, outcome);
+    self->open--;
+    Py_XDECREF(owner);
+    Py_RETURN_NONE;
 }
 
 static __attribute__((noinline)) PyObject *exit_on(block_object *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    cprof_chain *chain;
-    cprof_thread *thread = cprof_thread_self;
+    cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     ext_view *view = thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
-    cprof_span *span = view != NULL ? find_opening(self, view, &chain) : NULL;
-    if (span == NULL) {
+    if (view == NULL) {
         return leave_idle(self);
     }
-    return close_span(self, view, chain, span, outcome_of(self->node.state, args, nargs));
+    cprof_span *span = find_current(self, view);
+    cprof_outcome outcome = outcome_of(self->node.state, args, nargs);
+    if (__builtin_expect(span == NULL, 0)) {
+        return exit_elsewhere(self, view, outcome);
+    }
+    return close_span(self, view, &view->chain, span, outcome);
 }
 
 static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)

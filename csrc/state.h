@@ -16,6 +16,7 @@
     X(GI_FRAME, "gi_frame")                     \
     X(CR_FRAME, "cr_frame")                     \
     X(AG_FRAME, "ag_frame")                     \
+    X(SEND, "send")                             \
     X(THROW, "throw")                           \
     X(CLOSE, "close")                           \
     X(ANEXT, "__anext__")                       \
@@ -54,6 +55,7 @@ typedef struct {
     PyObject *mixin;            /* the class PipelineProfiling */
     PyObject *profiler_class;   /* what makes the Profilers of pipelines */
     PyObject *device_finder;    /* callable(arguments) -> device index or None, for synchronisation */
+    PyObject *awaiter;          /* coroutine function(awaitable) that awaits it */
     PyObject *stream_finder;    /* callable(device index) -> handle of the stream in use there, 0 when not known */
     /* Objects that have no part in a cycle: kept until the module goes (module_free) */
     PyObject *stage_variable; /* context variable: the innermost stage, an interned str */
@@ -67,9 +69,10 @@ typedef struct {
     ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on */
     size_t profilers_on;
-    uint64_t serial;          /* unique among the states of the process; 0 after clear */
-    uint64_t internal_errors; /* faults that belong to no Profiler */
-    double cost_ns;           /* of one profiled call; 0 until measured */
+    struct ext_suspendable *holding; /* the suspended calls inside which blocks are open, in no order; borrowed */
+    uint64_t serial;                 /* unique among the states of the process; 0 after clear */
+    uint64_t internal_errors;        /* faults that belong to no Profiler */
+    double cost_ns;                  /* of one profiled call; 0 until measured */
 } ext_state;
 
 /* The module `word` names, when it is loaded: borrowed, or NULL. Never leaves an exception; safe late in finalisation. */

@@ -2,6 +2,18 @@
 
 #include "csrc/sync.h"
 
+/* What to resume: of a function marked as a coroutine function that returned another awaitable, a coroutine that awaits it. A
+ * new reference; NULL with an exception. */
+static PyObject *resumable_of(const ext_function *function, PyObject *made)
+{
+    const ext_state *state = function->node.state;
+    if (function->kind != EXT_KIND_COROUTINE || PyCoro_CheckExact(made) || state->awaiter == NULL ||
+        PyObject_HasAttr(made, state->words[EXT_WORD_SEND])) {
+        return Py_NewRef(made);
+    }
+    return PyObject_CallOneArg(state->awaiter, made);
+}
+
 PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made)
 {
@@ -9,19 +21,59 @@ PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, P
     PyTypeObject *type = function->kind == EXT_KIND_GENERATOR   ? state->generator_type
                          : function->kind == EXT_KIND_COROUTINE ? state->coroutine_type
                                                                 : state->async_generator_type;
-    ext_suspendable *self = (ext_suspendable *)type->tp_alloc(type, 0);
+    PyObject *resumable = resumable_of(function, made);
+    ext_suspendable *self = resumable != NULL ? (ext_suspendable *)type->tp_alloc(type, 0) : NULL;
     if (self == NULL) {
+        Py_XDECREF(resumable);
         PyErr_Clear();
         profiler->internal_errors++;
         return made;
     }
-    self->inner = made;
+    Py_DECREF(made);
+    self->inner = resumable;
     self->function = (ext_function *)Py_NewRef((PyObject *)function);
     self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
     self->first = Py_XNewRef(first);
     self->device = device;
     self->pending = (ext_pending){.inner = pending_inner, .owner = profiler};
     return (PyObject *)self;
+}
+
+/* Lists a suspended call while blocks are open inside it: they may be left from outside. */
+static void hold(ext_suspendable *self)
+{
+    ext_state *state = self->function->node.state;
+    if (self->call.inner == self->call.span) {
+        return;
+    }
+    self->next_holding = state->holding;
+    self->holding_link = &state->holding;
+    if (self->next_holding != NULL) {
+        self->next_holding->holding_link = &self->next_holding;
+    }
+    state->holding = self;
+}
+
+static void stop_holding(ext_suspendable *self)
+{
+    if (self->holding_link == NULL) {
+        return;
+    }
+    *self->holding_link = self->next_holding;
+    if (self->next_holding != NULL) {
+        self->next_holding->holding_link = self->holding_link;
+    }
+    self->holding_link = NULL;
+}
+
+cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, ext_suspendable **holder)
+{
+    cprof_span *span = NULL;
+    for (ext_suspendable *at = state->holding; at != NULL && span == NULL; at = at->next_holding) {
+        span = cprof_resumable_find(&at->call, tag);
+        *holder = at;
+    }
+    return span;
 }
 
 /* Decides whether, and under which stage and name, the call is counted. The target's Profiler is owned. */
@@ -76,6 +128,7 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
         return true;
     }
     if (self->begun) {
+        stop_holding(self);
         cprof_resumable_continue(&self->call, &now->view->chain);
     } else if (!begin(self, now)) {
         now->view = NULL;
@@ -113,6 +166,7 @@ void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption
 {
     if (leave(self, now)) {
         cprof_resumable_suspend(&self->call, chain_of_call(self, now), step_ends);
+        hold(self);
     }
 }
 
@@ -285,11 +339,25 @@ PyObject *ext_suspendable_close(PyObject *object, PyObject *unused)
     return result;
 }
 
+/* Blocks that were never left. */
+static void drop_inside(ext_suspendable *self)
+{
+    while (self->call.inner != self->call.span) {
+        cprof_span *span = self->call.inner;
+        PyObject *owner = span->owner;
+        self->call.inner = span->parent;
+        cprof_span_discard(span);
+        Py_XDECREF(owner);
+    }
+}
+
 /* Counts a call that will not be resumed any more. */
 static void end_unfinished(ext_suspendable *self)
 {
     cprof_thread *thread = self->call.span != NULL ? cprof_thread_get() : NULL;
+    stop_holding(self);
     if (thread != NULL) {
+        drop_inside(self);
         cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
     }
 }
@@ -303,7 +371,6 @@ static void finalize_inner(ext_suspendable *self)
         ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
     }
     PyErr_Clear();
-    end_unfinished(self);
 }
 
 /* An event loop closes the asynchronous generators that it knows itself; that brings the wrapper back to life. */
@@ -311,9 +378,7 @@ static void finalize_by_loop(ext_suspendable *self)
 {
     PyObject *finalizer = self->finalizer;
     self->finalizer = NULL;
-    if (finalizer == NULL || ext_suspendable_is_finished(self)) {
-        end_unfinished(self);
-    } else {
+    if (finalizer != NULL && !ext_suspendable_is_finished(self)) {
         PyObject *result = PyObject_CallOneArg(finalizer, (PyObject *)self);
         if (result == NULL) {
             PyErr_WriteUnraisable((PyObject *)self);
@@ -368,8 +433,8 @@ void ext_suspendable_dealloc(PyObject *object)
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(object);
     }
-    end_unfinished(self); /* a loop may have let go of one that it was to close */
-    (void)ext_suspendable_clear(object);
+    (void)ext_suspendable_clear(object); /* blocks that are open inside are left here */
+    end_unfinished(self);
     Py_CLEAR(self->function);
     Py_CLEAR(self->profiler);
     type->tp_free(object);

@@ -4,7 +4,7 @@
 
 #include "csrc/function.h"
 
-typedef struct {
+typedef struct ext_suspendable {
     PyObject_HEAD
     PyObject *inner;        /* the user's generator or coroutine; NULL once it was finalised. Owned */
     ext_function *function; /* owned */
@@ -17,6 +17,9 @@ typedef struct {
     bool running;        /* measured at this moment: another resumption will be refused by the user's generator */
     bool hooked;         /* an asynchronous generator that the event loop was told of */
     PyObject *finalizer; /* the event loop's, for one that is collected unfinished; owned, or NULL */
+    const void *step;    /* of an asynchronous generator: the step that is under way, or NULL; compared only */
+    struct ext_suspendable *next_holding; /* in the state's list, while suspended with blocks open inside */
+    struct ext_suspendable **holding_link;
     PyObject *weakrefs;
 } ext_suspendable;
 
@@ -39,6 +42,9 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now);
  * exception is kept. */
 void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends);
 void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome);
+
+/* A span with `tag` that is open inside a suspended call, and that call; NULL when there is none. */
+cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, ext_suspendable **holder);
 
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self);

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import random
+import sys
 import threading
 import time
 import traceback
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import TICK, by_name, counts, in_new_thread, outcomes, profiler_on
+from calls import NEVER, TICK, by_name, counts, in_new_thread, outcomes, profiler_on
 
 
 @pytest.fixture
@@ -200,6 +202,51 @@ def test_one_site_open_in_generators_that_end_in_any_order(p: cp.Profiler) -> No
     assert stats.max_ms >= 0.95e3 * 3 * TICK
 
 
+def test_one_site_open_in_a_profiled_generator_and_around_it(p: cp.Profiler) -> None:
+    """The generator takes its opening along while it is suspended, and leaves that one."""
+    site = p.profile_node("block")
+
+    def generate() -> Iterator[int]:
+        with site:
+            yield 1
+        yield 2
+
+    running = p.profile_node("generator")(generate)()
+    assert next(running) == 1
+    time.sleep(TICK)
+    with site:
+        time.sleep(TICK)
+        assert next(running) == 2
+        time.sleep(TICK)
+    assert list(running) == []
+    stats = by_name(p)["block"]
+    assert stats.count == 2
+    assert stats.min_ms >= 0.95e3 * 2 * TICK
+
+
+def test_a_block_entered_inside_a_generator_and_left_outside_of_it(p: cp.Profiler) -> None:
+    """A plain generator with an open block is begun inside a profiled one, and ended while that one is suspended."""
+
+    def plain() -> Iterator[None]:
+        with p.profile_node("block"):
+            yield
+
+    def advance(other: Iterator[None]) -> Iterator[None]:
+        next(other)
+        yield
+        time.sleep(0)
+
+    other = plain()
+    running = p.profile_node("generator")(advance)(other)
+    next(running)
+    time.sleep(TICK)
+    assert next(other, "end") == "end"
+    assert counts(p) == {"block": 1}
+    assert by_name(p)["block"].total_ms >= 0.95e3 * TICK
+    assert list(running) == []
+    assert counts(p) == {"block": 1, "generator": 1}
+
+
 @pytest.mark.parametrize("is_on", [True, False])
 def test_a_block_left_without_having_been_entered(p: cp.Profiler, is_on: bool) -> None:
     """A11: RuntimeError with the name, state unchanged."""
@@ -265,3 +312,149 @@ def test_a_block_entered_while_off_does_not_leave_that_of_another_task(p: cp.Pro
     asyncio.run(main())
     assert seen == [{}]
     assert counts(p) == {"block": 1}
+
+
+# ---- one Site, open many times, while profiling is switched on and off ------------------------------
+
+
+class Opening:
+    """One use of the shared Site: whether it counts, and bounds of how long it was open."""
+
+    def __init__(self, p: cp.Profiler, openings: list[Opening]) -> None:
+        self.p = p
+        self.openings = openings
+        self.is_on = False
+        self.bounds = [0.0, 0.0]
+
+    def __enter__(self) -> Opening:
+        self.bounds[1] = -time.perf_counter()
+        self.is_on = self.p.profiling_enabled
+        return self
+
+    def entered(self) -> None:
+        self.bounds[0] = -time.perf_counter()
+
+    def leaving(self) -> None:
+        self.bounds[0] += time.perf_counter()
+
+    def __exit__(self, *exception: object) -> None:
+        self.bounds[1] += time.perf_counter()
+        if self.is_on:
+            self.openings.append(self)
+
+
+def check_openings(p: cp.Profiler, openings: list[Opening]) -> None:
+    """As many samples as openings while on, and each of its own length: also the squares add up."""
+    stats = by_name(p)["shared"]
+    assert outcomes(p, "shared") == (len(openings), 0, 0, 0, 0)
+    squares = stats.count * (stats.std_ms**2 + stats.mean_ms**2)
+    lower, upper = (sum((1e3 * opening.bounds[i]) ** 2 for opening in openings) for i in (0, 1))
+    assert 0.995 * lower <= squares <= 1.005 * upper + 1e-3
+    longest = max(1e3 * opening.bounds[0] for opening in openings)
+    assert stats.max_ms >= 0.995 * longest
+
+
+def suspended(p: cp.Profiler, site: Any, rng: random.Random, openings: list[Opening]) -> Iterator[None]:
+    """Open the Site again and again, and be suspended inside."""
+    for _ in range(5):
+        with Opening(p, openings) as opening, site:
+            opening.entered()
+            yield
+            if rng.random() < 0.3:
+                with Opening(p, openings) as inner, site:
+                    inner.entered()
+                    yield
+                    inner.leaving()
+            opening.leaving()
+        yield
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("switching", [False, True])
+def test_one_site_in_many_frames(p: cp.Profiler, seed: int, switching: bool) -> None:
+    rng, site = random.Random(seed), p.profile_node("shared")
+    openings: list[Opening] = []
+    running = [suspended(p, site, rng, openings) for _ in range(6)]
+    while running:
+        frame = rng.choice(running)
+        if next(frame, "end") == "end":
+            running.remove(frame)
+        if switching and rng.random() < 0.2:
+            p.set_profiling(rng.random() < 0.6)
+        time.sleep(rng.choice([0.0, 1e-4, 1e-3]))
+    check_openings(p, openings)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("form", ["with", "async with", "stack"])
+def test_one_site_in_many_tasks(p: cp.Profiler, seed: int, form: str) -> None:
+    rng = random.Random(seed)
+    site: Any = p.profile_node("shared")
+    openings: list[Opening] = []
+
+    async def pause() -> None:
+        await asyncio.sleep(rng.choice([0.0, 0.0, 1e-4, 1e-3]))
+
+    async def work() -> None:
+        for _ in range(10):
+            async with contextlib.AsyncExitStack() as stack:
+                opening = stack.enter_context(Opening(p, openings))
+                if form == "stack":
+                    stack.enter_context(site)
+                elif form == "with":
+                    stack.push(site.__exit__)
+                    site.__enter__()
+                else:
+                    await stack.enter_async_context(site)
+                opening.entered()
+                await pause()
+                opening.leaving()
+            await pause()
+
+    async def switch() -> None:
+        for _ in range(50):
+            p.set_profiling(rng.random() < 0.6)
+            await pause()
+        p.set_profiling(True)
+
+    async def main() -> None:
+        await asyncio.gather(switch(), *(work() for _ in range(8)))
+
+    asyncio.run(main())
+    check_openings(p, openings)
+
+
+def test_one_site_in_many_threads_while_switching(p: cp.Profiler) -> None:
+    site, faults, done = p.profile_node("shared"), [], threading.Event()
+
+    def work() -> None:
+        try:
+            for _ in range(2000):
+                with site, site:
+                    pass
+        except BaseException as error:
+            faults.append(error)
+
+    def switch() -> None:
+        while not done.is_set():
+            p.set_profiling(not p.profiling_enabled)
+            time.sleep(1e-4)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        switcher = threading.Thread(target=switch)
+        for thread in (switcher, *threads):
+            thread.start()
+        for thread in threads:
+            thread.join(NEVER)
+        done.set()
+        switcher.join(NEVER)
+    finally:
+        sys.setswitchinterval(interval)
+    assert faults == []
+    assert 0 < sum(outcomes(p, "shared")) <= 6 * 2 * 2000
+    p.set_profiling(False)
+    with pytest.raises(RuntimeError, match="shared"):
+        site.__exit__(None, None, None)

@@ -503,6 +503,30 @@ def test_steps_are_awaitables_like_the_originals(p: cp.Profiler) -> None:
     assert counts(p) == {"original": 1}
 
 
+def test_a_step_that_is_refused_takes_no_time_off_the_one_that_runs(p: cp.Profiler) -> None:
+    async def slow() -> AsyncIterator[int]:
+        await asyncio.sleep(3 * TICK)
+        yield 1
+
+    async def main() -> None:
+        iterator: Any = p.profile_node("node")(slow)()
+        first = asyncio.ensure_future(_step(iterator))
+        await asyncio.sleep(TICK)
+        with pytest.raises(RuntimeError, match="already running"):
+            await _step(iterator)
+        assert await first == 1
+        with pytest.raises(StopAsyncIteration):
+            await _step(iterator)
+
+    asyncio.run(main())
+    assert outcomes(p, "node") == (1, 0, 0, 0, 0)
+    assert by_name(p)["node"].total_ms >= 0.95e3 * 3 * TICK
+
+
+async def _step(iterator: Any) -> Any:
+    return await iterator.__anext__()
+
+
 def test_asynchronous_generators_of_many_tasks(p: cp.Profiler) -> None:
     rng = random.Random(9)
     sleeps = {f"node {i}": rng.uniform(0.001, 0.02) for i in range(100)}

@@ -337,6 +337,56 @@ def test_a_failing_node_fails_as_ever(libcuda: Path) -> None:
     )
 
 
+def test_a_call_keeps_the_configuration_that_it_began_with(libcuda: Path) -> None:
+    run(
+        """
+        start()
+        def switch(synchronize_cuda):
+            cp.set_profiling(True, synchronize_cuda=synchronize_cuda)
+        Module(0).forward(lambda: switch(False))
+        assert waits() == 2
+        Module(0).forward(lambda: switch(True))
+        assert waits() == 2
+        with cp.profile_node("block"):
+            switch(False)
+        assert waits() == 4
+        with cp.profile_node("block"):
+            switch(True)
+        assert waits() == 4
+        finish(node=2, block=2)
+        """,
+        libcuda,
+    )
+
+
+def test_a_torch_that_does_not_tell_its_stream_is_waited_for_all_the_same(libcuda: Path) -> None:
+    run(
+        """
+        start()
+        del sys.modules["torch"]._C
+        Module(0).forward()
+        del sys.modules["torch"].cuda
+        Module(0).forward()
+        assert waits() == 4
+        finish(node=2)
+        """,
+        libcuda,
+    )
+
+
+def test_nodes_that_are_decorated_twice_wait_once(libcuda: Path) -> None:
+    run(
+        """
+        start()
+        node = cp.profile_node("outer")(cp.profile_node("inner")(lambda module: "result"))
+        assert node(Module(0)) == "result"
+        assert waits() == 2
+        finish(outer=1)
+        """,
+        libcuda,
+    )
+
+
 def test_a_module_moved_in_place_is_waited_for_on_its_new_device(libcuda: Path) -> None:
     run(
         """

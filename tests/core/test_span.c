@@ -703,6 +703,34 @@ static void test_suspended_with_open_blocks(void)
     tear_down();
 }
 
+/* A generator that is no node was begun inside the call, and goes on outside while the call is suspended. */
+static void test_closed_inside_a_suspended_call(void)
+{
+    cprof_resumable call = {.span = NULL};
+    set_up();
+    begin(&call, &chain, 0);
+    cprof_span *lower = open_node(1);
+    cprof_span *upper = open_node(2);
+    pass(1);
+    cprof_resumable_suspend(&call, &chain, WITHIN);
+    pass(10);
+    CHECK(cprof_resumable_find(&call, &tags[1]) == lower);
+    cprof_resumable_close(&call, thread, lower, CPROF_OUTCOME_SUCCESS);
+    CHECK(cprof_resumable_find(&call, &tags[1]) == NULL);
+    CHECK(cprof_resumable_find(&call, &tags[2]) == upper);
+    pass(100);
+    cprof_resumable_close(&call, thread, upper, CPROF_OUTCOME_ERROR);
+    CHECK(cprof_resumable_find(&call, &tags[2]) == NULL && call.inner == call.span);
+    cprof_resumable_continue(&call, &chain);
+    CHECK(cprof_chain_top(&chain) == call.span);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_node(0, 1, 111, UNKNOWN_NS);
+    check_node(1, 1, 11, UNKNOWN_NS);
+    CHECK_EQUAL(figures_of(1).active_unknown, 1);
+    CHECK_EQUAL(figures_of(2).error_count, 1);
+    tear_down();
+}
+
 /* A task inside a node of another chain: that node is charged for the time in which the task ran. */
 static void test_coroutine_of_a_task_inside_a_node(void)
 {
@@ -766,6 +794,7 @@ static void test_step_goes_on_inside_another_node(void)
     cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     pass(1000);
     close_node(second);
+    check_node(0, 1, 1, 0);
     check_node(1, 1, 111, 111);
     check_active(1, 101);
     check_node(2, 1, 1100, 1000);
@@ -1131,6 +1160,7 @@ int main(void)
     test_generator_inside_a_node();
     test_coroutine_inside_a_node();
     test_suspended_with_open_blocks();
+    test_closed_inside_a_suspended_call();
     test_coroutine_of_a_task_inside_a_node();
     test_each_step_inside_another_node();
     test_step_goes_on_inside_another_node();
