@@ -35,6 +35,7 @@ static PyMethodDef coroutine_methods[] = {
 
 static PyType_Slot coroutine_slots[] = {
     EXT_SUSPENDABLE_SLOTS
+    {Py_tp_iter, ext_suspendable_itself}, /* generators of types.coroutine() may `yield from` it, as from any coroutine */
     {Py_am_await, ext_suspendable_itself},
     {Py_tp_iternext, ext_suspendable_next},
     {Py_am_send, ext_suspendable_am_send},

@@ -51,11 +51,12 @@ static void replace(PyObject **field, PyObject *value)
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"mixin", "profiler_class", "default_profiler", "device_finder", "stream_finder", NULL};
+    static char *keywords[] = {"mixin", "profiler_class", "default_profiler", "device_finder", "stream_finder", "awaiter",
+                               NULL};
     ext_state *state = state_of(module);
-    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
-                                     state->profiler_type, &default_profiler, &device_finder, &stream_finder)) {
+    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
+                                     state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter)) {
         return NULL;
     }
     replace(&state->mixin, mixin);
@@ -63,6 +64,7 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
     replace(&state->default_profiler, default_profiler);
     replace(&state->device_finder, device_finder);
     replace(&state->stream_finder, stream_finder);
+    replace(&state->awaiter, awaiter);
     Py_RETURN_NONE;
 }
 
@@ -138,8 +140,8 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 
 static PyMethodDef module_methods[] = {
     {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("Tells the extension the package's classes, the default Profiler, and how to find a call's device and a "
-               "device's stream.")},
+     PyDoc_STR("Tells the extension the package's classes, the default Profiler, how to find a call's device and a "
+               "device's stream, and how to await what is no coroutine.")},
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
@@ -243,6 +245,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->profiler_class);
     Py_VISIT(state->device_finder);
     Py_VISIT(state->stream_finder);
+    Py_VISIT(state->awaiter);
     return 0;
 }
 
@@ -269,6 +272,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->profiler_class);
     Py_CLEAR(state->device_finder);
     Py_CLEAR(state->stream_finder);
+    Py_CLEAR(state->awaiter);
     ext_pipeline_clear(state);
     return 0;
 }

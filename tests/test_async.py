@@ -356,6 +356,52 @@ def test_a_function_that_returns_a_coroutine_is_a_call(p: cp.Profiler) -> None:
     assert asyncio.run(_await(made)) == 1
 
 
+def test_a_generator_of_types_coroutine_yields_from_a_coroutine(p: cp.Profiler) -> None:
+    async def wait() -> int:
+        await asyncio.sleep(0)
+        return 5
+
+    node: Any = p.profile_node(name="n")(wait)
+
+    @types.coroutine
+    def generate() -> Generator[Any, Any, int]:
+        result: int = yield from node()
+        return result
+
+    async def main() -> int:
+        return await generate()
+
+    assert asyncio.run(main()) == 5
+    assert outcomes(p, "n") == (1, 0, 0, 0, 0)
+
+
+class Waits:
+    """Can be awaited, and is no coroutine."""
+
+    def __await__(self) -> Generator[Any, Any, int]:
+        yield from asyncio.sleep(TICK).__await__()
+        return 5
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="inspect.markcoroutinefunction came with Python 3.12")
+@pytest.mark.parametrize("is_on", [True, False])
+def test_functions_marked_as_coroutine_functions_may_return_any_awaitable(p: cp.Profiler, is_on: bool) -> None:
+    p.set_profiling(is_on)
+    mark: Any = inspect.markcoroutinefunction  # type: ignore[attr-defined, unused-ignore]
+
+    def returning(awaitable: Any) -> Any:
+        return p.profile_node("n")(mark(lambda: awaitable))
+
+    async def main() -> list[int]:
+        future = asyncio.get_running_loop().create_future()
+        future.get_loop().call_later(TICK, future.set_result, 5)
+        return [await returning(one)() for one in (Waits(), future, asyncio.sleep(TICK, 5))]
+
+    assert asyncio.run(main()) == [5, 5, 5]
+    if is_on:
+        assert outcomes(p, "n") == (3, 0, 0, 0, 0)
+
+
 @pytest.mark.parametrize(
     "run", ["asyncio.run", "create_task", "gather", "wait_for", "shield", "ensure_future", "threadsafe"]
 )

@@ -168,6 +168,19 @@ def test_attributes_of_the_function_are_seen_and_new_ones_kept(p: cp.Profiler) -
         _ = node.own
 
 
+def test_a_third_partys_decorator_finds_all_that_it_copies(p: cp.Profiler) -> None:
+    """F10: what functools.wraps takes from the original, it takes from the node."""
+
+    def original() -> None:
+        """Document original."""
+
+    original.mark = "mark"  # type: ignore[attr-defined]
+    wrapper: Any = functools.wraps(p.profile_node(original))(lambda: None)
+    assert wrapper.mark == "mark"
+    assert (wrapper.__name__, wrapper.__doc__) == ("original", "Document original.")
+    assert inspect.unwrap(wrapper) is original
+
+
 def test_a_cache_below_or_above(p: cp.Profiler) -> None:
     below: Any = p.profile_node("below")(functools.lru_cache(lambda x: x * 2))
     above = functools.lru_cache(p.profile_node("above")(lambda x: x * 2))

@@ -6,7 +6,7 @@ import time
 
 from cprofiling import _core, devices
 from cprofiling.format import format_profiling_table
-from cprofiling.nodes import bind_pipeline, overload
+from cprofiling.nodes import awaiting, bind_pipeline, overload
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.snapshot import Snapshot, lost_reason
@@ -183,6 +183,7 @@ _core.configure(
     default_profiler=default_profiler,
     device_finder=devices.cuda_device_of,
     stream_finder=devices.cuda_stream_of,
+    awaiter=awaiting,
 )
 
 

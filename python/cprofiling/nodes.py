@@ -152,8 +152,9 @@ def _make(
     binds: bool = False,
 ) -> Any:
     wrapper = kind(function, _kind_of(function), name, default_name(function), stage, profiler, inner, binds)
-    # Other attributes the wrapper answers as the wrapped callable does at that moment: a copy would grow stale.
-    functools.update_wrapper(wrapper, function, updated=())
+    # What functools.wraps() takes from functions, it must find here. Other callables' attributes the wrapper answers as
+    # they are at that moment: a copy would grow stale.
+    functools.update_wrapper(wrapper, function, updated=("__dict__",) if isinstance(function, FunctionType) else ())
     if isinstance(function, functools.partial):
         _look_like_a_function(wrapper, function)
     return wrapper
@@ -196,6 +197,11 @@ def _kind_of(function: Any) -> int:
     if inspect.isgeneratorfunction(function):
         return COROUTINE if _code_flags(function) & inspect.CO_ITERABLE_COROUTINE else GENERATOR
     return CALL
+
+
+async def awaiting(awaitable: Any) -> Any:
+    """Await what a function marked as a coroutine function returned instead of a coroutine."""
+    return await awaitable
 
 
 def _code_flags(function: Any) -> int:
