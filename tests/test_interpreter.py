@@ -580,7 +580,7 @@ WITHOUT_MEMORY = (
     "reduce", "repr", "stage", "default stage", "in a stage", "in a default stage", "in a bound profiler", "site",
     "decoration", "instrument", "pipeline's profiler", "generator", "coroutine", "async generator",
 )  # fmt: skip
-IN_PYTHON = ("table", "html") if sys.version_info < (3, 12) else ()
+IN_PYTHON = ("table", "html") if sys.version_info[:2] == (3, 11) else ()
 
 
 def run_without_memory(operation: str) -> subprocess.CompletedProcess[str]:

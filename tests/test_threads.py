@@ -667,9 +667,12 @@ def test_short_lived_threads_leave_their_figures_and_nothing_else() -> None:
     def outer() -> None:
         inner()
 
-    def spawn(count: int) -> tuple[int, int]:
+    def bare() -> None:
+        pass
+
+    def spawn(target: Callable[[], None], count: int) -> tuple[int, int]:
         for _ in range(count // 8):
-            threads = [threading.Thread(target=outer) for _ in range(8)]
+            threads = [threading.Thread(target=target) for _ in range(8)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -677,12 +680,17 @@ def test_short_lived_threads_leave_their_figures_and_nothing_else() -> None:
         gc.collect()
         return sys.getallocatedblocks(), resident_bytes()
 
-    blocks_before, bytes_before = spawn(2000)
-    blocks_after, bytes_after = spawn(8000)
+    def growth(target: Callable[[], None]) -> tuple[int, int]:
+        before = spawn(target, 1000)
+        after = spawn(target, 4000)
+        return after[0] - before[0], after[1] - before[1]
+
+    blocks_of_bare, size_of_bare = growth(bare)  # a tool that watches this process may keep something for each thread
+    blocks, size = growth(outer)
     inner_stats, outer_stats = profiler.get_profiling_summary()
-    assert (inner_stats.count, outer_stats.count) == (10_000, 10_000)
-    assert blocks_after - blocks_before < 4000  # less than half a block for each thread
-    assert bytes_after - bytes_before < 8000 * 256
+    assert (inner_stats.count, outer_stats.count) == (5000, 5000)
+    assert blocks - blocks_of_bare < 2000  # less than half a block for each thread
+    assert size - size_of_bare < 4000 * 512
 
 
 @pytest.mark.parametrize("calls_of_a_thread", [1, 3])

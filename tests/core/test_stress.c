@@ -49,6 +49,7 @@ static cprof_accum *accums[KEYS];
 static worker workers[THREADS];
 static _Atomic uint64_t begun;   /* calls, of all threads */
 static _Atomic unsigned at_work; /* threads that have not made all of their calls */
+static _Atomic bool has_read;    /* the reader met a row: until then the work goes on */
 static _Thread_local cprof_ticks now;
 
 static cprof_ticks read_clock(void)
@@ -136,7 +137,7 @@ static void *work(void *argument)
     worker *w = argument;
     cprof_chain chain = {.top = NULL};
     CHECK(cprof_thread_get() != NULL);
-    for (uint64_t made = 0; made < calls;) {
+    for (uint64_t made = 0; made < calls || !atomic_load(&has_read);) {
         uint64_t state = cprof_registry_state(registry);
         if ((state & CPROF_FLAG_ALL) == 0) {
             (void)sched_yield();
@@ -254,6 +255,7 @@ static cprof_status check_row(void *context, cprof_names names, uint64_t order, 
     check_grown(&r->last[key], figures);
     r->last[key] = *figures;
     r->rows++;
+    atomic_store(&has_read, true);
     return CPROF_OK;
 }
 
@@ -332,6 +334,7 @@ static void test_storm(void)
     static reading seen;
     pthread_t resetting, toggling, reading_thread;
     set_up();
+    atomic_store(&has_read, false);
     atomic_store(&at_work, THREADS);
     for (int i = 0; i < THREADS; i++) {
         workers[i].random = (uint64_t)i;
