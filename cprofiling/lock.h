@@ -4,7 +4,7 @@
  * threads of the parent held at that moment are free there without anybody walking over them. What such a lock protects may
  * be half-written: its owner must discard it after a fork (the registry does, by a new generation).
  *
- * For critical sections of a few dozen instructions that call nothing that can block. Not recursive, not fair.
+ * For short critical sections: whoever waits spins, then yields the processor. Not recursive, not fair.
  */
 #ifndef CPROF_LOCK_H
 #define CPROF_LOCK_H

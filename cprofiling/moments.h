@@ -38,7 +38,7 @@ static inline void cprof_moments_add_ns(cprof_moments *moments, cprof_ns elapsed
 /* Adds one sample of 0 to 1e12 ms. */
 void cprof_moments_add_ms(cprof_moments *moments, double elapsed_ms);
 
-/* Adds what `other` summed. */
+/* Adds what `other`, another object, summed. */
 void cprof_moments_merge(cprof_moments *moments, const cprof_moments *other);
 
 /* The sum of all samples in ms. */

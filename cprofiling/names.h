@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A borrowed run of bytes. */
+/* A borrowed run of bytes; the pointer is not NULL, even where the length is 0. */
 typedef struct {
     const char *bytes;
     size_t length;

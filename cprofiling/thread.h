@@ -56,8 +56,8 @@ static inline bool cprof_thread_stack_near(const cprof_thread *thread)
     return (uintptr_t)__builtin_frame_address(0) - thread->stack_floor < thread->stack_room;
 }
 
-/* Whether a call may begin at the present depth: at least 64 KiB of stack, and what we need ourselves, are left. A stack that
- * is not the thread's own (a coroutine library's) is not judged. */
+/* Whether a call may begin at the present depth: at least 64 KiB of stack, and what we need ourselves, are left; of a stack
+ * below 192 KiB, half. A stack that is not the thread's own (a coroutine library's) is not judged. */
 bool cprof_thread_stack_ok(const cprof_thread *thread);
 
 #endif
