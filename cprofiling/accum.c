@@ -118,9 +118,12 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
     cprof_lock_release(&accum->lock);
 }
 
-bool cprof_accum_copy(cprof_accum *accum, uint64_t generation, cprof_figures *figures, uint64_t *counts, uint64_t *order)
+cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
+                              uint64_t *counts, uint64_t *order)
 {
-    cprof_lock_acquire(&accum->lock);
+    if (!cprof_lock_acquire_before(&accum->lock, deadline_ns)) {
+        return CPROF_BUSY;
+    }
     bool present = accum->generation == generation;
     if (present) {
         *figures = accum->figures;
@@ -132,7 +135,7 @@ bool cprof_accum_copy(cprof_accum *accum, uint64_t generation, cprof_figures *fi
         }
     }
     cprof_lock_release(&accum->lock);
-    return present;
+    return present ? CPROF_OK : CPROF_ABSENT;
 }
 
 void cprof_accum_dispose(cprof_accum *accum)

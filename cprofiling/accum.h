@@ -14,6 +14,7 @@
 #include "cprofiling/lock.h"
 #include "cprofiling/moments.h"
 #include "cprofiling/p2.h"
+#include "cprofiling/status.h"
 
 typedef struct cprof_registry cprof_registry;
 
@@ -73,9 +74,10 @@ void cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome o
 void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
 
 /* Copies the figures of `generation` out, and the histogram's rows named in figures->rows into `counts` (a dense table of
- * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary. False when the key has no figures of that
- * generation. */
-bool cprof_accum_copy(cprof_accum *accum, uint64_t generation, cprof_figures *figures, uint64_t *counts, uint64_t *order);
+ * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary. CPROF_ABSENT: the key has no figures of that
+ * generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
+cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
+                              uint64_t *counts, uint64_t *order);
 
 /* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the
  * dense histogram that was copied with them. 0 where there is no sample. */

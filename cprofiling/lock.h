@@ -4,12 +4,14 @@
  * threads of the parent held at that moment are free there without anybody walking over them. What such a lock protects may
  * be half-written: its owner must discard it after a fork (the registry does, by a new generation).
  *
- * For short critical sections: whoever waits spins, then yields the processor. Not recursive, not fair.
+ * For short critical sections: whoever waits spins, then yields the processor, then sleeps for moments, so that also a holder
+ * of lower priority comes to its end. Not recursive, not fair.
  */
 #ifndef CPROF_LOCK_H
 #define CPROF_LOCK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct {
@@ -19,16 +21,22 @@ typedef struct {
 /* The epoch of this process: 1, and one more for each fork on the way from the first process. Written by process.c only. */
 extern _Atomic uint32_t cprof_lock_epoch;
 
-/* Waits, first spinning, then yielding the processor, until the lock is free; and takes it. */
-void cprof_lock_wait(cprof_lock *lock);
+/* Waits until the lock is free, and takes it; or until CLOCK_MONOTONIC has passed `deadline_ns`: then false. */
+bool cprof_lock_wait(cprof_lock *lock, int64_t deadline_ns);
+
+/* Takes the lock, waiting for it as long as another thread has it, or until CLOCK_MONOTONIC has passed `deadline_ns`: then
+ * false. It is tried once, at least. */
+static inline bool cprof_lock_acquire_before(cprof_lock *lock, int64_t deadline_ns)
+{
+    uint32_t epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed);
+    return __builtin_expect(atomic_exchange_explicit(&lock->word, epoch, memory_order_acquire) != epoch, 1) ||
+           cprof_lock_wait(lock, deadline_ns);
+}
 
 /* Takes the lock, waiting for it as long as another thread has it. */
 static inline void cprof_lock_acquire(cprof_lock *lock)
 {
-    uint32_t epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed);
-    if (__builtin_expect(atomic_exchange_explicit(&lock->word, epoch, memory_order_acquire) == epoch, 0)) {
-        cprof_lock_wait(lock);
-    }
+    (void)cprof_lock_acquire_before(lock, INT64_MAX);
 }
 
 /* Gives the lock back; the caller has it. */

@@ -98,14 +98,23 @@ void cprof_registry_reset(cprof_registry *registry)
     cprof_lock_release(&registry->read_lock);
 }
 
-cprof_registry_epoch cprof_registry_present(cprof_registry *registry)
+static bool present_before(cprof_registry *registry, int64_t deadline_ns, cprof_registry_epoch *now)
 {
-    cprof_lock_acquire(&registry->epoch_lock);
-    cprof_registry_epoch now = {
+    if (!cprof_lock_acquire_before(&registry->epoch_lock, deadline_ns)) {
+        return false;
+    }
+    *now = (cprof_registry_epoch){
         .generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT,
         .skip_first_n = registry->skip_first_n,
     };
     cprof_lock_release(&registry->epoch_lock);
+    return true;
+}
+
+cprof_registry_epoch cprof_registry_present(cprof_registry *registry)
+{
+    cprof_registry_epoch now;
+    (void)present_before(registry, INT64_MAX, &now);
     return now;
 }
 
@@ -179,31 +188,39 @@ cprof_accum *cprof_registry_accum(cprof_registry *registry, cprof_names names)
     return accum;
 }
 
-/* Key `index`; false behind the last. Entries and slab pointers may move while keys are added, so each look takes the lock. */
-static bool key_at(cprof_registry *registry, size_t index, cprof_names *names, cprof_accum **accum)
+/* Key `index`; CPROF_ABSENT behind the last. Entries and slab pointers may move while keys are added, so each look takes the
+ * lock. */
+static cprof_status key_at(cprof_registry *registry, size_t index, int64_t deadline_ns, cprof_names *names, cprof_accum **accum)
 {
-    cprof_lock_acquire(&registry->table_lock);
+    if (!cprof_lock_acquire_before(&registry->table_lock, deadline_ns)) {
+        return CPROF_BUSY;
+    }
     bool exists = index < registry->names.count;
     if (exists) {
         *names = cprof_names_at(&registry->names, index);
         *accum = accum_at(registry, index);
     }
     cprof_lock_release(&registry->table_lock);
-    return exists;
+    return exists ? CPROF_OK : CPROF_ABSENT;
 }
 
-static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor visitor, void *context, uint64_t generation,
-                                         uint64_t *counts)
+static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor visitor, void *context, int64_t deadline_ns,
+                                         uint64_t *counts, cprof_registry_epoch *epoch)
 {
+    cprof_status found = CPROF_OK;
     cprof_status status = CPROF_OK;
     cprof_names names;
     cprof_accum *accum;
-    for (size_t i = 0; status == CPROF_OK && key_at(registry, i, &names, &accum); i++) {
+    for (size_t i = 0; status == CPROF_OK && found == CPROF_OK; i++) {
+        found = key_at(registry, i, deadline_ns, &names, &accum);
         cprof_figures figures;
         uint64_t order;
-        if (cprof_accum_copy(accum, generation, &figures, counts, &order)) {
+        cprof_status copied =
+            found == CPROF_OK ? cprof_accum_copy(accum, epoch->generation, deadline_ns, &figures, counts, &order) : found;
+        if (copied == CPROF_OK) {
             status = visitor(context, names, order, &figures, counts);
         }
+        epoch->unread += copied == CPROF_BUSY;
     }
     return status;
 }
@@ -215,8 +232,10 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
         return CPROF_NO_MEMORY;
     }
     cprof_lock_acquire(&registry->read_lock);
-    *epoch = cprof_registry_present(registry);
-    cprof_status status = visit_read_lock_held(registry, visitor, context, epoch->generation, counts);
+    int64_t deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_REGISTRY_PATIENCE_MS * 1000000;
+    cprof_status status = present_before(registry, deadline_ns, epoch)
+                              ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, epoch)
+                              : CPROF_BUSY;
     cprof_lock_release(&registry->read_lock);
     cprof_alloc_release(counts);
     return status;

@@ -19,12 +19,14 @@ enum {
     CPROF_REGISTRY_MAX_KEYS = 65536,
     CPROF_REGISTRY_MAX_OVERFLOW_STAGES = 1024,
     CPROF_REGISTRY_ID_BYTES = 16,
+    CPROF_REGISTRY_PATIENCE_MS = 1000, /* that a visit waits, in all, for threads that have stopped */
 };
 
 /* What a generation was begun with. */
 typedef struct {
     uint64_t generation;
     uint64_t skip_first_n;
+    uint64_t unread; /* keys that a visit had to leave out, as a thread has stopped in the middle of an update; or more */
 } cprof_registry_epoch;
 
 struct cprof_registry {
@@ -79,7 +81,8 @@ typedef cprof_status (*cprof_visitor)(void *context, cprof_names names, uint64_t
                                       const uint64_t *counts);
 
 /* Visits the keys of one generation, in the order of their making; no reset takes effect in between. The visitor must not
- * call back into the registry. *epoch receives what was read. CPROF_NO_MEMORY, or the status that the visitor returned. */
+ * call back into the registry. *epoch receives what was read. CPROF_NO_MEMORY, CPROF_BUSY when a thread has stopped in the
+ * middle of a reset, or the status that the visitor returned. */
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
 
 /* In a forked child: empty statistics, the same configuration, a new id. */

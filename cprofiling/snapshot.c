@@ -151,8 +151,8 @@ static cprof_status collect_keys(cprof_snapshot *snapshot, cprof_registry *regis
     collector all = {.snapshot = snapshot, .taken_ns = taken_ns};
     cprof_registry_epoch epoch;
     cprof_status status = cprof_registry_visit(registry, collect, &all, &epoch);
-    if (status != CPROF_OK) {
-        return status;
+    if (status != CPROF_OK || epoch.unread != 0) {
+        return status != CPROF_OK ? status : CPROF_BUSY; /* what is stored and merged must be whole */
     }
     memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
     snapshot->sources[0].generation = epoch.generation;

@@ -191,13 +191,27 @@ bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_ch
     *call = (cprof_resumable){
         .span = span,
         .home = thread,
+        .step_start = span->start,
         .resumed = span->start,
         .own_parent = parent_is_own(chain, span),
     };
     return true;
 }
 
-/* Charges the parent of the moment for a resumption. A span that is no node passes on what its children took. */
+/* What the parent of the moment is to be charged with at a pause: the resumption; or, when it waited along, all of the step
+ * that it was not charged with yet. */
+static cprof_ns charge_of(cprof_resumable *call)
+{
+    if (!call->own_parent) {
+        return cprof_clock_between(call->resumed, call->paused);
+    }
+    cprof_ns charge_ns = cprof_clock_between(call->step_start, call->paused) - call->charged_ns;
+    charge_ns = charge_ns > 0 ? charge_ns : 0; /* the clock's rate may have been refined in between */
+    call->charged_ns += charge_ns;
+    return charge_ns;
+}
+
+/* A span that is no node passes on what its children took. */
 static void charge_parent(cprof_resumable *call)
 {
     cprof_span *span = call->span;
@@ -205,7 +219,7 @@ static void charge_parent(cprof_resumable *call)
         add_nested(span, span->nested_ns);
         span->nested_ns = 0;
     } else {
-        add_nested(span, cprof_clock_between(call->resumed, call->paused));
+        add_nested(span, charge_of(call));
     }
 }
 
@@ -234,11 +248,11 @@ void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain)
     call->resumed = cprof_clock_read();
     if (call->between) {
         call->outside += call->resumed - call->paused;
+        call->step_start = call->resumed;
+        call->charged_ns = 0;
         call->own_parent = parent_is_own(chain, span);
     } else if (span->parent != parent || span->parent_serial != parent_serial) {
         call->own_parent = false;
-    } else if (call->own_parent && span->accum != NULL) {
-        add_nested(span, cprof_clock_between(call->paused, call->resumed)); /* the parent waited along */
     }
 }
 

@@ -40,10 +40,12 @@ typedef struct {
     cprof_span *span;   /* owned while the call is unfinished */
     cprof_thread *home; /* the thread in which it began; compared only */
     cprof_span *inner;  /* the innermost span open inside it when it was suspended */
+    cprof_ticks step_start;
     cprof_ticks resumed;
     cprof_ticks paused;
     cprof_ticks active;  /* ticks in which it ran */
     cprof_ticks outside; /* ticks between steps */
+    cprof_ns charged_ns; /* of the step, to an own parent */
     bool between;        /* suspended between two steps */
     bool own_parent;     /* the step's parent is of its own chain, and waits along: it is charged for the whole step */
 } cprof_resumable;

@@ -8,7 +8,9 @@
     X(OUT_OF_RANGE, "value out of range")    \
     X(BAD_FORMAT, "damaged or foreign data") \
     X(DUPLICATE, "the same data twice")      \
-    X(NOT_OPEN, "no matching open block")
+    X(NOT_OPEN, "no matching open block")    \
+    X(ABSENT, "there are no such figures")   \
+    X(BUSY, "a thread has stopped in the middle of an update")
 
 typedef enum {
 #define CPROF_STATUS_ENUM(code, text) CPROF_##code,

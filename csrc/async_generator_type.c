@@ -25,16 +25,6 @@ static PyObject *make_step(ext_suspendable *self, PyObject *awaitable, bool ends
     return (PyObject *)step;
 }
 
-static PyObject *call_sys(const char *name, PyObject *const *args, Py_ssize_t nargs)
-{
-    PyObject *function = PySys_GetObject(name);
-    if (function == NULL) {
-        PyErr_Format(PyExc_RuntimeError, "lost sys.%s", name);
-        return NULL;
-    }
-    return PyObject_Vectorcall(function, args, (size_t)nargs, NULL);
-}
-
 /* Tells the event loop of the wrapper, as Python would have told it of the user's generator (PEP 525). */
 static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject *finalizer)
 {
@@ -54,13 +44,14 @@ static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject
 static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *const none[] = {Py_None, Py_None};
-    PyObject *hooks = call_sys("get_asyncgen_hooks", NULL, 0);
-    PyObject *cleared = hooks != NULL ? call_sys("set_asyncgen_hooks", none, 2) : NULL;
+    PyObject *sys = self->function->node.state->sys_module;
+    PyObject *hooks = ext_suspendable_call(self, sys, EXT_WORD_GET_HOOKS, NULL, 0);
+    PyObject *cleared = hooks != NULL ? ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, none, 2) : NULL;
     PyObject *result = NULL;
     if (cleared != NULL) {
         result = ext_suspendable_call(self, self->inner, name, args, nargs);
         PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
-        PyObject *restored = call_sys("set_asyncgen_hooks", both, 2);
+        PyObject *restored = ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, both, 2);
         if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
             Py_CLEAR(result);
         }

@@ -31,11 +31,11 @@ ext_state *ext_state_of_type(PyTypeObject *type)
 
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 {
-    PyObject *modules = PySys_GetObject("modules"); /* PyImport_GetModuleDict() is fatal late in finalisation */
+    /* PyImport_GetModuleDict() is fatal late in finalisation, and PySys_GetObject() says so when there is no memory. */
+    PyObject *modules = state->sys_module != NULL ? PyObject_GetAttr(state->sys_module, state->words[EXT_WORD_MODULES]) : NULL;
     PyObject *module = modules != NULL && PyDict_Check(modules) ? PyDict_GetItemWithError(modules, state->words[word]) : NULL;
-    if (module == NULL) {
-        PyErr_Clear();
-    }
+    Py_XDECREF(modules);
+    PyErr_Clear();
     return module;
 }
 
@@ -209,7 +209,8 @@ static bool add_words(ext_state *state)
 
 static bool add_objects(PyObject *module, ext_state *state)
 {
-    return add_words(state) && (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
+    return add_words(state) && (state->sys_module = PyImport_ImportModule("sys")) != NULL &&
+           (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
            (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
            (state->default_stage = PyUnicode_InternFromString("inference")) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
@@ -245,6 +246,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->profiler_class);
     Py_VISIT(state->device_finder);
     Py_VISIT(state->stream_finder);
+    Py_VISIT(state->sys_module);
     Py_VISIT(state->awaiter);
     return 0;
 }
@@ -272,6 +274,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->profiler_class);
     Py_CLEAR(state->device_finder);
     Py_CLEAR(state->stream_finder);
+    Py_CLEAR(state->sys_module);
     Py_CLEAR(state->awaiter);
     ext_pipeline_clear(state);
     return 0;

@@ -69,8 +69,11 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
         Py_END_ALLOW_THREADS
     }
     unsigned flags = !is_on ? 0 : synchronizes ? CPROF_FLAG_STATS | CPROF_FLAG_SYNC : CPROF_FLAG_STATS;
+    Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
     cprof_registry_configure(self->registry, flags, skips, resets);
-    set_on(self, is_on);
+    Py_END_ALLOW_THREADS
+    /* As it is now, not as it was set here: another thread may have been faster. */
+    set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_ALL) != 0);
     Py_RETURN_NONE;
 }
 
@@ -78,7 +81,9 @@ static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
 {
     (void)unused;
     ext_profiler *self = (ext_profiler *)object;
+    Py_BEGIN_ALLOW_THREADS
     cprof_registry_reset(self->registry);
+    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 

@@ -85,7 +85,10 @@ static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns
         .note_count = (size_t)PyTuple_GET_SIZE(notes),
     };
     cprof_snapshot *snapshot;
-    cprof_status status = cprof_snapshot_collect(profiler->registry, &remarks, &snapshot);
+    cprof_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = cprof_snapshot_collect(profiler->registry, &remarks, &snapshot);
+    Py_END_ALLOW_THREADS
     PyMem_Free(names);
     return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "taking a snapshot");
 }

@@ -25,7 +25,10 @@
     X(ACLOSE, "aclose")                         \
     X(ASYNCIO_EXCEPTIONS, "asyncio.exceptions") \
     X(CANCELLED_ERROR, "CancelledError")        \
-    X(GREENLET, "greenlet")
+    X(GREENLET, "greenlet")                     \
+    X(MODULES, "modules")                       \
+    X(GET_HOOKS, "get_asyncgen_hooks")          \
+    X(SET_HOOKS, "set_asyncgen_hooks")
 
 typedef enum {
 #define EXT_WORD_ENUM(word, text) EXT_WORD_##word,
@@ -55,8 +58,9 @@ typedef struct {
     PyObject *mixin;            /* the class PipelineProfiling */
     PyObject *profiler_class;   /* what makes the Profilers of pipelines */
     PyObject *device_finder;    /* callable(arguments) -> device index or None, for synchronisation */
-    PyObject *awaiter;          /* coroutine function(awaitable) that awaits it */
-    PyObject *stream_finder;    /* callable(device index) -> handle of the stream in use there, 0 when not known */
+    PyObject *sys_module;
+    PyObject *awaiter;       /* coroutine function(awaitable) that awaits it */
+    PyObject *stream_finder; /* callable(device index) -> handle of the stream in use there, 0 when not known */
     /* Objects that have no part in a cycle: kept until the module goes (module_free) */
     PyObject *stage_variable; /* context variable: the innermost stage, an interned str */
     PyObject *bound_variable; /* context variable: the Profiler bound by `with profiler:` */

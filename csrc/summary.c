@@ -2,7 +2,7 @@
 
 #include "csrc/convert.h"
 
-enum { QUANTILES = 5, FIELDS = 22 };
+enum { QUANTILES = 5, FIELDS = 22, ROWS_AT_A_TIME = 256 };
 
 static const double fractions[QUANTILES] = {0.5, 0.9, 0.95, 0.99, 0.999};
 
@@ -41,7 +41,7 @@ static bool make_room(collector *all)
     return true;
 }
 
-/* Called under the registry's read lock: no Python here. */
+/* Called under the registry's read lock and without the GIL: no Python here. */
 static cprof_status collect(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
                             const uint64_t *counts)
 {
@@ -125,10 +125,19 @@ static PyObject *row_tuple(const summary_row *row)
     return tuple;
 }
 
+static void let_others_run(void)
+{
+    Py_BEGIN_ALLOW_THREADS
+    Py_END_ALLOW_THREADS
+}
+
 static PyObject *row_list(const collector *all, uint64_t *lost)
 {
     PyObject *list = PyList_New((Py_ssize_t)all->count);
     for (size_t i = 0; list != NULL && i < all->count; i++) {
+        if (i % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1) {
+            let_others_run();
+        }
         PyObject *tuple = row_tuple(&all->rows[i]);
         if (tuple == NULL) {
             Py_CLEAR(list);
@@ -140,39 +149,48 @@ static PyObject *row_list(const collector *all, uint64_t *lost)
     return list;
 }
 
-/* Gives the keys of `source` to a visitor, and tells their skip_first_n. */
-typedef cprof_status (*reader)(void *source, cprof_visitor visitor, void *context, uint64_t *skip_first_n);
+/* Gives the keys of `source` to a visitor, and tells what they were gathered with. Runs without the GIL: with many keys it
+ * takes long, and no writer is to wait for more than the key that is being copied. */
+typedef cprof_status (*reader)(void *source, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
 
-static cprof_status read_registry(void *source, cprof_visitor visitor, void *context, uint64_t *skip_first_n)
+static cprof_status read_registry(void *source, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
 {
-    cprof_registry_epoch epoch = {.skip_first_n = 0};
-    cprof_status status = cprof_registry_visit(source, visitor, context, &epoch);
-    *skip_first_n = epoch.skip_first_n;
-    return status;
+    return cprof_registry_visit(source, visitor, context, epoch);
 }
 
-static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *context, uint64_t *skip_first_n)
+static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
 {
     const cprof_snapshot *snapshot = source;
-    *skip_first_n = snapshot->skip_most;
+    *epoch = (cprof_registry_epoch){.skip_first_n = snapshot->skip_most};
     return cprof_snapshot_visit(snapshot, visitor, context);
+}
+
+static cprof_status read_sorted(reader read, void *source, collector *all, cprof_registry_epoch *epoch)
+{
+    cprof_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = read(source, collect, all, epoch);
+    if (all->count > 0) {
+        qsort(all->rows, all->count, sizeof *all->rows, by_order);
+    }
+    Py_END_ALLOW_THREADS
+    return status;
 }
 
 static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
 {
     collector all = {.stage = stage};
-    uint64_t skip_first_n;
+    cprof_registry_epoch epoch;
     uint64_t lost = 0;
     PyObject *result = NULL;
-    cprof_status status = read(source, collect, &all, &skip_first_n);
+    cprof_status status = read_sorted(read, source, &all, &epoch);
     if (status != CPROF_OK) {
         (void)ext_convert_status(status, "reading the statistics");
     } else {
-        if (all.count > 0) {
-            qsort(all.rows, all.count, sizeof *all.rows, by_order);
-        }
         PyObject *list = row_list(&all, &lost);
-        result = list != NULL ? Py_BuildValue("(NKK)", list, (unsigned long long)skip_first_n, (unsigned long long)lost) : NULL;
+        result = list != NULL ? Py_BuildValue("(NKKK)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost,
+                                              (unsigned long long)epoch.unread)
+                              : NULL;
     }
     PyMem_RawFree(all.rows);
     return result;

@@ -49,7 +49,8 @@ cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag,
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self);
 
-/* Calls a method of the user's generator, or of what that returned. RuntimeError when `object` is NULL: it was finalised. */
+/* Calls a method of the user's generator, of what that returned, or of `sys`. RuntimeError when `object` is NULL: it was
+ * finalised, or the interpreter is ending. */
 PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,
                                Py_ssize_t nargs);
 

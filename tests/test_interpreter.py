@@ -5,7 +5,6 @@ Everything runs in processes of its own, so that a crash fails one test and not 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
+from calls import unwatched
 
 ISOLATED = Path(__file__).parent / "isolated"
 HANGS_AFTER_S = 120
@@ -33,7 +33,7 @@ def run_python(script: str, *flags: str, **environment: str) -> subprocess.Compl
         text=True,
         timeout=HANGS_AFTER_S,
         check=False,
-        env={**os.environ, **environment},
+        env=unwatched(**environment),
     )
 
 
@@ -591,7 +591,7 @@ def run_without_memory(operation: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=HANGS_AFTER_S,
         check=False,
-        env={**os.environ, "PYTHONPATH": package_directory()},
+        env=unwatched(PYTHONPATH=package_directory()),
     )
 
 

@@ -5,7 +5,6 @@ The scripts in isolated/ do the measuring, each in a process of its own.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
+from calls import unwatched
 
 ISOLATED = Path(__file__).parent / "isolated"
 HANGS_AFTER_S = 300
@@ -28,7 +28,7 @@ def leaks(script: str, *arguments: str) -> str:
         text=True,
         timeout=HANGS_AFTER_S,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])},
+        env=unwatched(PYTHONPATH=str(Path(cp.__file__).parents[1])),
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout

@@ -64,11 +64,11 @@ class Profiler(_core.Profiler, _NodeMaker):
         stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
         """
         _core.refine_clock()
-        rows, skip_first_n, lost = self._rows(stage)
+        rows, skip_first_n, lost, unread = self._rows(stage)
         return ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
-            reasons=_reasons(lost, self._refused_keys),
+            reasons=_reasons(lost, unread, self._refused_keys),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(),
         )
@@ -81,14 +81,14 @@ class Profiler(_core.Profiler, _NodeMaker):
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
         _core.refine_clock()
-        notes = tuple(reason.encode() for reason in _reasons(0, self._refused_keys))
+        notes = tuple(reason.encode() for reason in _reasons(0, 0, self._refused_keys))
         return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
 
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
 
 
-def _reasons(lost: int, refused: int) -> tuple[str, ...]:
+def _reasons(lost: int, unread: int, refused: int) -> tuple[str, ...]:
     """Why figures are less certain, or features off: what a reader of the summary should know."""
     name, refusal = _core.clock()
     backward = _core.clock_backward()
@@ -102,6 +102,8 @@ def _reasons(lost: int, refused: int) -> tuple[str, ...]:
         reasons.append(gpu)
     if lost:
         reasons.append(lost_reason(lost))
+    if unread:
+        reasons.append(f"{unread} keys or more are missing, as a thread has stopped in the middle of an update")
     if refused:
         reasons.append("there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage")
     return tuple(reasons)

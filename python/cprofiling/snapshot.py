@@ -34,7 +34,7 @@ class Snapshot(_core.Snapshot):
         Of merged snapshots the summary has the sum of the internal errors, the largest ``cost_ns`` and, if they
         differ, the largest ``skip_first_n``; ``reasons`` has those of all, and what merging made less certain.
         """
-        rows, skip_first_n, lost = self._rows(stage)
+        rows, skip_first_n, lost, _ = self._rows(stage)
         _, _, is_merged, skip_least, skip_most, internal_errors, cost_ns, notes = self._facts()
         reasons = list(notes)
         if lost:

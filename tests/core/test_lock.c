@@ -9,9 +9,10 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { THREADS = 8, TURNS = 20000, HANG_SECONDS = 120 };
+enum { THREADS = 8, TURNS = 20000, HANG_SECONDS = 120, WAIT_NS = 100000000 };
 
 static cprof_lock lock;
 static uint64_t guarded[2];
@@ -106,12 +107,29 @@ static void test_lock_is_free_in_a_forked_child(void)
     CHECK_EQUAL(atomic_load(&lock.word), 0);
 }
 
+/* C10: whoever waits for a thread that has stopped may give up. */
+static void test_deadline(void)
+{
+    CHECK(cprof_lock_acquire_before(&lock, 0)); /* long past, but the lock is free */
+    CHECK(!cprof_lock_acquire_before(&lock, 0));
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    int64_t deadline_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec + WAIT_NS;
+    CHECK(!cprof_lock_acquire_before(&lock, deadline_ns));
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    CHECK((int64_t)now.tv_sec * 1000000000 + now.tv_nsec > deadline_ns);
+    cprof_lock_release(&lock);
+    CHECK(cprof_lock_acquire_before(&lock, INT64_MAX));
+    cprof_lock_release(&lock);
+}
+
 int main(void)
 {
     (void)alarm(HANG_SECONDS);
     test_zeroed_lock_is_free();
     test_stale_epoch_is_free();
     test_one_thread_at_a_time();
+    test_deadline();
     test_lock_is_free_in_a_forked_child();
     return EXIT_SUCCESS;
 }

@@ -414,6 +414,33 @@ static void test_keys_without_memory(void)
     cprof_registry_destroy(registry);
 }
 
+/* A reader holds up a writer no longer than it copies that writer's key: while a visitor looks at one, all can be updated, and
+ * keys be added. */
+static cprof_status write_everywhere_and_stop(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                                              const uint64_t *counts)
+{
+    cprof_registry *registry = context;
+    (void)names;
+    (void)order;
+    (void)counts;
+    CHECK_EQUAL(figures->count, 1);
+    for (int i = 0; i < 20; i++) {
+        finish(registry, numbered(registry, "val", i));
+    }
+    return CPROF_BAD_FORMAT; /* any other than CPROF_OK: the visit ends here */
+}
+
+static void test_writers_go_on_during_a_visit(void)
+{
+    cprof_registry *registry = cprof_registry_create();
+    cprof_registry_epoch epoch;
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+    finish(registry, numbered(registry, "val", 0));
+    CHECK(cprof_registry_visit(registry, write_everywhere_and_stop, registry, &epoch) == CPROF_BAD_FORMAT);
+    CHECK_EQUAL(visit_all(registry).samples, 21);
+    cprof_registry_destroy(registry);
+}
+
 static void test_visit_without_memory(void)
 {
     cprof_registry *registry = cprof_registry_create();
@@ -425,6 +452,34 @@ static void test_visit_without_memory(void)
     CHECK(fake_alloc_has_failed());
     CHECK_EQUAL(met.count, 0);
     CHECK_EQUAL(visit_all(registry).count, 1);
+    cprof_registry_destroy(registry);
+}
+
+/* C10: a thread that has stopped in the middle of an update keeps a lock for ever. Readers end, and say what is missing. */
+static void test_a_stopped_thread_holds_no_reader_up(void)
+{
+    cprof_registry *registry = cprof_registry_create();
+    cprof_registry_epoch epoch;
+    visit met = {.count = 0};
+    cprof_accum *stuck = cprof_registry_accum(registry, key("train", "a"));
+    finish(registry, stuck);
+    finish(registry, cprof_registry_accum(registry, key("train", "b")));
+    cprof_lock_acquire(&stuck->lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(met.count, 1);
+    CHECK_EQUAL(epoch.unread, 1);
+    cprof_lock_release(&stuck->lock);
+    cprof_lock_acquire(&registry->table_lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(met.count, 1);
+    CHECK_EQUAL(epoch.unread, 1);
+    cprof_lock_release(&registry->table_lock);
+    cprof_lock_acquire(&registry->epoch_lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_BUSY);
+    cprof_lock_release(&registry->epoch_lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(met.count, 3);
+    CHECK_EQUAL(epoch.unread, 0);
     cprof_registry_destroy(registry);
 }
 
@@ -491,7 +546,9 @@ int main(void)
     test_overflow_of_stages();
     test_create_without_memory();
     test_keys_without_memory();
+    test_writers_go_on_during_a_visit();
     test_visit_without_memory();
+    test_a_stopped_thread_holds_no_reader_up();
     test_after_fork_in_child();
     test_threads_make_the_same_keys();
     CHECK_EQUAL(fake_alloc_live(), 0);
