@@ -27,6 +27,7 @@ if os.environ.get("CPROFILING_COVERAGE"):
     link_args += ["--coverage"]
 
 setup(
+    license="MIT",
     ext_modules=[
         Extension(
             "cprofiling._core",

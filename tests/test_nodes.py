@@ -13,6 +13,7 @@ import functools
 import gc
 import operator
 import random
+import signal
 import sys
 import threading
 import time
@@ -930,6 +931,15 @@ def test_a_finalizer_that_runs_in_the_middle_may_record(p: cp.Profiler) -> None:
     assert counts(p) == {"node": 300, "finalizer": 300}
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where a shell started this process in the background."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupts_at_random_moments_leave_nothing_open(p: cp.Profiler) -> None:
     """A2: whatever was begun is finished; afterwards nesting is as before."""
     import _thread
