@@ -37,5 +37,5 @@ setup(
             extra_compile_args=compile_args,
             extra_link_args=link_args,
         )
-    ]
+    ],
 )

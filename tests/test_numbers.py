@@ -554,7 +554,7 @@ def test_streams_give_what_cuvis_gives(cuvis: Any, n: int, skip_first_n: int) ->
         for field in ("mean_ms", "std_ms", "total_ms"):
             assert getattr(our, field) == pytest.approx(getattr(their, field), rel=AGAINST_CUVIS, abs=AGAINST_CUVIS)
     for total_frames in (None, n):
-        options = {"total_frames": total_frames, "skip_first_n": skip_first_n}
+        options: Any = {"total_frames": total_frames, "skip_first_n": skip_first_n}
         for rows in (ours, theirs):
             assert cp.format_profiling_table(rows, **options) == cuvis.format_profiling_table(rows, **options)
         for our, their in zip(ours, theirs, strict=True):
