@@ -86,12 +86,21 @@ def unwatched(**environment: str) -> dict[str, str]:
 
 def run_python(script: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a script in an interpreter of its own that finds the same package."""
+    return _run(script, options, os.environ | environment)
+
+
+def run_unwatched(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """As ``run_python``, in an ``unwatched`` process."""
+    return _run(script, options, unwatched())
+
+
+def _run(script: str, options: tuple[str, ...], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     package = Path(cp.__file__).parent.parent
     return subprocess.run(
         [sys.executable, *options, "-c", script],
         capture_output=True,
         text=True,
         timeout=300,
-        env=unwatched(PYTHONPATH=str(package), **environment),
+        env=environment | {"PYTHONPATH": str(package)},
         check=False,
     )

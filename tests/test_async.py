@@ -22,6 +22,7 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, TICK, Stopwatch, by_name, counts, in_new_thread, outcomes, profiler_on, spin
+from cprofiling import nodes
 
 PYTHON_3_11 = sys.version_info >= (3, 11)
 
@@ -381,6 +382,11 @@ class Waits:
     def __await__(self) -> Generator[Any, Any, int]:
         yield from asyncio.sleep(TICK).__await__()
         return 5
+
+
+def test_an_awaitable_is_awaited_by_a_coroutine() -> None:
+    """What functions marked as coroutine functions, which are in Python from 3.12 on, are wrapped by."""
+    assert asyncio.run(nodes.awaiting(Waits())) == 5
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="inspect.markcoroutinefunction came with Python 3.12")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import copy
+import pickle
 import random
 import sys
 import threading
@@ -458,3 +460,16 @@ def test_one_site_in_many_threads_while_switching(p: cp.Profiler) -> None:
     p.set_profiling(False)
     with pytest.raises(RuntimeError, match="shared"):
         site.__exit__(None, None, None)
+
+
+def test_copies_and_pickles_of_a_site_are_new_sites_with_its_settings() -> None:
+    site = cp.profile_node("block", stage="train")
+    for other in (copy.copy(site), copy.deepcopy(site), pickle.loads(pickle.dumps(site))):
+        assert other is not site
+        assert (other.name, other.stage, other.profiler) == ("block", "train", None)
+
+
+def test_a_shallow_copy_of_a_site_has_the_same_profiler(p: cp.Profiler) -> None:
+    with copy.copy(p.profile_node("block")):
+        pass
+    assert counts(p) == {"block": 1}

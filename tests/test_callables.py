@@ -181,6 +181,18 @@ def test_a_third_partys_decorator_finds_all_that_it_copies(p: cp.Profiler) -> No
     assert inspect.unwrap(wrapper) is original
 
 
+def test_a_cached_property_that_has_its_name_already(p: cp.Profiler) -> None:
+    class Frame:
+        @functools.cached_property
+        def size(self) -> int:
+            return 3
+
+    Frame.size = p.profile_node(name="size")(Frame.__dict__["size"])  # type: ignore[method-assign]
+    frame = Frame()
+    assert (frame.size, frame.size) == (3, 3)
+    assert counts(p) == {"size": 1}
+
+
 def test_a_cache_below_or_above(p: cp.Profiler) -> None:
     below: Any = p.profile_node("below")(functools.lru_cache(lambda x: x * 2))
     above = functools.lru_cache(p.profile_node("above")(lambda x: x * 2))

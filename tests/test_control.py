@@ -22,6 +22,7 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, by_name, counts, outcomes, profiler_on, stages
+from cprofiling import _core
 
 
 class Pipe(cp.PipelineProfiling):
@@ -857,3 +858,26 @@ def test_profilers_are_independent() -> None:
     two.set_profiling(False)
     assert (one.profiling_enabled, figures(one), two.profiling_enabled, figures(two)) == (True, [], False, [(3, 0)])
     assert sys.getrefcount(one) >= 2
+
+
+def test_whatever_makes_a_summary_less_certain_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unlucky(cp.Profiler):
+        """Its extension reports three samples lost, two keys that could not be read, and one refused."""
+
+        __slots__ = ()
+        _refused_keys = 1
+
+        def _rows(self, stage: Any, /) -> tuple[list[Any], int, int, int]:
+            return [], 0, 3, 2
+
+    monkeypatch.setattr(_core, "clock", lambda: ("CLOCK_MONOTONIC", "the counter is not invariant"))
+    monkeypatch.setattr(_core, "clock_backward", lambda: 4)
+    monkeypatch.setattr(_core, "gpu_reason", lambda: "the device is gone")
+    assert Unlucky().get_profiling_summary().reasons == (
+        "the clock is CLOCK_MONOTONIC, as the counter is not invariant",
+        "the clock went backwards 4 times; these calls count as 0 ns",
+        "the device is gone",
+        "3 samples are missing from the percentiles, for want of memory",
+        "2 keys or more are missing, as a thread has stopped in the middle of an update",
+        "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage",
+    )

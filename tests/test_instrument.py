@@ -330,6 +330,32 @@ def test_a_new_object_at_an_old_address_is_not_instrumented(p: cp.Profiler) -> N
         gc.collect(0)
 
 
+def test_methods_that_are_made_by_a_descriptor(p: cp.Profiler) -> None:
+    class Scale:
+        def scale(self, factor: int, value: int) -> int:
+            return factor * value
+
+        double = functools.partialmethod(scale, 2)
+
+        @functools.singledispatchmethod
+        def show(self, value: object) -> str:
+            return "object"
+
+        @show.register
+        def _(self, value: int) -> str:
+            return "int"
+
+    one, other = Scale(), Scale()
+    handles = [p.instrument(one, "double", name="double"), p.instrument(one, "show", name="show")]
+    assert (one.double(4), one.show(1), one.show("1")) == (8, "int", "object")
+    assert (other.double(4), other.show(1)) == (8, "int")
+    assert counts(p) == {"double": 1, "show": 2}
+    for handle in handles:
+        handle.remove()
+    assert (one.double(4), one.show(1)) == (8, "int")
+    assert counts(p) == {"double": 1, "show": 2}
+
+
 def test_instrumenting_and_removing_in_many_threads() -> None:
     class Shared:
         def run(self) -> None: ...

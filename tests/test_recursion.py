@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on, run_python
+from calls import profiler_on, run_unwatched
 
 DEPTH = 100_000
 STACK = 512 * 1024
@@ -273,9 +273,8 @@ def run(kind: str, **settings: Any) -> dict[str, Any]:
     Python itself warns of coroutines that were made at the very end of the stack, and so never awaited.
     """
     values = {"is_on": True, "depth": DEPTH, "stack": STACK, "limit": 10 * DEPTH, **settings}
-    done = run_python(
-        SCRIPT.format(kind=textwrap.dedent(KINDS.get(kind, kind)), **values), "-X", "faulthandler", "-W", "ignore"
-    )
+    script = SCRIPT.format(kind=textwrap.dedent(KINDS.get(kind, kind)), **values)
+    done = run_unwatched(script, "-X", "faulthandler", "-W", "ignore")
     assert (done.returncode, done.stderr) == (0, "")
     result: dict[str, Any] = ast.literal_eval(done.stdout)
     return result
