@@ -22,11 +22,22 @@ ext_state *ext_state_of_type(PyTypeObject *type)
         PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
         PyObject *module = PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) ? ((PyHeapTypeObject *)base)->ht_module : NULL;
         if (module != NULL && PyModule_GetDef(module) == &module_definition) {
-            return PyModule_GetState(module);
+            return ext_state_of_module(module);
         }
     }
     PyErr_SetString(PyExc_TypeError, "not a type of cprofiling._core");
     return NULL;
+}
+
+ext_state *ext_state_of_module(PyObject *module)
+{
+    return *(ext_state **)PyModule_GetState(module);
+}
+
+ext_state *ext_state_hold(ext_state *state)
+{
+    state->users++;
+    return state;
 }
 
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
@@ -39,11 +50,6 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
     return module;
 }
 
-static ext_state *state_of(PyObject *module)
-{
-    return PyModule_GetState(module);
-}
-
 static void replace(PyObject **field, PyObject *value)
 {
     Py_XSETREF(*field, Py_NewRef(value));
@@ -53,7 +59,7 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
 {
     static char *keywords[] = {"mixin", "profiler_class", "default_profiler", "device_finder", "stream_finder", "awaiter",
                                NULL};
-    ext_state *state = state_of(module);
+    ext_state *state = ext_state_of_module(module);
     PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
                                      state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter)) {
@@ -70,13 +76,13 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
 
 static PyObject *module_pipeline_profiler(PyObject *module, PyObject *pipeline)
 {
-    return Py_XNewRef((PyObject *)ext_pipeline_profiler(state_of(module), pipeline));
+    return Py_XNewRef((PyObject *)ext_pipeline_profiler(ext_state_of_module(module), pipeline));
 }
 
 static PyObject *module_profiler_of(PyObject *module, PyObject *object)
 {
     ext_profiler *profiler;
-    ext_state *state = state_of(module);
+    ext_state *state = ext_state_of_module(module);
     if (!ext_pipeline_find(state, object, &profiler)) {
         Py_RETURN_NONE;
     }
@@ -85,7 +91,7 @@ static PyObject *module_profiler_of(PyObject *module, PyObject *object)
 
 static PyObject *module_forget_pipeline(PyObject *module, PyObject *pipeline)
 {
-    ext_pipeline_forget(state_of(module), pipeline);
+    ext_pipeline_forget(ext_state_of_module(module), pipeline);
     Py_RETURN_NONE;
 }
 
@@ -135,7 +141,7 @@ static PyObject *module_gpu_reason(PyObject *module, PyObject *unused)
 static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 {
     (void)unused;
-    return ext_cost_ns(state_of(module));
+    return ext_cost_ns(ext_state_of_module(module));
 }
 
 static PyMethodDef module_methods[] = {
@@ -220,7 +226,12 @@ static bool add_objects(PyObject *module, ext_state *state)
 
 static int module_exec(PyObject *module)
 {
-    ext_state *state = state_of(module);
+    ext_state *state = PyMem_Calloc(1, sizeof *state);
+    if (state == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
     state->serial = cprof_process_next_number();
     cprof_process_start();
     return add_types(module, state) && add_objects(module, state) ? 0 : -1;
@@ -228,7 +239,10 @@ static int module_exec(PyObject *module)
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
-    ext_state *state = state_of(module);
+    ext_state *state = ext_state_of_module(module);
+    if (state == NULL) {
+        return 0;
+    }
     Py_VISIT(state->profiler_type);
     Py_VISIT(state->function_type);
     Py_VISIT(state->block_type);
@@ -255,7 +269,10 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
  * has no part in a cycle stays until the module goes. */
 static int module_clear(PyObject *module)
 {
-    ext_state *state = state_of(module);
+    ext_state *state = ext_state_of_module(module);
+    if (state == NULL) {
+        return 0;
+    }
     state->serial = 0;
     Py_CLEAR(state->profiler_type);
     Py_CLEAR(state->function_type);
@@ -280,10 +297,11 @@ static int module_clear(PyObject *module)
     return 0;
 }
 
-static void module_free(void *module)
+void ext_state_release(ext_state *state)
 {
-    ext_state *state = state_of(module);
-    (void)module_clear(module);
+    if (state == NULL || --state->users > 0) {
+        return;
+    }
     Py_CLEAR(state->stage_variable);
     Py_CLEAR(state->bound_variable);
     Py_CLEAR(state->default_stage);
@@ -293,6 +311,13 @@ static void module_free(void *module)
         Py_CLEAR(state->words[i]);
     }
     Py_CLEAR(state->format_error);
+    PyMem_Free(state);
+}
+
+static void module_free(void *module)
+{
+    (void)module_clear(module);
+    ext_state_release(ext_state_of_module(module));
 }
 
 static PyModuleDef_Slot module_slots[] = {
@@ -305,7 +330,7 @@ static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "cprofiling._core",
     .m_doc = "The C extension of cprofiling. Use the package's names instead.",
-    .m_size = sizeof(ext_state),
+    .m_size = sizeof(ext_state *),
     .m_methods = module_methods,
     .m_slots = module_slots,
     .m_traverse = module_traverse,

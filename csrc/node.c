@@ -51,7 +51,7 @@ static bool init_names(ext_node *node, PyObject *name, PyObject *default_name)
 bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage,
                    PyObject *profiler)
 {
-    node->state = state;
+    node->state = ext_state_hold(state);
     if (profiler != Py_None) {
         if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
             ext_convert_refuse_type("profiler", "a Profiler or None", profiler);
@@ -87,6 +87,8 @@ void ext_node_clear(ext_node *node)
         free_instance_key(instance);
     }
     ext_ptrmap_dispose(&node->instance_keys);
+    ext_state_release(node->state);
+    node->state = NULL;
 }
 
 const _Atomic uint64_t *ext_node_gate(const ext_node *node)

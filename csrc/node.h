@@ -18,7 +18,7 @@ typedef struct {
 } ext_key;
 
 typedef struct {
-    ext_state *state;         /* borrowed */
+    ext_state *state;         /* held */
     ext_profiler *profiler;   /* owned; NULL: found at each call */
     PyObject *stage;          /* interned str, owned; NULL: the one in force */
     PyObject *name_finder;    /* callable(first argument) -> name; NULL: always key.name. Owned */

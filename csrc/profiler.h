@@ -8,7 +8,7 @@ typedef struct {
     PyObject_HEAD
     cprof_registry *registry; /* owned */
     uint64_t uid;             /* unique among the Profilers of the process, and never used again */
-    ext_state *state;         /* borrowed */
+    ext_state *state;         /* held */
     uint64_t internal_errors; /* faults inside the profiler, none of which reached the user */
     PyObject *weakrefs;
     bool is_on; /* counted in state->profilers_on */

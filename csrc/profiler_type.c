@@ -18,7 +18,7 @@ static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     if (self == NULL) {
         return NULL;
     }
-    self->state = state;
+    self->state = ext_state_hold(state);
     self->uid = cprof_process_next_number();
     self->registry = cprof_registry_create();
     if (self->registry == NULL) {
@@ -206,6 +206,7 @@ static void profiler_dealloc(PyObject *object)
         set_on(self, false);
     }
     cprof_registry_destroy(self->registry);
+    ext_state_release(self->state);
     type->tp_free(object);
     Py_DECREF(type);
 }

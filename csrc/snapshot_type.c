@@ -106,7 +106,7 @@ static bool are_bytes(PyObject *notes)
 
 PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
 {
-    ext_state *state = PyModule_GetState(module);
+    ext_state *state = ext_state_of_module(module);
     PyObject *type, *profiler, *notes;
     long long taken_ns;
     if (!PyArg_ParseTuple(args, "O!OLO!:take_snapshot", &PyType_Type, &type, &profiler, &taken_ns, &PyTuple_Type, &notes) ||

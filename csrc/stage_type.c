@@ -5,7 +5,7 @@
 
 typedef struct {
     PyObject_HEAD
-    ext_state *state;
+    ext_state *state;   /* held */
     PyObject *stage;    /* interned str */
     PyObject *replaced; /* list: the defaults that entering replaced, innermost last; NULL for a stage of the context */
 } stage_object;
@@ -23,7 +23,7 @@ static PyObject *stage_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (self == NULL) {
         return NULL;
     }
-    self->state = state;
+    self->state = ext_state_hold(state);
     self->stage = ext_convert_stage(state, stage, "stage");
     self->replaced = self->stage != NULL && is_default ? PyList_New(0) : NULL;
     if (self->stage == NULL || (is_default && self->replaced == NULL)) {
@@ -92,6 +92,7 @@ static void stage_dealloc(PyObject *object)
     PyObject_GC_UnTrack(object);
     Py_CLEAR(self->stage);
     Py_CLEAR(self->replaced);
+    ext_state_release(self->state);
     type->tp_free(object);
     Py_DECREF(type);
 }

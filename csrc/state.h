@@ -1,6 +1,6 @@
 /* What one interpreter's copy of the module owns, and the few functions that several of its files share.
  *
- * There is no mutable global in this folder. Objects keep a pointer to the state; each type's module outlives its objects.
+ * There is no mutable global in this folder. Objects keep a pointer to the state, and hold it, or hold an object that does.
  * Everything here is used with the GIL held.
  */
 #ifndef EXT_STATE_H
@@ -37,8 +37,10 @@ typedef enum {
         EXT_WORD_COUNT
 } ext_word;
 
-/* Struct, traverse and clear (module.c) list the same fields in the same order. After clear (at the interpreter's end, while
- * calls may still come) all types are NULL: whoever uses one looks first. */
+/* The state lives until its last user, the module or an object, lets go: at the interpreter's end objects may outlive the
+ * module, as the collector takes the types of both apart. Struct, traverse and clear (module.c) list the same fields in the
+ * same order. After clear (at the interpreter's end, while calls may still come) all types are NULL: whoever uses one looks
+ * first. */
 typedef struct {
     /* Types */
     PyTypeObject *profiler_type;
@@ -70,6 +72,7 @@ typedef struct {
     PyObject *words[EXT_WORD_COUNT];
     PyObject *format_error; /* the class FormatError */
     /* Not objects */
+    size_t users;
     ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on */
     size_t profilers_on;
@@ -81,6 +84,13 @@ typedef struct {
 
 /* The module `word` names, when it is loaded: borrowed, or NULL. Never leaves an exception; safe late in finalisation. */
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word);
+
+/* Becomes a user of the state, and ceases to be one (NULL: of none). Profilers, nodes and views are. */
+ext_state *ext_state_hold(ext_state *state);
+void ext_state_release(ext_state *state);
+
+/* The state of a module of ours; NULL before it is set up. */
+ext_state *ext_state_of_module(PyObject *module);
 
 /* The state of the module that `type`, or a base of it, belongs to. NULL with TypeError when it is none of ours. */
 ext_state *ext_state_of_type(PyTypeObject *type);

@@ -28,7 +28,6 @@ static void drop_parked(ext_view *view)
     ext_ptrmap_dispose(&view->parked);
 }
 
-/* The state may be gone by now; only what the view owns is touched. */
 static void view_dealloc(PyObject *object)
 {
     ext_view *view = (ext_view *)object;
@@ -40,6 +39,7 @@ static void view_dealloc(PyObject *object)
     drop_parked(view);
     Py_CLEAR(view->task);
     Py_CLEAR(view->base_task);
+    ext_state_release(view->state);
     PyObject_Free(view);
     Py_DECREF(type);
 }
@@ -132,7 +132,7 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
         return NULL;
     }
     memset((char *)view + sizeof(PyObject), 0, sizeof *view - sizeof(PyObject));
-    view->state = state;
+    view->state = ext_state_hold(state);
     view->state_serial = state->serial;
     view->tstate_id = tstate->id;
     view->task = Py_XNewRef(current_context(tstate));

@@ -16,7 +16,7 @@ typedef struct {
     cprof_chain chain;  /* of the current task */
     uint64_t tstate_id; /* of the thread state that owns the view */
     uint64_t version;   /* of the context at the last refresh */
-    ext_state *state;   /* borrowed */
+    ext_state *state;   /* held */
     uint64_t state_serial;
     PyObject *stage;             /* interned str, or NULL: none in force. Borrowed from the context */
     PyObject *bound;             /* Profiler, or NULL. Borrowed from the context */

@@ -9,6 +9,7 @@ import contextlib
 import gc
 import inspect
 import random
+import sys
 import textwrap
 import time
 import types
@@ -335,6 +336,21 @@ def test_recursive_generators(p: cp.Profiler) -> None:
 def test_a_generator_expression_is_a_call(p: cp.Profiler) -> None:
     made = p.profile_node("node")(lambda: (i for i in range(3)))()
     assert type(made) is types.GeneratorType
+    assert counts(p) == {"node": 1}
+
+
+def test_blocks_that_are_never_left_go_with_the_call_that_they_are_in(p: cp.Profiler) -> None:
+    async def iterate() -> AsyncIterator[int]:
+        p.profile_node("never left").__enter__()
+        yield 1
+
+    running: Any = p.profile_node("node")(iterate)()
+    with pytest.raises(StopIteration):
+        running.__anext__().send(None)
+    references = sys.getrefcount(p)
+    del running
+    gc.collect()
+    assert sys.getrefcount(p) < references
     assert counts(p) == {"node": 1}
 
 
