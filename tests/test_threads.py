@@ -865,7 +865,7 @@ def test_a_pipeline_gets_one_profiler_however_many_threads_ask_first() -> None:
 
 def test_pipelines_come_and_go_in_many_threads() -> None:
     def work() -> None:
-        for i in range(200):
+        for i in range(60):
             pipeline = Pipeline()
             if i % 2:
                 pipeline.set_profiling(True, skip_first_n=1)
