@@ -12,6 +12,7 @@ typedef struct {
     size_t open;                  /* spans with this tag */
     size_t idle;                  /* times entered, and not yet left, without a span, as nothing was to be measured */
     const void *idle_thread;      /* the thread of all of these; NULL: of several */
+    const void *quick_thread; /* idle_thread while there is a name and no span, so that nothing else need be asked; else NULL */
     ext_node node;
     PyObject *weakrefs;
 } block_object;
@@ -87,7 +88,7 @@ static bool open_span(block_object *self, ext_view *view)
     return span != NULL;
 }
 
-static __attribute__((noinline)) PyObject *refuse_nameless(void)
+static PyObject *refuse_nameless(void)
 {
     PyErr_SetString(PyExc_TypeError, "profile_node needs a name (a str) to be used as a context manager");
     return NULL;
@@ -99,17 +100,27 @@ static inline const void *this_thread(void)
     return &cprof_thread_self;
 }
 
-static inline void enter_idle(block_object *self)
+static void enter_idle(block_object *self)
 {
     self->idle_thread = self->idle++ == 0 || self->idle_thread == this_thread() ? this_thread() : NULL;
+    self->quick_thread = self->open == 0 ? self->idle_thread : NULL;
 }
 
-static __attribute__((noinline)) PyObject *enter_on(block_object *self)
+static __attribute__((noinline)) PyObject *enter_slowly(block_object *self)
 {
+    if (self->node.key.name == NULL) {
+        return refuse_nameless();
+    }
+    bool is_off = (atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0;
+    if (is_off && self->open == 0) {
+        enter_idle(self);
+        return Py_NewRef((PyObject *)self);
+    }
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     ext_view *view = thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
     if (view != NULL && open_span(self, view)) {
         self->open++;
+        self->quick_thread = NULL;
     } else {
         enter_idle(self);
     }
@@ -121,17 +132,14 @@ static PyObject *block_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
     block_object *self = (block_object *)object;
-    if (__builtin_expect(self->node.key.name == NULL, 0)) {
-        return refuse_nameless();
+    if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) != 0 || self->quick_thread != this_thread()) {
+        return enter_slowly(self);
     }
-    if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) != 0 || self->open > 0) {
-        return enter_on(self);
-    }
-    enter_idle(self);
+    self->idle++;
     return Py_NewRef(object);
 }
 
-static __attribute__((noinline)) PyObject *refuse_exit(block_object *self)
+static PyObject *refuse_exit(block_object *self)
 {
     PyErr_Format(PyExc_RuntimeError, "profile_node(%A): left without having been entered in this thread", self->node.key.name);
     return NULL;
@@ -161,7 +169,7 @@ static PyObject *close_span(block_object *self, ext_view *view, cprof_chain *cha
 }
 
 /* Leaves an entry that has no span, if there is one. */
-static inline PyObject *leave_idle(block_object *self)
+static PyObject *leave_idle(block_object *self)
 {
     bool mine = self->idle_thread == NULL || self->idle_thread == this_thread();
     if (__builtin_expect(self->idle == 0 || !mine, 0)) {
@@ -217,8 +225,11 @@ static PyObject *exit_elsewhere(block_object *self, ext_view *view, cprof_outcom
     Py_RETURN_NONE;
 }
 
-static __attribute__((noinline)) PyObject *exit_on(block_object *self, PyObject *const *args, Py_ssize_t nargs)
+static __attribute__((noinline)) PyObject *exit_slowly(block_object *self, PyObject *const *args, Py_ssize_t nargs)
 {
+    if (self->open == 0) {
+        return leave_idle(self);
+    }
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     ext_view *view = thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
     if (view == NULL) {
@@ -235,7 +246,11 @@ static __attribute__((noinline)) PyObject *exit_on(block_object *self, PyObject 
 static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
     block_object *self = (block_object *)object;
-    return self->open > 0 ? exit_on(self, args, nargs) : leave_idle(self);
+    if (self->quick_thread != this_thread() || self->idle == 0) {
+        return exit_slowly(self, args, nargs);
+    }
+    self->idle--;
+    Py_RETURN_NONE;
 }
 
 static PyObject *block_aenter(PyObject *object, PyObject *unused)
@@ -296,14 +311,37 @@ static void block_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+static PyObject *block_own_methods(PyObject *cls, PyObject *unused);
+
 static PyMethodDef block_methods[] = {
     {"__enter__", block_enter, METH_NOARGS, PyDoc_STR("Opens the block. TypeError when the node has no name.")},
     {"__exit__", (PyCFunction)(void (*)(void))block_exit, METH_FASTCALL,
      PyDoc_STR("Closes the block. RuntimeError when it is not open in this thread.")},
     {"__aenter__", block_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
     {"__aexit__", (PyCFunction)(void (*)(void))block_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
+    {"own_methods", block_own_methods, METH_NOARGS | METH_CLASS,
+     PyDoc_STR("Gives a subclass methods of its own, which overrides those above.")},
     {NULL, NULL, 0, NULL},
 };
+
+/* An inherited method looks along the bases of its object's type, each time that it is bound; that takes longer than all that
+ * we do ourselves while nothing is measured. */
+static PyObject *block_own_methods(PyObject *cls, PyObject *unused)
+{
+    (void)unused;
+    for (PyMethodDef *method = block_methods; method->ml_name != NULL; method++) {
+        if ((method->ml_flags & METH_CLASS) != 0) {
+            continue;
+        }
+        PyObject *own = PyDescr_NewMethod((PyTypeObject *)cls, method);
+        bool is_set = own != NULL && PyObject_SetAttrString(cls, method->ml_name, own) == 0;
+        Py_XDECREF(own);
+        if (!is_set) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
 
 static PyGetSetDef block_getset[] = {
     {"name", block_name, NULL, PyDoc_STR("The node's name, the callable that finds it, or None."), NULL},

@@ -57,6 +57,9 @@ class NodeSite(_core.Block):
         return type(self), (self.name, self.stage, self.profiler)
 
 
+NodeSite.own_methods()
+
+
 @overload
 def profile_node(
     function: str | None = None,
