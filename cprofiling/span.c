@@ -44,6 +44,17 @@ cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span)
     return find_from(chain, span->parent, span->tag);
 }
 
+cprof_span *cprof_chain_find_at(const cprof_chain *chain, const void *tag, const void *place)
+{
+    cprof_span *best = NULL;
+    for (cprof_span *span = cprof_chain_find(chain, tag); span != NULL; span = cprof_chain_next(chain, span)) {
+        if (cprof_span_fit(span, place) > cprof_span_fit(best, place)) {
+            best = span;
+        }
+    }
+    return best;
+}
+
 static inline cprof_span *take_span(cprof_thread *thread)
 {
     if (__builtin_expect(thread->free_spans == NULL, 0) && !cprof_thread_refill(thread)) {
@@ -262,10 +273,10 @@ static cprof_chain inside_of(const cprof_resumable *call)
     return (cprof_chain){.top = call->inner, .base = call->span, .base_serial = call->span->serial};
 }
 
-cprof_span *cprof_resumable_find(const cprof_resumable *call, const void *tag)
+cprof_span *cprof_resumable_find_at(const cprof_resumable *call, const void *tag, const void *place)
 {
     cprof_chain inside = inside_of(call);
-    return cprof_chain_find(&inside, tag);
+    return cprof_chain_find_at(&inside, tag, place);
 }
 
 void cprof_resumable_close(cprof_resumable *call, cprof_thread *thread, cprof_span *span, cprof_outcome outcome)

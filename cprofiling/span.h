@@ -69,6 +69,16 @@ cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
 /* The next span of the chain's own, outward from `span`, that has the same tag, or NULL. */
 cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span);
 
+/* How well a span fits the place at which it is to be closed: 3 opened there, 2 it knows no place, 1 opened elsewhere, 0 NULL.
+ */
+static inline int cprof_span_fit(const cprof_span *span, const void *place)
+{
+    return span == NULL ? 0 : span->place == place ? 3 : span->place == NULL ? 2 : 1;
+}
+
+/* Of the chain's own spans with `tag` the one that fits best, of several the innermost; or NULL. */
+cprof_span *cprof_chain_find_at(const cprof_chain *chain, const void *tag, const void *place);
+
 /* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
  * inside it. NULL without memory: then nothing was opened. */
 cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
@@ -98,8 +108,8 @@ void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain);
 /* Ends a call that was begun or continued last, and counts it. */
 void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome);
 
-/* The innermost span that is open inside a suspended call and has `tag`, or NULL. */
-cprof_span *cprof_resumable_find(const cprof_resumable *call, const void *tag);
+/* Of the spans that are open inside a suspended call, the one with `tag` that fits best, of several the innermost; or NULL. */
+cprof_span *cprof_resumable_find_at(const cprof_resumable *call, const void *tag, const void *place);
 
 /* Closes such a span from outside, and counts it; its active time, and the self time of what encloses it, are not known. */
 void cprof_resumable_close(cprof_resumable *call, cprof_thread *thread, cprof_span *span, cprof_outcome outcome);

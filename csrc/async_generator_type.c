@@ -51,7 +51,12 @@ static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *con
     if (cleared != NULL) {
         result = ext_suspendable_call(self, self->inner, name, args, nargs);
         PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
         PyObject *restored = ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, both, 2);
+        if (restored != NULL || type != NULL) {
+            PyErr_Restore(type, value, traceback);
+        }
         if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
             Py_CLEAR(result);
         }

@@ -168,32 +168,19 @@ static PyObject *close_span(block_object *self, ext_view *view, cprof_chain *cha
     Py_RETURN_NONE;
 }
 
-/* Leaves an entry that has no span, if there is one. */
+/* Whether this thread may have an entry without a span. */
+static bool has_idle(const block_object *self)
+{
+    return self->idle > 0 && (self->idle_thread == NULL || self->idle_thread == this_thread());
+}
+
 static PyObject *leave_idle(block_object *self)
 {
-    bool mine = self->idle_thread == NULL || self->idle_thread == this_thread();
-    if (__builtin_expect(self->idle == 0 || !mine, 0)) {
+    if (!has_idle(self)) {
         return refuse_exit(self);
     }
     self->idle--;
     Py_RETURN_NONE;
-}
-
-/* Of several openings on one chain: the innermost of this frame; else the innermost that does not know its frame; else the
- * innermost. */
-static cprof_span *own_opening(const cprof_chain *chain, cprof_span *innermost)
-{
-    const void *frame = entering_frame();
-    cprof_span *unplaced = NULL;
-    for (cprof_span *span = innermost; span != NULL; span = cprof_chain_next(chain, span)) {
-        if (span->place == frame) {
-            return span;
-        }
-        if (span->place == NULL && unplaced == NULL) {
-            unplaced = span;
-        }
-    }
-    return unplaced != NULL ? unplaced : innermost;
 }
 
 /* The opening on the current chain that is to be closed. NULL: there is none. */
@@ -201,28 +188,35 @@ static cprof_span *find_current(const block_object *self, const ext_view *view)
 {
     cprof_span *span = cprof_chain_find(&view->chain, self);
     bool several = span != NULL && self->open > 1 && cprof_chain_next(&view->chain, span) != NULL;
-    return several ? own_opening(&view->chain, span) : span;
+    return several ? cprof_chain_find_at(&view->chain, self, entering_frame()) : span;
 }
 
-/* Leaves an opening that is not on the current chain: one without a span; else one of another task, whose coroutine is being
- * collected; else one inside a suspended call, made there by a generator that now goes on outside. */
-static PyObject *exit_elsewhere(block_object *self, ext_view *view, cprof_outcome outcome)
+static PyObject *close_inside(block_object *self, ext_view *view, ext_suspendable *holder, cprof_span *span,
+                              cprof_outcome outcome)
 {
-    cprof_chain *chain;
-    ext_suspendable *holder;
-    cprof_span *span = self->idle == 0 ? ext_view_find(view, self, &chain) : NULL;
-    if (span != NULL) {
-        return close_span(self, view, chain, span, outcome);
-    }
-    span = self->idle == 0 ? ext_suspendable_find_inside(self->node.state, self, &holder) : NULL;
-    if (span == NULL) {
-        return leave_idle(self);
-    }
     PyObject *owner = span->owner;
     cprof_resumable_close(&holder->call, view->thread, span, outcome);
     self->open--;
     Py_XDECREF(owner);
     Py_RETURN_NONE;
+}
+
+/* Leaves an opening that is not on the current chain: one of this thread without a span; else one of another task, whose
+ * coroutine is being collected, or one inside a suspended call, made there by a generator that now goes on outside. */
+static PyObject *exit_elsewhere(block_object *self, ext_view *view, cprof_outcome outcome)
+{
+    if (has_idle(self)) {
+        return leave_idle(self);
+    }
+    cprof_chain *chain;
+    ext_suspendable *holder;
+    const void *frame = entering_frame();
+    cprof_span *parked = ext_view_find(view, self, frame, &chain);
+    cprof_span *inside = ext_suspendable_find_inside(self->node.state, self, frame, &holder);
+    if (parked != NULL && cprof_span_fit(parked, frame) >= cprof_span_fit(inside, frame)) {
+        return close_span(self, view, chain, parked, outcome);
+    }
+    return inside != NULL ? close_inside(self, view, holder, inside, outcome) : leave_idle(self);
 }
 
 static __attribute__((noinline)) PyObject *exit_slowly(block_object *self, PyObject *const *args, Py_ssize_t nargs)

@@ -17,9 +17,10 @@ static bool get_stack(PyObject *variable, PyObject **stack)
 static bool set_stack(PyObject *variable, PyObject *stack)
 {
     PyObject *token = PyContextVar_Set(variable, stack);
-    Py_XDECREF(token);
+    bool is_set = token != NULL;
     ext_view_invalidate();
-    return token != NULL;
+    Py_XDECREF(token); /* the old stack may go with it, and run finalisers */
+    return is_set;
 }
 
 bool ext_context_stack_push(PyObject *variable, PyObject *item, PyObject *owner)

@@ -14,14 +14,14 @@ typedef struct {
 typedef struct {
     method_switch *owner; /* borrowed */
     PyObject *instance;   /* borrowed, never followed */
-    PyObject *reference;  /* weak reference whose callback drops the entry; owned */
+    PyObject *watch;      /* drops the entry when the instance dies; owned */
     PyObject *wrapper;    /* owned */
     bool binds;           /* the wrapper is called with the instance first */
 } switch_entry;
 
 static void free_entry(switch_entry *entry)
 {
-    Py_CLEAR(entry->reference);
+    ext_weak_forget(&entry->watch);
     Py_CLEAR(entry->wrapper);
     PyMem_Free(entry);
 }
@@ -71,8 +71,8 @@ static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper
     entry->instance = instance;
     entry->wrapper = Py_NewRef(wrapper);
     entry->binds = binds;
-    bool watched = ext_weak_watch(instance, instance_died, entry, &entry->reference);
-    if (watched && entry->reference == NULL) {
+    bool watched = ext_weak_watch(instance, instance_died, entry, &entry->watch);
+    if (watched && entry->watch == NULL) {
         PyErr_Format(PyExc_TypeError, "cannot create weak reference to '%.100s' object", Py_TYPE(instance)->tp_name);
     } else if (watched && ext_ptrmap_add(&self->instances, instance, entry)) {
         return true;

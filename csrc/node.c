@@ -7,8 +7,8 @@
 /* Owned by the node's table; goes when the instance does. */
 typedef struct {
     ext_key key;
-    PyObject *reference; /* weak reference to the instance, whose callback drops this; owned */
-    PyObject *instance;  /* borrowed, never followed */
+    PyObject *watch;    /* drops this when the instance dies; owned */
+    PyObject *instance; /* borrowed, never followed */
     ext_node *node;
 } ext_instance_key;
 
@@ -24,7 +24,7 @@ static void clear_key(ext_key *key)
 static void free_instance_key(ext_instance_key *instance)
 {
     clear_key(&instance->key);
-    Py_CLEAR(instance->reference);
+    ext_weak_forget(&instance->watch);
     PyMem_Free(instance);
 }
 
@@ -196,7 +196,7 @@ static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
     instance->key.name = Py_NewRef(name);
     instance->node = node;
     instance->instance = first;
-    if (!ext_weak_watch(first, instance_died, instance, &instance->reference) || instance->reference == NULL ||
+    if (!ext_weak_watch(first, instance_died, instance, &instance->watch) || instance->watch == NULL ||
         !ext_ptrmap_add(&node->instance_keys, first, instance)) {
         free_instance_key(instance);
         return NULL;

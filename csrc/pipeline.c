@@ -5,7 +5,7 @@
 static void free_pair(ext_pipeline *pair)
 {
     if (pair != NULL) {
-        Py_CLEAR(pair->reference);
+        ext_weak_forget(&pair->watch);
         Py_CLEAR(pair->profiler);
         PyMem_Free(pair);
     }
@@ -55,7 +55,7 @@ static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
     pair->state = state;
     pair->instance = pipeline;
     pair->profiler = make_profiler(state);
-    if (pair->profiler == NULL || !ext_weak_watch(pipeline, pipeline_died, pair, &pair->reference)) {
+    if (pair->profiler == NULL || !ext_weak_watch(pipeline, pipeline_died, pair, &pair->watch)) {
         free_pair(pair);
         return NULL;
     }

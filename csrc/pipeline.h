@@ -10,7 +10,7 @@
 
 typedef struct {
     ext_profiler *profiler; /* owned */
-    PyObject *reference;    /* weak reference whose callback ends the pair; NULL when the class has none. Owned */
+    PyObject *watch;        /* ends the pair when the pipeline dies; NULL when the class takes no weak references. Owned */
     PyObject *instance;     /* the pipeline: borrowed, never followed */
     ext_state *state;
 } ext_pipeline;

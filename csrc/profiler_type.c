@@ -68,6 +68,9 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
         cprof_clock_start();
         Py_END_ALLOW_THREADS
     }
+    if (is_on) {
+        set_on(self, true); /* first: a process forked in between must not have a Profiler on behind a closed gate */
+    }
     unsigned flags = !is_on ? 0 : synchronizes ? CPROF_FLAG_STATS | CPROF_FLAG_SYNC : CPROF_FLAG_STATS;
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
     cprof_registry_configure(self->registry, flags, skips, resets);

@@ -2,6 +2,8 @@
 
 #include "csrc/convert.h"
 
+#include "cprofiling/alloc.h"
+
 enum { QUANTILES = 5, FIELDS = 22, ROWS_AT_A_TIME = 256 };
 
 static const double fractions[QUANTILES] = {0.5, 0.9, 0.95, 0.99, 0.999};
@@ -32,7 +34,7 @@ static bool make_room(collector *all)
         return true;
     }
     size_t capacity = all->capacity == 0 ? 16 : all->capacity * 2;
-    summary_row *rows = PyMem_RawRealloc(all->rows, capacity * sizeof *rows);
+    summary_row *rows = cprof_alloc_resize(all->rows, capacity * sizeof *rows);
     if (rows == NULL) {
         return false;
     }
@@ -134,18 +136,23 @@ static void let_others_run(void)
 static PyObject *row_list(const collector *all, uint64_t *lost)
 {
     PyObject *list = PyList_New((Py_ssize_t)all->count);
-    for (size_t i = 0; list != NULL && i < all->count; i++) {
+    if (list == NULL) {
+        return NULL;
+    }
+    PyObject_GC_UnTrack(list); /* others, who run meanwhile, must not find it half filled */
+    for (size_t i = 0; i < all->count; i++) {
         if (i % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1) {
             let_others_run();
         }
         PyObject *tuple = row_tuple(&all->rows[i]);
         if (tuple == NULL) {
-            Py_CLEAR(list);
-            break;
+            Py_DECREF(list);
+            return NULL;
         }
         PyList_SET_ITEM(list, (Py_ssize_t)i, tuple);
         *lost += all->rows[i].figures.histogram_lost;
     }
+    PyObject_GC_Track(list);
     return list;
 }
 
@@ -192,7 +199,7 @@ static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
                                               (unsigned long long)epoch.unread)
                               : NULL;
     }
-    PyMem_RawFree(all.rows);
+    cprof_alloc_release(all.rows);
     return result;
 }
 

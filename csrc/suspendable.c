@@ -66,14 +66,17 @@ static void stop_holding(ext_suspendable *self)
     self->holding_link = NULL;
 }
 
-cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, ext_suspendable **holder)
+cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, const void *place, ext_suspendable **holder)
 {
-    cprof_span *span = NULL;
-    for (ext_suspendable *at = state->holding; at != NULL && span == NULL; at = at->next_holding) {
-        span = cprof_resumable_find(&at->call, tag);
-        *holder = at;
+    cprof_span *best = NULL;
+    for (ext_suspendable *at = state->holding; at != NULL; at = at->next_holding) {
+        cprof_span *span = cprof_resumable_find_at(&at->call, tag, place);
+        if (cprof_span_fit(span, place) > cprof_span_fit(best, place)) {
+            best = span;
+            *holder = at;
+        }
     }
-    return span;
+    return best;
 }
 
 /* Decides whether, and under which stage and name, the call is counted. The target's Profiler is owned. */
@@ -94,7 +97,6 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     if (!resolve(self, now->view, &target)) {
         return false;
     }
-    Py_DECREF(target.profiler); /* self keeps it */
     if ((target.state & CPROF_FLAG_SYNC) == 0) {
         self->device = EXT_SYNC_NONE;
     }
@@ -102,6 +104,7 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     bool begun = ext_view_renew(now->view) &&
                  cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler);
     if (!begun) {
+        Py_DECREF(target.profiler); /* else the span's, as that of any call */
         self->profiler->internal_errors++;
     }
     return begun;
@@ -179,6 +182,7 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
         ext_sync_wait(self->function->node.state, self->device);
     }
     cprof_resumable_end(&self->call, now->thread, chain_of_call(self, now), outcome);
+    Py_DECREF(self->profiler);
 }
 
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
@@ -351,14 +355,16 @@ static void drop_inside(ext_suspendable *self)
     }
 }
 
-/* Counts a call that will not be resumed any more. */
+/* Counts a call that will not be resumed any more. One that still runs, in a thread that is no more (after a fork), has lost
+ * its spans with that. */
 static void end_unfinished(ext_suspendable *self)
 {
-    cprof_thread *thread = self->call.span != NULL ? cprof_thread_get() : NULL;
+    cprof_thread *thread = self->call.span != NULL && !self->running ? cprof_thread_get() : NULL;
     stop_holding(self);
     if (thread != NULL) {
         drop_inside(self);
         cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
+        Py_DECREF(self->profiler);
     }
 }
 

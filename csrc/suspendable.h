@@ -43,8 +43,8 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now);
 void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends);
 void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome);
 
-/* A span with `tag` that is open inside a suspended call, and that call; NULL when there is none. */
-cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, ext_suspendable **holder);
+/* The span with `tag` that is open inside a suspended call and fits `place` best, and that call; NULL when there is none. */
+cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, const void *place, ext_suspendable **holder);
 
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self);

@@ -177,11 +177,13 @@ static cprof_span *enclosing_span(ext_view *view)
     return cprof_chain_top(&outer);
 }
 
-/* Keeps the chain that is left while it has open spans. False without memory. */
-static bool park(ext_view *view)
+/* Keeps the chain that is left while it has open spans; else *left receives its context. False without memory. */
+static bool park(ext_view *view, PyObject **left)
 {
+    *left = NULL;
     if (!cprof_chain_busy(&view->chain)) {
-        Py_CLEAR(view->task);
+        *left = view->task;
+        view->task = NULL;
         return true;
     }
     cprof_chain *copy = PyMem_Malloc(sizeof *copy);
@@ -194,10 +196,12 @@ static bool park(ext_view *view)
     return true;
 }
 
+/* The context that is left may go, and run finalisers, which may switch contexts: afterwards another one may be current. */
 static bool switch_task(ext_view *view, PyObject *task)
 {
     cprof_span *enclosing = enclosing_span(view);
-    if (!park(view)) {
+    PyObject *left;
+    if (!park(view, &left)) {
         return false;
     }
     cprof_chain *known = ext_ptrmap_take(&view->parked, task);
@@ -209,6 +213,7 @@ static bool switch_task(ext_view *view, PyObject *task)
         cprof_chain_begin(&view->chain, enclosing);
         view->task = Py_NewRef(task);
     }
+    Py_XDECREF(left);
     return true;
 }
 
@@ -224,8 +229,11 @@ static ext_view *refresh(ext_state *state, cprof_thread *thread)
     }
     view->version = 0;
     PyObject *task = current_context(tstate);
-    if (task == NULL || (task != view->task && !switch_task(view, task)) ||
-        !ext_context_stack_top(state->stage_variable, &view->stage) ||
+    bool is_switched = task != NULL;
+    while (is_switched && task != view->task) {
+        is_switched = switch_task(view, task);
+    }
+    if (!is_switched || !ext_context_stack_top(state->stage_variable, &view->stage) ||
         !ext_context_stack_top(state->bound_variable, &view->bound)) {
         return NULL;
     }
@@ -277,17 +285,18 @@ cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
     return NULL;
 }
 
-cprof_span *ext_view_find(ext_view *view, const void *tag, cprof_chain **chain)
+cprof_span *ext_view_find(ext_view *view, const void *tag, const void *place, cprof_chain **chain)
 {
-    *chain = &view->chain;
-    cprof_span *span = cprof_chain_find(*chain, tag);
-    for (size_t i = 0; span == NULL && view->parked.slots != NULL && i <= view->parked.mask; i++) {
-        if (view->parked.slots[i].key != NULL) {
-            *chain = view->parked.slots[i].value;
-            span = cprof_chain_find(*chain, tag);
+    cprof_span *best = NULL;
+    for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
+        cprof_chain *parked = view->parked.slots[i].key != NULL ? view->parked.slots[i].value : NULL;
+        cprof_span *span = parked != NULL ? cprof_chain_find_at(parked, tag, place) : NULL;
+        if (cprof_span_fit(span, place) > cprof_span_fit(best, place)) {
+            best = span;
+            *chain = parked;
         }
     }
-    return span;
+    return best;
 }
 
 void ext_view_forget_idle(ext_view *view, cprof_chain *chain)

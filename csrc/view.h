@@ -61,8 +61,9 @@ cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span);
 /* To be called when a context variable of ours was set: what the view keeps of it is looked up anew. */
 void ext_view_invalidate(void);
 
-/* An open span with `tag` in a chain of this view, and that chain; NULL when there is none. */
-cprof_span *ext_view_find(ext_view *view, const void *tag, cprof_chain **chain);
+/* The open span with `tag` in a chain of this view that is not current, the one that fits `place` best, and that chain; NULL
+ * when there is none. */
+cprof_span *ext_view_find(ext_view *view, const void *tag, const void *place, cprof_chain **chain);
 
 /* Forgets a parked chain, found by ext_view_find, whose last span was closed from outside: its task will not come back for it.
  */

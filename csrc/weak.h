@@ -6,8 +6,11 @@
 
 #include <stdbool.h>
 
-/* Makes a weak reference to `object` that calls `died(data)` when it dies, for as long as *reference (owned by the caller)
- * lives. An object that cannot be referenced weakly is no error: *reference is NULL then. False with an exception. */
-bool ext_weak_watch(PyObject *object, void (*died)(void *data), void *data, PyObject **reference);
+/* Calls `died(data)` when `object` dies, until the watch, which is the caller's, is ended. An object that cannot be referenced
+ * weakly is no error: *watch is NULL then. False with an exception. */
+bool ext_weak_watch(PyObject *object, void (*died)(void *data), void *data, PyObject **watch);
+
+/* Ends a watch (NULL: none); `died` is not called any more. */
+void ext_weak_forget(PyObject **watch);
 
 #endif

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import copy
 import pickle
 import random
@@ -247,6 +248,59 @@ def test_a_block_entered_inside_a_generator_and_left_outside_of_it(p: cp.Profile
     assert by_name(p)["block"].total_ms >= 0.95e3 * TICK
     assert list(running) == []
     assert counts(p) == {"block": 1, "generator": 1}
+
+
+def test_two_blocks_entered_inside_a_generator_and_left_outside_of_it(p: cp.Profiler) -> None:
+    """Each opening is closed by the frame that made it."""
+
+    def plain() -> Iterator[None]:
+        with site:
+            yield
+
+    site = p.profile_node("block")
+    others = [plain(), plain()]
+
+    def advance() -> Iterator[None]:
+        next(others[0])
+        time.sleep(TICK)
+        next(others[1])
+        yield
+
+    running = p.profile_node("generator")(advance)()
+    next(running)
+    assert next(others[0], "end") == "end"
+    time.sleep(3 * TICK)
+    assert next(others[1], "end") == "end"
+    stats = by_name(p)["block"]
+    assert stats.count == 2
+    assert stats.min_ms >= 0.95e3 * TICK
+    assert stats.max_ms >= 0.95e3 * 3 * TICK
+
+
+def test_a_block_left_in_another_context_while_another_thread_has_it_open_from_when_it_was_off(p: cp.Profiler) -> None:
+    site = p.profile_node("block")
+    inside, leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with site:
+            inside.set()
+            leave.wait(NEVER)
+
+    def generate() -> Iterator[None]:
+        with site:
+            yield
+
+    p.set_profiling(False)
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait(NEVER)
+    p.set_profiling(True)
+    running = generate()
+    contextvars.copy_context().run(next, running)
+    running.close()  # type: ignore[attr-defined]
+    leave.set()
+    thread.join(NEVER)
+    assert outcomes(p, "block") == (0, 1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("is_on", [True, False])

@@ -624,3 +624,61 @@ def test_summaries_travel_between_processes_as_json_and_pickle(profiler: cp.Prof
     with os.fdopen(read_end) as reader:
         assert json.load(reader) == {"name": "node", "count": 1, "total_ms": 2.5}
     assert counts(profiler.get_profiling_summary()) == {"node": 1}
+
+
+def test_a_generator_that_runs_in_another_thread_keeps_the_profiler_in_a_child() -> None:
+    """The child clears the other threads' states, and with them what was open there: each reference once."""
+    inside, leave = threading.Event(), threading.Event()
+
+    class Pipeline(cp.PipelineProfiling):
+        @cp.profile_node(name="generator")
+        def generate(self) -> Iterator[int]:
+            inside.set()
+            leave.wait(HANGS_AFTER_S)
+            yield 1
+
+    pipeline = Pipeline()
+    pipeline.set_profiling(True)
+    references = sys.getrefcount(pipeline.profiler)
+    running = pipeline.generate()
+    thread = threading.Thread(target=next, args=(running,))
+    thread.start()
+    inside.wait(HANGS_AFTER_S)
+
+    def child() -> None:
+        assert sys.getrefcount(pipeline.profiler) > references  # the generator's own
+
+    fork(child)
+    leave.set()
+    thread.join()
+    assert counts(pipeline.get_profiling_summary()) == {}
+    running.close()  # type: ignore[attr-defined]
+    assert counts(pipeline.get_profiling_summary()) == {"generator": 1}
+
+
+def test_a_child_that_is_on_counts() -> None:
+    """Forked while another thread switches: a Profiler that is on is not behind a gate that is closed."""
+    node = cp.profile_node(nothing, name="node")
+    done = threading.Event()
+
+    def switch() -> None:
+        while not done.is_set():
+            cp.set_profiling(True)
+            cp.set_profiling(False)
+
+    def child() -> None:
+        is_on = cp.profiling_enabled()
+        node()
+        assert counts(cp.get_profiling_summary()) == ({"node": 1} if is_on else {})
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=switch)
+    thread.start()
+    try:
+        for _ in range(FORKS):
+            fork(child)
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)

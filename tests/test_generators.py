@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 import types
+import warnings
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any
@@ -337,6 +338,26 @@ def test_a_generator_expression_is_a_call(p: cp.Profiler) -> None:
     made = p.profile_node("node")(lambda: (i for i in range(3)))()
     assert type(made) is types.GeneratorType
     assert counts(p) == {"node": 1}
+
+
+def test_an_error_of_the_first_step_is_the_originals(p: cp.Profiler) -> None:
+    """Python 3.12 and later warn of athrow() with two arguments."""
+
+    async def iterate() -> AsyncIterator[int]:
+        yield 1
+
+    def error_of(generator: Any) -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                generator.athrow(ValueError, ValueError("x"))
+            except BaseException as error:
+                return repr(error)
+            return "none"
+
+    assert error_of(p.profile_node("node")(iterate)()) == error_of(iterate())
+    with pytest.raises(TypeError, match="asend"):
+        p.profile_node("node")(iterate)().asend()  # type: ignore[attr-defined]
 
 
 def test_blocks_that_are_never_left_go_with_the_call_that_they_are_in(p: cp.Profiler) -> None:

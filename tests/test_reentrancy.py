@@ -14,6 +14,7 @@ import inspect
 import logging
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections import Counter
@@ -776,6 +777,107 @@ def test_a_naming_callable_may_run_nodes_in_another_context(profiler: cp.Profile
     by_name = {stats.node_name: stats for stats in profiler.get_profiling_summary()}
     assert {name: stats.count for name, stats in by_name.items()} == {"inside": 100, "named": 100, "outer": 1}
     assert by_name["named"].self_total_ms == by_name["named"].total_ms
+
+
+class OnDeath:
+    """Runs a callable when it dies."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+    def __del__(self) -> None:
+        self.act()
+
+
+def test_a_context_whose_values_run_nodes_when_they_die(profiler: cp.Profiler) -> None:
+    """A finished task's context goes when the next one is taken up, and what it held may call nodes."""
+    held: contextvars.ContextVar[OnDeath] = contextvars.ContextVar("held")
+    node = profiler.profile_node(name="node")(nothing)
+    block = profiler.profile_node("block")
+
+    async def request() -> None:
+        held.set(OnDeath(node))
+        node()
+
+    async def main() -> None:
+        with block:
+            await asyncio.create_task(request())
+            await asyncio.sleep(0)
+            node()
+
+    @profiler.profile_node(name="generator")
+    def generate() -> Iterator[int]:
+        context = contextvars.copy_context()
+        context.run(held.set, OnDeath(node))
+        context.run(node)
+        del context
+        node()
+        yield 1
+        with block:
+            yield 2
+
+    asyncio.run(main())
+    assert counts(profiler) == {"node": 3, "block": 1}
+    running = generate()
+    assert next(running) == 1
+    with block:
+        pass
+    assert list(running) == [2]
+    assert counts(profiler) == {"node": 6, "block": 3, "generator": 1}
+
+
+def test_a_bound_profiler_that_dies_as_the_next_is_bound(profiler: cp.Profiler) -> None:
+    node = cp.profile_node(nothing, name="node")
+    with profiler:
+        inner = cp.Profiler()
+        inner.set_profiling(True)
+        reference = weakref.ref(inner, lambda _: node())
+        inner.__enter__()
+        node()
+        del inner
+    assert reference() is None
+    assert counts(profiler) in ({}, {"node": 1})
+
+
+def test_an_instance_that_takes_its_node_along(profiler: cp.Profiler) -> None:
+    """The instance's death first frees the node, which wanted to be told of it."""
+    cache: weakref.WeakKeyDictionary[Instance, object] = weakref.WeakKeyDictionary()
+    for _ in range(500):
+        instance = Instance()
+        node: Any = profiler.profile_node(name=Instance.name)(lambda self: self)
+        node(instance)
+        cache[instance] = node
+        del node, instance
+    gc.collect()
+    assert len(cache) == 0
+    assert sum(counts(profiler).values()) == 500
+
+
+def test_a_summary_in_the_making_is_not_to_be_found() -> None:
+    """Other threads run while the rows are made: the collector's list of objects has no half-filled list."""
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for i in range(20_000):
+        profiler.record("train", f"node {i}", 1.0)
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            profiler._rows(None)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            for each in gc.get_objects(0):
+                assert type(each) is not list or len(each) < 20_000 or each[-1] is not None
+    finally:
+        done.set()
+        thread.join()
+        sys.setswitchinterval(interval)
 
 
 def test_a_block_left_in_another_context_keeps_no_context_alive(profiler: cp.Profiler) -> None:

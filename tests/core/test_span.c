@@ -714,13 +714,13 @@ static void test_closed_inside_a_suspended_call(void)
     pass(1);
     cprof_resumable_suspend(&call, &chain, WITHIN);
     pass(10);
-    CHECK(cprof_resumable_find(&call, &tags[1]) == lower);
+    CHECK(cprof_resumable_find_at(&call, &tags[1], NULL) == lower);
     cprof_resumable_close(&call, thread, lower, CPROF_OUTCOME_SUCCESS);
-    CHECK(cprof_resumable_find(&call, &tags[1]) == NULL);
-    CHECK(cprof_resumable_find(&call, &tags[2]) == upper);
+    CHECK(cprof_resumable_find_at(&call, &tags[1], NULL) == NULL);
+    CHECK(cprof_resumable_find_at(&call, &tags[2], NULL) == upper);
     pass(100);
     cprof_resumable_close(&call, thread, upper, CPROF_OUTCOME_ERROR);
-    CHECK(cprof_resumable_find(&call, &tags[2]) == NULL && call.inner == call.span);
+    CHECK(cprof_resumable_find_at(&call, &tags[2], NULL) == NULL && call.inner == call.span);
     cprof_resumable_continue(&call, &chain);
     CHECK(cprof_chain_top(&chain) == call.span);
     cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
