@@ -646,7 +646,8 @@ def test_a_generator_that_runs_in_another_thread_keeps_the_profiler_in_a_child()
     inside.wait(HANGS_AFTER_S)
 
     def child() -> None:
-        assert sys.getrefcount(pipeline.profiler) > references  # the generator's own
+        held = sys.getrefcount(pipeline.profiler)
+        assert held > references, "the generator holds it, too"
 
     fork(child)
     leave.set()
