@@ -47,10 +47,10 @@ cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span)
 cprof_span *cprof_chain_find_at(const cprof_chain *chain, const void *tag, const void *place)
 {
     cprof_span *best = NULL;
-    for (cprof_span *span = cprof_chain_find(chain, tag); span != NULL; span = cprof_chain_next(chain, span)) {
-        if (cprof_span_fit(span, place) > cprof_span_fit(best, place)) {
-            best = span;
-        }
+    cprof_span *span = cprof_chain_find(chain, tag);
+    while (span != NULL && cprof_span_fit(best, place) < CPROF_FIT_EXACT) {
+        best = cprof_span_fit(span, place) > cprof_span_fit(best, place) ? span : best;
+        span = cprof_chain_next(chain, span);
     }
     return best;
 }

@@ -69,11 +69,20 @@ cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
 /* The next span of the chain's own, outward from `span`, that has the same tag, or NULL. */
 cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span);
 
-/* How well a span fits the place at which it is to be closed: 3 opened there, 2 it knows no place, 1 opened elsewhere, 0 NULL.
- */
-static inline int cprof_span_fit(const cprof_span *span, const void *place)
+/* How well a span fits the place at which it is to be closed. */
+typedef enum {
+    CPROF_FIT_NONE,      /* there is no span */
+    CPROF_FIT_ELSEWHERE, /* it was opened at another place */
+    CPROF_FIT_PLACELESS, /* it does not know where it was opened */
+    CPROF_FIT_EXACT,
+} cprof_fit;
+
+static inline cprof_fit cprof_span_fit(const cprof_span *span, const void *place)
 {
-    return span == NULL ? 0 : span->place == place ? 3 : span->place == NULL ? 2 : 1;
+    return span == NULL           ? CPROF_FIT_NONE
+           : span->place == place ? CPROF_FIT_EXACT
+           : span->place == NULL  ? CPROF_FIT_PLACELESS
+                                  : CPROF_FIT_ELSEWHERE;
 }
 
 /* Of the chain's own spans with `tag` the one that fits best, of several the innermost; or NULL. */
