@@ -69,7 +69,7 @@ cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
 /* The next span of the chain's own, outward from `span`, that has the same tag, or NULL. */
 cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span);
 
-/* How well a span fits the place at which it is to be closed. */
+/* How well a span fits a place at which one is to be closed. */
 typedef enum {
     CPROF_FIT_NONE,      /* there is no span */
     CPROF_FIT_ELSEWHERE, /* it was opened at another place */
@@ -77,6 +77,7 @@ typedef enum {
     CPROF_FIT_EXACT,
 } cprof_fit;
 
+/* How well `span` (or NULL) fits `place`. */
 static inline cprof_fit cprof_span_fit(const cprof_span *span, const void *place)
 {
     return span == NULL           ? CPROF_FIT_NONE
