@@ -8,7 +8,6 @@
     X(OUT_OF_RANGE, "value out of range")    \
     X(BAD_FORMAT, "damaged or foreign data") \
     X(DUPLICATE, "the same data twice")      \
-    X(NOT_OPEN, "no matching open block")    \
     X(ABSENT, "there are no such figures")   \
     X(BUSY, "a thread has stopped in the middle of an update")
 

@@ -1,4 +1,4 @@
-"""What all tests need: the built package, and a default Profiler that no test finds as another left it."""
+"""What tests need: the built package, a default Profiler that none finds as another left it, and one of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import cprofiling
+from calls import profiler_on
 
 # The folder cprofiling/ of a checkout holds the C core: imported in place of the package, it is an empty namespace.
 assert cprofiling.__file__ is not None, "the package is not installed or built: see README.md, Developing"
@@ -18,3 +19,15 @@ def fresh_default_profiler() -> Iterator[None]:
     cprofiling.set_profiling(False, reset=True)
     yield
     cprofiling.set_profiling(False, reset=True)
+
+
+@pytest.fixture
+def p() -> Iterator[cprofiling.Profiler]:
+    """A Profiler of the test's own, on; nothing may be left open or go wrong inside."""
+    profiler = profiler_on()
+    yield profiler
+    profiler.set_profiling(True)
+    profiler.profile_node("after all")(int.__add__)(1, 2)
+    summary = profiler.get_profiling_summary()
+    assert summary.internal_errors == 0
+    assert summary[-1].self_total_ms == summary[-1].total_ms

@@ -15,28 +15,16 @@ import traceback
 import types
 import warnings
 import weakref
-from collections.abc import Awaitable, Coroutine, Generator, Iterator
+from collections.abc import Awaitable, Coroutine, Generator
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, TICK, Stopwatch, by_name, counts, in_new_thread, outcomes, profiler_on, spin
+from calls import NEVER, TICK, Stopwatch, by_name, counts, in_new_thread, outcomes, spin
 from cprofiling import nodes
 
 PYTHON_3_11 = sys.version_info >= (3, 11)
-
-
-@pytest.fixture
-def p() -> Iterator[cp.Profiler]:
-    """A Profiler of the test's own, on; nothing may be left open or go wrong inside."""
-    profiler = profiler_on()
-    yield profiler
-    profiler.set_profiling(True)
-    profiler.profile_node("after all")(int.__add__)(1, 2)
-    summary = profiler.get_profiling_summary()
-    assert summary.internal_errors == 0
-    assert summary[-1].self_total_ms == summary[-1].total_ms
 
 
 # ---- coroutines ----------------------------------------------------------------------------------

@@ -22,20 +22,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, TICK, by_name, counts, in_new_thread, outcomes, profiler_on
-
-
-@pytest.fixture
-def p() -> Iterator[cp.Profiler]:
-    """A Profiler of the test's own, on; nothing may be left open or go wrong inside."""
-    profiler = profiler_on()
-    yield profiler
-    profiler.set_profiling(True)
-    profiler.profile_node("after all")(int.__add__)(1, 2)
-    summary = profiler.get_profiling_summary()
-    assert summary.internal_errors == 0
-    assert summary[-1].self_total_ms == summary[-1].total_ms
-
+from calls import NEVER, TICK, by_name, counts, in_new_thread, outcomes
 
 # ---- blocks --------------------------------------------------------------------------------------
 

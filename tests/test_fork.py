@@ -39,13 +39,6 @@ FORKS = 60
 Child = Callable[[], object]
 
 
-@pytest.fixture(autouse=True)
-def default_profiler_is_fresh() -> Iterator[None]:
-    cp.set_profiling(False, reset=True)
-    yield
-    cp.set_profiling(False, reset=True)
-
-
 def nothing() -> None:
     """Be a node."""
 

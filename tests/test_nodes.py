@@ -26,15 +26,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import TICK, by_name, counts, in_new_thread, outcomes, profiler_on, spin
-
-
-@pytest.fixture
-def p() -> Iterator[cp.Profiler]:
-    """A Profiler of the test's own, on; nothing may go wrong inside."""
-    profiler = profiler_on()
-    yield profiler
-    assert profiler.get_profiling_summary().internal_errors == 0
+from calls import TICK, by_name, counts, in_new_thread, outcomes, spin
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import pytest
 
 import cprofiling as cp
+from calls import profiler_on
 from cprofiling import NodeProfilingStats, _core
 
 CALLS = int(os.environ.get("CPROFILING_STRESS_CALLS", "10000"))  # of each thread in the storm
@@ -95,12 +96,6 @@ def beside(*targets: Target) -> Iterator[None]:
         raise errors[0]
 
 
-def profiler_that_is_on(skip_first_n: int = 0) -> cp.Profiler:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=skip_first_n)
-    return profiler
-
-
 def nothing() -> None:
     """Be a node."""
 
@@ -129,7 +124,7 @@ def assert_consistent(stats: NodeProfilingStats) -> None:
 
 
 def test_64_threads_on_one_key_lose_nothing() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     threads, rounds = 64, 150
 
     @profiler.profile_node(name="node")
@@ -152,7 +147,7 @@ def test_64_threads_on_one_key_lose_nothing() -> None:
 
 
 def test_the_total_of_records_from_many_threads_is_exact() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     values = [0.5, 0.25, 1024.0, 3.0]
     rounds, threads = 500, 8
 
@@ -169,7 +164,7 @@ def test_the_total_of_records_from_many_threads_is_exact() -> None:
 
 
 def test_threads_with_keys_of_their_own_lose_nothing() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     threads, keys = 16, 60
     seen: list[int] = []
 
@@ -196,7 +191,7 @@ def test_threads_with_keys_of_their_own_lose_nothing() -> None:
 
 
 def test_one_site_is_open_in_many_threads_at_once() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     site = profiler.profile_node("block")
     inside = threading.Barrier(16)
     rounds = 50
@@ -218,7 +213,7 @@ def test_one_site_is_open_in_many_threads_at_once() -> None:
 
 
 def test_a_block_cannot_be_left_in_another_thread() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     site = profiler.profile_node("block")
     site.__enter__()
 
@@ -235,7 +230,7 @@ def test_a_block_cannot_be_left_in_another_thread() -> None:
 
 def test_nesting_belongs_to_the_thread() -> None:
     """A child's time is taken off its own parent, never off one of another thread."""
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
 
     @profiler.profile_node(name="child")
     def child() -> None:
@@ -260,7 +255,7 @@ def test_nesting_belongs_to_the_thread() -> None:
 
 @pytest.mark.parametrize("n", [1, 1000])
 def test_exactly_n_calls_are_skipped_under_contention(n: int) -> None:
-    profiler = profiler_that_is_on(skip_first_n=n)
+    profiler = profiler_on(skip_first_n=n)
     threads, rounds = 32, 100
 
     @profiler.profile_node(name="node")
@@ -283,7 +278,7 @@ def test_exactly_n_calls_are_skipped_under_contention(n: int) -> None:
 
 
 def test_skips_start_anew_after_a_reset_and_outlive_switching_off() -> None:
-    profiler = profiler_that_is_on(skip_first_n=100)
+    profiler = profiler_on(skip_first_n=100)
 
     def record() -> None:
         for _ in range(20):
@@ -363,7 +358,7 @@ Enter = Callable[[cp.Profiler], Callable[[Target], object]]
 
 
 def test_a_call_in_flight_over_a_reset_is_dropped_and_counted(enter: Enter) -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     node = enter(profiler)
     node(int)
     with Inside(node):
@@ -377,7 +372,7 @@ def test_a_call_in_flight_over_a_reset_is_dropped_and_counted(enter: Enter) -> N
 
 
 def test_a_call_in_flight_over_a_switch_is_wholly_counted_or_wholly_not(enter: Enter) -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     node = enter(profiler)
     with Inside(node):
         profiler.set_profiling(False)
@@ -394,7 +389,7 @@ def test_a_call_in_flight_over_a_switch_is_wholly_counted_or_wholly_not(enter: E
 
 
 def test_another_skip_first_n_discards_what_is_in_flight(enter: Enter) -> None:
-    profiler = profiler_that_is_on(skip_first_n=2)
+    profiler = profiler_on(skip_first_n=2)
     node = enter(profiler)
     with Inside(node):
         profiler.set_profiling(False, skip_first_n=5)
@@ -410,7 +405,7 @@ def test_another_skip_first_n_discards_what_is_in_flight(enter: Enter) -> None:
 
 
 def test_calls_that_begin_under_different_generations_are_told_apart(enter: Enter) -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     node = enter(profiler)
     with Inside(node, 8):
         profiler.reset_profiling()
@@ -500,7 +495,7 @@ class Storm:
     """Nodes that notice what the changing threads do around them."""
 
     def __init__(self) -> None:
-        self.profiler = profiler_that_is_on(skip_first_n=3)
+        self.profiler = profiler_on(skip_first_n=3)
         self.changes = Changes(self.profiler)
         self.node = self.profiler.profile_node(name="node")(self.body)
         self.site = self.profiler.profile_node("block")
@@ -604,7 +599,7 @@ def test_nothing_is_lost_or_counted_twice_in_a_storm_of_resets_switches_and_read
 
 
 def test_readers_never_see_less_than_before() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
 
     @profiler.profile_node(name="node")
     def node() -> None:
@@ -629,7 +624,7 @@ def test_readers_never_see_less_than_before() -> None:
 
 def test_a_summary_mixes_no_generations() -> None:
     """One thread records `first` before `second`, always; keys are copied in the order of their making."""
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
 
     def write() -> None:
         for _ in range(20_000):
@@ -657,7 +652,7 @@ def resident_bytes() -> int:
 
 
 def test_short_lived_threads_leave_their_figures_and_nothing_else() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
 
     @profiler.profile_node(name="inner")
     def inner() -> None:
@@ -713,7 +708,7 @@ def gives_way(operate: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("operation", ["rows", "snapshot"])
 def test_other_threads_run_while_many_keys_are_read(operation: str) -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     for i in range(20_000):
         profiler.record("train", f"node {i}", 1.0)
     stored = profiler.snapshot()  # also measures the cost of a call, once
@@ -728,7 +723,7 @@ def test_other_threads_run_while_many_keys_are_read(operation: str) -> None:
 
 @pytest.mark.parametrize("calls_of_a_thread", [1, 3])
 def test_threads_that_python_did_not_make_are_counted(calls_of_a_thread: int) -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
 
     @profiler.profile_node(name="inner")
     def inner() -> None:
@@ -767,7 +762,7 @@ def test_threads_that_python_did_not_make_are_counted(calls_of_a_thread: int) ->
 
 @pytest.mark.parametrize("cancels", [False, True])
 def test_executors_and_their_shutdown_amid_nodes(cancels: bool) -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
 
     @profiler.profile_node(name="node")
     def node(i: int) -> int:
@@ -788,7 +783,7 @@ def test_executors_and_their_shutdown_amid_nodes(cancels: bool) -> None:
 
 
 def test_threads_do_not_inherit_a_stage_but_the_default_is_theirs() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     node = profiler.profile_node(name="node")(nothing)
     with cp.stage("train"), ThreadPoolExecutor(1) as executor:
         executor.submit(node).result()
@@ -803,7 +798,7 @@ def test_threads_do_not_inherit_a_stage_but_the_default_is_theirs() -> None:
 
 
 def test_stages_of_many_threads_do_not_mix() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     node = profiler.profile_node(name="node")(nothing)
 
     def worker(name: str) -> Target:
@@ -821,7 +816,7 @@ def test_stages_of_many_threads_do_not_mix() -> None:
 
 
 def test_bound_profilers_of_many_threads_do_not_mix() -> None:
-    profilers = [profiler_that_is_on() for _ in range(12)]
+    profilers = [profiler_on() for _ in range(12)]
     node = cp.profile_node(nothing, name="node")
 
     def worker(profiler: cp.Profiler) -> Target:
@@ -879,7 +874,7 @@ def test_pipelines_come_and_go_in_many_threads() -> None:
 
 
 def test_a_name_is_asked_once_per_instance_by_any_number_of_threads() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
     asked: Counter[int] = Counter()
 
     class Filter:
@@ -905,7 +900,7 @@ def test_a_name_is_asked_once_per_instance_by_any_number_of_threads() -> None:
 
 
 def test_wrappers_are_made_and_dropped_while_others_call() -> None:
-    profiler = profiler_that_is_on()
+    profiler = profiler_on()
 
     def work() -> None:
         for i in range(200):

@@ -754,15 +754,15 @@ static void test_coroutine_of_a_task_inside_a_node(void)
     tear_down();
 }
 
-/* Each step inside another node: each of these is charged for the step that ran in it. */
-static void test_each_step_inside_another_node(void)
+/* A call is resumed inside another node than it was begun in: each of these is charged for what ran in it. */
+static void check_resumed_elsewhere(bool step_ends, cprof_ns total_ns)
 {
     cprof_resumable call = {.span = NULL};
     set_up();
     cprof_span *first = open_node(0);
     begin(&call, &chain, 1);
     pass(1);
-    cprof_resumable_suspend(&call, &chain, EACH_ENDS);
+    cprof_resumable_suspend(&call, &chain, step_ends);
     close_node(first);
     pass(10);
     cprof_span *second = open_node(2);
@@ -772,33 +772,20 @@ static void test_each_step_inside_another_node(void)
     pass(1000);
     close_node(second);
     check_node(0, 1, 1, 0);
-    check_node(1, 1, 101, 101);
+    check_node(1, 1, total_ns, total_ns);
+    check_active(1, 101);
     check_node(2, 1, 1100, 1000);
     tear_down();
 }
 
-/* One step that goes on inside another node: this is charged only for what ran in it. */
+static void test_each_step_inside_another_node(void)
+{
+    check_resumed_elsewhere(EACH_ENDS, 101);
+}
+
 static void test_step_goes_on_inside_another_node(void)
 {
-    cprof_resumable call = {.span = NULL};
-    set_up();
-    cprof_span *first = open_node(0);
-    begin(&call, &chain, 1);
-    pass(1);
-    cprof_resumable_suspend(&call, &chain, WITHIN);
-    close_node(first);
-    pass(10);
-    cprof_span *second = open_node(2);
-    cprof_resumable_continue(&call, &chain);
-    pass(100);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
-    pass(1000);
-    close_node(second);
-    check_node(0, 1, 1, 0);
-    check_node(1, 1, 111, 111);
-    check_active(1, 101);
-    check_node(2, 1, 1100, 1000);
-    tear_down();
+    check_resumed_elsewhere(WITHIN, 111);
 }
 
 /* A11, A9: a generator that is never exhausted ends at its last suspension. */
