@@ -923,16 +923,29 @@ def test_a_finalizer_that_runs_in_the_middle_may_record(p: cp.Profiler) -> None:
     assert counts(p) == {"node": 300, "finalizer": 300}
 
 
+class Interrupts:
+    """SIGINT raises KeyboardInterrupt once for each time that it is expected."""
+
+    def __init__(self) -> None:
+        self.expected = False
+        self.count = 0
+
+    def __call__(self, signum: int, frame: object) -> None:
+        if self.expected:
+            self.expected = False
+            self.count += 1
+            raise KeyboardInterrupt
+
+
 @pytest.fixture
-def interruptible() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also where a shell started this process in the background."""
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, handler)
+def interrupts() -> Iterator[Interrupts]:
+    handler = Interrupts()
+    before = signal.signal(signal.SIGINT, handler)
+    yield handler
+    signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_interrupts_at_random_moments_leave_nothing_open(p: cp.Profiler) -> None:
+def test_interrupts_at_random_moments_leave_nothing_open(p: cp.Profiler, interrupts: Interrupts) -> None:
     """A2: whatever was begun is finished; afterwards nesting is as before."""
     import _thread
 
@@ -945,7 +958,6 @@ def test_interrupts_at_random_moments_leave_nothing_open(p: cp.Profiler) -> None
             pass
 
     deadline = time.monotonic() + 2
-    interrupts = 0
     stop = threading.Event()
 
     def interrupt() -> None:
@@ -954,22 +966,16 @@ def test_interrupts_at_random_moments_leave_nothing_open(p: cp.Profiler) -> None
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    while interrupts < 300 and time.monotonic() < deadline:
-        try:
+    while interrupts.count < 300 and time.monotonic() < deadline:
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupts.expected = True
             while True:
                 node()
-        except KeyboardInterrupt:
-            interrupts += 1
-    while True:
-        try:
-            stop.set()
-            thread.join()
-            time.sleep(0.01)
-            break
-        except KeyboardInterrupt:
-            pass
+    stop.set()
+    thread.join()
     finished = sum(outcomes(p, "node"))
-    assert begun[0] <= finished <= begun[0] + interrupts
+    assert interrupts.count
+    assert begun[0] <= finished <= begun[0] + interrupts.count
     p.profile_node("after")(module_function)()
     stats = by_name(p)["after"]
     assert stats.self_total_ms == stats.total_ms
