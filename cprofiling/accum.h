@@ -56,11 +56,13 @@ typedef struct {
 /* Zeroed memory plus the registry is a valid accumulator that has seen nothing. */
 typedef struct cprof_accum {
     cprof_lock lock;
+    uint32_t index;           /* of its key in the registry */
     uint64_t ready;           /* the generation in which samples may be added without a further look; 0: none */
     cprof_registry *registry; /* borrowed; outlives the accumulator */
     uint64_t generation;      /* of the figures; 0: none */
     uint64_t skips_left;
-    uint64_t order; /* place in the summary */
+    uint64_t order;         /* place in the summary */
+    _Atomic uint64_t label; /* of the recording that runs: its serial << 32 | the key's number there; or an older one */
     cprof_histogram histogram;
     cprof_p2 median;
     cprof_figures figures; /* without median_ms */

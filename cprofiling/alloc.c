@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 static void *system_zeroed(size_t size)
 {
     return calloc(1, size);
@@ -51,6 +55,12 @@ void cprof_alloc_release(void *memory)
 void *cprof_alloc_map_pages(size_t size)
 {
     return cprof_alloc_hooks_in_use->map_pages(size);
+}
+
+void cprof_alloc_touch_pages(void *memory, size_t size)
+{
+    /* Linux before 5.14 refuses; then they are touched one by one. */
+    (void)madvise(memory, size, MADV_POPULATE_WRITE);
 }
 
 void cprof_alloc_unmap_pages(void *memory, size_t size)

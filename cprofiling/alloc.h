@@ -27,6 +27,9 @@ void cprof_alloc_release(void *memory);
 /* `size` bytes (a multiple of 4,096) of zero pages, which take no memory until written; NULL when refused. */
 void *cprof_alloc_map_pages(size_t size);
 
+/* Makes such pages take memory now, all at once, which costs less than each page's first touch. */
+void cprof_alloc_touch_pages(void *memory, size_t size);
+
 /* Gives back what cprof_alloc_map_pages(size) returned. NULL is ignored. */
 void cprof_alloc_unmap_pages(void *memory, size_t size);
 

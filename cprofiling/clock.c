@@ -31,14 +31,21 @@ cprof_ticks cprof_clock_read_other(int source)
     return (cprof_ticks)cprof_clock_monotonic_ns();
 }
 
-/* The counter read between two reads of the reference; the closest pair of several, as an interrupt may fall in between. */
-static cprof_clock_pair read_pair(void)
+static cprof_ticks time_of_day(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (cprof_ticks)now.tv_sec * 1000000000 + (cprof_ticks)now.tv_nsec;
+}
+
+/* A clock read between two reads of the reference; the closest pair of several, as an interrupt may fall in between. */
+static cprof_clock_pair pair_with(cprof_ticks (*read)(void))
 {
     cprof_clock_pair best = {0, 0};
     cprof_ns narrowest = INT64_MAX;
     for (int i = 0; i < PAIR_TRIES; i++) {
         cprof_ns before = cprof_clock_monotonic_ns();
-        cprof_ticks ticks = cprof_clock_counter();
+        cprof_ticks ticks = read();
         cprof_ns width = cprof_clock_monotonic_ns() - before;
         if (width < narrowest) {
             narrowest = width;
@@ -102,7 +109,7 @@ static uint64_t measure_multiplier(void)
 {
     cprof_clock_pair later;
     do {
-        later = read_pair();
+        later = pair_with(cprof_clock_counter);
     } while (later.ns - cprof_clock.first_pair.ns < CALIBRATION_NS);
     return slope(cprof_clock.first_pair, later);
 }
@@ -147,7 +154,7 @@ static void start_lock_held(void)
     if (cprof_clock.refusal != NULL) {
         return;
     }
-    cprof_clock.first_pair = read_pair();
+    cprof_clock.first_pair = pair_with(cprof_clock_counter);
     uint64_t multiplier = measure_multiplier();
     if (multiplier == 0) {
         cprof_clock.refusal = "the counter does not advance";
@@ -170,7 +177,7 @@ void cprof_clock_start(void)
 #if defined(__x86_64__)
 static void refine_lock_held(void)
 {
-    cprof_clock_pair now = read_pair();
+    cprof_clock_pair now = pair_with(cprof_clock_counter);
     if (now.ns - cprof_clock.first_pair.ns < REFINE_AFTER_NS) {
         return;
     }
@@ -215,6 +222,17 @@ const char *cprof_clock_reason(void)
     const char *reason = cprof_clock.refusal;
     cprof_lock_release(&cprof_clock.calibration);
     return reason;
+}
+
+cprof_clock_pair cprof_clock_pair_now(void)
+{
+    return pair_with(cprof_clock_read);
+}
+
+cprof_ns cprof_clock_since_epoch(void)
+{
+    cprof_clock_pair now = pair_with(time_of_day);
+    return (cprof_ns)now.ticks - now.ns;
 }
 
 void cprof_clock_set_test(cprof_ticks (*read)(void))

@@ -62,6 +62,12 @@ const char *cprof_clock_reason(void);
 /* CLOCK_MONOTONIC in ns, whatever the clock in use is. */
 cprof_ns cprof_clock_monotonic_ns(void);
 
+/* The present moment on the reference and on the clock in use, read together. */
+cprof_clock_pair cprof_clock_pair_now(void);
+
+/* What the time of day (CLOCK_REALTIME, ns since 1970 UTC) is ahead of CLOCK_MONOTONIC at present. */
+cprof_ns cprof_clock_since_epoch(void);
+
 /* Makes `read` the clock (a tick is one ns); NULL goes back to CLOCK_MONOTONIC. For tests, while nothing is measured. */
 void cprof_clock_set_test(cprof_ticks (*read)(void));
 

@@ -11,6 +11,12 @@ void cprof_process_start(void);
 /* A number that no other call in this process returns: 1, 2, ... Any thread. */
 uint64_t cprof_process_next_number(void);
 
+/* Fills `bytes`: random where the system has it; else at least different from process to process and from call to call. */
+void cprof_process_random(void *bytes, size_t size);
+
+/* Gives all registries of `owner`, and those made later, the flags of a recording; 0: it has ended, or pauses. */
+void cprof_process_record(uint64_t owner, unsigned flags);
+
 /* Adds a registry to the list, and takes it out again. Any thread. */
 void cprof_process_add(cprof_registry *registry);
 void cprof_process_remove(cprof_registry *registry);

@@ -4,10 +4,6 @@
 #include "cprofiling/alloc.h"
 #include "cprofiling/process.h"
 
-#include <string.h>
-#include <sys/random.h>
-#include <unistd.h>
-
 enum { SHARE = 16, PAGE = 4096 };
 
 #define ONE_GENERATION (UINT64_C(1) << CPROF_STATE_GENERATION_SHIFT)
@@ -25,24 +21,15 @@ static size_t slab_bytes(void)
     return (sizeof(struct cprof_slab) + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Random where the system has it; else at least different from process to process and from call to call. */
-static void make_id(uint8_t *id)
-{
-    if (getrandom(id, CPROF_REGISTRY_ID_BYTES, GRND_NONBLOCK) == CPROF_REGISTRY_ID_BYTES) {
-        return;
-    }
-    uint64_t parts[2] = {(uint64_t)cprof_clock_monotonic_ns(), (uint64_t)getpid() << 32 ^ (uintptr_t)id};
-    memcpy(id, parts, sizeof parts);
-}
-
-cprof_registry *cprof_registry_create(void)
+cprof_registry *cprof_registry_create(uint64_t owner)
 {
     cprof_registry *registry = cprof_alloc_zeroed(sizeof *registry);
     if (registry == NULL) {
         return NULL;
     }
-    make_id(registry->id);
+    cprof_process_random(registry->id, sizeof registry->id);
     atomic_store(&registry->state, ONE_GENERATION);
+    registry->owner = owner;
     cprof_process_add(registry);
     return registry;
 }
@@ -84,9 +71,18 @@ void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t
     if (discard) {
         registry->skip_first_n = skip_first_n;
     }
-    replace_flags(registry, flags, discard);
+    replace_flags(registry, flags | registry->recording_flags, discard);
     cprof_lock_release(&registry->epoch_lock);
     cprof_lock_release(&registry->read_lock);
+}
+
+void cprof_registry_set_recording(cprof_registry *registry, unsigned flags)
+{
+    cprof_lock_acquire(&registry->epoch_lock);
+    unsigned configured = (unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL) & ~registry->recording_flags;
+    registry->recording_flags = flags;
+    replace_flags(registry, configured | flags, false);
+    cprof_lock_release(&registry->epoch_lock);
 }
 
 void cprof_registry_reset(cprof_registry *registry)
@@ -153,6 +149,7 @@ static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_name
     }
     cprof_accum *accum = accum_at(registry, index);
     accum->registry = registry;
+    accum->index = (uint32_t)index;
     return accum;
 }
 
@@ -186,6 +183,15 @@ cprof_accum *cprof_registry_accum(cprof_registry *registry, cprof_names names)
     cprof_accum *accum = find_or_add_table_lock_held(registry, names);
     cprof_lock_release(&registry->table_lock);
     return accum;
+}
+
+cprof_names cprof_registry_names(const cprof_accum *accum)
+{
+    cprof_registry *registry = accum->registry;
+    cprof_lock_acquire(&registry->table_lock);
+    cprof_names names = cprof_names_at(&registry->names, accum->index);
+    cprof_lock_release(&registry->table_lock);
+    return names;
 }
 
 /* Key `index`; CPROF_ABSENT behind the last. Entries and slab pointers may move while keys are added, so each look takes the
@@ -243,6 +249,9 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
 
 void cprof_registry_after_fork_in_child(cprof_registry *registry)
 {
-    make_id(registry->id);
+    cprof_process_random(registry->id, sizeof registry->id);
+    uint64_t recording_flags = registry->recording_flags;
+    registry->recording_flags = 0;
+    atomic_fetch_and(&registry->state, ~recording_flags);
     atomic_fetch_add(&registry->state, ONE_GENERATION);
 }

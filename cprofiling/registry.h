@@ -12,8 +12,10 @@
 #include "cprofiling/status.h"
 
 enum {
-    CPROF_FLAG_STATS = 1, /* gather statistics */
-    CPROF_FLAG_SYNC = 2,  /* wait for the node's device before and after */
+    CPROF_FLAG_STATS = 1,  /* gather statistics */
+    CPROF_FLAG_SYNC = 2,   /* wait for the node's device before and after */
+    CPROF_FLAG_TRACE = 4,  /* a recording runs */
+    CPROF_FLAG_DETAIL = 8, /* it wants more than times */
     CPROF_FLAG_ALL = 0xffff,
     CPROF_STATE_GENERATION_SHIFT = 16,
     CPROF_REGISTRY_MAX_KEYS = 65536,
@@ -35,6 +37,8 @@ struct cprof_registry {
     _Atomic uint64_t refused_keys; /* look-ups that went to an overflow key */
     cprof_lock epoch_lock;         /* guards the generation together with: */
     uint64_t skip_first_n;         /* of the present statistics */
+    unsigned recording_flags;      /* are in the state beside those that were configured */
+    uint64_t owner;                /* whose recordings it takes part in */
     cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
     cprof_lock table_lock;         /* guards names, slabs, */
     cprof_names_table names;
@@ -46,8 +50,9 @@ struct cprof_registry {
     cprof_registry *previous;
 };
 
-/* A new registry: no flags, generation 1. NULL without memory. */
-cprof_registry *cprof_registry_create(void);
+/* A new registry: no flags but those of the owner's recording that runs, generation 1. `owner` is a number that the layer above
+ * gives. NULL without memory. */
+cprof_registry *cprof_registry_create(uint64_t owner);
 
 /* Frees a registry that no call is open in, or may be finished in. */
 void cprof_registry_destroy(cprof_registry *registry);
@@ -62,6 +67,9 @@ static inline uint64_t cprof_registry_state(const cprof_registry *registry)
  * statistics were gathered with another `skip_first_n`. */
 void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset);
 
+/* Sets the flags that a recording adds to those that were configured, instead of those that it set before. */
+void cprof_registry_set_recording(cprof_registry *registry, unsigned flags);
+
 /* Discards the statistics: a new generation with the same configuration. */
 void cprof_registry_reset(cprof_registry *registry);
 
@@ -74,6 +82,9 @@ uint64_t cprof_registry_next_order(cprof_registry *registry);
 /* The accumulator of a key, made at its first use. When all keys are taken: that of the key `__overflow__` of the stage.
  * NULL without memory. Borrowed; lives as long as the registry. */
 cprof_accum *cprof_registry_accum(cprof_registry *registry, cprof_names names);
+
+/* The names of an accumulator's key: borrowed, as long as the registry lives. */
+cprof_names cprof_registry_names(const cprof_accum *accum);
 
 /* Called for each key with figures; all arguments are borrowed for the call. `counts` is the dense histogram, of which only
  * the rows named in figures->rows, and those between them, are set. A status other than CPROF_OK ends the visit. */

@@ -1,5 +1,7 @@
 #include "cprofiling/span.h"
 
+#include "cprofiling/trace.h"
+
 #define UNKNOWN_NS INT64_MIN
 
 void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited)
@@ -77,6 +79,18 @@ static inline void give_span(cprof_thread *thread, cprof_span *span)
     thread->free_spans = span;
 }
 
+/* Whether its times are wanted: it is a node or a record(). */
+static inline bool is_timed(const cprof_span *span)
+{
+    return (span->state & (CPROF_FLAG_STATS | CPROF_FLAG_TRACE)) != 0;
+}
+
+/* Statistics know the span; to them others are not there: their children are children of what is around them. */
+static inline bool is_counted(const cprof_span *span)
+{
+    return (span->state & CPROF_FLAG_STATS) != 0;
+}
+
 static inline void put_on_top(cprof_chain *chain, cprof_span *span)
 {
     cprof_span *parent = cprof_chain_top(chain);
@@ -100,7 +114,10 @@ cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
     span->tag = tag;
     span->place = NULL;
     put_on_top(chain, span);
-    if (__builtin_expect(accum != NULL, 1)) {
+    if (__builtin_expect((state & CPROF_FLAG_TRACE) != 0, 0)) {
+        cprof_trace_open(thread, span, span->parent);
+    }
+    if (__builtin_expect(is_timed(span), 1)) {
         span->start = cprof_clock_read();
     }
     return span;
@@ -115,11 +132,26 @@ static inline void add_nested(cprof_span *child, cprof_ns nested_ns)
     }
 }
 
-/* Spans closed out of order overlap: no self time can be given for them, nor for the span around them. */
+/* Spans closed out of order overlap: no self time can be given for them, nor for the span around them. One that is not counted
+ * passes on what its children took. */
 static void forget_nested(cprof_span *span)
 {
+    if (!is_counted(span)) {
+        add_nested(span, span->nested_ns);
+        return;
+    }
     span->nested_ns = UNKNOWN_NS;
     add_nested(span, UNKNOWN_NS);
+}
+
+/* The innermost span around this one that is counted, or the chain's base. */
+static const cprof_span *counted_around(const cprof_chain *chain, const cprof_span *span)
+{
+    const cprof_span *around = span->parent;
+    while (around != NULL && around != chain->base && !is_counted(around)) {
+        around = around->parent;
+    }
+    return around;
 }
 
 static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *span)
@@ -135,7 +167,7 @@ static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *s
         return;
     }
     for (cprof_span *over = chain->top; over != span; over = over->parent) {
-        over->nested_ns = UNKNOWN_NS;
+        over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
     }
     above->parent = span->parent;
     above->parent_serial = span->parent_serial;
@@ -152,43 +184,52 @@ static inline void leave_chain(cprof_chain *chain, cprof_span *span, cprof_ns ch
     add_nested(span, charge_ns);
 }
 
-/* Counts a call, and gives its span back. */
-static inline void finish(cprof_thread *thread, cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns,
-                          cprof_ns suspended_ns)
+/* Counts a call. */
+static inline void count(cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
 {
     cprof_sample sample = {elapsed_ns, span->nested_ns, suspended_ns};
     if (__builtin_expect(sample.nested_ns > elapsed_ns, 0)) {
         sample.nested_ns = elapsed_ns; /* the clock's rate was refined in between */
     }
-    if (__builtin_expect(span->accum != NULL, 1)) {
+    if (__builtin_expect(is_counted(span), 1)) {
         cprof_accum_finish(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, &sample);
     }
-    give_span(thread, span);
 }
 
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend)
 {
-    if (__builtin_expect(span->accum == NULL, 0)) {
+    if (__builtin_expect(!is_timed(span), 0)) {
         leave_chain(chain, span, span->nested_ns);
         give_span(thread, span);
         return;
     }
-    cprof_ns elapsed_ns = cprof_clock_between(span->start, cprof_clock_read());
+    cprof_ticks stop = cprof_clock_read();
+    cprof_ns elapsed_ns = cprof_clock_between(span->start, stop);
     bool switched = span->moment != chain->moment;
-    /* An inherited parent may have run other lines of execution meanwhile: then their times overlap. */
-    bool overlapped = switched && span->parent == chain->base;
-    leave_chain(chain, span, __builtin_expect(overlapped, 0) ? UNKNOWN_NS : elapsed_ns);
-    finish(thread, span, outcome, elapsed_ns, __builtin_expect(switched && may_suspend, 0) ? UNKNOWN_NS : 0);
+    cprof_ns charge_ns = elapsed_ns;
+    if (__builtin_expect(!is_counted(span), 0)) {
+        charge_ns = span->nested_ns;
+    } else if (__builtin_expect(switched, 0) && counted_around(chain, span) == chain->base) {
+        charge_ns = UNKNOWN_NS; /* an inherited parent may have run other lines of execution: their times overlap */
+    }
+    leave_chain(chain, span, charge_ns);
+    count(span, outcome, elapsed_ns, __builtin_expect(switched && may_suspend, 0) ? UNKNOWN_NS : 0);
+    if (__builtin_expect(span->trace != 0, 0)) {
+        cprof_trace_close(thread, span, stop, 0, outcome, switched && may_suspend);
+    }
+    give_span(thread, span);
 }
 
 void cprof_span_discard(cprof_span *span)
 {
+    cprof_trace_discard(span);
     give_span(NULL, span);
 }
 
 static bool parent_is_own(const cprof_chain *chain, const cprof_span *span)
 {
-    return span->parent != NULL && span->parent != chain->base;
+    const cprof_span *around = counted_around(chain, span);
+    return around != NULL && around != chain->base;
 }
 
 bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
@@ -226,7 +267,7 @@ static cprof_ns charge_of(cprof_resumable *call)
 static void charge_parent(cprof_resumable *call)
 {
     cprof_span *span = call->span;
-    if (span->accum == NULL) {
+    if (!is_counted(span)) {
         add_nested(span, span->nested_ns);
         span->nested_ns = 0;
     } else {
@@ -294,9 +335,12 @@ static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_o
     call->span = NULL;
     cprof_ns elapsed_ns = cprof_clock_between(span->start + call->outside, call->paused);
     cprof_ns active_ns = cprof_clock_between(0, call->active);
+    count(span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
+    if (span->trace != 0) {
+        cprof_trace_close(thread, span, call->paused, call->paused - span->start - call->active, outcome, true);
+    }
     /* A thread that ends what others begin would gather their spans for ever. */
-    finish(call->home == thread ? thread : NULL, span, outcome, elapsed_ns,
-           active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
+    give_span(call->home == thread ? thread : NULL, span);
 }
 
 void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome)

@@ -16,13 +16,19 @@ struct cprof_span {
     uint64_t parent_serial; /* parent->serial when it became the parent: another value means that it was closed */
     uint64_t serial;        /* raised whenever the span is closed */
     uint64_t state;         /* the registry's word as it was at entry */
-    cprof_accum *accum;     /* NULL: names an owner only, is no node */
+    cprof_accum *accum;     /* NULL: is no node, but names an owner only, or is a record() */
     cprof_ticks start;
     cprof_ns nested_ns; /* in children that have ended; negative: not known any more */
     uint64_t moment;    /* the chain's moment at entry */
     void *owner;        /* of the layer above, as is the tag: opaque here */
     const void *tag;
     const void *place; /* opaque, too: set by the layer above after opening; NULL */
+    uint64_t trace;    /* while it is recorded: its number in the recording, or CPROF_TRACE_MUTED; else 0 */
+    uint64_t trace_parent;
+    uint64_t trace_root;
+    struct cprof_trace_detail *detail; /* owned, or NULL */
+    uint32_t trace_serial;             /* of the recording */
+    uint32_t label;                    /* of a record(): its name in the recording; set by the layer above after opening */
 };
 
 typedef struct {

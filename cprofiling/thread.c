@@ -6,6 +6,11 @@
 
 enum { SPANS_AT_ONCE = 32 };
 
+struct cprof_thread_lot {
+    cprof_thread_lot *next;
+    cprof_span spans[SPANS_AT_ONCE];
+};
+
 static cprof_span *last_of(cprof_span *list)
 {
     while (list->parent != NULL) {
@@ -23,6 +28,7 @@ static void retire(void *record)
     cprof_thread_self = NULL;
     thread->binding = NULL;
     thread->free_spans = NULL;
+    thread->trace.serial = 0;
     cprof_lock_acquire(&cprof_thread_spare.lock);
     if (first != NULL) {
         last->parent = cprof_thread_spare.spans;
@@ -136,13 +142,29 @@ bool cprof_thread_refill(cprof_thread *thread)
     if (thread->free_spans != NULL) {
         return true;
     }
-    cprof_span *spans = cprof_alloc_zeroed(SPANS_AT_ONCE * sizeof *spans);
-    if (spans == NULL) {
+    cprof_thread_lot *lot = cprof_alloc_zeroed(sizeof *lot);
+    if (lot == NULL) {
         return false;
     }
     for (int i = 0; i + 1 < SPANS_AT_ONCE; i++) {
-        spans[i].parent = &spans[i + 1];
+        lot->spans[i].parent = &lot->spans[i + 1];
     }
-    thread->free_spans = spans;
+    thread->free_spans = lot->spans;
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    lot->next = cprof_thread_spare.lots;
+    cprof_thread_spare.lots = lot;
+    cprof_lock_release(&cprof_thread_spare.lock);
     return true;
+}
+
+void cprof_thread_visit_spans(void (*visitor)(void *context, cprof_span *span), void *context)
+{
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    cprof_thread_lot *lot = cprof_thread_spare.lots;
+    cprof_lock_release(&cprof_thread_spare.lock);
+    for (; lot != NULL; lot = lot->next) {
+        for (int i = 0; i < SPANS_AT_ONCE; i++) {
+            visitor(context, &lot->spans[i]);
+        }
+    }
 }

@@ -15,6 +15,14 @@
 
 typedef struct cprof_span cprof_span;
 
+/* What a thread keeps of the recording that it takes part in; worked by trace.c. */
+typedef struct {
+    struct cprof_trace_ring *ring; /* borrowed; meaningful while the recording of this serial goes on: */
+    uint32_t serial;               /* 0: of none */
+    uint32_t number;               /* of the thread in it */
+    uint64_t last_span;            /* the last number that it gave to a span */
+} cprof_thread_trace;
+
 enum { CPROF_THREAD_RESERVE = 96 * 1024 }; /* bytes of stack below which no wrapped call is begun */
 
 typedef struct cprof_thread {
@@ -24,7 +32,12 @@ typedef struct cprof_thread {
     cprof_span *free_spans;
     void *binding; /* of the layer above: opaque here, NULL at first and after the thread's end */
     struct cprof_thread *next_free;
+    cprof_thread_trace trace;
+    _Atomic uint32_t trace_mark; /* the serial of the recording for which it is writing an event at this moment; else 0 */
 } cprof_thread;
+
+/* Spans are made in lots, which stay where they are. */
+typedef struct cprof_thread_lot cprof_thread_lot;
 
 /* What ended threads left for new ones, and how their end is noticed. Defined in process.c, worked by thread.c. */
 typedef struct {
@@ -34,6 +47,7 @@ typedef struct {
     cprof_lock lock; /* guards: */
     cprof_thread *threads;
     cprof_span *spans;
+    cprof_thread_lot *lots; /* of all spans there are */
 } cprof_thread_spares;
 
 extern cprof_thread_spares cprof_thread_spare;
@@ -49,6 +63,9 @@ void cprof_thread_return(cprof_span *span);
 
 /* Puts spans on the thread's empty free list. False without memory. */
 bool cprof_thread_refill(cprof_thread *thread);
+
+/* Calls `visitor` for every span there is, open or not. Nobody may open or close spans meanwhile. */
+void cprof_thread_visit_spans(void (*visitor)(void *context, cprof_span *span), void *context);
 
 /* Whether the present depth of the stack is certainly fine: on the thread's own stack, above the reserve. */
 static inline bool cprof_thread_stack_near(const cprof_thread *thread)

@@ -53,6 +53,33 @@ bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner)
     return true;
 }
 
+PyObject *ext_convert_arguments(PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    size_t count = nargs + (kwnames != NULL ? (size_t)PyTuple_GET_SIZE(kwnames) : 0);
+    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+    for (size_t i = 0; tuple != NULL && i < count; i++) {
+        PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, Py_NewRef(args[i]));
+    }
+    return tuple;
+}
+
+PyObject *ext_convert_call(PyTypeObject *type, newfunc make, PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    PyObject *positional = ext_convert_arguments(args, nargs, NULL);
+    PyObject *keywords = PyDict_New();
+    PyObject *made = NULL;
+    bool fine = positional != NULL && keywords != NULL;
+    for (Py_ssize_t i = 0; fine && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        fine = PyDict_SetItem(keywords, PyTuple_GET_ITEM(kwnames, i), args[nargs + (size_t)i]) == 0;
+    }
+    if (fine) {
+        made = make(type, positional, keywords);
+    }
+    Py_XDECREF(positional);
+    Py_XDECREF(keywords);
+    return made;
+}
+
 PyObject *ext_convert_to_str(cprof_name utf8)
 {
     return PyUnicode_DecodeUTF8(utf8.bytes, (Py_ssize_t)utf8.length, "surrogatepass");

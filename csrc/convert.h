@@ -31,6 +31,12 @@ bool ext_convert_bool(PyObject *value, bool *truth);
 /* Sets TypeError: `parameter` must be `expected`, got the value. */
 void ext_convert_refuse_type(const char *parameter, const char *expected, PyObject *value);
 
+/* The values of all arguments of a call, positional first, as a tuple. NULL with an exception. */
+PyObject *ext_convert_arguments(PyObject *const *args, size_t nargs, PyObject *kwnames);
+
+/* Calls a tp_new with what a vectorcall was given. */
+PyObject *ext_convert_call(PyTypeObject *type, newfunc make, PyObject *const *args, size_t nargs, PyObject *kwnames);
+
 /* A str from bytes that ext_convert_utf8 made. */
 PyObject *ext_convert_to_str(cprof_name utf8);
 

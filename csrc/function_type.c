@@ -2,6 +2,7 @@
 
 #include "csrc/convert.h"
 #include "csrc/pipeline.h"
+#include "csrc/recorder.h"
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
@@ -66,7 +67,7 @@ static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self
 static inline PyObject *call_measured(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
                                       size_t nargsf, PyObject *kwnames)
 {
-    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
+    cprof_span *span = ext_node_open_span(view, target, self);
     if (__builtin_expect(span == NULL, 0)) {
         return forward_unmeasured(self, target, args, nargsf, kwnames);
     }
@@ -75,22 +76,33 @@ static inline PyObject *call_measured(ext_function *self, ext_view *view, const 
     return result;
 }
 
-/* Waits for the call's device before, and, as part of it, after. */
-static PyObject *call_synchronized(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
-                                   size_t nargsf, PyObject *kwnames)
+/* Waits for the call's device before, and, as part of it, after; asks for what a recording wants beyond times. */
+static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
+                                size_t nargsf, PyObject *kwnames)
 {
     ext_state *state = self->node.state;
-    int device = ext_sync_device(state, target->profiler, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+    size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
+    bool synchronizes = (target->state & CPROF_FLAG_SYNC) != 0;
+    int device = synchronizes ? ext_sync_device(state, target->profiler, args, nargs, kwnames) : EXT_SYNC_NONE;
+    struct cprof_trace_detail detail;
+    bool described = (target->state & CPROF_FLAG_DETAIL) != 0;
+    if (described) {
+        ext_recorder_describe(view, args, nargs, kwnames, &detail);
+    }
     ext_sync_wait(state, device);
-    cprof_span *span = ext_view_renew(view)
-                           ? cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self)
-                           : NULL;
+    cprof_span *span = ext_view_renew(view) ? ext_node_open_span(view, target, self) : NULL;
     if (span == NULL) {
         return forward_unmeasured(self, target, args, nargsf, kwnames);
+    }
+    if (described) {
+        cprof_trace_begin_detail(span, &detail);
     }
     PyObject *result = forward(self, args, nargsf, kwnames);
     if (result != NULL) {
         ext_sync_wait(state, device);
+    }
+    if (described) {
+        ext_recorder_end_detail(state, span);
     }
     close_call(view, span, result);
     return result;
@@ -109,6 +121,9 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
             device = ext_sync_device(self->node.state, target->profiler, args, nargs, kwnames);
         }
         made = ext_suspendable_wrap(self, target->profiler, first, device, pending != NULL ? pending->inner : NULL, made);
+        if ((target->state & CPROF_FLAG_DETAIL) != 0) {
+            ext_suspendable_keep_arguments(self->node.state, made, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+        }
     }
     Py_DECREF(target->profiler);
     return made;
@@ -121,8 +136,8 @@ static PyObject *call_any(ext_function *self, ext_view *view, const ext_target *
     if (self->kind != EXT_KIND_CALL) {
         return make_suspendable(self, target, pending, args, nargsf, kwnames);
     }
-    if ((target->state & CPROF_FLAG_SYNC) != 0) {
-        return call_synchronized(self, view, target, args, nargsf, kwnames);
+    if ((target->state & (CPROF_FLAG_SYNC | CPROF_FLAG_DETAIL)) != 0) {
+        return call_carefully(self, view, target, args, nargsf, kwnames);
     }
     return call_measured(self, view, target, args, nargsf, kwnames);
 }
@@ -209,7 +224,7 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     if (is_counted_already(self, view, profiler) || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
         return forward(self, args, nargsf, kwnames);
     }
-    if (__builtin_expect(self->is_uncommon || (target.state & CPROF_FLAG_SYNC) != 0, 0)) {
+    if (__builtin_expect(self->is_uncommon || (target.state & (CPROF_FLAG_SYNC | CPROF_FLAG_DETAIL)) != 0, 0)) {
         return call_uncommon(self, view, &target, args, nargsf, kwnames);
     }
     return call_measured(self, view, &target, args, nargsf, kwnames);
@@ -273,17 +288,18 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
         PyErr_Clear();
         return forward(self, args, nargsf, kwnames);
     }
-    ext_target target = {.profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler), .accum = NULL, .state = 0};
+    ext_target target = {.profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler)};
     return call_any(self, view, &target, NULL, args, nargsf, kwnames);
 }
 
 static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"function", "kind", "name", "default_name", "stage", "profiler", "inner", "binds", NULL};
+    static char *keywords[] = {"function", "kind",  "name",    "default_name", "stage", "profiler",
+                               "inner",    "binds", "records", "mutes",        NULL};
     PyObject *function, *name, *default_name, *stage, *profiler, *inner;
-    int kind, binds;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OiOOOOOp:Function", keywords, &function, &kind, &name, &default_name,
-                                     &stage, &profiler, &inner, &binds)) {
+    int kind, binds, records, mutes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OiOOOOOppp:Function", keywords, &function, &kind, &name, &default_name,
+                                     &stage, &profiler, &inner, &binds, &records, &mutes)) {
         return NULL;
     }
     ext_state *state = ext_state_of_type(type);
@@ -296,7 +312,10 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->kind = (ext_kind)kind;
     self->binds = binds;
     self->vectorcall = binds ? binder_vectorcall : function_vectorcall;
-    if (!ext_node_init(&self->node, state, name, default_name, stage, profiler)) {
+    self->node.is_record = records;
+    self->node.mutes = mutes;
+    if (!ext_node_init(&self->node, state, name, default_name, stage,
+                       records ? (PyObject *)state->record_profiler : profiler)) {
         Py_DECREF(self);
         return NULL;
     }

@@ -5,6 +5,9 @@
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
 #include "csrc/ready.h"
+#include "csrc/record.h"
+#include "csrc/recorder.h"
+#include "csrc/recording.h"
 #include "csrc/snapshot.h"
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
@@ -57,12 +60,13 @@ static void replace(PyObject **field, PyObject *value)
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"mixin", "profiler_class", "default_profiler", "device_finder", "stream_finder", "awaiter",
-                               NULL};
+    static char *keywords[] = {"mixin",         "profiler_class", "default_profiler", "device_finder",
+                               "stream_finder", "awaiter",        "record_wrapper",   NULL};
     ext_state *state = ext_state_of_module(module);
-    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
-                                     state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter)) {
+    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
+                                     state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter,
+                                     &record_wrapper)) {
         return NULL;
     }
     replace(&state->mixin, mixin);
@@ -71,6 +75,14 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
     replace(&state->device_finder, device_finder);
     replace(&state->stream_finder, stream_finder);
     replace(&state->awaiter, awaiter);
+    replace(&state->record_wrapper, record_wrapper);
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_set_thread_namer(PyObject *module, PyObject *namer)
+{
+    ext_state *state = ext_state_of_module(module);
+    Py_XSETREF(state->thread_namer, namer != Py_None ? Py_NewRef(namer) : NULL);
     Py_RETURN_NONE;
 }
 
@@ -147,7 +159,9 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 static PyMethodDef module_methods[] = {
     {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("Tells the extension the package's classes, the default Profiler, how to find a call's device and a "
-               "device's stream, and how to await what is no coroutine.")},
+               "device's stream, how to await what is no coroutine, and how to make a record() of a function.")},
+    {"set_thread_namer", module_set_thread_namer, METH_O,
+     PyDoc_STR("Sets what is called in each thread that is new to the profiler while a recording runs; None: nothing.")},
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
@@ -186,7 +200,10 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->method_switch_type = add_type(module, &ext_method_switch_spec)) != NULL &&
            (state->ready_type = add_type(module, &ext_ready_spec)) != NULL &&
            (state->snapshot_type = add_type(module, &ext_snapshot_spec)) != NULL &&
-           (state->view_type = add_type(module, &ext_view_spec)) != NULL;
+           (state->view_type = add_type(module, &ext_view_spec)) != NULL &&
+           (state->record_type = add_type(module, &ext_record_spec)) != NULL &&
+           (state->recorder_type = add_type(module, &ext_recorder_spec)) != NULL &&
+           (state->recording_type = add_type(module, &ext_recording_spec)) != NULL;
 }
 
 static PyObject *get_enum_type(void)
@@ -213,6 +230,13 @@ static bool add_words(ext_state *state)
     return true;
 }
 
+static bool add_record_profiler(ext_state *state)
+{
+    ext_record_prepare(state->record_type);
+    state->record_profiler = (ext_profiler *)PyObject_CallNoArgs((PyObject *)state->profiler_type);
+    return state->record_profiler != NULL;
+}
+
 static bool add_objects(PyObject *module, ext_state *state)
 {
     return add_words(state) && (state->sys_module = PyImport_ImportModule("sys")) != NULL &&
@@ -221,7 +245,7 @@ static bool add_objects(PyObject *module, ext_state *state)
            (state->default_stage = PyUnicode_InternFromString("inference")) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
            (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
-           PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0;
+           PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 && add_record_profiler(state);
 }
 
 static int module_exec(PyObject *module)
@@ -255,6 +279,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->ready_type);
     Py_VISIT(state->snapshot_type);
     Py_VISIT(state->view_type);
+    Py_VISIT(state->record_type);
+    Py_VISIT(state->recorder_type);
+    Py_VISIT(state->recording_type);
     Py_VISIT(state->default_profiler);
     Py_VISIT(state->mixin);
     Py_VISIT(state->profiler_class);
@@ -262,6 +289,11 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->stream_finder);
     Py_VISIT(state->sys_module);
     Py_VISIT(state->awaiter);
+    Py_VISIT(state->record_wrapper);
+    Py_VISIT(state->thread_namer);
+    Py_VISIT(state->describer);
+    Py_VISIT(state->device_memory_finder);
+    Py_VISIT(state->record_profiler);
     return 0;
 }
 
@@ -286,6 +318,9 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->ready_type);
     Py_CLEAR(state->snapshot_type);
     Py_CLEAR(state->view_type);
+    Py_CLEAR(state->record_type);
+    Py_CLEAR(state->recorder_type);
+    Py_CLEAR(state->recording_type);
     Py_CLEAR(state->default_profiler);
     Py_CLEAR(state->mixin);
     Py_CLEAR(state->profiler_class);
@@ -293,6 +328,11 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->stream_finder);
     Py_CLEAR(state->sys_module);
     Py_CLEAR(state->awaiter);
+    Py_CLEAR(state->record_wrapper);
+    Py_CLEAR(state->thread_namer);
+    Py_CLEAR(state->describer);
+    Py_CLEAR(state->device_memory_finder);
+    Py_CLEAR(state->record_profiler);
     ext_pipeline_clear(state);
     return 0;
 }
@@ -311,6 +351,7 @@ void ext_state_release(ext_state *state)
         Py_CLEAR(state->words[i]);
     }
     Py_CLEAR(state->format_error);
+    ext_record_forget_labels(state);
     PyMem_Free(state);
 }
 

@@ -2,6 +2,7 @@
 
 #include "csrc/convert.h"
 #include "csrc/pipeline.h"
+#include "csrc/record.h"
 #include "csrc/weak.h"
 
 /* Owned by the node's table; goes when the instance does. */
@@ -96,11 +97,17 @@ const _Atomic uint64_t *ext_node_gate(const ext_node *node)
     return node->profiler != NULL ? &node->profiler->registry->state : &node->state->gate;
 }
 
-/* The innermost open span that names an owner: markers of blocks entered while off do not. */
+/* Markers of blocks entered while off do not, nor do calls that are recorded only: who records must not change who counts. */
+static inline bool names_owner(const cprof_span *span)
+{
+    return span->owner != NULL && (span->state & (CPROF_FLAG_STATS | CPROF_FLAG_TRACE)) != CPROF_FLAG_TRACE;
+}
+
+/* The innermost open span that names an owner. */
 static PyObject *running_owner(ext_view *view)
 {
     cprof_span *span = cprof_chain_top(&view->chain);
-    while (span != NULL && span->owner == NULL) {
+    while (span != NULL && !names_owner(span)) {
         span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
     }
     return span != NULL ? span->owner : NULL;
@@ -250,9 +257,11 @@ bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyOb
 {
     ext_profiler *profiler = (ext_profiler *)Py_NewRef((PyObject *)target->profiler);
     Py_INCREF(stage);
-    target->accum = find_accum(profiler, key_of(node, profiler, first), stage);
+    ext_key *key = key_of(node, profiler, first);
+    target->accum = node->is_record ? NULL : find_accum(profiler, key, stage);
+    target->label = node->is_record ? ext_record_label(node->state, stage, key->name) : 0;
     Py_DECREF(stage);
-    if (target->accum == NULL || !ext_view_renew(view)) {
+    if ((target->accum == NULL && target->label == 0) || !ext_view_renew(view)) {
         Py_DECREF(profiler);
         return false;
     }

@@ -5,6 +5,8 @@
 #include "csrc/profiler.h"
 #include "csrc/view.h"
 
+#include "cprofiling/trace.h"
+
 enum { EXT_KEY_PLACES = 4 };
 
 /* A name, and the accumulators it was lately found at. */
@@ -25,6 +27,8 @@ typedef struct {
     ext_key key;              /* its name may be NULL for a block: then it cannot be entered */
     ext_key passing_key;      /* of the last instance that cannot be told again; with a name_finder */
     ext_ptrmap instance_keys; /* instance (borrowed) -> ext_instance_key; with a name_finder */
+    bool is_record;           /* a record(): no Profiler counts it; its own is that of all such */
+    bool mutes;               /* one inside which nothing is recorded */
 } ext_node;
 
 /* Where a call is counted. */
@@ -32,6 +36,8 @@ typedef struct {
     ext_profiler *profiler; /* owned by whoever resolved: user code may run before the call begins */
     cprof_accum *accum;     /* borrowed; lives as long as the Profiler */
     uint64_t state;         /* the registry's word as read at entry */
+    uint32_t label;         /* of a record(), which has no accumulator */
+    bool mutes;             /* a record() inside which nothing is recorded */
 } ext_target;
 
 /* Fills a zeroed node. `name`: a str, a callable of one argument, or None for `default_name`; that is a str, or None for a node
@@ -61,6 +67,25 @@ ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObj
 /* The slow half of ext_node_resolve: a key not met lately, or a name to be asked for. The view is up to date afterwards. */
 bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyObject *first, ext_target *target);
 
+/* What a record() sets in its span when it is open. */
+static inline void ext_node_mark_record(cprof_span *span, const ext_target *target)
+{
+    span->label = target->label;
+    if (target->mutes) {
+        cprof_trace_mute(span);
+    }
+}
+
+/* Opens a span for a call, last of all that is done before it. NULL without memory. */
+static inline cprof_span *ext_node_open_span(ext_view *view, const ext_target *target, const void *tag)
+{
+    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, tag);
+    if (__builtin_expect(target->label != 0, 0) && span != NULL) {
+        ext_node_mark_record(span, target);
+    }
+    return span;
+}
+
 /* Decides what a call does. False: it is not counted, and there is nothing to let go of. Never leaves an exception. */
 static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler *profiler, PyObject *first, ext_target *target)
 {
@@ -68,6 +93,8 @@ static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler
         return false;
     }
     target->profiler = profiler;
+    target->label = 0;
+    target->mutes = node->mutes;
     target->state = cprof_registry_state(profiler->registry);
     if ((target->state & CPROF_FLAG_ALL) == 0) {
         return false;

@@ -4,7 +4,7 @@
 
 #include "csrc/state.h"
 
-typedef struct {
+typedef struct ext_profiler {
     PyObject_HEAD
     cprof_registry *registry; /* owned */
     uint64_t uid;             /* unique among the Profilers of the process, and never used again */

@@ -20,7 +20,7 @@ static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     }
     self->state = ext_state_hold(state);
     self->uid = cprof_process_next_number();
-    self->registry = cprof_registry_create();
+    self->registry = cprof_registry_create(state->serial);
     if (self->registry == NULL) {
         Py_DECREF(self);
         return PyErr_NoMemory();
@@ -34,7 +34,7 @@ static void set_on(ext_profiler *self, bool is_on)
     if (is_on != self->is_on) {
         self->is_on = is_on;
         self->state->profilers_on += is_on ? 1 : (size_t)-1;
-        atomic_store(&self->state->gate, self->state->profilers_on > 0);
+        atomic_store(&self->state->gate, self->state->profilers_on > 0 || self->state->recording);
     }
 }
 
@@ -76,7 +76,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     cprof_registry_configure(self->registry, flags, skips, resets);
     Py_END_ALLOW_THREADS
     /* As it is now, not as it was set here: another thread may have been faster. */
-    set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_ALL) != 0);
+    set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
     Py_RETURN_NONE;
 }
 

@@ -37,6 +37,16 @@ typedef enum {
         EXT_WORD_COUNT
 } ext_word;
 
+/* A name that record() was lately given, and its number in the recording of a serial. Both strs are interned, and owned. */
+typedef struct {
+    PyObject *name;
+    PyObject *stage;
+    uint32_t serial;
+    uint32_t label;
+} ext_label;
+
+enum { EXT_LABEL_PLACES = 64 };
+
 /* The state lives until its last user, the module or an object, lets go: at the interpreter's end objects may outlive the
  * module, as the collector takes the types of both apart. Struct, traverse and clear (module.c) list the same fields in the
  * same order. After clear (at the interpreter's end, while calls may still come) all types are NULL: whoever uses one looks
@@ -55,14 +65,22 @@ typedef struct {
     PyTypeObject *ready_type;
     PyTypeObject *snapshot_type;
     PyTypeObject *view_type;
+    PyTypeObject *record_type;
+    PyTypeObject *recorder_type;
+    PyTypeObject *recording_type;
     /* Objects of the package; NULL until set */
     PyObject *default_profiler; /* Profiler */
     PyObject *mixin;            /* the class PipelineProfiling */
     PyObject *profiler_class;   /* what makes the Profilers of pipelines */
     PyObject *device_finder;    /* callable(arguments) -> device index or None, for synchronisation */
     PyObject *sys_module;
-    PyObject *awaiter;       /* coroutine function(awaitable) that awaits it */
-    PyObject *stream_finder; /* callable(device index) -> handle of the stream in use there, 0 when not known */
+    PyObject *awaiter;                    /* coroutine function(awaitable) that awaits it */
+    PyObject *stream_finder;              /* callable(device index) -> handle of the stream in use there, 0 when not known */
+    PyObject *record_wrapper;             /* callable(function, name, warm_up) -> the function as a record() */
+    PyObject *thread_namer;               /* callable() that notes the name of the thread, while a recording runs */
+    PyObject *describer;                  /* callable(arguments) -> (shapes, types, stack), each a str or None */
+    PyObject *device_memory_finder;       /* callable() -> (bytes in use, the most there were) or None */
+    struct ext_profiler *record_profiler; /* in whose name record() is; counts nothing */
     /* Objects that have no part in a cycle: kept until the module goes (module_free) */
     PyObject *stage_variable; /* context variable: the innermost stage, an interned str */
     PyObject *bound_variable; /* context variable: the Profiler bound by `with profiler:` */
@@ -71,11 +89,14 @@ typedef struct {
     PyObject *enum_type;      /* enum.Enum */
     PyObject *words[EXT_WORD_COUNT];
     PyObject *format_error; /* the class FormatError */
+    ext_label labels[EXT_LABEL_PLACES];
     /* Not objects */
     size_t users;
     ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on */
     size_t profilers_on;
+    bool recording;                  /* one of this interpreter runs, not paused */
+    bool wants_memory;               /* as do its details */
     struct ext_suspendable *holding; /* the suspended calls inside which blocks are open, in no order; borrowed */
     uint64_t serial;                 /* unique among the states of the process; 0 after clear */
     uint64_t internal_errors;        /* faults that belong to no Profiler */

@@ -1,5 +1,8 @@
 #include "csrc/suspendable.h"
 
+#include "csrc/convert.h"
+
+#include "csrc/recorder.h"
 #include "csrc/sync.h"
 
 /* What to resume: of a function marked as a coroutine function that returned another awaitable, a coroutine that awaits it. A
@@ -37,6 +40,18 @@ PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, P
     self->device = device;
     self->pending = (ext_pending){.inner = pending_inner, .owner = profiler};
     return (PyObject *)self;
+}
+
+void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyObject *const *args, size_t nargs,
+                                    PyObject *kwnames)
+{
+    PyTypeObject *type = made != NULL ? Py_TYPE(made) : NULL;
+    if (type == NULL ||
+        (type != state->generator_type && type != state->coroutine_type && type != state->async_generator_type)) {
+        return;
+    }
+    ((ext_suspendable *)made)->arguments = ext_convert_arguments(args, nargs, kwnames);
+    PyErr_Clear();
 }
 
 /* Lists a suspended call while blocks are open inside it: they may be left from outside. */
@@ -83,10 +98,18 @@ cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag,
 static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
 {
     if (self->function->binds) {
-        *target = (ext_target){(ext_profiler *)Py_NewRef((PyObject *)self->profiler), NULL, 0};
+        *target = (ext_target){.profiler = (ext_profiler *)Py_NewRef((PyObject *)self->profiler)};
         return true;
     }
     return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target);
+}
+
+static void describe(const ext_suspendable *self, const ext_view *view, struct cprof_trace_detail *detail)
+{
+    PyObject *arguments = self->arguments;
+    PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
+    size_t count = arguments != NULL ? (size_t)PyTuple_GET_SIZE(arguments) : 0;
+    ext_recorder_describe(view, items, count, NULL, detail);
 }
 
 /* The first resumption. */
@@ -100,14 +123,26 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     if ((target.state & CPROF_FLAG_SYNC) == 0) {
         self->device = EXT_SYNC_NONE;
     }
+    struct cprof_trace_detail detail;
+    bool described = (target.state & CPROF_FLAG_DETAIL) != 0;
+    if (described) {
+        describe(self, now->view, &detail);
+    }
     ext_sync_wait(self->function->node.state, self->device);
     bool begun = ext_view_renew(now->view) &&
                  cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler);
     if (!begun) {
         Py_DECREF(target.profiler); /* else the span's, as that of any call */
         self->profiler->internal_errors++;
+        return false;
     }
-    return begun;
+    if (target.label != 0) {
+        ext_node_mark_record(self->call.span, &target);
+    }
+    if (described) {
+        cprof_trace_begin_detail(self->call.span, &detail);
+    }
+    return true;
 }
 
 /* Goes before each resumption. False with RecursionError when too little stack is left. */
@@ -141,6 +176,7 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
         ext_function_push_pending(now->view, &self->pending);
     }
     Py_CLEAR(self->first);
+    Py_CLEAR(self->arguments);
     return true;
 }
 
@@ -181,6 +217,7 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     if (outcome == CPROF_OUTCOME_SUCCESS) {
         ext_sync_wait(self->function->node.state, self->device);
     }
+    ext_recorder_end_detail(self->function->node.state, self->call.span);
     cprof_resumable_end(&self->call, now->thread, chain_of_call(self, now), outcome);
     Py_DECREF(self->profiler);
 }
@@ -415,6 +452,7 @@ int ext_suspendable_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->function);
     Py_VISIT(self->profiler);
     Py_VISIT(self->first);
+    Py_VISIT(self->arguments);
     Py_VISIT(self->finalizer);
     return 0;
 }
@@ -424,6 +462,7 @@ int ext_suspendable_clear(PyObject *object)
     ext_suspendable *self = (ext_suspendable *)object;
     Py_CLEAR(self->inner);
     Py_CLEAR(self->first);
+    Py_CLEAR(self->arguments);
     Py_CLEAR(self->finalizer);
     return 0;
 }

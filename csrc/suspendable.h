@@ -10,6 +10,7 @@ typedef struct ext_suspendable {
     ext_function *function; /* owned */
     ext_profiler *profiler; /* decided at the call; owned */
     PyObject *first;        /* the call's first argument, until the first resumption; owned, or NULL */
+    PyObject *arguments;    /* tuple of all, likewise, where a recording asks for them */
     cprof_resumable call;
     ext_pending pending; /* decorated twice: its inner, when that was not called yet */
     int device;          /* to wait for before and after, or EXT_SYNC_NONE */
@@ -28,6 +29,10 @@ typedef struct ext_suspendable {
  * else NULL. Returns `made` itself when there is no memory. */
 PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made);
+
+/* Remembers the arguments of a call for what ext_suspendable_wrap() returned. */
+void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyObject *const *args, size_t nargs,
+                                    PyObject *kwnames);
 
 /* One resumption: where it is measured. `view` NULL: it is not. */
 typedef struct {

@@ -1,5 +1,7 @@
 #include "csrc/sync.h"
 
+#include "csrc/convert.h"
+
 #include "cprofiling/gpu.h"
 
 _Static_assert((int)EXT_SYNC_CURRENT == CPROF_GPU_CURRENT_DEVICE, "the core's word for the current device");
@@ -13,20 +15,9 @@ static bool cuda_is_in_use(void)
     return in_use;
 }
 
-/* The values of all arguments, positional first, as the device finder wants them. */
-static PyObject *argument_tuple(PyObject *const *args, size_t nargs, PyObject *kwnames)
-{
-    size_t count = nargs + (kwnames != NULL ? (size_t)PyTuple_GET_SIZE(kwnames) : 0);
-    PyObject *tuple = PyTuple_New((Py_ssize_t)count);
-    for (size_t i = 0; tuple != NULL && i < count; i++) {
-        PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, Py_NewRef(args[i]));
-    }
-    return tuple;
-}
-
 static int ask_finder(PyObject *finder, PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
-    PyObject *arguments = argument_tuple(args, nargs, kwnames);
+    PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
     PyObject *answer = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
     long device = answer == NULL ? -1 : answer == Py_None ? EXT_SYNC_NONE : PyLong_AsLong(answer);
     Py_XDECREF(arguments);

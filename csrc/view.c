@@ -125,6 +125,19 @@ static PyObject *find_base(const ext_state *state, PyThreadState *tstate)
     return base;
 }
 
+/* Lets the package note the name of a thread, which nobody can tell after its end. */
+static void name_thread(ext_state *state)
+{
+    PyObject *namer = Py_XNewRef(state->thread_namer);
+    PyObject *result = namer != NULL ? PyObject_CallNoArgs(namer) : NULL;
+    if (namer != NULL && result == NULL) {
+        PyErr_Clear();
+        state->internal_errors++;
+    }
+    Py_XDECREF(result);
+    Py_XDECREF(namer);
+}
+
 static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState *tstate)
 {
     ext_view *view = PyObject_New(ext_view, state->view_type);
@@ -142,6 +155,9 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
     }
     view->base_task = find_base(state, tstate);
     Py_DECREF(view); /* the dictionary's now */
+    if (state->recording) {
+        name_thread(state);
+    }
     return view;
 }
 

@@ -40,6 +40,9 @@ ARGUMENTS = {
     ("stress", "tsan"): "2000",
     ("thread", "aarch64"): "20",
     ("thread", "tsan"): "5",
+    ("trace", "aarch64"): "2000",
+    ("trace", "asan"): "20000",
+    ("trace", "tsan"): "2000",
 }
 
 

@@ -19,6 +19,7 @@ PASS_THROUGH_ANY = "empty Python pass-through, any arguments"
 FORWARDER = "empty C forwarder"
 FORWARDER_METHOD = "empty C forwarder, as a method"
 EMPTY_WITH = "empty C with"
+EMPTY_WITH_NEW = "empty C with, made for each"
 CLOCK_TWICE = "time.perf_counter_ns twice"
 
 DISABLED = "cprofiling decorator, disabled"
@@ -30,6 +31,11 @@ ENABLED_METHOD = "cprofiling method of a PipelineProfiling, enabled"
 DISABLED_WITH = "cprofiling with, disabled"
 ENABLED_WITH = "cprofiling with, enabled"
 ENABLED_WITH_BOUND = "cprofiling with of one Profiler, enabled"
+RECORDED = "cprofiling decorator, recorded"
+RECORDED_AND_ENABLED = "cprofiling decorator, recorded and enabled"
+RECORD_OFF = "cprofiling record(), no recording"
+RECORD_OFF_REUSED = "cprofiling record(), one object, no recording"
+RECORD_ON = "cprofiling record(), recorded"
 
 plain = Catalogue("plain")
 own = Catalogue("cprofiling")
@@ -106,6 +112,12 @@ def empty_with() -> Workload:
     return Workload("with c: pass", {"c": floor.load().EmptyContext()})
 
 
+@plain.add(EMPTY_WITH_NEW, baseline=LOOP_ONLY)
+def empty_new_with() -> Workload:
+    """The same with a label that nobody reads, made anew for each block."""
+    return Workload("with label('node'): pass", {"label": floor.load().EmptyContext})
+
+
 @plain.add(CLOCK_TWICE, baseline=BARE)
 def clock_twice() -> Workload:
     """The stop-watch that people write by hand."""
@@ -134,6 +146,24 @@ def switched_on(owner: Any) -> Iterator[None]:
 def default_profiler_on() -> contextlib.AbstractContextManager[None]:
     """Have the default Profiler switched on."""
     return switched_on(cprofiling())
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Have a recording run; what it recorded is thrown away, as only making it is to be measured."""
+    session = cprofiling().profile(operators=False)
+    session.start()
+    try:
+        yield
+    finally:
+        session.stop()
+
+
+@contextlib.contextmanager
+def recording_and_default_profiler_on() -> Iterator[None]:
+    """Have both."""
+    with default_profiler_on(), recording():
+        yield
 
 
 def pipeline() -> Any:
@@ -198,3 +228,33 @@ def enabled_bound_with() -> Workload:
     """A labelled block of one given Profiler."""
     profiler = cprofiling().Profiler()
     return Workload("with c: pass", {"c": profiler.profile_node("node")}, functools.partial(switched_on, profiler))
+
+
+@own.add(RECORDED, baseline=BARE)
+def recorded_decorator() -> Workload:
+    """A decorated function while a recording runs and its Profiler is off."""
+    return Workload("f()", {"f": cprofiling().profile_node(new_function())}, recording)
+
+
+@own.add(RECORDED_AND_ENABLED, baseline=BARE)
+def recorded_and_enabled_decorator() -> Workload:
+    """A decorated function while a recording runs and the default Profiler is on."""
+    return Workload("f()", {"f": cprofiling().profile_node(new_function())}, recording_and_default_profiler_on)
+
+
+@own.add(RECORD_OFF, baseline=LOOP_ONLY)
+def record_off() -> Workload:
+    """A label, made for each block as programs do, while no recording runs."""
+    return Workload("with label('node'): pass", {"label": cprofiling().record})
+
+
+@own.add(RECORD_OFF_REUSED, baseline=LOOP_ONLY)
+def record_off_reused() -> Workload:
+    """The same, made once."""
+    return Workload("with c: pass", {"c": cprofiling().record("node")})
+
+
+@own.add(RECORD_ON, baseline=LOOP_ONLY)
+def record_on() -> Workload:
+    """A label, made for each block, while a recording runs."""
+    return Workload("with label('node'): pass", {"label": cprofiling().record}, recording)

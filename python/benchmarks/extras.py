@@ -1,4 +1,4 @@
-"""What is not a cost per call: the summary, the memory of a key, the import."""
+"""What is not a cost per call: the summary, the memory of a key, the import, traces as files."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ MAPPED_BYTES = "memory per key, mapped (bytes)"
 RESIDENT_BYTES = "memory per key, touched (bytes)"
 IMPORT_MS = "import cprofiling, beyond dataclasses, enum and contextvars (ms)"
 
+EXPORTED = "Chrome trace written (events/s)"
+VIZTRACER_EXPORTED = "Chrome trace written by VizTracer's parse and save (events/s)"
+LOADED = "Chrome trace read (events/s)"
+LOADED_BY_HAND = "Chrome trace read by json.load and pandas (events/s)"
+
+EXPORT_EVENTS = 500_000
+EXPORT_ROUNDS = 3
 SUMMARY_KEYS = 1_000
 SUMMARY_SAMPLES = 20
 MEMORY_KEYS = 4_000
@@ -88,10 +95,24 @@ def import_cost(rounds: int) -> dict[str, float]:
     return {IMPORT_MS: statistics.median(samples[1:]) / 1e6}
 
 
+def trace_files(rounds: int) -> dict[str, float]:
+    """Measure in a fresh interpreter how fast traces of EXPORT_EVENTS events are written and read."""
+    cprofiling()
+    figures = json.loads(probe("probe_export.py", str(EXPORT_EVENTS), str(min(rounds, EXPORT_ROUNDS))))
+    names = {
+        "export_own": EXPORTED,
+        "export_viztracer": VIZTRACER_EXPORTED,
+        "load_own": LOADED,
+        "load_by_hand": LOADED_BY_HAND,
+    }
+    return {names[key]: value for key, value in figures.items()}
+
+
 MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     summary_cost: (SUMMARY_NS, DATACLASSES_NS),
     memory_per_key: (MAPPED_BYTES, RESIDENT_BYTES),
     import_cost: (IMPORT_MS,),
+    trace_files: (EXPORTED, VIZTRACER_EXPORTED, LOADED, LOADED_BY_HAND),
 }
 
 

@@ -22,6 +22,8 @@ RECORD_FUNCTION_ON = "torch record_function, profiler on"
 FAST = "torch _RecordFunctionFast, profiler off"
 FAST_REUSED = "torch _RecordFunctionFast, one object, profiler off"
 FAST_ON = "torch _RecordFunctionFast, profiler on"
+FAST_ON_REUSED = "torch _RecordFunctionFast, one object, profiler on"
+LOG_EVENT = "VizTracer log_event"
 TPROF = "tprof"
 
 STAGE = "inference"
@@ -110,6 +112,12 @@ def torch_fast_on() -> Workload:
     return Workload("with label('node'): pass", {"label": record_function_fast()}, torch_session)
 
 
+@peers.add(FAST_ON_REUSED, baseline=LOOP_ONLY, share=FEW)
+def torch_fast_on_reused() -> Workload:
+    """The same, made once."""
+    return Workload("with c: pass", {"c": record_function_fast()("node")}, torch_session)
+
+
 @peers.add(TPROF, baseline=BARE, minimum=(3, 12))
 def tprof() -> Workload:
     """A function that tprof watches; it keeps every sample."""
@@ -185,6 +193,23 @@ def viztracer() -> Workload:
             tracer.clear()
 
     return Workload("f()", {"f": new_function()}, session)
+
+
+@peers.add(LOG_EVENT, baseline=LOOP_ONLY, share=FEW)
+def viztracer_log_event() -> Workload:
+    """A label while VizTracer records nothing but labels."""
+    tracer = module("viztracer").VizTracer(verbose=0, log_sparse=True)
+
+    @contextlib.contextmanager
+    def session() -> Iterator[None]:
+        tracer.start()
+        try:
+            yield
+        finally:
+            tracer.stop()
+            tracer.clear()
+
+    return Workload("with label('node'): pass", {"label": tracer.log_event}, session)
 
 
 @peers.add("cProfile", baseline=BARE)

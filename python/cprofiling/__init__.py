@@ -1,6 +1,8 @@
 """cprofiling: the per-node profiler that a Python pipeline can leave switched on."""
 
-from cprofiling._core import stage
+from cprofiling._core import record, stage
+from cprofiling._core import record as record_function
+from cprofiling.activities import ProfilerActivity, RecordFormat, Resource
 from cprofiling.control import (
     PipelineProfiling,
     Profiler,
@@ -11,28 +13,44 @@ from cprofiling.control import (
     set_profiling,
 )
 from cprofiling.format import format_profiling_table
+from cprofiling.handlers import tensorboard_trace_handler
 from cprofiling.measure import Measurement, measure
 from cprofiling.nodes import instrument, profile_node
+from cprofiling.recording import Event, Recording, load_trace
+from cprofiling.schedules import ProfilerAction, schedule
+from cprofiling.session import profile
 from cprofiling.snapshot import FormatError, Snapshot
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 
 __all__ = [
+    "Event",
     "ExecutionStage",
     "FormatError",
     "Measurement",
     "NodeProfilingStats",
     "PipelineProfiling",
     "Profiler",
+    "ProfilerAction",
+    "ProfilerActivity",
     "ProfilingSummary",
+    "RecordFormat",
+    "Recording",
+    "Resource",
     "Snapshot",
     "format_profiling_summary",
     "format_profiling_table",
     "get_profiling_summary",
     "instrument",
+    "load_trace",
     "measure",
+    "profile",
     "profile_node",
     "profiling_enabled",
+    "record",
+    "record_function",
     "reset_profiling",
+    "schedule",
     "set_profiling",
     "stage",
+    "tensorboard_trace_handler",
 ]

@@ -10,7 +10,9 @@ from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final,
 
 from typing_extensions import Buffer, Self, disjoint_base
 
+_F = TypeVar("_F")
 _SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
+_RecordingT = TypeVar("_RecordingT", bound=Recording)
 
 # The 22 fields of NodeProfilingStats, in its order.
 _Row: TypeAlias = tuple[
@@ -85,6 +87,8 @@ class Function:
         profiler: Profiler | None,
         inner: Function | None,
         binds: bool,
+        records: bool,
+        mutes: bool,
     ) -> Self: ...
     @property
     def detached(self) -> bool: ...
@@ -125,6 +129,43 @@ class Block:
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> Awaitable[None]: ...
+
+@final
+class record:  # noqa: N801
+    """A labelled block of a recording. Is in csrc/record_type.c; how it is entered and left, in csrc/opening.c."""
+
+    def __init__(self, name: str, *, warm_up: bool = False) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def warm_up(self) -> bool: ...
+    def __call__(self, function: _F) -> _F: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    def __aenter__(self) -> Awaitable[Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Awaitable[None]: ...
+
+@final
+class Recorder:
+    """A recording that runs. Is in csrc/recorder_type.c; what it records, in cprofiling/trace.c."""
+
+    def __new__(
+        cls,
+        capacity: SupportsIndex,
+        drop_newest: bool,
+        describer: Callable[[tuple[Any, ...]], tuple[str | None, str | None, str | None]] | None,
+        memory: bool,
+        device_memory: Callable[[], tuple[int, int] | None] | None,
+        hosts: bool,
+    ) -> Self: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def step(self, name: str, /) -> None: ...
+    def finish(self, type: type[_RecordingT], /) -> _RecordingT: ...
 
 @final
 class stage:  # noqa: N801
@@ -237,7 +278,9 @@ def configure(
     device_finder: Callable[[tuple[Any, ...]], int | None],
     stream_finder: Callable[[int], int],
     awaiter: Callable[[Any], Coroutine[Any, Any, Any]],
+    record_wrapper: Callable[[Any, str, bool], Any],
 ) -> None: ...
+def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/view.c calls it
 def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/pipeline.c
 def profiler_of(candidate: object, /) -> Any: ...  # csrc/pipeline.c
 def forget_pipeline(pipeline: object, /) -> None: ...  # csrc/pipeline.c

@@ -6,7 +6,7 @@ import time
 
 from cprofiling import _core, devices
 from cprofiling.format import format_profiling_table
-from cprofiling.nodes import awaiting, bind_pipeline, overload
+from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.snapshot import Snapshot, lost_reason
@@ -186,6 +186,7 @@ _core.configure(
     device_finder=devices.cuda_device_of,
     stream_finder=devices.cuda_stream_of,
     awaiter=awaiting,
+    record_wrapper=wrap_as_record,
 )
 
 

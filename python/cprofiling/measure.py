@@ -20,9 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
-from typing import Any, Literal, NamedTuple
 
 from cprofiling.format import shown_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, TypeAlias
+
+    _Synchronize: TypeAlias = Literal["auto"] | bool | Callable[[], object] | None
 
 __all__ = ["Measurement", "measure"]
 
@@ -43,7 +48,6 @@ _EMPTY_TIMINGS = 11
 _OBJECTS_SEARCHED = 10_000
 _CPU_FOLDER = "/sys/devices/system/cpu"
 
-_Synchronize = Literal["auto"] | bool | Callable[[], object] | None
 
 
 @dataclass(frozen=True)
@@ -287,10 +291,17 @@ def _do_nothing() -> None:
     pass
 
 
-class _Wait(NamedTuple):
-    label: str | None = None
-    call: Callable[[], object] | None = None
-    warnings: tuple[str, ...] = ()
+class _Wait:
+    """How to wait for a device, and under which name; no NamedTuple, as typing takes longer to import than all of this."""
+
+    __slots__ = ("call", "label", "warnings")
+
+    def __init__(
+        self, label: str | None = None, call: Callable[[], object] | None = None, warnings: tuple[str, ...] = ()
+    ) -> None:
+        self.label = label
+        self.call = call
+        self.warnings = warnings
 
 
 def _find_wait(synchronize: _Synchronize, fn: Callable[..., object], args: tuple[object, ...]) -> _Wait:

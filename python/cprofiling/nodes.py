@@ -144,6 +144,19 @@ def bind_pipeline(function: Any) -> Any:
     return _make(_core.Function, function, name=None, stage=None, profiler=None, inner=None, binds=True)
 
 
+def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
+    """Wrap a callable, or the callable inside a descriptor, as a ``record()``: labelled, but no node."""
+    if isinstance(function, type):
+        raise TypeError(f"record cannot decorate a class, got {function!r}: decorate its methods")
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(wrap_as_record(function.__func__, name, warm_up))
+    if isinstance(function, property):
+        return function.getter(wrap_as_record(function.fget, name, warm_up))
+    if not callable(function):
+        raise TypeError(f"record expects a callable, got {shown_value(function)}")
+    return _make(_core.Function, function, name=name, stage=None, profiler=None, inner=None, records=True, mutes=warm_up)
+
+
 def _make(
     kind: Callable[..., Any],
     function: Any,
@@ -153,8 +166,11 @@ def _make(
     profiler: _core.Profiler | None,
     inner: Any,
     binds: bool = False,
+    records: bool = False,
+    mutes: bool = False,
 ) -> Any:
-    wrapper = kind(function, _kind_of(function), name, default_name(function), stage, profiler, inner, binds)
+    what = _kind_of(function)
+    wrapper = kind(function, what, name, default_name(function), stage, profiler, inner, binds, records, mutes)
     # What functools.wraps() takes from functions, it must find here. Other callables' attributes the wrapper answers as
     # they are at that moment: a copy would grow stale.
     functools.update_wrapper(wrapper, function, updated=("__dict__",) if isinstance(function, FunctionType) else ())

@@ -18,7 +18,7 @@ static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
 
 static void set_up(uint64_t skip_first_n)
 {
-    registry = cprof_registry_create();
+    registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
     accum = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {"node", 4}});

@@ -150,7 +150,7 @@ int main(int count, char **arguments)
 {
     samples = check_argument(count, arguments, samples);
     CHECK(samples <= MOST);
-    registry = cprof_registry_create();
+    registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     accum = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {"node", 4}});

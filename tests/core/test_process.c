@@ -45,7 +45,7 @@ static cprof_accum *numbered(uint64_t number)
 
 static void set_up(uint64_t skip_first_n)
 {
-    registry = cprof_registry_create();
+    registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, skip_first_n, false);
     for (uint64_t i = 0; i < KEYS; i++) {
@@ -166,7 +166,7 @@ static void test_list_of_registries(void)
     static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
         for (int k = 0; k < 3; k++) {
-            listed[k] = cprof_registry_create();
+            listed[k] = cprof_registry_create(0);
             CHECK(listed[k] != NULL);
         }
         for (int k = 0; k < 3; k++) {
@@ -220,7 +220,7 @@ static void use_everything(void)
     CHECK(span != NULL);
     cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
     CHECK_EQUAL(keys_with_figures(), 1);
-    cprof_registry *other = cprof_registry_create();
+    cprof_registry *other = cprof_registry_create(0);
     CHECK(other != NULL);
     cprof_registry_destroy(other);
 }

@@ -90,7 +90,7 @@ static visit visit_all(cprof_registry *registry)
 
 static void test_new_registry(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     CHECK_EQUAL(flags_of(registry), 0);
     CHECK_EQUAL(generation_of(registry), 1);
@@ -106,7 +106,7 @@ static void test_ids_differ(void)
     cprof_registry *registries[4];
     for (int i = 0; i < 4; i++) {
         random_fails = i >= 2;
-        registries[i] = cprof_registry_create();
+        registries[i] = cprof_registry_create(0);
         CHECK(registries[i] != NULL);
         for (int k = 0; k < i; k++) {
             CHECK(memcmp(registries[i]->id, registries[k]->id, CPROF_REGISTRY_ID_BYTES) != 0);
@@ -141,7 +141,7 @@ static void test_configure(void)
         {CPROF_FLAG_ALL, 7, false, false, 7},
         {CPROF_FLAG_STATS, INT64_MAX, true, true, INT64_MAX},
     };
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     uint64_t generation = 1;
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
         cprof_registry_configure(registry, (unsigned)steps[i].flags, steps[i].skip_first_n, steps[i].reset != 0);
@@ -155,7 +155,7 @@ static void test_configure(void)
 
 static void test_reset_keeps_the_configuration(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 3, false);
     uint64_t generation = generation_of(registry);
     cprof_registry_reset(registry);
@@ -168,7 +168,7 @@ static void test_reset_keeps_the_configuration(void)
 
 static void test_keys(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     cprof_accum *resize = cprof_registry_accum(registry, key("train", "resize"));
     CHECK(resize != NULL);
     CHECK((uintptr_t)resize % 64 == 0);
@@ -183,7 +183,7 @@ static void test_keys(void)
 /* Keys are visited in the order of their making, and know that of their first finished calls. */
 static void test_order(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     cprof_accum *a = cprof_registry_accum(registry, key("train", "a"));
     cprof_accum *b = cprof_registry_accum(registry, key("train", "b"));
     cprof_accum *c = cprof_registry_accum(registry, key("val", "a"));
@@ -209,7 +209,7 @@ static void test_order(void)
 
 static void test_visitor_may_stop(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
     finish(registry, cprof_registry_accum(registry, key("train", "b")));
     finish(registry, cprof_registry_accum(registry, key("train", "c")));
@@ -258,7 +258,7 @@ static cprof_status contest_reset(void *context, cprof_names names, uint64_t ord
 /* C3: no reset takes effect during a visit. */
 static void test_reset_waits_for_a_visit(void)
 {
-    contest held = {.registry = cprof_registry_create()};
+    contest held = {.registry = cprof_registry_create(0)};
     cprof_registry_epoch epoch;
     finish(held.registry, cprof_registry_accum(held.registry, key("train", "a")));
     finish(held.registry, cprof_registry_accum(held.registry, key("train", "b")));
@@ -284,7 +284,7 @@ static void *begin_generations(void *registry)
 /* A generation is never met with the skips of another. */
 static void test_present_is_of_one_moment(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     pthread_t thread;
     uint64_t last = 0;
     CHECK(pthread_create(&thread, NULL, begin_generations, registry) == 0);
@@ -311,7 +311,7 @@ static void test_accumulators_never_move(void)
 {
     enum { KEYS = 500 };
     static cprof_accum *accums[KEYS];
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     uint64_t mapped_bytes = fake_alloc_mapped_bytes();
     for (int i = 0; i < KEYS; i++) {
         accums[i] = numbered(registry, "train", i);
@@ -332,7 +332,7 @@ static void test_accumulators_never_move(void)
 static void test_overflow(void)
 {
     cprof_alloc_set_hooks(NULL); /* the system's pages cost nothing until they are touched */
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     for (int i = 0; i < MAX_KEYS; i++) {
         CHECK(numbered(registry, "train", i) != NULL);
     }
@@ -360,7 +360,7 @@ static void test_overflow_of_stages(void)
 {
     char stage[32];
     cprof_alloc_set_hooks(NULL);
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     for (int i = 0; i < MAX_KEYS; i++) {
         CHECK(numbered(registry, "train", i) != NULL);
     }
@@ -385,14 +385,14 @@ static void test_create_without_memory(void)
 {
     uint64_t live = fake_alloc_live();
     fake_alloc_fail(1);
-    CHECK(cprof_registry_create() == NULL);
+    CHECK(cprof_registry_create(0) == NULL);
     CHECK_EQUAL(fake_alloc_live(), live);
 }
 
 /* Each allocation that the making of a key needs fails once; then nothing was changed. */
 static void test_keys_without_memory(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     uint64_t refusals = 0;
     for (int i = 0; i < 200; i++) {
         for (uint64_t nth = 1;; nth++) {
@@ -432,7 +432,7 @@ static cprof_status write_everywhere_and_stop(void *context, cprof_names names, 
 
 static void test_writers_go_on_during_a_visit(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_epoch epoch;
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     finish(registry, numbered(registry, "val", 0));
@@ -443,7 +443,7 @@ static void test_writers_go_on_during_a_visit(void)
 
 static void test_visit_without_memory(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_epoch epoch;
     visit met = {.count = 0};
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
@@ -458,7 +458,7 @@ static void test_visit_without_memory(void)
 /* C10: a thread that has stopped in the middle of an update keeps a lock for ever. Readers end, and say what is missing. */
 static void test_a_stopped_thread_holds_no_reader_up(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_epoch epoch;
     visit met = {.count = 0};
     cprof_accum *stuck = cprof_registry_accum(registry, key("train", "a"));
@@ -485,7 +485,7 @@ static void test_a_stopped_thread_holds_no_reader_up(void)
 
 static void test_after_fork_in_child(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     uint8_t id[CPROF_REGISTRY_ID_BYTES];
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 2, false);
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
@@ -515,7 +515,7 @@ static void *make_keys(void *registry)
 
 static void test_threads_make_the_same_keys(void)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     pthread_t threads[8];
     for (int i = 0; i < 8; i++) {
         CHECK(pthread_create(&threads[i], NULL, make_keys, registry) == 0);

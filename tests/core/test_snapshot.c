@@ -115,7 +115,7 @@ static uint64_t random_bits(void)
 
 static cprof_registry *registry_new(uint64_t skip_first_n)
 {
-    cprof_registry *registry = cprof_registry_create();
+    cprof_registry *registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
     return registry;

@@ -33,7 +33,7 @@ static void pass(cprof_ticks ns)
 static void set_up(void)
 {
     static const char *const names[NODES] = {"a", "b", "c", "d"};
-    registry = cprof_registry_create();
+    registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     for (int i = 0; i < NODES; i++) {

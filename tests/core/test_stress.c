@@ -275,7 +275,7 @@ static void *read_all(void *argument)
 static void set_up(void)
 {
     static const char names[KEYS] = {'0', '1', '2', '3', '4'};
-    registry = cprof_registry_create();
+    registry = cprof_registry_create(0);
     CHECK(registry != NULL);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, SKIPS, false);
     for (int i = 0; i < KEYS; i++) {

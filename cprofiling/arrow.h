@@ -1,0 +1,78 @@
+/* A finished table as a stream of Arrow record batches, by Arrow's C data and C stream interfaces.
+ *
+ * The three structures are those of the specification (https://arrow.apache.org/docs/format/CDataInterface.html), which also
+ * says who releases what. A stream owns a share of its table, and what it hands out owns nothing of it: each may outlive the
+ * others. One thread at a time uses a stream; any thread may release anything.
+ */
+#ifndef CPROF_ARROW_H
+#define CPROF_ARROW_H
+
+#include "cprofiling/table.h"
+
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_NULLABLE 2
+
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+#endif
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+
+struct ArrowArrayStream {
+    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+    const char *(*get_last_error)(struct ArrowArrayStream *);
+    void (*release)(struct ArrowArrayStream *);
+    void *private_data;
+};
+
+#endif
+
+typedef struct ArrowArrayStream cprof_arrow_stream;
+
+enum {
+    CPROF_ARROW_BATCH_ROWS = 65536,
+    CPROF_ARROW_BATCH_BYTES = 16 << 20, /* of strings, unless it is a single row */
+};
+
+/* What is known of the rows beyond the table: one number for each row, or NULL where that is known of none. Copied. */
+typedef struct {
+    const int32_t *spans;      /* the row of the span that it belongs to, which may be itself; -1: none */
+    const int64_t *executions; /* -1: none */
+    const int64_t *operators;  /* -1: none */
+} cprof_arrow_extras;
+
+/* Makes a stream of all rows but counters. Its columns: trace_id, parent_span_id (of a span: zeros where it is a root; of
+ * another row: its span), span_id (of spans), name, cat, stage, start, end, dur, thread.id (null where that is a text),
+ * device_index, stream, execution_index, operator_index, input_shapes, input_types, memory_change, memory_peak,
+ * device_memory_change, device_memory_peak, bytes, kind, outcome (of nodes and records: success, error, cancelled, unfinished).
+ * Without extras.spans a row has the ids that it has in the table. What is no UTF-8, surrogates among it, becomes U+FFFD.
+ * CPROF_NO_MEMORY; CPROF_OUT_OF_RANGE: one of extras.spans is no row. */
+cprof_status cprof_arrow_open(cprof_table *table, const cprof_arrow_extras *extras, cprof_arrow_stream *stream);
+
+#endif

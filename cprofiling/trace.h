@@ -1,0 +1,134 @@
+/* The recording that runs: each finished span as an event of 64 bytes, in a ring of the thread that closed it.
+ *
+ * There is at most one recording in a process. A span takes part if it was opened while the recording ran, not paused, and is
+ * closed before its end: while it runs, as it was; while it is paused, cut at the beginning of the pause. The way of an event
+ * takes no lock: a thread marks itself as writing, and looks whether the recording is still the span's; whoever ends the
+ * recording makes all threads see that (membarrier), and waits for those that are marked.
+ * A full ring forgets its oldest event, or does not take the new one; either is counted.
+ */
+#ifndef CPROF_TRACE_H
+#define CPROF_TRACE_H
+
+#include "cprofiling/span.h"
+#include "cprofiling/table.h"
+
+#define CPROF_TRACE_MUTED UINT64_MAX /* the id of a span inside which nothing is recorded */
+
+enum {
+    CPROF_TRACE_MAX_LABELS = 1 << 20, /* in one recording; further ones are called __overflow__ */
+    CPROF_TRACE_LEAST_CAPACITY = 1,   /* events of each thread */
+    CPROF_TRACE_MOST_CAPACITY = 1000 * 1000 * 1000,
+    CPROF_TRACE_PATIENCE_MS = 1000, /* that the end of a recording waits for threads that have stopped while they write */
+};
+
+/* One finished span. Ids are numbers of their recording: collecting makes W3C's of them. */
+typedef struct {
+    cprof_ticks start;
+    cprof_ticks stop;
+    uint64_t span;
+    uint64_t parent; /* 0: none */
+    uint64_t root;
+    cprof_ticks suspended;
+    uint32_t label;  /* of a record(): its label; of a node: its key's */
+    uint32_t thread; /* where it was closed: a number of the recording */
+    uint8_t kind;    /* a cprof_kind */
+    uint8_t outcome; /* a cprof_outcome */
+    uint8_t flags;   /* CPROF_ROW_ bits */
+} cprof_trace_event;
+
+_Static_assert(sizeof(cprof_trace_event) == 64, "an event is a cache line");
+
+/* Bytes in use, and the most that ever were; CPROF_TABLE_UNKNOWN where that is not known. */
+typedef struct {
+    int64_t memory; /* resident, of the process */
+    int64_t memory_peak;
+    int64_t device_memory; /* of the framework's allocator */
+    int64_t device_memory_peak;
+} cprof_trace_memory;
+
+/* What is known of a span beyond its times, when that was asked for. Texts are labels of the recording; 0: none. */
+struct cprof_trace_detail {
+    uint32_t shapes;
+    uint32_t types;
+    uint32_t stack;
+    cprof_trace_memory memory; /* at the span's start; after its end: the change, and the peak where it rose */
+    int64_t in_use;            /* resident, at its end */
+    int64_t device_in_use;
+};
+
+typedef struct cprof_trace_session cprof_trace_session;
+
+typedef struct {
+    uint64_t owner;    /* of registries: those of this owner take part */
+    uint64_t capacity; /* events of each thread: CPROF_TRACE_LEAST_CAPACITY to CPROF_TRACE_MOST_CAPACITY */
+    bool drop_newest;  /* when a ring is full; else the oldest goes */
+    bool hosts;        /* record spans; else steps only */
+    bool details;      /* spans may have a cprof_trace_detail: registries get CPROF_FLAG_DETAIL, too */
+} cprof_trace_options;
+
+/* Defined in process.c, worked by trace.c. Serials are unique in the process, and not 0. */
+typedef struct {
+    _Atomic uint32_t open_serial; /* of the recording while it runs; 0: there is none, or it is paused */
+    _Atomic uint32_t serial;      /* of the recording, running or paused; 0: there is none */
+    _Atomic uint32_t last_serial;
+    _Atomic bool fenced;        /* there is no membarrier: writers fence by themselves */
+    _Atomic cprof_ticks paused; /* when it was paused last; meaningful while it is */
+    cprof_lock lock;            /* guards the lists of: */
+    cprof_trace_session *session;
+    struct cprof_trace_ring *left_rings; /* of recordings that have ended, to threads that have stopped while they wrote */
+} cprof_trace_state;
+
+extern cprof_trace_state cprof_trace;
+
+/* Begins a recording. CPROF_IN_USE: there is one already; CPROF_OUT_OF_RANGE: the capacity; CPROF_NO_MEMORY. */
+cprof_status cprof_trace_start(const cprof_trace_options *options, cprof_trace_session **session);
+
+/* Stops to record, and goes on. Idempotent. Of spans that other threads close at the moment of a pause the inner one may end a
+ * little later than the outer one, which is cut. */
+void cprof_trace_pause(cprof_trace_session *session);
+void cprof_trace_resume(cprof_trace_session *session);
+
+/* Ends the present step, if there is one, and begins the next, of this name (its stage is empty). CPROF_NO_MEMORY: the step
+ * goes on. */
+cprof_status cprof_trace_step(cprof_trace_session *session, cprof_thread *thread, cprof_names names);
+
+/* Ends the recording, adds its events to `table` (NULL: nowhere), spans that are open included, and frees it. The caller sees
+ * to it that no thread opens or closes spans meanwhile, or goes without those that are open: `with_open`. In a forked child
+ * there is nothing to add. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: the table lacks events; the recording is freed all the same. */
+cprof_status cprof_trace_finish(cprof_trace_session *session, cprof_table *table, bool with_open);
+
+/* The number of a label, found or made; 0 without memory, or when the recording has ended. Any thread. */
+uint32_t cprof_trace_label(uint32_t serial, cprof_names names);
+
+/* Whether a span takes part in a recording. */
+static inline bool cprof_trace_has(const cprof_span *span)
+{
+    return span->trace != 0 && span->trace != CPROF_TRACE_MUTED;
+}
+
+/* The present figures of the process; the device's are not known here. */
+cprof_trace_memory cprof_trace_memory_now(void);
+
+/* Gives a span, just opened, a detail, a copy; nothing if it takes no part in a recording, or without memory. */
+void cprof_trace_begin_detail(cprof_span *span, const struct cprof_trace_detail *detail);
+
+/* Replaces the memory at the span's start by what changed up to `now`. Does nothing for a span without a detail. */
+void cprof_trace_end_detail(cprof_span *span, const cprof_trace_memory *now);
+
+/* Makes a span, just opened, one inside which nothing is recorded; itself neither. */
+void cprof_trace_mute(cprof_span *span);
+
+/* For span.c. Gives a span that is being opened its ids: `parent` is the innermost open span. */
+void cprof_trace_open(cprof_thread *thread, cprof_span *span, cprof_span *parent);
+
+/* For span.c. Writes the event of a span that has an id, if its recording still goes on, and takes the id away. */
+void cprof_trace_close(cprof_thread *thread, cprof_span *span, cprof_ticks stop, cprof_ticks suspended, cprof_outcome outcome,
+                       bool suspendable);
+
+/* For span.c. Takes the id away from a span that is given up; it has no event. */
+void cprof_trace_discard(cprof_span *span);
+
+/* In a forked child: the recording is the parent's. */
+void cprof_trace_after_fork_in_child(void);
+
+#endif

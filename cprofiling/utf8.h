@@ -1,0 +1,25 @@
+/* Bytes as UTF-8, where that has to be known: what others read.
+ *
+ * A surrogate, which is no character, has three bytes as if it were one.
+ */
+#ifndef CPROF_UTF8_H
+#define CPROF_UTF8_H
+
+#include "cprofiling/names.h"
+
+#include <stdbool.h>
+
+enum { CPROF_UTF8_REPLACEMENT = 0xfffd };
+
+/* The number of bytes of the character, or surrogate, with which `left` bytes (at least one) begin, and its code; 0 when they
+ * begin with none. */
+size_t cprof_utf8_decode(const char *bytes, size_t left, uint32_t *code);
+
+/* Whether bytes are UTF-8, without surrogates. */
+bool cprof_utf8_is_valid(cprof_name bytes);
+
+/* Writes bytes as UTF-8, U+FFFD for each surrogate and each byte that is no part of a character, to `out`, which has room for
+ * three times as many; NULL: nowhere. Returns how many they are. */
+size_t cprof_utf8_repair(cprof_name bytes, char *out);
+
+#endif

@@ -1,0 +1,76 @@
+/* The Python type around a table of events: a recording, which is added to until it is finished, and only read from then on.
+ *
+ * What is exported here beyond the type are its methods, which are in several files.
+ */
+#ifndef EXT_RECORDING_H
+#define EXT_RECORDING_H
+
+#include "csrc/state.h"
+
+#include "cprofiling/table.h"
+
+typedef enum {
+    EXT_RECORDING_OPEN,     /* rows are added, by one thread at a time */
+    EXT_RECORDING_BUSY,     /* a thread works on it without the GIL */
+    EXT_RECORDING_FINISHED, /* it never changes any more */
+    EXT_RECORDING_GIVEN_UP, /* loading has failed: it is good for nothing */
+} ext_recording_phase;
+
+typedef struct {
+    PyObject_HEAD
+    cprof_table *table; /* owned */
+    ext_recording_phase phase;
+    PyObject *strings; /* list, made at the first use; NULL: not yet. Owned, as are the tracks */
+    PyObject *tracks;  /* list likewise */
+    Py_ssize_t rows;   /* the shape of the columns' views */
+    int exporting;     /* the column that a view is being made of; -1: none */
+} ext_recording;
+
+/* An instance of `type`, the Recording or a subclass, around a table that it takes over, also when this fails. NULL with an
+ * exception. */
+PyObject *ext_recording_new(ext_state *state, PyTypeObject *type, cprof_table *table);
+
+/* Whether the recording is in a phase to be added to, to be read, or at least to be asked what does not depend on the order of
+ * its rows. False with RuntimeError. */
+bool ext_recording_can_change(const ext_recording *self);
+bool ext_recording_can_read(const ext_recording *self);
+bool ext_recording_can_look(const ext_recording *self);
+
+/* _add(...): a row, by keywords. */
+PyObject *ext_recording_add(PyObject *object, PyObject *args, PyObject *kwargs);
+
+/* _set_fact(key, json) */
+PyObject *ext_recording_set_fact(PyObject *object, PyObject *args);
+
+/* _name_process(pid, name, labels, sort), _name_thread(pid, tid, name, sort): of what is in the recording. */
+PyObject *ext_recording_name_process(PyObject *object, PyObject *args);
+PyObject *ext_recording_name_thread(PyObject *object, PyObject *args);
+
+/* column(name), none(name), args(row) */
+PyObject *ext_recording_column(PyObject *object, PyObject *name);
+PyObject *ext_recording_none(PyObject *object, PyObject *name);
+PyObject *ext_recording_args(PyObject *object, PyObject *row);
+
+/* Attributes: strings, tracks, flows, facts, column_names. */
+PyObject *ext_recording_strings(PyObject *object, void *unused);
+PyObject *ext_recording_tracks(PyObject *object, void *unused);
+PyObject *ext_recording_flows(PyObject *object, void *unused);
+PyObject *ext_recording_facts(PyObject *object, void *unused);
+PyObject *ext_recording_column_names(PyObject *object, void *unused);
+
+/* The buffer of the column that is being exported; BufferError when none is. */
+int ext_recording_get_buffer(PyObject *object, Py_buffer *view, int flags);
+
+/* write_chrome(write) */
+PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write);
+
+/* _load(read, shift_ns) */
+PyObject *ext_recording_load(PyObject *object, PyObject *args);
+
+/* __arrow_c_stream__(requested_schema=None), _arrow_stream(*, spans, execution_index, operator_index): capsules. */
+PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs);
+PyObject *ext_recording_arrow_with(PyObject *object, PyObject *args, PyObject *kwargs);
+
+extern PyType_Spec ext_recording_spec;
+
+#endif

@@ -1,0 +1,97 @@
+"""Chrome traces: writing them to files of all kinds."""
+
+from __future__ import annotations
+
+import io
+import os
+
+from cprofiling.format import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import IO, Any
+
+    from cprofiling.recording import Recording
+
+_COMPRESSION = 6
+
+
+def export(recording: Recording, path: str | os.PathLike[str] | None, file: Any) -> None:
+    """Write a Chrome trace to a path or into an open file; see ``Recording.export_chrome_trace``."""
+    if (path is None) == (file is None):
+        raise TypeError("export_chrome_trace needs either a path or a file")
+    if path is not None:
+        export_to_path(recording, path)
+    else:
+        write_to_file(recording, file)
+
+
+def export_to_path(recording: Recording, path: str | os.PathLike[str], *, compress: bool | None = None) -> None:
+    """Write a Chrome trace under a name, compressed by gzip if that is asked for, or, by default, as the name says."""
+    from cprofiling.files import atomic_writer
+
+    if compress is None:
+        compress = os.fsdecode(path).endswith(".gz")
+    with atomic_writer(path) as raw:
+        if compress:
+            _write_compressed(recording, raw)
+        else:
+            recording.write_chrome(raw.write)
+
+
+def _write_compressed(recording: Recording, raw: IO[bytes]) -> None:
+    import gzip
+
+    with gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=raw, mtime=0) as packed:
+        recording.write_chrome(packed.write)
+
+
+def write_to_file(recording: Recording, file: Any) -> None:
+    """Write a Chrome trace into an open file, binary or text, which stays open."""
+    write = checked_writer(file)
+    recording.write_chrome(write)
+    flush = getattr(file, "flush", None)
+    if flush is not None:
+        flush()
+
+
+def checked_writer(file: Any) -> Callable[[bytes], object]:
+    """Return a function that writes bytes into an open file, binary or text.
+
+    TypeError for what is none, ValueError for one that is closed or not open for writing.
+    """
+    write = getattr(file, "write", None)
+    if write is None:
+        raise TypeError(f"file must be a file object that is open for writing, got {shown_value(file)}")
+    if getattr(file, "closed", False):
+        raise ValueError(f"file must be open, got a closed one: {shown_value(file)}")
+    writable = getattr(file, "writable", None)
+    if writable is not None and not writable():
+        raise ValueError(f"file must be open for writing, got {shown_value(file)}")
+    if _takes_text(file):
+        return lambda piece: write(piece.decode("ascii"))
+    if isinstance(file, io.RawIOBase):
+        return lambda piece: _write_all(file, piece)
+    return lambda piece: write(piece)
+
+
+def _takes_text(file: Any) -> bool:
+    if isinstance(file, io.TextIOBase):
+        return True
+    if isinstance(file, (io.RawIOBase, io.BufferedIOBase)):
+        return False
+    mode = getattr(file, "mode", None)
+    if isinstance(mode, str):
+        return "b" not in mode
+    return hasattr(file, "encoding")
+
+
+def _write_all(file: io.RawIOBase, piece: bytes) -> None:
+    """Write to a file without a buffer, which may take only a part at once."""
+    rest = memoryview(piece)
+    while rest:
+        taken = file.write(rest)
+        if taken is None:
+            raise BlockingIOError("the file takes nothing at present: it must be in blocking mode")
+        rest = rest[taken:]

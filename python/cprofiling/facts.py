@@ -1,0 +1,60 @@
+"""What a recording says of itself at the top of its trace, in Kineto's words, and the names of its rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from cprofiling import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from cprofiling.recording import Recording
+
+FORMAT_VERSION = 1
+_RANK, _WORLD_SIZE = "RANK", "WORLD_SIZE"  # the environment's words for them, as torchrun sets them
+_MAIN_FIRST = 0
+
+
+def of_recording(recording: Recording, note: str | None) -> dict[str, str]:
+    """Return the facts, as JSON texts by their keys, but for those that the recording has already."""
+    clock, refusal = _core.clock()
+    own: dict[str, Any] = {"format_version": FORMAT_VERSION, "clock": clock, "dropped": recording.dropped}
+    if refusal is not None:
+        own["clock_reason"] = refusal
+    if note is not None:
+        own["note"] = note
+    facts = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "deviceProperties": [],
+        "distributedInfo": _distributed(),
+        "cprofiling": own,
+    }
+    known = recording.facts
+    return {key: json.dumps(value) for key, value in facts.items() if key not in known}
+
+
+def _distributed() -> dict[str, Any]:
+    """The rank of this process, as its environment tells it; rank 0 of 1 where it does not."""
+    return {"backend": "", "rank": _number(_RANK, 0), "world_size": max(1, _number(_WORLD_SIZE, 1))}
+
+
+def _number(variable: str, otherwise: int) -> int:
+    try:
+        return max(0, int(os.environ.get(variable, "")))
+    except ValueError:
+        return otherwise
+
+
+def name_process(recording: Recording, threads: Mapping[int, str]) -> None:
+    """Name the process by its program, its threads as they are known; the main thread comes first."""
+    pid = os.getpid()
+    program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) and sys.argv[0] else "python"
+    recording._name_process(pid, program, "CPU", None)
+    for tid, name in threads.items():
+        recording._name_thread(pid, tid, name, _MAIN_FIRST if tid == pid else tid)

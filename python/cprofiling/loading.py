@@ -1,0 +1,113 @@
+"""Traces from elsewhere: reading Chrome traces, of Kineto or our own, compressed or not."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+
+from cprofiling.recording import Recording
+from cprofiling.snapshot import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's word for data with a gzip header
+_PIECE = 1 << 18
+_BOMB_RATIO, _BOMB_ALLOWANCE = 300, 1 << 28  # traces shrink to a tenth or a thirtieth; text of one letter, to a thousandth
+_SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
+
+
+def load(path: str | os.PathLike[str]) -> Recording:
+    """Read a Chrome trace; see ``cprofiling.load_trace``."""
+    with open(path, "rb") as file:
+        source = _Source(file, os.fstat(file.fileno()).st_size)
+        try:
+            return Recording._load(source.read, 0)
+        except FormatError as error:
+            raise FormatError(f"{os.fsdecode(path)}: {error}") from None
+        finally:
+            source.close()
+
+
+class _Source:
+    """The uncompressed text of a file, in pieces."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file = file
+        self._progress = _Progress(size)
+        self._packed = 0
+        self._unpacked = 0
+        self._rest = b""
+        self._unpacker = None
+        first = file.read(_PIECE)
+        self._packed += len(first)
+        if first.startswith(_GZIP_MAGIC):
+            self._unpacker = zlib.decompressobj(_GZIP_WINDOW)
+        self._first = first
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes; none at the end."""
+        if self._unpacker is None:
+            return self._taken(size)
+        return self._read_packed(size)
+
+    def close(self) -> None:
+        """End the progress bar."""
+        self._progress.close()
+
+    def _taken(self, size: int) -> bytes:
+        """Bytes of the file as it is."""
+        if self._first:
+            piece, self._first = self._first[:size], self._first[size:]
+            return piece
+        piece = self._file.read(size)
+        self._packed += len(piece)
+        self._progress.show(self._packed)
+        return piece
+
+    def _read_packed(self, size: int) -> bytes:
+        while True:
+            piece = self._rest or self._taken(_PIECE)
+            if self._unpacker.eof:
+                if not piece.rstrip(b"\0"):  # some tools pad
+                    return b""
+                self._unpacker = zlib.decompressobj(_GZIP_WINDOW)  # a file may consist of several
+            elif not piece:
+                raise FormatError(f"the compressed data ends in the middle, after {self._packed} bytes")
+            text = self._unpack(piece, size)
+            if text:
+                return text
+
+    def _unpack(self, piece: bytes, size: int) -> bytes:
+        try:
+            text = self._unpacker.decompress(piece, size)
+        except zlib.error as error:
+            raise FormatError(f"the compressed data is damaged before byte {self._packed}: {error}") from None
+        self._rest = self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
+        self._unpacked += len(text)
+        if self._unpacked > self._packed * _BOMB_RATIO + _BOMB_ALLOWANCE:
+            raise FormatError(f"{self._packed} compressed bytes unpack to more than {self._unpacked}: that is no trace")
+        return text
+
+
+class _Progress:
+    """A bar on stderr, where that is a terminal and the file is large."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._shown = -1
+        self._is_wanted = size >= _SHOWN_FROM and sys.stderr is not None and sys.stderr.isatty()
+
+    def show(self, done: int) -> None:
+        percent = min(100, done * 100 // self._size) if self._is_wanted else self._shown
+        if percent != self._shown:
+            self._shown = percent
+            sys.stderr.write(f"\rreading {'#' * (percent // 4):25} {percent:3} %")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._shown >= 0:
+            sys.stderr.write("\n")

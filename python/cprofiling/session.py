@@ -1,0 +1,487 @@
+"""The recording that runs: ``profile``, its schedule, its handlers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from _thread import RLock, allocate_lock
+from operator import index
+
+from cprofiling import _core
+from cprofiling.activities import ON_DEVICES, ProfilerActivity, RecordFormat, Resource, activities_of, missing_reason
+from cprofiling.format import shown_value
+from cprofiling.recording import Recording, Reports
+from cprofiling.schedules import ProfilerAction
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Any
+
+    from cprofiling.operators import Operators
+
+    ScheduleFunction = Callable[[int], Any]
+
+_RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+_WHEN_FULL = ("drop_oldest", "drop_newest")
+_STEP_NAME = "ProfilerStep#{}"
+_MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
+
+
+class _Claim:
+    """Which ``profile`` records in this process."""
+
+    def __init__(self) -> None:
+        self.lock = allocate_lock()
+        self.owner: profile | None = None
+        self.watches_forks = False
+
+    def take(self, owner: profile) -> None:
+        with self.lock:
+            if self.owner is not None:
+                raise RuntimeError("a recording is running already: there can be one at a time in a process")
+            self.owner = owner
+            if not self.watches_forks:
+                self.watches_forks = True
+                os.register_at_fork(after_in_child=self.after_fork_in_child)
+
+    def give_back(self, owner: profile) -> None:
+        with self.lock:
+            if self.owner is owner:
+                self.owner = None
+
+    def after_fork_in_child(self) -> None:
+        self.lock = allocate_lock()
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            owner._forget()
+
+
+_claim = _Claim()
+
+
+class profile(Reports):  # noqa: N801 a context manager, named as others name theirs
+    """Record what happens inside: each call of a profiled node, each block labelled by ``record()``.
+
+    Used as ``with cp.profile(...) as prof:``, or by ``prof.start()`` and ``prof.stop()``. There can be one at a time in
+    a process. It is independent of statistics: nodes are recorded whether or not their Profiler is on.
+
+    Args:
+        activities: Members of ``ProfilerActivity`` (or of torch's), or names; None: all that there are. One that was
+            asked for by name and that this machine lacks is warned of.
+        schedule: What is to be done in which step: ``schedule(...)``, or a callable of the step's number that answers
+            with a ``ProfilerAction``. None: record everything from the start to the end.
+        on_trace_ready: Called with this object when a cycle of the schedule is finished; without one, at the end.
+        record_shapes: Also record shapes and types of the arguments that have ``shape`` and ``dtype``.
+        profile_memory: Also record, of each node, the change of the process's resident memory and its peak where it
+            rose; and of the framework's allocator where a device is in use. A counter shows it over time.
+        with_stack: Also record the Python frames at each node's start.
+        operators: Whether PyTorch's operators, and what they start on devices, are recorded, as children of the nodes
+            that ran them: "auto", if PyTorch is loaded when the recording starts; True or False.
+        resource: The categories to record.
+        format: ``ChromeTrace``, which is written into ``file`` at the end; or ``PandasDataFrame``. All reports are
+            there whatever it is.
+        file: A path, or an open file, text or binary.
+        capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes.
+        when_full: "drop_oldest" or "drop_newest": which events go when there are more. They are counted in ``dropped``.
+
+    A block that is open when the recording ends, or when a cycle of it does, is recorded as long as that, and marked
+    ``unfinished``. Raises TypeError and ValueError for wrong arguments, naming the parameter.
+    """
+
+    def __init__(
+        self,
+        activities: Iterable[Any] | None = None,
+        *,
+        schedule: ScheduleFunction | None = None,
+        on_trace_ready: Callable[[profile], object] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        operators: bool | str = "auto",
+        resource: Resource = Resource.ALL,
+        format: RecordFormat = RecordFormat.ChromeTrace,
+        file: Any = None,
+        capacity: int = 1_000_000,
+        when_full: str = "drop_oldest",
+    ) -> None:
+        self._activities = activities_of(activities)
+        self._schedule = _checked_callable("schedule", schedule)
+        self._handler = _checked_callable("on_trace_ready", on_trace_ready)
+        self._shapes = bool(record_shapes)
+        self._memory = bool(profile_memory)
+        self._stack = bool(with_stack)
+        self._wants_operators = _checked_operators(operators)
+        self._resource = _checked_member("resource", resource, Resource)
+        self._format = _checked_member("format", format, RecordFormat)
+        self._file = _checked_file(file, self._format)
+        self._capacity = _checked_capacity(capacity)
+        self._when_full = _checked_choice("when_full", when_full, _WHEN_FULL)
+        self._lock = RLock()
+        self._metadata: dict[str, str] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Be as one that was never started; in a forked child, where the recording is the parent's."""
+        self._lock = RLock()
+        self._recorder: _core.Recorder | None = None
+        self._operators: Operators | None = None
+        self._recording: Recording | None = None
+        self._running = False
+        self._paused = False
+        self._pid = 0
+        self._names: dict[int, str] = {}
+        self._note: str | None = None
+        self._cycles = 0
+        self.step_num = 0
+        self.current_action = ProfilerAction.NONE
+
+    # ---- Control
+
+    def start(self) -> None:
+        """Begin. RuntimeError if a recording is running already."""
+        with self._lock:
+            _claim.take(self)
+            try:
+                self._begin()
+            except BaseException:
+                self._give_up()
+                raise
+
+    def _begin(self) -> None:
+        self._forget()
+        self._warn_of_missing()
+        self._pid = os.getpid()
+        self._running = True
+        self.current_action = self._action(0)
+        if self.current_action in _RECORDING:
+            self._begin_cycle()
+
+    def _give_up(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        self._running = False
+        del recorder  # which ends it, if nobody did
+        _core.set_thread_namer(None)
+        _claim.give_back(self)
+
+    def stop(self) -> None:
+        """End. The handler is called if anything was recorded since its last call; then the file is written.
+
+        RuntimeError if the recording is not running. What handler and file raise is passed on; the recording has ended
+        all the same. In a forked child the recording is the parent's, and nothing is called or written.
+        """
+        with self._lock:
+            if not self._running:
+                raise RuntimeError("stop() needs a recording that is running: call start() first")
+            self._running = False
+            is_ready = False
+            try:
+                self._note = self._unrecorded()
+                is_ready = self._recorder is not None
+                if is_ready:
+                    self._finish_cycle()
+            finally:
+                self._give_up()
+            if self._recording is None:
+                self._keep(Recording.empty())
+        if self._note is not None:
+            warnings.warn(self._note, RuntimeWarning, stacklevel=2)
+        if is_ready and self._handler is not None:
+            self._handler(self)
+        self._write_file()
+
+    def step(self) -> None:
+        """End a step of the schedule, and begin the next. At the end of a cycle the handler is called.
+
+        RuntimeError if there is no schedule, or the recording is not running.
+        """
+        with self._lock:
+            if self._schedule is None:
+                raise RuntimeError("step() needs a schedule: give profile(schedule=...) one")
+            if not self._running:
+                raise RuntimeError("step() needs a recording that is running: call start() first")
+            is_ready = self._take_step()
+        if not is_ready:
+            return
+        try:
+            if self._handler is not None:
+                self._handler(self)
+        finally:
+            self._resume_cycle()
+
+    def _take_step(self) -> bool:
+        """Go on to the next step. True: a cycle was finished, and its handler is to be called."""
+        before = self.current_action
+        self.step_num += 1
+        self.current_action = self._action(self.step_num)
+        records = self.current_action in _RECORDING
+        if self._recorder is not None and (before is ProfilerAction.RECORD_AND_SAVE or not records):
+            self._finish_cycle()
+            return True
+        self._resume_cycle()
+        return False
+
+    def _resume_cycle(self) -> None:
+        """Begin the cycle that the present step belongs to, or its next step."""
+        with self._lock:
+            if not self._running or self.current_action not in _RECORDING:
+                return
+            if self._recorder is None:
+                self._begin_cycle()
+            else:
+                self._recorder.step(_STEP_NAME.format(self.step_num))
+
+    def pause(self) -> None:
+        """Record nothing until ``resume()``.
+
+        A block that is open then is one event: from its start to its end, the pause included, if it ends after
+        ``resume()``; if it ends during the pause, it is recorded up to the pause, and marked ``cut``. A block that
+        begins during the pause is not recorded. RuntimeError if the recording is not running, or paused.
+        """
+        with self._lock:
+            if not self._running or self._paused:
+                raise RuntimeError("pause() needs a recording that is running, and is not paused")
+            self._paused = True
+            if self._recorder is not None:
+                self._recorder.pause()
+            if self._operators is not None:
+                self._operators.pause()
+
+    def resume(self) -> None:
+        """Go on after ``pause()``. RuntimeError if the recording is not paused."""
+        with self._lock:
+            if not self._running or not self._paused:
+                raise RuntimeError("resume() needs a recording that is paused: call pause() first")
+            self._paused = False
+            if self._operators is not None:
+                self._operators.resume()
+            if self._recorder is not None:
+                self._recorder.resume()
+
+    def record(self, name: str, warm_up: bool = False) -> _core.record:
+        """As ``cprofiling.record``."""
+        return _core.record(name, warm_up=warm_up)
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Add a text to the traces that are written, at their top level."""
+        import json
+
+        self.add_metadata_json(key, json.dumps(str(value)))
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """Add a JSON value, given as its text, to the traces that are written. ValueError for what is no JSON."""
+        import json
+
+        json.loads(value)
+        self._metadata[key] = value
+
+    preset_metadata_json = add_metadata_json
+
+    def __enter__(self) -> profile:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._running:
+            return
+        try:
+            self.stop()
+        except Exception as failure:
+            if error is None:
+                raise
+            warnings.warn(f"the recording was not finished as it should have been: {failure!r}", RuntimeWarning, stacklevel=2)
+
+    # ---- What it knows of itself
+
+    @property
+    def dropped(self) -> int:
+        """Events of the last finished cycle that are missing, as there was no room for them."""
+        return self._finished().dropped
+
+    @property
+    def recording(self) -> Recording:
+        """The last finished cycle. RuntimeError while there is none."""
+        return self._finished()
+
+    def _finished(self) -> Recording:
+        recording = self._recording
+        if recording is None:
+            hint = "stop() it first" if self._running else "start() it first"
+            raise RuntimeError(f"nothing is recorded yet: {hint}, or wait for a cycle of the schedule to end")
+        return recording
+
+    # ---- Cycles
+
+    def _action(self, step: int) -> ProfilerAction:
+        return ProfilerAction.RECORD if self._schedule is None else _checked_action(self._schedule(step))
+
+    def _has(self, *wanted: ProfilerActivity) -> bool:
+        return self._activities is None or any(activity in self._activities for activity in wanted)
+
+    def _warn_of_missing(self) -> None:
+        for activity in sorted(self._activities or (), key=lambda each: each.name):
+            reason = missing_reason(activity)
+            if reason is not None:
+                warnings.warn(f"activity {activity.name} is not recorded: {reason}", RuntimeWarning, stacklevel=4)
+
+    def _begin_cycle(self) -> None:
+        from cprofiling import details
+
+        self._note_threads()
+        self._operators = self._begin_operators()
+        hosts = Resource.CPU in self._resource and self._has(ProfilerActivity.CPU)
+        _core.set_thread_namer(self._note_thread)
+        self._recorder = _core.Recorder(
+            self._capacity,
+            self._when_full == "drop_newest",
+            details.describer(shapes=self._shapes, stack=self._stack),
+            self._memory,
+            details.device_memory_finder() if self._memory else None,
+            hosts,
+        )
+        if self._schedule is not None:
+            self._recorder.step(_STEP_NAME.format(self.step_num))
+        if self._paused:
+            self._recorder.pause()
+
+    def _begin_operators(self) -> Operators | None:
+        if self._wants_operators is False or (self._wants_operators == "auto" and "torch" not in sys.modules):
+            return None
+        from cprofiling import operators
+
+        return operators.begin(
+            host=Resource.CPU in self._resource and self._has(ProfilerActivity.CPU),
+            devices=Resource.NPU in self._resource and self._has(*ON_DEVICES),
+            record_shapes=self._shapes,
+            profile_memory=self._memory,
+            with_stack=self._stack,
+            is_wanted=self._wants_operators is True,
+        )
+
+    def _finish_cycle(self) -> None:
+        """End the cycle's recording."""
+        recorder, self._recorder = self._recorder, None
+        operators, self._operators = self._operators, None
+        assert recorder is not None  # noqa: S101 the callers have looked
+        self._note_threads()
+        recording = recorder.finish(Recording)
+        if operators is not None:
+            operators.join(recording)
+        self._cycles += 1
+        self._keep(recording)
+
+    def _keep(self, recording: Recording) -> None:
+        """Finish a recording, which becomes the one that all reports are about."""
+        self._describe(recording)
+        recording._finish()
+        self._recording = recording
+
+    def _describe(self, recording: Recording) -> None:
+        """Give names to threads and process, and say how it was recorded."""
+        from cprofiling import facts
+
+        for key, value in facts.of_recording(recording, self._note).items():
+            recording._set_fact(key, value)
+        for key, value in self._metadata.items():
+            recording._set_fact(key, value)
+        facts.name_process(recording, self._names)
+
+    def _note_threads(self) -> None:
+        import threading
+
+        for thread in threading.enumerate():
+            if thread.native_id is not None:
+                self._names[thread.native_id] = thread.name
+
+    def _note_thread(self) -> None:
+        """Note the name of a thread that is new: it may be gone when the recording ends."""
+        threading = sys.modules["threading"]
+        thread = threading._active.get(threading.get_ident())
+        if thread is not None and thread.native_id is not None:
+            self._names[thread.native_id] = thread.name
+
+    def _unrecorded(self) -> str | None:
+        """What a run that ends now leaves unrecorded, in words; None: nothing that was planned."""
+        if self._schedule is None:
+            return None
+        where = f"the recording was stopped in step {self.step_num}"
+        describe = getattr(self._schedule, "describe", None)
+        if describe is not None:
+            where += f" ({describe(self.step_num)})"
+        if self.current_action in _RECORDING:
+            return f"{where}: the cycle is incomplete, its trace has the steps up to here"
+        if self._cycles == 0:
+            return f"{where}: no cycle of its schedule was recorded"
+        if self.current_action is ProfilerAction.WARMUP:
+            return f"{where}: nothing of this cycle was recorded; reports cover the cycle before"
+        return None
+
+    def _write_file(self) -> None:
+        if self._file is None or self._pid != os.getpid():
+            return
+        from cprofiling import chrome
+
+        if isinstance(self._file, (str, os.PathLike)):
+            chrome.export_to_path(self._finished(), self._file)
+        else:
+            chrome.write_to_file(self._finished(), self._file)
+
+
+def _checked_callable(parameter: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise TypeError(f"{parameter} must be callable or None, got {shown_value(value)}")
+    return value
+
+
+def _checked_operators(value: bool | str) -> bool | str:
+    if value is True or value is False or value == "auto":
+        return value
+    raise ValueError(f'operators must be True, False or "auto", got {shown_value(value)}')
+
+
+def _checked_capacity(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"capacity must be an integer, got {shown_value(value)}")
+    capacity = index(value)
+    if not 1 <= capacity <= _MOST_CAPACITY:
+        raise ValueError(f"capacity must be from 1 to {_MOST_CAPACITY} events, got {capacity}")
+    return capacity
+
+
+def _checked_member(parameter: str, value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{parameter} must be a {kind.__name__}, got {shown_value(value)}")
+    return value
+
+
+def _checked_choice(parameter: str, value: Any, choices: tuple[str, ...]) -> str:
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ValueError(f"{parameter} must be one of {', '.join(map(repr, choices))}, got {shown_value(value)}")
+
+
+def _checked_file(file: Any, form: RecordFormat) -> Any:
+    if file is None:
+        return None
+    if form is not RecordFormat.ChromeTrace:
+        raise ValueError("file is for the format ChromeTrace: a DataFrame is got by get_pandas_dataframe()")
+    if not isinstance(file, (str, os.PathLike)):
+        from cprofiling import chrome
+
+        chrome.checked_writer(file)
+    return file
+
+
+def _checked_action(action: Any) -> ProfilerAction:
+    """An action of ours; torch's are told by their names."""
+    if isinstance(action, ProfilerAction):
+        return action
+    name = getattr(action, "name", None)
+    if isinstance(name, str) and name in ProfilerAction.__members__:
+        return ProfilerAction[name]
+    raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")

@@ -1,0 +1,778 @@
+/* trace.h: what a recording keeps, and what it says of the rest (C11). Argument: the events of each of eight threads, 100,000
+ * by default. */
+#define _GNU_SOURCE
+#include "cprofiling/trace.h"
+
+#include "cprofiling/process.h"
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OWNER = 7, THREADS = 8, DEPTH = 4, SMALL_RING = 1000, MANY_LABELS = CPROF_TRACE_MAX_LABELS + 10 };
+
+/* A column's value, also where the whole column is "none". */
+#define AT(table, column, row) ((table)->column != NULL ? (table)->column[row] : cprof_row_none.column)
+
+static uint64_t events_of_each = 100000;
+static cprof_ticks now;
+static cprof_registry *registry;
+static cprof_accum *outer, *inner;
+static cprof_thread *thread;
+static cprof_chain chain;
+
+static cprof_ticks read_clock(void)
+{
+    return now;
+}
+
+static cprof_names key(const char *stage, const char *node)
+{
+    return (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}};
+}
+
+static void set_up(void)
+{
+    registry = cprof_registry_create(OWNER);
+    CHECK(registry != NULL);
+    outer = cprof_registry_accum(registry, key("train", "outer"));
+    inner = cprof_registry_accum(registry, key("train", "inner"));
+    CHECK(outer != NULL && inner != NULL);
+    thread = cprof_thread_get();
+    chain = (cprof_chain){.top = NULL};
+    now = 1000;
+}
+
+static void tear_down(void)
+{
+    CHECK(!cprof_chain_busy(&chain));
+    cprof_registry_destroy(registry);
+}
+
+static cprof_trace_session *start(uint64_t capacity, bool drop_newest, bool details)
+{
+    cprof_trace_options options = {
+        .owner = OWNER, .capacity = capacity, .drop_newest = drop_newest, .hosts = true, .details = details};
+    cprof_trace_session *session = NULL;
+    CHECK_EQUAL(cprof_trace_start(&options, &session), CPROF_OK);
+    return session;
+}
+
+static cprof_table *finish(cprof_trace_session *session)
+{
+    cprof_table *table = cprof_table_create();
+    CHECK(table != NULL);
+    CHECK_EQUAL(cprof_trace_finish(session, table, true), CPROF_OK);
+    CHECK_EQUAL(cprof_table_finish(table), CPROF_OK);
+    return table;
+}
+
+static cprof_span *open_node(cprof_accum *accum)
+{
+    cprof_span *span = cprof_span_open(thread, &chain, accum, cprof_registry_state(registry), registry, accum);
+    CHECK(span != NULL);
+    return span;
+}
+
+static cprof_span *open_label(const char *name)
+{
+    cprof_span *span = cprof_span_open(thread, &chain, NULL, cprof_registry_state(registry), NULL, name);
+    CHECK(span != NULL);
+    span->label = cprof_trace_label(atomic_load(&cprof_trace.serial), key("", name));
+    return span;
+}
+
+static void close_span(cprof_span *span)
+{
+    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+}
+
+static void call(cprof_accum *accum)
+{
+    cprof_span *span = open_node(accum);
+    now += 10;
+    close_span(span);
+}
+
+static bool has_text(const cprof_table *table, const uint32_t *texts, size_t row, const char *expected)
+{
+    cprof_name text = cprof_table_string(table, texts != NULL ? texts[row] : 0);
+    return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
+}
+
+static void test_what_an_event_says(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_span *first = open_node(outer);
+    now += 5;
+    cprof_span *label = open_label("load");
+    call(inner);
+    close_span(label);
+    now += 5;
+    cprof_span_close(thread, &chain, first, CPROF_OUTCOME_ERROR, false);
+    call(inner);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 4);
+    CHECK_EQUAL(table->dropped, 0);
+    CHECK(has_text(table, table->name, 0, "outer") && has_text(table, table->stage, 0, "train"));
+    CHECK(has_text(table, table->name, 1, "load") && has_text(table, table->stage, 1, ""));
+    CHECK(has_text(table, table->cat, 0, "cpu_op") && has_text(table, table->cat, 1, "user_annotation"));
+    CHECK_EQUAL(table->kind[0], CPROF_KIND_NODE);
+    CHECK_EQUAL(table->kind[1], CPROF_KIND_RECORD);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 20);
+    CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], 5);
+    CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_ERROR);
+    CHECK_EQUAL(AT(table, outcome, 1), CPROF_OUTCOME_SUCCESS);
+    CHECK_EQUAL(AT(table, parent_span, 0), 0);
+    CHECK_EQUAL(AT(table, parent_span, 1), table->span[0]);
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
+    CHECK_EQUAL(AT(table, parent_span, 3), 0);
+    CHECK_EQUAL(table->trace_low[1], table->trace_low[0]);
+    CHECK_EQUAL(table->trace_low[2], table->trace_low[0]);
+    CHECK(table->trace_low[3] != table->trace_low[0]);
+    CHECK_EQUAL(table->trace_high[3], table->trace_high[0]);
+    for (size_t i = 0; i < 4; i++) {
+        CHECK(table->span[i] != 0 && table->trace_low[i] != 0);
+        CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
+        CHECK_EQUAL(table->tracks[table->track[i]].pid, getpid());
+    }
+    CHECK_EQUAL(cprof_registry_present(registry).generation, 1); /* and nothing was counted */
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_times_are_those_of_the_day(void)
+{
+    set_up();
+    struct timespec before;
+    CHECK(clock_gettime(CLOCK_REALTIME, &before) == 0);
+    cprof_trace_session *session = start(100, false, false);
+    call(inner);
+    cprof_table *table = finish(session);
+    int64_t since_ns = table->start_ns[0] - ((int64_t)before.tv_sec * 1000000000 + before.tv_nsec);
+    CHECK(since_ns >= -1000000 && since_ns < INT64_C(60000000000));
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
+{
+    set_up();
+    cprof_trace_session *session = start(capacity, drop_newest, false);
+    for (uint64_t i = 0; i < made; i++) {
+        call(inner);
+    }
+    cprof_table *table = finish(session);
+    uint64_t kept = made < capacity ? made : capacity;
+    CHECK_EQUAL(table->count, kept);
+    CHECK_EQUAL(table->dropped, made - kept);
+    cprof_ns first_ns = table->start_ns[0];
+    for (size_t i = 0; i < kept; i++) {
+        CHECK_EQUAL(table->start_ns[i] - first_ns, 10 * i);
+    }
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_a_full_ring_says_what_is_missing(void)
+{
+    static const uint64_t capacities[] = {1, 2, 63, 64, 65, 192, 4095, 5000, 12345};
+    static const uint64_t made[] = {1, 64, 65, 4100, 5000, 5001, 12345, 12346, 40000};
+    for (size_t i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
+        for (size_t j = 0; j < sizeof made / sizeof made[0]; j++) {
+            check_kept(capacities[i], made[j], false);
+            check_kept(capacities[i], made[j], true);
+        }
+    }
+}
+
+static void test_which_events_go(void)
+{
+    for (int newest = 0; newest < 2; newest++) {
+        set_up();
+        cprof_trace_session *session = start(3, newest, false);
+        for (int i = 0; i < 5; i++) {
+            now = 1000 + (cprof_ticks)(i * i) * 100;
+            call(inner);
+        }
+        cprof_table *table = finish(session);
+        CHECK_EQUAL(table->count, 3);
+        CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], newest ? 400 : 1200);
+        cprof_table_destroy(table);
+        tear_down();
+    }
+}
+
+/* Open before, inside and after: each of the cases that pause() states. */
+static void test_pausing(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_span *across = open_node(outer);
+    cprof_span *cut = open_node(outer);
+    now += 10;
+    cprof_trace_pause(session);
+    cprof_trace_pause(session);
+    now += 100;
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+    call(inner);
+    close_span(cut);
+    cprof_span *late = open_node(inner);
+    cprof_trace_resume(session);
+    cprof_trace_resume(session);
+    now += 1000;
+    close_span(late);
+    call(inner);
+    close_span(across);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 3);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 1130);
+    CHECK_EQUAL(AT(table, flags, 0), 0);
+    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 10);
+    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
+    CHECK_EQUAL(AT(table, parent_span, 1), table->span[0]);
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
+    CHECK(has_text(table, table->name, 2, "inner"));
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_the_end_while_paused(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_span *span = open_node(outer);
+    now += 7;
+    cprof_trace_pause(session);
+    now += 1000;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 7);
+    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
+    close_span(span);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_what_is_open_at_the_end(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_span *first = open_node(outer);
+    cprof_span *second = open_label("never seen before");
+    cprof_resumable call_object = {.span = NULL};
+    CHECK(cprof_resumable_begin(&call_object, thread, &chain, inner, cprof_registry_state(registry), registry));
+    cprof_resumable_suspend(&call_object, &chain, true);
+    now += 50;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_EQUAL(AT(table, flags, i), CPROF_ROW_UNFINISHED);
+        CHECK_EQUAL(table->end_ns[i] - table->start_ns[i], 50);
+        CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
+    }
+    CHECK(has_text(table, table->name, 0, "outer"));
+    CHECK(has_text(table, table->name, 1, "never seen before"));
+    CHECK(has_text(table, table->name, 2, "inner"));
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
+    cprof_table_destroy(table);
+    session = start(100, false, false); /* to the next recording they are nothing */
+    cprof_resumable_continue(&call_object, &chain);
+    cprof_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    call(inner);
+    close_span(second);
+    close_span(first);
+    table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK_EQUAL(AT(table, parent_span, 0), 0);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_suspended_calls(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_resumable call_object = {.span = NULL};
+    CHECK(cprof_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
+    now += 10;
+    cprof_resumable_suspend(&call_object, &chain, true);
+    now += 100;
+    call(inner);
+    cprof_resumable_continue(&call_object, &chain);
+    call(inner);
+    cprof_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_CANCELLED);
+    CHECK(cprof_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
+    now += 3;
+    cprof_resumable_suspend(&call_object, &chain, true);
+    now += 100;
+    cprof_resumable_abandon(&call_object, thread, CPROF_OUTCOME_SUCCESS);
+    cprof_span *given_up = open_node(inner);
+    chain.top = given_up->parent;
+    cprof_span_discard(given_up);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 4);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 130);
+    CHECK_EQUAL(AT(table, suspended_ns, 0), 110);
+    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_CANCELLED);
+    CHECK_EQUAL(AT(table, parent_span, 1), 0);
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
+    CHECK_EQUAL(table->end_ns[3] - table->start_ns[3], 3);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_nothing_inside_a_muted_span(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_span *warm = open_label("warm up");
+    cprof_trace_mute(warm);
+    struct cprof_trace_detail detail = {.stack = 1};
+    cprof_trace_begin_detail(warm, &detail);
+    CHECK(warm->detail == NULL);
+    cprof_span *first = open_node(outer);
+    call(inner);
+    close_span(first);
+    close_span(warm);
+    call(inner);
+    cprof_span *open = open_label("warm up");
+    cprof_trace_mute(open);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    close_span(open);
+    cprof_span *unrecorded = open_node(outer);
+    cprof_trace_mute(unrecorded);
+    CHECK_EQUAL(unrecorded->trace, 0);
+    close_span(unrecorded);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_steps(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    char name[32];
+    for (int i = 0; i < 40; i++) {
+        (void)snprintf(name, sizeof name, "ProfilerStep#%d", i);
+        CHECK_EQUAL(cprof_trace_step(session, thread, key("", name)), CPROF_OK);
+        now += 10;
+    }
+    now += 5;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 40);
+    CHECK_EQUAL(table->kind[39], CPROF_KIND_STEP);
+    CHECK(has_text(table, table->name, 39, "ProfilerStep#39"));
+    CHECK_EQUAL(table->end_ns[38] - table->start_ns[38], 10);
+    CHECK_EQUAL(table->end_ns[39] - table->start_ns[39], 15);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_beyond_times(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, true);
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
+    uint32_t serial = atomic_load(&cprof_trace.serial);
+    struct cprof_trace_detail detail = {
+        .shapes = cprof_trace_label(serial, key("", "[[3, 4]]")),
+        .types = cprof_trace_label(serial, key("", "[\"float32\"]")),
+        .stack = cprof_trace_label(serial, key("", "a.py(1): f")),
+        .memory = {1000, 2000, CPROF_TABLE_UNKNOWN, 30},
+    };
+    cprof_trace_memory after = {900, 2500, 50, 30};
+    for (int i = 0; i < 2; i++) {
+        cprof_span *span = open_node(outer);
+        cprof_trace_end_detail(span, &after); /* it has none */
+        cprof_trace_begin_detail(span, &detail);
+        now += 10;
+        if (i == 0) {
+            call(inner);
+            cprof_trace_end_detail(span, &after);
+            close_span(span);
+        }
+    }
+    cprof_table *table = finish(session);
+    CHECK(chain.top->detail != NULL); /* until it is closed */
+    close_span(chain.top);
+    CHECK(has_text(table, table->shapes, 0, "[[3, 4]]") && has_text(table, table->types, 0, "[\"float32\"]"));
+    CHECK(has_text(table, table->stack, 0, "a.py(1): f") && has_text(table, table->stack, 1, ""));
+    CHECK_EQUAL(AT(table, memory_change, 0), -100);
+    CHECK_EQUAL(AT(table, memory_peak, 0), 2500);
+    CHECK(table->device_memory_change == NULL && table->device_memory_peak == NULL);
+    CHECK_EQUAL(AT(table, memory_change, 1), CPROF_TABLE_UNKNOWN);
+    CHECK_EQUAL(table->count, 5);
+    CHECK_EQUAL(AT(table, flags, 2), CPROF_ROW_UNFINISHED);
+    CHECK(has_text(table, table->stack, 2, "a.py(1): f"));
+    CHECK_EQUAL(AT(table, memory_change, 2), CPROF_TABLE_UNKNOWN);
+    for (size_t i = 3; i < 5; i++) {
+        const char *json = table->kept + table->args_at[i];
+        CHECK_EQUAL(table->kind[i], CPROF_KIND_COUNTER);
+        CHECK_EQUAL(table->start_ns[i], table->end_ns[0]);
+        CHECK(memcmp(json, i == 3 ? "{\"bytes\":900}" : "{\"bytes\":50}", table->args_length[i]) == 0);
+    }
+    cprof_table_destroy(table);
+    cprof_trace_memory present = cprof_trace_memory_now();
+    CHECK(present.memory > 0 && present.memory_peak >= present.memory / 2);
+    CHECK_EQUAL(present.device_memory, CPROF_TABLE_UNKNOWN);
+    tear_down();
+}
+
+static void test_one_at_a_time(void)
+{
+    set_up();
+    cprof_trace_options options = {.owner = OWNER, .capacity = 10, .hosts = true};
+    cprof_trace_session *session = start(10, false, false);
+    cprof_trace_session *second = NULL;
+    CHECK_EQUAL(cprof_trace_start(&options, &second), CPROF_IN_USE);
+    CHECK(second == NULL);
+    cprof_registry *later = cprof_registry_create(OWNER);
+    cprof_registry *foreign = cprof_registry_create(OWNER + 1);
+    CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_TRACE);
+    CHECK_EQUAL(cprof_registry_state(foreign) & CPROF_FLAG_ALL, 0);
+    cprof_registry_configure(later, CPROF_FLAG_STATS, 0, false);
+    CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS | CPROF_FLAG_TRACE);
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS);
+    cprof_registry_destroy(later);
+    cprof_registry_destroy(foreign);
+    options.capacity = 0;
+    CHECK_EQUAL(cprof_trace_start(&options, &session), CPROF_OUT_OF_RANGE);
+    options.capacity = (uint64_t)CPROF_TRACE_MOST_CAPACITY + 1;
+    CHECK_EQUAL(cprof_trace_start(&options, &session), CPROF_OUT_OF_RANGE);
+    options = (cprof_trace_options){.owner = OWNER, .capacity = 10, .hosts = false};
+    CHECK_EQUAL(cprof_trace_start(&options, &session), CPROF_OK);
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, false), CPROF_OK);
+    CHECK_EQUAL(cprof_trace_label(1, key("", "x")), 0);
+    tear_down();
+}
+
+/* Statistics are the same beside a recording, also where record() blocks lie between nodes. */
+static void test_statistics_are_independent(void)
+{
+    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    cprof_figures figures[2];
+    uint64_t order;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        set_up();
+        cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+        cprof_trace_session *session = recorded ? start(100, false, false) : NULL;
+        cprof_span *node = open_node(outer);
+        cprof_span *label = recorded ? open_label("around") : NULL;
+        if (label != NULL) {
+            label->state = CPROF_FLAG_TRACE;
+        }
+        now += 5;
+        call(inner);
+        if (recorded) {
+            close_span(label);
+        }
+        now += 3;
+        close_span(node);
+        CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, &figures[recorded], counts, &order), CPROF_OK);
+        if (recorded) {
+            CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+        }
+        tear_down();
+    }
+    CHECK(figures[0].nested_ns == 10 && figures[1].nested_ns == 10);
+    CHECK(figures[0].count == 1 && figures[1].count == 1 && figures[0].max_ms == figures[1].max_ms);
+}
+
+static void test_every_allocation_may_fail(void)
+{
+    uint64_t made = 0;
+    for (uint64_t nth = 1; made == 0; nth++) {
+        set_up();
+        cprof_trace_options options = {.owner = OWNER, .capacity = 300, .hosts = true, .details = true};
+        cprof_trace_session *session = NULL;
+        struct cprof_trace_detail detail = {.stack = 0};
+        fake_alloc_fail(nth);
+        if (cprof_trace_start(&options, &session) == CPROF_OK) {
+            for (int i = 0; i < 200; i++) {
+                cprof_span *span = open_node(i % 2 == 0 ? outer : inner);
+                cprof_trace_begin_detail(span, &detail);
+                close_span(span);
+            }
+            (void)cprof_trace_step(session, thread, key("", "step"));
+            cprof_span *open = open_label("open");
+            cprof_table *table = cprof_table_create();
+            cprof_status status = cprof_trace_finish(session, table, true);
+            CHECK(status == CPROF_OK || status == CPROF_NO_MEMORY);
+            if (status == CPROF_OK && table != NULL) {
+                CHECK(table->count + table->dropped >= 200 || fake_alloc_has_failed());
+            }
+            cprof_table_destroy(table);
+            close_span(open);
+        } else {
+            CHECK(session == NULL);
+        }
+        made = fake_alloc_has_failed() ? 0 : 1;
+        fake_alloc_fail(0);
+        tear_down();
+    }
+}
+
+static void test_a_child_has_no_part_in_it(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_span *span = open_node(outer);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+        close_span(span);
+        cprof_table *nothing = finish(session);
+        CHECK_EQUAL(nothing->count, 0);
+        cprof_trace_session *own = start(100, false, false);
+        call(inner);
+        cprof_table *table = finish(own);
+        CHECK_EQUAL(table->count, 1);
+        CHECK_EQUAL(table->tracks[0].pid, getpid());
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+    close_span(span);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_labels_have_a_limit(void)
+{
+    set_up();
+    cprof_trace_session *session = start(10, false, false);
+    uint32_t serial = atomic_load(&cprof_trace.serial);
+    char name[16];
+    uint32_t label = 0;
+    for (int i = 0; i < MANY_LABELS; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        uint32_t last = label;
+        label = cprof_trace_label(serial, key("", name));
+        CHECK(label != 0 && (label == last + 1 || label == CPROF_TRACE_MAX_LABELS + 1));
+    }
+    CHECK_EQUAL(label, CPROF_TRACE_MAX_LABELS + 1);
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    tear_down();
+}
+
+/* ---- Threads */
+
+static _Atomic uint64_t made;
+static _Atomic bool go_on;
+
+static void nest(cprof_thread *self, cprof_chain *own, int depth)
+{
+    cprof_span *span = cprof_span_open(self, own, depth % 2 == 0 ? outer : inner, cprof_registry_state(registry), NULL, own);
+    CHECK(span != NULL);
+    bool recorded = cprof_trace_has(span);
+    if (depth + 1 < DEPTH) {
+        nest(self, own, depth + 1);
+    }
+    cprof_span_close(self, own, span, CPROF_OUTCOME_SUCCESS, false);
+    atomic_fetch_add_explicit(&made, recorded, memory_order_relaxed);
+}
+
+static void *make_events(void *unused)
+{
+    cprof_thread *self = cprof_thread_get();
+    cprof_chain own = {.top = NULL};
+    for (uint64_t i = 0; i < events_of_each / DEPTH; i++) {
+        nest(self, &own, 0);
+    }
+    return unused;
+}
+
+static void *make_events_on(void *unused)
+{
+    cprof_thread *self = cprof_thread_get();
+    cprof_chain own = {.top = NULL};
+    while (atomic_load(&go_on)) {
+        nest(self, &own, 0);
+    }
+    return unused;
+}
+
+static void run_threads(pthread_t *threads, void *(*body)(void *))
+{
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, body, NULL) == 0);
+    }
+}
+
+static void join_threads(const pthread_t *threads)
+{
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
+static void check_well_formed(const cprof_table *table)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        CHECK(table->span[i] != 0 && table->end_ns[i] >= table->start_ns[i]);
+        CHECK(has_text(table, table->name, i, "outer") || has_text(table, table->name, i, "inner"));
+        int32_t parent = table->parent[i];
+        if (parent >= 0) {
+            CHECK_EQUAL(AT(table, parent_span, i), table->span[parent]);
+            CHECK_EQUAL(table->trace_low[i], table->trace_low[parent]);
+            CHECK_EQUAL(table->track[i], table->track[parent]);
+            bool is_cut = (AT(table, flags, parent) & CPROF_ROW_CUT) != 0; /* at a pause beside it */
+            CHECK(table->start_ns[i] >= table->start_ns[parent]);
+            CHECK(is_cut || table->end_ns[i] <= table->end_ns[parent]);
+        }
+    }
+}
+
+static void test_what_is_kept_and_what_is_dropped_are_all(void)
+{
+    for (int newest = 0; newest < 2; newest++) {
+        set_up();
+        pthread_t threads[THREADS];
+        made = 0;
+        cprof_trace_session *session = start(SMALL_RING, newest, false);
+        run_threads(threads, make_events);
+        join_threads(threads);
+        cprof_table *table = finish(session);
+        CHECK_EQUAL(made, THREADS * (events_of_each / DEPTH) * DEPTH);
+        CHECK_EQUAL(table->count + table->dropped, made);
+        CHECK(table->count >= SMALL_RING && table->count <= (size_t)THREADS * SMALL_RING);
+        check_well_formed(table);
+        cprof_table_destroy(table);
+        tear_down();
+    }
+}
+
+/* Recordings begin, pause and end while threads go on; what was kept is whole. */
+static void test_ends_while_threads_go_on(void)
+{
+    set_up();
+    pthread_t threads[THREADS];
+    atomic_store(&go_on, true);
+    run_threads(threads, make_events_on);
+    for (int i = 0; i < 20; i++) {
+        cprof_trace_session *session = start(i % 2 == 0 ? 100 : 5000, i % 3 == 0, i % 5 == 0);
+        for (int j = 0; j < 3; j++) {
+            (void)usleep(300);
+            cprof_trace_pause(session);
+            cprof_trace_resume(session);
+        }
+        cprof_table *table = cprof_table_create();
+        CHECK(table != NULL);
+        CHECK_EQUAL(cprof_trace_finish(session, table, false), CPROF_OK);
+        CHECK_EQUAL(cprof_table_finish(table), CPROF_OK);
+        check_well_formed(table);
+        cprof_table_destroy(table);
+    }
+    atomic_store(&go_on, false);
+    join_threads(threads);
+    tear_down();
+}
+
+/* A thread that has stopped in the middle of an event holds nobody up for long; its events count as dropped (C10). */
+static void test_a_thread_that_stopped_while_writing(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    call(inner);
+    call(inner);
+    atomic_store(&thread->trace_mark, atomic_load(&cprof_trace.serial));
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 0);
+    CHECK_EQUAL(table->dropped, 2);
+    cprof_table_destroy(table);
+    session = start(100, false, false);
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    uint64_t live = fake_alloc_live();
+    atomic_store(&thread->trace_mark, 0);
+    session = start(100, false, false);
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    CHECK(fake_alloc_live() < live); /* what was left to it is free */
+    tear_down();
+}
+
+/* Where there is no membarrier, writers fence by themselves. */
+static void test_without_membarrier(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    atomic_store(&cprof_trace.fenced, true);
+    call(inner);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void *call_once(void *number)
+{
+    cprof_chain own = {.top = NULL};
+    cprof_span *span = cprof_span_open(cprof_thread_get(), &own, inner, cprof_registry_state(registry), NULL, number);
+    CHECK(span != NULL);
+    cprof_span_close(cprof_thread_get(), &own, span, CPROF_OUTCOME_SUCCESS, false);
+    return NULL;
+}
+
+/* Short-lived threads share a ring, one after the other; each has a track of its own (C4). */
+static void test_threads_that_come_and_go(void)
+{
+    set_up();
+    fake_alloc_fail(0);
+    cprof_trace_session *session = start(1000, false, false);
+    uint64_t before = fake_alloc_mapped_bytes();
+    for (int i = 0; i < 200; i++) {
+        pthread_t other;
+        CHECK(pthread_create(&other, NULL, call_once, NULL) == 0);
+        CHECK(pthread_join(other, NULL) == 0);
+    }
+    CHECK(fake_alloc_mapped_bytes() - before < 100 * 4096);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 200);
+    CHECK(table->track_count > 1);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        events_of_each = strtoull(argv[1], NULL, 10);
+    }
+    cprof_process_start();
+    fake_alloc_install();
+    test_what_is_kept_and_what_is_dropped_are_all();
+    test_ends_while_threads_go_on();
+    test_threads_that_come_and_go();
+    cprof_clock_set_test(read_clock);
+    test_what_an_event_says();
+    test_times_are_those_of_the_day();
+    test_a_full_ring_says_what_is_missing();
+    test_which_events_go();
+    test_pausing();
+    test_the_end_while_paused();
+    test_what_is_open_at_the_end();
+    test_suspended_calls();
+    test_nothing_inside_a_muted_span();
+    test_steps();
+    test_beyond_times();
+    test_one_at_a_time();
+    test_statistics_are_independent();
+    test_every_allocation_may_fail();
+    test_a_thread_that_stopped_while_writing();
+    test_without_membarrier();
+    test_labels_have_a_limit();
+    test_a_child_has_no_part_in_it();
+    return EXIT_SUCCESS;
+}

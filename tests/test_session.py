@@ -1,0 +1,661 @@
+"""``profile``: what is recorded, when, and what a recording says of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import NEVER, by_name, in_new_thread, profiler_on, run_python
+from cprofiling import _core
+from cprofiling.recording import Event, Recording
+
+
+@cp.profile_node("inner")
+def inner() -> None:
+    pass
+
+
+@cp.profile_node("outer")
+def outer() -> None:
+    inner()
+    with cp.record("label"):
+        inner()
+
+
+def names(prof: cp.profile | Recording) -> list[str]:
+    return [event.name for event in prof.events()]
+
+
+def tree(prof: cp.profile | Recording) -> list[tuple[str, str | None]]:
+    """The name of each event, and of its parent."""
+    events = prof.events()
+    by_row = {event.row: event.name for event in events}
+    return [(event.name, None if event.parent is None else by_row[event.parent]) for event in events]
+
+
+def check_nesting(events: list[Event]) -> None:
+    """Parents contain children, and share the trace."""
+    by_span = {event.span_id: event for event in events}
+    for event in events:
+        assert event.start <= event.end
+        if event.parent_span_id is not None and event.parent_span_id in by_span:
+            parent = by_span[event.parent_span_id]
+            assert parent.start <= event.start
+            assert event.end <= parent.end
+            assert parent.trace_id == event.trace_id
+            assert event.parent == parent.row
+
+
+def test_nodes_and_labels_are_recorded_with_their_parents() -> None:
+    with cp.profile() as prof:
+        outer()
+        with cp.stage("train"):
+            inner()
+    assert tree(prof) == [
+        ("outer", None),
+        ("inner", "outer"),
+        ("label", "outer"),
+        ("inner", "label"),
+        ("inner", None),
+    ]
+    events = prof.events()
+    check_nesting(events)
+    assert [event.stage for event in events] == ["inference"] * 4 + ["train"]
+    assert [event.kind for event in events] == ["node", "node", "record", "node", "node"]
+    assert [event.cat for event in events] == ["cpu_op", "cpu_op", "user_annotation", "cpu_op", "cpu_op"]
+    assert {event.thread_id for event in events} == {threading.get_native_id()}
+    assert {event.thread_name for event in events} == {"MainThread"}
+    assert {event.outcome for event in events} == {"success"}
+    assert prof.dropped == 0
+
+
+def test_ids_are_those_of_w3c() -> None:
+    with cp.profile() as prof:
+        outer()
+        outer()
+    events = prof.events()
+    for event in events:
+        assert event.trace_id is not None
+        assert event.span_id is not None
+        assert re.fullmatch("[0-9a-f]{32}", event.trace_id)
+        assert re.fullmatch("[0-9a-f]{16}", event.span_id)
+        assert event.parent_span_id is None or re.fullmatch("[0-9a-f]{16}", event.parent_span_id)
+    assert len({event.span_id for event in events}) == len(events)
+    assert len({event.trace_id for event in events}) == 2
+
+
+def test_times_are_those_of_the_day_and_of_the_calls() -> None:
+    @cp.profile_node("sleeper")
+    def sleeper() -> None:
+        time.sleep(0.01)
+
+    before = time.time_ns()
+    with cp.profile() as prof:
+        sleeper()
+    after = time.time_ns()
+    (event,) = prof.events()
+    assert 9_900_000 <= event.dur == event.end - event.start
+    assert before - 1_000_000 <= event.start <= event.end <= after + 1_000_000
+
+
+def test_statistics_and_recordings_are_independent() -> None:
+    p = profiler_on()
+
+    @p.profile_node("node")
+    def node() -> None:
+        with cp.record("between"):
+            child()
+
+    @cp.profile_node("child")
+    def child() -> None:
+        inner()
+
+    node()
+    without = by_name(p)
+    p.reset_profiling()
+    with cp.profile() as prof:
+        node()
+    with_recording = by_name(p)
+    assert list(without) == list(with_recording) == ["inner", "child", "node"]
+    assert [stats.count for stats in with_recording.values()] == [1, 1, 1]
+    node_stats = with_recording["node"]
+    assert node_stats.self_total_ms is not None
+    assert node_stats.self_total_ms == pytest.approx(node_stats.total_ms - with_recording["child"].total_ms)
+    assert names(prof) == ["node", "between", "child", "inner"]
+    assert not cp.profiling_enabled()
+    assert cp.get_profiling_summary() == []
+
+
+def test_who_records_does_not_change_who_counts() -> None:
+    """A node whose own Profiler is off does not own the calls inside it, recorded or not."""
+    counting, off = profiler_on(), cp.Profiler()
+
+    @off.profile_node("outside")
+    def outside() -> None:
+        inside()
+
+    @cp.profile_node("inside")
+    def inside() -> None:
+        pass
+
+    for recorded in (False, True):
+        counting.reset_profiling()
+        with counting:
+            if recorded:
+                with cp.profile() as prof:
+                    outside()
+                assert names(prof) == ["outside", "inside"]
+            else:
+                outside()
+        assert list(by_name(counting)) == ["inside"]
+
+
+def test_one_at_a_time() -> None:
+    with cp.profile() as prof:
+        inner()
+        other = cp.profile()
+        with pytest.raises(RuntimeError, match="one at a time"):
+            other.start()
+        with pytest.raises(RuntimeError, match="one at a time"), cp.profile():
+            pass
+        inner()
+    assert names(prof) == ["inner", "inner"]
+    with other:
+        inner()
+    assert names(other) == ["inner"]
+
+
+def test_start_and_stop() -> None:
+    prof = cp.profile()
+    with pytest.raises(RuntimeError, match=r"start\(\)"):
+        prof.stop()
+    with pytest.raises(RuntimeError, match="nothing is recorded yet"):
+        prof.events()
+    prof.start()
+    inner()
+    with pytest.raises(RuntimeError, match="stop"):
+        prof.key_averages()
+    prof.stop()
+    inner()
+    assert names(prof) == ["inner"]
+    prof.start()
+    prof.stop()
+    assert names(prof) == []
+    with prof:
+        prof.stop()  # its block may still end
+    with pytest.raises(RuntimeError, match="running"):
+        prof.stop()
+
+
+def test_the_users_exception_passes_through() -> None:
+    error = ValueError("the user's")
+
+    @cp.profile_node("node")
+    def node() -> None:
+        raise error
+
+    prof = cp.profile()
+    with pytest.raises(ValueError, match="user's") as caught, prof:
+        node()
+    assert caught.value is error
+    assert [(event.name, event.outcome) for event in prof.events()] == [("node", "error")]
+
+
+def test_threads_have_rows_of_their_own() -> None:
+    def work() -> None:
+        for _ in range(10):
+            outer()
+
+    with cp.profile() as prof:
+        threads = [threading.Thread(target=work, name=f"worker {i}") for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        work()
+    events = prof.events()
+    check_nesting(events)
+    assert len(events) == 5 * 40
+    by_thread = {event.thread_name for event in events}
+    assert by_thread == {"MainThread", *(f"worker {i}" for i in range(4))}
+
+
+def test_tasks_are_told_apart() -> None:
+    @cp.profile_node("node")
+    async def node(number: int) -> None:
+        await asyncio.sleep(0.001)
+        with cp.record(f"label {number}"):
+            await asyncio.sleep(0.001)
+            inner()
+
+    async def run() -> None:
+        await asyncio.gather(*map(node, range(10)))
+
+    with cp.profile() as prof:
+        asyncio.run(run())
+    events = prof.events()
+    check_nesting(events)
+    labels = [event for event in events if event.kind == "record"]
+    assert sorted(event.name for event in labels) == [f"label {i}" for i in range(10)]
+    assert len({event.trace_id for event in labels}) == 10
+    rows = {event.row: event for event in events}
+    assert {rows[event.parent].name for event in labels if event.parent is not None} == {"node"}
+    children = [rows[event.parent].name for event in events if event.name == "inner" and event.parent is not None]
+    assert sorted(children) == [f"label {i}" for i in range(10)]
+
+
+def test_generators_are_one_event() -> None:
+    @cp.profile_node("numbers")
+    def numbers() -> Iterator[int]:
+        for i in range(3):
+            inner()
+            yield i
+
+    with cp.profile() as prof:
+        for _ in numbers():
+            outer()
+    assert [name for name in names(prof) if name == "numbers"] == ["numbers"]
+    assert [pair for pair in tree(prof) if pair == ("inner", "numbers")] == [("inner", "numbers")] * 3
+    assert [pair for pair in tree(prof) if pair[0] == "outer"] == [("outer", None)] * 3
+
+
+# ---- record()
+
+
+def test_record_as_a_decorator() -> None:
+    class Loader:
+        @cp.record("method")
+        def load(self, value: int) -> int:
+            return value + 1
+
+        @staticmethod
+        @cp.record("static")
+        def static() -> str:
+            return "static"
+
+        @cp.record("class")
+        @classmethod
+        def of_class(cls) -> str:
+            return cls.__name__
+
+        @cp.record("property")
+        @property
+        def prop(self) -> int:
+            return 5
+
+    @cp.record("async")
+    async def coroutine() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    @cp.record("generator")
+    def generator() -> Iterator[int]:
+        yield from range(3)
+
+    def run() -> list[Any]:
+        loader = Loader()
+        return [loader.load(1), loader.static(), loader.of_class(), loader.prop, asyncio.run(coroutine()), [*generator()]]
+
+    expected = [2, "static", "Loader", 5, 7, [0, 1, 2]]
+    assert run() == expected
+    with cp.profile() as prof:
+        assert run() == expected
+    assert names(prof) == ["method", "static", "class", "property", "async", "generator"]
+    assert {event.kind for event in prof.events()} == {"record"}
+    assert Loader.load.__name__ == "load"
+    with pytest.raises(TypeError, match="class"):
+        cp.record("x")(Loader)
+    with pytest.raises(TypeError, match="callable"):
+        cp.record("x")(3)  # type: ignore[arg-type]
+
+
+def test_record_is_no_node() -> None:
+    p = profiler_on()
+    with p, cp.record("label"):
+        pass
+    cp.record("label")(lambda: None)()
+    assert by_name(p) == {}
+
+
+def test_one_record_may_be_entered_anywhere() -> None:
+    label = cp.record("label")
+    with cp.profile() as prof:
+        with label, label:
+            in_new_thread(lambda: label.__enter__() and label.__exit__(None, None, None))
+
+        async def run() -> None:
+            async with label:
+                inner()
+
+        asyncio.run(run())
+    assert names(prof) == ["label", "label", "label", "label", "inner"]
+    with pytest.raises(RuntimeError, match="label"):
+        label.__exit__(None, None, None)
+
+
+def test_record_across_the_ends_of_a_recording() -> None:
+    early, late = cp.record("early"), cp.record("late")
+    prof = cp.profile()
+    with early:
+        prof.start()
+    late.__enter__()
+    prof.stop()
+    late.__exit__(None, None, None)
+    assert [(event.name, event.unfinished) for event in prof.events()] == [("late", True)]
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_warm_up_leaves_out_what_is_inside(warm: bool) -> None:
+    @cp.record("decorated", warm_up=warm)
+    def decorated() -> None:
+        inner()
+
+    with cp.profile() as prof:
+        with prof.record("warm up", warm_up=warm):
+            outer()
+            asyncio.run(asyncio.sleep(0))
+        decorated()
+        inner()
+    assert len(names(prof)) == (1 if warm else 8)
+    assert repr(cp.record("x", warm_up=warm)) == ("record('x', warm_up=True)" if warm else "record('x')")
+    assert cp.record("x", warm_up=warm).warm_up is warm
+
+
+def test_record_function_is_the_same_object() -> None:
+    assert cp.record_function is cp.record
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        (None, TypeError, "name must be a str, got None"),
+        (3, TypeError, "name must be a str, got 3"),
+        (b"x", TypeError, "name must be a str"),
+        ("x" * 4097, ValueError, "at most 4096 bytes of UTF-8, got 4097"),
+        ("\U0001f600" * 1025, ValueError, "at most 4096 bytes"),
+        ("x" * 1_000_000, ValueError, "got 1000000 bytes"),
+        ("a\0b", ValueError, "NUL"),
+    ],
+)
+def test_names_that_are_none(name: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        cp.record(name)
+    with cp.profile() as prof, pytest.raises(error, match=message):
+        cp.record(name)
+    assert names(prof) == []
+
+
+def test_names_of_all_kinds_survive() -> None:
+    strange = ["", " ", 'quote " and \\', "\n\t\x01\x7f", "\U0001f600", "\udcff lone", "x" * 4096, "\u2028", "e\u0301"]
+    with cp.profile() as prof:
+        for name in strange:
+            with cp.record(name):
+                pass
+    assert names(prof) == strange
+
+
+def test_wrong_arguments_of_record() -> None:
+    for arguments, keywords in [((), {}), (("a", "b"), {}), (("a",), {"warm": True})]:
+        with pytest.raises(TypeError):
+            cp.record(*arguments, **keywords)  # type: ignore[arg-type, call-arg, misc]
+    assert cp.record(name="x").name == "x"
+
+
+# ---- pause, resume
+
+
+def test_pausing_follows_its_rule() -> None:
+    with cp.profile() as prof:
+        inner()
+        whole = cp.record("whole").__enter__()
+        cut = cp.record("cut").__enter__()
+        prof.pause()
+        time.sleep(0.01)
+        outer()
+        late = cp.record("late").__enter__()
+        cut.__exit__(None, None, None)
+        prof.resume()
+        late.__exit__(None, None, None)
+        inner()
+        whole.__exit__(None, None, None)
+    assert tree(prof) == [("inner", None), ("whole", None), ("cut", "whole"), ("inner", "whole")]
+    events = {event.name: event for event in prof.events()}
+    assert events["whole"].dur > 9_000_000 > events["cut"].dur
+    assert events["cut"].cut
+    assert not events["whole"].cut
+
+
+def test_nothing_is_asked_while_paused() -> None:
+    asked = []
+
+    class Array:
+        dtype = "float32"
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            asked.append(1)
+            return (2, 3)
+
+    @cp.profile_node("node")
+    def node(array: Array) -> None:
+        pass
+
+    with cp.profile(record_shapes=True, operators=False) as prof:
+        node(Array())
+        assert len(asked) == 1
+        prof.pause()
+        node(Array())
+        assert len(asked) == 1
+        prof.resume()
+        node(Array())
+    node(Array())
+    assert len(asked) == 2
+    assert [event.shapes for event in prof.events()] == ["[[2, 3]]"] * 2
+
+
+def test_pause_and_resume_in_the_wrong_order() -> None:
+    prof = cp.profile()
+    for call in (prof.pause, prof.resume):
+        with pytest.raises(RuntimeError, match="needs a recording that is"):
+            call()
+    with prof:
+        with pytest.raises(RuntimeError, match=r"resume\(\) needs a recording that is paused"):
+            prof.resume()
+        prof.pause()
+        with pytest.raises(RuntimeError, match=r"pause\(\)"):
+            prof.pause()
+        prof.resume()
+        inner()
+    assert names(prof) == ["inner"]
+
+
+# ---- Schedules
+
+
+def run_steps(steps: int, **configuration: Any) -> tuple[cp.profile, list[list[str]]]:
+    """What the handler saw in each cycle of a loop that calls a node in each step."""
+    cycles: list[list[str]] = []
+    with cp.profile(on_trace_ready=lambda prof: cycles.append(names(prof)), **configuration) as prof:
+        for step in range(steps):
+            with cp.record(f"work {step}"):
+                pass
+            prof.step()
+    return prof, cycles
+
+
+def test_a_schedule_records_in_cycles() -> None:
+    schedule = cp.schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=2)
+    prof, cycles = run_steps(12, schedule=schedule)
+    assert cycles == [
+        ["ProfilerStep#3", "work 3", "ProfilerStep#4", "work 4"],
+        ["ProfilerStep#7", "work 7", "ProfilerStep#8", "work 8"],
+    ]
+    assert names(prof) == cycles[1]
+    assert prof.step_num == 12
+    steps = [event for event in prof.events() if event.kind == "step"]
+    assert [event.cat for event in steps] == ["user_annotation"] * 2
+    work = [event for event in prof.events() if event.kind == "record"]
+    for step, inside in zip(steps, work, strict=True):
+        assert step.start <= inside.start <= inside.end <= step.end
+
+
+def test_a_schedule_that_goes_on() -> None:
+    _, cycles = run_steps(6, schedule=cp.schedule(wait=1, warmup=0, active=1))
+    assert [cycle[0] for cycle in cycles] == ["ProfilerStep#1", "ProfilerStep#3", "ProfilerStep#5"]
+
+
+def test_cycles_without_a_gap() -> None:
+    _, cycles = run_steps(4, schedule=cp.schedule(wait=0, warmup=0, active=2, repeat=2))
+    assert cycles == [
+        ["ProfilerStep#0", "work 0", "ProfilerStep#1", "work 1"],
+        ["ProfilerStep#2", "work 2", "ProfilerStep#3", "work 3"],
+    ]
+
+
+def test_without_a_schedule_the_handler_is_called_once() -> None:
+    seen = []
+    with cp.profile(on_trace_ready=lambda prof: seen.append(names(prof))):
+        inner()
+        assert seen == []
+    assert seen == [["inner"]]
+
+
+@pytest.mark.parametrize(
+    ("steps", "message", "cycles"),
+    [
+        (1, "stopped in step 1 .cycle 1 of 2: warmup 1 of 1.: no cycle of its schedule was recorded", 0),
+        (3, "stopped in step 3 .cycle 1 of 2: record 2 of 2.*: the cycle is incomplete", 1),
+        (4, None, 1),
+        (5, "cycle 2 of 2: warmup 1 of 1.: nothing of this cycle was recorded", 1),
+        (6, "cycle 2 of 2: record 1 of 2.: the cycle is incomplete", 2),
+        (8, None, 2),
+        (9, None, 2),
+    ],
+)
+def test_a_run_that_ends_inside_a_cycle_says_what_is_missing(steps: int, message: str | None, cycles: int) -> None:
+    seen: list[list[str]] = []
+    prof = cp.profile(
+        schedule=cp.schedule(wait=1, warmup=1, active=2, repeat=2), on_trace_ready=lambda p: seen.append(names(p))
+    )
+    prof.start()
+    for _ in range(steps):
+        inner()
+        prof.step()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prof.stop()
+    assert len(seen) == cycles
+    assert len(caught) == (message is not None)
+    if message is not None:
+        assert re.search(message, str(caught[0].message))
+        assert caught[0].category is RuntimeWarning
+        assert caught[0].filename == __file__
+    assert (names(prof) == []) is (cycles == 0)
+
+
+def test_step_needs_a_schedule_and_a_run() -> None:
+    prof = cp.profile()
+    with prof:
+        inner()
+        with pytest.raises(RuntimeError, match=r"step\(\) needs a schedule"):
+            prof.step()
+        inner()
+    assert names(prof) == ["inner", "inner"]
+    with pytest.raises(RuntimeError, match="running"):
+        cp.profile(schedule=cp.schedule(wait=0, warmup=0, active=1)).step()
+
+
+def test_a_schedule_may_be_any_callable() -> None:
+    class ProfilerAction:
+        """As another profiler's."""
+
+        name = "RECORD_AND_SAVE"
+
+    def of_ours(step: int) -> cp.ProfilerAction:
+        return cp.ProfilerAction.RECORD_AND_SAVE if step == 1 else cp.ProfilerAction.NONE
+
+    def of_others(step: int) -> Any:
+        return ProfilerAction() if step == 1 else SimpleNamespace(name="NONE")
+
+    for schedule in (of_ours, of_others):
+        _, cycles = run_steps(4, schedule=schedule)
+        assert cycles == [["ProfilerStep#1", "work 1"]]
+    with pytest.raises(TypeError, match="schedule must answer with a ProfilerAction, got 3"), cp.profile(
+        schedule=lambda step: 3
+    ):
+        pass
+    with cp.profile() as prof:  # the one before has let go
+        inner()
+    assert names(prof) == ["inner"]
+
+
+def test_a_handler_that_raises_ends_nothing() -> None:
+    calls = []
+
+    def handler(prof: cp.profile) -> None:
+        calls.append(names(prof))
+        raise KeyError("the handler's")
+
+    prof = cp.profile(schedule=cp.schedule(wait=0, warmup=0, active=1), on_trace_ready=handler)
+    prof.start()
+    for _ in range(3):
+        inner()
+        with pytest.raises(KeyError):
+            prof.step()
+    with pytest.warns(RuntimeWarning, match="incomplete"), pytest.raises(KeyError):
+        prof.stop()
+    assert calls == [[f"ProfilerStep#{i}", "inner"] for i in range(3)] + [["ProfilerStep#3"]]
+    with pytest.raises(ValueError, match="mine"), pytest.warns(RuntimeWarning, match="the handler's"):
+        with cp.profile(on_trace_ready=handler):
+            raise ValueError("mine")
+    with cp.profile():
+        pass
+
+
+def test_a_schedule_shows_what_will_happen() -> None:
+    schedule = cp.schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=1)
+    assert str(schedule).splitlines() == [
+        "schedule(wait=1, warmup=1, active=2, repeat=1, skip_first=1)",
+        "  step 0: skipped",
+        "  step 1: cycle 1 of 1: wait 1 of 1",
+        "  step 2: cycle 1 of 1: warmup 1 of 1",
+        "  step 3: cycle 1 of 1: record 1 of 2",
+        "  step 4: cycle 1 of 1: record 2 of 2, then the trace is ready",
+        "  from step 5 on: nothing any more",
+    ]
+    endless = str(cp.schedule(wait=1, warmup=0, active=1)).splitlines()
+    assert endless[-2:] == ["  step 3: cycle 2: record 1 of 1, then the trace is ready", "  and so on, until the recording is stopped"]
+    assert len(str(cp.schedule(wait=1000, warmup=0, active=1)).splitlines()) < 60
+    assert schedule.describe(7) == "nothing any more"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "error"),
+    [
+        ("wait", -1, ValueError),
+        ("warmup", -1, ValueError),
+        ("active", 0, ValueError),
+        ("repeat", -1, ValueError),
+        ("skip_first", -1, ValueError),
+        ("wait", 1.0, TypeError),
+        ("active", True, TypeError),
+        ("active", "1", TypeError),
+        ("repeat", None, TypeError),
+    ],
+)
+def test_wrong_schedules(parameter: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=f"{parameter} must be"):
+        cp.schedule(**{"wait": 0, "warmup": 0, "active": 1} | {parameter: value})
