@@ -171,7 +171,8 @@ cprof_status cprof_chrome_row_args(cprof_chrome_values *values, const cprof_chro
 
 bool cprof_chrome_row_is_whole(const cprof_chrome_event *event, const cprof_row *row)
 {
-    return row->span != 0 && VALUE(OTHER) == NULL && find_own_kind(event) < OWN_KINDS;
+    size_t own = find_own_kind(event);
+    return row->span != 0 && VALUE(OTHER) == NULL && own < OWN_KINDS && own_kinds[own].kind == row->kind;
 }
 
 cprof_status cprof_chrome_row_keep(cprof_chrome_values *values, const cprof_chrome_event *event, uint64_t *at, uint32_t *length)

@@ -191,6 +191,16 @@ static cprof_status name_thread(cprof_chrome_tracks *tracks, const cprof_chrome_
                : status;
 }
 
+/* What is said of a process is said of any of its tracks, if there is one; what comes later shares it. */
+static cprof_status find_described(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, int what, uint32_t *track)
+{
+    bool of_process = what == PROCESS_NAME || what == PROCESS_LABELS || what == PROCESS_SORT;
+    if (of_process && cprof_table_find_process(tracks->values->table, thread->pid, thread->pid_text, track)) {
+        return CPROF_OK;
+    }
+    return find_track(tracks, thread, track);
+}
+
 static cprof_status set_metadata(cprof_chrome_values *values, int what, const cprof_json_value *value, cprof_track *track)
 {
     cprof_track *process = &values->table->tracks[track->process];
@@ -228,7 +238,7 @@ cprof_status cprof_chrome_track_metadata(cprof_chrome_tracks *tracks, const cpro
         return name_thread(tracks, &thread, value);
     }
     if (status == CPROF_OK) {
-        status = find_track(tracks, &thread, &track);
+        status = find_described(tracks, &thread, what, &track);
     }
     return status == CPROF_OK ? set_metadata(tracks->values, what, value, &tracks->values->table->tracks[track]) : status;
 }

@@ -1,8 +1,6 @@
 #include "csrc/convert.h"
 #include "csrc/recording.h"
 
-#include <string.h>
-
 /* The str of a text; bytes that are no UTF-8, which a file may have, are shown as U+FFFD. */
 static PyObject *to_str(cprof_name utf8)
 {
@@ -18,15 +16,13 @@ static PyObject *to_str(cprof_name utf8)
 
 static bool find_column(const ext_recording *self, PyObject *name, cprof_column_number *number)
 {
-    const char *wanted = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
-    if (wanted == NULL) {
-        PyErr_Clear();
+    if (!PyUnicode_Check(name)) {
         ext_convert_refuse_type("name", "that of a column", name);
         return false;
     }
     for (int i = 0; i < CPROF_COLUMN_COUNT; i++) {
         *number = (cprof_column_number)i;
-        if (strcmp(cprof_table_column(self->table, *number).name, wanted) == 0) {
+        if (PyUnicode_CompareWithASCIIString(name, cprof_table_column(self->table, *number).name) == 0) {
             return true;
         }
     }

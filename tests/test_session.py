@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import subprocess
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, by_name, in_new_thread, profiler_on, run_python
-from cprofiling import _core
+from calls import by_name, in_new_thread, profiler_on
 from cprofiling.recording import Event, Recording
 
 
@@ -272,7 +267,7 @@ def test_generators_are_one_event() -> None:
     assert [pair for pair in tree(prof) if pair[0] == "outer"] == [("outer", None)] * 3
 
 
-# ---- record()
+# ---- Labelled blocks
 
 
 def test_record_as_a_decorator() -> None:
@@ -307,7 +302,14 @@ def test_record_as_a_decorator() -> None:
 
     def run() -> list[Any]:
         loader = Loader()
-        return [loader.load(1), loader.static(), loader.of_class(), loader.prop, asyncio.run(coroutine()), [*generator()]]
+        return [
+            loader.load(1),
+            loader.static(),
+            loader.of_class(),
+            loader.prop,
+            asyncio.run(coroutine()),
+            [*generator()],
+        ]
 
     expected = [2, "static", "Loader", 5, 7, [0, 1, 2]]
     assert run() == expected
@@ -593,8 +595,9 @@ def test_a_schedule_may_be_any_callable() -> None:
     for schedule in (of_ours, of_others):
         _, cycles = run_steps(4, schedule=schedule)
         assert cycles == [["ProfilerStep#1", "work 1"]]
-    with pytest.raises(TypeError, match="schedule must answer with a ProfilerAction, got 3"), cp.profile(
-        schedule=lambda step: 3
+    with (
+        pytest.raises(TypeError, match="schedule must answer with a ProfilerAction, got 3"),
+        cp.profile(schedule=lambda step: 3),
     ):
         pass
     with cp.profile() as prof:  # the one before has let go
@@ -618,9 +621,9 @@ def test_a_handler_that_raises_ends_nothing() -> None:
     with pytest.warns(RuntimeWarning, match="incomplete"), pytest.raises(KeyError):
         prof.stop()
     assert calls == [[f"ProfilerStep#{i}", "inner"] for i in range(3)] + [["ProfilerStep#3"]]
-    with pytest.raises(ValueError, match="mine"), pytest.warns(RuntimeWarning, match="the handler's"):
-        with cp.profile(on_trace_ready=handler):
-            raise ValueError("mine")
+    failing = cp.profile(on_trace_ready=handler)
+    with pytest.raises(ValueError, match="mine"), pytest.warns(RuntimeWarning, match="the handler's"), failing:
+        raise ValueError("mine")
     with cp.profile():
         pass
 
@@ -637,7 +640,10 @@ def test_a_schedule_shows_what_will_happen() -> None:
         "  from step 5 on: nothing any more",
     ]
     endless = str(cp.schedule(wait=1, warmup=0, active=1)).splitlines()
-    assert endless[-2:] == ["  step 3: cycle 2: record 1 of 1, then the trace is ready", "  and so on, until the recording is stopped"]
+    assert endless[-2:] == [
+        "  step 3: cycle 2: record 1 of 1, then the trace is ready",
+        "  and so on, until the recording is stopped",
+    ]
     assert len(str(cp.schedule(wait=1000, warmup=0, active=1)).splitlines()) < 60
     assert schedule.describe(7) == "nothing any more"
 

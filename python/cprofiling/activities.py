@@ -20,7 +20,7 @@ class ProfilerActivity(Enum):
     CUDA = "cuda"
     XPU = "xpu"
     PrivateUse1 = "npu"
-    NPU = "npu"
+    NPU = PrivateUse1  # the same, by the name that such devices go by
 
 
 class Resource(Flag):

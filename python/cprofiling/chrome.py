@@ -73,7 +73,8 @@ def checked_writer(file: Any) -> Callable[[bytes], object]:
         return lambda piece: write(piece.decode("ascii"))
     if isinstance(file, io.RawIOBase):
         return lambda piece: _write_all(file, piece)
-    return lambda piece: write(piece)
+    taker: Callable[[bytes], object] = write
+    return taker
 
 
 def _takes_text(file: Any) -> bool:

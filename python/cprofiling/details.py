@@ -1,4 +1,4 @@
-"""What a recording may ask of each call beyond its times: the arguments' shapes, the Python stack, a device's memory."""
+"""What a recording may ask of each call beyond its times: shapes of arguments, the Python stack, a device's memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN = __name__.rpartition(".")[0]
 
 
 def describer(*, shapes: bool, stack: bool) -> Callable[[tuple[Any, ...]], Description] | None:
-    """Return what describes a call by its arguments: (shapes, types, stack), each a text or None; None: nothing to do."""
+    """Return what describes a call by its arguments: (shapes, types, stack), each a text or None. None: nobody asks."""
     if not shapes and not stack:
         return None
     known: dict[tuple[CodeType, int], str] = {}

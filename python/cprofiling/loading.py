@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's word for data with a gzip header
 _PIECE = 1 << 18
-_BOMB_RATIO, _BOMB_ALLOWANCE = 300, 1 << 28  # traces shrink to a tenth or a thirtieth; text of one letter, to a thousandth
+_BOMB_RATIO, _BOMB_ALLOWANCE = (
+    300,
+    1 << 28,
+)  # traces shrink to a tenth or a thirtieth; text of one letter, to a thousandth
 _SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
 
 
@@ -24,12 +27,15 @@ def load(path: str | os.PathLike[str]) -> Recording:
     """Read a Chrome trace; see ``cprofiling.load_trace``."""
     with open(path, "rb") as file:
         source = _Source(file, os.fstat(file.fileno()).st_size)
+        recording = Recording.empty()
         try:
-            return Recording._load(source.read, 0)
+            recording._load(source.read, 0)
         except FormatError as error:
             raise FormatError(f"{os.fsdecode(path)}: {error}") from None
         finally:
             source.close()
+        recording._finish()
+        return recording
 
 
 class _Source:

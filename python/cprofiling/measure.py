@@ -292,7 +292,7 @@ def _do_nothing() -> None:
 
 
 class _Wait:
-    """How to wait for a device, and under which name; no NamedTuple, as typing takes longer to import than all of this."""
+    """How to wait for a device, and under which name; no NamedTuple, as importing typing would take too long."""
 
     __slots__ = ("call", "label", "warnings")
 

@@ -154,10 +154,12 @@ def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
         return function.getter(wrap_as_record(function.fget, name, warm_up))
     if not callable(function):
         raise TypeError(f"record expects a callable, got {shown_value(function)}")
-    return _make(_core.Function, function, name=name, stage=None, profiler=None, inner=None, records=True, mutes=warm_up)
+    return _make(
+        _core.Function, function, name=name, stage=None, profiler=None, inner=None, records=True, mutes=warm_up
+    )
 
 
-def _make(
+def _make(  # noqa: PLR0913 they are the C type's
     kind: Callable[..., Any],
     function: Any,
     *,

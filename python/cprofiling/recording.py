@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 
 from cprofiling import _core
-from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import IO, Any, NoReturn
+    from typing import IO
 
     from cprofiling.averages import KeyAverages
 
@@ -21,27 +19,7 @@ COUNTER = KINDS.index("counter")
 
 
 class Event:
-    """One thing that happened. Times are ns since 1970 (UTC), or as the loaded file counts them.
-
-    Attributes:
-        name: What: a node's name, a label, an operator's or a kernel's name.
-        cat: The category, in Kineto's words: ``cpu_op``, ``user_annotation``, ``kernel``, ...
-        kind: ``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``.
-        stage: The execution stage; empty where there is none.
-        start, end: When; ``end - start`` is ``dur``.
-        trace_id, span_id, parent_span_id: W3C ids in lower-case hex, of 32, 16 and 16 digits; None where there is none.
-        outcome: ``success``, ``error`` or ``cancelled``.
-        unfinished: Whether it was still open when the recording ended.
-        cut: Whether it ended during a pause; then ``end`` is the beginning of that.
-        thread_id: The number of the thread, as the system counts; on a device, the stream.
-        thread_name: Its name, where it is known.
-        device, stream: Where on a device; None on the host.
-        correlation: Joins a runtime's call with what it started on a device; None where there is none.
-        shapes, types: JSON lists of the arguments' shapes and types; None where they were not recorded.
-        stack: Python frames, innermost first, a line each; None where it was not recorded.
-        bytes, memory_change, memory_peak, device_memory_change, device_memory_peak: In bytes; None where unknown.
-        row: Its row in the recording. parent: The row of the enclosing event, or None.
-    """
+    """One thing that happened: a view of a recording's row, whose number is ``row``."""
 
     __slots__ = ("_recording", "row")
 
@@ -64,115 +42,142 @@ class Event:
 
     @property
     def name(self) -> str:
+        """What: a node, a label, an operator, a kernel."""
         return self._text("name") or ""
 
     @property
     def cat(self) -> str:
+        """The category, in Kineto's words: ``cpu_op``, ``user_annotation``, ``kernel``, ..."""
         return self._text("cat") or ""
 
     @property
     def stage(self) -> str:
+        """The execution stage; empty where there is none."""
         return self._text("stage") or ""
 
     @property
     def kind(self) -> str:
+        """``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``."""
         return KINDS[self._value("kind") or 0]
 
     @property
     def outcome(self) -> str:
+        """``success``, ``error`` or ``cancelled``."""
         return OUTCOMES[self._value("outcome") or 0]
 
     @property
     def start(self) -> int:
+        """When it began: ns since 1970 (UTC), or as the loaded file counts."""
         return self._value("start_ns") or 0
 
     @property
     def end(self) -> int:
+        """When it ended."""
         return self._value("end_ns") or 0
 
     @property
     def dur(self) -> int:
+        """``end - start``, in ns."""
         return self.end - self.start
 
     @property
     def trace_id(self) -> str | None:
+        """W3C's id of the trace, 32 lower-case hex digits; None where there is none."""
         number = ((self._value("trace_high") or 0) << 64) | (self._value("trace_low") or 0)
         return f"{number:032x}" if number else None
 
     @property
     def span_id(self) -> str | None:
+        """W3C's id of the span, 16 digits; None where there is none."""
         number = self._value("span")
         return None if number is None else f"{number:016x}"
 
     @property
     def parent_span_id(self) -> str | None:
+        """That of the span around it; None where there is none."""
         number = self._value("parent_span")
         return None if number is None else f"{number:016x}"
 
     @property
     def parent(self) -> int | None:
+        """The row of the enclosing event; None where there is none."""
         return self._value("parent")
 
     @property
     def unfinished(self) -> bool:
+        """Whether it was still open when the recording ended, which is its ``end``."""
         return self._flag(UNFINISHED)
 
     @property
     def cut(self) -> bool:
+        """Whether it ended during a pause, whose beginning is its ``end``."""
         return self._flag(CUT)
 
     @property
     def thread_id(self) -> int | str:
-        pid, tid, pid_text, tid_text, *_ = self._recording.tracks[self._value("track") or 0]
+        """The number of the thread, as the system counts; on a device, the stream."""
+        _, tid, _, tid_text, *_ = self._recording.tracks[self._value("track") or 0]
         return tid if tid_text is None else tid_text
 
     @property
     def thread_name(self) -> str | None:
+        """The name of the thread, where it is known."""
         name: str | None = self._recording.tracks[self._value("track") or 0][6]
         return name
 
     @property
     def device(self) -> int | None:
+        """The number of the device; None on the host."""
         return self._value("device")
 
     @property
     def stream(self) -> int | None:
+        """The stream of the device; None on the host."""
         return self._value("stream")
 
     @property
     def correlation(self) -> int | None:
+        """Joins a runtime's call with what it started on a device; None where there is none."""
         return self._value("correlation")
 
     @property
     def shapes(self) -> str | None:
+        """The arguments' shapes, a JSON list; None where they were not recorded."""
         return self._text("shapes")
 
     @property
     def types(self) -> str | None:
+        """The arguments' types, a JSON list; None likewise."""
         return self._text("types")
 
     @property
     def stack(self) -> str | None:
+        """The Python frames at its start, innermost first, a line each; None where they were not recorded."""
         return self._text("stack")
 
     @property
     def bytes(self) -> int | None:
+        """Bytes that were copied, set or allocated; None where unknown."""
         return self._value("bytes")
 
     @property
     def memory_change(self) -> int | None:
+        """The change of the process's resident memory, in bytes; None where unknown."""
         return self._value("memory_change")
 
     @property
     def memory_peak(self) -> int | None:
+        """The most resident memory there was, in bytes, where that rose; else None."""
         return self._value("memory_peak")
 
     @property
     def device_memory_change(self) -> int | None:
+        """The change of what the framework's allocator gave out, in bytes; None where unknown."""
         return self._value("device_memory_change")
 
     @property
     def device_memory_peak(self) -> int | None:
+        """The most it gave out, in bytes, where that rose; else None."""
         return self._value("device_memory_peak")
 
     def __repr__(self) -> str:

@@ -91,7 +91,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     ``unfinished``. Raises TypeError and ValueError for wrong arguments, naming the parameter.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 the options of a recording
         self,
         activities: Iterable[Any] | None = None,
         *,
@@ -102,7 +102,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         with_stack: bool = False,
         operators: bool | str = "auto",
         resource: Resource = Resource.ALL,
-        format: RecordFormat = RecordFormat.ChromeTrace,
+        format: RecordFormat = RecordFormat.ChromeTrace,  # noqa: A002 as others call it
         file: Any = None,
         capacity: int = 1_000_000,
         when_full: str = "drop_oldest",
@@ -293,7 +293,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         except Exception as failure:
             if error is None:
                 raise
-            warnings.warn(f"the recording was not finished as it should have been: {failure!r}", RuntimeWarning, stacklevel=2)
+            warnings.warn(
+                f"the recording was not finished as it should have been: {failure!r}", RuntimeWarning, stacklevel=2
+            )
 
     # ---- What it knows of itself
 

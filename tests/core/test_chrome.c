@@ -341,6 +341,7 @@ static void test_metadata(void)
              "{'ph':'M','name':'process_name','pid':3,'tid':7,'args':'x'},{'ph':'M','name':'thread_name'},{'ph':'M'}",
              &report);
     CHECK_EQUAL(report.ignored, 5);
+    CHECK_EQUAL(table->track_count, 4); /* the process's first metadata made one, too */
     CHECK(cprof_table_finish(table) == CPROF_OK);
     for (size_t i = 0; i < table->track_count; i++) {
         const cprof_track *track = &table->tracks[i];
@@ -463,6 +464,21 @@ static void test_own_row(void)
     cprof_table_destroy(table);
 }
 
+/* What lasts no time has its args only. */
+static void test_moments_with_own_words(void)
+{
+    cprof_trace_load_report report;
+    static const char args[] = "{'kind':'node','span_id':'" SPAN "'}";
+    cprof_table *table = load("{'ph':'C','ts':1,'args':{'kind':'node','span_id':'" SPAN "'}},"
+                              "{'ph':'i','ts':2,'args':{'kind':'node','span_id':'" SPAN "'}}",
+                              &report);
+    CHECK(table->kind[0] == CPROF_KIND_COUNTER && table->kind[1] == CPROF_KIND_INSTANT);
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(is_quoted(table->kept + table->args_at[i], table->args_length[i], args));
+    }
+    cprof_table_destroy(table);
+}
+
 /* What is not quite ours keeps its args. */
 static void test_nearly_own_rows(void)
 {
@@ -517,6 +533,7 @@ int main(void)
     test_metadata();
     test_lanes();
     test_own_row();
+    test_moments_with_own_words();
     test_nearly_own_rows();
     CHECK_EQUAL(fake_alloc_live(), 0);
     return EXIT_SUCCESS;
