@@ -10,7 +10,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO
 
+    import pandas as pd
+    import polars as pl
+
     from cprofiling.averages import KeyAverages
+    from cprofiling.findings import Findings
+    from cprofiling.reports import Report, Summary
 
 KINDS = ("node", "record", "step", "host", "device", "instant", "counter")  # as in cprofiling/table.h
 OUTCOMES = ("success", "error", "cancelled")
@@ -225,6 +230,109 @@ class Reports:
         from cprofiling import chrome
 
         chrome.export(self._finished(), path, file)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The events as a pandas DataFrame; see ``cprofiling.export`` for its columns. ImportError without pandas."""
+        from cprofiling import export
+
+        return export.to_pandas(self._finished())
+
+    def to_polars(self) -> pl.DataFrame:
+        """The events as a polars DataFrame. ImportError without polars."""
+        from cprofiling import export
+
+        return export.to_polars(self._finished())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The DataFrame as an Arrow stream, for any library that takes one; needs none itself."""
+        from cprofiling import export
+
+        return export.arrow_stream(self._finished())
+
+    def get_pandas_dataframe(self) -> pd.DataFrame:
+        """``to_pandas``, as an accelerator vendor calls it."""
+        return self.to_pandas()
+
+    def get_pandas_dataframe_with_filter(self, column: str, value: object) -> pd.DataFrame:
+        """The rows of the DataFrame that have a value in a column. ValueError for a column that there is not."""
+        from cprofiling import export
+
+        return export.get_pandas_dataframe_with_filter(self._finished(), column, value)
+
+    def get_cpu_pandas_dataframe(self) -> pd.DataFrame:
+        """The rows of the DataFrame that happened on the host."""
+        from cprofiling import export
+
+        return export.get_cpu_pandas_dataframe(self._finished())
+
+    def get_device_pandas_dataframe(self) -> pd.DataFrame:
+        """The rows of the DataFrame that happened on devices."""
+        from cprofiling import export
+
+        return export.get_device_pandas_dataframe(self._finished())
+
+    def summary(self) -> Summary:
+        """The latencies of the inferences: count, extremes, mean, median and high percentiles, in ns.
+
+        An inference is a span named ``Inference``; where there is none, each outermost call of a node; where there is
+        none, each root. This and the other reports are text when they are printed, and have ``to_pandas()``.
+        """
+        from cprofiling import reports
+
+        return reports.summary(self._finished())
+
+    def inferences(self) -> Report:
+        """Each inference: trace_id, span_id, thread.id, dur."""
+        from cprofiling import reports
+
+        return reports.inferences(self._finished())
+
+    def device_executions(self) -> Report:
+        """What each span had a device do: Total, Run and IoWait, in ns, signed."""
+        from cprofiling import reports
+
+        return reports.device_executions(self._finished())
+
+    def device_operators(self) -> Report:
+        """The work of devices by name: average_elapsed (ns) and count, the longest first."""
+        from cprofiling import reports
+
+        return reports.device_operators(self._finished())
+
+    def external_operators(self) -> Report:
+        """The operators of frameworks on the host: ids, thread.id, name, operator_index, dur."""
+        from cprofiling import reports
+
+        return reports.external_operators(self._finished())
+
+    def print_summary(self, file: IO[str] | None = None) -> None:
+        """Print ``summary()``; ``file``: where to, standard output by default."""
+        print(self.summary(), file=file)
+
+    def print_inferences(self, file: IO[str] | None = None) -> None:
+        """Print ``inferences()``, the first hundred."""
+        print(self.inferences(), file=file)
+
+    def print_device_executions(self, file: IO[str] | None = None) -> None:
+        """Print ``device_executions()``, the first hundred."""
+        print(self.device_executions(), file=file)
+
+    def print_device_operators(self, file: IO[str] | None = None) -> None:
+        """Print ``device_operators()``, the hundred longest."""
+        print(self.device_operators(), file=file)
+
+    def print_external_operators(self, file: IO[str] | None = None) -> None:
+        """Print ``external_operators()``, the first hundred."""
+        print(self.external_operators(), file=file)
+
+    def findings(self, baseline: Reports | None = None) -> Findings:
+        """What the bottlenecks are, with figures, advice and the rows that show it.
+
+        baseline: another recording of the same program; then also what has changed since.
+        """
+        from cprofiling import findings
+
+        return findings.findings(self._finished(), None if baseline is None else baseline._finished())
 
 
 class Recording(_core.Recording, Reports):

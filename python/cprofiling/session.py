@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from _thread import RLock, allocate_lock
 from operator import index
 
@@ -13,6 +12,7 @@ from cprofiling.activities import ON_DEVICES, ProfilerActivity, RecordFormat, Re
 from cprofiling.format import shown_value
 from cprofiling.recording import Recording, Reports
 from cprofiling.schedules import ProfilerAction
+from cprofiling.warn import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 _WHEN_FULL = ("drop_oldest", "drop_newest")
 _STEP_NAME = "ProfilerStep#{}"
+PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
 
@@ -187,7 +188,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             if self._recording is None:
                 self._keep(Recording.empty())
         if self._note is not None:
-            warnings.warn(self._note, RuntimeWarning, stacklevel=2)
+            warn(self._note)
         if is_ready and self._handler is not None:
             self._handler(self)
         self._write_file()
@@ -328,7 +329,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         for activity in sorted(self._activities or (), key=lambda each: each.name):
             reason = missing_reason(activity)
             if reason is not None:
-                warnings.warn(f"activity {activity.name} is not recorded: {reason}", RuntimeWarning, stacklevel=4)
+                warn(f"activity {activity.name} is not recorded: {reason}")
 
     def _begin_cycle(self) -> None:
         from cprofiling import details
@@ -487,3 +488,19 @@ def _checked_action(action: Any) -> ProfilerAction:
     if isinstance(name, str) and name in ProfilerAction.__members__:
         return ProfilerAction[name]
     raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")
+
+
+def environment_is_trusted() -> bool:
+    """Whether variables of the environment may make this program write files: not under ``-E``, nor set-user-ID."""
+    return not sys.flags.ignore_environment and os.getuid() == os.geteuid() and os.getgid() == os.getegid()
+
+
+def _record_program() -> None:
+    path = os.environ.get(PATH_VARIABLE)
+    if path is not None and environment_is_trusted():
+        from cprofiling import autostart
+
+        autostart.start(path, PATH_VARIABLE)
+
+
+_record_program()
