@@ -294,9 +294,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         except Exception as failure:
             if error is None:
                 raise
-            warnings.warn(
-                f"the recording was not finished as it should have been: {failure!r}", RuntimeWarning, stacklevel=2
-            )
+            warn(f"the recording was not finished as it should have been: {failure!r}")
 
     # ---- What it knows of itself
 

@@ -1,8 +1,8 @@
 """Drop-in for the profiler of FuriosaAI's SDK: a program changes one import.
 
 ``from cprofiling.integrations.furiosa import profile, RecordFormat, Resource`` stands for the same names of
-``furiosa.runtime.profiler`` (0.8 to 0.10): a recording by ``cprofiling.profile``, with the vendor's names of methods and
-columns. ``FURIOSA_PROFILER_OUTPUT_PATH`` (or ``NUX_PROFILER_PATH``) makes the program write its trace, as
+``furiosa.runtime.profiler`` (0.8 to 0.10): a recording by ``cprofiling.profile``, with the vendor's names of methods
+and columns. ``FURIOSA_PROFILER_OUTPUT_PATH`` (or ``NUX_PROFILER_PATH``) makes the program write its trace, as
 ``CPROFILING_OUTPUT_PATH`` does. It differs in this: a ChromeTrace for which no ``file`` is given is not written to
 standard output; reports of an empty recording are empty, and say so.
 """
