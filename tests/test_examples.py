@@ -14,7 +14,14 @@ import cprofiling
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "python" / "examples"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
-WITH_TESTS = {"async_nodes.py", "instrument_foreign.py", "pipeline_mixin.py", "threads_and_stages.py"}
+WITH_TESTS = {
+    "async_nodes.py",
+    "instrument_foreign.py",
+    "pipeline_mixin.py",
+    "recorded_inference.py",
+    "recorded_training.py",
+    "threads_and_stages.py",
+}
 
 
 def output_of(name: str) -> str:
@@ -91,3 +98,32 @@ def test_instrument_foreign() -> None:
     }
     assert {("train", f"{step}.fit_transform") for step in ("standardscaler", "pca")} <= set(found)
     assert found["train", "logisticregression.fit"] == 1
+
+
+def test_recorded_training() -> None:
+    output = output_of("recorded_training.py")
+    assert output.startswith("schedule(wait=2, warmup=1, active=3, repeat=2, skip_first=5)\n  step 0: skipped\n")
+    tables = output.split("# of Calls")[1:]
+    assert len(tables) == 2
+    for table in tables:
+        rows = {line[:17].strip(): line.split()[-1] for line in table.splitlines() if line.endswith("3  ")}
+        assert list(rows)[0] == "learn"
+        assert set(rows.values()) == {"3"}
+        assert {"ProfilerStep*", "update"} <= set(rows)
+    right = re.search(r"^([\d.]+)% of 1797 digits read rightly$", output, re.MULTILINE)
+    assert right is not None
+    assert float(right[1]) > 90
+    assert len(re.findall(r"^a trace of 15 events: learn took [\d.]+ ms$", output, re.MULTILINE)) == 2
+
+
+def test_recorded_inference() -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    output = output_of("recorded_inference.py")
+    right = re.match(r"([\d.]+)% of 201 digits read rightly\n", output)
+    assert right is not None
+    assert float(right[1]) > 90
+    figures = {key.strip(): value for key, value in re.findall(r"^(.+?) *: (\d+)$", output, re.MULTILINE)}
+    assert figures["Inference counts"] == "101"
+    assert int(figures["Min latency (ns)"]) <= int(figures["Median latency (ns)"]) <= int(figures["Max latency (ns)"])
+    assert "\n303 events; mean duration by name, in us:\n" in output
+    assert re.search(r"the slowest search took \d+ us; its trace is [0-9a-f]{32}$", output.strip())

@@ -18,6 +18,7 @@ import pytest
 import cprofiling as cp
 from calls import run_python
 from cprofiling.handlers import file_name_of
+from recordings import made
 
 STRANGE = [
     'quote " and \\ and /',
@@ -167,11 +168,32 @@ def test_all_files_get_the_same(recording: cp.Recording, tmp_path: Path) -> None
         assert other.read_bytes() == expected
 
 
-def test_a_text_file_of_another_encoding_gets_utf8_names_or_an_error(recording: cp.Recording, tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-16", "ascii", "latin-1", "shift_jis"])
+def test_a_text_file_of_another_encoding_gets_what_it_can_take(
+    recording: cp.Recording, tmp_path: Path, encoding: str
+) -> None:
     path = tmp_path / "trace.json"
-    with open(path, "w", encoding="utf-16") as stream:
+    with open(path, "w", encoding=encoding) as stream:
         recording.export_chrome_trace(file=stream)
-    assert strictly(path.read_text(encoding="utf-16"))
+    assert {span["name"] for span in spans(strictly(path.read_text(encoding=encoding)))} >= {*STRANGE}
+
+
+class Odd(io.StringIO):
+    """A text file with a word of its own for its encoding."""
+
+    encoding = "whatever"  # type: ignore[assignment]
+
+
+def test_characters_are_whole_in_each_piece() -> None:
+    """Names are longer than the pieces in which a trace is written."""
+    names = [letter * 100_000 for letter in "\u00e9\u20ac\U0001f600"]
+    recording = made([{"name": name, "start": 0, "thread": "1/1"} for name in names])
+    plain, text, odd = Plain(), io.StringIO(), Odd()
+    for file in (plain, text, odd):
+        recording.export_chrome_trace(file=file)  # type: ignore[arg-type]
+    assert len(plain.pieces) > 2
+    assert [span["name"] for span in spans(strictly(text.getvalue()))] == names
+    assert odd.getvalue() == text.getvalue() == b"".join(plain.pieces).decode()
 
 
 def test_files_are_private_and_whole(recording: cp.Recording, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from cprofiling.snapshot import FormatError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import IO
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -44,55 +45,59 @@ class _Source:
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file = file
         self._progress = _Progress(size)
-        self._packed = 0
-        self._unpacked = 0
-        self._rest = b""
-        self._unpacker = None
-        first = file.read(_PIECE)
-        self._packed += len(first)
-        if first.startswith(_GZIP_MAGIC):
-            self._unpacker = zlib.decompressobj(_GZIP_WINDOW)
-        self._first = first
+        self._first = file.read(_PIECE)
+        self._taken = len(self._first)
+        self.read = _Unpacker(self.take).read if self._first.startswith(_GZIP_MAGIC) else self.take
 
-    def read(self, size: int) -> bytes:
-        """Return up to ``size`` bytes; none at the end."""
-        if self._unpacker is None:
-            return self._taken(size)
-        return self._read_packed(size)
+    def take(self, size: int) -> bytes:
+        """Return up to ``size`` bytes of the file as it is; none at the end."""
+        if self._first:
+            piece, self._first = self._first[:size], self._first[size:]
+            return piece
+        piece = self._file.read(size)
+        self._taken += len(piece)
+        self._progress.show(self._taken)
+        return piece
 
     def close(self) -> None:
         """End the progress bar."""
         self._progress.close()
 
-    def _taken(self, size: int) -> bytes:
-        """Bytes of the file as it is."""
-        if self._first:
-            piece, self._first = self._first[:size], self._first[size:]
-            return piece
-        piece = self._file.read(size)
-        self._packed += len(piece)
-        self._progress.show(self._packed)
-        return piece
 
-    def _read_packed(self, size: int) -> bytes:
+class _Unpacker:
+    """What a compressed file stands for."""
+
+    def __init__(self, take: Callable[[int], bytes]) -> None:
+        self._take = take
+        self._stream = zlib.decompressobj(_GZIP_WINDOW)
+        self._rest = b""
+        self._packed = self._unpacked = 0
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes; none at the end. FormatError for what is damaged, cut, or too large."""
         while True:
-            piece = self._rest or self._taken(_PIECE)
-            if self._unpacker.eof:
+            piece = self._rest or self._next_piece()
+            if self._stream.eof:
                 if not piece.rstrip(b"\0"):  # some tools pad
                     return b""
-                self._unpacker = zlib.decompressobj(_GZIP_WINDOW)  # a file may consist of several
+                self._stream = zlib.decompressobj(_GZIP_WINDOW)  # a file may consist of several streams
             elif not piece:
                 raise FormatError(f"the compressed data ends in the middle, after {self._packed} bytes")
             text = self._unpack(piece, size)
             if text:
                 return text
 
+    def _next_piece(self) -> bytes:
+        piece = self._take(_PIECE)
+        self._packed += len(piece)
+        return piece
+
     def _unpack(self, piece: bytes, size: int) -> bytes:
         try:
-            text = self._unpacker.decompress(piece, size)
+            text = self._stream.decompress(piece, size)
         except zlib.error as error:
             raise FormatError(f"the compressed data is damaged before byte {self._packed}: {error}") from None
-        self._rest = self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
+        self._rest = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
         self._unpacked += len(text)
         if self._unpacked > self._packed * _BOMB_RATIO + _BOMB_ALLOWANCE:
             raise FormatError(f"{self._packed} compressed bytes unpack to more than {self._unpacked}: that is no trace")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import RLock, allocate_lock
+from _thread import RLock
 from operator import index
 
 from cprofiling import _core
@@ -18,10 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
-    from typing import Any
+    from typing import Any, TypeVar
 
     from cprofiling.operators import Operators
 
+    P = TypeVar("P", bound="profile")
     ScheduleFunction = Callable[[int], Any]
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
@@ -35,11 +36,14 @@ class _Claim:
     """Which ``profile`` records in this process."""
 
     def __init__(self) -> None:
-        self.lock = allocate_lock()
+        self.lock = RLock()  # a signal's handler may end a recording while another is being started
         self.owner: profile | None = None
         self.watches_forks = False
 
     def take(self, owner: profile) -> None:
+        held = self.owner
+        if held is not None and held is not owner:
+            held._make_way()
         with self.lock:
             if self.owner is not None:
                 raise RuntimeError("a recording is running already: there can be one at a time in a process")
@@ -54,7 +58,7 @@ class _Claim:
                 self.owner = None
 
     def after_fork_in_child(self) -> None:
-        self.lock = allocate_lock()
+        self.lock = RLock()
         owner, self.owner = self.owner, None
         if owner is not None:
             owner._forget()
@@ -166,6 +170,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         del recorder  # which ends it, if nobody did
         _core.set_thread_namer(None)
         _claim.give_back(self)
+
+    def _make_way(self) -> None:
+        """End for the sake of a recording that is to start, if this is one that nobody has started; it is not."""
 
     def stop(self) -> None:
         """End. The handler is called if anything was recorded since its last call; then the file is written.
@@ -280,7 +287,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
 
     preset_metadata_json = add_metadata_json
 
-    def __enter__(self) -> profile:
+    def __enter__(self: P) -> P:
         self.start()
         return self
 
