@@ -96,8 +96,6 @@ typedef struct {
     const void *buffers[3]; /* validity, items or offsets, characters */
 } column_memory;
 
-/* ---- the schema ---- */
-
 static void release_child_schema(struct ArrowSchema *schema)
 {
     schema->release = NULL;
@@ -141,8 +139,6 @@ static int get_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
     };
     return 0;
 }
-
-/* ---- items ---- */
 
 /* A column of one batch that is being made. */
 typedef struct {
@@ -262,8 +258,6 @@ static bool text_of(const source *from, size_t row, char *digits, cprof_name *te
     return number != 0 || from->field->column == CPROF_COLUMN_name;
 }
 
-/* ---- columns ---- */
-
 static size_t aligned(size_t size)
 {
     return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -380,8 +374,6 @@ static bool make_texts(const source *from, struct ArrowArray *array)
     return true;
 }
 
-/* ---- batches ---- */
-
 static void release_batch(struct ArrowArray *array)
 {
     for (int64_t i = 0; i < array->n_children; i++) {
@@ -420,7 +412,7 @@ static bool take_rows(stream *s)
         if (s->row_count > 0 && bytes > CPROF_ARROW_BATCH_BYTES) {
             return true;
         }
-        if (bytes > INT32_MAX) {
+        if (bytes > CPROF_ARROW_ROW_BYTES) {
             return false;
         }
         s->rows[s->row_count++] = (uint32_t)s->next;
@@ -463,7 +455,7 @@ static int get_next(struct ArrowArrayStream *self, struct ArrowArray *out)
     *out = (struct ArrowArray){.release = NULL};
     if (!take_rows(s)) {
         s->next = first;
-        s->error = "the strings of a row are longer than 2 GiB";
+        s->error = "the strings of a row may be longer than 1 GiB";
         return EOVERFLOW;
     }
     if (s->row_count == 0) {
@@ -476,8 +468,6 @@ static int get_next(struct ArrowArrayStream *self, struct ArrowArray *out)
     }
     return error;
 }
-
-/* ---- the stream ---- */
 
 static const char *get_last_error(struct ArrowArrayStream *self)
 {

@@ -57,7 +57,8 @@ typedef struct ArrowArrayStream cprof_arrow_stream;
 
 enum {
     CPROF_ARROW_BATCH_ROWS = 65536,
-    CPROF_ARROW_BATCH_BYTES = 16 << 20, /* of strings, unless it is a single row */
+    CPROF_ARROW_BATCH_BYTES = 16 << 20, /* of strings, unless it is a single row, */
+    CPROF_ARROW_ROW_BYTES = 1 << 30,    /* which has at most these */
 };
 
 /* What is known of the rows beyond the table: one number for each row, or NULL where that is known of none. Copied. */

@@ -8,6 +8,8 @@
 enum {
     LONGEST_ESCAPE = 6, /* of a byte: more bytes have shorter ones */
     PER_WORD = 8,
+    FIRST_SURROGATE = 0xd800,
+    LAST_SURROGATE = 0xdfff,
 };
 
 #define EACH_BYTE(byte) (UINT64_C(0x0101010101010101) * (byte))
@@ -27,8 +29,6 @@ static inline char *put_pair(char *out, const char *pairs, unsigned number)
     memcpy(out, pairs + (size_t)2 * number, 2);
     return out + 2;
 }
-
-/* ---- numbers ---- */
 
 char *cprof_json_write_unsigned(char *out, uint64_t number)
 {
@@ -77,29 +77,26 @@ char *cprof_json_write_hex(char *out, uint64_t number)
     return out;
 }
 
-/* ---- strings ---- */
-
 /* Whether there is a zero among eight bytes. */
 static inline bool has_zero(uint64_t bytes)
 {
     return ((bytes - EACH_BYTE(1)) & ~bytes & EACH_BYTE(0x80)) != 0;
 }
 
-/* Whether one of eight bytes may need an escape: none that does is missed. */
-static inline bool may_need_escape(uint64_t bytes, bool is_json)
+/* Whether one of eight bytes has to be looked at: none that does is missed. */
+static inline bool any_is_special(uint64_t bytes, bool is_json)
 {
     uint64_t beyond = bytes & EACH_BYTE(0x80);
     if (is_json) {
         return beyond != 0;
     }
     uint64_t control = (bytes - EACH_BYTE(0x20)) & EACH_BYTE(0x80);
-    return (beyond | control) != 0 || has_zero(bytes ^ EACH_BYTE('"')) || has_zero(bytes ^ EACH_BYTE('\\')) ||
-           has_zero(bytes ^ EACH_BYTE(0x7f));
+    return (beyond | control) != 0 || has_zero(bytes ^ EACH_BYTE('"')) || has_zero(bytes ^ EACH_BYTE('\\'));
 }
 
-static inline bool needs_escape(unsigned char byte, bool is_json)
+static inline bool is_special(unsigned char byte, bool is_json)
 {
-    return byte >= 0x80 || (!is_json && (byte < 0x20 || byte == 0x7f || byte == '"' || byte == '\\'));
+    return byte >= 0x80 || (!is_json && (byte < 0x20 || byte == '"' || byte == '\\'));
 }
 
 static char *put_code(char *out, unsigned code)
@@ -122,23 +119,26 @@ static char *put_ascii(char *out, unsigned char byte)
     return put_code(out, byte);
 }
 
-/* Writes the escape of what begins here; *from moves behind it. */
-static char *put_escape(char *out, const unsigned char **from, const unsigned char *end)
+/* Writes what begins here, which may need an escape; *from moves behind it. */
+static char *put_checked(char *out, const unsigned char **from, const unsigned char *end)
 {
+    static const char replacement[] = "\xef\xbf\xbd";
     uint32_t code;
     if (**from < 0x80) {
         return put_ascii(out, *(*from)++);
     }
-    size_t length = cprof_utf8_decode((const char *)*from, (size_t)(end - *from), &code);
+    const unsigned char *character = *from;
+    size_t length = cprof_utf8_decode((const char *)character, (size_t)(end - character), &code);
     *from += length > 0 ? length : 1;
     if (length == 0) {
-        return put_code(out, CPROF_UTF8_REPLACEMENT);
+        memcpy(out, replacement, sizeof replacement - 1);
+        return out + sizeof replacement - 1;
     }
-    if (code < 0x10000) {
+    if (code >= FIRST_SURROGATE && code <= LAST_SURROGATE) {
         return put_code(out, code);
     }
-    out = put_code(out, 0xd800 + ((code - 0x10000) >> 10));
-    return put_code(out, 0xdc00 + (code & 0x3ff));
+    memcpy(out, character, length);
+    return out + length;
 }
 
 static inline char *put_characters(char *out, cprof_name text, bool is_json)
@@ -150,7 +150,7 @@ static inline char *put_characters(char *out, cprof_name text, bool is_json)
         while (end - from >= PER_WORD) {
             memcpy(&eight, from, sizeof eight);
             memcpy(out, &eight, sizeof eight);
-            if (may_need_escape(eight, is_json)) {
+            if (any_is_special(eight, is_json)) {
                 break;
             }
             from += PER_WORD;
@@ -158,8 +158,8 @@ static inline char *put_characters(char *out, cprof_name text, bool is_json)
         }
         const unsigned char *stop = end - from < PER_WORD ? end : from + PER_WORD;
         while (from < stop) {
-            if (needs_escape(*from, is_json)) {
-                out = put_escape(out, &from, end);
+            if (is_special(*from, is_json)) {
+                out = put_checked(out, &from, end);
             } else {
                 *out++ = (char)*from++;
             }
@@ -172,8 +172,6 @@ char *cprof_json_write_escaped(char *out, cprof_name string)
 {
     return put_characters(out, string, false);
 }
-
-/* ---- the buffer ---- */
 
 void cprof_json_write_begin(cprof_json_writer *writer, cprof_write write, void *context)
 {

@@ -1,4 +1,4 @@
-/* Writes the parts of a JSON text, in ASCII, into a buffer that is emptied through a callback.
+/* Writes the parts of a JSON text, in UTF-8, into a buffer that is emptied through a callback.
  *
  * Whoever writes puts characters at `at` himself, and calls the functions here for what needs some care. Between two calls of
  * those that say so there is room for CPROF_JSON_WRITE_ROOM bytes, which is not looked at.
@@ -15,7 +15,7 @@ enum {
     CPROF_JSON_WRITE_NUMBER = 24, /* the longest number, in characters */
 };
 
-/* Takes some bytes, borrowed for the call. A status other than CPROF_OK ends the writing. */
+/* Takes bytes, borrowed for the call, that do not end within a character. A status other than CPROF_OK ends the writing. */
 typedef cprof_status (*cprof_write)(void *context, const char *bytes, size_t length);
 
 typedef struct {
@@ -40,11 +40,12 @@ static inline void cprof_json_write_make_room(cprof_json_writer *writer)
     }
 }
 
-/* Writes a string's characters, without the quotes around them: quotes, backslashes, control characters and all beyond ASCII
- * as escapes, surrogates as that of themselves, and each byte that is no UTF-8 as U+FFFD. There is room afterwards. */
+/* Writes a string's characters, without the quotes around them: quotes, backslashes and control characters as escapes,
+ * surrogates as the escape of themselves, and each byte that is no UTF-8 as U+FFFD. All else is written as it is: not every
+ * reader understands the escapes of what is beyond ASCII. There is room afterwards. */
 void cprof_json_write_string(cprof_json_writer *writer, cprof_name string);
 
-/* Writes JSON as it is, but with escapes for what is beyond ASCII, as above. There is room afterwards. */
+/* Writes JSON as it is, but for surrogates and bytes that are no UTF-8, as above. There is room afterwards. */
 void cprof_json_write_json(cprof_json_writer *writer, cprof_name json);
 
 /* Writes the escaped form of a string to `out`, which has room for it (six times its length always is enough) and seven bytes

@@ -47,16 +47,19 @@ enum {
  * trace_high, trace_low: the 128-bit trace id; span, parent_span: the 64-bit ids of a span and of the one around it (W3C trace
  *     context). 0: it has none
  * parent: the row of the enclosing span, -1 where there is none; found by cprof_table_finish()
+ * track: what cprof_table_track() returned: where it happened
+ * name, cat, stage, shapes, types, stack: texts. shapes and types are JSON lists; stack has a frame in each line, innermost
+ *     first
+ * device: the number of the device; stream: its stream or queue
+ * correlation: joins a call of a runtime with what it started on a device. external_id: joins an operator with such calls
+ * bytes: copied, set or allocated
+ * args_at, args_length: a JSON object in the table's bytes (cprof_table_keep), as loaded
+ * memory_change, memory_peak: of the process's resident memory, in bytes; peak: the highest value while it was open, known
+ *     where it rose. device_memory_change, device_memory_peak: of the framework's allocator for the device
+ * suspended_ns: spent suspended between start and end
  * lane: 0, or the number of the additional row of its track in which it is drawn, because it overlaps others there without
  *     being inside them; found by cprof_table_finish()
- * track: what cprof_table_track() returned: where it happened
- * kind: a cprof_kind. outcome: a cprof_outcome. flags: CPROF_ROW_ bits. Each 0 to 255
- * name, cat, stage, shapes, types, stack: texts. shapes and types are JSON lists; stack has a frame in each line, innermost
- * first device: the number of the device; stream: its stream or queue correlation: joins a call of a runtime with what it
- * started on a device. external_id: joins an operator with such calls bytes: copied, set or allocated memory_change,
- * memory_peak: of the process's resident memory, in bytes; peak: the highest value while it was open, known where it rose.
- * device_memory_change, device_memory_peak: of the framework's allocator for the device suspended_ns: spent suspended between
- * start and end args_at, args_length: a JSON object in the table's bytes (cprof_table_keep), as loaded */
+ * kind: a cprof_kind. outcome: a cprof_outcome. flags: CPROF_ROW_ bits. Each 0 to 255 */
 #define CPROF_TABLE_COLUMNS(X)                            \
     X(start_ns, int64_t, 0)                               \
     X(end_ns, int64_t, 0)                                 \
@@ -146,8 +149,8 @@ typedef struct {
     size_t count;
 } cprof_table_slots;
 
-/* Fields are read by anybody, and changed by the functions below only, but for names and sort numbers of tracks, which are set
- * directly until the table is finished. A column is NULL where no row has anything but its
+/* Fields are read by anybody, and changed by the functions below only, but for names and sort numbers of tracks, and the number
+ * of dropped events, which are set directly until the table is finished. A column is NULL where no row has anything but its
  * "none"; but start_ns, end_ns, track, name, cat, kind and parent are there whenever there are rows. */
 typedef struct {
     size_t count; /* rows */
@@ -227,7 +230,7 @@ bool cprof_table_fact(const cprof_table *table, cprof_name key, cprof_name *valu
  * A finished table stays as it is. CPROF_NO_MEMORY: the table is unchanged, but for the order of its rows. */
 cprof_status cprof_table_finish(cprof_table *table);
 
-/* A column by number: its name, its type as a format of Python's struct module ('q', 'Q', 'i', 'I', 'H', 'B'), its array (NULL:
+/* A column: its name, its type as a format of Python's struct module ('q', 'Q', 'i', 'I', 'H', 'B'), its array (NULL:
  * all "none") and that value. */
 typedef struct {
     const char *name;
@@ -237,6 +240,7 @@ typedef struct {
     int64_t none;
 } cprof_column;
 
+/* A column by number. */
 cprof_column cprof_table_column(const cprof_table *table, cprof_column_number number);
 
 #endif

@@ -60,8 +60,6 @@ static inline bool precedes(const cprof_table *table, size_t a, size_t b)
     return start_a < start_b || (start_a == start_b && table->end_ns[a] > table->end_ns[b]);
 }
 
-/* ---- parents by ids, as numbers of rows in the order of adding ---- */
-
 /* The slot of a span's row + 1, or the empty slot where it belongs. */
 static uint32_t *slot_of_span(const cprof_table *table, uint32_t *slots, size_t slot_count, uint64_t span)
 {
@@ -83,7 +81,8 @@ static void enter_spans(const cprof_table *table, uint32_t *slots, size_t slot_c
     }
 }
 
-/* True when a parent does not precede its child: it may be after it in the sorted order, or even be its descendant. */
+/* Finds parents by ids; rows are still numbered in the order of their adding. True when a parent does not precede its child: it
+ * may be after it in the sorted order, or even be its descendant. */
 static bool look_up_parents(cprof_table *table, uint32_t *slots, size_t slot_count)
 {
     bool is_odd = false;
@@ -142,8 +141,6 @@ static cprof_status link_by_ids(cprof_table *table, bool *is_odd)
     cprof_alloc_release(slots);
     return *is_odd ? cut_circles(table) : CPROF_OK;
 }
-
-/* ---- order ---- */
 
 static bool is_in_order(const cprof_table *table)
 {
@@ -321,8 +318,6 @@ static cprof_status put_in_order(cprof_table *table)
     cprof_alloc_release(scratch);
     return status;
 }
-
-/* ---- parents by time ---- */
 
 static void dispose_index(cprof_table_lanes_index *index)
 {

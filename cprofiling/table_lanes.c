@@ -53,8 +53,6 @@ static bool is_anybodys(const cprof_table *table, size_t row)
            (table->parent[row] < 0 && table->parent_span != NULL && table->parent_span[row] != 0);
 }
 
-/* ---- suspendable rows that share their time with a sibling that cannot be suspended ---- */
-
 /* Rows with lanes share time with those that have the same parent on this track, or have none here. */
 static void find_sharing(track_sweep *sweep, const uint32_t *rows, size_t count)
 {
@@ -94,8 +92,6 @@ static cprof_status prepare_sharing(track_sweep *sweep)
     sweep->sibling = cprof_alloc_zeroed(table->count * sizeof *sweep->sibling);
     return sweep->last_child != NULL && sweep->sibling != NULL ? CPROF_OK : CPROF_NO_MEMORY;
 }
-
-/* ---- lanes ---- */
 
 static void pop(track_sweep *sweep, unsigned lane)
 {

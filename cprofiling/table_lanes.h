@@ -1,7 +1,8 @@
-/* What cprof_table_finish() does track by track, once the rows are in order: parents by time, and lanes.
+/* Lanes: rows of one track that overlap without lying within one another, as those of asynchronous tasks do, are drawn side by
+ * side.
  *
- * For table_finish.c only. Ends of rows may stick out by a rounding, but only those of rows without ids, which were recorded
- * by others: times of Kineto's older traces are whole microseconds.
+ * For table_finish.c only. Ends of rows may stick out by a rounding, but only those of rows without ids, which were recorded by
+ * others: times of Kineto's older traces are whole microseconds.
  */
 #ifndef CPROF_TABLE_LANES_H
 #define CPROF_TABLE_LANES_H

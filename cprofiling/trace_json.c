@@ -49,8 +49,6 @@ static void put_integer(trace *t, int64_t number)
     t->json.at = cprof_json_write_integer(t->json.at, number);
 }
 
-/* ---- what is the same for many rows ---- */
-
 static void put_cached(trace *t, const cached *entry)
 {
     memcpy(t->json.at, entry->bytes, sizeof entry->bytes);
@@ -118,8 +116,6 @@ static void put_place(trace *t, uint32_t number, unsigned lane)
         memcpy(entry->bytes, begin, length);
     }
 }
-
-/* ---- events ---- */
 
 static void begin_event(trace *t, char phase)
 {
@@ -213,9 +209,7 @@ static void put_track(trace *t, uint32_t number)
     }
 }
 
-/* ---- args made of columns: each member ends with a comma ---- */
-
-/* Writes `member` and a number, where it is known. */
+/* Writes a member of args, and a comma behind it, if its number is known. */
 #define PUT_NUMBER(t, row, column, none, member)                           \
     if ((t)->table->column != NULL && (t)->table->column[row] != (none)) { \
         PUT(t, member);                                                    \
@@ -369,8 +363,6 @@ static void put_args(trace *t, size_t row)
     }
 }
 
-/* ---- rows and arrows ---- */
-
 static void put_row(trace *t, size_t row)
 {
     const cprof_table *table = t->table;
@@ -402,6 +394,11 @@ static void put_flow(trace *t, const cprof_flow *flow)
         PUT(t, ",\"bp\":\"e\"");
     }
     PUT(t, "}");
+}
+
+static bool is(cprof_name string, const char *text)
+{
+    return string.length == strlen(text) && memcmp(string.bytes, text, string.length) == 0;
 }
 
 static bool ends_with(cprof_name string, const char *end)
@@ -450,8 +447,6 @@ static void put_arrows(trace *t)
     }
 }
 
-/* ---- the whole ---- */
-
 static cprof_name name_of(const char *text)
 {
     return (cprof_name){text, strlen(text)};
@@ -495,21 +490,43 @@ static bool has_fact(const trace *t, const char *key)
     return cprof_table_fact(t->table, name_of(key), &unused);
 }
 
+/* The earliest moment that is written; 0 where nothing is. */
+static cprof_ns earliest(const cprof_table *table)
+{
+    cprof_ns earliest_ns = table->count > 0 ? table->start_ns[0] : table->flow_count > 0 ? table->flows[0].at_ns : 0;
+    for (size_t i = 0; i < table->flow_count; i++) {
+        earliest_ns = table->flows[i].at_ns < earliest_ns ? table->flows[i].at_ns : earliest_ns;
+    }
+    return earliest_ns;
+}
+
+/* What times are counted from. A base that was set is changed only where readers would suffer: those that drop what is before
+ * it, and those whose microseconds are of double precision. */
+static cprof_ns choose_base(const cprof_table *table, const char *key)
+{
+    cprof_name fact;
+    cprof_ns first_ns = earliest(table);
+    if (cprof_table_fact(table, name_of(key), &fact)) {
+        cprof_ns base_ns = parse_integer(fact);
+        if (base_ns <= first_ns && (uint64_t)first_ns - (uint64_t)base_ns <= CPROF_TRACE_JSON_LONGEST_NS) {
+            return base_ns;
+        }
+    }
+    cprof_ns into_ns = first_ns % CPROF_TRACE_JSON_PERIOD_NS;
+    into_ns += into_ns < 0 ? CPROF_TRACE_JSON_PERIOD_NS : 0;
+    return first_ns < INT64_MIN + into_ns ? INT64_MIN : first_ns - into_ns;
+}
+
 /* The facts that were set, and those that no trace is without. */
 static void put_facts(trace *t)
 {
     static const char base_key[] = "baseTimeNanoseconds";
     const cprof_table *table = t->table;
-    cprof_name base;
     if (!has_fact(t, "schemaVersion")) {
         put_number_as_fact(t, "schemaVersion", 1);
     }
-    if (cprof_table_fact(table, name_of(base_key), &base)) {
-        t->base_ns = parse_integer(base);
-    } else {
-        t->base_ns = table->count > 0 ? table->start_ns[0] : 0;
-        put_number_as_fact(t, base_key, t->base_ns);
-    }
+    t->base_ns = choose_base(table, base_key);
+    put_number_as_fact(t, base_key, t->base_ns);
     if (!has_fact(t, "displayTimeUnit")) {
         put_fact(t, name_of("displayTimeUnit"), name_of("\"ms\""));
     }
@@ -519,7 +536,7 @@ static void put_facts(trace *t)
     for (size_t i = 0; i < table->fact_count && t->json.status == CPROF_OK; i++) {
         const cprof_fact *fact = &table->facts[i];
         cprof_name key = cprof_table_string(table, fact->key);
-        if (key.length != strlen("traceEvents") || !ends_with(key, "traceEvents")) {
+        if (!is(key, "traceEvents") && !is(key, base_key)) {
             put_fact(t, key, (cprof_name){table->kept + fact->at, fact->length});
         }
     }

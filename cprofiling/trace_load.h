@@ -1,8 +1,9 @@
 /* Reads Chrome traces, those of Kineto (torch 1.8 and later, CUDA and ROCm) and our own, into a table.
  *
  * JSON as json_read.h has it, in one pass: both forms of the Trace Event Format, the object with "traceEvents" and the bare
- * list, of which the end may be missing after any event. Time is linear; memory is the table and a window of the file. Events
- * of phases that a recording does not have, and those without a time, are ignored, but counted.
+ * list, of which the end may be missing after any event. Time is linear. Memory is the table, which for a trace of Kineto is
+ * about as much as its text, and for the worst that can be made up eleven times as much; and a window of the file.
+ * Events of phases that a recording does not have, and those without a time, are ignored, but counted.
  */
 #ifndef CPROF_TRACE_LOAD_H
 #define CPROF_TRACE_LOAD_H

@@ -1,13 +1,9 @@
 #include "csrc/program.h"
 
-#include <errno.h>
 #include <stdio.h>
 
-/* The interpreter does so when a file's code has ended, before it shows an exception. */
 static void flush(const char *name)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
     PyObject *stream = PySys_GetObject(name);
     if (stream != NULL) {
         Py_INCREF(stream);
@@ -15,63 +11,93 @@ static void flush(const char *name)
         Py_DECREF(stream);
     }
     PyErr_Clear();
+}
+
+/* What the interpreter does when the code of a file has ended, before it shows an exception. */
+static void flush_output(void)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    flush("stderr");
+    flush("stdout");
     PyErr_Restore(type, value, traceback);
 }
 
-static bool run_code(PyObject *code)
+static PyObject *run_code(PyObject *code)
 {
-    PyObject *main = PyImport_AddModule("__main__");
+    PyObject *main = PyImport_AddModule("__main__"); /* borrowed */
     PyObject *globals = Py_XNewRef(main != NULL ? PyModule_GetDict(main) : NULL);
     PyObject *result = globals != NULL ? PyEval_EvalCode(code, globals, globals) : NULL;
     Py_XDECREF(globals);
-    flush("stderr");
-    flush("stdout");
-    Py_XDECREF(result);
-    return result != NULL;
+    flush_output();
+    return result;
 }
 
-static bool run_callable(PyObject *callable)
+/* The end of the process looks for a note that only code which is compiled and run in one go leaves: by that it dies of SIGINT. */
+static void note_interrupt(void)
 {
-    PyObject *result = PyObject_CallNoArgs(callable);
+    PyObject *globals = PyDict_New();
+    PyObject *result = globals != NULL ? PyRun_String("raise KeyboardInterrupt", Py_file_input, globals, globals) : NULL;
+    PyErr_Clear();
     Py_XDECREF(result);
-    return result != NULL;
+    Py_XDECREF(globals);
 }
 
-/* Shows what has gone wrong: an exception of the program, or of ours. Does not return from SystemExit. */
-static bool show_exception(void)
+/* Shows the exception of the program. Does not return from SystemExit. */
+static void show_exception(void)
 {
     bool interrupted = PyErr_Occurred() == PyExc_KeyboardInterrupt;
     PyErr_Print();
-    return interrupted;
+    if (interrupted) {
+        note_interrupt();
+    }
 }
 
-/* PyRun_AnyFileEx() shows exceptions itself, and notes KeyboardInterrupt where the end of the process looks for it. */
-static bool run_file(PyObject *path)
+/* Shows exceptions itself. */
+static bool run_file(const char *path)
 {
-    const char *name = PyBytes_AS_STRING(path);
-    FILE *file = fopen(name, "rbe");
+    FILE *file = fopen(path, "rbe");
     if (file == NULL) {
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, name);
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
         show_exception();
         return false;
     }
-    return PyRun_AnyFileEx(file, name, 1) == 0;
+    return PyRun_AnyFileEx(file, path, 1) == 0;
+}
+
+static bool run(PyObject *program)
+{
+    if (program != NULL && PyBytes_Check(program)) {
+        return run_file(PyBytes_AS_STRING(program));
+    }
+    PyObject *result = NULL;
+    if (program != NULL) {
+        result = PyCode_Check(program) ? run_code(program) : PyObject_CallNoArgs(program);
+    }
+    if (result == NULL) {
+        show_exception();
+        return false;
+    }
+    Py_DECREF(result);
+    return true;
 }
 
 PyObject *ext_program_run(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module;
-    bool failed, interrupted = false;
     if (nargs < 2) {
-        return PyErr_Format(PyExc_TypeError, "run_program needs 2 arguments, got %zd", nargs);
+        return PyErr_Format(PyExc_TypeError, "run_program needs at least 2 arguments, got %zd", nargs);
     }
-    PyObject *program = PyObject_CallNoArgs(args[0]);
-    if (program != NULL && PyBytes_Check(program)) {
-        failed = !run_file(program);
-    } else {
-        failed = program == NULL || !(PyCode_Check(program) ? run_code(program) : run_callable(program));
-        interrupted = failed && show_exception();
-    }
+    /* The hook that holds them may go when the program sets another one. */
+    PyObject *prepare = Py_NewRef(args[0]), *finish = Py_NewRef(args[1]), *result = NULL;
+    Py_LeaveRecursiveCall(); /* the call of this function, so that the program has as many calls as it would */
+    PyObject *program = PyObject_CallNoArgs(prepare);
+    bool succeeded = run(program);
     Py_XDECREF(program);
-    return PyObject_CallFunction(args[1], "OO", failed ? Py_True : Py_False, interrupted ? Py_True : Py_False);
+    if (!Py_EnterRecursiveCall(" while running a program")) {
+        result = PyObject_CallOneArg(finish, succeeded ? Py_False : Py_True);
+    }
+    Py_DECREF(prepare);
+    Py_DECREF(finish);
+    return result;
 }

@@ -12,8 +12,6 @@ static PyObject *to_str(cprof_name utf8)
     return str;
 }
 
-/* ---- columns ---- */
-
 static bool find_column(const ext_recording *self, PyObject *name, cprof_column_number *number)
 {
     if (!PyUnicode_Check(name)) {
@@ -141,8 +139,6 @@ PyObject *ext_recording_args(PyObject *object, PyObject *row)
     uint64_t at = table->args_at != NULL ? table->args_at[index] : 0;
     return to_str((cprof_name){table->kept + at, table->args_length[index]});
 }
-
-/* ---- lists ---- */
 
 static PyObject *make_strings(const cprof_table *table)
 {

@@ -28,8 +28,6 @@ static PyObject *checked_function(PyObject *function, const char *parameter)
     return function;
 }
 
-/* ---- write_chrome ---- */
-
 static cprof_status hand_on(void *context, const char *bytes, size_t length)
 {
     callback *write = context;
@@ -57,8 +55,6 @@ PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write)
     }
     return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "writing a trace");
 }
-
-/* ---- _load ---- */
 
 /* Copies what read() gave. */
 static bool take_piece(PyObject *piece, char *buffer, size_t size, size_t *length)
@@ -133,8 +129,6 @@ PyObject *ext_recording_load(PyObject *object, PyObject *args)
                          (unsigned long long)report.ignored, "unmatched", (unsigned long long)report.unmatched, "negative",
                          (unsigned long long)report.negative, "dropped", (unsigned long long)report.dropped);
 }
-
-/* ---- Arrow ---- */
 
 static const char capsule_name[] = "arrow_array_stream";
 

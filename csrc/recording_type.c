@@ -116,7 +116,7 @@ PyDoc_STRVAR(column_doc, "column($self, name, /)\n--\n\n"
                          "\"none\".");
 
 PyDoc_STRVAR(write_chrome_doc, "write_chrome($self, write, /)\n--\n\n"
-                               "Writes a Chrome trace, in ASCII: calls write(piece) with bytes of at most 256 KiB. What it "
+                               "Writes a Chrome trace, in UTF-8: calls write(piece) with bytes of at most 256 KiB. What it "
                                "raises ends the writing.");
 
 PyDoc_STRVAR(arrow_doc, "__arrow_c_stream__($self, requested_schema=None)\n--\n\n"

@@ -134,7 +134,7 @@ class Block:
 class record:  # noqa: N801
     """A labelled block of a recording. Is in csrc/record_type.c; how it is entered and left, in csrc/opening.c."""
 
-    def __init__(self, name: str, *, warm_up: bool = False) -> None: ...
+    def __new__(cls, name: str, *, warm_up: bool = False) -> Self: ...
     @property
     def name(self) -> str: ...
     @property
@@ -148,6 +148,85 @@ class record:  # noqa: N801
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> Awaitable[None]: ...
+
+@disjoint_base
+class Recording:
+    """What happened, as a table of rows. Is in csrc/recording_type.c, recording_add.c, recording_read.c and recording_stream.c; the work, in cprofiling/table.c, trace_json.c, trace_load.c and arrow.c."""
+
+    # A column is None where all rows have its "none"; else a view of the recording's own memory, read-only.
+    def column(self, name: str, /) -> memoryview[int] | None: ...
+    def none(self, name: str, /) -> int: ...
+    @property
+    def column_names(self) -> tuple[str, ...]: ...
+    @property
+    def strings(self) -> list[str]: ...
+    # (pid, tid, texts that stand for them, process name and labels, thread name, sort numbers of both, highest lane)
+    @property
+    def tracks(
+        self,
+    ) -> list[
+        tuple[int, int, str | None, str | None, str | None, str | None, str | None, int | None, int | None, int]
+    ]: ...
+    # (phase, ns, id, track, name, category, whether bound to the enclosing row)
+    @property
+    def flows(self) -> list[tuple[str, int, int, int, str, str, bool]]: ...
+    @property
+    def facts(self) -> dict[str, str]: ...
+    @property
+    def dropped(self) -> int: ...
+    def args(self, row: SupportsIndex, /) -> str | None: ...
+    def write_chrome(self, write: Callable[[bytes], object], /) -> None: ...
+    def __len__(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+    # Buffers of one number for each row, of 4, 8 and 8 bytes.
+    def _arrow_stream(
+        self,
+        *,
+        spans: Buffer | None = None,
+        execution_index: Buffer | None = None,
+        operator_index: Buffer | None = None,
+    ) -> object: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: object, /) -> Self: ...
+    @classmethod
+    def empty(cls) -> Self: ...
+    def _add(
+        self,
+        name: str,
+        kind: int,
+        start_ns: int,
+        end_ns: int,
+        pid: int | str,
+        tid: int | str,
+        *,
+        cat: str = ...,
+        stage: str = ...,
+        trace_high: int = 0,
+        trace_low: int = 0,
+        span: int = 0,
+        parent_span: int = 0,
+        outcome: int = 0,
+        flags: int = 0,
+        device: int = -1,
+        stream: int = -1,
+        correlation: int = -1,
+        external_id: int = -1,
+        bytes: int = ...,  # noqa: A002
+        shapes: str = ...,
+        types: str = ...,
+        stack: str = ...,
+        memory_change: int = ...,
+        memory_peak: int = ...,
+        device_memory_change: int = ...,
+        device_memory_peak: int = ...,
+        suspended_ns: int = 0,
+        args: str = ...,
+    ) -> None: ...
+    def _set_fact(self, key: str, json: str, /) -> None: ...
+    def _name_process(self, pid: int | str, name: str | None, labels: str | None, sort: int | None, /) -> None: ...
+    def _name_thread(self, pid: int | str, tid: int | str, name: str | None, sort: int | None, /) -> None: ...
+    def _load(self, read: Callable[[int], Buffer], shift_ns: int, /) -> dict[str, int]: ...
+    def _finish(self) -> None: ...
 
 @final
 class Recorder:
@@ -165,7 +244,7 @@ class Recorder:
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def step(self, name: str, /) -> None: ...
-    def finish(self, type: type[_RecordingT], /) -> _RecordingT: ...
+    def finish(self, kind: type[_RecordingT], /) -> _RecordingT: ...
 
 @final
 class stage:  # noqa: N801

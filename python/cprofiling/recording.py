@@ -339,6 +339,7 @@ class Recording(_core.Recording, Reports):
     """A finished recording: what ``profile`` makes, and ``load_trace`` reads. Immutable."""
 
     __slots__ = ()
+    __arrow_c_stream__ = Reports.__arrow_c_stream__  # of the DataFrame, which knows more than the table
 
     def _finished(self) -> Recording:
         return self

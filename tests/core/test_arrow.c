@@ -375,8 +375,6 @@ static void test_a_duration_beyond_all(void)
     check_end(&stream);
 }
 
-/* ---- batches ---- */
-
 static void test_batches_of_many_rows(void)
 {
     enum { ROWS = 2 * CPROF_ARROW_BATCH_ROWS + 10 };
@@ -447,10 +445,10 @@ static void test_names_longer_than_batches(void)
     free(name);
 }
 
-/* Strings that might be 2 GiB: offsets have 32 bits. */
+/* Strings that might be a GiB: offsets have 32 bits. */
 static void test_strings_beyond_all(void)
 {
-    enum { LONG = INT32_MAX / 3 / 5 + 1 };
+    enum { LONG = CPROF_ARROW_ROW_BYTES / 3 / 5 + 1 };
     cprof_table *table = make_table();
     cprof_row row = row_of(table, CPROF_KIND_HOST, "a", 0, 1);
     char *zeros = calloc(1, LONG);
@@ -463,12 +461,10 @@ static void test_strings_beyond_all(void)
     struct ArrowArray batch;
     for (int i = 0; i < 2; i++) {
         CHECK_EQUAL(stream.get_next(&stream, &batch), EOVERFLOW);
-        CHECK(batch.release == NULL && strstr(stream.get_last_error(&stream), "2 GiB") != NULL);
+        CHECK(batch.release == NULL && strstr(stream.get_last_error(&stream), "1 GiB") != NULL);
     }
     stream.release(&stream);
 }
-
-/* ---- who releases what ---- */
 
 /* Children may be moved out, and outlive what they were in. */
 static void test_children_can_be_moved(void)
@@ -506,8 +502,6 @@ static void test_early_and_double_release(void)
     release(&stream);
     CHECK(stream.release == NULL);
 }
-
-/* ---- without memory ---- */
 
 static cprof_table *table_for_refusals(void)
 {

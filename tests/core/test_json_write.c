@@ -20,7 +20,7 @@ typedef struct {
 static cprof_status take(void *context, const char *bytes, size_t length)
 {
     sink *to = context;
-    CHECK(length > 0);
+    CHECK(length > 0 && ((unsigned char)bytes[0] & 0xc0) != 0x80);
     if (++to->pieces == to->fails_at) {
         return CPROF_BUSY;
     }
@@ -50,8 +50,6 @@ static void check_written(sink *to, const char *bytes, size_t length)
     CHECK(to->longest <= CPROF_JSON_WRITE_BUFFER);
     to->length = to->pieces = to->longest = 0;
 }
-
-/* ---- numbers ---- */
 
 static void check_unsigned(uint64_t number)
 {
@@ -107,8 +105,6 @@ static void test_times(void)
     check_us(INT64_C(1700000000000000000), INT64_C(1700000000123456789), "123456.789");
 }
 
-/* ---- strings ---- */
-
 static void check_string(const char *string, size_t length, const char *expected)
 {
     sink to = begin();
@@ -131,34 +127,38 @@ static void test_strings(void)
     CHECK_STRING("a name that is longer than eight", "a name that is longer than eight");
     CHECK_STRING("\"", "\\\"");
     CHECK_STRING("C:\\new", "C:\\\\new");
-    CHECK_STRING("\b\f\n\r\t\v\x1f\x7f", "\\b\\f\\n\\r\\t\\u000b\\u001f\\u007f");
+    CHECK_STRING("\b\f\n\r\t\v\x1f\x7f", "\\b\\f\\n\\r\\t\\u000b\\u001f\x7f");
     CHECK_STRING("a\0b", "a\\u0000b");
     CHECK_STRING("</script>/", "</script>/");
-    CHECK_STRING("caf\xc3\xa9", "caf\\u00e9");
-    CHECK_STRING("\xe2\x80\xa8\xe2\x80\xa9", "\\u2028\\u2029");
-    CHECK_STRING("\xef\xbf\xbd\xef\xbf\xbf", "\\ufffd\\uffff");
-    CHECK_STRING("\xf0\x9f\x98\x80", "\\ud83d\\ude00");
-    CHECK_STRING("\xf4\x8f\xbf\xbf", "\\udbff\\udfff");
+    CHECK_STRING("caf\xc3\xa9", "caf\xc3\xa9");
+    CHECK_STRING("\xc2\x80\xe2\x80\xa8\xe2\x80\xa9\"", "\xc2\x80\xe2\x80\xa8\xe2\x80\xa9\\\"");
+    CHECK_STRING("\xef\xbf\xbd\xef\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbf");
+    CHECK_STRING("\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80");
+    CHECK_STRING("\xf4\x8f\xbf\xbf", "\xf4\x8f\xbf\xbf");
+    CHECK_STRING("\xed\x9f\xbf\xee\x80\x80", "\xed\x9f\xbf\xee\x80\x80");
+    CHECK_STRING("\xed\xa0\x80", "\\ud800");
     CHECK_STRING("\xed\xa0\xbd", "\\ud83d");
     CHECK_STRING("\xed\xbf\xbf!", "\\udfff!");
 }
 
+#define REPLACED "\xef\xbf\xbd"
+
 /* Each byte that is no part of a character is one replacement. */
 static void test_bytes_that_are_no_text(void)
 {
-    CHECK_STRING("\x80", "\\ufffd");
-    CHECK_STRING("a\xffz", "a\\ufffdz");
-    CHECK_STRING("\xc0\xaf", "\\ufffd\\ufffd");
-    CHECK_STRING("\xc1\xbf", "\\ufffd\\ufffd");
-    CHECK_STRING("\xc3", "\\ufffd");
-    CHECK_STRING("\xc3(", "\\ufffd(");
-    CHECK_STRING("\xe2\x80", "\\ufffd\\ufffd");
-    CHECK_STRING("\xe2\x80\"", "\\ufffd\\ufffd\\\"");
-    CHECK_STRING("\xe0\x9f\xbf", "\\ufffd\\ufffd\\ufffd");
-    CHECK_STRING("\xf0\x8f\xbf\xbf", "\\ufffd\\ufffd\\ufffd\\ufffd");
-    CHECK_STRING("\xf4\x90\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd");
-    CHECK_STRING("\xf5\x80\x80\x80", "\\ufffd\\ufffd\\ufffd\\ufffd");
-    CHECK_STRING("\xf0\x9f\x98", "\\ufffd\\ufffd\\ufffd");
+    CHECK_STRING("\x80", REPLACED);
+    CHECK_STRING("a\xffz", "a" REPLACED "z");
+    CHECK_STRING("\xc0\xaf", REPLACED REPLACED);
+    CHECK_STRING("\xc1\xbf", REPLACED REPLACED);
+    CHECK_STRING("\xc3", REPLACED);
+    CHECK_STRING("\xc3(", REPLACED "(");
+    CHECK_STRING("\xe2\x80", REPLACED REPLACED);
+    CHECK_STRING("\xe2\x80\"", REPLACED REPLACED "\\\"");
+    CHECK_STRING("\xe0\x9f\xbf", REPLACED REPLACED REPLACED);
+    CHECK_STRING("\xf0\x8f\xbf\xbf", REPLACED REPLACED REPLACED REPLACED);
+    CHECK_STRING("\xf4\x90\x80\x80", REPLACED REPLACED REPLACED REPLACED);
+    CHECK_STRING("\xf5\x80\x80\x80", REPLACED REPLACED REPLACED REPLACED);
+    CHECK_STRING("\xf0\x9f\x98", REPLACED REPLACED REPLACED);
 }
 
 /* What needs an escape is seen wherever it is: byte by byte the result is the same. */
@@ -187,16 +187,14 @@ static void test_random_strings(void)
 
 static void test_json_is_copied(void)
 {
-    static const char json[] = "{\"a\\\"b\":[1,\n\t\"caf\xc3\xa9 \xf0\x9f\x98\x80\xff\",\"\\u0041\x7f\"]}";
-    static const char expected[] = "{\"a\\\"b\":[1,\n\t\"caf\\u00e9 \\ud83d\\ude00\\ufffd\",\"\\u0041\x7f\"]}";
+    static const char json[] = "{\"a\\\"b\":[1,\n\t\"caf\xc3\xa9 \xf0\x9f\x98\x80\xff\xed\xbf\xbf\",\"\\u0041\x7f\"]}";
+    static const char expected[] = "{\"a\\\"b\":[1,\n\t\"caf\xc3\xa9 \xf0\x9f\x98\x80" REPLACED "\\udfff\",\"\\u0041\x7f\"]}";
     sink to = begin();
     cprof_json_write_begin(&writer, take, &to);
     cprof_json_write_json(&writer, (cprof_name){json, sizeof json - 1});
     check_written(&to, expected, sizeof expected - 1);
     free(to.bytes);
 }
-
-/* ---- long strings ---- */
 
 /* Strings that are longer than the buffer, whose characters are on the borders of the pieces. */
 static void check_long(cprof_name character, cprof_name escaped, size_t shift)
@@ -230,10 +228,11 @@ static void test_long_strings(void)
         CHECK_LONG("a", "a", shift);
         CHECK_LONG("\n", "\\n", shift);
         CHECK_LONG("\x01", "\\u0001", shift);
-        CHECK_LONG("\xc3\xa9", "\\u00e9", shift);
-        CHECK_LONG("\xe2\x82\xac", "\\u20ac", shift);
-        CHECK_LONG("\xf0\x9f\x98\x80", "\\ud83d\\ude00", shift);
-        CHECK_LONG("\xbf", "\\ufffd", shift);
+        CHECK_LONG("\xc3\xa9", "\xc3\xa9", shift);
+        CHECK_LONG("\xe2\x82\xac", "\xe2\x82\xac", shift);
+        CHECK_LONG("\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80", shift);
+        CHECK_LONG("\xed\xa0\x80", "\\ud800", shift);
+        CHECK_LONG("\xbf", REPLACED, shift);
     }
 }
 

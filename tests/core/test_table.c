@@ -149,8 +149,6 @@ static void check_lanes(const cprof_table *table, const char *letters, const cha
     }
 }
 
-/* ---- what is added, and found again ---- */
-
 static void test_columns_say_what_they_are(void)
 {
     static const struct {
@@ -445,8 +443,6 @@ static void test_shared_tables(void)
     CHECK(fake_alloc_live() < live);
 }
 
-/* ---- order ---- */
-
 static bool belongs_before(const cprof_table *table, size_t a, size_t b)
 {
     if (table->start_ns[a] != table->start_ns[b]) {
@@ -523,8 +519,6 @@ static void test_rows_with_one_interval(void)
     cprof_table_destroy(table);
 }
 
-/* ---- parents by ids ---- */
-
 static void test_parents_by_ids(void)
 {
     cprof_table *table = TABLE_OF(ROW(20, 30, 'B', .span = 2, .parent_span = 1),
@@ -599,8 +593,6 @@ static void test_many_ids(void)
     free(ids);
     cprof_table_destroy(table);
 }
-
-/* ---- parents by time ---- */
 
 static void test_parents_by_time(void)
 {
@@ -757,8 +749,6 @@ static void test_random_overlaps(void)
     }
 }
 
-/* ---- lanes ---- */
-
 #define SUSPENDABLE .flags = CPROF_ROW_SUSPENDABLE
 
 /* Tasks that run by turns: each has a lane of its own, with what it calls. */
@@ -872,8 +862,19 @@ static bool go_together(const cprof_table *table, size_t a, size_t b)
     return table->end_ns[a] <= table->start_ns[b] || table->end_ns[b] <= table->end_ns[a];
 }
 
-/* Tasks and generators at random: within a lane, rows nest, and lie within their ancestors only; and no lane is empty while
- * a further one is in use. */
+/* The row in whose lane another is, innermost, at its start; -1: none. */
+static int32_t around_in_lane(const cprof_table *table, size_t row)
+{
+    for (size_t i = row; i-- > 0;) {
+        if (table->track[i] == table->track[row] && table->lane[i] == table->lane[row] &&
+            table->end_ns[i] > table->start_ns[row]) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+/* Tasks and generators at random: within a lane rows nest, and each lies within its parent, or within none. */
 static void test_random_lanes(void)
 {
     enum { ROWS = 400 };
@@ -895,7 +896,9 @@ static void test_random_lanes(void)
         for (size_t i = 0; i < ROWS; i++) {
             size_t lane = table->lane[i];
             moved += lane > 0;
+            int32_t around = around_in_lane(table, i);
             CHECK(lane <= table->tracks[table->track[i]].lanes);
+            CHECK(around < 0 || around == table->parent[i]);
             for (size_t j = 0; j < i; j++) {
                 CHECK(table->track[j] != table->track[i] || table->lane[j] != lane || go_together(table, j, i));
             }
@@ -904,8 +907,6 @@ static void test_random_lanes(void)
     }
     CHECK(moved > 1000);
 }
-
-/* ---- without memory ---- */
 
 enum { SCRIPT_ROWS = 600 };
 

@@ -59,6 +59,14 @@ static void check_same(const char *text, const char *expected)
     }
 }
 
+static void check_contains(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) {
+        (void)fprintf(stderr, "there is no %s in\n%s\n", part, text);
+        CHECK(strstr(text, part) != NULL);
+    }
+}
+
 static void check_written(cprof_table *table, const char *expected)
 {
     char *text = written(table);
@@ -136,12 +144,13 @@ static void test_a_node(void)
     row.span = 0x123456789abcdef0;
     row.parent_span = 5;
     add(table, &row);
-    check_written(table,
-                  HEAD("1700000000000000000") "\n{\"ph\":\"X\",\"cat\":\"node\",\"name\":\"forward\",\"pid\":1,\"tid\":2,"
-                                              "\"ts\":0.000,\"dur\":1.500,\"args\":{\"kind\":\"node\",\"stage\":\"train\","
-                                              "\"trace_id\":\"00000000000000000000000000000abc\","
-                                              "\"span_id\":\"123456789abcdef0\","
-                                              "\"parent_span_id\":\"0000000000000005\"}}" TAIL);
+    check_written(
+        table,
+        HEAD("1699488000000000000") "\n{\"ph\":\"X\",\"cat\":\"node\",\"name\":\"forward\",\"pid\":1,\"tid\":2,"
+                                    "\"ts\":512000000000.000,\"dur\":1.500,\"args\":{\"kind\":\"node\",\"stage\":\"train\","
+                                    "\"trace_id\":\"00000000000000000000000000000abc\","
+                                    "\"span_id\":\"123456789abcdef0\","
+                                    "\"parent_span_id\":\"0000000000000005\"}}" TAIL);
 }
 
 #define ROW_TEXT(kind_cat_name_times, args) "\n{\"ph\":\"X\"," kind_cat_name_times args "}"
@@ -176,7 +185,7 @@ static void test_all_columns(void)
                                             "\"memory_change\":-4096,\"memory_peak\":0,\"device_memory_change\":1,"
                                             "\"device_memory_peak\":2,\"External id\":0,\"correlation\":0,\"device\":0,"
                                             "\"stream\":7,\"bytes\":0,\"Input Dims\":[[2, 3], []],"
-                                            "\"Input type\":[\"float\", \"caf\\u00e9\"],"
+                                            "\"Input type\":[\"float\", \"caf\xc3\xa9\"],"
                                             "\"Call stack\":\"a.py(1): f;b.py(2): \\\"g\\\";\"}") TAIL);
 }
 
@@ -238,7 +247,7 @@ static void test_kinds(void)
                                                                                         "\"args\":{\"bytes\":5}}" TAIL);
 }
 
-/* What was loaded is written as it was, but in ASCII. */
+/* What was loaded is written as it was. */
 static void test_loaded_args(void)
 {
     cprof_table *table = make_table();
@@ -249,10 +258,8 @@ static void test_loaded_args(void)
     keep_args(table, &row, "{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }");
     add(table, &row);
     check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE,
-                                            ",\"args\":{ \"a\": [1e5, \"\\u00e9\\u00e9\"],\n\"bytes\": 5 }") TAIL);
+                                            ",\"args\":{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }") TAIL);
 }
-
-/* ---- facts ---- */
 
 static void test_facts(void)
 {
@@ -263,50 +270,106 @@ static void test_facts(void)
     set_fact(table, "traceEvents", "[1]");
     set_fact(table, "tracingEvents", "[2]");
     set_fact(table, "caf\xc3\xa9 \"", "{\"a\": \"\xe2\x82\xac\"}");
-    set_fact(table, "baseTimeNanoseconds", "5000");
+    set_fact(table, "baseTimeNanoseconds", "0500");
     set_fact(table, "schemaVersion", "2");
     table->dropped = 12;
-    check_written(table, "{\n\"droppedEvents\":12,\n\"displayTimeUnit\":\"ns\",\n\"tracingEvents\":[2],\n"
-                         "\"caf\\u00e9 \\\"\":{\"a\": \"\\u20ac\"},\n\"baseTimeNanoseconds\":5000,\n\"schemaVersion\":2,\n"
+    check_written(table, "{\n\"baseTimeNanoseconds\":500,\n\"droppedEvents\":12,\n\"displayTimeUnit\":\"ns\",\n"
+                         "\"tracingEvents\":[2],\n\"caf\xc3\xa9 \\\"\":{\"a\": \"\xe2\x82\xac\"},\n\"schemaVersion\":2,\n"
                          "\"traceEvents\":["
-                         "\n{\"ph\":\"X\",\"cat\":\"c\",\"name\":\"n\",\"pid\":1,\"tid\":2,\"ts\":-4.000,\"dur\":1.500}" TAIL);
+                         "\n{\"ph\":\"X\",\"cat\":\"c\",\"name\":\"n\",\"pid\":1,\"tid\":2,\"ts\":0.500,\"dur\":1.500}" TAIL);
 }
 
-static void check_base(const char *fact, const char *ts)
+/* `fact` may be NULL: the base is not set. */
+static void check_base(cprof_ns start_ns, const char *fact, const char *base, const char *ts)
 {
     char expected[100];
     cprof_table *table = make_table();
-    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1000, 1000);
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", start_ns, start_ns);
     add(table, &row);
-    set_fact(table, "baseTimeNanoseconds", fact);
+    if (fact != NULL) {
+        set_fact(table, "baseTimeNanoseconds", fact);
+    }
     set_fact(table, "droppedEvents", "1");
     table->dropped = 2;
-    (void)snprintf(expected, sizeof expected, "\"ts\":%s,\"dur\"", ts);
     char *text = written(table);
+    (void)snprintf(expected, sizeof expected, "\"ts\":%s,\"dur\"", ts);
     CHECK(strstr(text, expected) != NULL);
+    (void)snprintf(expected, sizeof expected, "\n\"baseTimeNanoseconds\":%s,\n", base);
+    CHECK(strstr(text, expected) != NULL);
+    CHECK(strstr(strstr(text, "baseTime") + 1, "baseTime") == NULL);
     CHECK(strstr(text, "\"droppedEvents\":1,") != NULL && strstr(text, "\"droppedEvents\":2") == NULL);
     free(text);
 }
 
-/* What is no integer of 64 bits is no base. */
+#define WEEK "604800000000000"
+#define KINETO "1790857026000000000" /* a base of Kineto's, and the last ns for which another one would be its own */
+#define KINETO_LAST INT64_C(1798746263999999999)
+
+/* A base that was set stays. */
 static void test_base_times(void)
 {
-    check_base("0", "1.000");
-    check_base("1000", "0.000");
-    check_base("-1000", "2.000");
-    check_base("9223372036854775807", "-9223372036854774.807");
-    check_base("-9223372036854775808", "9223372036854776.808");
-    check_base("9223372036854775808", "1.000");
-    check_base("-9223372036854775809", "1.000");
-    check_base("99999999999999999999999", "1.000");
-    check_base("", "1.000");
-    check_base("-", "1.000");
-    check_base("1e3", "1.000");
-    check_base("null", "1.000");
-    check_base("-/", "1.000");
+    check_base(1000, "0", "0", "1.000");
+    check_base(1000, "1000", "1000", "0.000");
+    check_base(1000, "-1000", "-1000", "2.000");
+    check_base(KINETO_LAST, KINETO, KINETO, "7889237999999.999");
+    check_base(INT64_C(8796093022208000), "0", "0", "8796093022208.000");
+    check_base(-5, "-9", "-9", "0.004");
 }
 
-/* ---- tracks ---- */
+/* Where it would be after the beginning, or so long before that microseconds are no longer exact, there is another. */
+static void test_bases_that_do_not_fit(void)
+{
+    check_base(1000, "1001", "0", "1.000");
+    check_base(1000, "9223372036854775807", "0", "1.000");
+    check_base(1000, "-9223372036854775808", "0", "1.000");
+    check_base(INT64_C(8796093022208001), "0", "8467200000000000", "328893022208.001");
+    check_base(INT64_MAX, "-9223372036854775808", "9223200000000000000", "172036854775.807");
+}
+
+/* Nor is what is no integer of 64 bits a base, or there is none: then it is the beginning of the week. */
+static void test_bases_by_the_week(void)
+{
+    static const char *const wrong[] = {
+        "9223372036854775808", "-9223372036854775809", "99999999999999999999999", "", "-", "1e3", "null", "-/", NULL};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_base(1700000000000001000, wrong[i], "1699488000000000000", "512000000001.000");
+    }
+    check_base(0, NULL, "0", "0.000");
+    check_base(INT64_C(604799999999999), NULL, "0", "604799999999.999");
+    check_base(INT64_C(604800000000000), NULL, WEEK, "0.000");
+    check_base(-1, NULL, "-" WEEK, "604799999999.999");
+    check_base(INT64_C(-604800000000000), NULL, "-" WEEK, "0.000");
+    check_base(INT64_MIN, NULL, "-9223372036854775808", "0.000");
+    check_base(INT64_MIN + 5, NULL, "-9223372036854775808", "0.005");
+    check_base(INT64_MAX, NULL, "9223200000000000000", "172036854775.807");
+}
+
+/* Two arrows, of which the second one begins before the first. */
+static void check_base_of_arrows(cprof_table *table, cprof_ns first_ns, const char *fact, const char *base)
+{
+    cprof_flow flow = {.at_ns = first_ns + 1, .track = track_of(table, 1, 2), .phase = 's'};
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    flow.at_ns = first_ns;
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    set_fact(table, "baseTimeNanoseconds", fact);
+    char *text = written(table);
+    check_contains(text, base);
+    free(text);
+}
+
+/* Arrows may begin before all rows, or be without any. */
+static void test_bases_of_arrows(void)
+{
+    static const cprof_ns starts_ns[] = {1000, 999};
+    static const char *const bases[] = {"\n\"baseTimeNanoseconds\":1000,", "\n\"baseTimeNanoseconds\":0,"};
+    for (int i = 0; i < 2; i++) {
+        cprof_table *table = make_table();
+        cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1000, 1000);
+        add(table, &row);
+        check_base_of_arrows(table, starts_ns[i], "1000", bases[i]);
+        check_base_of_arrows(make_table(), starts_ns[i], "1000", bases[i]);
+    }
+}
 
 static void test_names_of_tracks(void)
 {
@@ -357,14 +420,6 @@ static void add_overlapping(cprof_table *table, uint32_t track)
     }
 }
 
-static void check_contains(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL) {
-        (void)fprintf(stderr, "there is no %s in\n%s\n", part, text);
-        CHECK(strstr(text, part) != NULL);
-    }
-}
-
 static void test_lanes(void)
 {
     cprof_table *table = make_table();
@@ -392,8 +447,6 @@ static void test_lanes(void)
     CHECK(strstr(text, "\"io\"}}") == NULL); /* the first lane has a name only where the thread has one */
     free(text);
 }
-
-/* ---- arrows ---- */
 
 static void test_flows(void)
 {
@@ -446,8 +499,6 @@ static void test_arrows_of_correlations(void)
                              ARROW("s", "6", "5") TAIL);
     free(text);
 }
-
-/* ---- much of it ---- */
 
 enum { MANY_ROWS = 20000, MANY_NAMES = 3000, MANY_THREADS = 150, LONGEST_ROW = 400 };
 
@@ -581,6 +632,9 @@ int main(void)
     test_loaded_args();
     test_facts();
     test_base_times();
+    test_bases_that_do_not_fit();
+    test_bases_by_the_week();
+    test_bases_of_arrows();
     test_names_of_tracks();
     test_tracks_with_texts();
     test_lanes();

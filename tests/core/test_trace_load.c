@@ -666,6 +666,7 @@ static cprof_table *random_table(uint64_t seed)
         table->tracks[track].thread_sort = i;
         table->tracks[track].process_name = text_in(table, "python");
     }
+    CHECK(cprof_table_set_fact(table, name_of("schemaVersion"), name_of("1")) == CPROF_OK);
     CHECK(cprof_table_set_fact(table, name_of("deviceProperties"), name_of("[{\"id\": 0}]")) == CPROF_OK);
     CHECK(cprof_table_set_fact(table, name_of("text"), name_of("\"\\u00e9\"")) == CPROF_OK);
     table->dropped = 3;
