@@ -40,7 +40,7 @@ bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *cons
 /* A span for a measured opening, which knows its frame where it could be mistaken for another. */
 cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, cprof_accum *accum, uint64_t state, PyObject *owner);
 
-/* The quick half of entering and leaving, while nothing is measured: leaves, which save no register. */
+/* The quick half of entering, while nothing is measured: a leaf, which saves no register. False: it takes the slow half. */
 static inline bool ext_opening_enter_quickly(ext_opening *self)
 {
     if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) != 0 ||
@@ -51,6 +51,7 @@ static inline bool ext_opening_enter_quickly(ext_opening *self)
     return true;
 }
 
+/* As above, of leaving. */
 static inline bool ext_opening_exit_quickly(ext_opening *self)
 {
     if (self->quick_thread != ext_opening_this_thread() || self->idle == 0) {

@@ -8,6 +8,7 @@ import zlib
 
 from cprofiling.recording import Recording
 from cprofiling.snapshot import FormatError
+from cprofiling.warn import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's word for data with a gzip header
 _PIECE = 1 << 18
-_BOMB_RATIO, _BOMB_ALLOWANCE = (
-    300,
-    1 << 28,
-)  # traces shrink to a tenth or a thirtieth; text of one letter, to a thousandth
+_BOMB_RATIO = 300  # traces shrink to a thirtieth at most; text of one letter, to a thousandth
+_BOMB_ALLOWANCE = 64 << 20
 _SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
 
 
@@ -30,13 +29,25 @@ def load(path: str | os.PathLike[str]) -> Recording:
         source = _Source(file, os.fstat(file.fileno()).st_size)
         recording = Recording.empty()
         try:
-            recording._load(source.read, 0)
+            _warn_of_missing(path, recording._load(source.read, 0))
         except FormatError as error:
             raise FormatError(f"{os.fsdecode(path)}: {error}") from None
         finally:
             source.close()
         recording._finish()
         return recording
+
+
+def _warn_of_missing(path: str | os.PathLike[str], report: dict[str, int]) -> None:
+    """Say what of the file a recording does not have, or had to be mended."""
+    ignored, unmatched, negative = report["ignored"], report["unmatched"], report["negative"]
+    parts = [
+        f"{ignored} events of kinds that a recording does not have were left out" if ignored else "",
+        f"{unmatched} begins or ends of events were left out, as the other half is missing" if unmatched else "",
+        f"{negative} durations below 0 count as 0" if negative else "",
+    ]
+    if any(parts):
+        warn(f"{os.fsdecode(path)}: {'; '.join(filter(None, parts))}")
 
 
 class _Source:

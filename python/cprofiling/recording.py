@@ -355,10 +355,12 @@ def load_trace(path: str | os.PathLike[str]) -> Recording:
     On a terminal a bar on stderr shows the progress with large files. Time is linear in the size of the file; memory is
     that of the events, about as much as the uncompressed text at most, and a window of the file.
 
+    What the file has and a recording has not (asynchronous events, samples) is left out, with a RuntimeWarning.
+
     Raises:
         OSError: The file cannot be read.
         FormatError: It is damaged, or no trace; ``FormatError`` is a ``ValueError``, and tells the offset in the
-            uncompressed text. So is a compressed file that unpacks to more than 300 times its size and 256 MiB.
+            uncompressed text. So is a compressed file that unpacks to more than 300 times its size and 64 MiB.
     """
     from cprofiling import loading
 
