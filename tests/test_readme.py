@@ -64,7 +64,7 @@ def test_code_runs(code: str, tmp_path: Path) -> None:
 def without_figures(output: str) -> list[str]:
     """Return what is the same in each run: the words of all lines, in an order that does not depend on times."""
     lines = [line for line in output.splitlines() if not line.startswith(("  outliers: ", "  warning: "))]
-    return sorted(" ".join(re.sub(r"\d[\d.]*( [nµm]?s\b)?", "", line).split()) for line in lines)
+    return sorted(" ".join(re.sub(r"\d[\d.]*(%| ?[nµmu]?s\b)?", "", line).split()) for line in lines)
 
 
 def test_the_table_of_the_demo_is_whole() -> None:
