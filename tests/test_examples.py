@@ -107,7 +107,7 @@ def test_recorded_training() -> None:
     assert len(tables) == 2
     for table in tables:
         rows = {line[:17].strip(): line.split()[-1] for line in table.splitlines() if line.endswith("3  ")}
-        assert list(rows)[0] == "learn"
+        assert next(iter(rows)) == "learn"
         assert set(rows.values()) == {"3"}
         assert {"ProfilerStep*", "update"} <= set(rows)
     right = re.search(r"^([\d.]+)% of 1797 digits read rightly$", output, re.MULTILINE)

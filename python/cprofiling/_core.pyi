@@ -5,7 +5,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from enum import Enum
-from types import MethodType, TracebackType
+from types import CodeType, MethodType, TracebackType
 from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, Self, disjoint_base
@@ -374,3 +374,11 @@ def take_snapshot(
     kind: type[_SnapshotT], profiler: Profiler, taken_ns: int, notes: tuple[bytes, ...], /
 ) -> _SnapshotT: ...
 def cost_ns() -> float: ...  # csrc/cost.c
+
+# Goes into sys.excepthook with its first two arguments bound. Is in csrc/program.c.
+def run_program(
+    prepare: Callable[[], bytes | CodeType | Callable[[], object]],
+    finish: Callable[[bool], object],
+    /,
+    *ignored: object,
+) -> Any: ...

@@ -70,11 +70,41 @@ def checked_writer(file: Any) -> Callable[[bytes], object]:
     if writable is not None and not writable():
         raise ValueError(f"file must be open for writing, got {shown_value(file)}")
     if _takes_text(file):
-        return lambda piece: write(piece.decode("ascii"))
+        return _text_writer(write, getattr(file, "encoding", None))
     if isinstance(file, io.RawIOBase):
         return lambda piece: _write_all(file, piece)
     taker: Callable[[bytes], object] = write
     return taker
+
+
+def _text_writer(write: Callable[[str], object], encoding: Any) -> Callable[[bytes], object]:
+    """Return a function that writes UTF-8 as text, in escapes where the file's encoding does not have a character."""
+
+    def write_piece(piece: bytes) -> None:
+        text = piece.decode("utf-8")  # no piece ends within a character: see cprofiling/json_write.h
+        write(text if _can_encode(text, encoding) else _escaped(text))
+
+    return write_piece
+
+
+def _can_encode(text: str, encoding: Any) -> bool:
+    if text.isascii() or not isinstance(encoding, str):
+        return True
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    except LookupError:  # a word of the file's own
+        return True
+    return True
+
+
+def _escaped(text: str) -> str:
+    """Return JSON in ASCII; what is beyond that is in strings only."""
+    import json
+    import re
+
+    return re.sub(r"[^\x00-\x7f]+", lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _takes_text(file: Any) -> bool:

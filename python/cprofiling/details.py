@@ -6,6 +6,8 @@ import json
 import sys
 from numbers import Number
 
+from cprofiling.warn import is_own
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 _MOST_FRAMES = 64
 _MOST_ITEMS = 64  # of a list of arrays: a large batch must not cost a walk through it
-_OWN = __name__.rpartition(".")[0]
 
 
 def describer(*, shapes: bool, stack: bool) -> Callable[[tuple[Any, ...]], Description] | None:
@@ -68,7 +69,7 @@ def described_stack(known: dict[tuple[CodeType, int], str]) -> str:
     frame = sys._getframe(1)
     lines: list[str] = []
     while frame is not None and len(lines) < _MOST_FRAMES:
-        if not frame.f_globals.get("__name__", "").startswith(_OWN):
+        if not is_own(frame):
             place = (frame.f_code, frame.f_lineno)
             text = known.get(place)
             if text is None:

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from cprofiling.averages import KeyAverages
-    from cprofiling.findings import Findings
+    from cprofiling.analysis.averages import KeyAverages
+    from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
+    from cprofiling.analysis.findings import Findings
+    from cprofiling.analysis.text_table import Figures
     from cprofiling.reports import Report, Summary
 
 KINDS = ("node", "record", "step", "host", "device", "instant", "counter")  # as in cprofiling/table.h
@@ -206,14 +208,14 @@ class Reports:
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_node: bool = False
     ) -> KeyAverages:
-        """The figures of all events by name; see ``cprofiling.averages.key_averages``."""
-        from cprofiling import averages
+        """The figures of all events by name; see ``cprofiling.analysis.averages.key_averages``."""
+        from cprofiling.analysis import averages
 
         return averages.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
 
     def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
-        """Write folded stacks, as flame graphs are made of; see ``cprofiling.stacks.export_stacks``."""
-        from cprofiling import stacks
+        """Write folded stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``."""
+        from cprofiling.analysis import stacks
 
         stacks.export_stacks(self._finished(), path, metric)
 
@@ -325,14 +327,48 @@ class Reports:
         """Print ``external_operators()``, the first hundred."""
         print(self.external_operators(), file=file)
 
+    def kernel_breakdown(self, *, launched_only: bool = False) -> Figures[KernelFigures]:
+        """The time of each kernel: count, total, mean, extremes, deviation; see ``cprofiling.analysis.device_figures``.
+
+        launched_only: leave out work whose launch the recording does not have, here and in ``copy_breakdown`` and
+            ``idle_times``.
+        """
+        from cprofiling.analysis import device_figures
+
+        return device_figures.kernel_breakdown(self._finished(), launched_only=launched_only)
+
+    def copy_breakdown(self, *, launched_only: bool = False) -> Figures[CopyFigures]:
+        """The copies to, from and on devices, by kind: count, bytes, time, bandwidth."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.copy_breakdown(self._finished(), launched_only=launched_only)
+
+    def launch_statistics(self) -> Figures[LaunchFigures]:
+        """The calls that started work on devices, by name: how long they took, how long the work waited."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.launch_statistics(self._finished())
+
+    def idle_times(self, *, launched_only: bool = False) -> Figures[IdleTimes]:
+        """What each stream of a device waited for: the host, the next kernel, something else."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.idle_times(self._finished(), launched_only=launched_only)
+
     def findings(self, baseline: Reports | None = None) -> Findings:
         """What the bottlenecks are, with figures, advice and the rows that show it.
 
         baseline: another recording of the same program; then also what has changed since.
         """
-        from cprofiling import findings
+        from cprofiling.analysis import findings
 
         return findings.findings(self._finished(), None if baseline is None else baseline._finished())
+
+    def overview(self, baseline: Reports | None = None, row_limit: int = 20) -> str:
+        """All of the above that has something to say, as a text: what ``cprofiling report`` prints."""
+        from cprofiling.analysis import overview
+
+        return overview.overview(self._finished(), None if baseline is None else baseline._finished(), row_limit)
 
 
 class Recording(_core.Recording, Reports):

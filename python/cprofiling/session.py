@@ -12,7 +12,7 @@ from cprofiling.activities import ON_DEVICES, ProfilerActivity, RecordFormat, Re
 from cprofiling.format import shown_value
 from cprofiling.recording import Recording, Reports
 from cprofiling.schedules import ProfilerAction
-from cprofiling.warn import warn
+from cprofiling.warn import mention, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 _WHEN_FULL = ("drop_oldest", "drop_newest")
 _STEP_NAME = "ProfilerStep#{}"
+_IN_USE = "a recording is running already: there can be one at a time in a process"
+_MOST_NAMES = 65_536  # of threads
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
@@ -45,8 +47,9 @@ class _Claim:
         if held is not None and held is not owner:
             held._make_way()
         with self.lock:
-            if self.owner is not None:
-                raise RuntimeError("a recording is running already: there can be one at a time in a process")
+            held = self.owner  # it may have been interrupted before it could give the claim back
+            if held is not None and held is not owner and held._running:
+                raise RuntimeError(_IN_USE)
             self.owner = owner
             if not self.watches_forks:
                 self.watches_forks = True
@@ -126,15 +129,22 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._when_full = _checked_choice("when_full", when_full, _WHEN_FULL)
         self._lock = RLock()
         self._metadata: dict[str, str] = {}
-        self._forget()
+        self._running = False
+        self._clear()
 
     def _forget(self) -> None:
-        """Be as one that was never started; in a forked child, where the recording is the parent's."""
+        """Let go of the recording: this is a forked child, and it is the parent's."""
         self._lock = RLock()
+        self._running = False
+        self._clear()
+        self._is_parents = True
+
+    def _clear(self) -> None:
+        """Be as one that was never started."""
+        self._is_parents = False
         self._recorder: _core.Recorder | None = None
         self._operators: Operators | None = None
         self._recording: Recording | None = None
-        self._running = False
         self._paused = False
         self._pid = 0
         self._names: dict[int, str] = {}
@@ -148,28 +158,31 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def start(self) -> None:
         """Begin. RuntimeError if a recording is running already."""
         with self._lock:
-            _claim.take(self)
+            if self._running:
+                raise RuntimeError(_IN_USE)
             try:
+                self._running = True
+                _claim.take(self)
                 self._begin()
             except BaseException:
                 self._give_up()
                 raise
 
     def _begin(self) -> None:
-        self._forget()
+        self._clear()
         self._warn_of_missing()
         self._pid = os.getpid()
-        self._running = True
         self.current_action = self._action(0)
         if self.current_action in _RECORDING:
             self._begin_cycle()
 
     def _give_up(self) -> None:
-        recorder, self._recorder = self._recorder, None
         self._running = False
+        recorder, self._recorder = self._recorder, None
         del recorder  # which ends it, if nobody did
-        _core.set_thread_namer(None)
-        _claim.give_back(self)
+        if _claim.owner is self:
+            _core.set_thread_namer(None)
+            _claim.give_back(self)
 
     def _make_way(self) -> None:
         """End for the sake of a recording that is to start, if this is one that nobody has started; it is not."""
@@ -181,11 +194,13 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         all the same. In a forked child the recording is the parent's, and nothing is called or written.
         """
         with self._lock:
+            if self._is_parents:
+                return
             if not self._running:
                 raise RuntimeError("stop() needs a recording that is running: call start() first")
-            self._running = False
             is_ready = False
             try:
+                self._running = False
                 self._note = self._unrecorded()
                 is_ready = self._recorder is not None
                 if is_ready:
@@ -194,11 +209,14 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 self._give_up()
             if self._recording is None:
                 self._keep(Recording.empty())
-        if self._note is not None:
-            warn(self._note)
-        if is_ready and self._handler is not None:
-            self._handler(self)
-        self._write_file()
+            note = self._note
+        try:
+            if is_ready and self._handler is not None:
+                self._handler(self)
+            self._write_file()
+        finally:
+            if note is not None:  # last of all, as filters may make an exception of it
+                warn(note)
 
     def step(self) -> None:
         """End a step of the schedule, and begin the next. At the end of a cycle the handler is called.
@@ -208,6 +226,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         with self._lock:
             if self._schedule is None:
                 raise RuntimeError("step() needs a schedule: give profile(schedule=...) one")
+            if self._is_parents:
+                return
             if not self._running:
                 raise RuntimeError("step() needs a recording that is running: call start() first")
             is_ready = self._take_step()
@@ -249,6 +269,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         begins during the pause is not recorded. RuntimeError if the recording is not running, or paused.
         """
         with self._lock:
+            if self._is_parents:
+                return
             if not self._running or self._paused:
                 raise RuntimeError("pause() needs a recording that is running, and is not paused")
             self._paused = True
@@ -260,6 +282,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def resume(self) -> None:
         """Go on after ``pause()``. RuntimeError if the recording is not paused."""
         with self._lock:
+            if self._is_parents:
+                return
             if not self._running or not self._paused:
                 raise RuntimeError("resume() needs a recording that is paused: call pause() first")
             self._paused = False
@@ -301,7 +325,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         except Exception as failure:
             if error is None:
                 raise
-            warn(f"the recording was not finished as it should have been: {failure!r}")
+            mention(f"the recording was not finished as it should have been: {failure!r}")
 
     # ---- What it knows of itself
 
@@ -396,7 +420,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             recording._set_fact(key, value)
         for key, value in self._metadata.items():
             recording._set_fact(key, value)
-        facts.name_process(recording, self._names)
+        facts.name_process(recording, dict(self._names))  # threads may be adding theirs
 
     def _note_threads(self) -> None:
         import threading
@@ -411,6 +435,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         thread = threading._active.get(threading.get_ident())
         if thread is not None and thread.native_id is not None:
             self._names[thread.native_id] = thread.name
+        if len(self._names) > _MOST_NAMES:
+            self._names.pop(next(iter(self._names)), None)
 
     def _unrecorded(self) -> str | None:
         """What a run that ends now leaves unrecorded, in words; None: nothing that was planned."""

@@ -1,0 +1,185 @@
+"""The text of a table of averages: columns, widths and units are those of torch.profiler's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cprofiling.analysis.averages import KeyAverage, KeyAverages
+from cprofiling.format import shown_text
+
+_WIDTH = 12  # of a column of figures
+_GAP = "  "
+_UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}  # in microseconds
+_SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
+_NOTHING = "No events were recorded."
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is to be shown: the parameters of ``KeyAverages.table``."""
+
+    row_limit: int = 100
+    stack_width: int | None = 75
+    name_width: int | None = 55
+    shapes_width: int | None = 80
+    header: str | None = None
+    top_level_only: bool = False
+    time_unit: str | None = None
+
+
+def averages_table(rows: Sequence[KeyAverage], layout: Layout, of: KeyAverages) -> str:
+    """Return the rows as a table; ``of``: the averages that they are, which say what belongs to them.
+
+    Raises ValueError for an unknown unit of time.
+    """
+    if layout.time_unit is not None and layout.time_unit not in _UNITS:
+        raise ValueError(f"time_unit must be one of {', '.join(_UNITS)}, got {layout.time_unit!r}")
+    return _Table(rows, layout, of).text()
+
+
+class _Table:
+    """A table that is being made: columns as pairs of heading and width, then lines."""
+
+    def __init__(self, rows: Sequence[KeyAverage], layout: Layout, of: KeyAverages) -> None:
+        self._rows = rows
+        self._layout = layout
+        self._notes = of.notes
+        self._device = (of.use_device or "cuda").upper()
+        self._self_cpu = sum(row.self_cpu_time_total for row in rows)
+        self._self_device = sum(row.self_device_time_total for row in rows if row.is_device_work)
+        self._has_device_time = any(row.self_device_time_total > 0 for row in rows)
+        self._has_memory = of.has_memory
+        self._has_device_memory = of.has_memory and any(row.self_device_memory_usage > 0 for row in rows)
+        self._has_node = any(row.node for row in rows)
+        self._has_shapes = any(row.input_shapes for row in rows)
+        self._name_width = _limited((len(shown_text("key", row.key)) for row in rows), layout.name_width)
+        self._node_width = _limited((len(shown_text("node", row.node)) for row in rows), layout.name_width)
+        self._shapes_width = _limited((len(str(row.input_shapes)) for row in rows), layout.shapes_width)
+        frames = [shown_text("stack", frame) for row in rows for frame in row.stack]
+        self._stack_width = _limited(map(len, frames), layout.stack_width) if frames else 0
+
+    def text(self) -> str:
+        columns = self._columns()
+        dashes = "".join("-" * width + _GAP for _, width in columns)
+        double = "=" * (len(dashes) - len(_GAP))
+        lines = [] if self._layout.header is None else [double, self._layout.header]
+        if self._layout.top_level_only:
+            lines += [double, "Only rows at the top level are shown."]
+        widths = [width for _, width in columns]
+        lines += [dashes, self._line([heading for heading, _ in columns], widths), dashes]
+        for row in self._shown():
+            lines += self._lines_of(row, widths)
+        lines += [dashes, *self._footer()]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _columns(self) -> list[tuple[str, int]]:
+        headings = ["Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg"]
+        device = self._device
+        if self._has_device_time:
+            headings += [f"Self {device}", f"Self {device} %", f"{device} total", f"{device} time avg"]
+        if self._has_memory:
+            headings += ["CPU Mem", "Self CPU Mem"]
+        if self._has_device_memory:
+            headings += [f"{device} Mem", f"Self {device} Mem"]
+        columns = [("Name", self._name_width), *((heading, _WIDTH) for heading in [*headings, "# of Calls"])]
+        if self._has_node:
+            columns.append(("Node", self._node_width))
+        if self._has_shapes:
+            columns.append(("Input Shapes", self._shapes_width))
+        if self._stack_width:
+            columns.append(("Source Location", self._stack_width))
+        return columns
+
+    def _line(self, cells: Sequence[object], widths: Sequence[int]) -> str:
+        """Return the cells side by side, the stack's to the left, all others to the right."""
+        padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
+        if self._stack_width:
+            padded[-1] = f"{cells[-1]:<{widths[-1]}}"
+        return "".join(cell + _GAP for cell in padded)
+
+    def _shown(self) -> list[KeyAverage]:
+        top_level_only = self._layout.top_level_only
+        rows = [row for row in self._rows if row.is_top_level or not top_level_only]
+        return rows if self._layout.row_limit < 0 else rows[: self._layout.row_limit]
+
+    def _lines_of(self, row: KeyAverage, widths: Sequence[int]) -> list[str]:
+        cells: list[object] = [_cut(row.key, self._layout.name_width), *self._figures_of(row)]
+        if self._has_node:
+            cells.append(_cut(row.node, self._layout.name_width))
+        if self._has_shapes:
+            cells.append(str(row.input_shapes)[: self._shapes_width])
+        if not self._stack_width:
+            return [self._line(cells, widths)]
+        frames = [_cut_path(frame, self._stack_width) for frame in row.stack]
+        empty = [""] * len(cells)
+        lines = [self._line([*cells, frames[0] if frames else ""], widths)]
+        lines += [self._line([*empty, frame], widths) for frame in frames[1:]]
+        return [*lines, self._line([*empty, ""], widths)]
+
+    def _figures_of(self, row: KeyAverage) -> list[object]:
+        time = self._time
+        cells: list[object] = [
+            _share(row.self_cpu_time_total, self._self_cpu),
+            time(row.self_cpu_time_total),
+            _share(row.cpu_time_total, self._self_cpu),
+            time(row.cpu_time_total),
+            time(row.cpu_time),
+        ]
+        if self._has_device_time:
+            cells += [
+                time(row.self_device_time_total),
+                _share(row.self_device_time_total, self._self_device),
+                time(row.device_time_total),
+                time(row.device_time),
+            ]
+        if self._has_memory:
+            cells += [_size(row.cpu_memory_usage), _size(row.self_cpu_memory_usage)]
+        if self._has_device_memory:
+            cells += [_size(row.device_memory_usage), _size(row.self_device_memory_usage)]
+        return [*cells, row.count]
+
+    def _footer(self) -> list[str]:
+        lines = [] if self._rows else [_NOTHING]
+        lines.append(f"Self CPU time total: {self._time(self._self_cpu)}")
+        if self._has_device_time:
+            lines.append(f"Self {self._device} time total: {self._time(self._self_device)}")
+        return [*lines, *self._notes]
+
+    def _time(self, time_us: float) -> str:
+        unit = self._layout.time_unit
+        if unit is None:
+            unit = "s" if time_us >= 1e6 else "ms" if time_us >= 1e3 else "us"
+        return f"{time_us / _UNITS[unit]:.3f}{unit}"
+
+
+def _share(part: float, whole: float) -> str:
+    return "NaN" if whole == 0 else f"{part * 100.0 / whole:.2f}%"
+
+
+def _size(size: int) -> str:
+    for unit, name in _SIZES:
+        if abs(size) >= unit:
+            return f"{size / unit:.2f} {name}"
+    return f"{size} B"
+
+
+def _limited(lengths: Iterable[int], limit: int | None) -> int:
+    """Return the width of a column: that of its longest text and some space, within the limit."""
+    width = max(lengths, default=0) + 4
+    return width if limit is None else min(width, limit)
+
+
+def _cut(name: str, limit: int | None) -> str:
+    """Return a name as it is shown, its end cut off if it is too long for its column."""
+    shown = shown_text("name", name)
+    return shown if limit is None or len(shown) < limit - 3 else shown[: limit - 3] + "..."
+
+
+def _cut_path(path: str, width: int) -> str:
+    """Return a line of a stack as it is shown, its beginning cut off if it is too long for its column."""
+    shown = shown_text("stack", path)
+    if len(shown) <= width:
+        return shown
+    shown = shown[len(shown) - width :]
+    return "..." + shown[3:] if len(shown) > 3 else shown

@@ -1,0 +1,39 @@
+"""The whole printed report of a recording: what it is, who took the time, what devices did, and the findings."""
+
+from __future__ import annotations
+
+from cprofiling.analysis.averages import key_averages
+from cprofiling.analysis.device_figures import copy_breakdown, idle_times
+from cprofiling.analysis.findings import findings
+from cprofiling.analysis.rows import COUNTER, DEVICE, Recording, column
+from cprofiling.reports import device_operators, summary
+
+_ROWS = 20
+
+
+def overview(recording: Recording, baseline: Recording | None = None, row_limit: int = _ROWS) -> str:
+    """Return the printed report: summary, averages, devices where there are any, and findings.
+
+    Args:
+        recording: A finished recording; an empty one gives an empty report under the same titles.
+        baseline: Another recording of the same program, which the findings compare with.
+        row_limit: The most rows of each table; all if it is negative.
+    """
+    kinds = column(recording, "kind")
+    count = sum(kind != COUNTER for kind in kinds)
+    has_device = DEVICE in set(kinds)
+    averages = key_averages(recording)
+    sort_by = "self_device_time_total" if has_device else "self_cpu_time_total"
+    parts = [
+        f"Recording of {count:,} events on {len(recording.tracks):,} threads and streams",
+        str(summary(recording)),
+        f"Averages, by {sort_by}\n{averages.table(sort_by=sort_by, row_limit=row_limit)}".rstrip("\n"),
+    ]
+    if has_device:
+        parts += [
+            f"Device operators\n{device_operators(recording).text(row_limit)}",
+            f"Copies\n{copy_breakdown(recording)}",
+            f"Idle time of streams\n{idle_times(recording)}",
+        ]
+    parts.append(str(findings(recording, baseline)))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,39 @@
+"""The recording of the command ``run``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cprofiling.autostart import Automatic, say, shown_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cprofiling.node_patterns import Patterns
+    from cprofiling.recording import Recording
+
+
+class RunRecording(Automatic):
+    """The recording of the command ``run``, which says what it did."""
+
+    def __init__(self, path: str, patterns: Patterns, *, is_owner: bool, speaks: bool = True) -> None:
+        """Prepare it; ``speaks``: whether this process is the one that the user has started."""
+        super().__init__(path, is_owner=is_owner)
+        self.patterns = patterns
+        self._speaker = os.getpid() if speaks else 0
+
+    def begin(self) -> None:
+        """Start in the place of the recording that the environment has started, if it has."""
+        if Automatic.current is not None:
+            Automatic.current.cancel()
+        super().begin()
+
+    def _written(self, recording: Recording, path: str) -> None:
+        if os.getpid() == self._speaker:
+            dropped = f", {recording.dropped:,} more were dropped" if recording.dropped else ""
+            say(f"{len(recording):,} events are in {shown_path(path)}{dropped}")
+
+    def _conclude(self) -> None:
+        if os.getpid() == self._speaker:
+            for complaint in self.patterns.complaints(list(sys.modules)):
+                say(complaint)

@@ -1,0 +1,688 @@
+"""Averages by name and their table: the figures of torch.profiler, and what is told otherwise."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, key_averages
+from cprofiling.analysis.rows import ANNOTATIONS, device_name
+from cprofiling.analysis.stacks import export_stacks
+from cprofiling.analysis.tree import device_owners, host_tree
+from cprofiling.recording import Recording, load_trace
+from recordings import DEVICE, DROPPED, INSTANT, NODE, RECORD, STEP, US, Row, call, device, host, made
+
+SUSPENDABLE = 4
+
+
+def figures(averages: KeyAverages, *names: str) -> dict[str, tuple[float, ...]]:
+    return {average.key: tuple(getattr(average, name) for name in names) for average in averages}
+
+
+def times(*rows: Row) -> dict[str, tuple[float, ...]]:
+    """Count, total and self time on the host, in microseconds, by name."""
+    return figures(key_averages(made(rows)), "count", "cpu_time_total", "self_cpu_time_total")
+
+
+def device_times(*rows: Row) -> dict[str, tuple[float, ...]]:
+    return figures(key_averages(made(rows)), "device_time_total", "self_device_time_total")
+
+
+GPU = [
+    host("block", 0, 100, cat="user_annotation", external_id=1),
+    host("aten::mm", 10, 60, external_id=2),
+    call("cudaLaunchKernel", 20, 30, 8, external_id=2),
+    host("aten::add", 70, 90, external_id=3),
+    call("cudaLaunchKernel", 75, 80, 9, external_id=3),
+    device("gemm", 40, 140, correlation=8, external_id=2),
+    device("add", 140, 160, correlation=9, external_id=3),
+    device("block", 40, 160, cat="gpu_user_annotation", external_id=1),
+]
+
+# --- times on the host ----------------------------------------------------------------------------------------------
+
+
+def test_children_are_subtracted_and_names_summed_up() -> None:
+    rows = [host("a", 0, 100), host("b", 10, 40), host("c", 20, 30), host("b", 50, 60)]
+    assert times(*rows) == {"a": (1, 100, 60), "b": (2, 40, 30), "c": (1, 10, 10)}
+
+
+def test_what_begins_where_another_ends_is_not_inside_it() -> None:
+    rows = [host("a", 0, 10), host("a", 10, 10), host("b", 10, 20)]
+    assert times(*rows) == {"a": (2, 10, 10), "b": (1, 10, 10)}
+
+
+def test_a_span_without_length_stays_inside_its_parent() -> None:
+    rows = [host("a", 0, 10, kind=NODE, span=1), host("b", 10, 10, kind=NODE, span=2, parent_span=1)]
+    assert host_tree(made(rows)).parents == [-1, 0]
+
+
+def test_the_time_of_rows_that_overlap_belongs_to_the_later_one() -> None:
+    rows = [host("outer", 0, 100), host("enter", 10, 40), host("block", 30, 80)]
+    assert times(*rows) == {"outer": (1, 100, 30), "enter": (1, 30, 20), "block": (1, 50, 50)}
+
+
+def test_threads_are_apart() -> None:
+    rows = [host("a", 0, 100), host("b", 10, 40, thread="1/2")]
+    assert times(*rows) == {"a": (1, 100, 100), "b": (1, 30, 30)}
+
+
+def test_coroutines_that_take_turns_have_the_time_in_which_they_ran() -> None:
+    turns = {"kind": NODE, "flags": SUSPENDABLE}
+    rows = [
+        host("first", 0, 100, span=1, suspended_ns=60 * US, **turns),
+        host("second", 10, 90, span=2, suspended_ns=50 * US, **turns),
+        host("inside", 20, 30, kind=NODE, span=3, parent_span=1),
+        host("elsewhere", 20, 30, kind=NODE, span=4, parent_span=1, thread="1/2"),
+        host("away", 40, 60, span=5, parent_span=2, suspended_ns=20 * US, **turns),
+    ]
+    expected = {
+        "first": (1, 100, 30), "second": (1, 80, 30), "inside": (1, 10, 10), "elsewhere": (1, 10, 10),
+        "away": (1, 20, 0),
+    }  # fmt: skip
+    assert times(*rows) == expected
+
+
+def test_a_self_time_is_never_negative() -> None:
+    turns = {"kind": NODE, "flags": SUSPENDABLE}
+    rows = [
+        host("cut", 0, 10, span=1, suspended_ns=8 * US, **turns),
+        host("inside", 1, 9, kind=NODE, span=2, parent_span=1),
+    ]
+    assert times(*rows)["cut"] == (1, 10, 0)
+
+
+def test_steps_are_around_what_is_in_them() -> None:
+    rows = [
+        host("run", 0, 100, cat="user_annotation"),
+        host("ProfilerStep#7", 10, 50, kind=STEP),
+        host("a", 20, 30),
+        host("ProfilerStep#8", 50, 90, kind=STEP),
+        host("b", 85, 95),
+        host("c", 60, 80),
+        host("d", 70, 75),
+        host("e", 30, 40, thread="1/2"),
+    ]
+    assert times(*rows) == {
+        "run": (1, 100, 15), "ProfilerStep*": (2, 80, 45), "a": (1, 10, 10), "b": (1, 10, 10), "c": (1, 20, 15),
+        "d": (1, 5, 5), "e": (1, 10, 10),
+    }  # fmt: skip
+
+
+def test_an_only_child_of_the_same_name_is_its_parent() -> None:
+    rows = [host("a", 0, 100), host("a", 10, 90), host("a", 20, 80), host("b", 30, 40), host("b", 50, 60)]
+    assert times(*rows) == {"a": (1, 100, 80), "b": (2, 20, 20)}
+
+
+@pytest.mark.parametrize("kind", [NODE, RECORD])
+def test_a_call_of_a_node_inside_itself_is_a_call(kind: int) -> None:
+    rows = [host("a", 0, 100, kind=kind, span=1), host("a", 10, 90, kind=kind, span=2, parent_span=1)]
+    assert times(*rows) == {"a": (2, 180, 100)}
+
+
+def test_what_is_no_event_or_too_small_is_left_out() -> None:
+    rows = [
+        host("PyTorch Profiler (0)", 0, 100, cat="Trace"),
+        host("a", 0, 50),
+        host("aten::is_leaf", 10, 40),
+        host("b", 20, 30),
+        host("Iteration Start", 5, 5, kind=INSTANT),
+    ]
+    assert times(*rows) == {"a": (1, 50, 40), "b": (1, 10, 10)}
+
+
+def test_python_frames_count() -> None:
+    rows = [host("a.py(1): f", 0, 100, cat="python_function"), host("aten::mm", 10, 60)]
+    assert times(*rows) == {"a.py(1): f": (1, 100, 50), "aten::mm": (1, 50, 50)}
+
+
+def test_a_node_and_an_operator_of_one_name_are_two() -> None:
+    rows = [host("mm", 0, 100, kind=NODE, span=1), host("mm", 100, 200), host("mm", 200, 300, cat="user_annotation")]
+    assert [average.count for average in key_averages(made(rows))] == [1, 1, 1]
+
+
+def test_a_parent_is_before_its_children_whatever_ids_say() -> None:
+    rows = [
+        host("early", 0, 10, kind=NODE, span=2, parent_span=1),
+        host("inside", 1, 9, kind=NODE, span=3, parent_span=2),
+        host("late", 5, 8, kind=NODE, span=1, parent_span=4),
+        host("later", 6, 7, kind=NODE, span=4, parent_span=5),
+        host("around", 0, 20, kind=NODE, span=5),
+    ]
+    recording = made(rows)
+    assert list(recording.column("parent") or ()) == [-1, 3, 1, 4, 0]
+    assert host_tree(recording).parents == [-1, 0, 1, 0, 0]
+
+
+def test_a_long_way_up_is_not_gone() -> None:
+    count = 150
+    rows = [host("a", at, 1000, kind=NODE, span=at + 1, parent_span=at + 2) for at in range(count)]
+    assert host_tree(made(rows)).parents == [-1] * count
+
+
+# --- times on the device --------------------------------------------------------------------------------------------
+
+
+def test_work_belongs_to_the_operator_that_started_it() -> None:
+    assert [
+        (average.key, average.device_type, average.device_time_total, average.self_device_time_total)
+        for average in key_averages(made(GPU))
+    ] == [
+        ("block", "cpu", 120, 0), ("aten::mm", "cpu", 100, 100), ("cudaLaunchKernel", "cpu", 0, 0),
+        ("block", "cuda", 120, 120), ("gemm", "cuda", 100, 100), ("aten::add", "cpu", 20, 20), ("add", "cuda", 20, 20),
+    ]  # fmt: skip
+
+
+def test_without_external_ids_the_call_of_the_runtime_tells() -> None:
+    rows = [
+        host("node", 0, 100, kind=NODE, span=1),
+        host("frame", 5, 90, cat="python_function"),
+        call("cuLaunchKernelEx", 10, 20, 4, cat="cuda_driver"),
+        device("gemm", 40, 90, correlation=4),
+    ]
+    assert device_times(*rows) == {"node": (50, 50), "frame": (0, 0), "cuLaunchKernelEx": (0, 0), "gemm": (50, 50)}
+
+
+def test_external_ids_that_are_only_correlations_tell_nothing() -> None:
+    rows = [
+        host("aten::mm", 0, 50, external_id=1),
+        call("cudaLaunchKernel", 10, 20, 2, external_id=2),
+        host("aten::add", 60, 90, external_id=2),
+        device("gemm", 40, 90, correlation=2, external_id=2),
+    ]
+    assert device_times(*rows)["aten::mm"] == (50, 50)
+    assert device_times(*rows)["aten::add"] == (0, 0)
+
+
+def test_a_call_beside_its_operator_belongs_to_it_by_its_external_id() -> None:
+    rows = [
+        host("aten::mm", 0, 50, external_id=7),
+        call("cudaLaunchKernel", 45, 55, 2, external_id=7),
+        device("gemm", 60, 90, correlation=2, external_id=7),
+    ]
+    assert device_times(*rows)["aten::mm"] == (30, 30)
+
+
+def test_a_node_between_operator_and_call_has_the_work() -> None:
+    rows = [
+        host("operator", 0, 100, external_id=7),
+        host("node", 10, 90, kind=NODE, span=1),
+        call("cudaLaunchKernel", 20, 30, 2, external_id=7),
+        device("gemm", 60, 90, correlation=2, external_id=7),
+    ]
+    averages = key_averages(made(rows))
+    assert figures(averages, "device_time_total", "self_device_time_total") == {
+        "operator": (0, 0), "node": (30, 30), "cudaLaunchKernel": (0, 0), "gemm": (30, 30),
+    }  # fmt: skip
+
+
+def test_work_of_a_merged_row_belongs_to_the_one_that_stands_for_it() -> None:
+    rows = [
+        host("a", 0, 100, external_id=6),
+        host("a", 10, 90, external_id=7),
+        call("launch", 20, 40, 2, external_id=7),
+        call("launch", 25, 35, 2, external_id=7),
+        device("gemm", 60, 90, correlation=2, external_id=7),
+    ]
+    assert device_times(*rows)["a"] == (30, 30)
+    by_call = [{**row, "external_id": -1} for row in rows]
+    assert device_times(*by_call)["a"] == (30, 30)
+
+
+def test_work_that_nobody_is_known_to_have_started_is_its_own() -> None:
+    rows = [host("a", 0, 100), call("launch", 200, 210, 3), device("k", 50, 60), device("l", 220, 230, correlation=3)]
+    assert device_times(*rows) == {"a": (0, 0), "launch": (0, 0), "k": (10, 10), "l": (10, 10)}
+
+
+def test_waits_are_rows_but_no_work() -> None:
+    rows = [*GPU, device("Stream Sync", 100, 160, cat="cuda_sync", correlation=8, external_id=2)]
+    averages = key_averages(made(rows))
+    assert figures(averages, "device_time_total")["aten::mm"] == (100,)
+    assert figures(averages, "self_device_time_total")["Stream Sync"] == (60,)
+    assert averages.table().endswith("Self CUDA time total: 120.000us\n")
+
+
+@pytest.mark.parametrize(
+    ("cat", "name"),
+    [
+        ("cuda_runtime", "cuda"),
+        ("xpu_runtime", "xpu"),
+        ("mtia_driver", "mtia"),
+        ("privateuse1_runtime", "privateuseone"),
+    ],
+)
+def test_the_device_has_its_name(cat: str, name: str) -> None:
+    averages = key_averages(made([host("launch", 0, 10, cat=cat), device("gemm", 5, 10)]))
+    assert averages.use_device == averages[1].device_type == averages[0].use_device == name
+    assert f"Self {name.upper()} %" in averages.table()
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def allocation(at: int, size: int, device_type: int = 0, **more: Any) -> Row:
+    args = json.dumps({"Bytes": size, "Device Type": device_type, "Total Allocated": 0})
+    return {"name": "[memory]", "start": at * US, "kind": INSTANT, "cat": "cpu_instant_event", "args": args, **more}
+
+
+MEMORY = ("cpu_memory_usage", "self_cpu_memory_usage", "device_memory_usage", "self_device_memory_usage")
+
+
+def test_memory_is_what_was_allocated_meanwhile() -> None:
+    rows = [
+        host("a", 0, 100), host("b", 10, 40), allocation(5, 1000), allocation(20, 300), allocation(30, -100),
+        allocation(35, 64, device_type=1), allocation(100, 1), allocation(110, 7), allocation(120, 9, device_type=1),
+    ]  # fmt: skip
+    averages = key_averages(made(rows))
+    assert figures(averages, *MEMORY) == {
+        "a": (1201, 1001, 64, 0), "b": (200, 200, 64, 64), "[memory]": (7, 7, 9, 9),
+    }  # fmt: skip
+    assert figures(averages, "count", "cpu_time_total") == {"a": (1, 100), "b": (1, 30), "[memory]": (2, 0)}
+    assert averages.has_memory
+
+
+def test_allocations_without_arguments_are_known_by_their_columns() -> None:
+    rows = [
+        host("a", 0, 100),
+        {"name": "[memory]", "start": 5, "kind": INSTANT, "bytes": 10},
+        {"name": "[memory]", "start": 6, "kind": INSTANT, "bytes": 20, "device": 0},
+        {"name": "[memory]", "start": 7, "kind": INSTANT, "args": '{"Bytes": "many"}'},
+        {"name": "[memory]", "start": 8, "kind": INSTANT},
+    ]
+    assert figures(key_averages(made(rows)), *MEMORY) == {"a": (10, 10, 20, 20)}
+
+
+def test_memory_that_was_measured_goes_before_what_is_added_up() -> None:
+    rows = [
+        host("a", 0, 100, kind=NODE, span=1, memory_change=4096, device_memory_change=-512),
+        host("b", 10, 40),
+        allocation(20, 300),
+    ]
+    assert figures(key_averages(made(rows)), *MEMORY) == {"a": (4096, 3796, -512, -512), "b": (300, 300, 0, 0)}
+
+
+def test_without_memory_there_is_none() -> None:
+    averages = key_averages(made(GPU))
+    assert not averages.has_memory
+    assert " Mem" not in averages.table()
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_groups_by_shapes() -> None:
+    rows = [
+        host("mm", 0, 10, shapes="[[2,3],[]]"), host("mm", 10, 30, shapes="[[4,3],[]]"),
+        host("mm", 30, 60, shapes="[[2,3],[]]"), host("add", 60, 70),
+    ]  # fmt: skip
+    averages = key_averages(made(rows), group_by_input_shape=True)
+    assert [(average.key, average.input_shapes, average.cpu_time_total) for average in averages] == [
+        ("mm", [[2, 3], []], 40), ("mm", [[4, 3], []], 20), ("add", [], 10),
+    ]  # fmt: skip
+    assert [average.input_shapes for average in key_averages(made(rows))] == [[], []]
+    lines = averages.table().splitlines()
+    assert lines[1].endswith("  # of Calls      Input Shapes  ")
+    assert lines[3].endswith("             2      [[2, 3], []]  ")
+    assert averages.table(max_shapes_column_width=6).splitlines()[3].endswith("             2  [[2, 3  ")
+
+
+def test_groups_by_recorded_stacks() -> None:
+    rows = [
+        host("a", 0, 10, stack="x.py(1): f\ny.py(2): main"), host("a", 10, 30, stack="x.py(1): f\nz.py(3): main"),
+        host("a", 30, 60, stack="x.py(1): f"), host("b", 60, 70),
+    ]  # fmt: skip
+    one = key_averages(made(rows), group_by_stack_n=1)
+    assert [(average.key, average.stack) for average in one] == [("a", ["x.py(1): f"]), ("b", [])]
+    two = key_averages(made(rows), group_by_stack_n=2)
+    assert [average.count for average in two] == [1, 1, 1, 1]
+    assert key_averages(made(rows))[0].stack == []
+
+
+def test_groups_by_the_frames_around() -> None:
+    frame = {"cat": "python_function"}
+    rows = [
+        host("main", 0, 100, **frame), host("f", 10, 40, **frame), host("a", 20, 30), host("a", 50, 60),
+        device("k", 20, 30), host("PyTorch", 0, 200, cat="Trace", thread="1/9"),
+    ]  # fmt: skip
+    averages = key_averages(made(rows), group_by_stack_n=2)
+    assert [(average.key, average.stack) for average in averages] == [
+        ("main", []), ("f", ["main"]), ("a", ["f", "main"]), ("k", []), ("a", ["main"]),
+    ]  # fmt: skip
+
+
+def test_groups_by_node() -> None:
+    rows = [
+        host("outer", 0, 200, kind=NODE, span=1),
+        host("inner", 10, 90, kind=NODE, span=2, parent_span=1),
+        host("mm", 20, 40),
+        call("launch", 30, 40, 5),
+        device("gemm", 35, 50, correlation=5),
+        host("mm", 100, 110),
+        host("mm", 300, 310),
+    ]
+    averages = key_averages(made(rows), group_by_node=True)
+    assert [(average.key, average.node) for average in averages] == [
+        ("outer", "outer"), ("inner", "inner"), ("mm", "inner"), ("launch", "inner"), ("gemm", "inner"),
+        ("mm", "outer"), ("mm", ""),
+    ]  # fmt: skip
+    assert averages.table().splitlines()[1].endswith("    # of Calls       Node  ")
+    assert {average.node for average in key_averages(made(rows))} == {""}
+
+
+def test_a_negative_depth_of_stacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="group_by_stack_n must be >= 0, got -1"):
+        key_averages(made([]), group_by_stack_n=-1)
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+TABLE = """\
+--------------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------
+                Name    Self CPU %      Self CPU   CPU total %     CPU total  CPU time avg     Self CUDA   Self CUDA %    CUDA total  CUDA time avg    # of Calls
+--------------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------
+               block        30.00%      30.000us       100.00%     100.000us     100.000us       0.000us         0.00%     120.000us     120.000us             1
+            aten::mm        40.00%      40.000us        50.00%      50.000us      50.000us     100.000us        83.33%     100.000us     100.000us             1
+    cudaLaunchKernel        15.00%      15.000us        15.00%      15.000us       7.500us       0.000us         0.00%       0.000us       0.000us             2
+               block         0.00%       0.000us         0.00%       0.000us       0.000us     120.000us       100.00%     120.000us     120.000us             1
+                gemm         0.00%       0.000us         0.00%       0.000us       0.000us     100.000us        83.33%     100.000us     100.000us             1
+           aten::add        15.00%      15.000us        20.00%      20.000us      20.000us      20.000us        16.67%      20.000us      20.000us             1
+                 add         0.00%       0.000us         0.00%       0.000us       0.000us      20.000us        16.67%      20.000us      20.000us             1
+--------------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------  ------------
+Self CPU time total: 100.000us
+Self CUDA time total: 120.000us
+"""  # noqa: E501
+
+
+def without_ends(table: str) -> str:
+    """A table without the blanks at the ends of its lines, which a source file may not have."""
+    return "".join(f"{line.rstrip(' ')}\n" for line in table.splitlines())
+
+
+def test_the_table_to_the_character() -> None:
+    table = key_averages(made(GPU)).table()
+    assert without_ends(table) == TABLE
+    assert all(line.endswith("  ") for line in table.splitlines()[:-2])
+    assert str(key_averages(made(GPU))) == table
+
+
+def test_header_limit_and_top_level() -> None:
+    averages = key_averages(made(GPU))
+    lines = averages.table(header="Run 7", row_limit=2, top_level_events_only=True).splitlines()
+    width = len(lines[-3]) - 2
+    assert lines[:4] == ["=" * width, "Run 7", "=" * width, "Only rows at the top level are shown."]
+    assert [line.split()[0] for line in lines[7:-3]] == ["block", "block"]
+    assert len(averages.table(row_limit=0).splitlines()) == 6
+    assert len(averages.table(row_limit=-1).splitlines()) == 6 + len(averages)
+
+
+@pytest.mark.parametrize(
+    ("end", "unit", "expected"),
+    [
+        (999, None, "999.000us"), (1000, None, "1.000ms"), (2_500_000, None, "2.500s"), (2500, "s", "0.003s"),
+        (2500, "ms", "2.500ms"), (2500, "us", "2500.000us"),
+    ],
+)  # fmt: skip
+def test_units_of_time(end: int, unit: str | None, expected: str) -> None:
+    table = key_averages(made([host("a", 0, end)])).table(time_unit=unit)
+    assert table.endswith(f"Self CPU time total: {expected}\n")
+
+
+def test_an_unknown_unit_is_refused() -> None:
+    with pytest.raises(ValueError, match="time_unit must be one of s, ms, us, got 'ns'"):
+        key_averages(made([])).table(time_unit="ns")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"), (-1, "-1 B"), (1023, "1023 B"), (1024, "1.00 KB"), (-1536, "-1.50 KB"), (5 << 20, "5.00 MB"),
+        (3 << 30, "3.00 GB"), (1 << 40, "1024.00 GB"),
+    ],
+)  # fmt: skip
+def test_sizes(size: int, shown: str) -> None:
+    rows = [host("a", 0, 10, kind=NODE, memory_change=size), host("b", 10, 20, kind=NODE, memory_change=77)]
+    line = key_averages(made(rows)).table().splitlines()[3]
+    assert line.endswith(f"  {shown:>12}  {shown:>12}             1  ")
+
+
+def test_memory_of_a_device_has_columns_where_some_grew() -> None:
+    rows = [*GPU, host("a", 200, 210, kind=NODE, span=1, memory_change=0, device_memory_change=2048)]
+    assert "CPU Mem  Self CPU Mem      CUDA Mem  Self CUDA Mem    # of Calls" in key_averages(made(rows)).table()
+    rows[-1]["device_memory_change"] = -2048
+    assert "CPU Mem  Self CPU Mem    # of Calls" in key_averages(made(rows)).table()
+
+
+ESCAPED = "\\nb\\x1b"
+
+
+def test_names_are_cut_and_escaped() -> None:
+    averages = key_averages(made([host("n" * 52, 0, 10), host("m" * 51, 10, 20), host("a\nb\x1b", 20, 30)]))
+    lines = averages.table().splitlines()
+    assert [line[:55] for line in lines[3:6]] == ["n" * 52 + "...", f"{'m' * 51:>55}", f"{'a' + ESCAPED:>55}"]
+    assert [line.split()[0] for line in averages.table(max_name_column_width=10).splitlines()[3:6]] == [
+        "nnnnnnn...", "mmmmmmm...", "a\\nb\\x1...",
+    ]  # fmt: skip
+    assert averages.table(max_name_column_width=None).splitlines()[3].startswith(" " * 4 + "n" * 52)
+
+
+def test_stacks_have_a_line_for_each_frame() -> None:
+    rows = [host("a", 0, 10, stack="/long/way/x.py(1): f\ny.py(2): main"), host("b", 10, 20)]
+    averages = key_averages(made(rows), group_by_stack_n=2)
+    lines = averages.table(max_src_column_width=15).splitlines()
+    assert lines[1].endswith("  Source Location  ")
+    assert [line[-20:] for line in lines[3:8]] == [
+        "1  ...y/x.py(1): f  ", "   y.py(2): main    ", " " * 20, "1                   ", " " * 20,
+    ]  # fmt: skip
+    assert averages.table(max_src_column_width=3).splitlines()[3].endswith(" f  ")
+    assert averages.table(max_src_column_width=None).splitlines()[3].endswith("/long/way/x.py(1): f      ")
+
+
+def test_without_time_shares_are_no_numbers() -> None:
+    line = key_averages(made([host("a", 5, 5)])).table().splitlines()[3]
+    assert line.split() == ["a", "NaN", "0.000us", "NaN", "0.000us", "0.000us", "1"]
+
+
+def test_an_empty_table_says_so() -> None:
+    averages = key_averages(made([], dropping=True))
+    assert averages == []
+    assert "Name" in averages.table()
+    assert averages.table().splitlines()[-3:] == [
+        "No events were recorded.",
+        "Self CPU time total: 0.000us",
+        DROPPED,
+    ]
+    assert KeyAverages().table(sort_by="count").splitlines()[-1] == "Self CPU time total: 0.000us"
+
+
+# --- order ----------------------------------------------------------------------------------------------------------
+
+
+def keys(averages: KeyAverages, sort_by: str) -> list[str]:
+    lines = averages.table(sort_by=sort_by).splitlines()
+    return [line.split()[0] for line in lines[3:] if not line.startswith(("-", "Self"))]
+
+
+def test_every_key_sorts_the_largest_first() -> None:
+    averages = key_averages(made([*GPU, allocation(15, 100), allocation(16, 50, device_type=1)]))
+    for sort_by in SORT_KEYS:
+        name = sort_by.replace("cuda", "device").replace("xpu", "device").replace("privateuse1", "device")
+        values = {id(average): getattr(average, name) for average in averages}
+        ordered = sorted(values.values(), reverse=True)
+        from cprofiling.analysis.averages import sorted_by
+
+        assert [values[id(average)] for average in sorted_by(averages, sort_by)] == ordered, sort_by
+
+
+@pytest.mark.parametrize("sort_by", ["cuda_time_total", "device_time_total", "xpu_time", "privateuse1_memory_usage"])
+def test_a_device_s_keys_sort_by_the_host_s_time_without_one(sort_by: str) -> None:
+    rows = [host("a", 0, 10), host("b", 10, 40), host("c", 40, 60)]
+    assert keys(key_averages(made(rows)), sort_by) == ["b", "c", "a"]
+
+
+def test_own_times_of_a_device_sort_by_the_host_s_own_without_one() -> None:
+    rows = [host("a", 0, 100), host("b", 0, 60), host("c", 100, 130)]
+    assert keys(key_averages(made(rows)), "self_cuda_time_total") == ["b", "a", "c"]
+    assert keys(key_averages(made(rows)), "self_cpu_time_total") == ["b", "a", "c"]
+
+
+def test_an_unknown_key_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(
+        ValueError, match=r"sort_by must be one of cpu_time, cpu_time_total, .*, got 'nosuch'"
+    ) as caught:
+        key_averages(made([])).table(sort_by="nosuch")
+    for key in ("self_cuda_time_total", "xpu_memory_usage", "count"):
+        assert f" {key}," in str(caught.value)
+
+
+def test_the_whole_and_older_names() -> None:
+    averages = key_averages(made([*GPU, allocation(15, 100), allocation(16, 50, device_type=1)]))
+    whole = averages.total_average()
+    assert (whole.key, whole.count, whole.use_device) == ("Total", 8, "cuda")
+    assert whole.self_cpu_time_total == averages.self_cpu_time_total == 100
+    assert whole.cpu_time == whole.cpu_time_total / 8
+    mm = averages[1]
+    assert (mm.cuda_time, mm.cuda_time_total, mm.self_cuda_time_total) == (100, 100, 100)
+    assert (mm.cuda_memory_usage, mm.self_cuda_memory_usage) == (50, 50)
+    assert mm.device_time == 100
+    nothing = KeyAverage("a", 0)
+    assert nothing.cpu_time == nothing.device_time == 0.0
+    assert KeyAverages().total_average().count == 0
+
+
+# --- against torch's own --------------------------------------------------------------------------------------------
+
+
+def torch_averages(recording: Recording) -> Any:
+    """The averages that torch makes of the same events, times joined as ours are."""
+    torch = pytest.importorskip("torch")
+    util: Any = importlib.import_module("torch.autograd.profiler_util")
+    kinds = torch.autograd.DeviceType
+    use_device = device_name(recording)
+    tree = host_tree(recording, merging=False)
+    columns = {name: recording.column(name) for name in ("start_ns", "end_ns", "track", "name", "cat", "kind")}
+    events = {}
+    for row in range(len(recording)):
+        values = {name: values[row] for name, values in columns.items() if values is not None}
+        is_device = values["kind"] == DEVICE
+        if is_device or row in tree:
+            name = recording.strings[values["name"]]
+            events[row] = util.FunctionEvent(
+                id=row, name="ProfilerStep*" if name.startswith("ProfilerStep#") else name, overload_name="",
+                thread=values["track"], start_us=values["start_ns"] / 1000, end_us=values["end_ns"] / 1000,
+                use_device=use_device, stack=[], input_shapes=[], flops=0,
+                device_type=kinds.CUDA if is_device else kinds.CPU,
+                is_user_annotation=recording.strings[values["cat"]] in ANNOTATIONS,
+            )  # fmt: skip
+    for row, owner in device_owners(recording, tree).items():
+        events[owner].append_kernel(events[row].name, 0, events[row].time_range.elapsed_us())
+    listed = util.EventList(events.values(), use_device=use_device)
+    listed._build_tree()
+    return listed.key_averages()
+
+
+MIXED = [
+    host("ProfilerStep#0", 0, 500, kind=STEP, cat="user_annotation"),
+    *({**row, "start": row["start"] + 20 * US, "end": row["end"] + 20 * US} for row in GPU),
+    host("aten::linear", 200, 300), host("aten::t", 210, 240), host("aten::t", 212, 230), host("aten::as", 215, 220),
+    host("aten::addmm", 250, 290), host("a" * 60, 310, 320), host("backward", 40, 90, thread="1/2"),
+    host("ProfilerStep#1", 500, 2_400_000, kind=STEP, cat="user_annotation"), host("aten::linear", 600, 5000),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"row_limit": 3}, {"header": "H"}, {"top_level_events_only": True}, {"sort_by": "cpu_time_total"},
+        {"sort_by": "self_cuda_time_total", "row_limit": 1}, {"sort_by": "count", "row_limit": 1}, {"time_unit": "ms"},
+        {"max_name_column_width": 20}, {"max_name_column_width": None},
+    ],
+)  # fmt: skip
+def test_the_table_is_torch_s_to_the_character(options: dict[str, Any]) -> None:
+    recording = made(MIXED)
+    tables = [averages.table(**options).splitlines() for averages in (key_averages(recording), torch_averages(recording))]
+    if "top_level_events_only" in options:
+        notes = [table.pop(1) for table in tables]  # each says in its own words what is left out
+        assert all("top" in note for note in notes)
+    assert tables[0] == tables[1]
+
+
+def is_alike(one: str, other: str) -> bool:
+    """Whether two cells are equal, but for the last digit of what lies between two: torch sums floats up."""
+    figures = [re.fullmatch(r"(-?[\d.]+)(us|ms|s|%)", cell) for cell in (one, other)]
+    if one == other or figures[0] is None or figures[1] is None:
+        return one == other
+    return figures[0][2] == figures[1][2] and abs(float(figures[0][1]) - float(figures[1][1])) < 0.0105
+
+
+def alike(ours: str, theirs: str) -> bool:
+    """Whether two tables are equal but for last digits."""
+    cells = [[cell for line in table.splitlines() for cell in line.split()] for table in (ours, theirs)]
+    return len(cells[0]) == len(cells[1]) and all(map(is_alike, *cells))
+
+
+@pytest.mark.parametrize("options", [{}, {"group_by_input_shape": True}])
+def test_a_profile_of_torch_gives_the_same_table(tmp_path: Path, options: dict[str, bool]) -> None:
+    torch = pytest.importorskip("torch")
+    profiler = torch.profiler
+    activities = [profiler.ProfilerActivity.CPU]
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    with profiler.profile(activities=activities, record_shapes=True, profile_memory=True) as prof:
+        for _ in range(3):
+            with profiler.record_function("block"):
+                model(torch.ones(4, 8)).sum().backward()
+    prof.export_chrome_trace(str(tmp_path / "trace.json"))
+    averages = key_averages(load_trace(tmp_path / "trace.json"), **options)
+    theirs = prof.key_averages(**options)
+    assert alike(averages.table(row_limit=-1), theirs.table(row_limit=-1))
+    assert {average.key: average.count for average in averages} == {of.key: of.count for of in theirs}
+    assert not alike(averages.table(row_limit=-1), averages.table(row_limit=3))
+
+
+# --- folded stacks --------------------------------------------------------------------------------------------------
+
+
+def stacks(recording: Recording, folder: Path, **options: str) -> list[str]:
+    export_stacks(recording, folder / "stacks.txt", **options)
+    return (folder / "stacks.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_stacks_are_the_rows_around(tmp_path: Path) -> None:
+    rows = [host("main", 0, 100), host("f g", 10, 40), host("mm", 20, 30), host("f g", 50, 60), host("mm", 70, 80)]
+    assert stacks(made(rows), tmp_path) == ["main 50", "main;f g 30", "main;f g;mm 10", "main;mm 10"]
+
+
+def test_recorded_stacks_go_before_the_rows_around(tmp_path: Path) -> None:
+    rows = [
+        host("node", 0, 100, kind=NODE, stack="x.py(3): f\nx.py(9): main"), host("mm", 10, 40),
+        host("node", 100, 150, kind=NODE, stack="x.py(3): f\nx.py(9): main"), host("PyTorch", 0, 1, cat="Trace"),
+    ]  # fmt: skip
+    assert stacks(made(rows), tmp_path) == ["x.py(9): main;x.py(3): f;node 120", "x.py(9): main;x.py(3): f;node;mm 30"]
+
+
+@pytest.mark.parametrize("word", ["cuda", "device", "xpu", "privateuse1"])
+def test_stacks_of_a_device_s_time(word: str, tmp_path: Path) -> None:
+    assert stacks(made(GPU), tmp_path, metric=f"self_{word}_time_total") == ["block;aten::mm 100", "block;aten::add 20"]
+
+
+def test_names_in_stacks_are_escaped(tmp_path: Path) -> None:
+    rows = [
+        host("a;b", 0, 10),
+        host("c\nd\u2028\u2029\x85", 1, 9),
+        {"name": "short", "start": 0, "end": 999, "thread": "1/2"},
+    ]
+    assert stacks(made(rows), tmp_path) == ["a\\x3bb 2", "a\\x3bb;c\\nd\\u2028\\u2029\\x85 8"]
+
+
+def test_an_unknown_metric_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"metric must be one of self_cpu_time_total, .*, got 'count'"):
+        export_stacks(made([]), tmp_path / "stacks.txt", "count")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_recording_has_no_stacks(tmp_path: Path) -> None:
+    assert stacks(made([]), tmp_path) == []

@@ -1,0 +1,706 @@
+"""Findings: each rule on a recording that shows what it is about, and on one that just does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from cprofiling.analysis import intervals
+from cprofiling.analysis.evidence import Evidence
+from cprofiling.analysis.findings import Finding, Findings, findings
+from cprofiling.analysis.findings_change import more_calls, more_copies, slower
+from cprofiling.analysis.findings_content import float64, gradients, memory_growth
+from cprofiling.analysis.findings_device import copies, launch_bound
+from cprofiling.analysis.findings_host import (
+    data_loading,
+    dominant_operator,
+    many_short_calls,
+    outside_nodes,
+    python_overhead,
+)
+from recordings import DROPPED, INSTANT, NODE, RECORD, STEP, Row, call, device, host, made, trace
+
+Rule = Callable[[Evidence], Any]
+ANNOTATION = {"cat": "user_annotation"}
+
+
+def found(rule: Rule, rows: Sequence[Row]) -> list[Finding]:
+    return list(rule(Evidence(made(rows))))
+
+
+def the(rule: Rule, rows: Sequence[Row]) -> Finding:
+    (finding,) = found(rule, rows)
+    assert finding.kind == rule.__name__
+    assert 0 <= finding.share <= 1
+    assert finding.rows == tuple(sorted(set(finding.rows)))
+    return finding
+
+
+def cited(finding: Finding, rows: Sequence[Row]) -> list[str]:
+    """The names of the rows that a finding rests on."""
+    evidence = Evidence(made(rows))
+    return [evidence.name(row) for row in finding.rows]
+
+
+def node(name: str, start: int, end: int, **more: Any) -> Row:
+    return host(name, start, end, **{"kind": NODE, "span": start * 1000 + end, **more})
+
+
+# --- time outside any node ------------------------------------------------------------------------------------------
+
+
+def test_time_outside_nodes() -> None:
+    rows = [
+        node("a", 0, 4000), node("b", 1000, 3000, span=7, parent_span=4000), node("c", 5500, 8500),
+        node("d", 5600, 9000, thread="1/2"), node("e", 9500, 10_000), host("between", 4000, 5500),
+    ]  # fmt: skip
+    finding = the(outside_nodes, rows)
+    assert finding.figures == {
+        "idle_ns": 2_000_000, "wall_ns": 10_000_000, "gaps": 2, "longest_gap_ns": 1_500_000, "share": 0.2,
+    }  # fmt: skip
+    assert cited(finding, rows) == ["a", "c", "d", "e"]
+    assert "'a' and 'c'" in finding.text
+    assert "record()" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [node("a", 0, 4000), node("b", 5999, 10_000)], [node("a", 0, 100), node("b", 1099, 1200)],
+        [node("a", 0, 4000)], [host("a", 0, 4000), host("b", 9000, 10_000)], [],
+    ],
+)  # fmt: skip
+def test_little_time_outside_nodes_is_no_finding(rows: list[Row]) -> None:
+    assert found(outside_nodes, rows) == []
+
+
+# --- loading data ---------------------------------------------------------------------------------------------------
+
+LOADING = [
+    node("pipeline", 0, 10_000, span=1),
+    host("load_batch", 1000, 2000, kind=RECORD, span=2, parent_span=1),
+    host("aten::stack", 1100, 1900),
+    node("infer", 2000, 9900, span=3, parent_span=1),
+]
+
+
+def test_data_that_everything_waits_for() -> None:
+    finding = the(data_loading, LOADING)
+    assert finding.figures == {"waiting_ns": 1_000_000, "loading_ns": 1_000_000, "calls": 1, "share": 0.1}
+    assert cited(finding, LOADING) == ["load_batch"]
+    assert "num_workers" in finding.advice
+    assert "pin_memory=True" in finding.advice
+
+
+def test_loading_waits_for_the_copies_that_it_starts() -> None:
+    rows = [*LOADING, call("cudaMemcpyAsync", 1200, 1300, 1), device("Memcpy HtoD", 1300, 1900, correlation=1)]
+    assert the(data_loading, rows).figures["waiting_ns"] == 1_000_000
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        node("infer", 1500, 1502, thread="1/2"), host("aten::mm", 1500, 1502, thread="1/2"), device("gemm", 1500, 1502),
+    ],
+)  # fmt: skip
+def test_data_that_is_loaded_while_others_work_is_no_finding(more: Row) -> None:
+    assert found(data_loading, [*LOADING, more]) == []
+
+
+def test_a_node_around_others_does_not_work_while_data_is_loaded() -> None:
+    rows = [*LOADING, node("worker", 0, 9000, span=8, thread="1/2"), node("w", 5000, 6000, parent_span=8, thread="1/2")]
+    assert the(data_loading, rows).figures["waiting_ns"] == 1_000_000
+
+
+def test_short_loading_is_no_finding() -> None:
+    assert found(data_loading, [node("load_data", 0, 999), node("infer", 1000, 5000)]) == []
+    assert found(data_loading, [host("ProfilerStep#1", 0, 9000, kind=STEP), node("infer", 0, 9000)]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_loading"),
+    [
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", True), ("## load_batch ##", True),
+        ("LoadImageFromFile", True), ("preload_data", True), ("fetch frames", True), ("next_batch", True),
+        ("Pipeline.read_image", True), ("image_loading", True), ("data_loader", True), ("prefetch", True),
+        ("thread_data", False), ("load_weights", False), ("infer", False), ("batch_norm", False), ("get_item", False),
+    ],
+)  # fmt: skip
+def test_loading_is_known_by_its_name(name: str, is_loading: bool) -> None:
+    assert bool(found(data_loading, [node(name, 0, 5000), node("infer", 5000, 9000)])) is is_loading
+
+
+# --- one that dominates ---------------------------------------------------------------------------------------------
+
+
+def test_an_operator_that_dominates() -> None:
+    rows = [
+        node("pipeline", 0, 10_000), host("conv", 0, 3000), host("conv", 3000, 5000), host("mm", 5000, 9000),
+        call("cudaDeviceSynchronize", 9000, 10_000, 1),
+    ]  # fmt: skip
+    finding = the(dominant_operator, rows)
+    assert finding.title == "conv takes 50 % of the time on the host"
+    assert finding.figures == {"time_ns": 5_000_000, "total_ns": 10_000_000, "calls": 2, "share": 0.5}
+    assert cited(finding, rows) == ["conv", "conv"]
+    assert "batch size" in finding.advice
+
+
+def test_a_node_that_dominates() -> None:
+    assert the(
+        dominant_operator, [node("a", 0, 6000), node("b", 6000, 8000), node("c", 8000, 10_000)]
+    ).title.startswith("a ")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [host("conv", 0, 4999), host("mm", 4999, 8000), host("add", 8000, 10_000)],
+        [host("conv", 0, 9000), host("mm", 9000, 10_000)],
+        [host("conv", 0, 900), host("mm", 900, 1000), host("add", 1000, 1100)],
+        [call("cudaStreamSynchronize", 0, 9000, 1), host("mm", 9000, 9100), host("add", 9100, 9200)],
+        [host("block", 0, 9000, **ANNOTATION), host("mm", 9000, 9100), host("add", 9100, 9200)],
+        [host("frame", 0, 9000, cat="python_function"), host("mm", 9000, 9100), host("add", 9100, 9200)],
+        [],
+    ],
+)  # fmt: skip
+def test_what_does_not_dominate_is_no_finding(rows: list[Row]) -> None:
+    assert found(dominant_operator, rows) == []
+
+
+def kernels(name: str, **more: Any) -> list[Row]:
+    return [device(name, 0, 5000, **more), device("add", 5000, 8000), device("mul", 8000, 10_000)]
+
+
+def test_a_kernel_that_dominates() -> None:
+    finding = the(dominant_operator, kernels("gemm"))
+    assert finding.title == "gemm takes 50 % of the time on the device"
+    assert "batch size" in finding.advice
+    assert "ranks" in the(dominant_operator, kernels("ncclDevKernel_AllReduce_Sum")).advice
+    assert found(dominant_operator, kernels("Memcpy HtoD", cat="gpu_memcpy")) == []
+    assert found(dominant_operator, kernels("Stream Sync", cat="cuda_sync")) == []
+
+
+# --- Python ---------------------------------------------------------------------------------------------------------
+
+
+def calls(count: int, each: int, start: int = 0, step: int = 0, name: str = "op{}", **more: Any) -> list[Row]:
+    """Some calls, one after the other; each may have its own name."""
+    step = step or each
+    return [
+        host(name.format(at % 10), start + at * step, start + at * step + each, **more) for at in range(count)
+    ]  # fmt: skip
+
+
+def test_python_that_takes_as_long_as_what_it_calls() -> None:
+    rows = [node("post", 0, 10_000), *calls(10, 500, step=1000)]
+    finding = the(python_overhead, rows)
+    assert finding.figures == {
+        "python_ns": 5_000_000, "operators_ns": 5_000_000, "operators": 10, "calls": 1, "share": 0.5,
+    }  # fmt: skip
+    assert cited(finding, rows) == ["post"]
+    assert "CUDA graph" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [node("post", 0, 10_000), *calls(10, 501, step=1000)],
+        [node("post", 0, 9000), *calls(9, 100, step=1000)],
+        [node("post", 0, 900), *calls(10, 10, step=50)],
+        [node("post", 0, 2000), *calls(10, 10, step=50), host("long", 3000, 30_000)],
+        [node("post", 0, 10_000), *calls(10, 100, step=500), host("backward", 0, 10_000, thread="1/2")],
+        [host("linear", 0, 10_000), *calls(10, 100, step=500)],
+    ],
+)  # fmt: skip
+def test_python_that_takes_little_is_no_finding(rows: list[Row]) -> None:
+    assert found(python_overhead, rows) == []
+
+
+def test_what_another_thread_does_meanwhile_is_not_python_s_time() -> None:
+    rows = [node("post", 0, 10_000), *calls(10, 100, step=1000), host("backward", 0, 3000, thread="1/2")]
+    assert the(python_overhead, rows).figures["python_ns"] == (10_000 - 1000 - 3000 + 300) * 1000
+
+
+# --- many short calls -----------------------------------------------------------------------------------------------
+
+
+def test_many_short_calls_of_one_function() -> None:
+    rows = [
+        host("step", 0, 5000), *calls(50, 50, name="aten::mul_"), host("step", 5000, 10_000),
+        *calls(50, 50, 5000, name="aten::mul_"), host("long", 10_000, 50_000),
+    ]  # fmt: skip
+    finding = the(many_short_calls, rows)
+    assert finding.figures == {"time_ns": 5_000_000, "calls": 100, "mean_ns": 50_000, "share": 0.1}
+    assert "in 2 calls of 'step'" in finding.text
+    assert set(cited(finding, rows)) == {"aten::mul_"}
+    assert "fused" in finding.advice
+
+
+def test_many_short_calls_in_nothing() -> None:
+    finding = the(many_short_calls, calls(60, 90, name="tiny", kind=NODE))
+    assert "in nothing recorded" in finding.text
+    assert found(many_short_calls, [*calls(30, 90, name="tiny"), *calls(30, 90, 9000, name="tiny", thread="1/2")]) == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [host("step", 0, 10_000), *calls(49, 100, name="mul")],
+        [host("step", 0, 10_000), *calls(50, 101, name="mul")],
+        [host("step", 0, 10_000), *calls(50, 100)],
+        [host("step", 0, 51_000), *calls(50, 100, name="mul")],
+        [host("step", 0, 900), *calls(50, 10, name="mul")],
+        calls(60, 90, name="launch", cat="cuda_runtime"),
+        calls(60, 90, name="x.py(1): f", cat="python_function"),
+        calls(60, 90, name="autograd::engine::evaluate_function: Add"),
+        calls(60, 90, name="ProfilerStep#1", kind=STEP),
+    ],
+)
+def test_few_or_long_calls_are_no_finding(rows: list[Row]) -> None:
+    assert found(many_short_calls, rows) == []
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def growing(changes: Sequence[int], column: str = "memory_change") -> list[Row]:
+    return [node("infer", at * 100, at * 100 + 50, **{column: change}) for at, change in enumerate(changes)]
+
+
+@pytest.mark.parametrize(
+    ("column", "what"), [("memory_change", "the process"), ("device_memory_change", "the device's allocator")]
+)
+def test_memory_that_grows_with_each_call(column: str, what: str) -> None:
+    changes = [50 * MIB, 0, 0, 0, 4 * MIB, 0, -MIB, 5 * MIB, 0, 0, 2 * MIB, 0]
+    finding = the(memory_growth, growing(changes, column))
+    assert finding.figures == {"growth_bytes": 10 * MIB, "calls": 9, "bytes_per_call": 10 * MIB / 9}
+    assert finding.rows == tuple(range(3, 12))
+    assert finding.share == 10 / 61
+    assert f"the memory of {what} grew by 10.0 MiB" in finding.text
+    assert ".detach()" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [9 * MIB] * 11, [MIB] * 3 + [MIB] * 8 + [2 * MIB - 1], [4 * MIB] * 9 + [0] * 3, [20 * MIB] * 3 + [0] * 9,
+        [4 * MIB, -4 * MIB] * 8,
+    ],
+)  # fmt: skip
+def test_memory_that_stops_growing_is_no_finding(changes: list[int]) -> None:
+    assert found(memory_growth, growing(changes)) == []
+
+
+def allocated(at: int, total: object, **more: Any) -> Row:
+    args = json.dumps({"Total Allocated": total, "Bytes": 1, **more})
+    return {"name": "[memory]", "start": at * 1000, "kind": INSTANT, "args": args}
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [({}, "the host's allocator"), ({"Device Type": 1, "Device Id": 0}, "the allocator of device 0")],
+)
+def test_allocations_that_grow_with_each_step(more: dict[str, int], what: str) -> None:
+    rows = [
+        *(host(f"ProfilerStep#{at}", at * 100, at * 100 + 99, kind=STEP) for at in range(12)),
+        *(allocated(at * 100 + 50, (at + 1) * 2 * MIB, **more) for at in range(12)),
+        *(allocated(at * 100 + 60, (at + 1) * 2 * MIB, **more) for at in range(12)),
+        {"name": "[memory]", "start": 5, "kind": INSTANT},
+        {"name": "[memory]", "start": 6, "kind": INSTANT, "args": "[1]"},
+        allocated(7, "much"),
+        allocated(8, 7, **{"Device Type": []}),
+    ]
+    finding = the(memory_growth, rows)
+    assert finding.figures["growth_bytes"] == 18 * MIB
+    assert what in finding.text
+    flat = [row if row["kind"] == STEP else allocated(row["start"] // 1000, 7 * MIB, **more) for row in rows]
+    assert found(memory_growth, flat) == []
+
+
+def test_allocations_that_grow_with_each_call_of_a_node() -> None:
+    rows = [*growing([0] * 12), *(allocated(at * 100 + 20, (at + 1) * 2 * MIB) for at in range(12))]
+    rows = [{name: value for name, value in row.items() if name != "memory_change"} for row in rows]
+    assert the(memory_growth, rows).title == "Memory grows with each call of infer"
+
+
+# --- precision ------------------------------------------------------------------------------------------------------
+
+SINGLE: dict[str, Any] = {"types": '["float", "Scalar"]', "shapes": "[[8, 8], []]"}
+DOUBLE: dict[str, Any] = {"types": '["double", "Scalar"]', "shapes": "[[8, 8], []]"}
+CALLED_WITH_DOUBLE = node("f", 0, 9000, types='["float64"]', shapes="[[3]]")
+NUMBER: dict[str, Any] = {"types": '["float", "double"]', "shapes": "[[8, 8], []]"}
+
+
+def test_double_precision_inside_single() -> None:
+    rows = [
+        node("infer", 0, 50_000, types='["float32"]', shapes="[[1, 3]]"), host("aten::add", 0, 1000, **DOUBLE),
+        host("aten::add_", 100, 900, **DOUBLE), host("aten::mm", 2000, 50_000, **SINGLE),
+        call("cudaLaunchKernel", 200, 300, 1), device("add", 3000, 8000, correlation=1),
+    ]  # fmt: skip
+    finding = the(float64, rows)
+    assert finding.figures == {"calls": 1, "host_ns": 1_000_000, "device_ns": 5_000_000, "share": 0.1}
+    assert cited(finding, rows) == ["aten::add"]
+    assert "torch.float32" in finding.advice
+
+
+def test_double_precision_among_single() -> None:
+    rows = [*calls(3, 100, **SINGLE), host("aten::add", 1000, 2000, **DOUBLE), host("aten::mm", 2000, 50_000)]
+    assert the(float64, rows).share == 0.02
+    assert found(float64, [*rows[:1], *rows[3:]]) == []
+
+
+def test_names_of_many_operators_are_not_all_told() -> None:
+    rows = [*calls(30, 100, **SINGLE), *calls(20, 100, 5000, **DOUBLE)]
+    assert "(op0, op1, op2, ...)" in the(float64, rows).text
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*calls(3, 100, **SINGLE), host("aten::add", 1000, 1999, **DOUBLE)],
+        [*calls(3, 100, **SINGLE), host("aten::add", 1000, 2000, **DOUBLE), host("long", 2000, 51_000)],
+        [*calls(3, 100, **SINGLE), host("aten::mul", 1000, 5000, **NUMBER)],
+        [*calls(3, 100, **SINGLE), host("f", 1000, 5000, types='["float", "float", "double"]')],
+        [CALLED_WITH_DOUBLE, *calls(3, 9, **SINGLE), host("a", 50, 8000, **DOUBLE)],
+        [host("aten::add", 0, 9000)],
+        [*calls(3, 100, **SINGLE), host("aten::add", 1000, 9000, types='"double"', shapes='{"double": 1}')],
+        [*calls(3, 100, **SINGLE), host("aten::add", 1000, 9000, types='[["double"], 7]')],
+        [],
+    ],
+)  # fmt: skip
+def test_double_precision_that_is_meant_or_costs_little_is_no_finding(rows: list[Row]) -> None:
+    assert found(float64, rows) == []
+
+
+def test_types_without_shapes_count() -> None:
+    rows = [*calls(3, 100, types='["float"]'), host("aten::add", 1000, 5000, types='["float", "double"]')]
+    assert the(float64, rows).figures["calls"] == 1
+
+
+# --- gradients ------------------------------------------------------------------------------------------------------
+
+
+def numbered(name: str, start: int, end: int, number: int, **more: Any) -> Row:
+    return host(name, start, end, args=json.dumps({"Sequence number": number, "Fwd thread id": 0}), **more)
+
+
+FORWARD = [
+    numbered("linear", 0, 10, 0),
+    numbered("mm", 10, 20, 0),
+    numbered("relu", 20, 30, 1),
+    numbered("mm", 30, 40, 2),
+]
+
+
+def test_gradients_that_nobody_uses() -> None:
+    finding = the(gradients, [*FORWARD, host("plain", 50, 60), host("args", 60, 80, args="{}")])
+    assert finding.figures == {"operations": 2, "operators_ns": 70_000, "share": 70 / 80}
+    assert finding.rows == (2, 3)
+    assert "no_grad()" in finding.advice
+
+
+BACKWARD = host("autograd::engine::evaluate_function: MmBackward0", 100, 110)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        FORWARD[:3], [*FORWARD, BACKWARD], [host("mm", 0, 10)], [],
+        [numbered("mm", at, at + 1, 7) for at in range(9)],
+        [numbered("mm", at, at + 1, at, thread=f"1/{at}") for at in range(9)],
+        [*FORWARD, BACKWARD, node("infer", 0, 50, stage="inference")],
+        [*FORWARD, BACKWARD, node("fit", 0, 50, stage="train")],
+    ],
+)  # fmt: skip
+def test_no_gradients_or_such_that_are_used_are_no_finding(rows: list[Row]) -> None:
+    assert found(gradients, rows) == []
+
+
+@pytest.mark.parametrize("stage", ["val", "test", "inference"])
+def test_gradients_in_an_evaluation_beside_training(stage: str) -> None:
+    later = [{**row, "start": row["start"] + 500_000, "end": row["end"] + 500_000} for row in FORWARD]
+    rows = [
+        node("fit", 0, 200, stage="train"), *FORWARD, BACKWARD, node("evaluate", 500, 600, stage=stage), *later,
+    ]  # fmt: skip
+    finding = the(gradients, rows)
+    assert finding.figures["operations"] == 2
+    assert all(row > 6 for row in finding.rows)
+
+
+# --- copies ---------------------------------------------------------------------------------------------------------
+
+
+def copying(time: int, name: str = "Memcpy HtoD (Pinned -> Device)", **more: Any) -> list[Row]:
+    """A copy, and 40 ms of other work."""
+    return [
+        device("gemm", 0, 20_000), device("gemm", 20_000, 40_000), *([device("gemm", 50_000, 50_000)] * 8),
+        device(name, 60_000, 60_000 + time, cat="gpu_memcpy", bytes=MIB, correlation=9, **more),
+    ]  # fmt: skip
+
+
+def test_copies_that_take_much_of_the_device_s_time() -> None:
+    rows = [host("aten::copy_", 100, 400), call("cudaMemcpyAsync", 200, 300, 9), *copying(4445)]
+    finding = the(copies, rows)
+    assert finding.title == "HtoD copies take 10 % of the device's time"
+    assert finding.figures["count"] == 1
+    assert finding.figures["bytes"] == MIB
+    assert finding.figures["time_ns"] == 4_445_000
+    assert finding.figures["host_ns"] == 100_000
+    assert "1 of 1 were started by 'aten::copy_'" in finding.text
+    assert "not pinned" not in finding.text
+    assert "pin_memory=True" in finding.advice
+    assert "non_blocking=True" in finding.advice
+    assert cited(finding, rows) == ["Memcpy HtoD (Pinned -> Device)"]
+
+
+def test_copies_of_memory_that_is_not_pinned_are_found_earlier() -> None:
+    finding = the(copies, copying(2106, "Memcpy DtoH (Device -> Pageable)"))
+    assert finding.figures["pageable_ns"] == 2_106_000
+    assert "2.11 ms of it from or to memory that is not pinned" in finding.text
+    assert ".item()" in finding.advice
+
+
+def test_copies_that_are_many_are_found_earlier() -> None:
+    rows = [
+        *copying(2106, "Memcpy DtoD (Device -> Device)"),
+        device("Memcpy DtoD (Device -> Device)", 63_000, 63_000, cat="gpu_memcpy"),
+    ]
+    assert found(copies, rows) == []
+    few_kernels = [*rows[:8], *rows[10:]]
+    assert the(copies, few_kernels).figures["count"] == 2
+    assert ".contiguous()" in the(copies, few_kernels).advice
+
+
+def test_copies_that_the_host_waits_for() -> None:
+    rows = [call("cudaMemcpyAsync", 55_000, 62_000, 9), *copying(100, "Memcpy PtoP (Device -> Device)")]
+    finding = the(copies, rows)
+    assert finding.title == "Calls that make PtoP copies take 11 % of the host's time"
+    assert finding.share == 7 / 62
+    assert "group_by_node" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        copying(4444), copying(2105, "Memcpy DtoH (Device -> Pageable)"),
+        [device("Memcpy HtoD", 0, 999, cat="gpu_memcpy")], [device("Memset", 0, 9999, cat="gpu_memset")],
+        [host("mm", 0, 10)],
+    ],
+)  # fmt: skip
+def test_few_copies_are_no_finding(rows: list[Row]) -> None:
+    assert found(copies, rows) == []
+
+
+# --- launches -------------------------------------------------------------------------------------------------------
+
+
+def launched(count: int, work: int, every: int, delay: int = 5, start: int = 0) -> list[Row]:
+    """Kernels that are launched regularly, with the time from the end of the call to the start of the work."""
+    rows = []
+    for at in range(count):
+        begin = start + at * every
+        rows.append(call("cudaLaunchKernel", begin, begin + 4, start + at + 1))
+        rows.append(device("k", begin + 4 + delay, begin + 4 + delay + work, correlation=start + at + 1))
+    return rows
+
+
+def test_a_device_that_waits_for_launches() -> None:
+    rows = [*launched(20, 50, 103), host("end", 0, 40_000)]
+    finding = the(launch_bound, rows)
+    assert finding.figures == {
+        "stretches": 1, "time_ns": 2_007_000, "work_ns": 1_000_000, "launches": 20, "share": 2_007 / 40_000,
+    }  # fmt: skip
+    assert finding.share == 1_007 / 40_000
+    assert set(cited(finding, rows)) == {"k"}
+    assert "CUDA graph" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        launched(19, 50, 103), launched(20, 54, 103), launched(20, 50, 103, delay=20), launched(20, 1, 40),
+        [*launched(20, 50, 103), host("end", 0, 41_000)],
+        [*launched(10, 50, 103), device("busy", 1030, 1050), *launched(10, 50, 103, start=1100)],
+        [device("k", at * 100, at * 100 + 1) for at in range(50)],
+        [],
+    ],
+)  # fmt: skip
+def test_a_device_that_has_work_is_no_finding(rows: list[Row]) -> None:
+    assert found(launch_bound, rows) == []
+
+
+# --- against another recording --------------------------------------------------------------------------------------
+
+
+def changes(rule: Callable[[Evidence, Evidence], Any], now: Sequence[Row], before: Sequence[Row]) -> list[Finding]:
+    return list(rule(Evidence(made(now)), Evidence(made(before))))
+
+
+def copies_of(count: int, kind: str = "DtoD", start: int = 0) -> list[Row]:
+    return [device(f"Memcpy {kind}", start + at, start + at + 1, cat="gpu_memcpy") for at in range(count)]
+
+
+def steps(count: int, each: int = 1000) -> list[Row]:
+    return [host(f"ProfilerStep#{at}", at * each, (at + 1) * each, kind=STEP) for at in range(count)]
+
+
+def test_more_copies_than_before() -> None:
+    now = [*copies_of(200), *copies_of(7, "HtoD", 500), *steps(2)]
+    (finding,) = changes(more_copies, now, [*copies_of(10), *copies_of(14, "HtoD", 500), *steps(4)])
+    assert finding.kind == "more_copies"
+    assert finding.title == "17.2 times as many device copies as in the baseline"
+    assert (
+        "207 copies against 24, in 2 steps or calls against 4 (DtoD 200 against 10, HtoD 7 against 14)" in finding.text
+    )
+    assert finding.figures == {
+        "count": 207, "baseline_count": 24, "time_ns": 207_000, "baseline_time_ns": 24_000,
+    }  # fmt: skip
+    assert len(finding.rows) == 207
+    assert finding.advice.startswith("Look at what the DtoD copies were started by")
+
+
+def test_copies_that_are_new_are_many_more() -> None:
+    (finding,) = changes(more_copies, copies_of(100), [])
+    assert finding.title == "Many more device copies than in the baseline"
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (copies_of(199), copies_of(100)), (copies_of(99), []), (copies_of(130), copies_of(40)),
+        ([*copies_of(400), *steps(4)], [*copies_of(101), *steps(1)]), ([], copies_of(500)), ([], []),
+    ],
+)  # fmt: skip
+def test_as_many_copies_are_no_finding(now: list[Row], before: list[Row]) -> None:
+    assert changes(more_copies, now, before) == []
+
+
+def test_more_calls_than_before() -> None:
+    now = [*calls(40, 100, name="mm"), host("add", 5000, 9000), device("gemm", 0, 2000), device("gemm", 3000, 5000)]
+    before = [*calls(20, 100, name="mm"), host("add", 5000, 9000), device("gemm", 0, 1000)]
+    mm, gemm = changes(more_calls, now, before)
+    assert gemm.title == "mm runs 40 times against 20 in the baseline"
+    assert mm.title == "gemm runs 2 times against 1 in the baseline"
+    assert mm.figures == {"count": 2, "baseline_count": 1, "extra_ns": 3_000_000}
+    assert "on the device" in mm.text
+    assert "group_by_node" in mm.advice
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (calls(39, 100, name="mm"), calls(20, 100, name="mm")), (calls(9, 100, name="mm"), []),
+        ([*calls(20, 100, name="mm"), host("add", 2000, 42_000)], [host("add", 0, 1)]),
+        (copies_of(5000), []), ([], calls(20, 100, name="mm")),
+    ],
+)  # fmt: skip
+def test_as_many_calls_are_no_finding(now: list[Row], before: list[Row]) -> None:
+    assert changes(more_calls, now, before) == []
+
+
+def test_no_more_names_are_told_than_one_reads() -> None:
+    now = [host(f"op{at}", at * 5000, (at + 1) * 5000) for at in range(5)]
+    assert [finding.title[:3] for finding in changes(more_calls, now, [])] == ["op0", "op1", "op2"]
+
+
+def test_slower_than_before() -> None:
+    (finding,) = changes(slower, steps(3, 11_000), steps(5, 10_000))
+    assert finding.title == "Steps or calls take 10 % longer than in the baseline"
+    assert finding.rows == (0, 1, 2)
+    assert finding.share == pytest.approx(1 / 11)
+    (finding,) = changes(slower, [node("a", 0, 3000)], [node("a", 0, 2000), node("a", 3000, 5000)])
+    assert finding.figures == {"mean_ns": 3_000_000, "baseline_mean_ns": 2_000_000}
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (steps(3, 10_999), steps(3, 10_000)), (steps(3, 3000), steps(3, 2001)), (steps(3), []), ([], steps(3)),
+        (steps(2, 1000), steps(2, 9000)),
+    ],
+)  # fmt: skip
+def test_as_fast_is_no_finding(now: list[Row], before: list[Row]) -> None:
+    assert changes(slower, now, before) == []
+
+
+# --- all of them ----------------------------------------------------------------------------------------------------
+
+
+def test_findings_are_sorted_and_print_themselves() -> None:
+    listed = findings(made([node("a\nx", 0, 4000), node("b", 7000, 10_000), node("c", 10_000, 10_100)]))
+    assert [finding.kind for finding in listed] == ["dominant_operator", "outside_nodes"]
+    lines = str(listed).splitlines()
+    assert lines[:2] == ["Findings", "1. a\\nx takes 56 % of the time on the host"]
+    assert lines[2].startswith("  1 call of 'a\\nx' took 4.00 ms of 7.10 ms on the host")
+    assert lines[3].startswith("  Advice: Look at it first")
+    assert lines[4:6] == ["  Rows: 0", "2. 30 % of the time is outside any node"]
+    assert len(lines) == 9
+
+
+def test_a_finding_prints_some_of_its_rows() -> None:
+    def shown(count: int) -> str:
+        return str(Finding("kind", "title", "text", "advice", {}, tuple(range(count)), 0.5)).splitlines()[-1]
+
+    assert shown(5) == "  Rows: 0, 1, 2, 3, 4"
+    assert shown(1205) == "  Rows: 0, 1, 2, 3, 4 and 1,200 more"
+
+
+def test_a_finding_is_a_frozen_value() -> None:
+    finding = Finding("kind", "title", "text", "advice", {"a": 1}, (1, 2), 0.5)
+    assert finding == Finding("kind", "title", "text", "advice", {"a": 1}, (1, 2), 0.5)
+    assert len({finding, finding}) == 1
+    with pytest.raises(AttributeError):
+        finding.kind = "other"  # type: ignore[misc]
+
+
+def test_nothing_is_found_in_nothing() -> None:
+    listed = findings(made([], dropping=True), made([], dropping=True))
+    assert listed == []
+    assert str(listed) == (
+        f"Findings\nNothing found: no rule's limit is reached.\n{DROPPED}\nOf the baseline: {DROPPED}"
+    )
+    assert findings(made([])).notes == ()
+
+
+def test_findings_as_a_dataframe() -> None:
+    pytest.importorskip("pandas")
+    listed = findings(made([node("a", 0, 4000), node("b", 9000, 10_000)]))
+    frame = listed.to_pandas()
+    assert list(frame.columns) == ["kind", "title", "share", "text", "advice", "rows"]
+    assert list(frame["kind"]) == ["outside_nodes"]
+    assert list(Findings().to_pandas().columns) == list(frame.columns)
+
+
+def test_what_is_copied_more_often_in_a_real_trace_is_named() -> None:
+    control, test = trace("control"), trace("test")
+    listed = findings(test, baseline=control)
+    (finding,) = [finding for finding in listed if finding.kind == "more_copies"]
+    assert finding.title == "21.3 times as many device copies as in the baseline"
+    assert "4,856 copies against 228" in finding.text
+    assert "DtoD 4,645 against 18" in finding.text
+    assert "4,596 of 4,645 were started by 'aten::copy_'" in finding.text
+    kinds, cats = test.column("kind"), test.column("cat")
+    assert kinds is not None
+    assert cats is not None
+    assert len(finding.rows) == 4856
+    assert {(kinds[row], test.strings[cats[row]]) for row in finding.rows} == {(4, "gpu_memcpy")}
+    assert {finding.kind for finding in listed} >= {"copies", "slower", "more_calls"}
+    assert "DtoD copies take 10 % of the device's time" in {finding.title for finding in listed}
+    turned = findings(control, baseline=test)
+    assert not {finding.kind for finding in turned} & {"more_copies", "slower"}
+    assert not any("DtoD" in finding.title for finding in turned)
+
+
+def test_operations_on_times() -> None:
+    assert intervals.union([(5, 9), (0, 2), (1, 3), (3, 4), (7, 7), (6, 8), (20, 20)]) == [(0, 4), (5, 9)]
+    left, right = [(0, 10), (20, 30), (40, 41)], [(2, 3), (5, 25), (29, 50)]
+    assert intervals.common(left, right) == [(2, 3), (5, 10), (20, 25), (29, 30), (40, 41)]
+    assert intervals.without(left, right) == [(0, 2), (3, 5), (25, 29)]
+    assert intervals.without(left, []) == left
+    assert intervals.gaps(left) == [(10, 20), (30, 40)]
+    assert intervals.length(left) == 21
