@@ -604,7 +604,8 @@ MIXED = [
 )  # fmt: skip
 def test_the_table_is_torch_s_to_the_character(options: dict[str, Any]) -> None:
     recording = made(MIXED)
-    tables = [averages.table(**options).splitlines() for averages in (key_averages(recording), torch_averages(recording))]
+    both = (key_averages(recording), torch_averages(recording))
+    tables = [averages.table(**options).splitlines() for averages in both]
     if "top_level_events_only" in options:
         notes = [table.pop(1) for table in tables]  # each says in its own words what is left out
         assert all("top" in note for note in notes)

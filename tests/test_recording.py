@@ -1,0 +1,221 @@
+"""A recording's events and reports, as the user asks for them: of the recording, and of the ``profile`` that made it."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from recordings import made
+
+
+@cp.profile_node("node")
+def node() -> None:
+    pass
+
+
+def gpu_rows() -> list[dict[str, Any]]:
+    """A node that launches a kernel, and a copy that something else started."""
+    return [
+        {"name": "step", "start": 0, "end": 9000, "kind": 0, "span": 5, "parent_span": 0, "trace_high": 1, "trace_low": 2},
+        {"name": "cudaLaunchKernel", "cat": "cuda_runtime", "start": 10, "end": 20, "kind": 3, "correlation": 7},
+        {
+            "name": "gemm", "cat": "kernel", "start": 100, "end": 400, "kind": 4, "device": 1, "stream": 7,
+            "correlation": 7, "thread": "1/7",
+        },
+        {
+            "name": "Memcpy HtoD", "cat": "gpu_memcpy", "start": 500, "end": 600, "kind": 4, "device": 1, "stream": 8,
+            "correlation": 8, "bytes": 4096, "thread": "1/8",
+        },
+    ]  # fmt: skip
+
+
+def test_what_an_event_knows() -> None:
+    recording = made(
+        [
+            {
+                "name": "whole", "start": 1000, "end": 3000, "kind": 1, "stage": "train", "span": 0xABC, "parent_span": 0xDEF,
+                "trace_high": 1, "trace_low": 2, "outcome": 2, "flags": 3, "shapes": "[[1]]", "types": '["f"]',
+                "stack": "a.py(1): f\nb.py(2): g", "memory_change": -5, "memory_peak": 6, "device_memory_change": 7,
+                "device_memory_peak": 8, "thread": "3/4",
+            },
+        ]
+    )  # fmt: skip
+    (event,) = recording.events()
+    assert (event.name, event.cat, event.kind, event.stage) == ("whole", "user_annotation", "record", "train")
+    assert (event.start, event.end, event.dur) == (1000, 3000, 2000)
+    assert event.trace_id == "0" * 15 + "1" + "0" * 15 + "2"
+    assert (event.span_id, event.parent_span_id, event.parent) == ("0" * 13 + "abc", "0" * 13 + "def", None)
+    assert (event.outcome, event.unfinished, event.cut) == ("cancelled", True, True)
+    assert (event.shapes, event.types, event.stack) == ("[[1]]", '["f"]', "a.py(1): f\nb.py(2): g")
+    assert (event.memory_change, event.memory_peak) == (-5, 6)
+    assert (event.device_memory_change, event.device_memory_peak) == (7, 8)
+    assert (event.thread_id, event.thread_name) == (4, None)
+    assert (event.device, event.stream, event.correlation, event.bytes) == (None, None, None, None)
+    assert repr(event) == "<Event 'whole' record of 2.000 us>"
+
+
+def test_what_an_event_of_a_device_knows() -> None:
+    events = {event.name: event for event in made(gpu_rows()).events()}
+    kernel, moved = events["gemm"], events["Memcpy HtoD"]
+    assert (kernel.kind, kernel.device, kernel.stream, kernel.correlation, kernel.bytes) == ("device", 1, 7, 7, None)
+    assert (moved.stream, moved.bytes) == (8, 4096)
+    assert (kernel.trace_id, kernel.span_id) == (None, None)
+    assert events["cudaLaunchKernel"].parent == events["step"].row
+
+
+def test_threads_of_loaded_traces_may_be_texts(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    events = [{"ph": "X", "name": "x", "ts": 1, "dur": 2, "pid": "Spans", "tid": "PyTorch Profiler"}]
+    path.write_text(json.dumps({"traceEvents": events}))
+    (event,) = cp.load_trace(str(path)).events()
+    assert event.thread_id == "PyTorch Profiler"
+    assert (event.start, event.end) == (1000, 3000)
+
+
+def test_reports_are_the_recordings_and_the_profiles() -> None:
+    with cp.profile(operators=False) as prof:
+        with cp.record("Inference"):
+            node()
+    for reporting in (prof, prof.recording):
+        assert [event.name for event in reporting.events()] == ["Inference", "node"]
+        assert reporting.key_averages().total_average().count == 2
+        assert len(reporting.inferences().rows) == 1
+        assert reporting.device_executions().rows == ()
+        assert reporting.device_operators().rows == ()
+        assert reporting.external_operators().rows == ()
+        assert dict(reporting.summary().rows)["Inference counts"] == 1
+        assert isinstance(str(reporting.findings()), str)
+        assert "Inference" in reporting.overview()
+        for figures in (reporting.kernel_breakdown(), reporting.copy_breakdown(), reporting.launch_statistics()):
+            assert list(figures) == []
+        assert list(reporting.idle_times()) == []
+    assert repr(prof.recording) == "<Recording of 2 events>"
+    assert prof.dropped == 0
+
+
+def test_figures_of_devices() -> None:
+    recording = made(gpu_rows())
+    (kernel,) = (figures for figures in recording.kernel_breakdown() if figures.name == "gemm")
+    assert (kernel.count, kernel.total_ns) == (1, 300)
+    (moved,) = recording.copy_breakdown()
+    assert (moved.count, moved.bytes, moved.total_ns) == (1, 4096, 100)
+    assert list(recording.copy_breakdown(launched_only=True)) == []
+    (launch,) = recording.launch_statistics()
+    assert (launch.call, launch.count) == ("cudaLaunchKernel", 1)
+    assert {(idle.device, idle.stream) for idle in recording.idle_times()} == {(1, 7), (1, 8)}
+    assert recording.device_executions().rows[0][2:] == (1, 0, 300, 300, 0)
+
+
+def test_what_is_printed_goes_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    recording = made(gpu_rows())
+    for name in ("summary", "inferences", "device_executions", "device_operators", "external_operators"):
+        file = io.StringIO()
+        getattr(recording, f"print_{name}")(file)
+        assert file.getvalue() == f"{getattr(recording, name)()}\n"
+        getattr(recording, f"print_{name}")()
+        assert capsys.readouterr().out == file.getvalue()
+
+
+def test_dropped_events_are_said_in_every_report() -> None:
+    with cp.profile(operators=False, capacity=2) as prof:
+        for _ in range(5):
+            node()
+    assert prof.dropped == 3
+    assert repr(prof.recording) == "<Recording of 2 events, 3 dropped>"
+    texts = [
+        prof.key_averages().table(),
+        prof.overview(),
+        str(prof.findings()),
+        *(str(getattr(prof, name)()) for name in ("summary", "inferences", "device_executions", "device_operators")),
+        str(prof.external_operators()),
+    ]
+    for text in texts:
+        assert "3 events" in text, text
+
+
+def test_findings_against_a_baseline() -> None:
+    with cp.profile(operators=False) as before:
+        node()
+    with cp.profile(operators=False) as after:
+        for _ in range(50):
+            node()
+    assert isinstance(str(after.findings(before)), str)
+    assert isinstance(after.overview(before.recording, row_limit=1), str)
+
+
+def test_frames(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    with cp.profile(operators=False) as prof:
+        with cp.record("label"):
+            node()
+    frame = prof.to_pandas()
+    assert list(frame["name"]) == ["label", "node"]
+    assert prof.get_pandas_dataframe().equals(frame)
+    assert prof.get_cpu_pandas_dataframe().equals(frame)
+    assert len(prof.get_device_pandas_dataframe()) == 0
+    assert list(prof.get_pandas_dataframe_with_filter("name", "node")["dur"]) == [prof.events()[1].dur]
+    path = tmp_path / "stacks.txt"
+    prof.export_stacks(path)
+    assert path.read_text().startswith("label")
+
+
+def test_frames_of_polars() -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    with cp.profile(operators=False) as prof:
+        node()
+    assert prof.to_polars()["name"].to_list() == ["node"]
+    assert polars.DataFrame(prof)["name"].to_list() == ["node"]
+    assert polars.DataFrame(prof.recording)["name"].to_list() == ["node"]
+
+
+def test_metadata_is_in_the_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with cp.profile(file=path, operators=False) as prof:
+        prof.add_metadata("run", 'the "first"')
+        prof.add_metadata_json("sizes", "[1, 2]")
+        prof.preset_metadata_json("more", '{"a": null}')
+        for wrong in ("[1,", "", "nan is none"):
+            with pytest.raises(ValueError, match="Expecting|JSON"):
+                prof.add_metadata_json("wrong", wrong)
+        node()
+    trace = json.loads(path.read_text())
+    assert (trace["run"], trace["sizes"], trace["more"]) == ('the "first"', [1, 2], {"a": None})
+    assert "wrong" not in trace
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "expected"), [("3", "8", (3, 8)), ("-1", "0", (0, 1)), ("x", "", (0, 1)), (None, None, (0, 1))]
+)
+def test_the_rank_is_the_environments(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, size: str | None, expected: tuple[int, int]
+) -> None:
+    for variable, value in (("RANK", rank), ("WORLD_SIZE", size)):
+        if value is None:
+            monkeypatch.delenv(variable, raising=False)
+        else:
+            monkeypatch.setenv(variable, value)
+    with cp.profile(operators=False) as prof:
+        node()
+    info = json.loads(prof.recording.facts["distributedInfo"])
+    assert (info["rank"], info["world_size"]) == expected
+
+
+def test_a_recording_is_immutable_and_itself_when_copied() -> None:
+    with cp.profile(operators=False) as prof:
+        node()
+    recording = prof.recording
+    assert copy.copy(recording) is recording
+    assert copy.deepcopy(recording) is recording
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(recording)
+    with pytest.raises(AttributeError):
+        recording.anything = 1  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="finished"):
+        recording._add("x", 0, 0, 1, 1, 1)
