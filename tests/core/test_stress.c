@@ -110,8 +110,9 @@ static void make_call(worker *w, cprof_chain *chain, uint64_t state)
     uint64_t extra_ns = check_random(&w->random) % STEP_NS;
     cprof_ticks start = now;
     cprof_span *outer = open_call(chain, key, state);
-    if (check_random(&w->random) % 2 == 0) {
-        cprof_span *inner = open_call(chain, INNER, cprof_registry_state(registry));
+    uint64_t inner_state = cprof_registry_state(registry);
+    if (check_random(&w->random) % 2 == 0 && (inner_state & CPROF_FLAG_STATS) != 0) {
+        cprof_span *inner = open_call(chain, INNER, inner_state);
         now += extra_ns;
         close_call(w, chain, INNER, inner, CPROF_OUTCOME_SUCCESS);
     }
