@@ -8,7 +8,7 @@ import importlib
 import io
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -178,10 +178,8 @@ def otel_span() -> Workload:
     return Workload("with span('node'): pass", {"span": tracer.start_as_current_span})
 
 
-@peers.add("VizTracer", baseline=BARE)
-def viztracer() -> Workload:
-    """A function while VizTracer traces into its ring of entries."""
-    tracer = module("viztracer").VizTracer(verbose=0)
+def viztracer_sessions(tracer: Any) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Return what makes sessions in which VizTracer traces into its ring of entries, which is empty afterwards."""
 
     @contextlib.contextmanager
     def session() -> Iterator[None]:
@@ -192,24 +190,21 @@ def viztracer() -> Workload:
             tracer.stop()
             tracer.clear()
 
-    return Workload("f()", {"f": new_function()}, session)
+    return session
+
+
+@peers.add("VizTracer", baseline=BARE)
+def viztracer() -> Workload:
+    """A function while VizTracer traces."""
+    tracer = module("viztracer").VizTracer(verbose=0)
+    return Workload("f()", {"f": new_function()}, viztracer_sessions(tracer))
 
 
 @peers.add(LOG_EVENT, baseline=LOOP_ONLY, share=FEW)
 def viztracer_log_event() -> Workload:
     """A label while VizTracer records nothing but labels."""
     tracer = module("viztracer").VizTracer(verbose=0, log_sparse=True)
-
-    @contextlib.contextmanager
-    def session() -> Iterator[None]:
-        tracer.start()
-        try:
-            yield
-        finally:
-            tracer.stop()
-            tracer.clear()
-
-    return Workload("with label('node'): pass", {"label": tracer.log_event}, session)
+    return Workload("with label('node'): pass", {"label": tracer.log_event}, viztracer_sessions(tracer))
 
 
 @peers.add("cProfile", baseline=BARE)
