@@ -11,8 +11,8 @@ CORE = (
     " table table_finish table_lanes thread trace trace_json trace_load utf8"
 )
 BINDING = (
-    "async_generator_type block_type context_stack convert cost function_type generator_type method_switch_type"
-    " module node opening pipeline profiler_type ptrmap ready_type record_type recorder_type recording_add"
+    "async_generator_type block_type context_stack convert cost fault function_type generator_type method_switch_type"
+    " module node opening pipeline profiler_type program ptrmap ready_type record_type recorder_type recording_add"
     " recording_read recording_stream recording_type snapshot_type stage_type summary suspendable sync view weak"
 )
 

@@ -64,6 +64,7 @@ struct cprof_trace_session {
     cprof_ns since_epoch; /* what CLOCK_REALTIME was ahead of CLOCK_MONOTONIC */
     uint64_t seeds[2];
     struct cprof_trace_ring *rings; /* this and the rest: under the lock of cprof_trace */
+    uint64_t unjoined;              /* spans of threads for which there was no memory */
     cprof_names_table labels;       /* label 1 is its first entry */
     pid_t *threads;                 /* number 1 is the first */
     uint32_t thread_count;
@@ -203,10 +204,9 @@ static struct cprof_trace_ring *ring_of(cprof_trace_session *session, cprof_thre
     return ring;
 }
 
-static bool join_lock_held(cprof_thread *thread, uint32_t serial)
+static bool join_lock_held(cprof_trace_session *session, cprof_thread *thread)
 {
-    cprof_trace_session *session = cprof_trace.session;
-    if (session == NULL || session->serial != serial || session->thread_count >= MOST_THREADS || !grow_threads(session)) {
+    if (session->thread_count >= MOST_THREADS || !grow_threads(session)) {
         return false;
     }
     struct cprof_trace_ring *ring = ring_of(session, thread);
@@ -216,32 +216,45 @@ static bool join_lock_held(cprof_thread *thread, uint32_t serial)
     session->threads[session->thread_count++] = gettid();
     thread->trace = (cprof_thread_trace){
         .ring = ring,
-        .serial = serial,
+        .serial = session->serial,
         .number = session->thread_count,
         .last_span = (uint64_t)session->thread_count << NUMBER_SHIFT,
     };
     return true;
 }
 
-/* Gives a thread a number and a ring. False without memory, or when the recording has ended. */
+/* Gives a thread a number and a ring. False when the recording has ended, or without memory: then a span is lost, and counted.
+ */
 static __attribute__((noinline)) bool join(cprof_thread *thread, uint32_t serial)
 {
     cprof_lock_acquire(&cprof_trace.lock);
-    bool joined = join_lock_held(thread, serial);
+    cprof_trace_session *session = cprof_trace.session;
+    bool goes_on = session != NULL && session->serial == serial;
+    bool joined = goes_on && join_lock_held(session, thread);
+    if (goes_on && !joined) {
+        session->unjoined++;
+    }
     cprof_lock_release(&cprof_trace.lock);
     return joined;
 }
 
 /* ---- Labels */
 
-static uint32_t label_lock_held(cprof_trace_session *session, cprof_names names)
+/* The index of a label, or CPROF_NAMES_ABSENT. Past the limit *names becomes the label that stands for all further ones. */
+static size_t index_of(const cprof_trace_session *session, cprof_names *names)
 {
     static const cprof_names overflow = {{"", 0}, {OVERFLOW_NAME, sizeof OVERFLOW_NAME - 1}};
-    size_t index = cprof_names_find(&session->labels, names);
+    size_t index = cprof_names_find(&session->labels, *names);
     if (index == CPROF_NAMES_ABSENT && session->labels.count >= CPROF_TRACE_MAX_LABELS) {
-        names = overflow;
-        index = cprof_names_find(&session->labels, names);
+        *names = overflow;
+        index = cprof_names_find(&session->labels, overflow);
     }
+    return index;
+}
+
+static uint32_t label_lock_held(cprof_trace_session *session, cprof_names names)
+{
+    size_t index = index_of(session, &names);
     if (index == CPROF_NAMES_ABSENT) {
         index = session->labels.count;
         if (cprof_names_add(&session->labels, names) != CPROF_OK) {
@@ -397,7 +410,11 @@ static __attribute__((noinline)) void keep_detail(struct cprof_trace_ring *ring,
     static const struct cprof_trace_detail none = {
         .memory = UNKNOWN_MEMORY, .in_use = CPROF_TABLE_UNKNOWN, .device_in_use = CPROF_TABLE_UNKNOWN};
     chunk *current = &ring->chunks[ring->current];
-    current->details[event - current->events] = span->detail != NULL ? *span->detail : none;
+    struct cprof_trace_detail *kept = &current->details[event - current->events];
+    *kept = span->detail != NULL ? *span->detail : none;
+    if (kept->in_use == CPROF_TABLE_UNKNOWN && kept->device_in_use == CPROF_TABLE_UNKNOWN) {
+        kept->memory = none.memory; /* nobody looked at its end: these are still the figures of its start */
+    }
 }
 
 static inline void write_event(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
@@ -517,6 +534,12 @@ void cprof_trace_mute(cprof_span *span)
     }
 }
 
+bool cprof_trace_is_muted(const cprof_span *innermost)
+{
+    const cprof_span *outer = recorded_from(innermost, atomic_load(&cprof_trace.open_serial));
+    return outer != NULL && outer->trace == CPROF_TRACE_MUTED;
+}
+
 /* ---- Beyond times */
 
 static int64_t resident_bytes(void)
@@ -551,6 +574,9 @@ void cprof_trace_begin_detail(cprof_span *span, const struct cprof_trace_detail 
     if (cprof_trace_has(span) && (span->detail = cprof_alloc_zeroed(sizeof *span->detail)) != NULL) {
         *span->detail = *detail;
         span->detail->in_use = span->detail->device_in_use = CPROF_TABLE_UNKNOWN;
+        if (detail->serial != span->trace_serial) {
+            span->detail->shapes = span->detail->types = span->detail->stack = 0;
+        }
     }
 }
 
@@ -615,9 +641,6 @@ static uint64_t id_of(const collector *from, uint64_t number)
 
 static void set_names(collector *to, uint32_t label, cprof_row *row)
 {
-    if (label == 0) {
-        return; /* there was no memory for it */
-    }
     cprof_text *texts = &to->texts[2 * (size_t)(label - 1)];
     if (texts[0] == UINT32_MAX) {
         cprof_names names = cprof_names_at(&to->session->labels, label - 1);
@@ -784,8 +807,12 @@ static void collect_open(void *context, cprof_span *span)
     uint32_t label = span->label;
     if (span->accum != NULL) {
         cprof_names names = cprof_registry_names(span->accum);
-        size_t index = cprof_names_find(&to->session->labels, names);
+        size_t index = index_of(to->session, &names);
         label = index != CPROF_NAMES_ABSENT ? (uint32_t)index + 1 : 0;
+    }
+    if (label == 0) { /* there was no memory for it */
+        to->table->dropped++;
+        return;
     }
     cprof_trace_event event = {
         .start = span->start,
@@ -898,14 +925,10 @@ static void leave_ring(struct cprof_trace_ring *ring)
     cprof_lock_release(&cprof_trace.lock);
 }
 
-/* After this nobody writes for the recording any more. Rings that are left to stopped threads are counted as lost. */
-static uint64_t wait_for_writers(cprof_trace_session *session)
+/* Takes the rings of threads that are writing after the deadline from the recording. The number of their events. */
+static uint64_t leave_rings(cprof_trace_session *session, int64_t deadline_ns)
 {
-    int64_t deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_TRACE_PATIENCE_MS * 1000000;
     uint64_t lost = 0;
-    if (!atomic_load(&cprof_trace.fenced)) {
-        (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-    }
     struct cprof_trace_ring **at = &session->rings;
     while (*at != NULL) {
         struct cprof_trace_ring *ring = *at;
@@ -918,6 +941,15 @@ static uint64_t wait_for_writers(cprof_trace_session *session)
         }
     }
     return lost;
+}
+
+/* After this nobody writes for the recording any more. Rings that are left to stopped threads are counted as lost. */
+static uint64_t wait_for_writers(cprof_trace_session *session)
+{
+    if (!atomic_load(&cprof_trace.fenced)) {
+        (void)membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    }
+    return leave_rings(session, cprof_clock_monotonic_ns() + (int64_t)CPROF_TRACE_PATIENCE_MS * 1000000);
 }
 
 static void free_session(cprof_trace_session *session)
@@ -950,14 +982,17 @@ cprof_status cprof_trace_finish(cprof_trace_session *session, cprof_table *table
     if (session->epoch == atomic_load(&cprof_lock_epoch)) {
         bool paused = atomic_load(&cprof_trace.open_serial) == 0;
         cprof_ticks stop = paused ? atomic_load(&cprof_trace.paused) : cprof_clock_read();
+        atomic_store(&cprof_trace.paused, stop); /* to a span that is closed at this moment the end is a pause */
         set_recording(session, false);
         take_out_of_force(session);
         uint64_t lost = wait_for_writers(session);
         cprof_clock_refine();
         if (table != NULL) {
-            table->dropped += lost;
+            table->dropped += lost + session->unjoined;
             status = collect(session, table, stop, with_open);
         }
+    } else {
+        (void)leave_rings(session, INT64_MIN); /* of threads that were writing when the process was forked */
     }
     free_session(session);
     free_left_rings();

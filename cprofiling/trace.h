@@ -46,8 +46,9 @@ typedef struct {
     int64_t device_memory_peak;
 } cprof_trace_memory;
 
-/* What is known of a span beyond its times, when that was asked for. Texts are labels of the recording; 0: none. */
+/* What is known of a span beyond its times, when that was asked for. Texts are labels of a recording; 0: none. */
 struct cprof_trace_detail {
+    uint32_t serial; /* of that recording */
     uint32_t shapes;
     uint32_t types;
     uint32_t stack;
@@ -100,6 +101,13 @@ cprof_status cprof_trace_finish(cprof_trace_session *session, cprof_table *table
 /* The number of a label, found or made; 0 without memory, or when the recording has ended. Any thread. */
 uint32_t cprof_trace_label(uint32_t serial, cprof_names names);
 
+/* Gives a span that is a record(), just opened, a label of the recording of this serial. It may have ended meanwhile: to
+ * another one the number means nothing, and the span counts as dropped. */
+static inline void cprof_trace_set_label(cprof_span *span, uint32_t serial, uint32_t label)
+{
+    span->label = span->trace_serial == serial ? label : 0;
+}
+
 /* Whether a span takes part in a recording. */
 static inline bool cprof_trace_has(const cprof_span *span)
 {
@@ -109,7 +117,8 @@ static inline bool cprof_trace_has(const cprof_span *span)
 /* The present figures of the process; the device's are not known here. */
 cprof_trace_memory cprof_trace_memory_now(void);
 
-/* Gives a span, just opened, a detail, a copy; nothing if it takes no part in a recording, or without memory. */
+/* Gives a span, just opened, a detail, a copy; nothing if it takes no part in a recording, or without memory. Texts of a
+ * recording that has ended meanwhile are left out. */
 void cprof_trace_begin_detail(cprof_span *span, const struct cprof_trace_detail *detail);
 
 /* Replaces the memory at the span's start by what changed up to `now`. Does nothing for a span without a detail. */
@@ -117,6 +126,9 @@ void cprof_trace_end_detail(cprof_span *span, const cprof_trace_memory *now);
 
 /* Makes a span, just opened, one inside which nothing is recorded; itself neither. */
 void cprof_trace_mute(cprof_span *span);
+
+/* Whether a span opened now, inside `innermost` (or NULL), would not be recorded as something around it is muted. */
+bool cprof_trace_is_muted(const cprof_span *innermost);
 
 /* For span.c. Gives a span that is being opened its ids: `parent` is the innermost open span. */
 void cprof_trace_open(cprof_thread *thread, cprof_span *span, cprof_span *parent);

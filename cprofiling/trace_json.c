@@ -9,6 +9,7 @@ enum {
     CACHED_TEXTS = 1024, /* a power of two, as is the next one */
     CACHED_PLACES = 64,
     CACHED_BYTES = 57,
+    MOST_AT_ONCE = 64, /* rows with one start that are looked at */
 };
 
 /* Something written before, to be copied: of a text its escaped form, of a lane the members that name it. */
@@ -382,13 +383,42 @@ static void put_row(trace *t, size_t row)
     PUT(t, "}");
 }
 
+/* The first row that does not begin before a moment; the number of rows where there is none. */
+static size_t first_row_from(const cprof_table *table, cprof_ns at_ns)
+{
+    size_t low = 0;
+    for (size_t high = table->count; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (table->start_ns[middle] < at_ns) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* The lane of the row at whose start an arrow begins or ends. */
+static unsigned lane_of(const cprof_table *table, const cprof_flow *flow)
+{
+    unsigned lane = 0;
+    if (table->lane == NULL || table->tracks[flow->track].lanes == 0) {
+        return 0;
+    }
+    size_t row = first_row_from(table, flow->at_ns);
+    for (size_t i = 0; i < MOST_AT_ONCE && row < table->count && table->start_ns[row] == flow->at_ns; i++, row++) {
+        lane = table->track[row] == flow->track ? table->lane[row] : lane;
+    }
+    return lane;
+}
+
 static void put_flow(trace *t, const cprof_flow *flow)
 {
     begin_event(t, flow->phase);
     put_cat_and_name(t, flow->cat, flow->name);
     PUT(t, ",\"id\":");
     t->json.at = cprof_json_write_unsigned(t->json.at, flow->id);
-    put_place(t, flow->track, 0);
+    put_place(t, flow->track, lane_of(t->table, flow));
     put_ts(t, flow->at_ns);
     if (flow->binds_enclosing) {
         PUT(t, ",\"bp\":\"e\"");
@@ -424,6 +454,14 @@ static void put_arrow(trace *t, size_t row, char phase)
     PUT(t, ",\"bp\":\"e\"}");
 }
 
+/* Whether a row is within a call of the same correlation: a driver's, within that of the runtime. */
+static bool is_in_its_like(const cprof_table *table, size_t row)
+{
+    int32_t parent = table->parent[row];
+    return parent >= 0 && table->correlation[parent] == table->correlation[row] &&
+           is_runtime(cprof_table_string(table, table->cat[parent]));
+}
+
 static void put_arrows(trace *t)
 {
     const cprof_table *table = t->table;
@@ -440,7 +478,7 @@ static void put_arrows(trace *t)
                 last_cat = table->cat[i];
                 is_call = is_runtime(cprof_table_string(table, last_cat));
             }
-            if (is_call) {
+            if (is_call && !is_in_its_like(table, i)) {
                 put_arrow(t, i, 's');
             }
         }

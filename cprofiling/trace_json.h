@@ -4,7 +4,8 @@
  * Format: "Trace Event Format" (Google, 2016), the object form, in UTF-8; what is no Unicode (surrogates) is written as the
  * escape of itself. A row that has a duration is exactly one complete event ("ph": "X"); instants are "i", counters "C", the
  * ends of arrows "s", "t", "f". Facts come first; metadata, rows and arrows follow. Where there are no arrows, there is one
- * from each call of a device's runtime to what has its correlation on the device.
+ * from each call of a device's runtime to what has its correlation on the device; of a call within one of the same correlation,
+ * from the outer one.
  * Times are microseconds with three decimals since the fact baseTimeNanoseconds. Where it is not set, or not within the time
  * before the first event in which a double tells each ns, it is the beginning of that event's week, counted from 1970: so
  * traces of many processes have one base, for readers that do not look at it.

@@ -7,7 +7,7 @@ enum { ITEM, OWNER, BELOW };
 /* The whole stack, borrowed from the context; NULL when it is empty or could not be had. */
 static bool get_stack(PyObject *variable, PyObject **stack)
 {
-    if (PyContextVar_Get(variable, Py_None, stack) < 0) {
+    if (ext_view_context(PyThreadState_Get()) == NULL || PyContextVar_Get(variable, Py_None, stack) < 0) {
         return false;
     }
     Py_DECREF(*stack);

@@ -42,7 +42,7 @@ static inline void close_call(ext_view *view, cprof_span *span, PyObject *result
     PyObject *owner = span->owner;
     (void)ext_view_renew(view);
     cprof_chain *chain = &view->chain;
-    if (__builtin_expect(chain->top != span, 0)) {
+    if (__builtin_expect(chain->top != span || chain->base == span, 0)) { /* or it encloses what goes on now */
         chain = ext_view_chain_of(view, span);
         chain = chain != NULL ? chain : &view->chain;
     }
@@ -120,7 +120,7 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
             size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
             device = ext_sync_device(self->node.state, target->profiler, args, nargs, kwnames);
         }
-        made = ext_suspendable_wrap(self, target->profiler, first, device, pending != NULL ? pending->inner : NULL, made);
+        made = ext_suspendable_wrap(self, target, first, device, pending != NULL ? pending->inner : NULL, made);
         if ((target->state & CPROF_FLAG_DETAIL) != 0) {
             ext_suspendable_keep_arguments(self->node.state, made, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
         }

@@ -4,6 +4,7 @@
 #include "csrc/function.h"
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
+#include "csrc/program.h"
 #include "csrc/ready.h"
 #include "csrc/record.h"
 #include "csrc/recorder.h"
@@ -175,6 +176,8 @@ static PyMethodDef module_methods[] = {
     {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
+    {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
+     PyDoc_STR("Runs a program with no Python frame below it: see csrc/program.h.")},
     {NULL, NULL, 0, NULL},
 };
 

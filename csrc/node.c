@@ -1,8 +1,8 @@
 #include "csrc/node.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 #include "csrc/pipeline.h"
-#include "csrc/record.h"
 #include "csrc/weak.h"
 
 /* Owned by the node's table; goes when the instance does. */
@@ -235,7 +235,7 @@ static ext_key *new_instance_key(ext_node *node, ext_profiler *profiler, PyObjec
         Py_DECREF(name);
     }
     if (key == NULL) {
-        PyErr_Clear();
+        ext_fault_forget();
         profiler->internal_errors++;
         key = &node->key;
     }
@@ -259,9 +259,12 @@ bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyOb
     Py_INCREF(stage);
     ext_key *key = key_of(node, profiler, first);
     target->accum = node->is_record ? NULL : find_accum(profiler, key, stage);
-    target->label = node->is_record ? ext_record_label(node->state, stage, key->name) : 0;
+    if (node->is_record) {
+        target->label = ext_record_label(node->state, stage, key->name);
+        target->state &= EXT_RECORD_FLAGS;
+    }
     Py_DECREF(stage);
-    if ((target->accum == NULL && target->label == 0) || !ext_view_renew(view)) {
+    if ((target->accum == NULL && target->label.label == 0) || !ext_view_renew(view)) {
         Py_DECREF(profiler);
         return false;
     }

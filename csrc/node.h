@@ -3,6 +3,7 @@
 #define EXT_NODE_H
 
 #include "csrc/profiler.h"
+#include "csrc/record.h"
 #include "csrc/view.h"
 
 #include "cprofiling/trace.h"
@@ -36,7 +37,7 @@ typedef struct {
     ext_profiler *profiler; /* owned by whoever resolved: user code may run before the call begins */
     cprof_accum *accum;     /* borrowed; lives as long as the Profiler */
     uint64_t state;         /* the registry's word as read at entry */
-    uint32_t label;         /* of a record(), which has no accumulator */
+    ext_record_number label;  /* of a record(), which has no accumulator */
     bool mutes;             /* a record() inside which nothing is recorded */
 } ext_target;
 
@@ -70,7 +71,7 @@ bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyOb
 /* What a record() sets in its span when it is open. */
 static inline void ext_node_mark_record(cprof_span *span, const ext_target *target)
 {
-    span->label = target->label;
+    cprof_trace_set_label(span, target->label.serial, target->label.label);
     if (target->mutes) {
         cprof_trace_mute(span);
     }
@@ -80,7 +81,7 @@ static inline void ext_node_mark_record(cprof_span *span, const ext_target *targ
 static inline cprof_span *ext_node_open_span(ext_view *view, const ext_target *target, const void *tag)
 {
     cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, tag);
-    if (__builtin_expect(target->label != 0, 0) && span != NULL) {
+    if (__builtin_expect(target->label.label != 0, 0) && span != NULL) {
         ext_node_mark_record(span, target);
     }
     return span;
@@ -93,7 +94,7 @@ static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler
         return false;
     }
     target->profiler = profiler;
-    target->label = 0;
+    target->label.label = 0;
     target->mutes = node->mutes;
     target->state = cprof_registry_state(profiler->registry);
     if ((target->state & CPROF_FLAG_ALL) == 0) {

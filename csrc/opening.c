@@ -81,14 +81,27 @@ static void before_close(ext_state *state, cprof_span *span, cprof_outcome outco
     ext_recorder_end_detail(state, span);
 }
 
+/* The chain of an open span after code of the user's ran: it may have been switched away and back. */
+static cprof_chain *chain_now(ext_view *view, const cprof_span *span)
+{
+    (void)ext_view_renew(view);
+    cprof_chain *chain = ext_view_chain_of(view, span);
+    return chain != NULL ? chain : &view->chain;
+}
+
 static bool close_span(ext_opening *self, ext_view *view, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
 {
     /* In the thread's outermost context nothing is suspended while the thread runs. */
     bool may_suspend = view->task != view->base_task;
-    PyObject *owner = span->owner;
     if (__builtin_expect((span->state & (CPROF_FLAG_SYNC | CPROF_FLAG_DETAIL)) != 0, 0)) {
+        uint64_t serial = span->serial;
         before_close(view->state, span, outcome);
+        if (span->serial != serial) {
+            return true; /* it was left meanwhile, by code that ran for us */
+        }
+        chain = chain_now(view, span);
     }
+    PyObject *owner = span->owner;
     cprof_span_close(view->thread, chain, span, outcome, may_suspend);
     ext_view_forget_idle(view, chain);
     self->open--;

@@ -33,7 +33,7 @@ static PyObject *run_code(PyObject *code)
     return result;
 }
 
-/* The end of the process looks for a note that only code which is compiled and run in one go leaves: by that it dies of SIGINT. */
+/* The end of the process looks for a note that only code leaves which is compiled and run in one go, and dies of SIGINT. */
 static void note_interrupt(void)
 {
     PyObject *globals = PyDict_New();
@@ -62,7 +62,7 @@ static bool run_file(const char *path)
         show_exception();
         return false;
     }
-    return PyRun_AnyFileEx(file, path, 1) == 0;
+    return PyRun_AnyFileEx(file, path, 1) == 0; /* which closes it. NOLINT(clang-analyzer-unix.Stream) */
 }
 
 static bool run(PyObject *program)

@@ -29,12 +29,12 @@ static size_t label_place(const PyObject *stage, const PyObject *name)
     return (((uintptr_t)name >> 4) ^ ((uintptr_t)stage >> 3)) % EXT_LABEL_PLACES;
 }
 
-uint32_t ext_record_label(ext_state *state, PyObject *stage, PyObject *name)
+ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *name)
 {
     uint32_t serial = atomic_load_explicit(&cprof_trace.open_serial, memory_order_relaxed);
     ext_label *place = &state->labels[label_place(stage, name)];
     if (place->name == name && place->stage == stage && place->serial == serial) {
-        return place->label;
+        return (ext_record_number){serial, place->label};
     }
     cprof_names names;
     PyObject *stage_owner = NULL;
@@ -52,7 +52,7 @@ uint32_t ext_record_label(ext_state *state, PyObject *stage, PyObject *name)
         Py_XSETREF(place->name, Py_NewRef(name));
         Py_XSETREF(place->stage, Py_NewRef(stage));
     }
-    return label;
+    return (ext_record_number){serial, label};
 }
 
 void ext_record_forget_labels(ext_state *state)
@@ -139,21 +139,21 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view)
 {
     record_object *self = record_of(opening);
     ext_state *state = self->profiler->state;
-    uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & CPROF_FLAG_ALL;
-    uint32_t label = 0;
+    uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & EXT_RECORD_FLAGS;
+    ext_record_number number = {0, 0};
     if ((flags & CPROF_FLAG_TRACE) != 0) {
         PyUnicode_InternInPlace(&self->name);
-        label = ext_record_label(state, stage_in_force(view), self->name);
+        number = ext_record_label(state, stage_in_force(view), self->name);
     }
-    if (label == 0 && opening->open == 0) {
+    if (number.label == 0 && opening->open == 0) {
         return NULL;
     }
-    cprof_span *span = ext_opening_put_span(opening, view, NULL, label != 0 ? flags : 0, NULL);
+    cprof_span *span = ext_opening_put_span(opening, view, NULL, number.label != 0 ? flags : 0, NULL);
     if (span == NULL) {
         state->internal_errors++;
         return NULL;
     }
-    span->label = label;
+    cprof_trace_set_label(span, number.serial, number.label);
     if (self->warm_up) {
         cprof_trace_mute(span);
     }

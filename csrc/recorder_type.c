@@ -1,6 +1,7 @@
 #include "csrc/recorder.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 #include "csrc/record.h"
 #include "csrc/recording.h"
 
@@ -13,7 +14,7 @@ typedef struct {
 /* ---- What a recording wants to know beyond times */
 
 /* A text of the finder's as a label of the recording; 0 for None. False with an exception. */
-static bool label_of_text(PyObject *text, uint32_t *label)
+static bool label_of_text(PyObject *text, uint32_t serial, uint32_t *label)
 {
     cprof_names names = {{"", 0}, {"", 0}};
     PyObject *owner;
@@ -28,7 +29,7 @@ static bool label_of_text(PyObject *text, uint32_t *label)
     if (!ext_convert_utf8(text, &names.node, &owner)) {
         return false;
     }
-    *label = cprof_trace_label(atomic_load(&cprof_trace.serial), names);
+    *label = cprof_trace_label(serial, names);
     Py_DECREF(owner);
     return true;
 }
@@ -39,10 +40,12 @@ static bool ask_for_texts(PyObject *finder, PyObject *const *args, size_t nargs,
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
     PyObject *texts = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
     Py_XDECREF(arguments);
+    detail->serial = atomic_load(&cprof_trace.serial); /* it may be another recording by now */
     PyObject *shapes, *types, *stack;
     bool known = texts != NULL && PyArg_ParseTuple(texts, "OOO", &shapes, &types, &stack) &&
-                 label_of_text(shapes, &detail->shapes) && label_of_text(types, &detail->types) &&
-                 label_of_text(stack, &detail->stack);
+                 label_of_text(shapes, detail->serial, &detail->shapes) &&
+                 label_of_text(types, detail->serial, &detail->types) &&
+                 label_of_text(stack, detail->serial, &detail->stack);
     Py_XDECREF(texts);
     return known;
 }
@@ -83,20 +86,22 @@ static bool describe(ext_state *state, PyObject *const *args, size_t nargs, PyOb
     return !state->wants_memory || ask_for_memory(state, &detail->memory);
 }
 
-void ext_recorder_describe(const ext_view *view, PyObject *const *args, size_t nargs, PyObject *kwnames,
+void ext_recorder_describe(ext_view *view, PyObject *const *args, size_t nargs, PyObject *kwnames,
                            struct cprof_trace_detail *detail)
 {
     static const int64_t none = CPROF_TABLE_UNKNOWN;
     *detail = (struct cprof_trace_detail){.memory = {none, none, none, none}};
-    if (view->chain.top != NULL && view->chain.top->trace == CPROF_TRACE_MUTED) {
+    if (view->describing || cprof_trace_is_muted(cprof_chain_top(&view->chain))) {
         return;
     }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
+    view->describing = true;
     if (!describe(view->state, args, nargs, kwnames, detail)) {
-        PyErr_Clear();
+        ext_fault_forget();
         view->state->internal_errors++;
     }
+    view->describing = false;
     PyErr_Restore(type, value, traceback);
 }
 
@@ -109,7 +114,7 @@ void ext_recorder_end_detail(ext_state *state, cprof_span *span)
     cprof_trace_memory now;
     PyErr_Fetch(&type, &value, &traceback);
     if (!ask_for_memory(state, &now)) {
-        PyErr_Clear();
+        ext_fault_forget();
         state->internal_errors++;
     }
     cprof_trace_end_detail(span, &now);
@@ -246,10 +251,6 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     recorder_object *self = (recorder_object *)object;
     cprof_names names = {{"", 0}, {"", 0}};
     PyObject *owner;
-    cprof_thread *thread = cprof_thread_get();
-    if (self->session == NULL || thread == NULL) {
-        Py_RETURN_NONE;
-    }
     if (!PyUnicode_Check(name)) {
         ext_convert_refuse_type("name", "a str", name);
         return NULL;
@@ -257,7 +258,11 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     if (!ext_convert_utf8(name, &names.node, &owner)) {
         return NULL;
     }
-    cprof_status status = cprof_trace_step(self->session, thread, names);
+    cprof_thread *thread = cprof_thread_get();
+    cprof_status status = CPROF_OK;
+    if (self->session != NULL && thread != NULL) {
+        status = cprof_trace_step(self->session, thread, names);
+    }
     Py_DECREF(owner);
     if (status != CPROF_OK) {
         return ext_convert_status(status, "step");
@@ -265,10 +270,19 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     Py_RETURN_NONE;
 }
 
+/* Part of a cycle: its type, the module, what names threads, the package's handle of it. An interpreter that ends must find it.
+ */
+static int recorder_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    return 0;
+}
+
 static void recorder_dealloc(PyObject *object)
 {
     recorder_object *self = (recorder_object *)object;
     PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     if (self->session != NULL) {
         cprof_status status;
         end(self, NULL, &status);
@@ -289,6 +303,7 @@ static PyMethodDef recorder_methods[] = {
 
 static PyType_Slot recorder_slots[] = {
     {Py_tp_new, recorder_new},
+    {Py_tp_traverse, recorder_traverse},
     {Py_tp_dealloc, recorder_dealloc},
     {Py_tp_methods, recorder_methods},
     {Py_tp_doc, (void *)"Recorder(capacity, drop_newest, describer, memory, device_memory, hosts)\n--\n\n"
@@ -299,6 +314,6 @@ static PyType_Slot recorder_slots[] = {
 PyType_Spec ext_recorder_spec = {
     .name = "cprofiling._core.Recorder",
     .basicsize = sizeof(recorder_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = recorder_slots,
 };

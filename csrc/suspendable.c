@@ -17,9 +17,10 @@ static PyObject *resumable_of(const ext_function *function, PyObject *made)
     return PyObject_CallOneArg(state->awaiter, made);
 }
 
-PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device,
+PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made)
 {
+    ext_profiler *profiler = target->profiler;
     ext_state *state = function->node.state;
     PyTypeObject *type = function->kind == EXT_KIND_GENERATOR   ? state->generator_type
                          : function->kind == EXT_KIND_COROUTINE ? state->coroutine_type
@@ -38,6 +39,7 @@ PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, P
     self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
     self->first = Py_XNewRef(first);
     self->device = device;
+    self->is_counted = (target->state & CPROF_FLAG_STATS) != 0;
     self->pending = (ext_pending){.inner = pending_inner, .owner = profiler};
     return (PyObject *)self;
 }
@@ -94,6 +96,20 @@ cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag,
     return best;
 }
 
+/* Without a recording a call made while statistics are off would be no wrapper: none is counted, whenever it begins. False: it
+ * is not recorded either, and the target's Profiler let go. */
+static bool is_wanted(const ext_suspendable *self, ext_target *target)
+{
+    if (!self->is_counted) {
+        target->state &= ~(uint64_t)(CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
+    }
+    if ((target->state & CPROF_FLAG_ALL) != 0) {
+        return true;
+    }
+    Py_DECREF(target->profiler);
+    return false;
+}
+
 /* Decides whether, and under which stage and name, the call is counted. The target's Profiler is owned. */
 static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
 {
@@ -101,10 +117,10 @@ static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
         *target = (ext_target){.profiler = (ext_profiler *)Py_NewRef((PyObject *)self->profiler)};
         return true;
     }
-    return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target);
+    return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target) && is_wanted(self, target);
 }
 
-static void describe(const ext_suspendable *self, const ext_view *view, struct cprof_trace_detail *detail)
+static void describe(const ext_suspendable *self, ext_view *view, struct cprof_trace_detail *detail)
 {
     PyObject *arguments = self->arguments;
     PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
@@ -136,7 +152,7 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
         self->profiler->internal_errors++;
         return false;
     }
-    if (target.label != 0) {
+    if (target.label.label != 0) {
         ext_node_mark_record(self->call.span, &target);
     }
     if (described) {
@@ -211,13 +227,15 @@ void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption
 
 void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome)
 {
-    if (!leave(self, now)) {
+    if (now->view == NULL) {
         return;
     }
+    /* The user's code may run here: to it the call is still running. */
     if (outcome == CPROF_OUTCOME_SUCCESS) {
         ext_sync_wait(self->function->node.state, self->device);
     }
     ext_recorder_end_detail(self->function->node.state, self->call.span);
+    (void)leave(self, now);
     cprof_resumable_end(&self->call, now->thread, chain_of_call(self, now), outcome);
     Py_DECREF(self->profiler);
 }

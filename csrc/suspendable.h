@@ -14,6 +14,7 @@ typedef struct ext_suspendable {
     cprof_resumable call;
     ext_pending pending; /* decorated twice: its inner, when that was not called yet */
     int device;          /* to wait for before and after, or EXT_SYNC_NONE */
+    bool is_counted; /* statistics were on at the call: else it is there for a recording only */
     bool begun;
     bool running;        /* measured at this moment: another resumption will be refused by the user's generator */
     bool hooked;         /* an asynchronous generator that the event loop was told of */
@@ -27,7 +28,7 @@ typedef struct ext_suspendable {
 /* A wrapper around `made` (whose reference is taken over) that measures its running, and waits for `device` before and after it
  * where that is asked for. `pending_inner`: of a call decorated twice, the inner wrapped function if it was not called yet,
  * else NULL. Returns `made` itself when there is no memory. */
-PyObject *ext_suspendable_wrap(ext_function *function, ext_profiler *profiler, PyObject *first, int device,
+PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made);
 
 /* Remembers the arguments of a call for what ext_suspendable_wrap() returned. */

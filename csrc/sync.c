@@ -1,6 +1,7 @@
 #include "csrc/sync.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 
 #include "cprofiling/gpu.h"
 
@@ -32,7 +33,7 @@ int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *a
     }
     int device = ask_finder(state->device_finder, args, nargs, kwnames);
     if (PyErr_Occurred()) {
-        PyErr_Clear();
+        ext_fault_forget();
         profiler->internal_errors++;
         return EXT_SYNC_NONE;
     }
@@ -48,7 +49,7 @@ static uint64_t stream_of(ext_state *state, int device)
     Py_XDECREF(number);
     Py_XDECREF(answer);
     if (PyErr_Occurred()) {
-        PyErr_Clear();
+        ext_fault_forget();
         stream = 0;
     }
     return stream;

@@ -1,6 +1,7 @@
 #include "csrc/view.h"
 
 #include "csrc/context_stack.h"
+#include "csrc/fault.h"
 
 /* Spans left open when their thread ended: they are not counted, and their Profilers let go. */
 static void drop_chain(cprof_chain *chain)
@@ -70,11 +71,15 @@ static bool is_entered(PyObject *context)
     return false;
 }
 
-/* The current context, made when there is none yet: each thread and each greenlet then has one of its own. Borrowed. */
-static PyObject *current_context(PyThreadState *tstate)
+/* At the interpreter's end there is none any more, and context variables remember values that went with it, until the version
+ * of the context changes: entering one does that. */
+PyObject *ext_view_context(PyThreadState *tstate)
 {
     if (ext_compat_context(tstate) == NULL) {
         PyObject *copy = PyContext_CopyCurrent();
+        if (copy != NULL) {
+            (void)is_entered(copy);
+        }
         Py_XDECREF(copy);
     }
     return ext_compat_context(tstate);
@@ -107,7 +112,7 @@ static PyObject *find_base(const ext_state *state, PyThreadState *tstate)
         return NULL;
     }
     while (base == NULL && count < MOST_CONTEXTS) {
-        PyObject *context = Py_XNewRef(current_context(tstate));
+        PyObject *context = Py_XNewRef(ext_view_context(tstate));
         if (context == NULL || PyContext_Exit(context) < 0) {
             PyErr_Clear();
             base = context;
@@ -131,7 +136,7 @@ static void name_thread(ext_state *state)
     PyObject *namer = Py_XNewRef(state->thread_namer);
     PyObject *result = namer != NULL ? PyObject_CallNoArgs(namer) : NULL;
     if (namer != NULL && result == NULL) {
-        PyErr_Clear();
+        ext_fault_forget();
         state->internal_errors++;
     }
     Py_XDECREF(result);
@@ -148,7 +153,7 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
     view->state = ext_state_hold(state);
     view->state_serial = state->serial;
     view->tstate_id = tstate->id;
-    view->task = Py_XNewRef(current_context(tstate));
+    view->task = Py_XNewRef(ext_view_context(tstate));
     if (view->task == NULL || PyDict_SetItem(dictionary, state->view_key, (PyObject *)view) < 0) {
         Py_DECREF(view);
         return NULL;
@@ -244,7 +249,7 @@ static ext_view *refresh(ext_state *state, cprof_thread *thread)
         return NULL;
     }
     view->version = 0;
-    PyObject *task = current_context(tstate);
+    PyObject *task = ext_view_context(tstate);
     bool is_switched = task != NULL;
     while (is_switched && task != view->task) {
         is_switched = switch_task(view, task);
@@ -290,7 +295,7 @@ static bool has_span(const cprof_chain *chain, const cprof_span *span)
 
 cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
 {
-    if (view->chain.top == span || has_span(&view->chain, span)) {
+    if (has_span(&view->chain, span)) {
         return &view->chain;
     }
     for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {

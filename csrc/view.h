@@ -25,6 +25,7 @@ typedef struct {
     ext_ptrmap parked;           /* context (owned) -> chain of a task that is not running, with open spans */
     struct ext_pending *pending; /* of calls decorated twice, innermost first (function.h); borrowed */
     cprof_thread *thread;
+    bool describing; /* a recording asks for more than times: calls that this makes are not described */
 } ext_view;
 
 /* The slow half of ext_view_get. NULL, without an exception, when the view cannot be had: then nothing is measured. */
@@ -54,6 +55,10 @@ static inline bool ext_view_renew(ext_view *view)
     return __builtin_expect(ext_view_is_current(view, PyThreadState_Get()), 1) ||
            ext_view_refresh(view->state, view->thread) != NULL;
 }
+
+/* The current context, made when there is none yet: each thread and each greenlet then has one of its own. Borrowed; NULL with
+ * an exception. To be asked for before any context variable is. */
+PyObject *ext_view_context(PyThreadState *tstate);
 
 /* The chain of this view that `span` is open in: mostly the current one; else that of a task that is not running; else NULL. */
 cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span);

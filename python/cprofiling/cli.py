@@ -1,7 +1,7 @@
 """The command ``cprofiling``: its arguments, its exit status, and where its output goes.
 
 Results go to stdout, everything else to stderr. The exit status is 0, or 1 after a failure, which one line on stderr
-explains, or 2 for arguments that make no sense.
+explains, or 2 for arguments that make no sense; that of ``run`` is the program's.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from collections.abc import Callable, Sequence
 
 EXIT_FAILURE = 1
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
+REPORT_ROWS = 20
 DEMO_PACKAGES = ("numpy", "scipy", "sklearn")
 INT64_MAX = 2**63 - 1
 
 
 class CommandError(Exception):
-    """A failure that the user should read about in one line."""
+    """A failure that the user should read about in one line; ``status`` is the exit status."""
+
+    def __init__(self, message: str, status: int = EXIT_FAILURE) -> None:
+        """Take over message and status."""
+        super().__init__(message)
+        self.status = status
 
 
 class VersionAction(argparse.Action):
@@ -36,15 +42,24 @@ class VersionAction(argparse.Action):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with ``arguments`` (default: those of the process) and return its exit status, 0 or 1.
+    """Run the command with ``arguments`` (default: those of the process) and return its exit status.
 
-    Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help`` and ``--version``.
+    Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help`` and ``--version``. The
+    command ``run`` does not return: see ``runner.prepare``.
     """
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    program: list[str] = []
     try:
-        options = parser().parse_args(arguments)
+        if own[:1] == ["run"]:
+            from cprofiling import runner
+
+            own[1:], program = runner.split(own[1:])
+        elif own[:1] != ["demo"]:
+            leave_no_trace()
+        options = parser().parse_args(own, argparse.Namespace(program=program))
         write(options.run(options))
     except CommandError as error:
-        return fail(str(error))
+        return fail(str(error), error.status)
     except KeyboardInterrupt:
         return fail("interrupted")
     return 0
@@ -54,8 +69,18 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line. Each command sets ``run``, which returns the text to print."""
     made = argparse.ArgumentParser(prog="cprofiling", description="The per-node profiler for Python pipelines.")
     made.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
-    add_demo(made.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True))
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    add_demo(commands)
+    add_run(commands)
+    add_report(commands)
     return made
+
+
+def leave_no_trace() -> None:
+    """Do not write a trace of this command where the environment asks for one: it may be the very file to be read."""
+    autostart = sys.modules.get("cprofiling.autostart")  # not there unless the environment asks
+    if autostart is not None and autostart.Automatic.current is not None:
+        autostart.Automatic.current.cancel()
 
 
 def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -93,6 +118,60 @@ def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     made.set_defaults(run=demo)
 
 
+def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``run``. What comes after its own options is not parsed here."""
+    made = commands.add_parser(
+        "run",
+        help="record a program",
+        usage="%(prog)s [-h] [-o FILE] [-n GLOB]... [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
+        description="Run a script, a folder or archive with a __main__.py, or a module as Python does, and record it.",
+        epilog="example: cprofiling run -n 'mypkg.stages:*.forward' -n '__main__:load' train.py --epochs 3",
+        allow_abbrev=False,
+    )
+    made.add_argument(
+        "-o", "--output", metavar="FILE", help="where the trace goes; .gz compresses it (default: trace.json)"
+    )
+    made.add_argument(
+        "-n",
+        "--node",
+        action="append",
+        type=node_glob,
+        default=[],
+        metavar="GLOB",
+        help="functions to record as nodes, beside those that the program itself declares: MODULE:FUNCTION, both with "
+        "wildcards, the function's name being the qualified one; or MODULE for all of its functions. __main__ is "
+        "the program itself. May be given several times",
+    )
+    made.set_defaults(run=run_program, refuse=made.error)
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``report``."""
+    text = "Print where the time went in a recording: a Chrome trace of this package, of PyTorch or of Kineto."
+    made = commands.add_parser("report", help="print what a trace shows", description=text)
+    made.add_argument("file", metavar="FILE", help="a trace, .json or .json.gz")
+    made.add_argument("--sort-by", metavar="KEY", help="the figure by which the table of averages is sorted")
+    made.add_argument(
+        "--limit",
+        type=whole_number(1, INT64_MAX),
+        default=REPORT_ROWS,
+        metavar="N",
+        help="the most rows of each table (default: %(default)s)",
+    )
+    made.add_argument("--group-by-node", action="store_true", help="tell apart what runs in different nodes")
+    made.set_defaults(run=report)
+
+
+def node_glob(text: str) -> str:
+    """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
+    from cprofiling.node_patterns import Pattern
+
+    try:
+        return Pattern(text).text
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def whole_number(low: int, high: int) -> Callable[[str], int]:
     """Return a converter of arguments for argparse, which refuses all but the integers from ``low`` to ``high``."""
 
@@ -124,15 +203,41 @@ def demo(options: argparse.Namespace) -> str:
     )
 
 
+def run_program(options: argparse.Namespace) -> str:
+    """Run and record a program; it begins when what is raised here has ended this command."""
+    from cprofiling import autostart, runner
+
+    if not options.program:
+        options.refuse("a program is required: SCRIPT or -m MODULE")
+    try:
+        launch = runner.prepare(options.output, options.node, options.program)
+    except runner.CannotRunError as error:
+        raise CommandError(str(error), error.status) from None
+    except autostart.UnusablePathError as error:
+        raise CommandError(f"cannot write the trace: {error}") from None
+    raise launch
+
+
+def report(options: argparse.Namespace) -> str:
+    """Return the report on a trace."""
+    from cprofiling.trace_report import ReportError, report_on
+
+    try:
+        return report_on(options.file, options.sort_by, options.limit, group_by_node=options.group_by_node)
+    except ReportError as error:
+        raise CommandError(str(error)) from None
+
+
 def write(text: str) -> None:
     """Print a result on stdout. CommandError when it cannot be written."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
-        print(text, flush=True)
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
     except OSError as error:
         raise CommandError(f"cannot write to stdout: {error.strerror}") from None
 
 
-def fail(message: str) -> int:
+def fail(message: str, status: int = EXIT_FAILURE) -> int:
     """Say on stderr, in one line, what went wrong, and return the exit status for it."""
     print(f"cprofiling: {message}", file=sys.stderr)
-    return EXIT_FAILURE
+    return status

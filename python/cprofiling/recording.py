@@ -364,11 +364,18 @@ class Reports:
 
         return findings.findings(self._finished(), None if baseline is None else baseline._finished())
 
-    def overview(self, baseline: Reports | None = None, row_limit: int = 20) -> str:
+    def overview(
+        self,
+        baseline: Reports | None = None,
+        row_limit: int = 20,
+        sort_by: str | None = None,
+        group_by_node: bool = False,
+    ) -> str:
         """All of the above that has something to say, as a text: what ``cprofiling report`` prints."""
         from cprofiling.analysis import overview
 
-        return overview.overview(self._finished(), None if baseline is None else baseline._finished(), row_limit)
+        other = None if baseline is None else baseline._finished()
+        return overview.overview(self._finished(), other, row_limit, sort_by, group_by_node)
 
 
 class Recording(_core.Recording, Reports):

@@ -35,5 +35,12 @@ class RunRecording(Automatic):
 
     def _conclude(self) -> None:
         if os.getpid() == self._speaker:
-            for complaint in self.patterns.complaints(list(sys.modules)):
+            for complaint in self.patterns.complaints(_modules_of_program()):
                 say(complaint)
+            if not len(self.recording) and not self.patterns.texts:
+                say("the program has no nodes of its own: name functions that are to be nodes by -n")
+
+
+def _modules_of_program() -> list[str]:
+    others = {*sys.stdlib_module_names, __name__.partition(".")[0]}
+    return [name for name in list(sys.modules) if name.partition(".")[0] not in others]

@@ -136,6 +136,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """Let go of the recording: this is a forked child, and it is the parent's."""
         self._lock = RLock()
         self._running = False
+        if self._operators is not None:
+            self._operators.forget()
         self._clear()
         self._is_parents = True
 
@@ -172,7 +174,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._clear()
         self._warn_of_missing()
         self._pid = os.getpid()
+        self._operators = self._begin_operators()
         self.current_action = self._action(0)
+        self._warm_up()
         if self.current_action in _RECORDING:
             self._begin_cycle()
 
@@ -180,6 +184,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._running = False
         recorder, self._recorder = self._recorder, None
         del recorder  # which ends it, if nobody did
+        operators, self._operators = self._operators, None
+        if operators is not None:
+            operators.cancel()
         if _claim.owner is self:
             _core.set_thread_namer(None)
             _claim.give_back(self)
@@ -254,7 +261,10 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def _resume_cycle(self) -> None:
         """Begin the cycle that the present step belongs to, or its next step."""
         with self._lock:
-            if not self._running or self.current_action not in _RECORDING:
+            if not self._running:
+                return
+            self._warm_up()
+            if self.current_action not in _RECORDING:
                 return
             if self._recorder is None:
                 self._begin_cycle()
@@ -275,9 +285,11 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 raise RuntimeError("pause() needs a recording that is running, and is not paused")
             self._paused = True
             if self._recorder is not None:
+                if self._operators is not None:
+                    self._operators.end()
                 self._recorder.pause()
-            if self._operators is not None:
-                self._operators.pause()
+                if self._operators is not None:
+                    self._operators.stop()
 
     def resume(self) -> None:
         """Go on after ``pause()``. RuntimeError if the recording is not paused."""
@@ -287,9 +299,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             if not self._running or not self._paused:
                 raise RuntimeError("resume() needs a recording that is paused: call pause() first")
             self._paused = False
-            if self._operators is not None:
-                self._operators.resume()
             if self._recorder is not None:
+                if self._operators is not None:
+                    self._operators.start()
                 self._recorder.resume()
 
     def record(self, name: str, warm_up: bool = False) -> _core.record:
@@ -364,7 +376,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         from cprofiling import details
 
         self._note_threads()
-        self._operators = self._begin_operators()
+        if self._operators is not None and not self._paused:
+            self._operators.start()
         hosts = Resource.CPU in self._resource and self._has(ProfilerActivity.CPU)
         _core.set_thread_namer(self._note_thread)
         self._recorder = _core.Recorder(
@@ -394,12 +407,23 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             is_wanted=self._wants_operators is True,
         )
 
+    def _warm_up(self) -> None:
+        """Let what has to warm up for a cycle do that; where the schedule has gone on without the cycle, leave it."""
+        if self._operators is None:
+            return
+        if self.current_action is ProfilerAction.WARMUP:
+            self._operators.prepare()
+        elif self.current_action is ProfilerAction.NONE:
+            self._operators.cancel()
+
     def _finish_cycle(self) -> None:
         """End the cycle's recording."""
         recorder, self._recorder = self._recorder, None
-        operators, self._operators = self._operators, None
+        operators = self._operators
         assert recorder is not None  # noqa: S101 the callers have looked
         self._note_threads()
+        if operators is not None:
+            operators.end()
         recording = recorder.finish(Recording)
         if operators is not None:
             operators.join(recording)

@@ -467,6 +467,47 @@ static void test_flows(void)
     free(text);
 }
 
+/* Ends of arrows that loaded traces have are in the lane of the row that begins there. */
+static void test_flows_of_lanes(void)
+{
+    cprof_table *table = make_table();
+    uint32_t other = track_of(table, 1, 9);
+    uint32_t track = track_of(table, 1, 5);
+    add_overlapping(table, track);
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 2, 2);
+    row.track = other;
+    add(table, &row);
+    for (cprof_ns at_ns = 0; at_ns < 5; at_ns++) {
+        cprof_flow flow = {.at_ns = at_ns, .id = 1, .track = at_ns == 4 ? other : track, .phase = 't'};
+        CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    }
+    char *text = written(table);
+    check_contains(text, "\"ph\":\"t\",\"cat\":\"\",\"name\":\"\",\"id\":1,\"pid\":1,\"tid\":5,\"ts\":0.000}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":4194309,\"ts\":0.001}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":8388613,\"ts\":0.002}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":5,\"ts\":0.003}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":9,\"ts\":0.004}");
+    free(text);
+}
+
+/* Among very many that begin at once, it is not looked for to the end. */
+static void test_flows_of_lanes_among_many(void)
+{
+    enum { MANY = 100 };
+    cprof_table *table = make_table();
+    add_overlapping(table, track_of(table, 1, 5));
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1, 1000);
+    row.track = track_of(table, 1, 9);
+    for (int i = 0; i < MANY; i++) {
+        add(table, &row);
+    }
+    cprof_flow flow = {.at_ns = 1, .track = track_of(table, 1, 5), .phase = 't'};
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    char *text = written(table);
+    check_contains(text, "\"id\":0,\"pid\":1,\"tid\":5,\"ts\":0.001}");
+    free(text);
+}
+
 static void add_correlated(cprof_table *table, cprof_kind kind, const char *cat, int64_t correlation, int64_t tid)
 {
     cprof_row row = row_of(table, kind, cat, "n", 1000 * correlation, 1000 * correlation);
@@ -497,6 +538,29 @@ static void test_arrows_of_correlations(void)
     char *text = written(table);
     check_contains(text, "}}" ARROW("s", "1", "5") ARROW("f", "2", "7") ARROW("s", "3", "5") ARROW("f", "5", "8")
                              ARROW("s", "6", "5") TAIL);
+    free(text);
+}
+
+/* Rows of one track, each within the one before it, and of its correlation. */
+static void test_arrows_of_calls_within_calls(void)
+{
+    static const struct {
+        const char *cat;
+        int64_t correlation;
+    } rows[] = {{"cpu_op", 1}, {"cuda_runtime", 1}, {"cuda_driver", 1}, {"cuda_driver", 2}, {"x", 2}, {"cuda_driver", 2}};
+    enum { ROWS = sizeof rows / sizeof rows[0] };
+    cprof_table *table = make_table();
+    set_fact(table, "baseTimeNanoseconds", "0");
+    for (int i = 0; i < ROWS; i++) {
+        cprof_row row = row_of(table, CPROF_KIND_HOST, rows[i].cat, "n", 1000 * i, 1000 * (2 * ROWS - i));
+        row.correlation = rows[i].correlation;
+        add(table, &row);
+    }
+    char *text = written(table);
+    check_contains(text, ",\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":1,\"pid\":1,\"tid\":2,\"ts\":1.000,\"bp\":"
+                         "\"e\"},\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":2,\"pid\":1,\"tid\":2,\"ts\":3.000,"
+                         "\"bp\":\"e\"},\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":2,\"pid\":1,\"tid\":2,"
+                         "\"ts\":5.000,\"bp\":\"e\"}" TAIL);
     free(text);
 }
 
@@ -639,7 +703,10 @@ int main(void)
     test_tracks_with_texts();
     test_lanes();
     test_flows();
+    test_flows_of_lanes();
+    test_flows_of_lanes_among_many();
     test_arrows_of_correlations();
+    test_arrows_of_calls_within_calls();
     test_many_rows();
     test_long_names();
     test_refusals();

@@ -11,19 +11,32 @@ from cprofiling.reports import device_operators, summary
 _ROWS = 20
 
 
-def overview(recording: Recording, baseline: Recording | None = None, row_limit: int = _ROWS) -> str:
+def overview(
+    recording: Recording,
+    baseline: Recording | None = None,
+    row_limit: int = _ROWS,
+    sort_by: str | None = None,
+    group_by_node: bool = False,
+) -> str:
     """Return the printed report: summary, averages, devices where there are any, and findings.
 
     Args:
         recording: A finished recording; an empty one gives an empty report under the same titles.
         baseline: Another recording of the same program, which the findings compare with.
         row_limit: The most rows of each table; all if it is negative.
+        sort_by: The figure by which the averages are sorted (see ``KeyAverages.table``); None: the device's own time
+            where there is a device, else the host's.
+        group_by_node: Whether the averages tell apart what ran in different nodes.
+
+    Raises:
+        ValueError: ``sort_by`` is unknown.
     """
     kinds = column(recording, "kind")
     count = sum(kind != COUNTER for kind in kinds)
     has_device = DEVICE in set(kinds)
-    averages = key_averages(recording)
-    sort_by = "self_device_time_total" if has_device else "self_cpu_time_total"
+    averages = key_averages(recording, group_by_node=group_by_node)
+    if sort_by is None:
+        sort_by = "self_device_time_total" if has_device else "self_cpu_time_total"
     parts = [
         f"Recording of {count:,} events on {len(recording.tracks):,} threads and streams",
         str(summary(recording)),

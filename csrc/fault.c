@@ -1,0 +1,43 @@
+#include "csrc/fault.h"
+
+#include "csrc/compat.h"
+
+#include <pythread.h>
+#include <unistd.h>
+
+/* Called by the interpreter between two instructions of the main thread. */
+static int raise_anew(void *exception)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_DECREF((PyObject *)exception);
+    return -1;
+}
+
+/* The only one in which handlers of signals run. */
+static bool in_main_thread(void)
+{
+    return PyInterpreterState_Get() == PyInterpreterState_Main() && PyThread_get_thread_native_id() == (unsigned long)getpid();
+}
+
+/* Other threads can be given a class only. */
+static void put_off(PyObject *exception)
+{
+    if (!in_main_thread()) {
+        (void)PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), (PyObject *)Py_TYPE(exception));
+    } else if (Py_AddPendingCall(raise_anew, Py_NewRef(exception)) < 0) {
+        Py_DECREF(exception); /* too many wait already */
+    }
+}
+
+void ext_fault_forget(void)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (type != NULL && !PyErr_GivenExceptionMatches(type, PyExc_Exception)) {
+        PyErr_NormalizeException(&type, &value, &traceback);
+        put_off(value);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+}

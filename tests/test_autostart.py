@@ -1,0 +1,486 @@
+"""CPROFILING_OUTPUT_PATH: a program is recorded without a change (failure scenarios D4, D7, D9, D11, D12, G12, G13)."""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import cprofiling
+from calls import NEVER, unwatched
+from cprofiling import autostart, session
+
+PACKAGE = str(Path(cprofiling.__file__).parents[1])
+APP = """
+import os, shutil, signal, sys, threading, time
+import cprofiling as cp
+
+@cp.profile_node("node")
+def node(): pass
+
+node()
+"""
+
+
+class Done(NamedTuple):
+    """How a program ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+def environment(path: str, *, watched: bool = True, **more: str) -> dict[str, str]:
+    """The environment of a recorded process. ``watched``: a tool may count its lines."""
+    found = dict(os.environ) if watched else unwatched()
+    return {**found, "PYTHONPATH": PACKAGE, "CPROFILING_OUTPUT_PATH": path, **more}
+
+
+def run(code: str, folder: Path, path: str = "trace.json", *, watched: bool = True, **more: str) -> Done:
+    """Run a program, which has a node and has called it, in a folder."""
+    lines = "\n".join(line.removeprefix(" " * 8) for line in code.splitlines())
+    (folder / "app.py").write_text(APP + lines + "\n")
+    done = subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=folder,
+        env=environment(path, watched=watched, **more),
+        capture_output=True,
+        text=True,
+        timeout=NEVER,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def names(trace: Path) -> list[str]:
+    """The names of the events of a trace, by their start."""
+    return [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+
+
+def left(folder: Path) -> list[str]:
+    """What is in a folder beside the program."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in ("app.py", "__pycache__"))
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "err"),
+    [
+        ("", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('said')", 1, "said"),
+        ("raise ValueError('raised')", 1, "ValueError: raised"),
+        ("signal.raise_signal(signal.SIGINT)", -signal.SIGINT, "KeyboardInterrupt"),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", -signal.SIGTERM, ""),
+        ("lock = threading.Lock(); lock.acquire(); os.kill(os.getpid(), 15); lock.acquire()", -signal.SIGTERM, ""),
+        ("threading.Timer(0.1, os.kill, (os.getpid(), 15)).start(); time.sleep(60)", -signal.SIGTERM, ""),
+    ],
+)
+def test_a_program_is_recorded_however_it_ends(end: str, status: int, err: str, tmp_path: Path) -> None:
+    done = run(f"import atexit; atexit.register(node); print('out', flush=True)\n{end}", tmp_path)
+    assert done.status == status
+    assert done.out == "out\n"
+    assert (done.err.splitlines() or [""])[-1] == err
+    assert names(tmp_path / "trace.json") == (["node"] if status == -signal.SIGTERM else ["node", "node"])
+    assert left(tmp_path) == ["trace.json"]
+    assert (tmp_path / "trace.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_handler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
+    code = """
+        def handle(number, frame): raise SystemExit(number + 1)
+        previous = signal.signal(signal.SIGTERM, handle)
+        print(callable(previous))
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    """
+    assert run(code, tmp_path) == (16, "True\n", "")
+    assert names(tmp_path / "trace.json") == ["node"]
+    ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    (tmp_path / "sitecustomize.py").write_text(ignoring)
+    code = "os.kill(os.getpid(), 15); print(signal.getsignal(15) is signal.SIG_IGN)"
+    assert run(code, tmp_path, PYTHONPATH=f"{tmp_path}:{PACKAGE}") == (0, "True\n", "")
+
+
+@pytest.mark.parametrize("case", ["at the end", "by a thread", "nobody reads"])
+def test_sigterm_while_the_trace_is_written(case: str, tmp_path: Path) -> None:
+    """Once, and twice at once, it waits for the trace; who sends another one later does not want to wait."""
+    os.mkfifo(tmp_path / "pipe")
+    thread = "threading.Thread(target=cp.profile().start).start(); time.sleep(0.1)\n" if case == "by a thread" else ""
+    wait = "time.sleep(60)\n" if thread else ""
+    (tmp_path / "app.py").write_text(f"{APP}{thread}print('ends', flush=True)\n{wait}")
+    command = [sys.executable, "app.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment("pipe"), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.2)  # it waits for a reader of the pipe, as far as can be seen from here
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        if case == "nobody reads":
+            time.sleep(autostart._PATIENCE_S + 0.2)
+            process.send_signal(signal.SIGTERM)
+        else:
+            assert names(tmp_path / "pipe") == ["node"]
+        assert process.wait(NEVER) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "it is empty"),
+        ("nowhere/trace.json", "No such file or directory"),
+        ("app.py/trace.json", "Not a directory"),
+        (".", "it is a folder"),
+        ("new/", "it is a folder"),
+        ("a\udcff.json", "it is not UTF-8"),
+        ("a\n\x1b[31m/b", "No such file or directory"),
+        ("x" * 100_000, "File name too long"),
+        ("loop", "Too many levels of symbolic links"),
+        ("$(touch hacked)", None),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_one_warning(path: str, reason: str | None, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    done = run("print('out'); sys.exit(4)", tmp_path, path)
+    assert (done.status, done.out) == (4, "out\n")
+    if reason is None:
+        assert (done.err, names(tmp_path / path)) == ("", ["node"])
+        return
+    shown = ascii(path) if len(path) <= 80 else ascii(path[:80]) + "..."
+    assert done.err == f"cprofiling: CPROFILING_OUTPUT_PATH={shown} cannot be used, so nothing is recorded: {reason}\n"
+    assert left(tmp_path) == ["loop"]
+
+
+def test_what_else_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reason(path: str) -> str:
+        with pytest.raises(autostart.UnusablePathError) as caught:
+            autostart.checked_path(path)
+        return str(caught.value)
+
+    assert reason("a\0b") == "it has a NUL"
+    monkeypatch.setattr(os, "access", lambda *arguments, **more: False)
+    assert reason(str(tmp_path / "new")) == "its folder is not writable"
+    assert reason("/dev/null") == "it is not writable"
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert autostart.checked_path("new") == str(tmp_path / "new")
+    tmp_path.rmdir()
+    assert reason("new") == "No such file or directory"
+    assert autostart.checked_path("/dev/null") == "/dev/null"
+
+
+def test_a_folder_that_is_not_writable() -> None:
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        is_root = os.geteuid() == 0  # who may write everywhere
+        if is_root:
+            os.seteuid(nobody)
+        try:
+            with pytest.raises(autostart.UnusablePathError, match="its folder is not writable"):
+                autostart.checked_path(f"{folder}/new")
+        finally:
+            if is_root:
+                os.seteuid(0)
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "reason"),
+    [
+        ("/dev/full", "", "No space left on device"),
+        ("sub/t.json", "os.mkdir('other'); shutil.rmtree('sub')", "No such file or directory"),
+        ("sub/t.json", "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))", "File too large"),
+        ("sub/t.json.gz", "os.mkdir('sub/t.json.gz')", "Is a directory"),
+    ],
+)
+def test_a_path_that_fails_in_the_end_is_one_warning(path: str, code: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    done = run(f"{code}\nprint('out', flush=True)\nsys.exit(5)", tmp_path, path, watched="resource" not in code)
+    shown = path if path.startswith("/") else f"{tmp_path}/{path}"
+    assert done == (5, "out\n", f"cprofiling: the trace is not written to '{shown}': {reason}\n")
+    assert [entry for entry in tmp_path.glob("sub/*") if entry.is_file()] == []
+
+
+def test_the_path_is_that_of_the_start(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("untouched")
+    (tmp_path / "trace.json.gz").symlink_to("victim")
+    assert run("os.umask(0); os.chdir('/'); sys.stderr = None", tmp_path, "trace.json.gz") == (0, "", "")
+    assert (tmp_path / "victim").read_text() == "untouched"
+    with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
+        assert json.load(file)["traceEvents"]
+    assert (tmp_path / "trace.json.gz").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_environment_is_ignored_where_python_ignores_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"import sys; sys.path.insert(0, {PACKAGE!r}); import cprofiling; print('autostart' in dir(cprofiling))"
+    command = [sys.executable, "-E", "-c", code]
+    variables = environment("trace.json")
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr, left(tmp_path)) == ("False\n", "", [])
+    assert session.environment_is_trusted()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert not session.environment_is_trusted()
+
+
+def test_a_recording_of_the_programs_own_goes_first(tmp_path: Path) -> None:
+    code = """
+        with cp.profile(file="own.json"):
+            node()
+        with cp.profile() as prof:
+            node()
+            try:
+                cp.profile().start()
+            except RuntimeError as error:
+                print(error)
+        node()
+        print(len(prof.events()))
+    """
+    done = run(code, tmp_path)
+    assert done == (
+        0,
+        "a recording is running already: there can be one at a time in a process\n1\n",
+        "cprofiling: the program starts a recording of its own: the automatic one, for "
+        f"'{tmp_path}/trace.json', ends here\n",
+    )
+    assert names(tmp_path / "trace.json") == names(tmp_path / "own.json") == ["node"]
+
+
+def test_no_process_takes_the_trace_of_another(tmp_path: Path) -> None:
+    """Forked, spawned and started ones write beside the first's, if they have recorded anything."""
+    code = """
+        import multiprocessing, subprocess
+        def work(n):
+            with cp.record("work"): node()
+        if __name__ == "__main__":
+            node()
+            for method in ("fork", "spawn", "forkserver"):
+                context = multiprocessing.get_context(method)
+                with context.Pool(1) as pool: pool.map(work, [1])
+                child = context.Process(target=work, args=(2,)); child.start(); child.join()
+            subprocess.run([sys.executable, "-c", "import cprofiling"])
+            other = "import cprofiling as cp, os\\nwith cp.record('other'): print(os.getpid())"
+            pid = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True).stdout.strip()
+            again = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True,
+                                   env={**os.environ, "CPROFILING_OUTPUT_PATH": ""})
+            if not os.fork(): sys.exit(0)
+            os.wait()
+            if not os.fork(): os._exit(0)
+            os.wait()
+            print(pid, again.stderr == "", os.environ["CPROFILING_OUTPUT_OWNER"].split(":")[0] == str(os.getpid()))
+    """
+    done = run(code, tmp_path)
+    assert (done.status, done.err) == (0, "")
+    pid, *rest = done.out.split()
+    assert rest == ["True", "True"]
+    traces = {name: names(tmp_path / name) for name in left(tmp_path)}
+    assert traces.pop("trace.json") == ["node", "node"]
+    assert traces.pop(f"trace_{pid}.json") == ["other"]
+    assert [trace[-2:] for trace in traces.values() if "work" in trace] == [["work", "node"]] * 6
+
+
+def test_who_comes_first_keeps_the_path(tmp_path: Path) -> None:
+    """Of processes with no common beginning, the one that writes later sees that the file is another's."""
+    code = """
+        import subprocess
+        variables = {name: value for name, value in os.environ.items() if "OWNER" not in name}
+        subprocess.run([sys.executable, "-c", "import cprofiling as cp\\nwith cp.record('other'): pass"], env=variables)
+        print(os.getpid())
+    """
+    done = run(code, tmp_path)
+    (name,) = set(left(tmp_path)) - {"trace.json"}
+    assert name == f"trace_{done.out.strip()}.json"
+    assert done.err == (
+        f"cprofiling: '{tmp_path}/trace.json' is another process's by now: the trace is '{tmp_path}/{name}'\n"
+    )
+    assert (names(tmp_path / "trace.json"), names(tmp_path / name)) == (["other"], ["node"])
+    assert run("", tmp_path) == (0, "", "")  # one that starts later may write over it
+    assert names(tmp_path / "trace.json") == ["node"]
+
+
+def test_names_beside_a_path(tmp_path: Path) -> None:
+    for name, beside in [
+        ("trace.json", "trace_7.json"),
+        ("trace.json.gz", "trace_7.json.gz"),
+        ("worker.pt.trace.json", "worker.pt.trace_7.json"),
+        ("trace", "trace_7"),
+        (".gz", "_7.gz"),
+    ]:
+        assert autostart._beside(str(tmp_path / name), 7) == str(tmp_path / beside)
+        (tmp_path / beside).touch()
+    assert autostart._beside(str(tmp_path / "trace.json.gz"), 7) == str(tmp_path / "trace_7-2.json.gz")
+
+
+def test_nothing_goes_beside_a_device(tmp_path: Path) -> None:
+    done = run("if not os.fork(): node(); sys.exit(0)\nos.wait()", tmp_path, "/dev/null")
+    assert done == (0, "", "")
+    assert not list(Path("/dev").glob("null_*"))
+
+
+def test_threads_that_go_on_do_not_spoil_the_end(tmp_path: Path) -> None:
+    code = """
+        def go_on():
+            while True: node(); time.sleep(0.001)
+        for _ in range(8): threading.Thread(target=go_on, daemon=True).start()
+        time.sleep(0.05)
+        sys.exit(6)
+    """
+    assert run(code, tmp_path)[::2] == (6, "")
+    assert set(names(tmp_path / "trace.json")) == {"node"}
+
+
+def test_other_interpreters_of_the_process_are_not_recorded(tmp_path: Path) -> None:
+    code = """
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        other = interpreters.create()
+        interpreters.run_string(other, "import cprofiling as cp\\nwith cp.record('inside'): pass")
+        interpreters.destroy(other)
+        import importlib
+        for name in [name for name in sys.modules if name.startswith("cprofiling.") and name != "cprofiling._core"]:
+            del sys.modules[name]
+        import cprofiling.session
+        node()
+    """
+    assert run(code, tmp_path, watched=False) == (0, "", "")
+    assert names(tmp_path / "trace.json") == ["node", "node"]
+
+
+def test_imported_by_a_thread(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(
+        "import threading, sys\n"
+        "def load():\n"
+        "    global cp\n"
+        "    import cprofiling as cp\n"
+        "    with cp.record('inside'): pass\n"
+        "thread = threading.Thread(target=load)\n"
+        "thread.start()\n"
+        "thread.join()\n"
+    )
+    command = [sys.executable, "late.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment("t.json"), capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr, names(tmp_path / "t.json")) == ("", "", ["inside"])
+
+
+def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
+    assert run("", tmp_path).status == 0
+    before = (tmp_path / "trace.json").read_bytes()
+    command = [sys.executable, "-m", "cprofiling", "report", "trace.json"]
+    variables = environment("trace.json")
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    assert "node" in done.stdout
+    assert done.stderr == ""
+    assert (tmp_path / "trace.json").read_bytes() == before
+
+
+@pytest.fixture
+def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[autostart.Automatic, list[int]]]:
+    """An automatic recording of this very process, with nothing left of it, and the signals that it sends itself."""
+    sent: list[int] = []
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(autostart.Automatic, "current", None)
+    monkeypatch.setattr(atexit, "register", lambda function: function)
+    monkeypatch.setattr(os, "register_at_fork", lambda **functions: None)
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
+    recording = autostart.Automatic(str(tmp_path / "t.json"), is_owner=True)
+    recording.begin()
+    yield recording, sent
+    recording.cancel()
+    signal.signal(signal.SIGTERM, handler)
+
+
+def test_the_handler_of_sigterm(automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path) -> None:
+    recording, sent = automatic
+    with cprofiling.record("block"):
+        pass
+    assert signal.getsignal(signal.SIGTERM) == recording._on_sigterm
+    recording._on_sigterm(signal.SIGTERM, None)
+    assert sent == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert names(tmp_path / "t.json") == ["block"]
+    recording._on_sigterm(signal.SIGTERM, None)
+    recording.end()
+    assert sent == [signal.SIGTERM] * 2
+
+
+def test_a_signal_amid_the_writing_waits(
+    automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, sent = automatic
+
+    def write(*arguments: object) -> None:
+        recording._on_sigterm(signal.SIGTERM, None)
+        assert sent == []
+        (tmp_path / "written").touch()
+
+    monkeypatch.setattr("cprofiling.chrome.export_to_path", write)
+    recording.end()
+    assert sent == [signal.SIGTERM]
+    assert (tmp_path / "written").exists()
+
+
+def test_a_fork_begins_anew(automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path) -> None:
+    recording, _ = automatic
+    with cprofiling.record("the parent's"):
+        pass
+    session._claim.after_fork_in_child()
+    recording._after_fork()
+    with cprofiling.record("the child's"):
+        pass
+    recording.end()
+    assert names(tmp_path / f"t_{os.getpid()}.json") == ["the child's"]
+    recording._after_fork()  # of one that has ended
+    recording.end()
+    assert left(tmp_path) == [f"t_{os.getpid()}.json"]
+
+
+@pytest.mark.usefixtures("automatic")
+def test_there_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autostart, "checked_path", pytest.fail)
+    autostart.start("other.json", "ANOTHER_VARIABLE")
+
+
+def test_faults_of_our_own_do_no_harm(
+    automatic: tuple[autostart.Automatic, list[int]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recording, _ = automatic
+
+    def fault(error: BaseException) -> Callable[..., None]:
+        def fail(*arguments: object, **more: object) -> None:
+            raise error
+
+        return fail
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cprofiling.profile, "stop", fault(MemoryError()))
+        recording.end()
+    recording.stop()
+    assert capsys.readouterr() == ("", "cprofiling: the recording is lost: MemoryError\n")
+    monkeypatch.setattr(autostart.Automatic, "current", None)
+    monkeypatch.setenv(autostart.OWNER, "another's")
+    monkeypatch.setattr(autostart.Automatic, "begin", fault(OSError("as asked")))
+    autostart.start(str(tmp_path / "t.json"), "VARIABLE")
+    assert capsys.readouterr() == ("", "cprofiling: VARIABLE is set, but nothing is recorded: as asked\n")
+    monkeypatch.setattr(autostart.Automatic, "begin", fault(RuntimeError("another interpreter")))
+    autostart.start(str(tmp_path / "t.json"), "VARIABLE")
+    autostart.start("", "VARIABLE")  # the first process has said so
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("builtins.open", fault(OSError()))
+    assert autostart._start_time() == ""
+    monkeypatch.setattr(sys, "stderr", None)
+    autostart.say("to nobody")
+    assert autostart._reason(KeyboardInterrupt()) == "interrupted"
