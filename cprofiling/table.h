@@ -224,10 +224,11 @@ bool cprof_table_fact(const cprof_table *table, cprof_name key, cprof_name *valu
  * Finds their parents: by ids where rows have them (circles, of damaged data, are cut: walks to the root end), else, among the
  * rows of one track that are no instants, counters or steps, the innermost one that they lie within. Rows without ids may stick
  * out by a microsecond: others round.
- * And lays rows of kind node, record, step and host of one track that overlap without lying within one another into lanes: a
- * row is in the lane of its parent where it fits; a suspendable one that shares its time with siblings that are not is in a
- * further one. At most CPROF_TABLE_MAX_LANES: what does not fit is in the last.
- * A finished table stays as it is. CPROF_NO_MEMORY: the table is unchanged, but for the order of its rows. */
+ * And lays rows of one track that last, and overlap without lying within one another, into lanes (on devices, too: work of one
+ * stream may overlap, and viewers drop what sticks out of another row): a row is in the lane of its parent where it fits; a
+ * suspendable one that shares its time with siblings that are not is in a further one. At most CPROF_TABLE_MAX_LANES: what does
+ * not fit is in the last. A finished table stays as it is. CPROF_NO_MEMORY: the table is unchanged, but for the order of its
+ * rows. */
 cprof_status cprof_table_finish(cprof_table *table);
 
 /* A column: its name, its type as a format of Python's struct module ('q', 'Q', 'i', 'I', 'H', 'B'), its array (NULL:

@@ -31,7 +31,7 @@ typedef struct {
 static bool has_lane(const cprof_table *table, size_t row)
 {
     uint8_t kind = table->kind[row];
-    return kind == CPROF_KIND_NODE || kind == CPROF_KIND_RECORD || kind == CPROF_KIND_STEP || kind == CPROF_KIND_HOST;
+    return kind != CPROF_KIND_INSTANT && kind != CPROF_KIND_COUNTER;
 }
 
 static bool is_suspendable(const cprof_table *table, size_t row)
@@ -46,10 +46,11 @@ static int32_t parent_here(const cprof_table *table, size_t row)
     return parent >= 0 && table->track[parent] == table->track[row] ? parent : -1;
 }
 
-/* Whether a row may lie within any other: it is a step, or nothing is known of its parent. */
+/* Whether a row may lie within any other: it is a step, or on a device, or nothing is known of its parent. */
 static bool is_anybodys(const cprof_table *table, size_t row)
 {
-    return table->kind[row] == CPROF_KIND_STEP || !cprof_table_lanes_has_ids(table, row) ||
+    return table->kind[row] == CPROF_KIND_STEP || table->kind[row] == CPROF_KIND_DEVICE ||
+           !cprof_table_lanes_has_ids(table, row) ||
            (table->parent[row] < 0 && table->parent_span != NULL && table->parent_span[row] != 0);
 }
 

@@ -9,6 +9,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,22 @@ def test_all_files_get_the_same(recording: cp.Recording, tmp_path: Path) -> None
         assert other.read_bytes() == expected
 
 
+@pytest.mark.parametrize("mode", ["w+", "w+b"])
+def test_a_wrapped_file_says_by_its_mode_what_it_takes(recording: cp.Recording, mode: str) -> None:
+    with tempfile.NamedTemporaryFile(mode, encoding=None if "b" in mode else "utf-8") as file:
+        recording.export_chrome_trace(file=file)
+        assert len(spans(strictly(Path(file.name).read_bytes()))) == len(recording.events())
+
+
+def test_a_file_that_takes_nothing_at_present(recording: cp.Recording) -> None:
+    class Full(Trickle):
+        def write(self, data: Any) -> None:  # type: ignore[override]
+            return None
+
+    with pytest.raises(BlockingIOError, match="blocking mode"):
+        recording.export_chrome_trace(file=Full())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "ascii", "latin-1", "shift_jis"])
 def test_a_text_file_of_another_encoding_gets_what_it_can_take(
     recording: cp.Recording, tmp_path: Path, encoding: str
@@ -181,7 +198,7 @@ def test_a_text_file_of_another_encoding_gets_what_it_can_take(
 class Odd(io.StringIO):
     """A text file with a word of its own for its encoding."""
 
-    encoding = "whatever"  # type: ignore[assignment]
+    encoding = "whatever"
 
 
 def test_characters_are_whole_in_each_piece() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 _RANK, _WORLD_SIZE = "RANK", "WORLD_SIZE"  # the environment's words for them, as torchrun sets them
 _MAIN_FIRST = 0
+_MOST_DIGITS = 19  # of a number
 
 
 def of_recording(recording: Recording, note: str | None) -> dict[str, str]:
@@ -45,10 +46,8 @@ def _distributed() -> dict[str, Any]:
 
 
 def _number(variable: str, otherwise: int) -> int:
-    try:
-        return max(0, int(os.environ.get(variable, "")))
-    except ValueError:
-        return otherwise
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else otherwise
 
 
 def name_process(recording: Recording, threads: Mapping[int, str]) -> None:

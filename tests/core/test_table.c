@@ -826,13 +826,27 @@ static void test_lanes_of_moments(void)
     cprof_table_destroy(table);
 }
 
-/* What is no call keeps the first lane. */
+/* What does not last keeps the first lane. */
 static void test_rows_without_lanes(void)
 {
-    cprof_table *table = TABLE_OF(ROW(0, 10, 'A', .kind = CPROF_KIND_DEVICE), ROW(5, 15, 'B', .kind = CPROF_KIND_DEVICE),
-                                  ROW(6, 6, 'C', .kind = CPROF_KIND_COUNTER),
+    cprof_table *table = TABLE_OF(ROW(0, 10, 'A'), ROW(6, 6, 'C', .kind = CPROF_KIND_COUNTER),
                                   ROW(7, 7, 'D', .kind = CPROF_KIND_INSTANT, .span = 5, .parent_span = 6));
     CHECK(table->lane == NULL);
+    cprof_table_destroy(table);
+}
+
+/* Kernels of one stream that overlap, one of them within an annotation; their parents are on the host, or unknown. */
+static void test_lanes_of_devices(void)
+{
+    enum { CALL = 7, US = 1000 };
+    cprof_table *table =
+        TABLE_OF(ROW(0, 90 * US, 'H', .span = CALL, .track = 1), ROW(0, 20 * US, 'N', .kind = CPROF_KIND_DEVICE),
+                 ROW(1 * US, 9 * US, 'a', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
+                 ROW(6 * US, 15 * US, 'B', .parent_span = CALL, .kind = CPROF_KIND_DEVICE),
+                 ROW(12 * US, 40 * US, 'C', .kind = CPROF_KIND_DEVICE), ROW(39500, 45 * US, 'D', .kind = CPROF_KIND_DEVICE),
+                 ROW(41 * US, 60 * US, 'E', .kind = CPROF_KIND_DEVICE));
+    check_lanes(table, "HNaBCDE", "0001201");
+    CHECK_EQUAL(table->tracks[table->track[0]].lanes + table->tracks[table->track[1]].lanes, 2);
     cprof_table_destroy(table);
 }
 
@@ -1055,6 +1069,7 @@ int main(void)
     test_lanes_of_steps();
     test_lanes_of_moments();
     test_rows_without_lanes();
+    test_lanes_of_devices();
     test_more_than_all_lanes();
     test_random_lanes();
     test_rows_without_memory();
