@@ -41,7 +41,8 @@ def test_what_an_event_knows() -> None:
         [
             {
                 "name": "whole", "start": 1000, "end": 3000, "kind": 1, "stage": "train", "span": 0xABC,
-                "parent_span": 0xDEF, "trace_high": 1, "trace_low": 2, "outcome": 2, "flags": 3, "shapes": "[[1]]", "types": '["f"]',
+                "parent_span": 0xDEF, "trace_high": 1, "trace_low": 2, "outcome": 2, "flags": 3,
+                "shapes": "[[1]]", "types": '["f"]',
                 "stack": "a.py(1): f\nb.py(2): g", "memory_change": -5, "memory_peak": 6, "device_memory_change": 7,
                 "device_memory_peak": 8, "thread": "3/4",
             },

@@ -1,4 +1,4 @@
-"""Random programs, each run with and without a recording: the statistics are the same, and the recording has what ran."""
+"""Random programs, run with and without a recording: the statistics are the same, the recording has what ran."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import random
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -147,8 +147,10 @@ class LabelledProgram(Program):
             super().body(depth)
 
     def switch(self, depth: int) -> None:
-        """Switch a Profiler. Generators called while theirs is off are the user's own, and leave their blocks open when
-        they are suspended; a recording tells these from others. So none lives on from before theirs is switched on.
+        """Switch a Profiler.
+
+        Generators called while theirs is off are the user's own, and leave their blocks open when they are suspended; a
+        recording tells these from others. So none lives on from before theirs is switched on.
         """
         profiler = self.rng.choice(self.profilers)
         if profiler is self.p:
