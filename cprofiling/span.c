@@ -154,20 +154,42 @@ static const cprof_span *counted_around(const cprof_chain *chain, const cprof_sp
     return around;
 }
 
-static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *span)
+/* To statistics a span is the top also when those above it are not counted; what these know of children is the span's. */
+static void take_over_nested(cprof_chain *chain, cprof_span *span)
+{
+    for (cprof_span *over = chain->top; over != span; over = over->parent) {
+        span->nested_ns = span->nested_ns >= 0 && over->nested_ns >= 0 ? span->nested_ns + over->nested_ns : UNKNOWN_NS;
+        over->nested_ns = 0;
+    }
+}
+
+static void forget_all_nested(cprof_chain *chain, cprof_span *span)
+{
+    forget_nested(span);
+    for (cprof_span *over = chain->top; over != span; over = over->parent) {
+        over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
+    }
+}
+
+static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *span, cprof_ns charge_ns)
 {
     cprof_span *above = NULL;
     cprof_span *at = chain->top;
+    bool overlaps = !is_counted(span);
     while (at != chain->base && at != span) {
+        overlaps = overlaps || is_counted(at);
         above = at;
         at = at->parent;
     }
-    forget_nested(span);
     if (at != span) {
+        forget_nested(span);
         return;
     }
-    for (cprof_span *over = chain->top; over != span; over = over->parent) {
-        over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
+    if (overlaps) {
+        forget_all_nested(chain, span);
+    } else {
+        take_over_nested(chain, span);
+        add_nested(span, charge_ns);
     }
     above->parent = span->parent;
     above->parent_serial = span->parent_serial;
@@ -177,7 +199,7 @@ static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *s
 static inline void leave_chain(cprof_chain *chain, cprof_span *span, cprof_ns charge_ns)
 {
     if (__builtin_expect(chain->top != span, 0)) {
-        take_out(chain, span);
+        take_out(chain, span, charge_ns);
         return;
     }
     chain->top = span->parent;
@@ -349,7 +371,7 @@ void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chai
     if (chain->top == call->span) {
         chain->top = call->span->parent;
     } else {
-        take_out(chain, call->span);
+        take_out(chain, call->span, 0); /* the parent is charged already */
     }
     count_resumable(call, thread, outcome);
 }

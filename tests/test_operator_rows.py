@@ -197,6 +197,14 @@ def test_names_of_threads_and_devices_come_along_and_facts_but_those_of_the_file
     }
 
 
+def test_many_rows_and_long_ones_are_read_in_pieces() -> None:
+    long = "x" * 300_000
+    trace = found(*(at(f"op {i}", i) for i in range(1500)), at(long, 1500))
+    recording = joined(trace)
+    assert [each.name for each in recording.events()] == [*(f"op {i}" for i in range(1500)), long]
+    assert len(joined(found())) == 0
+
+
 def test_calls_that_start_work_without_any_work_are_noticed() -> None:
     launch = at("cudaLaunchKernelExC", 5, cat="cuda_runtime")
     alone = Rows(found(launch), [], BASE, BASE + 100, {})

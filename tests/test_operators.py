@@ -477,18 +477,95 @@ def test_devices_are_not_initialised_only_to_wait_for_them() -> None:
     assert seen == [None, "cuda", "cuda"]
 
 
-def test_work_of_a_device_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_operators_there_are_no_marks_of_the_time() -> None:
+    run = operators._Run(torch, {"activities": [], "profile_memory": False, "with_stack": False})
+    run._mark()
+    assert run._marks == []
+
+
+def with_trace(change: Callable[[list[dict[str, Any]]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have torch.profiler write other events than it has recorded."""
     export = torch.profiler._KinetoProfile.export_chrome_trace
 
-    def with_launch(self: Any, path: str) -> None:
+    def write(self: Any, path: str) -> None:
         export(self, path)
-        trace = Path(path).read_text(encoding="utf-8").replace("aten::neg", "cudaLaunchKernel")
-        Path(path).write_text(trace, encoding="utf-8")
+        trace = json.loads(Path(path).read_text(encoding="utf-8"))
+        change(trace["traceEvents"])
+        Path(path).write_text(json.dumps(trace), encoding="utf-8")
 
-    of_kineto("export_chrome_trace", with_launch, monkeypatch)
+    of_kineto("export_chrome_trace", write, monkeypatch)
+
+
+def launch(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Make the operator the call that starts a kernel."""
+    (call,) = (event for event in events if event["name"] == "aten::neg")
+    call.update(name="cudaLaunchKernel", cat="cuda_runtime")
+    call["args"]["correlation"] = 9
+    return call
+
+
+def test_work_of_a_device_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(events: list[dict[str, Any]]) -> None:
+        launch(events)
+
+    with_trace(change, monkeypatch)
     with pytest.warns(RuntimeWarning, match="the work of the device is not recorded"), cp.profile() as prof:
         neg(X)
     assert names(prof) == ["neg", "cudaLaunchKernel"]
+
+
+def test_work_of_devices_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(events: list[dict[str, Any]]) -> None:
+        start = launch(events)["ts"]
+        place = {"pid": 0, "tid": 7}
+        args = {"device": 0, "stream": 7, "correlation": 9}
+        kernel = {"ph": "X", "cat": "kernel", "name": "kernel", "ts": start + 5e6, "dur": 2.5, "args": args}
+        label = {"ph": "M", "name": "process_labels", "args": {"labels": "GPU 0"}}
+        stream = {"ph": "M", "name": "thread_name", "args": {"name": "stream 7"}}
+        events.extend({**place, **each} for each in (kernel, label, stream))
+
+    with_trace(change, monkeypatch)
+    with cp.profile() as prof:
+        neg(X)
+    kernel = prof.events()[-1]
+    assert (kernel.name, kernel.kind, kernel.device, kernel.stream, kernel.dur) == ("kernel", "device", 0, 7, 2500)
+    (track,) = (track for track in prof.recording.tracks if track[0] == 0)
+    assert (track[5], track[6]) == ("GPU 0", "stream 7")
+    averages = {each.key: each for each in prof.key_averages()}
+    assert averages["neg"].device_time_total == averages["kernel"].self_device_time_total == 2.5
+
+
+def test_a_recording_without_operators_says_nothing_of_them() -> None:
+    with cp.profile() as prof:
+        assert is_profiling()
+        with cp.record("label"):
+            pass
+    assert names(prof) == ["label"]
+    assert not {"operators", "host_name"} & prof.recording.facts.keys()
+
+
+def test_what_a_forked_child_lets_go_of() -> None:
+    prof = cp.profile()
+    prof.start()
+    assert prof._operators is not None
+    run = prof._operators._run
+    assert run is not None
+    try:
+        prof._operators.forget()
+        neg(X)
+        prof.stop()
+        assert names(prof) == ["neg"]
+        with pytest.warns(
+            RuntimeWarning, match="which only the main thread can end, or the process that this one was forked"
+        ):
+            prof.start()
+        prof.stop()
+    finally:
+        torch._C._autograd._enable_record_function(True)
+        run.stop()
+    with prof:
+        neg(X)
+    assert names(prof) == ["neg", "aten::neg"]
 
 
 # ---- Other profilers, forks: in a process of their own, which might crash

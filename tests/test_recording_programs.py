@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on
+from calls import by_name, profiler_on
 from test_programs import MAX_DEPTH, Failure, Program, suspend
 
 pytestmark = [
@@ -318,3 +318,43 @@ def test_what_is_called_while_statistics_are_off_is_not_counted_later(recorded: 
     assert [(stats.node_name, stats.count) for stats in profiler.get_profiling_summary()] == [("generator", 1)]
     if prof is not None:
         assert [event.name for event in prof.events()] == ["generator", "coroutine", "generator"]
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("kind", ["call", "generator", "block"])
+def test_labels_that_outlive_a_node_do_not_change_its_self_time(kind: str, recorded: bool) -> None:
+    """As those of hooks, of which one enters a label and another leaves it."""
+    profiler = profiler_on()
+    child = profiler.profile_node("child")(lambda: None)
+    label, around = cp.record("label"), cp.record("around")
+
+    def begin() -> None:
+        child()
+        label.__enter__()
+        around.__enter__()
+        child()
+
+    def generate() -> Iterator[int]:
+        begin()
+        yield 1
+
+    with cp.profile() if recorded else contextlib.nullcontext() as prof, profiler.profile_node("outermost"):
+        if kind == "call":
+            profiler.profile_node("node")(begin)()
+        elif kind == "generator":
+            assert [*profiler.profile_node("node")(generate)()] == [1]
+        else:
+            with profiler.profile_node("node"):
+                begin()
+        child()
+        label.__exit__(None, None, None)
+        child()
+        around.__exit__(None, None, None)
+    times = by_name(profiler)
+    assert [each.self_total_ms is None for each in times.values()] == [False] * 3
+    inside = {name: each.total_ms - (each.self_total_ms or 0.0) for name, each in times.items()}
+    children_ms = times["node"].total_ms + times["child"].total_ms - inside["node"]
+    assert inside["outermost"] == pytest.approx(children_ms, abs=1e-5)  # rounded down to ns, each by itself
+    assert 0 < inside["node"] < times["child"].total_ms
+    if prof is not None:
+        assert len(prof.events()) == 8

@@ -11,7 +11,7 @@ from cprofiling.warn import is_own
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType
+    from types import CodeType, FrameType
     from typing import Any
 
     Description = tuple[str | None, str | None, str | None]
@@ -66,7 +66,7 @@ def _array(value: Any) -> tuple[list[int], str] | None:
 
 def described_stack(known: dict[tuple[CodeType, int], str]) -> str:
     """The Python frames of the caller, innermost first, a line each: ``file(line): function``. Our own are left out."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     lines: list[str] = []
     while frame is not None and len(lines) < _MOST_FRAMES:
         if not is_own(frame):
@@ -77,7 +77,7 @@ def described_stack(known: dict[tuple[CodeType, int], str]) -> str:
                 name = getattr(code, "co_qualname", code.co_name)
                 text = known[place] = f"{code.co_filename}({frame.f_lineno}): {name}".replace("\n", "\\n")
             lines.append(text)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return "\n".join(lines)
 
 

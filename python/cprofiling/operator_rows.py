@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
+from itertools import chain, islice
 
 from cprofiling.analysis.rows import ANNOTATIONS, COUNTER, DEVICE, INSTANT, column, texts_of
 
@@ -27,6 +27,7 @@ _REPLACED = "unknown"  # what stands for names that have anything but ASCII's vi
 _DAMAGED = re.compile(r"[^ !#-\[\]-~]")
 # Such a name in a trace: up to the member that comes after it, or the end of its object.
 _NAME = re.compile(rb'("name": ")([^\n]*?)("(?=\s*(?:,\s*"(?:ph|s|pid|tid|ts|args)":|\})))')
+_BATCH = 400  # events, of mostly 100 to 300 bytes: what a recording reads at a time
 _LAUNCH = re.compile(r"(cuda|cu|hip)(Ext)?LaunchKernel")
 _SPACES = bytes(range(256)).translate(bytes.maketrans(bytes(range(32)), b" " * 32))
 
@@ -92,8 +93,16 @@ class Rows:
         self._clock = Clock(marks, list(self._found_marks()))
 
     def reader(self) -> Callable[[int], bytes]:
-        """Return what reads the rows, and the arrows between them, as a Chrome trace."""
-        return io.BytesIO(b"[%s]" % ",\n".join([*self._events(), *self._arrows()]).encode()).read
+        """Return what reads the rows, and the arrows between them, as a Chrome trace. It cannot fail."""
+        pieces = [*self._pieces()][::-1]
+
+        def read(size: int) -> bytes:
+            piece = pieces.pop() if pieces else b""
+            if len(piece) > size:
+                pieces.append(piece[size:])
+            return piece[:size]
+
+        return read
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield what is known of the whole: keys, and JSON."""
@@ -116,6 +125,14 @@ class Rows:
         found = self._found
         launches = {number for number, name in enumerate(found.strings) if _LAUNCH.match(name)}
         return DEVICE not in column(found, "kind") and not launches.isdisjoint(column(found, "name"))
+
+    def _pieces(self) -> Iterator[bytes]:
+        events = chain(self._events(), self._arrows())
+        before = b"["
+        while batch := list(islice(events, _BATCH)):
+            yield before + ",\n".join(batch).encode()
+            before = b",\n"
+        yield b"[]" if before == b"[" else b"]"
 
     def _found_marks(self) -> Iterator[tuple[int, int]]:
         columns = (column(self._found, name) for name in ("name", "start_ns", "end_ns"))

@@ -87,7 +87,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             rose; and of the framework's allocator where a device is in use. A counter shows it over time.
         with_stack: Also record the Python frames at each node's start.
         operators: Whether PyTorch's operators, and what they start on devices, are recorded, as children of the nodes
-            that ran them: "auto", if PyTorch is loaded when the recording starts; True or False.
+            that ran them: "auto", if PyTorch is loaded when the recording starts; True or False. They are recorded by
+            torch.profiler, so that it cannot be used for something else meanwhile: where it is, there are no operators,
+            with a warning. The first start in a process takes a second then, as PyTorch sets its profiler up.
         resource: The categories to record.
         format: ``ChromeTrace``, which is written into ``file`` at the end; or ``PandasDataFrame``. All reports are
             there whatever it is.

@@ -382,6 +382,7 @@ static void test_beyond_times(void)
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
     uint32_t serial = atomic_load(&cprof_trace.serial);
     struct cprof_trace_detail detail = {
+        .serial = serial,
         .shapes = cprof_trace_label(serial, key("", "[[3, 4]]")),
         .types = cprof_trace_label(serial, key("", "[\"float32\"]")),
         .stack = cprof_trace_label(serial, key("", "a.py(1): f")),
