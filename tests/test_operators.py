@@ -544,6 +544,22 @@ def test_a_recording_without_operators_says_nothing_of_them() -> None:
     assert not {"operators", "host_name"} & prof.recording.facts.keys()
 
 
+def test_the_profiler_is_off_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[Callable[[], None]] = []
+    monkeypatch.setattr(operators, "_at_exit", operators._AtExit())
+    monkeypatch.setattr("atexit.register", registered.append)
+    with cp.profile() as prof:
+        neg(X)
+        (at_exit,) = registered
+        at_exit()
+        assert not is_profiling()
+        prof.pause()
+        prof.resume()
+        assert not is_profiling()
+        torch.exp(X)
+    assert names(prof) == ["neg", "aten::neg"]
+
+
 def test_what_a_forked_child_lets_go_of() -> None:
     prof = cp.profile()
     prof.start()

@@ -24,6 +24,10 @@ pytestmark = [
 STEPS = 100
 
 
+def nothing() -> None:
+    """Be a node."""
+
+
 class Opened(NamedTuple):
     """A span as the program knows it; told from others by being another object."""
 
@@ -40,6 +44,8 @@ class LabelledProgram(Program):
 
     def __init__(self, seed: int, disturb: Callable[[], object] = lambda: None) -> None:
         super().__init__(seed)
+        self.call: Any
+        self.outer: Any
         self.disturb = disturb
         self.profilers = [self.p, profiler_on(skip_first_n=2), cp.Profiler()]
         self.labels = [cp.record("label 0"), cp.record("label 1")]
@@ -94,7 +100,8 @@ class LabelledProgram(Program):
     @contextlib.contextmanager
     def some_block(self) -> Iterator[None]:
         """A node's block, or a label's, either of which may be open further out."""
-        block = self.rng.choice([*self.sites.values(), *self.labels])
+        blocks: list[Any] = [*self.sites.values(), *self.labels]
+        block = self.rng.choice(blocks)
         with block, self.open(block.name):
             yield
 
@@ -137,7 +144,7 @@ class LabelledProgram(Program):
             super().body(depth)
 
     def run_generator(self, depth: int) -> None:
-        generator = self.generator(depth)
+        generator: Any = self.generator(depth)
         while not self.maybe(0.2) and self.resumed(generator, generator.send, None):
             pass
 
@@ -165,12 +172,12 @@ class LabelledProgram(Program):
             return
         chosen = self.rng.choice(self.suspended)
         way = self.rng.choice(["send"] * 7 + ["close", "throw", "drop"])
-        arguments = {"send": [None], "throw": [Failure()]}.get(way, [])
+        arguments: dict[str, list[Any]] = {"send": [None], "throw": [Failure()]}
         try:
             if way == "drop":
                 self.drop()
             else:
-                self.resumed(chosen, getattr(chosen, way), *arguments)
+                self.resumed(chosen, getattr(chosen, way), *arguments.get(way, []))
         except (ValueError, RuntimeError) as error:
             self.check_refusal(error)
 
@@ -325,7 +332,7 @@ def test_what_is_called_while_statistics_are_off_is_not_counted_later(recorded: 
 def test_labels_that_outlive_a_node_do_not_change_its_self_time(kind: str, recorded: bool) -> None:
     """As those of hooks, of which one enters a label and another leaves it."""
     profiler = profiler_on()
-    child = profiler.profile_node("child")(lambda: None)
+    child = profiler.profile_node("child")(nothing)
     label, around = cp.record("label"), cp.record("around")
 
     def begin() -> None:

@@ -85,6 +85,17 @@ static cprof_span *open_label(const char *name)
     return span;
 }
 
+/* A record() as the layer above has it: without statistics, whatever is on. */
+static cprof_span *open_record(const char *name)
+{
+    uint64_t state = cprof_registry_state(registry) & (CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
+    cprof_span *span = cprof_span_open(thread, &chain, NULL, state, NULL, name);
+    CHECK(span != NULL);
+    uint32_t serial = atomic_load(&cprof_trace.serial);
+    cprof_trace_set_label(span, serial, cprof_trace_label(serial, key("", name)));
+    return span;
+}
+
 static void close_span(cprof_span *span)
 {
     cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
@@ -312,8 +323,11 @@ static void test_suspended_calls(void)
     now += 100;
     cprof_resumable_abandon(&call_object, thread, CPROF_OUTCOME_SUCCESS);
     cprof_span *given_up = open_node(inner);
+    cprof_trace_begin_detail(given_up, &(struct cprof_trace_detail){.stack = 0});
+    CHECK(given_up->detail != NULL);
     chain.top = given_up->parent;
     cprof_span_discard(given_up);
+    CHECK(given_up->detail == NULL);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 4);
     CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 130);
@@ -488,6 +502,173 @@ static void test_statistics_are_independent(void)
     CHECK(figures[0].count == 1 && figures[1].count == 1 && figures[0].max_ms == figures[1].max_ms);
 }
 
+enum { LABELS = 2 };
+
+/* How a node is left in which labels were entered that are still open. */
+typedef enum { FIRST_IN_FIRST_OUT, FIRST_IN_LAST_OUT, AS_A_CALL_IN_STEPS, UNDER_ANOTHER_NODE, ORDERS } order;
+
+static void leave_node(order how, cprof_span *node, cprof_resumable *steps)
+{
+    if (how == AS_A_CALL_IN_STEPS) {
+        cprof_resumable_end(steps, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        return;
+    }
+    cprof_span *over = how == UNDER_ANOTHER_NODE ? open_node(inner) : NULL;
+    close_span(node);
+    if (over != NULL) {
+        close_span(over);
+    }
+}
+
+/* Calls before, between and after labels that outlive the node. */
+static void call_around_labels(order how, bool recorded)
+{
+    cprof_span *labels[LABELS] = {NULL};
+    cprof_resumable steps = {.span = NULL};
+    cprof_span *node = NULL;
+    cprof_span *around = open_node(outer);
+    if (how == AS_A_CALL_IN_STEPS) {
+        CHECK(cprof_resumable_begin(&steps, thread, &chain, outer, cprof_registry_state(registry), registry));
+    } else {
+        node = open_node(outer);
+    }
+    call(inner);
+    for (int i = 0; recorded && i < LABELS; i++) {
+        labels[i] = open_record(i == 0 ? "first" : "second");
+    }
+    call(inner);
+    leave_node(how, node, &steps);
+    for (int i = 0; i < LABELS; i++) {
+        call(inner);
+        if (recorded) {
+            close_span(labels[how == FIRST_IN_LAST_OUT ? LABELS - 1 - i : i]);
+        }
+    }
+    call(inner);
+    close_span(around);
+}
+
+static void test_labels_that_outlive_nodes_change_no_figure(void)
+{
+    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    cprof_figures figures[2];
+    uint64_t place;
+    for (int how = 0; how < ORDERS; how++) {
+        for (int recorded = 0; recorded < 2; recorded++) {
+            set_up();
+            cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+            cprof_trace_session *session = recorded ? start(100, false, false) : NULL;
+            call_around_labels(how, recorded);
+            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, &figures[recorded], counts, &place), CPROF_OK);
+            if (recorded) {
+                CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+            }
+            tear_down();
+        }
+        CHECK(figures[0].count == 2 && figures[1].count == 2);
+        CHECK(figures[0].nested_ns == figures[1].nested_ns && figures[0].self_unknown == figures[1].self_unknown);
+        CHECK_EQUAL(figures[0].self_unknown, how == UNDER_ANOTHER_NODE ? 2 : 0);
+    }
+}
+
+/* Labels and texts that were asked for in one recording mean nothing in the next. */
+static void test_texts_of_an_earlier_recording(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, true);
+    uint32_t serial = atomic_load(&cprof_trace.serial);
+    uint32_t label = 0;
+    for (int i = 0; i < 100; i++) {
+        label = cprof_trace_label(serial, (cprof_names){{"", 0}, {(const char *)&i, sizeof i}});
+    }
+    struct cprof_trace_detail detail = {.serial = serial, .shapes = label, .types = label, .stack = label};
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    session = start(100, false, true);
+    cprof_span *closed = open_record("closed");
+    cprof_trace_set_label(closed, serial, label);
+    cprof_span *node = open_node(outer);
+    cprof_trace_begin_detail(node, &detail);
+    close_span(node);
+    close_span(closed);
+    cprof_span *open = open_record("open");
+    cprof_trace_set_label(open, serial, label);
+    cprof_table *table = finish(session);
+    close_span(open);
+    CHECK_EQUAL(table->count, 1);
+    CHECK_EQUAL(table->dropped, 2);
+    CHECK(has_text(table, table->name, 0, "outer"));
+    CHECK(table->shapes == NULL && table->types == NULL && table->stack == NULL);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* Of a span that was given up from outside nobody looked at the end: it has no figures of memory. */
+static void test_memory_at_an_end_that_nobody_saw(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, true);
+    struct cprof_trace_detail detail = {.memory = {1000, 2000, 10, 20}};
+    cprof_span *span = open_node(outer);
+    cprof_trace_begin_detail(span, &detail);
+    close_span(span);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK(table->memory_change == NULL && table->memory_peak == NULL);
+    CHECK(table->device_memory_change == NULL && table->device_memory_peak == NULL);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_what_is_muted(void)
+{
+    set_up();
+    CHECK(!cprof_trace_is_muted(NULL));
+    cprof_trace_session *session = start(100, false, false);
+    cprof_span *warm = open_record("warm up");
+    CHECK(!cprof_trace_is_muted(chain.top));
+    cprof_trace_mute(warm);
+    cprof_span *marker = cprof_span_open(thread, &chain, NULL, 0, NULL, NULL);
+    CHECK(cprof_trace_is_muted(warm) && cprof_trace_is_muted(marker));
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    session = start(100, false, false); /* to the next recording it is nothing */
+    CHECK(!cprof_trace_is_muted(marker));
+    close_span(marker);
+    close_span(warm);
+    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    tear_down();
+}
+
+/* A thread for which there is no memory loses its spans, which are counted. */
+static void test_spans_that_cannot_take_part(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    for (uint64_t nth = 1; nth <= 2; nth++) { /* the list of threads; the ring */
+        fake_alloc_fail(nth);
+        call(inner);
+        CHECK(fake_alloc_has_failed());
+        fake_alloc_fail(0);
+    }
+    fake_alloc_fail(1);
+    CHECK_EQUAL(cprof_trace_step(session, thread, key("", "step")), CPROF_NO_MEMORY);
+    fake_alloc_fail(0);
+    while (thread->trace.number < 16) { /* until that list is full */
+        thread->trace.serial = 0;
+        call(inner);
+    }
+    cprof_span *open = open_node(outer);
+    thread->trace.serial = 0; /* as if another thread closed it */
+    fake_alloc_fail(1);
+    close_span(open);
+    CHECK(fake_alloc_has_failed());
+    fake_alloc_fail(0);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 16);
+    CHECK_EQUAL(table->dropped, 4);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
 static void test_every_allocation_may_fail(void)
 {
     uint64_t made = 0;
@@ -565,7 +746,38 @@ static void test_labels_have_a_limit(void)
         CHECK(label != 0 && (label == last + 1 || label == CPROF_TRACE_MAX_LABELS + 1));
     }
     CHECK_EQUAL(label, CPROF_TRACE_MAX_LABELS + 1);
-    CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+    call(outer);
+    cprof_span *open = open_node(inner);
+    cprof_table *table = finish(session);
+    close_span(open);
+    CHECK_EQUAL(table->count, 2);
+    CHECK(has_text(table, table->name, 0, "__overflow__") && has_text(table, table->name, 1, "__overflow__"));
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* Another thread was in the middle of an event when the process was forked: its ring may be anything, and is left alone. */
+static void test_a_fork_while_others_write(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, true);
+    call(inner);
+    atomic_store(&thread->trace_mark, atomic_load(&cprof_trace.serial));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        uint64_t live = fake_alloc_live();
+        CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
+        CHECK_EQUAL(live - fake_alloc_live(), 5); /* session, threads, three of the labels; not the ring, nor what it has */
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+    atomic_store(&thread->trace_mark, 0);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    cprof_table_destroy(table);
     tear_down();
 }
 
@@ -770,10 +982,16 @@ int main(int argc, char **argv)
     test_beyond_times();
     test_one_at_a_time();
     test_statistics_are_independent();
+    test_labels_that_outlive_nodes_change_no_figure();
+    test_texts_of_an_earlier_recording();
+    test_memory_at_an_end_that_nobody_saw();
+    test_what_is_muted();
+    test_spans_that_cannot_take_part();
     test_every_allocation_may_fail();
     test_a_thread_that_stopped_while_writing();
     test_without_membarrier();
     test_labels_have_a_limit();
     test_a_child_has_no_part_in_it();
+    test_a_fork_while_others_write();
     return EXIT_SUCCESS;
 }

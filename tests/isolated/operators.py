@@ -234,7 +234,7 @@ def of_another_thread() -> Result:
 
 
 def never_ended() -> Result:
-    """PyTorch would crash at the end of the process, where it records memory and where it does not."""
+    """PyTorch would crash at the end of the process, were its profiler still on."""
     cp.profile(profile_memory=True).start()
     torch.neg(X)
     return None, []
