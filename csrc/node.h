@@ -34,11 +34,11 @@ typedef struct {
 
 /* Where a call is counted. */
 typedef struct {
-    ext_profiler *profiler; /* owned by whoever resolved: user code may run before the call begins */
-    cprof_accum *accum;     /* borrowed; lives as long as the Profiler */
-    uint64_t state;         /* the registry's word as read at entry */
-    ext_record_number label;  /* of a record(), which has no accumulator */
-    bool mutes;             /* a record() inside which nothing is recorded */
+    ext_profiler *profiler;  /* owned by whoever resolved: user code may run before the call begins */
+    cprof_accum *accum;      /* borrowed; lives as long as the Profiler */
+    uint64_t state;          /* the registry's word as read at entry */
+    ext_record_number label; /* of a record(), which has no accumulator */
+    bool mutes;              /* a record() inside which nothing is recorded */
 } ext_target;
 
 /* Fills a zeroed node. `name`: a str, a callable of one argument, or None for `default_name`; that is a str, or None for a node

@@ -44,8 +44,7 @@ static bool ask_for_texts(PyObject *finder, PyObject *const *args, size_t nargs,
     PyObject *shapes, *types, *stack;
     bool known = texts != NULL && PyArg_ParseTuple(texts, "OOO", &shapes, &types, &stack) &&
                  label_of_text(shapes, detail->serial, &detail->shapes) &&
-                 label_of_text(types, detail->serial, &detail->types) &&
-                 label_of_text(stack, detail->serial, &detail->stack);
+                 label_of_text(types, detail->serial, &detail->types) && label_of_text(stack, detail->serial, &detail->stack);
     Py_XDECREF(texts);
     return known;
 }

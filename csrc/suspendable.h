@@ -14,7 +14,7 @@ typedef struct ext_suspendable {
     cprof_resumable call;
     ext_pending pending; /* decorated twice: its inner, when that was not called yet */
     int device;          /* to wait for before and after, or EXT_SYNC_NONE */
-    bool is_counted; /* statistics were on at the call: else it is there for a recording only */
+    bool is_counted;     /* statistics were on at the call: else it is there for a recording only */
     bool begun;
     bool running;        /* measured at this moment: another resumption will be refused by the user's generator */
     bool hooked;         /* an asynchronous generator that the event loop was told of */
