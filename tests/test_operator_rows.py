@@ -96,6 +96,15 @@ def test_the_narrowest_marks_decide() -> None:
     assert Clock(marks, seen)(10_001) == 10_000
 
 
+def test_durations_stay_where_the_clocks_have_not_drifted_apart() -> None:
+    moments = [1_001, 2_001, 3_001, 1_000_001, 1_001_001, 1_002_001]
+    marks = [(ns - 100, ns + 200) for ns in moments]
+    seen = [(ns + (40 if ns < 10_000 else 60), ns + 100) for ns in moments]
+    clock = Clock(marks, seen)
+    assert {clock(ns) - ns for ns in range(0, 2_000_000, 7)} == {clock(0)}
+    assert -90 <= clock(0) <= 0
+
+
 def test_times_in_whole_microseconds_are_never_too_early() -> None:
     moments = [1_100, 2_300, 3_500, 4_950, 6_001, 7_250]
     marks = [(ns - 50, ns + 150) for ns in moments]

@@ -24,6 +24,11 @@ pytestmark = [
 STEPS = 100
 
 
+def profile(**options: Any) -> cp.profile:
+    """A recording without PyTorch's operators, which other tests may have loaded."""
+    return cp.profile(operators=False, **options)
+
+
 def nothing() -> None:
     """Be a node."""
 
@@ -236,7 +241,7 @@ def alone(seed: int) -> LabelledProgram:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_a_recording_has_what_ran_and_statistics_do_not_know_of_it(seed: int) -> None:
-    with cp.profile() as prof:
+    with profile() as prof:
         program = LabelledProgram(seed)
         program.run(STEPS)
     events = prof.events()
@@ -261,7 +266,7 @@ class Disturber:
         if self.rng.random() < 0.9:
             return
         if self.prof is None:
-            self.prof = cp.profile(schedule=cp.schedule(wait=0, warmup=0, active=2), **self.options)
+            self.prof = profile(schedule=cp.schedule(wait=0, warmup=0, active=2), **self.options)
             self.prof.start()
             self.is_paused = False
             return
@@ -295,7 +300,7 @@ EVERYTHING = {"with_stack": True, "record_shapes": True, "profile_memory": True,
 @pytest.mark.parametrize("options", [{}, EVERYTHING], ids=["times", "everything"])
 @pytest.mark.parametrize("seed", range(8))
 def test_recordings_that_come_and_go_do_not_change_statistics(seed: int, options: dict[str, Any]) -> None:
-    disturber = Disturber(seed, operators=False, **options)
+    disturber = Disturber(seed, **options)
     program = LabelledProgram(seed, disturber)
     program.run(STEPS)
     disturber.end()
@@ -315,7 +320,7 @@ def test_what_is_called_while_statistics_are_off_is_not_counted_later(recorded: 
     async def coroutine() -> None:
         await suspend()
 
-    with cp.profile() if recorded else contextlib.nullcontext() as prof:
+    with profile() if recorded else contextlib.nullcontext() as prof:
         running, waiting = generator(), coroutine()
         profiler.set_profiling(True)
         assert [*running] == [1]
@@ -345,7 +350,7 @@ def test_labels_that_outlive_a_node_do_not_change_its_self_time(kind: str, recor
         begin()
         yield 1
 
-    with cp.profile() if recorded else contextlib.nullcontext() as prof, profiler.profile_node("outermost"):
+    with profile() if recorded else contextlib.nullcontext() as prof, profiler.profile_node("outermost"):
         if kind == "call":
             profiler.profile_node("node")(begin)()
         elif kind == "generator":

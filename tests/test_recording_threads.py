@@ -27,6 +27,11 @@ THREADS = 8
 RECORDINGS = 6  # of a storm
 
 
+def profile(**options: Any) -> cp.profile:
+    """A recording without PyTorch's operators, which other tests may have loaded."""
+    return cp.profile(operators=False, **options)
+
+
 @cp.profile_node("inner")
 def inner() -> None:
     pass
@@ -76,7 +81,7 @@ def test_what_is_kept_and_what_is_dropped_is_what_was_made(capacity: int, when_f
         for _ in range(calls):
             outer()
 
-    with cp.profile(capacity=capacity, when_full=when_full) as prof:
+    with profile(capacity=capacity, when_full=when_full) as prof:
         run_threads(*[work] * THREADS)
     events = prof.events()
     assert len(events) + prof.dropped == THREADS * calls * 4
@@ -87,7 +92,7 @@ def test_what_is_kept_and_what_is_dropped_is_what_was_made(capacity: int, when_f
 
 @pytest.mark.parametrize(("when_full", "kept"), [("drop_oldest", "4"), ("drop_newest", "0")])
 def test_a_ring_for_one_event(when_full: str, kept: str) -> None:
-    with cp.profile(capacity=1, when_full=when_full) as prof:
+    with profile(capacity=1, when_full=when_full) as prof:
         for i in range(5):
             with cp.record(str(i)):
                 pass
@@ -136,7 +141,7 @@ def test_recordings_begin_and_end_while_threads_are_inside_nodes() -> None:
         nonlocal recorded, unfinished
         try:
             for i in range(RECORDINGS):
-                with cp.profile() as prof:
+                with profile() as prof:
                     time.sleep(1e-4 * (i % 10))
                 events = prof.events()
                 assert prof.dropped == 0
@@ -155,11 +160,10 @@ def test_recordings_begin_and_end_while_threads_are_inside_nodes() -> None:
 def test_a_recording_is_controlled_by_anybody_at_once() -> None:
     """Calls in the wrong order are refused; none breaks anything."""
     ready: list[int] = []
-    prof = cp.profile(
+    prof = profile(
         schedule=cp.schedule(wait=1, warmup=0, active=2),
         on_trace_ready=lambda prof: ready.append(len(prof.events())),
         record_shapes=True,
-        operators=False,
         capacity=100,
     )
     refused: Counter[str] = Counter()
@@ -179,7 +183,7 @@ def test_a_recording_is_controlled_by_anybody_at_once() -> None:
         prof.stop()
     assert set(refused) <= {"a", "stop()", "step()", "pause()", "resume()"}
     assert ready
-    with cp.profile() as after:
+    with profile() as after:
         inner()
     assert names(after) == ["inner"]
 
@@ -200,7 +204,7 @@ def test_statistics_are_reset_and_switched_beside_a_recording() -> None:
         profiler.set_profiling(random.random() < 0.5, reset=random.random() < 0.5, skip_first_n=random.randrange(3))
         profiler.reset_profiling()
 
-    with beside(change, profiler.get_profiling_summary), cp.profile() as prof:
+    with beside(change, profiler.get_profiling_summary), profile() as prof:
         run_threads(*[work] * 4)
     assert parents(prof) == {("node", None): 4 * calls, ("inner", "node"): 4 * calls}
 
@@ -214,7 +218,7 @@ def test_keys_that_are_used_up_are_recorded_as_such() -> None:
         with profiler.profile_node(name), cp.record(name):
             pass
 
-    with cp.profile() as prof:
+    with profile() as prof:
         with pytest.warns(RuntimeWarning, match="65536"):
             use("one more")
         use("and one more")
@@ -235,7 +239,7 @@ def test_short_lived_threads_take_no_memory_of_their_own() -> None:
         gc.collect()
         return resident_bytes()
 
-    with cp.profile(capacity=1000) as prof:
+    with profile(capacity=1000) as prof:
         before = spawn(400)
         after = spawn(2400)
         assert len(prof._names) <= 2800 + 8
@@ -248,7 +252,7 @@ def test_names_of_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     from cprofiling import session
 
     monkeypatch.setattr(session, "_MOST_NAMES", 10)
-    with cp.profile() as prof:
+    with profile() as prof:
         for i in range(30):
             thread = threading.Thread(target=inner, name=f"worker {i}")
             thread.start()
@@ -262,7 +266,7 @@ def test_many_recordings_leave_nothing_behind() -> None:
 
     def cycle(times: int) -> tuple[int, int, int]:
         for _ in range(times):
-            with cp.profile(capacity=100, profile_memory=True, with_stack=True, operators=False):
+            with profile(capacity=100, profile_memory=True, with_stack=True):
                 outer()
         gc.collect()
         return len([*Path("/proc/self/fd").iterdir()]), threading.active_count(), sys.getallocatedblocks()
@@ -287,7 +291,7 @@ def test_a_profiler_may_go_while_its_nodes_are_open_and_recorded() -> None:
 
     running = node()
     block = profiler.profile_node("block")
-    with cp.profile() as prof:
+    with profile() as prof:
         finished()
         next(running)
         block.__enter__()
@@ -311,7 +315,7 @@ def test_generators_end_in_other_threads_and_after_the_recording() -> None:
             inner()
             yield 2
 
-    prof = cp.profile(profile_memory=True)
+    prof = profile(profile_memory=True)
     prof.start()
     elsewhere, collected, late = numbers(), numbers(), numbers()
     for running in (elsewhere, collected, late):
@@ -338,7 +342,7 @@ def test_coroutines_end_after_the_recording() -> None:
             await asyncio.sleep(0)
 
     profiler = profiler_on()
-    with cp.profile() as prof, profiler:
+    with profile() as prof, profiler:
         running, dropped = node(), node()
         running.send(None)
         dropped.send(None)
@@ -368,7 +372,7 @@ def test_a_block_left_by_a_dropped_generator_has_no_memory_figures() -> None:
         yield
 
     held: list[Any] = []
-    with cp.profile(profile_memory=True, operators=False) as prof:
+    with profile(profile_memory=True) as prof:
         suspended = holder()
         next(suspended)
         held.pop().close()  # from outside of the call in which the block was entered
@@ -398,7 +402,7 @@ def test_greenlets_switch_inside_nodes(options: dict[str, Any]) -> None:
             node(number)
         others[1 - number].switch()
 
-    with cp.profile(operators=False, **options) as prof:
+    with profile(**options) as prof:
         others += [greenlet.greenlet(lambda: run(0)), greenlet.greenlet(lambda: run(1))]
         others[0].switch()
         while not all(other.dead for other in others):
@@ -424,7 +428,7 @@ def test_a_greenlet_that_takes_another_context_inside_a_node() -> None:
         greenlet.getcurrent().gr_context = contextvars.copy_context()
 
     def body() -> None:
-        with cp.profile() as prof:
+        with profile() as prof:
             inner()
             taker()
             with profiler.profile_node("block"):
@@ -476,7 +480,7 @@ def run_in_trio() -> None:
 
 @pytest.mark.parametrize("run", [run_in_uvloop, run_in_trio])
 def test_other_event_loops(run: Callable[[], None]) -> None:
-    with cp.profile() as prof:
+    with profile() as prof:
         run()
     found = parents(prof)
     for i in range(10):
@@ -519,7 +523,7 @@ def test_a_call_that_begins_in_one_recording_and_is_opened_in_the_next(way: str)
         yield 1
 
     array = Meeting()
-    prof = cp.profile(record_shapes=True, operators=False)
+    prof = profile(record_shapes=True)
     prof.start()
     for i in range(3000):
         with cp.record(f"of the first {i}"):
@@ -563,14 +567,14 @@ def test_nobody_ends_a_recording_that_is_being_started() -> None:
         return cp.ProfilerAction.RECORD
 
     stopper = threading.Thread(target=stop)
-    prof = cp.profile(schedule=schedule)
+    prof = profile(schedule=schedule)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         prof.start()
         stopper.join(NEVER)
     assert "the cycle is incomplete" in str(caught[0].message)
     assert done == ["scheduled", "stopped"]
-    with cp.profile() as after:
+    with profile() as after:
         inner()
     assert names(after) == ["inner"]
 
@@ -591,7 +595,7 @@ def test_describing_a_call_describes_none_that_it_makes() -> None:
     def node(array: Array) -> None:
         pass
 
-    with cp.profile(record_shapes=True, operators=False) as prof:
+    with profile(record_shapes=True) as prof:
         node(Array())
     assert [(event.name, event.shapes) for event in prof.events()] == [
         ("shape", None),
@@ -613,7 +617,7 @@ def test_a_block_that_is_left_by_what_is_asked_at_its_end(monkeypatch: pytest.Mo
         return 1, 1
 
     monkeypatch.setattr(details, "device_memory_finder", lambda: find)
-    with cp.profile(profile_memory=True, operators=False) as prof:
+    with profile(profile_memory=True) as prof:
         with block:
             left.append(True)
         with block:
@@ -636,7 +640,7 @@ def test_a_generator_that_is_resumed_by_what_is_asked_at_its_end(monkeypatch: py
         return 1, 1
 
     monkeypatch.setattr(details, "device_memory_finder", lambda: find)
-    with cp.profile(profile_memory=True, operators=False) as prof:
+    with profile(profile_memory=True) as prof:
         generator = numbers()
         next(generator)
         running.append(generator)
@@ -659,7 +663,7 @@ def test_the_users_exceptions_are_untouched(options: dict[str, Any]) -> None:
         with cp.record("label"):
             raise error
 
-    prof = cp.profile(operators=False, **options)
+    prof = profile(**options)
     with pytest.raises(KeyError) as caught, prof:
         cp.record("decorated")(node)()
     assert caught.value is error
@@ -685,7 +689,7 @@ def iter_traceback(error: BaseException) -> Iterator[tuple[Any, int]]:
 @pytest.mark.filterwarnings("error")
 def test_a_warning_that_is_an_error_takes_nothing_away(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[int] = []
-    prof = cp.profile(
+    prof = profile(
         schedule=cp.schedule(wait=0, warmup=0, active=3), on_trace_ready=lambda prof: seen.append(len(prof.events()))
     )
 

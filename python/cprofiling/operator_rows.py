@@ -28,6 +28,7 @@ _DAMAGED = re.compile(r"[^ !#-\[\]-~]")
 # Such a name in a trace: up to the member that comes after it, or the end of its object.
 _NAME = re.compile(rb'("name": ")([^\n]*?)("(?=\s*(?:,\s*"(?:ph|s|pid|tid|ts|args)":|\})))')
 _BATCH = 400  # events, of mostly 100 to 300 bytes: what a recording reads at a time
+_STEADY_NS = 100
 _LAUNCH = re.compile(r"(cuda|cu|hip)(Ext)?LaunchKernel")
 _SPACES = bytes(range(256)).translate(bytes.maketrans(bytes(range(32)), b" " * 32))
 
@@ -37,6 +38,7 @@ class Clock:
 
     Each clock runs evenly by the other: what they differ by at the beginning and at the end of a run is known from the
     marks there, to some ten ns. A node begins and ends some 200 ns before and after the operator that it consists of.
+    Durations stay as they are but in runs that are so long that the clocks have drifted apart.
 
     PyTorch before 2.3 has whole microseconds only. Then nothing begins too early, and ends may be too late by as much,
     which recordings allow for; but short operators may not be found within their nodes.
@@ -50,8 +52,10 @@ class Clock:
         self._first_ns, self._span_ns, self._ahead_ns, self._drift_ns = 0, 1, 0, 0
         if any(start % 1000 for start, _ in found):
             self._first_ns, self._span_ns = found[0][0], found[-1][0] - found[0][0]
-            self._ahead_ns = _difference(marks[:half], found[:half])
-            self._drift_ns = _difference(marks[half:], found[half:]) - self._ahead_ns
+            first, last = _difference(marks[:half], found[:half]), _difference(marks[half:], found[half:])
+            is_steady = abs(last - first) <= _STEADY_NS
+            self._ahead_ns = (first + last) // 2 if is_steady else first
+            self._drift_ns = 0 if is_steady else last - first
         elif found:
             self._ahead_ns = _least_difference(marks, found)
 
