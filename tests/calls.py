@@ -84,6 +84,11 @@ def unwatched(**environment: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")} | environment
 
 
+def watch_no_lines() -> None:
+    """Have no tool count the lines of this thread: its lock would stay taken in a child that is forked meanwhile."""
+    sys.settrace(None)
+
+
 def run_python(script: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a script in an interpreter of its own that finds the same package."""
     return _run(script, options, os.environ | environment)

@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import watch_no_lines
 from cprofiling import ProfilingSummary
 
 pytestmark = [
@@ -309,12 +310,14 @@ class Load:
         self.threads = [threading.Thread(target=each, daemon=True) for each in (self.call, self.read, self.switch)]
 
     def call(self) -> None:
+        watch_no_lines()
         while not self.over.is_set():
             self.node()
             self.profiler.record("train", "record", 1.0)
             self.called["node"] += 1
 
     def read(self) -> None:
+        watch_no_lines()
         while not self.over.is_set():
             self.profiler.get_profiling_summary()
             with self.profiler.profile_node("reading"):
@@ -322,6 +325,7 @@ class Load:
             self.called["reading"] += 1
 
     def switch(self) -> None:
+        watch_no_lines()
         while not self.over.is_set():
             other = cp.Profiler()
             for i in range(5):
@@ -656,6 +660,7 @@ def test_a_child_that_is_on_counts() -> None:
     done = threading.Event()
 
     def switch() -> None:
+        watch_no_lines()
         while not done.is_set():
             cp.set_profiling(True)
             cp.set_profiling(False)

@@ -724,7 +724,7 @@ def test_a_spawned_process_that_does_not_find_the_package_runs_all_the_same(tmp_
         def f(x): return "cprofiling" in sys.modules
         if __name__ == "__main__":
             import multiprocessing.spawn
-            os.environ.pop("PYTHONPATH")
+            os.environ["PYTHONPATH"] = os.path.abspath("instead")
             cprofiling = sys.modules["cprofiling"]
             os.rename(os.path.dirname(cprofiling.__file__), "elsewhere")
             with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on
+from calls import profiler_on, watch_no_lines
 from cprofiling import NodeProfilingStats, _core
 
 CALLS = int(os.environ.get("CPROFILING_STRESS_CALLS", "10000"))  # of each thread in the storm
@@ -76,6 +76,7 @@ def beside(*targets: Target) -> Iterator[None]:
     errors: list[BaseException] = []
 
     def body(target: Target) -> None:
+        watch_no_lines()
         try:
             while not over.is_set():
                 target()
@@ -694,10 +695,10 @@ def gives_way(operate: Callable[[], object]) -> bool:
     gate = threading.Lock()
     gate.acquire()
     waiting = threading.Thread(target=lambda: ran.append(gate.acquire()))
-    waiting.start()
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000)
+    sys.setswitchinterval(1000)  # before the thread exists, which thus asks for nothing on its way to the gate
     try:
+        waiting.start()
         gate.release()
         operate()
         return bool(ran)

@@ -49,7 +49,6 @@ _OBJECTS_SEARCHED = 10_000
 _CPU_FOLDER = "/sys/devices/system/cpu"
 
 
-
 @dataclass(frozen=True)
 class Measurement:
     """What :func:`measure` found out. All times are in milliseconds, none is corrected.
