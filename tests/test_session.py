@@ -523,7 +523,7 @@ def test_a_schedule_records_in_cycles() -> None:
 
 
 def test_a_schedule_that_goes_on() -> None:
-    _, cycles = run_steps(6, schedule=cp.schedule(wait=1, warmup=0, active=1))
+    _, cycles = run_steps(6, schedule=cp.schedule(1, 0, 1))
     assert [cycle[0] for cycle in cycles] == ["ProfilerStep#1", "ProfilerStep#3", "ProfilerStep#5"]
 
 

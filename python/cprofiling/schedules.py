@@ -97,7 +97,6 @@ class Schedule:
 
 
 def schedule(
-    *,
     wait: SupportsIndex,
     warmup: SupportsIndex,
     active: SupportsIndex,

@@ -40,7 +40,7 @@ class _Claim:
     def __init__(self) -> None:
         self.lock = RLock()  # a signal's handler may end a recording while another is being started
         self.owner: profile | None = None
-        self.watches_forks = False
+        os.register_at_fork(after_in_child=self.after_fork_in_child)
 
     def take(self, owner: profile) -> None:
         held = self.owner
@@ -51,9 +51,6 @@ class _Claim:
             if held is not None and held is not owner and held._running:
                 raise RuntimeError(_IN_USE)
             self.owner = owner
-            if not self.watches_forks:
-                self.watches_forks = True
-                os.register_at_fork(after_in_child=self.after_fork_in_child)
 
     def give_back(self, owner: profile) -> None:
         with self.lock:

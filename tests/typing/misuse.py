@@ -32,3 +32,15 @@ def wrong(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> None:
     cp.profile_node("node", stage=3)  # type: ignore[call-overload]
     cp.format_profiling_table(3)  # type: ignore[arg-type]
     cp.measure("not callable")  # type: ignore[arg-type]
+    cp.record()  # type: ignore[call-arg]
+    cp.record(3)  # type: ignore[arg-type]
+    cp.record("label", True)  # type: ignore[call-arg]
+    cp.record("label")(node)("text")  # type: ignore[arg-type]
+    cp.profile(None, print)  # type: ignore[call-arg]
+    cp.profile(capacity="many")  # type: ignore[arg-type]
+    cp.profile(resource="cpu")  # type: ignore[arg-type]
+    cp.profile(on_trace_ready=print)
+    cp.profile().events().name  # type: ignore[attr-defined]  # noqa: B018
+    cp.profile().key_averages(3)  # type: ignore[arg-type]
+    cp.schedule(wait=0, warmup=0, active="2")  # type: ignore[arg-type]
+    cp.load_trace(b"bytes")  # type: ignore[arg-type]

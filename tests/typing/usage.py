@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict, replace
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import cprofiling as cp
@@ -127,6 +128,51 @@ def check_binding(pipeline: Pipeline) -> None:
         assert_type(bound.profile_node(bare)(1), float)
     with cp.instrument(pipeline.node, "forward", profiler=pipeline.profiler) as handle:
         handle.remove()
+
+
+@cp.record("decorated")
+def labelled(value: int) -> str:
+    return str(value)
+
+
+async def labelled_tasks() -> int:
+    async with cp.record("awaited", warm_up=True) as label:
+        assert_type(label, cp.record)
+        return await cp.record("each")(coroutine)(1)
+
+
+def check_recordings(folder: Path) -> None:
+    def handle(prof: cp.profile) -> None:
+        assert_type(prof.dropped, int)
+
+    plan = cp.schedule(wait=1, warmup=1, active=2, repeat=3, skip_first=4)
+    assert_type(plan(3), cp.ProfilerAction)
+    with cp.profile(
+        activities=[cp.ProfilerActivity.CPU, "cuda"],
+        schedule=plan,
+        on_trace_ready=handle,
+        with_stack=True,
+        operators=False,
+        resource=cp.Resource.CPU | cp.Resource.NPU,
+        file=folder / "trace.json.gz",
+        when_full="drop_newest",
+    ) as prof:
+        assert_type(labelled(1), str)
+        assert_type(asyncio.run(labelled_tasks()), int)
+        prof.pause()
+        prof.resume()
+        prof.step()
+    assert_type(prof, cp.profile)
+    cp.profile(on_trace_ready=cp.tensorboard_trace_handler(str(folder), "worker", use_gzip=True))
+    for event in prof.events():
+        assert_type(event, cp.Event)
+        assert_type((event.name, event.start, event.dur), tuple[str, int, int])
+        assert_type(event.trace_id, str | None)
+    assert_type(prof.key_averages(group_by_stack_n=3).table(sort_by="cpu_time_total", row_limit=5), str)
+    loaded = cp.load_trace(folder / "trace.json.gz")
+    assert_type(loaded, cp.Recording)
+    loaded.export_stacks(folder / "stacks.txt", metric="self_cpu_time_total")
+    print(loaded.findings(prof), prof.findings(baseline=loaded))
 
 
 def check_module_functions() -> None:
