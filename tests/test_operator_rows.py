@@ -21,7 +21,7 @@ from cprofiling.recording import Recording
 
 PID = os.getpid()
 BASE = 1_700_000_000_000_000_000
-ALL = {"host": True, "devices": True, "record_shapes": False, "profile_memory": False, "with_stack": False}
+ALL = {"host": True, "devices": None, "record_shapes": False, "profile_memory": False, "with_stack": False}
 
 
 def at(name: str, start: int, dur: int = 10, **more: Any) -> dict[str, Any]:
@@ -331,13 +331,15 @@ def device(available: bool) -> Any:
         ({"cuda": device(False), "xpu": device(True)}, {}, ["CPU", "XPU"]),
         ({"cuda": device(True), "xpu": device(True)}, {}, ["CPU", "CUDA"]),
         ({"cuda": device(True)}, {"host": False}, ["CUDA"]),
-        ({"cuda": device(True)}, {"devices": False}, ["CPU"]),
+        ({"cuda": device(True)}, {"devices": frozenset()}, ["CPU"]),
+        ({"cuda": device(True)}, {"devices": frozenset({"XPU"})}, ["CPU"]),
+        ({"cuda": device(True), "xpu": device(True)}, {"devices": frozenset({"XPU"})}, ["CPU", "XPU"]),
         ({"npu": device(True)}, {}, ["CPU", "PrivateUse1"]),
         ({"mtia": device(True)}, {}, ["CPU"]),
     ],
 )
 def test_activities_are_those_that_there_are(
-    monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], wanted: dict[str, bool], expected: list[str]
+    monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], wanted: dict[str, Any], expected: list[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", stub(**parts))
     made = operators.begin(**{**ALL, **wanted}, is_wanted=True)
@@ -360,11 +362,22 @@ def test_a_pytorch_without_its_profiler(monkeypatch: pytest.MonkeyPatch, parts: 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert operators.begin(**ALL, is_wanted=False) is None
-        assert operators.begin(**{**ALL, "host": False, "devices": False}, is_wanted=False) is None
+        assert operators.begin(**{**ALL, "host": False, "devices": frozenset()}, is_wanted=False) is None
 
 
 def test_a_recording_without_anything_for_pytorch_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", stub())
-    with cp.profile(resource=cp.Resource.NPU, operators=True) as prof:
-        pass
+    prof = cp.profile(resource=cp.Resource.NPU, operators=True)
+    with pytest.warns(RuntimeWarning, match="selects nothing"):
+        prof.start()
+    prof.stop()
     assert prof.events() == []
+
+
+def test_of_several_kinds_of_devices_one_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", stub(cuda=device(True), xpu=device(True)))
+    named = frozenset({"CUDA", "XPU"})
+    with pytest.warns(RuntimeWarning, match="^XPU is not recorded: .* one kind of device at a time, here CUDA"):
+        made = operators.begin(**{**ALL, "devices": named}, is_wanted=True)
+    assert made is not None
+    assert [activity.name for activity in made._settings["activities"]] == ["CPU", "CUDA"]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import random
 import re
 import threading
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from calls import by_name, in_new_thread, profiler_on
+from calls import by_name, in_new_thread, profiler_on, run_python
 from cprofiling.recording import Event, Recording
 
 
@@ -550,7 +554,8 @@ def test_without_a_schedule_the_handler_is_called_once() -> None:
         (3, "stopped in step 3 .cycle 1 of 2: record 2 of 2.*: the cycle is incomplete", 1),
         (4, None, 1),
         (5, "cycle 2 of 2: warmup 1 of 1.: nothing of this cycle was recorded", 1),
-        (6, "cycle 2 of 2: record 1 of 2.: the cycle is incomplete", 2),
+        (6, "cycle 2 of 2: record 1 of 2.: nothing of this cycle was recorded; reports cover the cycle before", 1),
+        (7, "cycle 2 of 2: record 2 of 2, then.*: the cycle is incomplete", 2),
         (8, None, 2),
         (9, None, 2),
     ],
@@ -574,6 +579,35 @@ def test_a_run_that_ends_inside_a_cycle_says_what_is_missing(steps: int, message
         assert caught[0].category is RuntimeWarning
         assert caught[0].filename == __file__
     assert (names(prof) == []) is (cycles == 0)
+
+
+def test_reports_after_a_loop_cover_its_last_cycle() -> None:
+    """Although its last step() has begun another one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prof, cycles = run_steps(3, schedule=cp.schedule(wait=0, warmup=0, active=1))
+    assert cycles == [[f"ProfilerStep#{i}", f"work {i}"] for i in range(3)]
+    assert names(prof) == cycles[2]
+    prof.start()
+    for _ in range(2):
+        prof.step()
+    inner()
+    with pytest.warns(RuntimeWarning, match="the cycle is incomplete"):
+        prof.stop()
+    assert names(prof) == ["ProfilerStep#2", "inner"]
+
+
+def test_a_schedule_answers_as_that_of_torch_does() -> None:
+    torch_schedule = pytest.importorskip("torch.profiler", reason="torch is not installed").schedule
+    rng = random.Random(1)
+    for _ in range(200):
+        options = {name: rng.randrange(4) for name in ("wait", "warmup", "repeat", "skip_first", "skip_first_wait")}
+        options["active"] = rng.randrange(1, 4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch's of what has no warm-up
+            theirs = torch_schedule(**options)
+        ours = cp.schedule(**options)
+        assert [ours(i).name for i in range(40)] == [theirs(i).name for i in range(40)]
 
 
 def test_step_needs_a_schedule_and_a_run() -> None:
@@ -613,6 +647,103 @@ def test_a_schedule_may_be_any_callable() -> None:
     assert names(prof) == ["inner"]
 
 
+def test_a_handler_that_raises_keeps_nothing_from_the_file(tmp_path: Path) -> None:
+    def handler(_prof: cp.profile) -> None:
+        raise KeyError("the handler's")
+
+    with pytest.raises(KeyError), cp.profile(file=tmp_path / "trace.json", on_trace_ready=handler):
+        inner()
+    assert [event.name for event in cp.load_trace(tmp_path / "trace.json").events()] == ["inner"]
+
+
+def test_a_recording_that_nobody_can_stop_any_more_ends() -> None:
+    def cell() -> None:
+        prof = cp.profile(with_stack=True)
+        prof.start()
+        inner()
+        raise ValueError("the cell's")
+
+    with pytest.warns(RuntimeWarning, match="nobody can stop any more"), pytest.raises(ValueError, match="the cell's"):
+        cell()
+    cycle: list[object] = [cp.profile()]
+    cycle.append(cycle)
+    cycle[0].start()  # type: ignore[attr-defined]
+    cycle[0].itself = cycle  # type: ignore[attr-defined]
+    del cycle
+    with pytest.warns(RuntimeWarning, match="nobody can stop any more"):
+        gc.collect()
+    with cp.profile() as prof:
+        inner()
+    assert names(prof) == ["inner"]
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise KeyError(3)"])
+def test_a_recording_that_runs_at_the_end_of_the_program_is_stopped(end: str, tmp_path: Path) -> None:
+    script = f"""
+        import sys
+        import cprofiling as cp
+        prof = cp.profile(file={str(tmp_path / "trace.json")!r}, on_trace_ready=lambda prof: print(len(prof.events())))
+        prof.start()
+        with cp.record("label"):
+            pass
+        {end}
+    """
+    done = run_python(dedent(script))
+    assert done.stdout == "1\n"
+    assert done.returncode == {"sys.exit(3)": 3, "raise KeyError(3)": 1}.get(end, 0)
+    assert done.stderr == "" or end.startswith("raise")
+    assert [event.name for event in cp.load_trace(tmp_path / "trace.json").events()] == ["label"]
+
+
+def test_a_handler_that_fails_at_the_end_of_the_program_is_told_of() -> None:
+    script = """
+        import cprofiling as cp
+        prof = cp.profile(on_trace_ready=lambda prof: 1 / 0)
+        prof.start()
+    """
+    done = run_python(dedent(script))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "the recording was not finished as it should have been: ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error", "message"),
+    [
+        (3, "1", TypeError, "key must be a str, got 3"),
+        ("traceEvents", "[]", ValueError, "key must be none of those that each trace has itself, got 'traceEvents'"),
+        ("schemaVersion", "1", ValueError, "key must be none"),
+        ("mine", "NaN", ValueError, "value must be a JSON text, got 'NaN' (str): there is no NaN in JSON"),
+        ("mine", "{", ValueError, "value must be a JSON text, got '{'"),
+        ("mine", 3, TypeError, "value must be a JSON text, got 3"),
+    ],
+)
+def test_wrong_metadata_is_refused_at_once(key: Any, value: Any, error: type[Exception], message: str) -> None:
+    prof = cp.profile()
+    with pytest.raises(error, match=re.escape(message)):
+        prof.add_metadata_json(key, value)
+    with prof:
+        inner()
+    assert names(prof) == ["inner"]
+
+
+@pytest.mark.parametrize(
+    "option", [{"with_flops": True}, {"with_modules": True}, {"acc_events": True}, {"experimental_config": object()}]
+)
+def test_options_of_torch_that_do_nothing_say_so(option: dict[str, Any]) -> None:
+    with pytest.warns(RuntimeWarning, match=f"{next(iter(option))} does nothing here"), cp.profile(**option) as prof:
+        inner()
+    assert names(prof) == ["inner"]
+
+
+def test_a_selection_of_which_nothing_is_there_says_so() -> None:
+    prof = cp.profile(resource=cp.Resource.NPU, operators=False)
+    with pytest.warns(RuntimeWarning, match="resource .*NPU.* selects nothing that can be recorded here") as caught:
+        prof.start()
+    inner()
+    prof.stop()
+    assert (names(prof), caught[0].filename) == ([], __file__)
+
+
 def test_a_handler_that_raises_ends_nothing() -> None:
     calls = []
 
@@ -626,9 +757,10 @@ def test_a_handler_that_raises_ends_nothing() -> None:
         inner()
         with pytest.raises(KeyError):
             prof.step()
+    inner()
     with pytest.warns(RuntimeWarning, match="incomplete"), pytest.raises(KeyError):
         prof.stop()
-    assert calls == [[f"ProfilerStep#{i}", "inner"] for i in range(3)] + [["ProfilerStep#3"]]
+    assert calls == [[f"ProfilerStep#{i}", "inner"] for i in range(4)]
     failing = cp.profile(on_trace_ready=handler)
     with pytest.raises(ValueError, match="mine"), pytest.warns(RuntimeWarning, match="the handler's"), failing:
         raise ValueError("mine")
@@ -647,6 +779,19 @@ def test_a_schedule_shows_what_will_happen() -> None:
         "  step 4: cycle 1 of 1: record 2 of 2, then the trace is ready",
         "  from step 5 on: nothing any more",
     ]
+    assert str(cp.schedule(50, 1, 2, repeat=2, skip_first=9, skip_first_wait=1)).splitlines()[1:] == [
+        "  steps 0 to 8: skipped",
+        "  step 9: cycle 1 of 2: warmup 1 of 1",
+        "  step 10: cycle 1 of 2: record 1 of 2",
+        "  step 11: cycle 1 of 2: record 2 of 2, then the trace is ready",
+        "  steps 12 to 61: cycle 2 of 2: wait 1 to 50 of 50",
+        "  step 62: cycle 2 of 2: warmup 1 of 1",
+        "  step 63: cycle 2 of 2: record 1 of 2",
+        "  step 64: cycle 2 of 2: record 2 of 2, then the trace is ready",
+        "  from step 65 on: nothing any more",
+    ]
+    many = str(cp.schedule(1, 1, 3, repeat=100)).splitlines()
+    assert (len(many), many[-1]) == (42, "  and so on, up to step 499")
     endless = str(cp.schedule(wait=1, warmup=0, active=1)).splitlines()
     assert endless[-2:] == [
         "  step 3: cycle 2: record 1 of 1, then the trace is ready",

@@ -7,6 +7,7 @@ import os
 import sys
 
 from cprofiling import _core
+from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from cprofiling.recording import Recording
 
 FORMAT_VERSION = 1
+_OWN = "cprofiling"
+_EVENTS = ("traceEvents", "baseTimeNanoseconds", "droppedEvents")
+_STANDARD = ("schemaVersion", "displayTimeUnit", "deviceProperties", "distributedInfo")
 _RANK, _WORLD_SIZE = "RANK", "WORLD_SIZE"  # the environment's words for them, as torchrun sets them
 _MAIN_FIRST = 0
 _MOST_DIGITS = 19  # of a number
@@ -34,10 +38,34 @@ def of_recording(recording: Recording, note: str | None) -> dict[str, str]:
         "displayTimeUnit": "ms",
         "deviceProperties": [],
         "distributedInfo": _distributed(),
-        "cprofiling": own,
+        _OWN: own,
     }
     known = recording.facts
     return {key: json.dumps(value) for key, value in facts.items() if key not in known}
+
+
+def checked_key(key: Any) -> str:
+    """Return a key that a user gives a fact of their own."""
+    if not isinstance(key, str):
+        raise TypeError(f"key must be a str, got {shown_value(key)}")
+    if key in (_OWN, *_EVENTS, *_STANDARD):
+        raise ValueError(f"key must be none of those that each trace has itself, got {key!r}")
+    return key
+
+
+def checked_json(value: Any) -> str:
+    """Return a JSON text."""
+    if not isinstance(value, str):
+        raise TypeError(f"value must be a JSON text, got {shown_value(value)}")
+    try:
+        json.loads(value, parse_constant=_refuse)
+    except ValueError as error:
+        raise ValueError(f"value must be a JSON text, got {shown_value(value)}: {error}") from None
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"there is no {constant} in JSON")
 
 
 def _distributed() -> dict[str, Any]:

@@ -60,7 +60,13 @@ _DEVICES = {"CUDA": "cuda", "XPU": "xpu", "MTIA": "mtia", "HPU": "hpu"}
 
 
 def begin(
-    *, host: bool, devices: bool, record_shapes: bool, profile_memory: bool, with_stack: bool, is_wanted: bool
+    *,
+    host: bool,
+    devices: frozenset[str] | None,
+    record_shapes: bool,
+    profile_memory: bool,
+    with_stack: bool,
+    is_wanted: bool,
 ) -> Operators | None:
     """Return what records the operators of a recording that starts; None: there can be none.
 
@@ -69,7 +75,8 @@ def begin(
 
     Args:
         host: Record operators.
-        devices: Record work of devices, and the calls that start it.
+        devices: The kinds of devices whose work is recorded, and the calls that start it, by torch's names; None: of
+            whatever kind there is. Of several, torch.profiler records the first, which is warned of if they were named.
         record_shapes: With the shapes and types of the operators' arguments.
         profile_memory: With the memory that they allocate. PyTorch tells that of one thread only, here the main thread:
             a recording that it starts has the operators of no other thread then.
@@ -360,7 +367,7 @@ class _Run:
         return {"torch": self._torch.__version__, "threads": threads}
 
 
-def _activities(torch: Any, host: bool, devices: bool) -> tuple[list[Any], str | None]:
+def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple[list[Any], str | None]:
     """The activities of torch.profiler to record; and if there are none that could be, why."""
     if torch is None:
         return [], _NOT_LOADED
@@ -368,9 +375,13 @@ def _activities(torch: Any, host: bool, devices: bool) -> tuple[list[Any], str |
         if not torch.profiler.kineto_available() or not hasattr(torch.autograd.profiler, "_is_profiler_enabled"):
             return [], _NO_PROFILER
         supported = {activity.name: activity for activity in torch.profiler.supported_activities()}
-        wanted = (["CPU"] if host else []) + (_available_devices(torch)[:1] if devices else [])
+        there = [name for name in _available_devices(torch) if devices is None or name in devices]
     except Exception as error:  # noqa: BLE001 something else of that name, or PyTorch while it is being imported
         return [], f"{_NO_PROFILER}: {error!r}"
+    if devices is not None and len(there) > 1:
+        others = ", ".join(there[1:])
+        warn(f"{others} is not recorded: torch.profiler records one kind of device at a time, here {there[0]}")
+    wanted = (["CPU"] if host else []) + there[:1]
     return [supported[name] for name in wanted if name in supported], None
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from _thread import RLock
 from operator import index
 
 from cprofiling import _core
 from cprofiling.activities import ON_DEVICES, ProfilerActivity, RecordFormat, Resource, activities_of, missing_reason
+from cprofiling.claim import IN_USE, Claim
 from cprofiling.format import shown_value
-from cprofiling.recording import Recording, Reports
+from cprofiling.recording import KINDS, Recording, Reports
 from cprofiling.schedules import ProfilerAction
 from cprofiling.warn import mention, warn
 
@@ -28,43 +30,15 @@ if TYPE_CHECKING:
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 _WHEN_FULL = ("drop_oldest", "drop_newest")
 _STEP_NAME = "ProfilerStep#{}"
-_IN_USE = "a recording is running already: there can be one at a time in a process"
 _MOST_NAMES = 65_536  # of threads
+_NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle before"
+_NO_DEVICE = "work on devices is recorded through PyTorch, as its operators are, where it has a device"
+_PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
 
-class _Claim:
-    """Which ``profile`` records in this process."""
-
-    def __init__(self) -> None:
-        self.lock = RLock()  # a signal's handler may end a recording while another is being started
-        self.owner: profile | None = None
-        os.register_at_fork(after_in_child=self.after_fork_in_child)
-
-    def take(self, owner: profile) -> None:
-        held = self.owner
-        if held is not None and held is not owner:
-            held._make_way()
-        with self.lock:
-            held = self.owner  # it may have been interrupted before it could give the claim back
-            if held is not None and held is not owner and held._running:
-                raise RuntimeError(_IN_USE)
-            self.owner = owner
-
-    def give_back(self, owner: profile) -> None:
-        with self.lock:
-            if self.owner is owner:
-                self.owner = None
-
-    def after_fork_in_child(self) -> None:
-        self.lock = RLock()
-        owner, self.owner = self.owner, None
-        if owner is not None:
-            owner._forget()
-
-
-_claim = _Claim()
+_claim = Claim()
 
 
 class profile(Reports):  # noqa: N801 a context manager, named as others name theirs
@@ -93,10 +67,17 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         file: A path, or an open file, text or binary.
         capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes.
         when_full: "drop_oldest" or "drop_newest": which events go when there are more. They are counted in ``dropped``.
+        with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler that there are for programs
+            written for that; they do nothing, which is warned of where one is asked for.
 
     A block that is open when the recording ends, or when a cycle of it does, is recorded as long as that, and marked
-    ``unfinished``. Raises TypeError and ValueError for wrong arguments, naming the parameter.
+    ``unfinished``. A recording that is running when the program ends is stopped then; one whose object nobody has any
+    more is ended, with a RuntimeWarning, and lost.
+
+    Raises TypeError and ValueError for wrong arguments, naming the parameter.
     """
+
+    _running = False
 
     def __init__(  # noqa: PLR0913 the options of a recording
         self,
@@ -113,6 +94,10 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         file: Any = None,
         capacity: int = 1_000_000,
         when_full: str = "drop_oldest",
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: object = None,
+        acc_events: bool = False,
     ) -> None:
         self._activities = activities_of(activities)
         self._schedule = _checked_callable("schedule", schedule)
@@ -126,10 +111,20 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._file = _checked_file(file, self._format)
         self._capacity = _checked_capacity(capacity)
         self._when_full = _checked_choice("when_full", when_full, _WHEN_FULL)
+        others = {
+            "with_flops": with_flops, "with_modules": with_modules, "experimental_config": experimental_config,
+            "acc_events": acc_events,
+        }  # fmt: skip
+        for name in [name for name, value in others.items() if value]:
+            warn(f"{name} does nothing here: it is an option of torch.profiler")
         self._lock = RLock()
         self._metadata: dict[str, str] = {}
-        self._running = False
         self._clear()
+
+    def __del__(self) -> None:
+        if self._running:
+            self._give_up()
+            mention("a recording was running that nobody can stop any more: it ends here, and what it recorded is lost")
 
     def _forget(self) -> None:
         """Let go of the recording: this is a forked child, and it is the parent's."""
@@ -151,6 +146,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._names: dict[int, str] = {}
         self._note: str | None = None
         self._cycles = 0
+        self._cycle_ended_before = 0  # the step that followed the last cycle
         self.step_num = 0
         self.current_action = ProfilerAction.NONE
 
@@ -160,7 +156,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """Begin. RuntimeError if a recording is running already."""
         with self._lock:
             if self._running:
-                raise RuntimeError(_IN_USE)
+                raise RuntimeError(IN_USE)
             try:
                 self._running = True
                 _claim.take(self)
@@ -174,6 +170,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._warn_of_missing()
         self._pid = os.getpid()
         self._operators = self._begin_operators()
+        if self._operators is None and not self._records_host() and self._activities is None:
+            warn(f"resource {self._resource!r} selects nothing that can be recorded here: {_NO_DEVICE}")
         self.current_action = self._action(0)
         self._warm_up()
         if self.current_action in _RECORDING:
@@ -186,9 +184,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         operators, self._operators = self._operators, None
         if operators is not None:
             operators.cancel()
-        if _claim.owner is self:
+        if _claim.give_back(self):
             _core.set_thread_namer(None)
-            _claim.give_back(self)
 
     def _make_way(self) -> None:
         """End for the sake of a recording that is to start, if this is one that nobody has started; it is not."""
@@ -208,18 +205,18 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             try:
                 self._running = False
                 self._note = self._unrecorded()
-                is_ready = self._recorder is not None
-                if is_ready:
-                    self._finish_cycle()
+                is_ready = self._recorder is not None and self._finish_last_cycle()
             finally:
                 self._give_up()
             if self._recording is None:
                 self._keep(Recording.empty())
             note = self._note
         try:
-            if is_ready and self._handler is not None:
-                self._handler(self)
-            self._write_file()
+            try:
+                if is_ready and self._handler is not None:
+                    self._handler(self)
+            finally:
+                self._write_file()
         finally:
             if note is not None:  # last of all, as filters may make an exception of it
                 warn(note)
@@ -253,6 +250,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         records = self.current_action in _RECORDING
         if self._recorder is not None and (before is ProfilerAction.RECORD_AND_SAVE or not records):
             self._finish_cycle()
+            self._cycle_ended_before = self.step_num
             return True
         self._resume_cycle()
         return False
@@ -308,17 +306,19 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         return _core.record(name, warm_up=warm_up)
 
     def add_metadata(self, key: str, value: str) -> None:
-        """Add a text to the traces that are written, at their top level."""
+        """Add a text to the traces that are written after this, at their top level. Errors: as add_metadata_json."""
         import json
 
         self.add_metadata_json(key, json.dumps(str(value)))
 
     def add_metadata_json(self, key: str, value: str) -> None:
-        """Add a JSON value, given as its text, to the traces that are written. ValueError for what is no JSON."""
-        import json
+        """Add a JSON value, given as its text, to the traces of the cycles that end after this.
 
-        json.loads(value)
-        self._metadata[key] = value
+        TypeError for a key that is no str; ValueError for one that traces have themselves, and for what is no JSON.
+        """
+        from cprofiling import facts
+
+        self._metadata[facts.checked_key(key)] = facts.checked_json(value)
 
     preset_metadata_json = add_metadata_json
 
@@ -337,6 +337,14 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             if error is None:
                 raise
             mention(f"the recording was not finished as it should have been: {failure!r}")
+
+    def _end_with_process(self) -> None:
+        """Stop at the end of the process, for the sake of handler and file."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            return
+        self._lock.release()
+        if self._running:
+            self.__exit__(SystemExit, SystemExit(), None)
 
     # ---- What it knows of itself
 
@@ -362,8 +370,14 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def _action(self, step: int) -> ProfilerAction:
         return ProfilerAction.RECORD if self._schedule is None else _checked_action(self._schedule(step))
 
-    def _has(self, *wanted: ProfilerActivity) -> bool:
-        return self._activities is None or any(activity in self._activities for activity in wanted)
+    def _has(self, activity: ProfilerActivity) -> bool:
+        return self._activities is None or activity in self._activities
+
+    def _devices(self) -> frozenset[str] | None:
+        """The kinds of devices whose work is to be recorded, by torch's names; None: whatever there is."""
+        if Resource.NPU not in self._resource:
+            return frozenset()
+        return None if self._activities is None else frozenset(each.name for each in self._activities & ON_DEVICES)
 
     def _warn_of_missing(self) -> None:
         for activity in sorted(self._activities or (), key=lambda each: each.name):
@@ -371,21 +385,23 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             if reason is not None:
                 warn(f"activity {activity.name} is not recorded: {reason}")
 
+    def _records_host(self) -> bool:
+        return Resource.CPU in self._resource and self._has(ProfilerActivity.CPU)
+
     def _begin_cycle(self) -> None:
         from cprofiling import details
 
         self._note_threads()
         if self._operators is not None and not self._paused:
             self._operators.start()
-        hosts = Resource.CPU in self._resource and self._has(ProfilerActivity.CPU)
-        _core.set_thread_namer(self._note_thread)
+        _core.set_thread_namer(_weakly(self._note_thread))
         self._recorder = _core.Recorder(
             self._capacity,
             self._when_full == "drop_newest",
             details.describer(shapes=self._shapes, stack=self._stack),
             self._memory,
             details.device_memory_finder() if self._memory else None,
-            hosts,
+            self._records_host(),
         )
         if self._schedule is not None:
             self._recorder.step(_STEP_NAME.format(self.step_num))
@@ -398,8 +414,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         from cprofiling import operators
 
         return operators.begin(
-            host=Resource.CPU in self._resource and self._has(ProfilerActivity.CPU),
-            devices=Resource.NPU in self._resource and self._has(*ON_DEVICES),
+            host=self._records_host(),
+            devices=self._devices(),
             record_shapes=self._shapes,
             profile_memory=self._memory,
             with_stack=self._stack,
@@ -414,6 +430,22 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._operators.prepare()
         elif self.current_action is ProfilerAction.NONE:
             self._operators.cancel()
+
+    def _finish_last_cycle(self) -> bool:
+        """End the recording of the cycle that the run ends in. False: nothing happened in it, and it is left out.
+
+        The last step() of a loop begins a step, too. That is no reason for the reports to forget the cycle before.
+        """
+        before = self._recording
+        self._finish_cycle()
+        kinds = self._finished().column("kind") or ()
+        if self._schedule is None or before is None or any(KINDS[kind] not in ("step", "counter") for kind in kinds):
+            return True
+        self._recording = before
+        self._cycles -= 1
+        had_begun = self._cycle_ended_before != self.step_num
+        self._note = f"{self._where()}: {_NOTHING_OF_IT}" if had_begun else None
+        return False
 
     def _finish_cycle(self) -> None:
         """End the cycle's recording."""
@@ -465,27 +497,42 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """What a run that ends now leaves unrecorded, in words; None: nothing that was planned."""
         if self._schedule is None:
             return None
-        where = f"the recording was stopped in step {self.step_num}"
-        describe = getattr(self._schedule, "describe", None)
-        if describe is not None:
-            where += f" ({describe(self.step_num)})"
+        where = self._where()
         if self.current_action in _RECORDING:
             return f"{where}: the cycle is incomplete, its trace has the steps up to here"
         if self._cycles == 0:
             return f"{where}: no cycle of its schedule was recorded"
         if self.current_action is ProfilerAction.WARMUP:
-            return f"{where}: nothing of this cycle was recorded; reports cover the cycle before"
+            return f"{where}: {_NOTHING_OF_IT}"
         return None
+
+    def _where(self) -> str:
+        """Where in its schedule a run was stopped."""
+        where = f"the recording was stopped in step {self.step_num}"
+        describe = getattr(self._schedule, "describe", None)
+        return where if describe is None else f"{where} ({describe(self.step_num)})"
 
     def _write_file(self) -> None:
         if self._file is None or self._pid != os.getpid():
             return
         from cprofiling import chrome
 
-        if isinstance(self._file, (str, os.PathLike)):
+        if isinstance(self._file, (str, bytes, os.PathLike)):
             chrome.export_to_path(self._finished(), self._file)
         else:
             chrome.write_to_file(self._finished(), self._file)
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """A method of an object that it does not keep alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
 
 
 def _checked_callable(parameter: str, value: Any) -> Any:
@@ -527,10 +574,12 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
         return None
     if form is not RecordFormat.ChromeTrace:
         raise ValueError("file is for the format ChromeTrace: a DataFrame is got by get_pandas_dataframe()")
-    if not isinstance(file, (str, os.PathLike)):
+    if not isinstance(file, (str, bytes, os.PathLike)):
         from cprofiling import chrome
 
         chrome.checked_writer(file)
+    elif not os.fspath(file):
+        raise ValueError("file must be a path or an open file, got an empty path")
     return file
 
 

@@ -235,9 +235,13 @@ def of_another_thread() -> Result:
 
 def never_ended() -> Result:
     """PyTorch would crash at the end of the process, were its profiler still on."""
-    cp.profile(profile_memory=True).start()
+    kept.append(cp.profile(profile_memory=True))
+    kept[0].start()
     torch.neg(X)
     return None, []
+
+
+kept: list[cp.profile] = []
 
 
 CASES: list[Callable[[], Result]] = [
