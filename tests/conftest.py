@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,9 @@ from calls import profiler_on
 
 # The folder cprofiling/ of a checkout holds the C core: imported in place of the package, it is an empty namespace.
 assert cprofiling.__file__ is not None, "the package is not installed or built: see README.md, Developing"
+
+# A shell that runs the tests in the background has interrupts ignored, in the processes that they start, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
