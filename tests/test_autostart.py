@@ -19,7 +19,7 @@ import pytest
 
 import cprofiling
 from calls import NEVER, unwatched
-from cprofiling import autostart, session
+from cprofiling import autostart, output_path, session
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
 APP = """
@@ -163,8 +163,8 @@ def test_a_path_that_cannot_be_used_is_one_warning(path: str, reason: str | None
 
 def test_what_else_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reason(path: str) -> str:
-        with pytest.raises(autostart.UnusablePathError) as caught:
-            autostart.checked_path(path)
+        with pytest.raises(output_path.UnusablePathError) as caught:
+            output_path.checked_path(path)
         return str(caught.value)
 
     assert reason("a\0b") == "it has a NUL"
@@ -172,11 +172,12 @@ def test_what_else_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert reason(str(tmp_path / "new")) == "its folder is not writable"
     assert reason("/dev/null") == "it is not writable"
     monkeypatch.undo()
+    assert reason("/dev/cprofiling-new") == reason("/proc/new") == "it is not writable"  # where no files are made
     monkeypatch.chdir(tmp_path)
-    assert autostart.checked_path("new") == str(tmp_path / "new")
+    assert output_path.checked_path("new") == str(tmp_path / "new")
     tmp_path.rmdir()
     assert reason("new") == "No such file or directory"
-    assert autostart.checked_path("/dev/null") == "/dev/null"
+    assert output_path.checked_path("/dev/null") == "/dev/null"
 
 
 def test_a_folder_that_is_not_writable() -> None:
@@ -187,8 +188,8 @@ def test_a_folder_that_is_not_writable() -> None:
         if is_root:
             os.seteuid(nobody)
         try:
-            with pytest.raises(autostart.UnusablePathError, match="its folder is not writable"):
-                autostart.checked_path(f"{folder}/new")
+            with pytest.raises(output_path.UnusablePathError, match="its folder is not writable"):
+                output_path.checked_path(f"{folder}/new")
         finally:
             if is_root:
                 os.seteuid(0)
@@ -265,6 +266,41 @@ def test_a_recording_of_the_programs_own_goes_first(tmp_path: Path) -> None:
     assert names(tmp_path / "trace.json") == names(tmp_path / "own.json") == ["node"]
 
 
+def test_a_recording_of_the_programs_own_from_the_first_on(tmp_path: Path) -> None:
+    """There is a trace, which is empty, as is said; of a child process there is none."""
+    command = [sys.executable, "-c", "import cprofiling as cp\nwith cp.profile(): pass"]
+    starts = "cprofiling: the program starts a recording of its own"
+    ends = f"{starts}: the automatic one, for '{{}}', ends here without an event\n"
+    variables = environment("t.json")
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
+    assert done.stderr == ends.format(tmp_path / "t.json")
+    assert (left(tmp_path), names(tmp_path / "t.json")) == (["t.json"], [])
+    variables[autostart.OWNER] = "another"
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as process:
+        assert process.communicate(timeout=NEVER)[1] == ends.format(tmp_path / f"t_{process.pid}.json")
+    assert left(tmp_path) == ["t.json"]
+
+
+def test_a_trace_of_perfettos(tmp_path: Path) -> None:
+    pytest.importorskip("perfetto", reason="the package perfetto")
+    assert run("os.chdir('/'); sys.path.clear()", tmp_path, "t.pftrace") == (0, "", "")
+    data = (tmp_path / "t.pftrace").read_bytes()
+    assert data[:1] == b"\x0a"  # the first packet of a Trace
+    assert b"node" in data
+
+
+def test_a_trace_of_perfettos_without_its_package(tmp_path: Path) -> None:
+    (tmp_path / "perfetto.py").write_text("raise ImportError('as asked')\n")
+    done = run("print('out')", tmp_path, "t.pftrace")
+    assert done == (
+        0,
+        "out\n",
+        "cprofiling: CPROFILING_OUTPUT_PATH='t.pftrace' cannot be used, so nothing is recorded: perfetto is needed for "
+        'this and cannot be imported (as asked): pip install "cprofiling[perfetto]"\n',
+    )
+    assert left(tmp_path) == ["perfetto.py"]
+
+
 def test_no_process_takes_the_trace_of_another(tmp_path: Path) -> None:
     """Forked, spawned and started ones write beside the first's, if they have recorded anything."""
     code = """
@@ -317,17 +353,104 @@ def test_who_comes_first_keeps_the_path(tmp_path: Path) -> None:
     assert names(tmp_path / "trace.json") == ["node"]
 
 
-def test_names_beside_a_path(tmp_path: Path) -> None:
-    for name, beside in [
-        ("trace.json", "trace_7.json"),
-        ("trace.json.gz", "trace_7.json.gz"),
-        ("worker.pt.trace.json", "worker.pt.trace_7.json"),
-        ("trace", "trace_7"),
-        (".gz", "_7.gz"),
-    ]:
-        assert autostart._beside(str(tmp_path / name), 7) == str(tmp_path / beside)
-        (tmp_path / beside).touch()
-    assert autostart._beside(str(tmp_path / "trace.json.gz"), 7) == str(tmp_path / "trace_7-2.json.gz")
+AT_ONCE = """
+import os, sys
+import cprofiling as cp
+with cp.record(f"of {os.getpid()}"): pass
+print("recorded", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("before", [None, "an earlier trace"])
+def test_processes_that_end_at_once_all_leave_a_trace(before: str | None, tmp_path: Path) -> None:
+    """None of them has started another, and each has found the path as it was before."""
+    if before is not None:
+        (tmp_path / "t.json").write_text(before)
+    (tmp_path / "app.py").write_text(AT_ONCE)
+    variables = {name: value for name, value in environment("t.json").items() if name != autostart.OWNER}
+    reader, writer = os.pipe()
+    command = [sys.executable, "app.py"]
+    processes = [
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=variables,
+            stdin=reader,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    os.close(reader)
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "recorded\n"
+    os.close(writer)
+    errors = [process.communicate(timeout=NEVER)[1] for process in processes]
+    traces = {name: names(tmp_path / name) for name in left(tmp_path)}
+    assert sorted(traces.values()) == sorted([f"of {process.pid}"] for process in processes)
+    (first,) = (process.pid for process in processes if traces["t.json"] == [f"of {process.pid}"])
+    others = {process.pid for process in processes} - {first}
+    assert set(traces) == {"t.json", *(f"t_{pid}.json" for pid in others)}
+    assert sorted(errors) == sorted(
+        ""
+        if pid == first
+        else f"cprofiling: '{tmp_path}/t.json' is another process's by now: the trace is '{tmp_path}/t_{pid}.json'\n"
+        for pid in (first, *others)
+    )
+
+
+def test_ranks_other_than_0_write_beside_the_path(tmp_path: Path) -> None:
+    """In whatever order they come; so do the processes that they start. What is no number is no rank."""
+    code = """
+        import subprocess
+        node()
+        if not os.fork(): node(); sys.exit(0)
+        os.wait()
+        other = "import cprofiling as cp, os\\nwith cp.record('other'): print(os.getpid(), end=' ', flush=True)"
+        subprocess.run([sys.executable, "-c", other])
+        print(os.getpid())
+    """
+    for rank, own in [("2", "trace_rank2_{}.json.gz"), ("0", "trace.json.gz")]:
+        done = run(code, tmp_path, "trace.json.gz", RANK=rank, WORLD_SIZE="3")
+        assert (done.status, done.err) == (0, "")
+        other, pid = done.out.split()
+        found = {name: len(cprofiling.load_trace(tmp_path / name)) for name in left(tmp_path)}
+        assert found.pop(own.format(pid)) == 2
+        assert found.pop(f"trace_rank{rank}_{other}.json.gz") == 1
+        (forked,) = found
+        assert forked.startswith(f"trace_rank{rank}_")
+        for name in left(tmp_path):
+            (tmp_path / name).unlink()
+    for no_rank in ("", "-1", "two", "9" * 5000):
+        assert run("", tmp_path, RANK=no_rank) == (0, "", "")
+        assert left(tmp_path) == ["trace.json"]
+    assert run("", tmp_path, "nowhere/trace.json", RANK="1").err.endswith(
+        "nothing is recorded: No such file or directory\n"
+    )
+
+
+def test_an_output_that_goes_into_a_file(tmp_path: Path) -> None:
+    """The program's own output changes the file; the trace follows it."""
+    (tmp_path / "app.py").write_text(f"{APP}print('out', flush=True)\n")
+    with (tmp_path / "out").open("w") as out:
+        done = subprocess.run(
+            [sys.executable, "app.py"], cwd=tmp_path, env=environment("/dev/stdout"), stdout=out, stderr=-1, check=True
+        )
+    assert done.stderr == b""
+    first, _, trace = (tmp_path / "out").read_text().partition("\n")
+    assert first == "out"
+    assert [event["name"] for event in json.loads(trace)["traceEvents"] if event["ph"] == "X"] == ["node"]
+
+
+def test_a_message_says_all_of_where_a_trace_is(tmp_path: Path) -> None:
+    folder = tmp_path / "long" / ("x" * 200)
+    folder.mkdir(parents=True)
+    code = f"open({str(folder / 't.json')!r}, 'w').close()\nprint(os.getpid())"
+    done = run(code, tmp_path, str(folder / "t.json"))
+    assert done.err.endswith(f"the trace is '{folder}/t_{done.out.strip()}.json'\n")
 
 
 def test_nothing_goes_beside_a_device(tmp_path: Path) -> None:
@@ -403,7 +526,7 @@ def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple
     monkeypatch.setattr(atexit, "register", lambda function: function)
     monkeypatch.setattr(os, "register_at_fork", lambda **functions: None)
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
-    recording = autostart.Automatic(str(tmp_path / "t.json"), is_owner=True)
+    recording = autostart.Automatic(str(tmp_path / "t.json"), is_first=True)
     recording.begin()
     yield recording, sent
     recording.cancel()
@@ -429,22 +552,22 @@ def test_a_signal_amid_the_writing_waits(
 ) -> None:
     recording, sent = automatic
 
-    def write(*arguments: object) -> None:
+    def write(_recording: object, path: str, **more: object) -> None:
         recording._on_sigterm(signal.SIGTERM, None)
         assert sent == []
-        (tmp_path / "written").touch()
+        Path(path).write_text("written")
 
     monkeypatch.setattr("cprofiling.chrome.export_to_path", write)
     recording.end()
     assert sent == [signal.SIGTERM]
-    assert (tmp_path / "written").exists()
+    assert (tmp_path / "t.json").read_text() == "written"
 
 
 def test_a_fork_begins_anew(automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path) -> None:
     recording, _ = automatic
     with cprofiling.record("the parent's"):
         pass
-    session._claim.after_fork_in_child()
+    session._claim._after_fork_in_child()
     recording._after_fork()
     with cprofiling.record("the child's"):
         pass
@@ -493,4 +616,4 @@ def test_faults_of_our_own_do_no_harm(
     assert autostart._start_time() == ""
     monkeypatch.setattr(sys, "stderr", None)
     autostart.say("to nobody")
-    assert autostart._reason(KeyboardInterrupt()) == "interrupted"
+    assert output_path.reason(KeyboardInterrupt()) == "interrupted"

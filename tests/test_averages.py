@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import cprofiling as cp
 from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, key_averages
 from cprofiling.analysis.rows import ANNOTATIONS, device_name
 from cprofiling.analysis.stacks import export_stacks
@@ -303,11 +304,58 @@ def test_memory_that_was_measured_goes_before_what_is_added_up() -> None:
         host("b", 10, 40),
         allocation(20, 300),
     ]
-    assert figures(key_averages(made(rows)), *MEMORY) == {"a": (4096, 3796, -512, -512), "b": (300, 300, 0, 0)}
+    assert figures(key_averages(made(rows)), *MEMORY) == {"a": (4096, 4096, -512, -512), "b": (300, 300, 0, 0)}
 
 
-def test_without_memory_there_is_none() -> None:
-    averages = key_averages(made(GPU))
+def measured(name: str, start: int, end: int, size: int, **more: Any) -> Row:
+    return host(name, start, end, kind=NODE, span=start + 1, memory_change=size, **more)
+
+
+def test_what_was_measured_is_subtracted_from_what_was_measured() -> None:
+    """Through what was not measured, from which nothing is."""
+    rows = [
+        host("ProfilerStep#1", 0, 100, kind=STEP),
+        measured("outer", 10, 90, 5000),
+        host("label", 20, 80, kind=RECORD, span=7, parent_span=11),
+        measured("inner", 30, 40, 3000, parent_span=7), measured("inner", 50, 60, 1000, parent_span=7),
+        measured("alone", 200, 210, 70),
+    ]  # fmt: skip
+    found = {key: pair[:2] for key, pair in figures(key_averages(made(rows)), *MEMORY).items()}
+    assert found == {
+        "ProfilerStep*": (0, 0), "outer": (5000, 1000), "label": (0, 0), "inner": (4000, 4000), "alone": (70, 70),
+    }  # fmt: skip
+
+
+def test_what_was_added_up_is_subtracted_from_what_was_added_up() -> None:
+    rows = [
+        host("ProfilerStep#1", 0, 100, kind=STEP), measured("node", 10, 60, 1 << 20), host("aten::mm", 20, 30),
+        host("aten::t", 70, 80), allocation(5, 1), allocation(15, 20), allocation(25, 300), allocation(75, 4000),
+    ]  # fmt: skip
+    found = {key: pair[:2] for key, pair in figures(key_averages(made(rows)), *MEMORY).items()}
+    assert found == {
+        "ProfilerStep*": (4321, 1), "node": (1 << 20, 1 << 20), "aten::mm": (300, 300), "aten::t": (4000, 4000),
+    }  # fmt: skip
+
+
+def test_a_step_of_a_profile_has_no_memory_of_its_nodes() -> None:
+    held = []
+    with cp.profile(schedule=cp.schedule(0, 0, 2), profile_memory=True, operators=False) as prof:
+        for _ in range(2):
+            held.append(allocate())
+            prof.step()
+    of = {average.key: average for average in prof.key_averages()}
+    assert of["allocate"].cpu_memory_usage >= 8 << 20
+    assert (of["ProfilerStep*"].cpu_memory_usage, of["ProfilerStep*"].self_cpu_memory_usage) == (0, 0)
+
+
+@cp.profile_node("allocate")
+def allocate() -> bytes:
+    return b"1" * (6 << 20)
+
+
+@pytest.mark.parametrize("rows", [[], GPU], ids=["nothing", "no memory"])
+def test_without_memory_there_is_none(rows: list[Row]) -> None:
+    averages = key_averages(made(rows))
     assert not averages.has_memory
     assert " Mem" not in averages.table()
 
@@ -418,6 +466,54 @@ def test_header_limit_and_top_level() -> None:
     assert [line.split()[0] for line in lines[7:-3]] == ["block", "block"]
     assert len(averages.table(row_limit=0).splitlines()) == 6
     assert len(averages.table(row_limit=-1).splitlines()) == 6 + len(averages)
+
+
+def test_no_limit_shows_all_rows() -> None:
+    averages = key_averages(made([host(f"name {at}", at, at + 1) for at in range(120)]))
+    assert averages.table(row_limit=None) == averages.table(row_limit=-1)
+    assert averages.table(row_limit=None).count("name ") == 120
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "error", "message"),
+    [
+        ("row_limit", 1.5, TypeError, "row_limit must be an integer or None, got 1.5 (float)"),
+        ("row_limit", True, TypeError, "row_limit must be an integer or None, got True (bool)"),
+        ("max_name_column_width", "a", TypeError, "max_name_column_width must be an integer or None, got 'a' (str)"),
+        ("max_name_column_width", 0, ValueError, "max_name_column_width must be >= 1, got 0"),
+        ("max_src_column_width", 2.0, TypeError, "max_src_column_width must be an integer or None, got 2.0 (float)"),
+        ("max_shapes_column_width", -1, ValueError, "max_shapes_column_width must be >= 1, got -1"),
+        ("time_unit", [], ValueError, "time_unit must be one of s, ms, us, got [] (list)"),
+    ],
+)  # fmt: skip
+def test_wrong_options_of_a_table_are_named(option: str, value: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        key_averages(made(GPU)).table(**{option: value})  # type: ignore[arg-type]
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 10])
+def test_narrow_columns(width: int) -> None:
+    rows = [host("a long name", 0, 10, shapes="[[1, 2]]", stack="file.py(1): function")]
+    averages = key_averages(made(rows), group_by_input_shape=True, group_by_stack_n=1)
+    table = averages.table(
+        max_name_column_width=width, max_shapes_column_width=width, max_src_column_width=width
+    ).splitlines()  # fmt: skip
+    assert table[0].startswith("-" * width + "  -")
+    assert table[3].split()[0] == ("a long name"[: max(width - 3, 0)] + "...").split()[0]
+
+
+def test_ranges_of_a_profiler_are_rows_without_a_share() -> None:
+    ranges = [device("gemm", at, at + 100, cat="cuda_profiler_range") for at in (0, 100)]
+    table = key_averages(made([host("a", 0, 100), *ranges])).table().splitlines()
+    assert " NaN " in next(line for line in table if "gemm" in line)
+    assert table[-2:] == [
+        "Self CUDA time total: 0.000us",
+        "No row is work of the device: waits, annotations and ranges of profilers are no part of its total.",
+    ]
+    averages = key_averages(made([*ranges, device("gemm", 10, 20)]))
+    assert [(of.key, of.count, of.is_device_work) for of in averages] == [("gemm", 2, False), ("gemm", 1, True)]
+    assert averages.table().endswith("Self CUDA time total: 10.000us\n")
 
 
 @pytest.mark.parametrize(

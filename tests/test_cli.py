@@ -92,6 +92,16 @@ def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.Ca
     assert complaint in printed.err
 
 
+def test_the_help_of_run_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "PyTorch's operators are not recorded" in printed
+    assert "loaded before the program begins" in printed
+    assert "is meant by its exact name only" in printed
+    assert ".pftrace" in printed
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:

@@ -39,6 +39,22 @@ WORK = [
 US = 1000
 
 
+def test_a_call_that_starts_several_pieces_counts_once() -> None:
+    rows = [
+        call("cudaGraphLaunch", 0, 100, 1), call("cudaGraphLaunch", 200, 250, 2),
+        device("a", 110, 120, correlation=1), device("b", 120, 320, correlation=1),
+        device("c", 330, 340, correlation=2),
+    ]  # fmt: skip
+    (graphs,) = launch_statistics(made(rows))
+    assert (graphs.count, graphs.host_ns, graphs.device_ns) == (3, 150 * US, 220 * US)
+    assert graphs.shorter_than_call == 2
+
+
+def test_a_call_of_a_real_graph_counts_once() -> None:
+    (graphs,) = (of for of in launch_statistics(trace("test")) if of.call == "cudaGraphLaunch")
+    assert (graphs.count, graphs.host_ns) == (5046, 14_727_000)
+
+
 def test_kernels_by_name() -> None:
     found = kernel_breakdown(made(WORK))
     assert found == [

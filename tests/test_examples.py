@@ -102,7 +102,7 @@ def test_instrument_foreign() -> None:
 
 def test_recorded_training() -> None:
     output = output_of("recorded_training.py")
-    assert output.startswith("schedule(wait=2, warmup=1, active=3, repeat=2, skip_first=5)\n  step 0: skipped\n")
+    assert output.startswith("schedule(wait=2, warmup=1, active=3, repeat=2, skip_first=5)\n  steps 0 to 4: skipped\n")
     tables = output.split("# of Calls")[1:]
     assert len(tables) == 2
     for table in tables:

@@ -8,13 +8,14 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cprofiling.files import atomic_writer
 
 
-def write(path: str | Path, data: bytes = b"new") -> None:
+def write(path: str | bytes | Path, data: bytes = b"new") -> None:
     with atomic_writer(path) as file:
         file.write(data)
 
@@ -107,6 +108,29 @@ def test_a_path_that_cannot_be_written_is_named(
     assert names(tmp_path) == {"file", "folder"}
 
 
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        ("", ValueError, "path must not be empty, got '' (str)"), (b"", ValueError, "path must not be empty, got b''"),
+        ("a\0b", ValueError, "path must not have a NUL"), (3, TypeError, "path must be a path, got 3 (int)"),
+        (None, TypeError, "path must be a path, got None"),
+    ],
+)  # fmt: skip
+def test_what_is_no_path_is_refused(
+    path: Any, error: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error) as caught:
+        write(path)
+    assert str(caught.value).startswith(message)
+    assert names(tmp_path) == set()
+
+
+def test_a_path_may_be_bytes(tmp_path: Path) -> None:
+    write(os.fsencode(tmp_path / "a"))
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
 def test_a_path_is_used_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write("a")
@@ -114,7 +138,7 @@ def test_a_path_is_used_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path / long_name)
     write(os.fsdecode(b"\xff"))
     assert names(tmp_path) == {"a", long_name, os.fsdecode(b"\xff")}
-    with pytest.raises(ValueError, match="null"):
+    with pytest.raises(ValueError, match="a NUL"):
         write("a\0b")
 
 

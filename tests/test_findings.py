@@ -21,7 +21,8 @@ from cprofiling.analysis.findings_host import (
     outside_nodes,
     python_overhead,
 )
-from recordings import DROPPED, INSTANT, NODE, RECORD, STEP, Row, call, device, host, made, trace
+from cprofiling.export import event_rows, frame_columns
+from recordings import COUNTER, DROPPED, INSTANT, NODE, RECORD, STEP, Row, call, device, host, made, trace
 
 Rule = Callable[[Evidence], Any]
 ANNOTATION = {"cat": "user_annotation"}
@@ -665,6 +666,27 @@ def test_nothing_is_found_in_nothing() -> None:
         f"Findings\nNothing found: no rule's limit is reached.\n{DROPPED}\nOf the baseline: {DROPPED}"
     )
     assert findings(made([])).notes == ()
+
+
+@pytest.mark.parametrize("baseline", [3, "trace.json", [], 0])
+def test_a_baseline_is_a_recording(baseline: Any) -> None:
+    for report in (made([]).findings, made([]).overview):
+        with pytest.raises(TypeError) as caught:
+            report(baseline)
+        assert str(caught.value) == f"baseline must be a recording, got {baseline!r} ({type(baseline).__name__})"
+
+
+def test_the_rows_of_a_finding_are_found_by_their_numbers() -> None:
+    """Also where counters have numbers in between."""
+    counters = [{"name": "memory", "start": at, "kind": COUNTER, "args": '{"bytes": 1}'} for at in (0, 1, 4_000_000)]
+    recording = made([*counters, node("a", 0, 4000), node("b", 9000, 10_000)])
+    rows = {row for finding in recording.findings() for row in finding.rows}
+    assert rows
+    assert {recording.event(row).name for row in rows} <= {"a", "b"}
+    frame = frame_columns(recording)
+    assert len(recording.events()) == len(event_rows(recording)) == 2
+    assert rows <= set(event_rows(recording))
+    assert frame["name"] == [recording.event(row).name for row in event_rows(recording)]
 
 
 def test_findings_as_a_dataframe() -> None:

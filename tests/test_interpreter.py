@@ -101,14 +101,46 @@ SUBINTERPRETERS = """
             cp.profile_node("block").__enter__()
     '''
 
+    START = f'''
+    import sys
+    sys.path.insert(0, {sys.path[0]!r})
+    try:
+        import cprofiling as cp
+    except ImportError as error:
+        assert "cprofiling" in str(error), error
+    else:
+        prof = cp.profile(operators=False)
+        node = cp.profile_node(lambda: None, name="node")
+    '''
+    RECORD = START + '''
+        for _ in range(3):
+            with prof, cp.record("label"):
+                node()
+            assert sorted(event.name for event in prof.events()) == ["label", "node"]
+        if LEAVES_OPEN:
+            prof.start()
+            cp.record("left open").__enter__()
+            node()
+    '''
+    RECORD_IN_VAIN = START + '''
+        try:
+            prof.start()
+        except RuntimeError as error:
+            assert "one at a time" in str(error), error
+        else:
+            raise AssertionError
+        with cp.record("label"):
+            node()
+    '''
+
     def create(own_gil):
         if hasattr(interpreters, "new_config"):
             return interpreters.create("isolated" if own_gil else "legacy")
         return interpreters.create(isolated=own_gil)
 
-    def use(own_gil, leaves_open):
+    def use(own_gil, leaves_open, script=USE):
         interpreter = create(own_gil)
-        failure = interpreters.run_string(interpreter, USE.replace("LEAVES_OPEN", str(leaves_open)))
+        failure = interpreters.run_string(interpreter, script.replace("LEAVES_OPEN", str(leaves_open)))
         assert failure is None, failure
         interpreters.destroy(interpreter)
 
@@ -186,6 +218,38 @@ def test_a_subinterpreter_run_inside_a_node_does_not_see_it() -> None:
     )
 
 
+@pytest.mark.parametrize("own_gil", OWN_GIL)
+def test_subinterpreters_record_for_themselves(own_gil: bool) -> None:
+    assert_ran(
+        textwrap.dedent(SUBINTERPRETERS)
+        + textwrap.dedent(f"""
+            for i in range(10):
+                use({own_gil}, leaves_open=i % 2 == 1, script=RECORD)
+                with cp.profile(operators=False) as prof:  # one that was left running has ended with its interpreter
+                    node()
+                assert [event.name for event in prof.events()] == ["main's"]
+            print("done")
+        """)
+    )
+
+
+@pytest.mark.parametrize("own_gil", OWN_GIL)
+def test_a_recording_has_nothing_of_another_interpreter(own_gil: bool) -> None:
+    assert_ran(
+        textwrap.dedent(SUBINTERPRETERS)
+        + textwrap.dedent(f"""
+            with cp.profile(operators=False) as prof:
+                for i in range(4):
+                    with cp.record("around"):
+                        use({own_gil}, leaves_open=i % 2 == 1)
+                        use({own_gil}, leaves_open=False, script=RECORD_IN_VAIN)
+                        node()
+            assert sorted(event.name for event in prof.events()) == 4 * ["around"] + 4 * ["main's"]
+            print("done")
+        """)
+    )
+
+
 def test_the_module_can_be_imported_anew() -> None:
     assert_ran("""
         import sys
@@ -198,6 +262,40 @@ def test_the_module_can_be_imported_anew() -> None:
             node = cp.profile_node(lambda: None, name=f"node {i}")
             node()
             assert [s.node_name for s in cp.get_profiling_summary()] == [f"node {i}"]
+        print("done")
+    """)
+
+
+def test_the_module_can_be_imported_anew_while_it_records() -> None:
+    """The recording of the module that is gone goes on; to the new one it is another's."""
+    assert_ran("""
+        import gc, sys
+        import cprofiling as cp
+        first = cp.profile(operators=False)
+        first.start()
+        opened = cp.record("opened")
+        opened.__enter__()
+        for i in range(5):
+            for name in [name for name in sys.modules if name.partition(".")[0] == "cprofiling"]:
+                del sys.modules[name]
+            del cp
+            gc.collect()
+            import cprofiling as cp
+            prof = cp.profile(operators=False)
+            try:
+                prof.start()
+            except RuntimeError as error:
+                assert "one at a time" in str(error), error
+            else:
+                raise AssertionError
+            with cp.record("unseen"):
+                cp.profile_node(lambda: None, name="unseen")()
+        opened.__exit__(None, None, None)
+        first.stop()
+        assert [event.name for event in first.events()] == ["opened"]
+        with prof, cp.record("seen"):
+            pass
+        assert [event.name for event in prof.events()] == ["seen"]
         print("done")
     """)
 
@@ -572,6 +670,159 @@ def test_calls_of_a_first_use_in_the_very_last_collection() -> None:
     """)
 
 
+RECORDS = textwrap.dedent(USE) + textwrap.dedent("""
+    @cp.record("labelled")
+    def labelled():
+        node()
+
+    prof = cp.profile(operators=False, with_stack=True, profile_memory=True)
+    prof.start()
+    use()
+    labelled()
+""")
+RECORDED_EXITS = {
+    "left running": "",
+    "left paused": "prof.pause()",
+    "left in a cycle": """
+        import warnings
+        warnings.simplefilter("ignore")  # of the cycle that is incomplete
+        prof.stop()
+        prof = cp.profile(operators=False, schedule=cp.schedule(wait=0, warmup=0, active=3))
+        prof.start()
+        prof.step()
+    """,
+    "held in a cycle": "prof.itself = prof",
+    "the core's handle": """
+        from cprofiling import _core
+        prof.stop()
+        running = _core.Recorder(10, False, lambda arguments: (None, None, "stack"), True, lambda: (1, 2), True)
+        use()
+    """,
+    "left open": """
+        block = cp.record("block")
+        block.__enter__()
+        cp.record("muted", warm_up=True).__enter__()
+        running = cp.record("generator")(generator)()
+        next(running)
+        suspended = cp.record("coroutine")(coroutine)()
+        drive(suspended)
+    """,
+    "daemon threads": """
+        import threading
+        begun = threading.Barrier(5)
+        def run():
+            begun.wait()
+            while True:
+                with cp.record("label"):
+                    labelled()
+                    list(generator())
+        for _ in range(4):
+            threading.Thread(target=run, daemon=True).start()
+        begun.wait()
+    """,
+    "daemon threads that wait": """
+        import threading
+        begun, never = threading.Barrier(3), threading.Event()
+        @cp.profile_node
+        def waits():
+            with cp.record("waits"):
+                begun.wait()
+                never.wait()
+        for target in (waits, cp.record("labelled, too")(waits)):
+            threading.Thread(target=target, daemon=True).start()
+        begun.wait()
+    """,
+    "atexit": """
+        import atexit
+        def late():
+            labelled()
+            with cp.record("late"), cp.stage("late"):
+                use()
+            prof.stop()
+            assert "late" in {event.name for event in prof.events()}
+            with cp.profile(operators=False) as again, cp.record("later"):
+                pass
+            assert [event.name for event in again.events()] == ["later"]
+            again.start()
+            late.running = again
+        atexit.register(late)
+    """,
+    "atexit after ours": """
+        def late():
+            labelled()
+            with cp.record("late"), cp.stage("late"):
+                use()
+        last.append(late)
+    """,
+    "finaliser of a global": """
+        class Late:
+            def __del__(self, labelled=labelled, record=cp.record, prof=prof, Error=RuntimeError):
+                labelled()
+                with record("late"):
+                    labelled()
+                try:
+                    prof.pause()
+                    prof.resume()
+                except Error:  # it has ended
+                    pass
+        late = Late()
+    """,
+    "held by the interpreter": """
+        import codecs
+        class Late:
+            def __del__(self, labelled=labelled, block=cp.record("late"), record=cp.record, Error=RuntimeError):
+                labelled()
+                with block:
+                    labelled()
+                try:
+                    record("latest")
+                except Error:
+                    pass
+        def search(name, late=Late()):
+            return None
+        search.itself = search
+        codecs.register(search)
+        del search
+    """,
+    "the package is gone": """
+        import gc
+        for name in [name for name in sys.modules if name.partition(".")[0] == "cprofiling"]:
+            del sys.modules[name]
+        gc.collect()
+        labelled()
+    """,
+}
+
+
+@pytest.mark.parametrize("scenario", RECORDED_EXITS)
+def test_the_exit_is_clean_while_a_recording_runs(scenario: str) -> None:
+    before_ours = "import atexit, sys\nlast = []\natexit.register(lambda: [late() for late in last])\n"
+    assert_ran(before_ours + RECORDS + textwrap.dedent(RECORDED_EXITS[scenario]) + "\nprint('done')\n")
+
+
+@pytest.mark.parametrize(
+    ("ends", "outcome"),
+    [
+        ("import sys; sys.exit(3)", "exit code 3"),
+        ("import os; os._exit(4)", "exit code 4"),
+        ("import os, threading; threading.Thread(target=os._exit, args=(5,)).start(); labelled()", "exit code 5"),
+        ("import sys; sys.excepthook = lambda *arguments: None; raise LookupError", "exit code 1"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "exit code -15"),
+    ],
+)
+def test_the_exit_code_is_the_scripts_own_while_a_recording_runs(ends: str, outcome: str) -> None:
+    for opened in ("", "cp.record('block').__enter__()\n"):
+        assert said(run_python(RECORDS + opened + ends)) == outcome
+
+
+def test_an_unhandled_exception_is_all_that_is_said_while_a_recording_runs() -> None:
+    result = run_python(RECORDS + "with cp.record('block'):\n    raise LookupError('planned')\n")
+    assert result.returncode == 1
+    assert result.stderr.startswith("Traceback")
+    assert result.stderr.endswith("LookupError: planned\n")
+    assert result.stderr.count("Error:") == 1
+
+
 # --- no memory (G7) ---
 
 WITHOUT_MEMORY = (
@@ -579,8 +830,15 @@ WITHOUT_MEMORY = (
     "record", "set_profiling", "reset_profiling", "profiling_enabled", "Profiler", "summary", "summary of a stage",
     "reduce", "repr", "stage", "default stage", "in a stage", "in a default stage", "in a bound profiler", "site",
     "decoration", "instrument", "pipeline's profiler", "generator", "coroutine", "async generator",
+    "recorded generator", "recorded generator in detail", "recorded coroutine", "recorded coroutine in detail",
+    "record()", "Recorder", "finish", "step", "pause", "write_chrome", "_load",
+    "label", "labelled function", "recorded label", "recorded label in detail", "recorded labelled function",
+    "recorded node", "recorded raising node", "recorded node in detail",
 )  # fmt: skip
-IN_PYTHON = ("table", "html") if sys.version_info[:2] == (3, 11) else ()
+IN_PYTHON = (
+    "table", "html", "profile", "profile's step", "profile's pause", "events", "export", "load_trace",
+    "recorded node with shapes and stack",
+) if sys.version_info[:2] == (3, 11) else ()  # fmt: skip
 
 
 def run_without_memory(operation: str) -> subprocess.CompletedProcess[str]:
@@ -601,4 +859,4 @@ def test_each_allocation_may_fail(operation: str) -> None:
 
 
 def test_every_operation_is_tried_without_memory() -> None:
-    assert run_without_memory("list").stdout.splitlines() == [*WITHOUT_MEMORY, *IN_PYTHON]
+    assert sorted(run_without_memory("list").stdout.splitlines()) == sorted([*WITHOUT_MEMORY, *IN_PYTHON])

@@ -37,7 +37,7 @@ def leaks(script: str, *arguments: str) -> str:
 SCRIPTS = sorted(path.stem.removeprefix("leaks_") for path in ISOLATED.glob("leaks_*.py"))
 
 
-@pytest.mark.parametrize("script", ["calls", "blocks", "control"])
+@pytest.mark.parametrize("script", ["calls", "blocks", "control", "recordings"])
 def test_nothing_is_left_behind(script: str) -> None:
     assert leaks(script) == ""
 
@@ -59,4 +59,4 @@ def test_a_leak_that_is_planted_is_found(kind: str, sign: str) -> None:
 
 
 def test_every_script_is_run() -> None:
-    assert SCRIPTS == ["blocks", "calls", "control", "harness"]
+    assert SCRIPTS == ["blocks", "calls", "control", "harness", "recordings"]

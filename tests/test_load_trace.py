@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 import cprofiling as cp
 from cprofiling import loading
-from cprofiling.recording import KINDS
+from cprofiling.kinds import KINDS
 from recordings import TRACES
 
 UNKNOWN = -(2**63)
@@ -368,7 +369,7 @@ def test_compressed_or_not(pack: Any, piece: int, tmp_path: Path, monkeypatch: p
     path = tmp_path / "trace of any name"
     path.write_bytes(pack(b"\xef\xbb\xbf" + TEXT))
     expected = names_in(loaded(TEXT, tmp_path))
-    for given in (path, str(path)):
+    for given in (path, str(path), os.fsencode(path)):
         assert names_in(cp.load_trace(given)) == expected
 
 
@@ -384,8 +385,22 @@ def test_no_file(tmp_path: Path) -> None:
         cp.load_trace(tmp_path / "nowhere.json")
     with pytest.raises(IsADirectoryError):
         cp.load_trace(tmp_path)
-    with pytest.raises(TypeError):
-        cp.load_trace(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        (0, TypeError, "path must be a path, got 0 (int)"), (True, TypeError, "path must be a path, got True (bool)"),
+        (None, TypeError, "path must be a path, got None (NoneType)"),
+        ("", ValueError, "path must not be empty, got '' (str)"),
+        (b"", ValueError, "path must not be empty, got b'' (bytes)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_path(path: Any, error: type[Exception], message: str) -> None:
+    """A descriptor, which ``open`` takes, among it: 0 would be read from the terminal."""
+    with pytest.raises(error) as caught:
+        cp.load_trace(path)
+    assert str(caught.value) == message
 
 
 def refusal(path: Path) -> str:

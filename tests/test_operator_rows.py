@@ -21,7 +21,7 @@ from cprofiling.recording import Recording
 
 PID = os.getpid()
 BASE = 1_700_000_000_000_000_000
-ALL = {"host": True, "devices": None, "record_shapes": False, "profile_memory": False, "with_stack": False}
+ALL: Any = {"host": True, "devices": None, "record_shapes": False, "profile_memory": False, "with_stack": False}
 
 
 def at(name: str, start: int, dur: int = 10, **more: Any) -> dict[str, Any]:

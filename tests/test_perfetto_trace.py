@@ -466,6 +466,15 @@ def test_without_the_package(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         export_perfetto_trace(made([]), path)
     assert caught.value.name == "perfetto"
     assert not path.exists()
+    with pytest.raises(ImportError, match=r"cprofiling\[perfetto\]"):
+        cp.profile(file=path)  # before anything is recorded that would be lost
+
+
+def test_the_file_of_a_recording_may_be_in_this_format(tmp_path: Path) -> None:
+    with cp.profile(file=tmp_path / "file.pftrace", operators=False) as prof, cp.record("label"):
+        pass
+    prof.export_perfetto_trace(tmp_path / "exported.pftrace")
+    assert (tmp_path / "file.pftrace").read_bytes() == (tmp_path / "exported.pftrace").read_bytes()
 
 
 def test_a_path_that_cannot_be_written(recording: cp.Recording, tmp_path: Path) -> None:

@@ -100,6 +100,63 @@ def test_reports_are_the_recordings_and_the_profiles() -> None:
     assert prof.dropped == 0
 
 
+def with_counters() -> cp.Recording:
+    """A node within another, and readings of a counter before, between and behind them."""
+    counter = {"name": "memory", "kind": 6, "args": '{"bytes": 1}'}
+    return made([
+        {"name": "outer", "kind": 0, "start": 100, "end": 900, "span": 1},
+        {"name": "inner", "kind": 0, "start": 300, "end": 600, "span": 2, "parent_span": 1},
+        {"name": "other", "kind": 0, "start": 950, "end": 960, "span": 3},
+        *({**counter, "start": at} for at in (0, 50, 200, 950)),
+    ])  # fmt: skip
+
+
+def test_events_are_found_by_the_numbers_of_their_rows() -> None:
+    recording = with_counters()
+    outer, inner, other = recording.events()
+    assert [event.name for event in (outer, inner, other)] == ["outer", "inner", "other"]
+    assert inner.parent == outer.row
+    assert inner.parent is not None
+    assert recording.event(inner.parent).name == "outer"
+    for event in (outer, inner, other):
+        assert recording.event(event.row).name == event.name
+    assert len(recording) == 7
+    others = set(range(len(recording))) - {event.row for event in recording.events()}
+    assert {recording.event(row).kind for row in others} == {"counter"}
+    assert repr(recording) == "<Recording of 3 events>"
+
+
+def test_an_event_of_a_profile() -> None:
+    with cp.profile(operators=False, profile_memory=True) as prof, cp.record("label"):
+        node()
+    _, inner = prof.events()
+    assert inner.parent is not None
+    assert prof.event(inner.parent).name == "label"
+    assert repr(prof.recording) == "<Recording of 2 events>"
+    assert len(prof.recording) > 2
+
+
+@pytest.mark.parametrize("row", [7, -1, 1 << 70, 10**5000], ids=["7", "-1", "large", "too large to be shown"])
+def test_a_row_that_there_is_not(row: int) -> None:
+    with pytest.raises(IndexError, match="row must be that of one of 7 rows, counted from 0, got "):
+        with_counters().event(row)
+
+
+@pytest.mark.parametrize("row", [None, 1.0, "1", True])
+def test_a_row_that_is_no_number(row: Any) -> None:
+    with pytest.raises(TypeError, match="row must be an integer, got "):
+        with_counters().event(row)
+    with pytest.raises(IndexError, match="of 0 rows"):
+        made([]).event(0)
+
+
+def test_a_recording_that_is_being_made_has_a_repr() -> None:
+    recording = cp.Recording.empty()
+    assert repr(recording) == "<Recording that is not finished>"
+    recording._finish()
+    assert repr(recording) == "<Recording of 0 events>"
+
+
 def test_figures_of_devices() -> None:
     recording = made(gpu_rows())
     (kernel,) = (figures for figures in recording.kernel_breakdown() if figures.name == "gemm")
@@ -156,6 +213,7 @@ def test_frames(tmp_path: Path) -> None:
         node()
     frame = prof.to_pandas()
     assert list(frame["name"]) == ["label", "node"]
+    assert [prof.event(row).name for row in frame.index] == ["label", "node"]
     assert prof.get_pandas_dataframe().equals(frame)
     assert prof.get_cpu_pandas_dataframe().equals(frame)
     assert len(prof.get_device_pandas_dataframe()) == 0

@@ -365,11 +365,20 @@ class Bait:
             self.trap.springs()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def old_objects_apart() -> Iterator[None]:
+    """Keep the collector to what the tests make: with the packages that are loaded each collection would take long."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def repeat_amid_collections(operate: Callable[[], object], springs: Callable[[], object], times: int) -> int:
     """Repeat an operation while the collector runs as often as it can; return how often it ran ``springs``."""
     thresholds = gc.get_threshold()
     gc.collect()
-    gc.freeze()  # packages that are loaded would make each collection long
+    gc.freeze()
     trap = Trap(springs)
     held: list[object] = []
     gc.set_threshold(1, 1, 1)
@@ -380,7 +389,6 @@ def repeat_amid_collections(operate: Callable[[], object], springs: Callable[[],
     finally:
         trap.is_set = False
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
     gc.collect()
     return trap.sprung
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from fractions import Fraction
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from cprofiling import reports
 from cprofiling.analysis.overview import overview
 from cprofiling.analysis.text_table import text_table
-from cprofiling.recording import Recording
 from cprofiling.reports import Report, percentile
 from recordings import DEVICE, DROPPED, NODE, RECORD, STEP, Row, call, device, host, made
 
@@ -60,9 +58,9 @@ INFERENCES = """\
 """
 
 
-def printed(function: Callable[[Recording, IO[str]], None], *rows: Row) -> str:
+def printed(report: str, *rows: Row) -> str:
     file = io.StringIO()
-    function(made(rows), file)
+    getattr(made(rows), f"print_{report}")(file)
     return file.getvalue()
 
 
@@ -70,12 +68,12 @@ def printed(function: Callable[[Recording, IO[str]], None], *rows: Row) -> str:
 
 
 def test_the_summary_to_the_character() -> None:
-    assert printed(reports.print_summary, *PIPELINE) == SUMMARY
+    assert printed("summary", *PIPELINE) == SUMMARY
 
 
 def test_the_inferences_to_the_character(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(reports.print_inferences, *PIPELINE) == INFERENCES
-    reports.print_inferences(made(PIPELINE))
+    assert printed("inferences", *PIPELINE) == INFERENCES
+    made(PIPELINE).print_inferences()
     assert capsys.readouterr().out == INFERENCES
 
 
@@ -204,7 +202,7 @@ def test_device_operators_are_the_longest_first() -> None:
     assert report.rows == (
         ("orphan", 100_000.0, 1), ("gemm", 91_000 / 3, 3), ("Memcpy DtoH", 10_000.0, 1), ("add", 5_000.0, 1),
     )  # fmt: skip
-    text = printed(reports.print_device_operators, *EXECUTED)
+    text = printed("device_operators", *EXECUTED)
     assert "│ gemm        ┆ 30333.3              ┆ 3     │\n" in text
 
 
@@ -219,31 +217,21 @@ def test_external_operators_are_those_of_a_framework() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "print_it", "heading", "note"),
+    ("report", "heading", "note"),
     [
-        (reports.inferences, reports.print_inferences, "trace_id ┆ span_id", "No inferences were recorded."),
-        (
-            reports.device_executions, reports.print_device_executions, "device_index ┆ execution_index",
-            "No executions on a device were recorded.",
-        ),
-        (
-            reports.device_operators, reports.print_device_operators, "average_elapsed (ns)",
-            "No work on a device was recorded.",
-        ),
-        (
-            reports.external_operators, reports.print_external_operators, "operator_index ┆ dur",
-            "No operators were recorded.",
-        ),
+        ("inferences", "trace_id ┆ span_id", "No inferences were recorded."),
+        ("device_executions", "device_index ┆ execution_index", "No executions on a device were recorded."),
+        ("device_operators", "average_elapsed (ns)", "No work on a device was recorded."),
+        ("external_operators", "operator_index ┆ dur", "No operators were recorded."),
     ],
 )  # fmt: skip
-def test_reports_on_nothing_have_their_headings_and_say_so(
-    report: Callable[[Recording], Report], print_it: Callable[..., None], heading: str, note: str
-) -> None:
+def test_reports_on_nothing_have_their_headings_and_say_so(report: str, heading: str, note: str) -> None:
     recording = made([], dropping=True)
-    assert report(recording).rows == ()
-    assert report(recording).notes == (note, DROPPED)
+    found: Report = getattr(reports, report)(recording)
+    assert found.rows == ()
+    assert found.notes == (note, DROPPED)
     file = io.StringIO()
-    print_it(recording, file)
+    getattr(recording, f"print_{report}")(file)
     assert heading in file.getvalue()
     assert file.getvalue().endswith(f"┘\n{note}\n{DROPPED}\n")
 
@@ -267,6 +255,10 @@ def test_tables_escape_cut_and_end() -> None:
     assert lines[4] == f"│ {'n' * 77}... ┆ 2.2      ┆ -3 │"
     assert lines[-1] == "1 more rows are not shown."
     assert "n" * 80 + " ┆ 4" in text_table(("name", "a number", "x"), rows, -1)
+    assert "n" * 80 + " ┆ 4" in text_table(("name", "a number", "x"), rows, None)
+    for limit in (1.5, "1", True):
+        with pytest.raises(TypeError, match=r"row_limit must be an integer or None, got "):
+            text_table(("name", "a number", "x"), rows, limit)  # type: ignore[arg-type]
     assert text_table(("a", "b"), []).splitlines() == ["┌───┬───┐", "│ a ┆ b │", "╞═══╪═══╡", "└───┴───┘"]
 
 
@@ -274,7 +266,7 @@ def test_long_reports_end_after_a_hundred_rows() -> None:
     rows = [inference(at * 100, 10, at + 1) for at in range(1500)]
     report = reports.inferences(made(rows))
     assert str(report).splitlines()[-1] == "1,400 more rows are not shown."
-    assert len(report.text(-1).splitlines()) == 1504
+    assert len(report.text(-1).splitlines()) == len(report.text(None).splitlines()) == 1504
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------
@@ -289,6 +281,14 @@ def test_the_overview_has_everything() -> None:
     ]  # fmt: skip
     places = [text.index(title) for title in titles]
     assert places == sorted(places)
+
+
+def test_the_overview_has_all_rows_on_demand() -> None:
+    text = overview(made(EXECUTED), row_limit=None)
+    assert "more rows are not shown" not in text
+    assert text == overview(made(EXECUTED), row_limit=-1)
+    with pytest.raises(TypeError, match=r"row_limit must be an integer or None, got 1.5 \(float\)"):
+        overview(made([]), row_limit=1.5)  # type: ignore[arg-type]
 
 
 def test_the_overview_of_the_host_has_nothing_of_devices() -> None:

@@ -483,7 +483,10 @@ def test_where_the_working_folder_is_gone(program: list[str], project: Path) -> 
 
 
 def test_a_program_that_cannot_be_recorded_runs_all_the_same(tmp_path: Path) -> None:
-    write(tmp_path, {"sitecustomize.py": "import cprofiling\ncprofiling.profile().start()\n", "app.py": "print(1)\n"})
+    write(
+        tmp_path,
+        {"sitecustomize.py": "import cprofiling\nkept = cprofiling.profile()\nkept.start()\n", "app.py": "print(1)\n"},
+    )
     done = run("app.py", folder=tmp_path, PYTHONPATH=f"{tmp_path}:{PACKAGE}")
     assert (done.status, done.out) == (0, "1\n")
     assert done.err == (
@@ -667,6 +670,56 @@ def test_patterns_that_match_nothing_are_named(pipeline: Path) -> None:
     ]
 
 
+def complaints(program: str, *patterns: str, folder: Path, main: Sequence[str] = ("app.py",)) -> list[str]:
+    """What is said of patterns, without what all of it has in common."""
+    write(folder, {"app.py": dedented(program)})
+    done = run(*(option for pattern in patterns for option in ("-n", pattern)), *main, folder=folder)
+    said = [line for line in done.err.splitlines() if line.startswith("cprofiling: -n ")]
+    assert [line.split(" matched nothing: ")[0] for line in said] == [f"cprofiling: -n {each!r}" for each in patterns]
+    return [line.split(" matched nothing: ")[1] for line in said]
+
+
+@pytest.mark.parametrize("program", ["print(1)", "def foo(:", "def other(): pass", "1 / 0"])
+@pytest.mark.parametrize("main", [("app.py",), ("-m", "app")])
+def test_a_module_that_is_there_is_not_said_to_be_missing(program: str, main: Sequence[str], tmp_path: Path) -> None:
+    function, module = complaints(program, "__main__:foo", "__main_:foo", folder=tmp_path, main=main)
+    assert function == "no function 'foo' in __main__"
+    similar = module.removeprefix("no module '__main_'; similar: ").split(", ")
+    assert similar[0] == "__main__"
+    assert similar.count("__main__") == 1
+
+
+def test_imported_modules_without_such_a_function(tmp_path: Path) -> None:
+    write(tmp_path, {"bare.py": "", "broken.py": "def f(:"})
+    program = """
+        import bare, zlib
+        try:
+            import broken
+        except SyntaxError:
+            pass
+    """
+    assert complaints(program, "bare:foo", "zlib:compres", "broken:f", "b?re", folder=tmp_path) == [
+        "no function 'foo' in bare",
+        "no function 'compres' in zlib; similar: compress, decompress, compressobj",
+        "no function 'f' in broken",
+        "no function '*' in b?re",
+    ]
+
+
+def test_what_wildcards_do_not_take_is_said(tmp_path: Path) -> None:
+    write(tmp_path, {"json_tools.py": "def dumper(): pass\n"})
+    rule = "a wildcard takes no module that is loaded before the program begins: give the exact name"
+    assert complaints("import json", "json*:*", "genericpat[h]:*", folder=tmp_path) == [
+        f"{rule} (json, json.decoder, json.encoder, ...)",
+        f"{rule} (genericpath)",
+    ]
+    program = "import json, json_tools"
+    assert complaints(program, "json*:dumpe", "json:dumpe", folder=tmp_path) == [
+        f"no function 'dumpe' in json*; similar: dumper; {rule} (json, json.decoder, json.encoder, ...)",
+        "no function 'dumpe' in json; similar: dump, dumps",
+    ]
+
+
 def test_the_modules_statistics_are_its_own(tmp_path: Path) -> None:
     program = """
         import cprofiling as cp
@@ -759,6 +812,47 @@ def test_where_the_trace_goes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_rank_other_than_0_does_not_have_the_path(tmp_path: Path) -> None:
+    write(tmp_path, {"app.py": "import cprofiling as cp\nwith cp.record('block'): pass\n"})
+    given: list[dict[str, Any]] = [{}, {"CPROFILING_OUTPUT_PATH": "trace.json"}]
+    for variable in given:
+        done = run("app.py", folder=tmp_path, RANK="3", **variable)
+        assert re.fullmatch(rf"cprofiling: 1 events are in '{tmp_path}/trace_rank3_\d+\.json'\n", done.err)
+        assert not (tmp_path / "trace.json").exists()
+    assert run("app.py", folder=tmp_path, RANK="0").err == f"cprofiling: 1 events are in '{tmp_path}/trace.json'\n"
+
+
+def test_a_trace_of_perfettos(tmp_path: Path) -> None:
+    """The processes that the program spawns write theirs in the same format."""
+    pytest.importorskip("perfetto", reason="the package perfetto")
+    program = """
+        import multiprocessing, sys
+        def f(): sys.path.clear()
+        if __name__ == "__main__":
+            child = multiprocessing.get_context("spawn").Process(target=f)
+            child.start()
+            child.join()
+            print(child.pid)
+            f()
+    """
+    write(tmp_path, {"app.py": dedented(program)})
+    done = run("-o", "t.pftrace", "-n", "__main__:f", "-n", "google*:*", "app.py", folder=tmp_path)
+    assert done.err.startswith(f"cprofiling: 1 events are in '{tmp_path}/t.pftrace'\n")
+    for trace in (tmp_path / "t.pftrace", tmp_path / f"t_{done.out.strip()}.pftrace"):
+        assert trace.read_bytes()[:1] == b"\x0a"  # the first packet of a Trace
+    assert "a wildcard takes no module" in done.err
+
+
+def test_a_trace_of_perfettos_without_its_package(tmp_path: Path) -> None:
+    write(tmp_path, {"app.py": "print(1)", "perfetto.py": "raise ImportError('as asked')\n"})
+    done = run("-o", "t.pftrace", "app.py", folder=tmp_path, PYTHONPATH=f"{tmp_path}:{PACKAGE}")
+    assert (done.status, done.out) == (1, "")
+    assert done.err == (
+        "cprofiling: cannot write the trace to 't.pftrace': perfetto is needed for this and cannot be imported "
+        '(as asked): pip install "cprofiling[perfetto]"\n'
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
@@ -772,8 +866,12 @@ def test_where_the_trace_goes(tmp_path: Path) -> None:
         (["-m"], 2, "-m needs the name of a module"),
         (["nowhere.py"], 2, "cannot open 'nowhere.py': No such file or directory"),
         (["a\0b"], 2, "cannot open 'a\\x00b': it has a NUL"),
-        (["-o", "/nowhere/t.json", __file__], 1, "cannot write the trace: No such file or directory"),
-        (["-o", "", __file__], 1, "cannot write the trace: it is empty"),
+        (
+            ["-o", "/nowhere/t.json", __file__],
+            1,
+            "cannot write the trace to '/nowhere/t.json': No such file or directory",
+        ),
+        (["-o", "", __file__], 1, "cannot write the trace to '': it is empty"),
     ],
 )
 def test_wrong_arguments(

@@ -293,11 +293,41 @@ def test_wrong_files(recording: cp.Recording, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="file must be a file object"):
             call(3)
     reading.close()
-    with pytest.raises(TypeError, match="either a path or a file"):
+    with pytest.raises(TypeError, match=r"either a path or a file, got neither$"):
         recording.export_chrome_trace()
-    with pytest.raises(TypeError, match="either a path or a file"):
+    with pytest.raises(TypeError, match=r"either a path or a file, got both: path .*x'\).* and file <_io.BytesIO"):
         recording.export_chrome_trace(tmp_path / "x", file=io.BytesIO())
     assert list(tmp_path.iterdir()) == []
+
+
+EXPORTS = ("export_chrome_trace", "export_stacks", "export_perfetto_trace")
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_what_is_no_path_is_refused(recording: cp.Recording, name: str) -> None:
+    export = getattr(recording, name)
+    with pytest.raises(TypeError) as wrong:
+        export(3)
+    assert str(wrong.value) == "path must be a path, got 3 (int)"
+    for empty in ("", b""):
+        with pytest.raises(ValueError, match="path must not be empty"):
+            export(empty)
+
+
+def test_paths_of_bytes_are_paths(recording: cp.Recording, tmp_path: Path) -> None:
+    recording.export_stacks(os.fsencode(tmp_path / "stacks"))
+    recording.export_chrome_trace(os.fsencode(tmp_path / "trace.json.gz"))
+    cp.tensorboard_trace_handler(os.fsencode(tmp_path / "logs"), "worker")(holding(recording))
+    assert {path.name for path in tmp_path.iterdir()} == {"stacks", "trace.json.gz", "logs"}
+    assert strictly(gzip.decompress((tmp_path / "trace.json.gz").read_bytes()))["schemaVersion"] == 1
+    assert len(list((tmp_path / "logs").iterdir())) == 1
+
+
+def holding(recording: cp.Recording) -> cp.profile:
+    """A profile that has recorded this."""
+    prof = cp.profile()
+    prof._recording = recording
+    return prof
 
 
 def test_an_error_of_the_file_passes_through(recording: cp.Recording) -> None:
@@ -377,6 +407,29 @@ def test_the_workers_default_name(tmp_path: Path) -> None:
     assert path.name.startswith(f"{os.uname().nodename}_{os.getpid()}.")
     with pytest.raises(TypeError, match="worker_name"):
         cp.tensorboard_trace_handler(tmp_path, worker_name=3)  # type: ignore[arg-type]
+    for wrong, error in ((None, TypeError), (3, TypeError), ("", ValueError)):
+        with pytest.raises(error, match=r"^dir_name must "):
+            cp.tensorboard_trace_handler(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("use_gzip", [False, True])
+def test_the_handler_of_torch(tmp_path: Path, use_gzip: bool) -> None:
+    """It calls export_chrome_trace() with an option of torch's own."""
+    profiler = pytest.importorskip("torch.profiler")
+    handler = profiler.tensorboard_trace_handler(str(tmp_path), "worker", use_gzip)
+    with cp.profile(on_trace_ready=handler, operators=False):
+        node()
+    (path,) = tmp_path.iterdir()
+    assert path.name.endswith(".pt.trace.json.gz" if use_gzip else ".pt.trace.json")
+    data = path.read_bytes()
+    assert [span["name"] for span in spans(strictly(gzip.decompress(data) if use_gzip else data))] == ["node"]
+
+
+def test_the_option_of_torch_s_export_means_nothing(recording: cp.Recording, tmp_path: Path) -> None:
+    for place, option in enumerate(({}, {"use_python_export": True}, {"use_python_export": False})):
+        recording.export_chrome_trace(tmp_path / str(place), **option)  # type: ignore[arg-type]
+    first, *others = (path.read_bytes() for path in sorted(tmp_path.iterdir()))
+    assert others == [first, first]
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "/", "../../etc", "a/b", "x" * 300, "\0", "nul\n", "\udcff", "CON"])

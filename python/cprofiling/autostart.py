@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import errno
 import os
 import signal
 import sys
@@ -11,8 +10,9 @@ import threading
 import time
 from contextlib import suppress
 
-from cprofiling import chrome, details, facts, files  # noqa: F401 what the end needs may not be there to import then
+from cprofiling import details, facts  # noqa: F401 what the end needs may not be there to import then
 from cprofiling.format import shown_text
+from cprofiling.output_path import OutputPath, UnusablePathError, checked_path, reason, shown_path
 from cprofiling.session import profile
 
 TYPE_CHECKING = False
@@ -23,42 +23,38 @@ if TYPE_CHECKING:
     from cprofiling.recording import Recording
 
 OWNER = "CPROFILING_OUTPUT_OWNER"  # says to other processes who has the path
-_SHOWN = 80  # characters of a value
 _PATIENCE_S = 1.0  # some send SIGTERM twice at once: to the process, and to its group
 _LAST = -1000  # priority among the finalizers of multiprocessing
 
 _IDLE, _RUNNING, _ENDING, _ENDED = range(4)
 
 
-class UnusablePathError(ValueError):
-    """A path that cannot be written to, with the reason."""
-
-
 def start(value: str, variable: str) -> None:
     """Record this process from now to its end, and write the trace to the path that an environment's variable gives.
 
     Where that cannot be, one line on stderr says so, and nothing else happens. The trace of a process that another one
-    with the same path has started goes beside that one's, with its number in the name, and only if it has an event.
+    with the same path has started, or whose rank (``RANK``) is not 0, goes beside that path, with its rank, if it has
+    one, and its number in the name, and only if it has an event. PyTorch's operators are not recorded.
     """
     if Automatic.current is not None:
         return
-    is_owner = _owns_the_path()
+    is_first = _is_first()
     try:
         path = checked_path(value)
     except UnusablePathError as error:
-        if is_owner:  # the others would repeat it
+        if is_first:  # the others would repeat it
             say(f"{variable}={shown_path(value)} cannot be used, so nothing is recorded: {error}")
         return
     try:
-        Automatic(path, is_owner=is_owner).begin()
+        Automatic(path, is_first=is_first).begin()
     except RuntimeError:  # another interpreter in this process has one
         return
     except Exception as error:  # noqa: BLE001 the program goes on as without us
-        say(f"{variable} is set, but nothing is recorded: {_reason(error)}")
+        say(f"{variable} is set, but nothing is recorded: {reason(error)}")
 
 
-def _owns_the_path() -> bool:
-    """Whether this process is the first that the variable is for: other ones see that they are not."""
+def _is_first() -> bool:
+    """Whether no process above this one has the path: one that has says so to those that it starts."""
     own = f"{os.getpid()}:{_start_time()}"
     return os.environ.setdefault(OWNER, own) == own
 
@@ -72,55 +68,26 @@ def _start_time() -> str:
         return ""
 
 
-def checked_path(value: str) -> str:
-    """Return the absolute path of a file that can be written as things are now. Raises UnusablePathError."""
-    if not value:
-        raise UnusablePathError("it is empty")
-    if "\0" in value:
-        raise UnusablePathError("it has a NUL")
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise UnusablePathError("it is not UTF-8")
-    try:
-        path = value if os.path.isabs(value) else os.path.join(os.getcwd(), value)
-        _check_place(path)
-    except OSError as error:
-        raise UnusablePathError(error.strerror or str(error)) from None
-    return path
-
-
-def _check_place(path: str) -> None:
-    folder, name = os.path.split(path)
-    if not name or os.path.isdir(path):
-        raise UnusablePathError("it is a folder")
-    if not os.path.isdir(folder):
-        os.stat(folder)
-        raise UnusablePathError(os.strerror(errno.ENOTDIR))
-    with suppress(FileNotFoundError):
-        os.stat(path)
-    is_special = path.startswith(("/dev/", "/proc/")) or (os.path.exists(path) and not os.path.isfile(path))
-    if not os.access(path if is_special else folder, os.W_OK | (0 if is_special else os.X_OK), effective_ids=True):
-        raise UnusablePathError("it is not writable" if is_special else "its folder is not writable")
-
-
 class Automatic(profile):
     """A recording from the start of a process to its end, which then writes it.
 
     It ends with the interpreter, on SIGTERM where nobody else handles that, and when the program starts a recording of
     its own. A process that is killed otherwise, or ends by ``os._exit`` or becomes another program, leaves no trace. A
     forked process begins with a recording of its own.
+
+    PyTorch's operators are not recorded: torch.profiler, which would record them, is left to the program.
     """
 
     current: ClassVar[Automatic | None] = None  # that of this process, also when it has ended
 
-    def __init__(self, path: str, *, is_owner: bool) -> None:
-        """Prepare the recording. ``path``: checked; ``is_owner``: whether it is this process's."""
+    def __init__(self, path: str, *, is_first: bool) -> None:
+        """Prepare the recording. ``path``: checked; ``is_first``: whether no process above this one has it."""
         super().__init__(operators=False)
-        self.path = path
-        self.is_owner = is_owner
+        self.output = OutputPath(path, is_first=is_first)
         self._guard = threading.RLock()
         self._phase = _IDLE
         self._terminated_at: float | None = None
-        self._found = _identity(path)
+        self._is_empty = False  # told at the end
 
     def begin(self) -> None:
         """Start, and see to the end. Raises as ``start``."""
@@ -143,7 +110,7 @@ class Automatic(profile):
                 self._write()
                 self._conclude()
             except BaseException as error:  # noqa: BLE001 the exit status is the program's
-                say(f"the recording is lost: {_reason(error)}")
+                say(f"the recording is lost: {reason(error)}")
             self._phase = _ENDED
             self._recording = None
             self._unwatch_sigterm()
@@ -163,40 +130,32 @@ class Automatic(profile):
         was_running = self._phase == _RUNNING
         self.end()
         if was_running:
-            say(f"the program starts a recording of its own: the automatic one, for {shown_path(self.path)}, ends here")
+            where = f"ends here{' without an event' if self._is_empty else ''}"
+            path = self.output.wanted()
+            say(f"the program starts a recording of its own: the automatic one, for {path!a}, {where}")
 
     # ---- The file
 
     def _write(self) -> None:
         recording = self.recording
-        if not self.is_owner and not len(recording):
-            return
-        path = self._free_path()
-        if path is None:
+        self._is_empty = not len(recording)
+        if self._is_empty and not self.output.is_owner:
             return
         try:
-            chrome.export_to_path(recording, path)  # which chooses the format by the end of the name
+            path = self.output.write(recording)
         except BaseException as error:  # noqa: BLE001 an interrupt, too, is to leave the exit status as it is
-            say(f"the trace is not written to {shown_path(path)}: {_reason(error)}")
+            say(f"the trace is not written to {self.output.wanted()!a}: {reason(error)}")
         else:
-            self._written(recording, path)
+            if path is not None:
+                self._written(recording, path)
 
     def _written(self, recording: Recording, path: str) -> None:  # noqa: ARG002 others tell more
         """Say what was written and where; here nothing, where that is as the environment asks."""
-        if path != self.path and self.is_owner:
-            say(f"{shown_path(self.path)} is another process's by now: the trace is {shown_path(path)}")
+        if self.output.is_owner and path != self.output.path:
+            say(f"{self.output.path!a} is another process's by now: the trace is {path!a}")
 
     def _conclude(self) -> None:
         """Say what is to be said at the end."""
-
-    def _free_path(self) -> str | None:
-        """The path, or one beside it where that is another process's; None: there is none beside it."""
-        found = _identity(self.path)
-        if self.is_owner and (found is None or found == self._found):
-            return self.path
-        if os.path.exists(self.path) and not os.path.isfile(self.path):
-            return None
-        return _beside(self.path, os.getpid())
 
     # ---- Signals
 
@@ -235,7 +194,7 @@ class Automatic(profile):
         self._guard = threading.RLock()
         self._phase = _ENDED
         self._terminated_at = None
-        self.is_owner = False
+        self.output.is_owner = False
         if not was_running:
             return
         try:
@@ -260,42 +219,9 @@ class Automatic(profile):
         util.Finalize(None, self.end, exitpriority=_LAST)
 
 
-def _identity(path: str) -> tuple[int, ...] | None:
-    """What tells a regular file from another one that has its name later; None where there is none."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size) if os.path.isfile(path) else None
-
-
-def _beside(path: str, pid: int) -> str:
-    """A path that no other process has: ``trace_123.json.gz`` beside ``trace.json.gz``."""
-    base, packed = (path[:-3], ".gz") if path.endswith(".gz") else (path, "")
-    stem, suffix = os.path.splitext(base)
-    made, number = f"{stem}_{pid}{suffix}{packed}", 1
-    while os.path.lexists(made):  # of an earlier process that had the number
-        number += 1
-        made = f"{stem}_{pid}-{number}{suffix}{packed}"
-    return made
-
-
 def say(message: str) -> None:
     """Write a line to stderr, if there is one."""
     line = f"cprofiling: {shown_text('message', message)}\n"
     with suppress(Exception):
         sys.stderr.write(line)
         sys.stderr.flush()
-
-
-def shown_path(value: str) -> str:
-    """Return a path as a message shows it: in quotes, escaped, cut."""
-    return ascii(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!a}..."
-
-
-def _reason(error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    if isinstance(error, OSError) and error.strerror is not None:
-        return error.strerror
-    return str(error) or type(error).__name__

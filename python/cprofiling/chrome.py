@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 
+from cprofiling import checks
 from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
@@ -12,28 +12,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO, Any
 
+    from _typeshed import StrOrBytesPath
+
     from cprofiling.recording import Recording
 
 _COMPRESSION = 6
 
 
-def export(recording: Recording, path: str | os.PathLike[str] | None, file: Any) -> None:
+def export(recording: Recording, path: StrOrBytesPath | None, file: Any) -> None:
     """Write a Chrome trace to a path or into an open file; see ``Recording.export_chrome_trace``."""
-    if (path is None) == (file is None):
-        raise TypeError("export_chrome_trace needs either a path or a file")
+    if path is None and file is None:
+        raise TypeError("export_chrome_trace needs either a path or a file, got neither")
+    if path is not None and file is not None:
+        given = f"path {shown_value(path)} and file {shown_value(file)}"
+        raise TypeError(f"export_chrome_trace needs either a path or a file, got both: {given}")
     if path is not None:
         export_to_path(recording, path)
     else:
         write_to_file(recording, file)
 
 
-def export_to_path(recording: Recording, path: str | os.PathLike[str], *, compress: bool | None = None) -> None:
+def export_to_path(recording: Recording, path: StrOrBytesPath, *, compress: bool | None = None) -> None:
     """Write a Chrome trace under a name, compressed by gzip if that is asked for, or, by default, as the name says."""
     from cprofiling.files import atomic_writer
 
+    name = checks.path("path", path)
     if compress is None:
-        compress = os.fsdecode(path).endswith(".gz")
-    with atomic_writer(path) as raw:
+        compress = name.endswith(".gz")
+    with atomic_writer(name) as raw:
         if compress:
             _write_compressed(recording, raw)
         else:

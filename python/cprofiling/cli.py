@@ -124,12 +124,17 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "run",
         help="record a program",
         usage="%(prog)s [-h] [-o FILE] [-n GLOB]... [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
-        description="Run a script, a folder or archive with a __main__.py, or a module as Python does, and record it.",
+        description="Run a script, a folder or archive with a __main__.py, or a module as Python does, and record it. "
+        "PyTorch's operators are not recorded: that needs cprofiling.profile() in the program.",
         epilog="example: cprofiling run -n 'mypkg.stages:*.forward' -n '__main__:load' train.py --epochs 3",
         allow_abbrev=False,
     )
     made.add_argument(
-        "-o", "--output", metavar="FILE", help="where the trace goes; .gz compresses it (default: trace.json)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where the trace goes; .gz compresses it, .pftrace is Perfetto's format, which needs the package perfetto "
+        "(default: trace.json)",
     )
     made.add_argument(
         "-n",
@@ -140,7 +145,8 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="GLOB",
         help="functions to record as nodes, beside those that the program itself declares: MODULE:FUNCTION, both with "
         "wildcards, the function's name being the qualified one; or MODULE for all of its functions. __main__ is "
-        "the program itself. May be given several times",
+        "the program itself. A module that is loaded before the program begins, as Python's start and cprofiling need "
+        "some, is meant by its exact name only. May be given several times",
     )
     made.set_defaults(run=run_program, refuse=made.error)
 
@@ -205,7 +211,7 @@ def demo(options: argparse.Namespace) -> str:
 
 def run_program(options: argparse.Namespace) -> str:
     """Run and record a program; it begins when what is raised here has ended this command."""
-    from cprofiling import autostart, runner
+    from cprofiling import runner
 
     if not options.program:
         options.refuse("a program is required: SCRIPT or -m MODULE")
@@ -213,8 +219,6 @@ def run_program(options: argparse.Namespace) -> str:
         launch = runner.prepare(options.output, options.node, options.program)
     except runner.CannotRunError as error:
         raise CommandError(str(error), error.status) from None
-    except autostart.UnusablePathError as error:
-        raise CommandError(f"cannot write the trace: {error}") from None
     raise launch
 
 

@@ -9,14 +9,19 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+from cprofiling import checks
+
+if TYPE_CHECKING:
+    from _typeshed import StrOrBytesPath
 
 _MODE = 0o600
 _MOST_LINKS = 40  # as the kernel follows
 
 
 @contextmanager
-def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_writer(path: StrOrBytesPath) -> Iterator[BinaryIO]:
     """Give a binary file to write to, which gets its name when the block ends without an exception.
 
     Until then it has another name in the same folder, which no other file can have and through which no link leads
@@ -27,11 +32,13 @@ def atomic_writer(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     Raises:
         OSError: The file cannot be made or written, in the block or at its end; it names the path.
-        ValueError: The path has a NUL.
+        TypeError: The path is none.
+        ValueError: It is empty, or has a NUL.
     """
-    wanted = os.fsdecode(path)
-    temporary = Path(wanted).parent / f".cprofiling-{os.urandom(8).hex()}.tmp"
-    with _naming(wanted, str(temporary)):
+    wanted = checks.path("path", path)
+    # No Path: it would be kept for ever, as pathlib interns its parts.
+    temporary = os.path.join(str(Path(wanted).parent), f".cprofiling-{os.urandom(8).hex()}.tmp")
+    with _naming(wanted, temporary):
         opened = _opened_directly(wanted)
         if opened is None:
             with _replacing(Path(wanted), temporary) as file:
@@ -53,24 +60,26 @@ def _naming(path: str, temporary: str) -> Iterator[None]:
 
 
 @contextmanager
-def _replacing(path: Path, temporary: Path) -> Iterator[BinaryIO]:
+def _replacing(path: Path, temporary: str) -> Iterator[BinaryIO]:
     """Give a new file that is renamed at the end of the block, and removed if that or the block fails."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.fdopen(os.open(temporary, flags, _MODE), "wb")
     try:
-        with file:
+        with open(temporary, "xb", opener=_open_privately) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def _open_privately(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, _MODE)
+
+
+def sync_folder(folder: Path) -> None:
     """Bring a name to the disk, where folders can be synchronised; the file is complete anyway."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -82,7 +91,7 @@ def _sync_folder(folder: Path) -> None:
 
 def _opened_directly(path: str) -> int | None:
     """Open what is not to be replaced; None where the path leads to a regular file, or nowhere yet."""
-    descriptor = _descriptor_named(Path(path))
+    descriptor = descriptor_named(Path(path))
     if descriptor is not None:
         return os.dup(descriptor)
     try:
@@ -100,7 +109,7 @@ def _opened_directly(path: str) -> int | None:
     return os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def _descriptor_named(path: Path) -> int | None:
+def descriptor_named(path: Path) -> int | None:
     """Return the open descriptor of this process that a path stands for, if it does."""
     for _ in range(_MOST_LINKS):
         if path.name.isdecimal() and str(path.parent.resolve()) == f"/proc/{os.getpid()}/fd":

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 
+from cprofiling import checks
 from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from _typeshed import StrOrBytesPath
 
     from cprofiling.session import profile
 
@@ -17,7 +20,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def tensorboard_trace_handler(
-    dir_name: str | os.PathLike[str], worker_name: str | None = None, use_gzip: bool = False
+    dir_name: StrOrBytesPath, worker_name: str | None = None, use_gzip: bool = False
 ) -> Callable[[profile], None]:
     """Return a handler that writes each trace as ``{worker}.{time}.pt.trace.json`` into a folder, as TensorBoard reads.
 
@@ -25,11 +28,12 @@ def tensorboard_trace_handler(
     worker_name: Default: the host's name and the process's number. What could lead out of the folder is escaped.
     use_gzip: Compress; then the name ends in ``.gz``.
 
-    The time is ns since 1970. The handler raises OSError where the folder or the file cannot be made.
+    The time is ns since 1970. TypeError for a folder that is no path, ValueError for an empty one. The handler raises
+    OSError where the folder or the file cannot be made.
     """
     if worker_name is not None and not isinstance(worker_name, str):
         raise TypeError(f"worker_name must be a str or None, got {shown_value(worker_name)}")
-    folder = os.fsdecode(dir_name)
+    folder = checks.path("dir_name", dir_name)
 
     def handler(prof: profile) -> None:
         import time

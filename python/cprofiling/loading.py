@@ -6,6 +6,7 @@ import os
 import sys
 import zlib
 
+from cprofiling import checks
 from cprofiling.recording import Recording
 from cprofiling.snapshot import FormatError
 from cprofiling.warn import warn
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO
 
+    from _typeshed import StrOrBytesPath
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's word for data with a gzip header
 _PIECE = 1 << 18
@@ -23,22 +26,23 @@ _BOMB_ALLOWANCE = 64 << 20
 _SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
 
 
-def load(path: str | os.PathLike[str]) -> Recording:
+def load(path: StrOrBytesPath) -> Recording:
     """Read a Chrome trace; see ``cprofiling.load_trace``."""
-    with open(path, "rb") as file:
+    name = checks.path("path", path)
+    with open(name, "rb") as file:
         source = _Source(file, os.fstat(file.fileno()).st_size)
         recording = Recording.empty()
         try:
-            _warn_of_missing(path, recording._load(source.read, 0))
+            _warn_of_missing(name, recording._load(source.read, 0))
         except FormatError as error:
-            raise FormatError(f"{os.fsdecode(path)}: {error}") from None
+            raise FormatError(f"{name}: {error}") from None
         finally:
             source.close()
         recording._finish()
         return recording
 
 
-def _warn_of_missing(path: str | os.PathLike[str], report: dict[str, int]) -> None:
+def _warn_of_missing(name: str, report: dict[str, int]) -> None:
     """Say what of the file a recording does not have, or had to be mended."""
     ignored, unmatched, negative = report["ignored"], report["unmatched"], report["negative"]
     parts = [
@@ -47,7 +51,7 @@ def _warn_of_missing(path: str | os.PathLike[str], report: dict[str, int]) -> No
         f"{negative} durations below 0 count as 0" if negative else "",
     ]
     if any(parts):
-        warn(f"{os.fsdecode(path)}: {'; '.join(filter(None, parts))}")
+        warn(f"{name}: {'; '.join(filter(None, parts))}")
 
 
 class _Source:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Action = Callable[[ModuleType], object]
 
 _PACKAGE = __name__.partition(".")[0]
-_FOUNDATION = frozenset(sys.modules)  # what Python's start and this package itself run on
 _OF_MODULES = (FunctionType, BuiltinFunctionType)
 _OF_CLASSES = (FunctionType, staticmethod, classmethod, property, cached_property)
 
@@ -46,8 +45,8 @@ class NodeFinder:
     def install(self) -> None:
         """Begin, with the modules that are there already."""
         for name, module in list(sys.modules.items()):
-            selection = None if _is_own(name) else self._patterns.selection(name, exactly=name in _FOUNDATION)
-            if selection is not None and name != MAIN:
+            selection = None if name == MAIN or _is_own(name) else self._patterns.selection_of_loaded(name)
+            if selection is not None:
                 wrap_members(module, selection)
         sys.meta_path.insert(0, self)
 
@@ -98,6 +97,7 @@ def _prepared(spec: ModuleSpec, loader: Any, selection: Selection) -> Any:
     then = LoaderThen(loader, partial(wrap_members, selection=selection))
     if not _is_plain(loader):
         return then if hasattr(loader, "exec_module") else loader
+    selection.note_module()
     try:
         path = loader.get_filename(spec.name)
         source = loader.get_data(path) if isinstance(loader, SourceFileLoader) else loader.get_source(spec.name)
@@ -153,6 +153,7 @@ class LoaderThen:
 
 def wrap_members(module: ModuleType, selection: Selection) -> None:
     """Make nodes of functions in a module that is loaded, in its classes, too, as far as these can be changed."""
+    selection.note_module()
     for owner, name, member, qualname in list(_members(module, module, "")):
         if selection(qualname):
             try:

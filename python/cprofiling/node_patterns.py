@@ -15,7 +15,7 @@ _SHOWN_NAMES = 3
 class Pattern:
     """A glob on the names of modules, and one on the qualified names of the functions in them."""
 
-    __slots__ = ("function", "is_exact", "is_met", "module", "seen", "text")
+    __slots__ = ("function", "is_exact", "is_met", "is_there", "module", "passed", "seen", "text")
 
     def __init__(self, text: str) -> None:
         """Take it apart at its colon; without one it takes all functions of the modules.
@@ -30,6 +30,8 @@ class Pattern:
         self.function = function or "*"
         self.is_exact = not any(sign in module for sign in "*?[")
         self.is_met = False
+        self.is_there = False  # whether a module that it takes was there
+        self.passed: list[str] = []  # the modules that it takes, and may not
         self.seen: dict[str, None] = {}  # in the modules that it takes, the functions that it does not
 
     def takes_module(self, name: str) -> bool:
@@ -53,6 +55,11 @@ class Selection:
     def __init__(self, patterns: list[Pattern]) -> None:
         self._patterns = patterns
 
+    def note_module(self) -> None:
+        """Note that the module is there, whether or not it has functions."""
+        for pattern in self._patterns:
+            pattern.is_there = True
+
     def __call__(self, qualname: str) -> bool:
         """Whether the function of this name is to be a node."""
         return True in [pattern.takes(qualname) for pattern in self._patterns]  # each of them notes it
@@ -68,14 +75,23 @@ class Patterns:
         self.texts = tuple(texts)
         self._patterns = [Pattern(text) for text in self.texts]
 
-    def selection(self, *names: str, exactly: bool = False) -> Selection | None:
-        """What is meant in a module that has these names; None: nothing.
+    def selection(self, *names: str) -> Selection | None:
+        """What is meant in a module that has these names; None: nothing."""
+        return self._selection([pattern for pattern in self._patterns if any(map(pattern.takes_module, names))])
 
-        exactly: Only patterns count that name the module without a wildcard.
+    def selection_of_loaded(self, name: str) -> Selection | None:
+        """What is meant in a module that is loaded before the program begins: only what names it without a wildcard.
+
+        Python's start and this package run on such modules, which nobody means who wants all of a program.
         """
-        found = [pattern for pattern in self._patterns if any(map(pattern.takes_module, names))]
-        if exactly:
-            found = [pattern for pattern in found if pattern.is_exact]
+        found = [pattern for pattern in self._patterns if pattern.takes_module(name)]
+        for pattern in found:
+            if not pattern.is_exact:
+                pattern.passed.append(name)
+        return self._selection([pattern for pattern in found if pattern.is_exact])
+
+    @staticmethod
+    def _selection(found: list[Pattern]) -> Selection | None:
         return Selection(found) if found else None
 
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
@@ -83,20 +99,29 @@ class Patterns:
 
         modules: The names of the modules that were imported.
         """
+        there = list(dict.fromkeys([MAIN, *modules]))
         for pattern in self._patterns:
-            if pattern.is_met:
-                continue
-            if pattern.seen:
-                wanted, there, what = pattern.function, list(pattern.seen), "function"
-            else:
-                wanted, there, what = pattern.module, [MAIN, *modules], "module"
-            similar = _similar(wanted, there)
-            hint = f"; similar: {', '.join(similar)}" if similar else ""
-            where = f" in {pattern.module}" if what == "function" else ""
-            yield f"-n {pattern.text!r} matched nothing: no {what} {wanted!r}{where}{hint}"
+            if not pattern.is_met:
+                yield f"-n {pattern.text!r} matched nothing: {'; '.join(_hints(pattern, there))}"
 
 
-def _similar(wanted: str, there: list[str]) -> list[str]:
+def _hints(pattern: Pattern, modules: list[str]) -> Iterator[str]:
+    """Give what a pattern lacks, what there is that looks like it, and the rule that it fell under."""
+    if pattern.is_there:
+        yield f"no function {pattern.function!r} in {pattern.module}"
+        yield from _similar(pattern.function, list(pattern.seen))
+    elif not pattern.passed:
+        yield f"no module {pattern.module!r}"
+        yield from _similar(pattern.module, modules)
+    if pattern.passed:
+        rule = "a wildcard takes no module that is loaded before the program begins"
+        more = ", ..." if len(pattern.passed) > _SHOWN_NAMES else ""
+        yield f"{rule}: give the exact name ({', '.join(sorted(pattern.passed)[:_SHOWN_NAMES])}{more})"
+
+
+def _similar(wanted: str, there: list[str]) -> Iterator[str]:
     from difflib import get_close_matches
 
-    return get_close_matches(wanted, there, _SHOWN_NAMES)
+    names = get_close_matches(wanted, there, _SHOWN_NAMES)
+    if names:
+        yield f"similar: {', '.join(names)}"

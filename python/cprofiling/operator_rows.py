@@ -7,7 +7,8 @@ import os
 import re
 from itertools import chain, islice
 
-from cprofiling.analysis.rows import ANNOTATIONS, COUNTER, DEVICE, INSTANT, column, texts_of
+from cprofiling.analysis.rows import ANNOTATIONS, column, texts_of
+from cprofiling.kinds import COUNTER, DEVICE, INSTANT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

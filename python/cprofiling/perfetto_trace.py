@@ -8,23 +8,24 @@ those of a Chrome trace, see cprofiling/trace_json.h.
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
-from cprofiling.analysis.rows import COUNTER, DEVICE, INSTANT, KINDS, OUTCOMES, RUNTIME, column, has, known_args
+from cprofiling import checks
+from cprofiling.analysis.rows import RUNTIME, column, has, known_args
 from cprofiling.export import imported
 from cprofiling.files import atomic_writer
-from cprofiling.recording import CUT, UNFINISHED
+from cprofiling.kinds import COUNTER, CUT, DEVICE, INSTANT, KINDS, OUTCOMES, SUSPENDABLE, UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from typing import IO, Any
 
+    from _typeshed import StrOrBytesPath
+
     from cprofiling.analysis.rows import Recording
 
     Annotations = Iterator[tuple[str, Any]]
 
-_SUSPENDABLE = 4
 _OWN_KINDS = frozenset(("node", "record", "step", "device"))
 _SEQUENCE = 1  # all packets are of one
 _REALTIME, _BOOT_TIME = 1, 6  # Perfetto's clocks; the second one is that of packets that do not say
@@ -40,7 +41,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-def export_perfetto_trace(recording: Recording, path: str | os.PathLike[str]) -> None:
+def export_perfetto_trace(recording: Recording, path: StrOrBytesPath) -> None:
     """Write a recording as a trace in Perfetto's format, for ui.perfetto.dev and its tools.
 
     The file appears under its name when it is complete. Packets are written as they are made; what is kept meanwhile
@@ -49,10 +50,18 @@ def export_perfetto_trace(recording: Recording, path: str | os.PathLike[str]) ->
     Raises:
         ImportError: The package perfetto is not installed; it names the extra.
         OSError: The file cannot be written.
+        TypeError: ``path`` is none.
+        ValueError: It is empty.
     """
+    name = checks.path("path", path)
     library = _Library()
-    with atomic_writer(path) as file:
+    with atomic_writer(name) as file:
         _Trace(recording, _Packets(library, file)).write()
+
+
+def require() -> None:
+    """Load the package perfetto. ImportError where it is not installed; it names the extra."""
+    _Library()
 
 
 class _Library:
@@ -369,7 +378,7 @@ class _Arguments:
         if outcome is not None:
             yield "outcome", OUTCOMES[outcome]
         flags = self._value("flags", row) or 0
-        for flag, word in ((UNFINISHED, "unfinished"), (CUT, "cut"), (_SUSPENDABLE, "suspendable")):
+        for flag, word in ((UNFINISHED, "unfinished"), (CUT, "cut"), (SUSPENDABLE, "suspendable")):
             if flags & flag:
                 yield word, True
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 from cprofiling import _core
+from cprofiling.format import shown_value
+from cprofiling.kinds import COUNTER, CUT, KINDS, OUTCOMES, UNFINISHED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import polars as pl
+    from _typeshed import StrOrBytesPath
 
     from cprofiling.analysis.averages import KeyAverages
     from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from cprofiling.analysis.text_table import Figures
     from cprofiling.reports import Report, Summary
 
-KINDS = ("node", "record", "step", "host", "device", "instant", "counter")  # as in cprofiling/table.h
-OUTCOMES = ("success", "error", "cancelled")
-UNFINISHED, CUT = 1, 2
-COUNTER = KINDS.index("counter")
-
 
 class Event:
-    """One thing that happened: a view of a recording's row, whose number is ``row``."""
+    """One thing that happened: a view of a recording's row.
+
+    Attributes:
+        row: The number of the row, by which ``Recording.event(row)`` finds it again. Rows are numbered by their start,
+            of equal starts the longer first; moments at which a counter was read are numbered among them.
+    """
 
     __slots__ = ("_recording", "row")
 
@@ -64,7 +65,7 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``."""
+        """``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``; ``counter``: a reading, no event."""
         return KINDS[self._value("kind") or 0]
 
     @property
@@ -107,7 +108,11 @@ class Event:
 
     @property
     def parent(self) -> int | None:
-        """The row of the enclosing event; None where there is none."""
+        """The row of the enclosing event, which ``Recording.event(row)`` gives; None where there is none.
+
+        A step (``kind`` is ``step``) encloses nothing here: what runs in it has no parent, or one that began before the
+        step. ``key_averages()`` and the other reports put steps around what is in them.
+        """
         return self._value("parent")
 
     @property
@@ -205,6 +210,23 @@ class Reports:
         kinds = recording.column("kind") or ()
         return [Event(recording, row) for row, kind in enumerate(kinds) if kind != COUNTER]
 
+    def event(self, row: int) -> Event:
+        """The event of a row: what ``Event.row``, ``Event.parent`` and ``Finding.rows`` are numbers of.
+
+        So are ``row`` and ``call_row`` of the launches of devices, and the index of the pandas DataFrame. Moments at
+        which a counter was read have rows, too: ``len(recording)`` counts all rows, ``events()`` leaves those out.
+
+        TypeError for what is no integer, IndexError for one that is no row's number.
+        """
+        from cprofiling import checks
+
+        recording = self._finished()
+        number = checks.index("row", row)
+        count = len(recording)
+        if not 0 <= number < count:
+            raise IndexError(f"row must be that of one of {count} rows, counted from 0, got {shown_value(row)}")
+        return Event(recording, number)
+
     def key_averages(
         self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_node: bool = False
     ) -> KeyAverages:
@@ -213,27 +235,34 @@ class Reports:
 
         return averages.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
 
-    def export_stacks(self, path: str | os.PathLike[str], metric: str = "self_cpu_time_total") -> None:
+    def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
         """Write folded stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``."""
         from cprofiling.analysis import stacks
 
         stacks.export_stacks(self._finished(), path, metric)
 
     def export_chrome_trace(
-        self, path: str | os.PathLike[str] | None = None, *, file: IO[str] | IO[bytes] | None = None
+        self,
+        path: StrOrBytesPath | None = None,
+        use_python_export: object = False,  # noqa: ARG002 as torch.profiler calls it
+        *,
+        file: IO[str] | IO[bytes] | None = None,
     ) -> None:
         """Write a Chrome trace, for Perfetto, chrome://tracing, TensorBoard and other readers of Kineto's traces.
 
         path: Where; one that ends in ``.gz`` is compressed. The file appears under its name when it is complete.
+        use_python_export: Means nothing: torch.profiler's own handlers give it, which choose there between two ways of
+            writing the same trace.
         file: Instead of a path, an open file, binary or text; it is written to, and stays open.
 
-        Raises TypeError unless one of the two is given, ValueError for a closed file, OSError where writing fails.
+        Raises TypeError unless one of the two is given, and for what is no path or file; ValueError for an empty path
+        and for a closed file; OSError where writing fails.
         """
         from cprofiling import chrome
 
         chrome.export(self._finished(), path, file)
 
-    def export_perfetto_trace(self, path: str | os.PathLike[str]) -> None:
+    def export_perfetto_trace(self, path: StrOrBytesPath) -> None:
         """Write a trace in Perfetto's own format (``.pftrace``); see ``perfetto_trace.export_perfetto_trace``.
 
         ImportError without the package perfetto, OSError where writing fails.
@@ -243,13 +272,16 @@ class Reports:
         perfetto_trace.export_perfetto_trace(self._finished(), path)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The events as a pandas DataFrame; see ``cprofiling.export`` for its columns. ImportError without pandas."""
+        """The events as a pandas DataFrame, by the numbers of their rows; see ``cprofiling.export`` for its columns.
+
+        ImportError without pandas.
+        """
         from cprofiling import export
 
         return export.to_pandas(self._finished())
 
     def to_polars(self) -> pl.DataFrame:
-        """The events as a polars DataFrame. ImportError without polars."""
+        """The events as a polars DataFrame, whose last column is ``row``. ImportError without polars."""
         from cprofiling import export
 
         return export.to_polars(self._finished())
@@ -367,28 +399,41 @@ class Reports:
     def findings(self, baseline: Reports | None = None) -> Findings:
         """What the bottlenecks are, with figures, advice and the rows that show it.
 
-        baseline: another recording of the same program; then also what has changed since.
+        baseline: another recording of the same program; then also what has changed since. TypeError for what is none.
         """
         from cprofiling.analysis import findings
 
-        return findings.findings(self._finished(), None if baseline is None else baseline._finished())
+        return findings.findings(self._finished(), _baseline(baseline))
 
     def overview(
         self,
         baseline: Reports | None = None,
-        row_limit: int = 20,
+        row_limit: int | None = 20,
         sort_by: str | None = None,
         group_by_node: bool = False,
     ) -> str:
-        """All of the above that has something to say, as a text: what ``cprofiling report`` prints."""
+        """All of the above that has something to say, as a text; see ``cprofiling.analysis.overview``.
+
+        It is what ``cprofiling report`` prints.
+        """
         from cprofiling.analysis import overview
 
-        other = None if baseline is None else baseline._finished()
-        return overview.overview(self._finished(), other, row_limit, sort_by, group_by_node)
+        return overview.overview(self._finished(), _baseline(baseline), row_limit, sort_by, group_by_node)
+
+
+def _baseline(baseline: Reports | None) -> Recording | None:
+    if baseline is None:
+        return None
+    if not isinstance(baseline, Reports):
+        raise TypeError(f"baseline must be a recording, got {shown_value(baseline)}")
+    return baseline._finished()
 
 
 class Recording(_core.Recording, Reports):
-    """A finished recording: what ``profile`` makes, and ``load_trace`` reads. Immutable."""
+    """A finished recording: what ``profile`` makes, and ``load_trace`` reads. Immutable.
+
+    Its ``len()`` is the number of its rows, which ``event(row)`` takes: the events, and each reading of a counter.
+    """
 
     __slots__ = ()
     __arrow_c_stream__ = Reports.__arrow_c_stream__  # of the DataFrame, which knows more than the table
@@ -397,11 +442,15 @@ class Recording(_core.Recording, Reports):
         return self
 
     def __repr__(self) -> str:
+        try:
+            kinds = bytes(self.column("kind") or b"")
+        except RuntimeError:
+            return "<Recording that is not finished>"
         dropped = f", {self.dropped} dropped" if self.dropped else ""
-        return f"<Recording of {len(self)} events{dropped}>"
+        return f"<Recording of {len(kinds) - kinds.count(COUNTER)} events{dropped}>"
 
 
-def load_trace(path: str | os.PathLike[str]) -> Recording:
+def load_trace(path: StrOrBytesPath) -> Recording:
     """Read a Chrome trace into a recording: one of torch.profiler (1.13 and later), or one of our own; gzip or not.
 
     On a terminal a bar on stderr shows the progress with large files. Time is linear in the size of the file; memory is
@@ -410,6 +459,8 @@ def load_trace(path: str | os.PathLike[str]) -> Recording:
     What the file has and a recording has not (asynchronous events, samples) is left out, with a RuntimeWarning.
 
     Raises:
+        TypeError: ``path`` is no path.
+        ValueError: It is empty.
         OSError: The file cannot be read.
         FormatError: It is damaged, or no trace; ``FormatError`` is a ``ValueError``, and tells the offset in the
             uncompressed text. So is a compressed file that unpacks to more than 300 times its size and 64 MiB.

@@ -1,6 +1,7 @@
 """Reports on a finished recording, as an accelerator vendor's profiler prints them: inferences, devices, operators.
 
-Each function returns a report, which is text when it is printed (``str``) and a DataFrame on demand (``to_pandas``).
+Each function returns a report, which is text when it is printed (``str``) and a DataFrame on demand (``to_pandas``);
+the ``print_`` methods of a recording print them.
 Times are in ns. A recording without what a report is about gives an empty one that says so.
 """
 
@@ -8,20 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from cprofiling.analysis.executions import executions
 from cprofiling.analysis.rows import (
     ANNOTATIONS,
-    CUT,
-    DEVICE,
-    HOST,
     NO_WORK,
-    NODE,
     OPERATORS,
-    RECORD,
-    STEP,
-    UNFINISHED,
     Recording,
     column,
     drop_notes,
@@ -32,6 +26,7 @@ from cprofiling.analysis.span_ids import SpanIds
 from cprofiling.analysis.text_table import ROW_LIMIT, frame_of, text_table
 from cprofiling.analysis.tree import host_tree
 from cprofiling.export import operator_indices
+from cprofiling.kinds import CUT, DEVICE, HOST, NODE, RECORD, STEP, UNFINISHED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,8 +51,8 @@ class Report:
     rows: tuple[tuple[object, ...], ...]
     notes: tuple[str, ...] = ()
 
-    def text(self, row_limit: int = ROW_LIMIT) -> str:
-        """Return the report as a table of at most so many rows (all, if it is negative) and its notes."""
+    def text(self, row_limit: int | None = ROW_LIMIT) -> str:
+        """Return the report as a table of at most so many rows (all, if it is None or negative) and its notes."""
         return "\n".join((text_table(self.columns, self.rows, row_limit), *self.notes))
 
     def to_pandas(self) -> pd.DataFrame:
@@ -73,7 +68,7 @@ class Report:
 class Summary(Report):
     """The latencies of all inferences: a report of figures and their values, printed as a box."""
 
-    def text(self, row_limit: int = ROW_LIMIT) -> str:  # noqa: ARG002 all of a summary's rows are few
+    def text(self, row_limit: int | None = ROW_LIMIT) -> str:  # noqa: ARG002 all of a summary's rows are few
         """Return the box."""
         lines = [f"{figure:<32}: {'-' if value is None else value}" for figure, value in self.rows]
         return "\n".join((_RULE, f"  {_TITLE}", _RULE, *lines, *self.notes))
@@ -227,28 +222,3 @@ def external_operators(recording: Recording) -> Report:
     notes = drop_notes(recording) if rows else ["No operators were recorded.", *drop_notes(recording)]
     columns = ("trace_id", "span_id", "thread.id", "name", "operator_index", "dur")
     return Report(columns, rows, tuple(notes))
-
-
-def print_summary(recording: Recording, file: IO[str] | None = None) -> None:
-    """Print ``summary``; ``file``: where to, standard output if it is None."""
-    print(summary(recording), file=file)
-
-
-def print_inferences(recording: Recording, file: IO[str] | None = None) -> None:
-    """Print ``inferences``, the first hundred of them; ``file`` as for ``print_summary``."""
-    print(inferences(recording), file=file)
-
-
-def print_device_executions(recording: Recording, file: IO[str] | None = None) -> None:
-    """Print ``device_executions``, the first hundred of them; ``file`` as for ``print_summary``."""
-    print(device_executions(recording), file=file)
-
-
-def print_device_operators(recording: Recording, file: IO[str] | None = None) -> None:
-    """Print ``device_operators``, the hundred longest of them; ``file`` as for ``print_summary``."""
-    print(device_operators(recording), file=file)
-
-
-def print_external_operators(recording: Recording, file: IO[str] | None = None) -> None:
-    """Print ``external_operators``, the first hundred of them; ``file`` as for ``print_summary``."""
-    print(external_operators(recording), file=file)

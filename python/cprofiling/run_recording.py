@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cprofiling.autostart import Automatic, say, shown_path
+from cprofiling.autostart import Automatic, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class RunRecording(Automatic):
     """The recording of the command ``run``, which says what it did."""
 
-    def __init__(self, path: str, patterns: Patterns, *, is_owner: bool, speaks: bool = True) -> None:
+    def __init__(self, path: str, patterns: Patterns, *, is_first: bool, speaks: bool = True) -> None:
         """Prepare it; ``speaks``: whether this process is the one that the user has started."""
-        super().__init__(path, is_owner=is_owner)
+        super().__init__(path, is_first=is_first)
         self.patterns = patterns
         self._speaker = os.getpid() if speaks else 0
 
@@ -31,7 +31,7 @@ class RunRecording(Automatic):
     def _written(self, recording: Recording, path: str) -> None:
         if os.getpid() == self._speaker:
             dropped = f", {recording.dropped:,} more were dropped" if recording.dropped else ""
-            say(f"{len(recording):,} events are in {shown_path(path)}{dropped}")
+            say(f"{len(recording):,} events are in {path!a}{dropped}")
 
     def _conclude(self) -> None:
         if os.getpid() == self._speaker:

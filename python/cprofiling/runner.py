@@ -13,9 +13,10 @@ from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
 from types import ModuleType
 
 from cprofiling import _core, node_source
-from cprofiling.autostart import Automatic, checked_path, say, shown_path
+from cprofiling.autostart import Automatic, say
 from cprofiling.node_finder import NodeFinder
 from cprofiling.node_patterns import MAIN, Patterns
+from cprofiling.output_path import UnusablePathError, checked_path, shown_path
 from cprofiling.run_recording import RunRecording
 
 TYPE_CHECKING = False
@@ -43,7 +44,7 @@ class Launch(BaseException):
 
 
 class CannotRunError(Exception):
-    """There is no such program. ``status``: what Python's exit status would be."""
+    """There is no such program, or no such place for its trace. ``status``: what the exit status is to be."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -71,15 +72,23 @@ def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str
         patterns: Which functions are nodes; see ``node_patterns``.
         arguments: The program and its arguments, as ``split`` gives them; at least one.
 
-    Raises CannotRunError, UnusablePathError or ValueError for what is wrong with the arguments.
+    Raises CannotRunError or ValueError for what is wrong with the arguments.
     """
     automatic = Automatic.current
     if output is None and automatic is not None:
-        recording = RunRecording(automatic.path, Patterns(patterns), is_owner=automatic.is_owner)
+        path, is_first = automatic.output.path, automatic.output.is_owner
     else:
-        recording = RunRecording(checked_path(OUTPUT if output is None else output), Patterns(patterns), is_owner=True)
+        path, is_first = _checked_output(OUTPUT if output is None else output), True
+    recording = RunRecording(path, Patterns(patterns), is_first=is_first)
     sys.excepthook = Program(arguments, recording).launcher
     return Launch()
+
+
+def _checked_output(value: str) -> str:
+    try:
+        return checked_path(value)
+    except UnusablePathError as error:
+        raise CannotRunError(f"cannot write the trace to {shown_path(value)}: {error}", 1) from None
 
 
 class Program:
@@ -151,6 +160,8 @@ class Program:
     def _script(self) -> Runnable:
         """The script's code, if it has functions that are meant; else its path, for Python to do it all."""
         selection = self._recording.patterns.selection(MAIN)
+        if selection is not None:
+            selection.note_module()
         code = None if selection is None else node_source.compiled_script(self._path, selection)
         if code is None:
             return os.fsencode(self._path)

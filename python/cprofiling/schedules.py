@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from enum import Enum
-from operator import index
 
-from cprofiling.format import shown_value
+from cprofiling import checks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,19 +155,10 @@ def schedule(
     for what is too small; both name the parameter.
     """
     return Schedule(
-        _count("wait", wait, 0),
-        _count("warmup", warmup, 0),
-        _count("active", active, 1),
-        _count("repeat", repeat, 0),
-        _count("skip_first", skip_first, 0),
-        _count("skip_first_wait", skip_first_wait, 0),
+        checks.index_between("wait", wait, 0),
+        checks.index_between("warmup", warmup, 0),
+        checks.index_between("active", active, 1),
+        checks.index_between("repeat", repeat, 0),
+        checks.index_between("skip_first", skip_first, 0),
+        checks.index_between("skip_first_wait", skip_first_wait, 0),
     )
-
-
-def _count(parameter: str, value: SupportsIndex, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
-    number = index(value)
-    if number < least:
-        raise ValueError(f"{parameter} must be >= {least}, got {number}")
-    return number

@@ -6,13 +6,13 @@ import os
 import sys
 import weakref
 from _thread import RLock
-from operator import index
 
-from cprofiling import _core
+from cprofiling import _core, checks
 from cprofiling.activities import ON_DEVICES, ProfilerActivity, RecordFormat, Resource, activities_of, missing_reason
 from cprofiling.claim import IN_USE, Claim
 from cprofiling.format import shown_value
-from cprofiling.recording import KINDS, Recording, Reports
+from cprofiling.kinds import KINDS
+from cprofiling.recording import Recording, Reports
 from cprofiling.schedules import ProfilerAction
 from cprofiling.warn import mention, warn
 
@@ -35,6 +35,7 @@ _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle be
 _NO_DEVICE = "work on devices is recorded through PyTorch, as its operators are, where it has a device"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
+PERFETTO = ".pftrace"  # the end of the name of a trace in Perfetto's format
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
 
@@ -64,7 +65,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         resource: The categories to record.
         format: ``ChromeTrace``, which is written into ``file`` at the end; or ``PandasDataFrame``. All reports are
             there whatever it is.
-        file: A path, or an open file, text or binary.
+        file: A path, or an open file, text or binary. Of a path that ends in ".gz" the trace is compressed; of one that
+            ends in ".pftrace" it is in Perfetto's own format, for which the package perfetto must be there.
         capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes.
         when_full: "drop_oldest" or "drop_newest": which events go when there are more. They are counted in ``dropped``.
         with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler that there are for programs
@@ -74,7 +76,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     ``unfinished``. A recording that is running when the program ends is stopped then; one whose object nobody has any
     more is ended, with a RuntimeWarning, and lost.
 
-    Raises TypeError and ValueError for wrong arguments, naming the parameter.
+    Raises TypeError and ValueError for wrong arguments, naming the parameter; ImportError where there is no perfetto.
     """
 
     _running = False
@@ -100,17 +102,17 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         acc_events: bool = False,
     ) -> None:
         self._activities = activities_of(activities)
-        self._schedule = _checked_callable("schedule", schedule)
-        self._handler = _checked_callable("on_trace_ready", on_trace_ready)
+        self._schedule = checks.callable_or_none("schedule", schedule)
+        self._handler = checks.callable_or_none("on_trace_ready", on_trace_ready)
         self._shapes = bool(record_shapes)
         self._memory = bool(profile_memory)
         self._stack = bool(with_stack)
         self._wants_operators = _checked_operators(operators)
-        self._resource = _checked_member("resource", resource, Resource)
-        self._format = _checked_member("format", format, RecordFormat)
+        self._resource = checks.member("resource", resource, Resource)
+        self._format = checks.member("format", format, RecordFormat)
         self._file = _checked_file(file, self._format)
-        self._capacity = _checked_capacity(capacity)
-        self._when_full = _checked_choice("when_full", when_full, _WHEN_FULL)
+        self._capacity = checks.index_between("capacity", capacity, 1, _MOST_CAPACITY, "events")
+        self._when_full = checks.choice("when_full", when_full, _WHEN_FULL)
         others = {
             "with_flops": with_flops, "with_modules": with_modules, "experimental_config": experimental_config,
             "acc_events": acc_events,
@@ -515,12 +517,12 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def _write_file(self) -> None:
         if self._file is None or self._pid != os.getpid():
             return
-        from cprofiling import chrome
-
-        if isinstance(self._file, (str, bytes, os.PathLike)):
-            chrome.export_to_path(self._finished(), self._file)
+        if not isinstance(self._file, str):
+            self.export_chrome_trace(file=self._file)
+        elif self._file.endswith(PERFETTO):
+            self.export_perfetto_trace(self._file)
         else:
-            chrome.write_to_file(self._finished(), self._file)
+            self.export_chrome_trace(self._file)
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
@@ -535,38 +537,10 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-def _checked_callable(parameter: str, value: Any) -> Any:
-    if value is not None and not callable(value):
-        raise TypeError(f"{parameter} must be callable or None, got {shown_value(value)}")
-    return value
-
-
 def _checked_operators(value: bool | str) -> bool | str:
     if value is True or value is False or value == "auto":
         return value
     raise ValueError(f'operators must be True, False or "auto", got {shown_value(value)}')
-
-
-def _checked_capacity(value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"capacity must be an integer, got {shown_value(value)}")
-    capacity = index(value)
-    if not 1 <= capacity <= _MOST_CAPACITY:
-        raise ValueError(f"capacity must be from 1 to {_MOST_CAPACITY} events, got {capacity}")
-    return capacity
-
-
-def _checked_member(parameter: str, value: Any, kind: type[Any]) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{parameter} must be a {kind.__name__}, got {shown_value(value)}")
-    return value
-
-
-def _checked_choice(parameter: str, value: Any, choices: tuple[str, ...]) -> str:
-    for choice in choices:
-        if value == choice:
-            return choice
-    raise ValueError(f"{parameter} must be one of {', '.join(map(repr, choices))}, got {shown_value(value)}")
 
 
 def _checked_file(file: Any, form: RecordFormat) -> Any:
@@ -578,9 +552,13 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
         from cprofiling import chrome
 
         chrome.checked_writer(file)
-    elif not os.fspath(file):
-        raise ValueError("file must be a path or an open file, got an empty path")
-    return file
+        return file
+    path = checks.path("file", file)
+    if path.endswith(PERFETTO):
+        from cprofiling import perfetto_trace
+
+        perfetto_trace.require()
+    return path
 
 
 def _checked_action(action: Any) -> ProfilerAction:

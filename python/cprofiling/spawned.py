@@ -9,6 +9,7 @@ import runpy
 from cprofiling import node_source
 from cprofiling.node_finder import NodeFinder
 from cprofiling.node_patterns import MAIN, Patterns
+from cprofiling.output_path import load_format
 from cprofiling.run_recording import RunRecording
 
 TYPE_CHECKING = False
@@ -40,7 +41,7 @@ def watch(spawn: ModuleType, recording: RunRecording) -> None:
     def get_preparation_data(name: str) -> dict[str, Any]:
         data: dict[str, Any] = plain(name)
         main = (data.get("init_main_from_name"), data.get("init_main_from_path"))
-        data[_KEY] = _Beginning(recording.path, recording.patterns.texts, *main)
+        data[_KEY] = _Beginning(recording.output.path, recording.patterns.texts, *main)
         return data
 
     spawn.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]
@@ -59,13 +60,14 @@ class _Beginning:
 
 def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str | None) -> None:
     """Record this process, which was spawned; ``module`` or ``script``: what is going to be its main module."""
-    recording = RunRecording(path, Patterns(patterns), is_owner=False, speaks=False)
+    recording = RunRecording(path, Patterns(patterns), is_first=False, speaks=False)
     finder = NodeFinder(recording.patterns, module)
     finder.install()
     finder.call_after("multiprocessing.spawn", functools.partial(watch, recording=recording))
     if script is not None:
         _compile_with_nodes(script, recording.patterns)
     try:
+        load_format(path)
         recording.begin()
     except Exception:  # noqa: BLE001 the program goes on as without us
         return

@@ -43,4 +43,4 @@ def wrong(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> None:
     cp.profile().events().name  # type: ignore[attr-defined]  # noqa: B018
     cp.profile().key_averages(3)  # type: ignore[arg-type]
     cp.schedule(wait=0, warmup=0, active="2")  # type: ignore[arg-type]
-    cp.load_trace(b"bytes")  # type: ignore[arg-type]
+    cp.load_trace(3)  # type: ignore[arg-type]

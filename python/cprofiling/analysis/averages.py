@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from cprofiling import checks
 from cprofiling.analysis.rows import Recording, drop_notes
 
 # What the figures of a device are called in torch's words, and older ones.
@@ -44,8 +45,8 @@ class KeyAverage:
         self_device_time_total: The part of it that was started in them and not in rows inside them. For a row of the
             device itself (a kernel, a copy) both are its own time.
         cpu_memory_usage: Bytes allocated less bytes freed while they were open: for nodes the change of the process's
-            resident memory, where it was measured; else by the allocations that are recorded.
-        self_cpu_memory_usage: The part of it that is not that of rows directly inside them.
+            resident memory, where it was measured; else by the allocations that are recorded; 0 where neither is known.
+        self_cpu_memory_usage: The part of it that is not that of rows inside them of which it is known the same way.
         device_memory_usage: As ``cpu_memory_usage``, of the framework's allocator for the device.
         self_device_memory_usage: As ``self_cpu_memory_usage``.
         input_shapes: The shapes of the arguments, if the rows were grouped by it; else empty.
@@ -144,7 +145,7 @@ class KeyAverages(list[KeyAverage]):
     def table(
         self,
         sort_by: str | None = None,
-        row_limit: int = 100,
+        row_limit: int | None = 100,
         max_src_column_width: int | None = 75,
         max_name_column_width: int | None = 55,
         max_shapes_column_width: int | None = 80,
@@ -157,7 +158,7 @@ class KeyAverages(list[KeyAverage]):
         Args:
             sort_by: A figure (one of ``SORT_KEYS``), largest first; ``cuda_``, ``xpu_`` and ``privateuse1_`` mean the
                 device's, also where there is none. Equal ones are sorted by the host's time. None: as they are.
-            row_limit: The most rows that are shown; all if it is negative.
+            row_limit: The most rows that are shown; all if it is None or negative.
             max_src_column_width: Longer lines of stacks lose their beginning; None: nothing is cut.
             max_name_column_width: Longer names are cut; None: nothing is cut.
             max_shapes_column_width: Longer lists of shapes are cut; None: nothing is cut.
@@ -165,15 +166,23 @@ class KeyAverages(list[KeyAverage]):
             top_level_events_only: Leave out what was inside something else.
             time_unit: ``"s"``, ``"ms"`` or ``"us"`` for all times; None: what fits each.
 
+        A device's time in percent is that of the total of its work; "NaN" where the table has none of that, but rows of
+        other categories, such as its profiler's ranges (``cuda_profiler_range``).
+
         Raises:
-            ValueError: ``sort_by`` or ``time_unit`` is unknown; the message lists those that are known.
+            TypeError: ``row_limit`` or a width is no integer.
+            ValueError: A width is below 1; or ``sort_by`` or ``time_unit`` is unknown: the message lists those that are
+                known.
         """
         from cprofiling.analysis.averages_table import Layout, averages_table
 
         rows = self if sort_by is None else sorted_by(self, sort_by)
         layout = Layout(
-            row_limit, max_src_column_width, max_name_column_width, max_shapes_column_width, header,
-            top_level_events_only, time_unit,
+            checks.index_or_none("row_limit", row_limit),
+            checks.index_or_none("max_src_column_width", max_src_column_width, 1),
+            checks.index_or_none("max_name_column_width", max_name_column_width, 1),
+            checks.index_or_none("max_shapes_column_width", max_shapes_column_width, 1),
+            header, top_level_events_only, time_unit,
         )  # fmt: skip
         return averages_table(rows, layout, self)
 
@@ -232,8 +241,9 @@ def key_averages(
     recorded them) and of devices count, as in torch.profiler, whose words and rules these are. It differs from
     torch.profiler in this: where rows of a thread overlap, the time belongs to the one that began last, so that no self
     time is negative and none counts twice; a call of a node inside itself is a call; waits for the device
-    (``cuda_sync``) and annotations mirrored on it are rows, but no part of the device's total, nor of an operator's
-    device time.
+    (``cuda_sync``), ranges of its profiler (``cuda_profiler_range``: kernels with the time of the whole range, so that
+    their sum means nothing) and annotations mirrored on it are rows, but no part of the device's total, nor of an
+    operator's device time.
 
     Args:
         recording: A finished recording.
@@ -242,17 +252,17 @@ def key_averages(
         group_by_node: Tell rows apart that were inside other profiled nodes: ``node`` is the innermost one's name.
 
     Raises:
-        ValueError: ``group_by_stack_n`` is negative.
+        TypeError: ``group_by_stack_n`` is no integer.
+        ValueError: It is negative.
     """
-    if group_by_stack_n < 0:
-        raise ValueError(f"group_by_stack_n must be >= 0, got {group_by_stack_n}")
+    frames = checks.index_between("group_by_stack_n", group_by_stack_n, 0)
     from cprofiling.analysis.grouping import Grouping
 
     grouping = Grouping(recording)
     if group_by_input_shape:
         grouping.split_by_shapes()
-    if group_by_stack_n > 0:
-        grouping.split_by_stack(group_by_stack_n)
+    if frames > 0:
+        grouping.split_by_stack(frames)
     if group_by_node:
         grouping.split_by_node()
     return KeyAverages(

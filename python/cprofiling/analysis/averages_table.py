@@ -6,20 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
-from cprofiling.format import shown_text
+from cprofiling.analysis.text_table import first_rows
+from cprofiling.format import shown_text, shown_value
 
 _WIDTH = 12  # of a column of figures
 _GAP = "  "
 _UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}  # in microseconds
 _SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 _NOTHING = "No events were recorded."
+_NO_WORK = "No row is work of the device: waits, annotations and ranges of profilers are no part of its total."
 
 
 @dataclass(frozen=True)
 class Layout:
     """How a table is to be shown: the parameters of ``KeyAverages.table``."""
 
-    row_limit: int = 100
+    row_limit: int | None = 100
     stack_width: int | None = 75
     name_width: int | None = 55
     shapes_width: int | None = 80
@@ -33,8 +35,8 @@ def averages_table(rows: Sequence[KeyAverage], layout: Layout, of: KeyAverages) 
 
     Raises ValueError for an unknown unit of time.
     """
-    if layout.time_unit is not None and layout.time_unit not in _UNITS:
-        raise ValueError(f"time_unit must be one of {', '.join(_UNITS)}, got {layout.time_unit!r}")
+    if layout.time_unit not in (None, *_UNITS):
+        raise ValueError(f"time_unit must be one of {', '.join(_UNITS)}, got {shown_value(layout.time_unit)}")
     return _Table(rows, layout, of).text()
 
 
@@ -98,10 +100,10 @@ class _Table:
             padded[-1] = f"{cells[-1]:<{widths[-1]}}"
         return "".join(cell + _GAP for cell in padded)
 
-    def _shown(self) -> list[KeyAverage]:
+    def _shown(self) -> Sequence[KeyAverage]:
         top_level_only = self._layout.top_level_only
         rows = [row for row in self._rows if row.is_top_level or not top_level_only]
-        return rows if self._layout.row_limit < 0 else rows[: self._layout.row_limit]
+        return first_rows(rows, self._layout.row_limit)
 
     def _lines_of(self, row: KeyAverage, widths: Sequence[int]) -> list[str]:
         cells: list[object] = [_cut(row.key, self._layout.name_width), *self._figures_of(row)]
@@ -144,6 +146,8 @@ class _Table:
         lines.append(f"Self CPU time total: {self._time(self._self_cpu)}")
         if self._has_device_time:
             lines.append(f"Self {self._device} time total: {self._time(self._self_device)}")
+            if not self._self_device:
+                lines.append(_NO_WORK)
         return [*lines, *self._notes]
 
     def _time(self, time_us: float) -> str:
@@ -173,7 +177,7 @@ def _limited(lengths: Iterable[int], limit: int | None) -> int:
 def _cut(name: str, limit: int | None) -> str:
     """Return a name as it is shown, its end cut off if it is too long for its column."""
     shown = shown_text("name", name)
-    return shown if limit is None or len(shown) < limit - 3 else shown[: limit - 3] + "..."
+    return shown if limit is None or len(shown) < limit - 3 else shown[: max(limit - 3, 0)] + "..."
 
 
 def _cut_path(path: str, width: int) -> str:

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cprofiling.analysis.rows import COPIES, DEVICE, NO_WORK, SETS, UNKNOWN, Recording, column, drop_notes, texts_of
+from cprofiling.analysis.rows import COPIES, NO_WORK, SETS, UNKNOWN, Recording, column, drop_notes, texts_of
 from cprofiling.analysis.text_table import Figures
 from cprofiling.analysis.tree import launches_of
+from cprofiling.kinds import DEVICE
 
 COMPUTATION, COMMUNICATION, MEMORY = "COMPUTATION", "COMMUNICATION", "MEMORY"
 # A gap between two kernels that is shorter, and for which the host is not to blame, is what launching takes: 30 µs.
@@ -74,7 +75,7 @@ class Launch:
     """One piece of work of a device, and the call of its runtime that started it.
 
     Attributes:
-        row: The row of the work.
+        row: The row of the work, which ``Recording.event(row)`` gives.
         call_row: The row of the call.
         call: The call's name, such as ``cudaLaunchKernel``.
         host_ns: How long the call took.
@@ -97,7 +98,7 @@ class LaunchFigures:
     Attributes:
         call: The call's name.
         count: How many pieces of work it started, 1 or more.
-        host_ns: The time of the calls, added up.
+        host_ns: The time of the calls, added up; a call that started several pieces, such as a graph's, counts once.
         device_ns: The time of the work, added up.
         delay_ns: The time from calls to work, added up.
         mean_delay_ns: Its mean.
@@ -219,10 +220,11 @@ def launch_statistics(recording: Recording) -> Figures[LaunchFigures]:
         by_call.setdefault(launch.call, []).append(launch)
     figures = []
     for call, of in by_call.items():
+        calls = {launch.call_row: launch.host_ns for launch in of}  # one may start several pieces
         delay = sum(launch.delay_ns for launch in of)
         figures.append(LaunchFigures(
-            call, len(of), sum(launch.host_ns for launch in of), sum(launch.device_ns for launch in of), delay,
-            delay / len(of), sum(launch.device_ns < launch.host_ns for launch in of),
+            call, len(of), sum(calls.values()), sum(launch.device_ns for launch in of), delay, delay / len(of),
+            sum(launch.device_ns < launch.host_ns for launch in of),
         ))  # fmt: skip
     return Figures(LaunchFigures, sorted(figures, key=lambda of: (-of.count, of.call)), _notes(recording, figures))
 

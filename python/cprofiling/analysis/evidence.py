@@ -8,19 +8,9 @@ from functools import cached_property
 from cprofiling.analysis import intervals
 from cprofiling.analysis.device_figures import work_rows
 from cprofiling.analysis.intervals import Interval
-from cprofiling.analysis.rows import (
-    ANNOTATIONS,
-    HOST,
-    NODE,
-    OPERATORS,
-    RECORD,
-    RUNTIME,
-    STEP,
-    Recording,
-    column,
-    texts_of,
-)
+from cprofiling.analysis.rows import ANNOTATIONS, OPERATORS, RUNTIME, Recording, column, texts_of
 from cprofiling.analysis.tree import HostTree, device_owners, host_tree, self_times
+from cprofiling.kinds import HOST, NODE, RECORD, STEP
 
 
 class Evidence:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cprofiling.analysis.rows import ANNOTATIONS, COPIES, NODE, RECORD, SETS, STEP, Recording, column, texts_of
+from cprofiling.analysis.rows import ANNOTATIONS, COPIES, SETS, Recording, column, texts_of
 from cprofiling.analysis.tree import HostTree, device_owners, host_tree
+from cprofiling.kinds import NODE, RECORD, STEP
 
 
 @dataclass

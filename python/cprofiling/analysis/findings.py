@@ -32,7 +32,7 @@ class Finding:
         text: What the recording shows, in figures.
         advice: What to change, naming the option.
         figures: The figures by name, with units in the names (``_ns``, ``_bytes``); shares are from 0 to 1.
-        rows: The rows of the recording that it rests on, by their start.
+        rows: The rows of the recording that it rests on, by their start; ``Recording.event(row)`` gives each.
         share: Which part of the recording's time (of memory: of its growth) it concerns, 0 to 1.
     """
 

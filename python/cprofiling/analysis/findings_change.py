@@ -9,7 +9,8 @@ from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding
 from cprofiling.analysis.findings_device import started_by
 from cprofiling.analysis.findings_host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.analysis.rows import COPIES, STEP, STEP_PREFIX, texts_of
+from cprofiling.analysis.rows import COPIES, STEP_PREFIX, texts_of
+from cprofiling.kinds import STEP
 
 # Twice as often is another way of working, not chance.
 MORE_TIMES = 2.0

@@ -12,7 +12,8 @@ from cprofiling.analysis import intervals
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding
 from cprofiling.analysis.findings_host import BACKWARD, LEAST_NS, counted, longest, milliseconds, percent
-from cprofiling.analysis.rows import INSTANT, MEMORY, RECORD, STEP, UNKNOWN, column, has, known_args, texts_of
+from cprofiling.analysis.rows import MEMORY, UNKNOWN, column, has, known_args, texts_of
+from cprofiling.kinds import INSTANT, RECORD, STEP
 
 # Below that, a process's memory grows by what its allocator keeps for later.
 GROWTH_BYTES = 10 << 20

@@ -9,7 +9,8 @@ from cprofiling.analysis import intervals
 from cprofiling.analysis.device_figures import COMMUNICATION_KERNEL
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding
-from cprofiling.analysis.rows import COPIES, SETS, STEP, texts_of
+from cprofiling.analysis.rows import COPIES, SETS, texts_of
+from cprofiling.kinds import STEP
 
 # Less than this is not worth anybody's time, whatever its share.
 LEAST_NS = 1_000_000

@@ -12,11 +12,8 @@ from typing import Any
 from cprofiling.analysis.averages import KeyAverage
 from cprofiling.analysis.rows import (
     ANNOTATIONS,
-    DEVICE,
-    INSTANT,
     MEMORY,
     NO_WORK,
-    NODE,
     STEP_PREFIX,
     UNKNOWN,
     Recording,
@@ -27,6 +24,7 @@ from cprofiling.analysis.rows import (
     texts_of,
 )
 from cprofiling.analysis.tree import HostTree, Stacks, device_owners, host_tree, nodes_around, self_times, sum_up
+from cprofiling.kinds import DEVICE, INSTANT, NODE
 
 _STEPS = STEP_PREFIX[:-1] + "*"
 
@@ -35,12 +33,16 @@ class Memory:
     """The memory that was allocated, less what was freed, while rows of the host were open.
 
     Where the change was measured for a row, it is that; else the sum of the allocations that are recorded as moments
-    named ``[memory]`` between its start and its end, on whatever thread, as torch.profiler has it.
+    named ``[memory]`` between its start and its end, on whatever thread, as torch.profiler has it; else 0. What belongs
+    to a row itself is its bytes less those of the next rows inside it of which they are known in the same way: what was
+    measured is of another kind than what is added up, and neither says anything of a row for which it is not known.
 
     Attributes:
         is_known: Whether the recording says anything of memory.
         host: For each row its bytes on the host.
+        own_host: The part of them that is its own.
         device: For each row its bytes on devices.
+        own_device: The part of them that is its own.
         outside: Allocations at moments at which no row of the host was open.
     """
 
@@ -56,11 +58,12 @@ class Memory:
         self.outside: list[int] = []
         if allocations:
             self._add_allocations(recording, tree, allocations)
-        for name, sums in zip(measured, (self.host, self.device), strict=True):
+        self.own_host = _without_children(self.host, tree.parents)
+        self.own_device = _without_children(self.device, tree.parents)
+        sides = ((self.host, self.own_host), (self.device, self.own_device))
+        for name, (sums, own) in zip(measured, sides, strict=True):
             if has(recording, name):
-                for row, change in enumerate(column(recording, name)):
-                    if change != UNKNOWN:
-                        sums[row] = change
+                _set_measured(column(recording, name), tree, sums, own)
 
     def _add_allocations(self, recording: Recording, tree: HostTree, allocations: Sequence[int]) -> None:
         starts, ends = column(recording, "start_ns"), column(recording, "end_ns")
@@ -84,6 +87,18 @@ class Memory:
                 (self.device if on_device else self.host)[row] = size
 
 
+def _set_measured(changes: Sequence[int], tree: HostTree, sums: list[int], own: list[int]) -> None:
+    """Give the rows for which a change was measured that, less those of the next measured rows inside as their own."""
+    around = tree.nearest(lambda row: changes[row] != UNKNOWN)
+    for row, change in enumerate(changes):
+        if change == UNKNOWN:
+            continue
+        sums[row] = own[row] = change
+        parent = tree.parents[row]
+        if parent >= 0 and around[parent] >= 0:
+            own[around[parent]] -= change  # which is before it
+
+
 def _size(recording: Recording, row: int) -> tuple[int, bool]:
     """Return how many bytes an allocation took (less than 0: gave back), and whether they are a device's."""
     size: object = column(recording, "bytes")[row]
@@ -103,7 +118,7 @@ class Grouping:
     """
 
     def __init__(self, recording: Recording) -> None:
-        """Group the rows by name, kind and place (host or device)."""
+        """Group the rows by name, kind and place (host or device), work of a device apart from what is none."""
         self._recording = recording
         self._tree = host_tree(recording)
         self._owners = device_owners(recording, self._tree)
@@ -162,10 +177,12 @@ class Grouping:
             for number, text in enumerate(recording.strings)
         ]
         numbers = [-1] * len(recording)
+        no_work = texts_of(recording, *NO_WORK)
         columns = (column(recording, name) for name in ("kind", "cat", "name"))
         for row, (kind, cat, name) in enumerate(zip(*columns, strict=True)):
             if kind == DEVICE or parents[row] != -2:
-                place = 4 if kind == DEVICE else 2 if kind == NODE else 0
+                # The ranges of a device's profiler have the names of its kernels.
+                place = (6 if cat in no_work else 4) if kind == DEVICE else 2 if kind == NODE else 0
                 numbers[row] = (same[name] << 3) + place + (cat in annotations)
         names = column(recording, "name")
         for row in self.memory.outside:
@@ -194,9 +211,10 @@ class Grouping:
             yield "self_device_time_total", own
             yield "device_time_total", sum_up(own, parents)
         if self.memory.is_known:
-            for side, sums in (("cpu", self.memory.host), ("device", self.memory.device)):
-                yield f"{side}_memory_usage", sums
-                yield f"self_{side}_memory_usage", _without_children(sums, parents)
+            yield "cpu_memory_usage", self.memory.host
+            yield "self_cpu_memory_usage", self.memory.own_host
+            yield "device_memory_usage", self.memory.device
+            yield "self_device_memory_usage", self.memory.own_device
 
     def _average(self, first: int, count: int, sums: dict[str, int]) -> KeyAverage:
         recording = self._recording

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from cprofiling import checks
 from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times
 from cprofiling.analysis.findings import findings
-from cprofiling.analysis.rows import COUNTER, DEVICE, Recording, column
+from cprofiling.analysis.rows import Recording, column
+from cprofiling.kinds import COUNTER, DEVICE
 from cprofiling.reports import device_operators, summary
 
 _ROWS = 20
@@ -14,7 +16,7 @@ _ROWS = 20
 def overview(
     recording: Recording,
     baseline: Recording | None = None,
-    row_limit: int = _ROWS,
+    row_limit: int | None = _ROWS,
     sort_by: str | None = None,
     group_by_node: bool = False,
 ) -> str:
@@ -23,14 +25,16 @@ def overview(
     Args:
         recording: A finished recording; an empty one gives an empty report under the same titles.
         baseline: Another recording of the same program, which the findings compare with.
-        row_limit: The most rows of each table; all if it is negative.
+        row_limit: The most rows of each table; all if it is None or negative.
         sort_by: The figure by which the averages are sorted (see ``KeyAverages.table``); None: the device's own time
             where there is a device, else the host's.
         group_by_node: Whether the averages tell apart what ran in different nodes.
 
     Raises:
+        TypeError: ``row_limit`` is no integer.
         ValueError: ``sort_by`` is unknown.
     """
+    row_limit = checks.index_or_none("row_limit", row_limit)
     kinds = column(recording, "kind")
     count = sum(kind != COUNTER for kind in kinds)
     has_device = DEVICE in set(kinds)

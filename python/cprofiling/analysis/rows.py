@@ -12,13 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from cprofiling import _core
+from cprofiling.kinds import DEVICE
 
 Recording = _core.Recording  # all that reports ask is its own
 
-NODE, RECORD, STEP, HOST, DEVICE, INSTANT, COUNTER = range(7)
-KINDS = ("node", "record", "step", "host", "device", "instant", "counter")
-OUTCOMES = ("success", "error", "cancelled")
-UNFINISHED, CUT, SUSPENDABLE = 1, 2, 4
 UNKNOWN = -(2**63)
 
 # Categories in Kineto's words, and in those of torch before 1.13.
@@ -52,7 +49,7 @@ def column(recording: Recording, name: str) -> memoryview:
 
 def has(recording: Recording, name: str) -> bool:
     """Tell whether any row has a value in the column."""
-    return recording.column(name) is not None
+    return len(recording) > 0 and recording.column(name) is not None
 
 
 def texts_of(recording: Recording, *wanted: str) -> set[int]:

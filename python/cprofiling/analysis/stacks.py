@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import os
+from typing import TYPE_CHECKING
 
+from cprofiling import checks
 from cprofiling.analysis.rows import Recording, column
 from cprofiling.analysis.tree import HostTree, device_owners, host_tree, self_times
 from cprofiling.files import atomic_writer
 from cprofiling.format import shown_text
+
+if TYPE_CHECKING:
+    from _typeshed import StrOrBytesPath
 
 _HOST_METRIC = "self_cpu_time_total"
 _METRICS = (_HOST_METRIC, *(f"self_{word}_time_total" for word in ("cuda", "device", "xpu", "privateuse1")))
@@ -15,7 +19,7 @@ _METRICS = (_HOST_METRIC, *(f"self_{word}_time_total" for word in ("cuda", "devi
 _SEPARATORS = str.maketrans({";": "\\x3b", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-def export_stacks(recording: Recording, path: str | os.PathLike[str], metric: str = _HOST_METRIC) -> None:
+def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOST_METRIC) -> None:
     r"""Write the self times of a recording as folded stacks, which ``flamegraph.pl`` and others draw.
 
     A line is ``outermost;...;innermost microseconds``; equal stacks are one line, those of less than a microsecond are
@@ -30,15 +34,17 @@ def export_stacks(recording: Recording, path: str | os.PathLike[str], metric: st
             ``device``): the device's work that was started there.
 
     Raises:
-        ValueError: ``metric`` is another one.
+        TypeError: ``path`` is none.
+        ValueError: It is empty, or ``metric`` is another one.
         OSError: The file cannot be written; it names the path.
     """
+    name = checks.path("path", path)
     if metric not in _METRICS:
         raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {metric!r}")
     tree = host_tree(recording)
     times = self_times(recording, tree) if metric == _HOST_METRIC else _device_times(recording, tree)
     lines = [f"{stack} {time_us}\n" for stack, time_us in _folded(recording, tree, times)]
-    with atomic_writer(path) as file:
+    with atomic_writer(name) as file:
         file.write("".join(lines).encode())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
+from cprofiling import checks
 from cprofiling.format import shown_text
 
 if TYPE_CHECKING:
@@ -17,13 +18,13 @@ _WIDEST = 80  # characters of a text
 _T = TypeVar("_T")
 
 
-def text_table(columns: Sequence[str], rows: Sequence[Sequence[object]], row_limit: int = ROW_LIMIT) -> str:
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[object]], row_limit: int | None = ROW_LIMIT) -> str:
     """Return a table with frames of box-drawing characters; below it, how many rows are not shown, if any are not.
 
-    None is a dash, a float has one decimal, a text of more than 80 characters loses its end; a negative ``row_limit``
-    shows all rows.
+    None is a dash, a float has one decimal, a text of more than 80 characters loses its end; a ``row_limit``
+    that is None or negative shows all rows.
     """
-    shown = rows if row_limit < 0 else rows[:row_limit]
+    shown = first_rows(rows, row_limit)
     cells = [[_cell(value) for value in row] for row in shown]
     widths = [max(len(column), *(len(row[place]) for row in cells), 0) for place, column in enumerate(columns)]
     bars = ["─" * (width + 2) for width in widths]
@@ -33,6 +34,12 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[object]], row_lim
     if len(shown) < len(rows):
         lines.append(f"{len(rows) - len(shown):,} more rows are not shown.")
     return "\n".join(lines)
+
+
+def first_rows(rows: Sequence[_T], row_limit: int | None) -> Sequence[_T]:
+    """Return so many rows at most, all if the limit is None or negative. TypeError for a limit that is no integer."""
+    limit = checks.index_or_none("row_limit", row_limit)
+    return rows if limit is None or limit < 0 else rows[:limit]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -6,18 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from cprofiling.analysis.rows import (
-    DEVICE,
-    HOST,
-    NO_WORK,
-    NODE,
-    RUNTIME,
-    STEP,
-    SUSPENDABLE,
-    Recording,
-    column,
-    texts_of,
-)
+from cprofiling.analysis.rows import NO_WORK, RUNTIME, Recording, column, texts_of
+from cprofiling.kinds import DEVICE, HOST, NODE, STEP, SUSPENDABLE
 
 # The span of a whole profiler run, which torch.profiler's traces have beside its threads.
 _NO_EVENTS = frozenset(("Trace",))
