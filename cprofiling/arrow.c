@@ -27,6 +27,7 @@ typedef enum {
     ITEM_THREAD,
     ITEM_EXECUTION,
     ITEM_OPERATOR,
+    ITEM_ROW,
     ITEM_KIND,
     ITEM_OUTCOME,
 } item;
@@ -62,6 +63,7 @@ static const field fields[] = {
     {"bytes", "l", ITEM_NUMBER, CPROF_COLUMN_bytes},
     {"kind", "u", ITEM_KIND, CPROF_COLUMN_kind},
     {"outcome", "u", ITEM_OUTCOME, CPROF_COLUMN_outcome},
+    {"row", "l", ITEM_ROW, CPROF_COLUMN_track},
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0] };
@@ -183,6 +185,9 @@ static bool number_of(const source *from, size_t row, int64_t *number)
         return extra_of(from->stream->executions, row, number);
     case ITEM_OPERATOR:
         return extra_of(from->stream->operators, row, number);
+    case ITEM_ROW:
+        *number = (int64_t)row;
+        return true;
     case ITEM_TIME:
         *number = ((const int64_t *)from->column.items)[row];
         return true;

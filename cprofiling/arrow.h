@@ -71,7 +71,8 @@ typedef struct {
 /* Makes a stream of all rows but counters. Its columns: trace_id, parent_span_id (of a span: zeros where it is a root; of
  * another row: its span), span_id (of spans), name, cat, stage, start, end, dur, thread.id (null where that is a text),
  * device_index, stream, execution_index, operator_index, input_shapes, input_types, memory_change, memory_peak,
- * device_memory_change, device_memory_peak, bytes, kind, outcome (of nodes and records: success, error, cancelled, unfinished).
+ * device_memory_change, device_memory_peak, bytes, kind, outcome (of nodes and records: success, error, cancelled, unfinished),
+ * row (its number in the table).
  * Without extras.spans a row has the ids that it has in the table. What is no UTF-8, surrogates among it, becomes U+FFFD.
  * CPROF_NO_MEMORY; CPROF_OUT_OF_RANGE: one of extras.spans is no row. */
 cprof_status cprof_arrow_open(cprof_table *table, const cprof_arrow_extras *extras, cprof_arrow_stream *stream);

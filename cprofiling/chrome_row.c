@@ -32,7 +32,7 @@ static const char *const device_cats[] = {
 static bool is_device_cat(cprof_name cat)
 {
     for (size_t i = 0; i < sizeof device_cats / sizeof device_cats[0]; i++) {
-        if (cprof_chrome_value_is(cat, device_cats[i])) {
+        if (cprof_name_is(cat, device_cats[i])) {
             return true;
         }
     }
@@ -77,7 +77,7 @@ static size_t find_own_kind(const cprof_chrome_event *event)
     if (value == NULL || value->kind != CPROF_JSON_STRING) {
         return OWN_KINDS;
     }
-    while (i < OWN_KINDS && !cprof_chrome_value_is(value->text, own_kinds[i].word)) {
+    while (i < OWN_KINDS && !cprof_name_is(value->text, own_kinds[i].word)) {
         i++;
     }
     return i < OWN_KINDS && own_kinds[i].has_id && VALUE(SPAN_ID) == NULL ? OWN_KINDS : i;
@@ -93,8 +93,7 @@ cprof_kind cprof_chrome_row_kind(const cprof_table *table, const cprof_chrome_ev
     if (is_device_cat(cat)) {
         return CPROF_KIND_DEVICE;
     }
-    bool may_be_step = cprof_chrome_value_is(cat, "user_annotation") || cprof_chrome_value_is(cat, "cpu_op") ||
-                       cprof_chrome_value_is(cat, "Operator");
+    bool may_be_step = cprof_name_is(cat, "user_annotation") || cprof_name_is(cat, "cpu_op") || cprof_name_is(cat, "Operator");
     return may_be_step && is_step(cprof_table_string(table, row->name)) ? CPROF_KIND_STEP : CPROF_KIND_HOST;
 }
 
@@ -126,9 +125,9 @@ static bool is_true(const cprof_json_value *value)
 static void set_end(const cprof_chrome_event *event, cprof_row *row)
 {
     const cprof_json_value *outcome = VALUE(OUTCOME);
-    if (outcome != NULL && cprof_chrome_value_is(outcome->text, "error")) {
+    if (outcome != NULL && cprof_name_is(outcome->text, "error")) {
         row->outcome = CPROF_OUTCOME_ERROR;
-    } else if (outcome != NULL && cprof_chrome_value_is(outcome->text, "cancelled")) {
+    } else if (outcome != NULL && cprof_name_is(outcome->text, "cancelled")) {
         row->outcome = CPROF_OUTCOME_CANCELLED;
     }
     row->flags = (uint8_t)((is_true(VALUE(UNFINISHED)) ? CPROF_ROW_UNFINISHED : 0) | (is_true(VALUE(CUT)) ? CPROF_ROW_CUT : 0) |

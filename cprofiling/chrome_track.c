@@ -46,17 +46,25 @@ static cprof_status thread_of(cprof_chrome_values *values, const cprof_chrome_ev
     return status == CPROF_OK ? number_or_text(values, VALUE(TID), &thread->tid, &thread->tid_text) : status;
 }
 
+/* Finds the track of a thread that there is one of; a lane's is that of its thread. */
+static bool find_known(const cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t *track)
+{
+    size_t lane = cprof_names_find(&tracks->lanes, key_of(thread));
+    if (lane != CPROF_NAMES_ABSENT) {
+        *track = tracks->of_lanes[lane];
+        return true;
+    }
+    return cprof_table_find_track(tracks->values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
+}
+
 static cprof_status find_track(cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, uint32_t *track)
 {
     if (tracks->last_track != 0 && memcmp(&tracks->last, thread, sizeof *thread) == 0) {
         *track = tracks->last_track - 1;
         return CPROF_OK;
     }
-    size_t lane = cprof_names_find(&tracks->lanes, key_of(thread));
     cprof_status status = CPROF_OK;
-    if (lane != CPROF_NAMES_ABSENT) {
-        *track = tracks->of_lanes[lane];
-    } else {
+    if (!find_known(tracks, thread, track)) {
         status = cprof_table_track(tracks->values->table, thread->pid, thread->pid_text, thread->tid, thread->tid_text, track);
     }
     if (status == CPROF_OK) {
@@ -110,14 +118,17 @@ static cprof_status thread_of_lane(cprof_chrome_values *values, const cprof_chro
     return CPROF_OK;
 }
 
-/* Whether a name is what lanes of a track are called by. */
-static bool is_name_of(const cprof_table *table, const cprof_track *track, cprof_name name)
+/* Whether a name is what lanes of a thread are called by. It may have no track yet. */
+static bool is_name_of(const cprof_chrome_tracks *tracks, const cprof_chrome_thread *thread, cprof_name name)
 {
     char text[LONGEST_NUMBER];
-    cprof_text own = track->thread_name != 0 ? track->thread_name : track->tid_text;
+    const cprof_table *table = tracks->values->table;
+    uint32_t track;
+    bool has_name = find_known(tracks, thread, &track) && table->tracks[track].thread_name != 0;
+    cprof_text own = has_name ? table->tracks[track].thread_name : thread->tid_text;
     if (own == 0) {
-        (void)snprintf(text, sizeof text, "Thread %lld", (long long)track->tid);
-        return cprof_chrome_value_is(name, text);
+        (void)snprintf(text, sizeof text, "Thread %lld", (long long)thread->tid);
+        return cprof_name_is(name, text);
     }
     cprof_name string = cprof_table_string(table, own);
     return name.length == string.length && memcmp(name.bytes, string.bytes, name.length) == 0;
@@ -149,12 +160,12 @@ static cprof_status find_lane(cprof_chrome_tracks *tracks, const cprof_chrome_th
         return CPROF_OK;
     }
     cprof_status status = thread_of_lane(tracks->values, thread, lane, &base, is_lane);
-    if (status != CPROF_OK || !*is_lane) {
+    *is_lane = status == CPROF_OK && *is_lane && is_name_of(tracks, &base, name);
+    if (!*is_lane) {
         return status;
     }
     status = find_track(tracks, &base, &track);
-    *is_lane = status == CPROF_OK && is_name_of(tracks->values->table, &tracks->values->table->tracks[track], name);
-    return *is_lane ? add_lane(tracks, thread, track) : status;
+    return status == CPROF_OK ? add_lane(tracks, thread, track) : status;
 }
 
 /* ---- metadata ---- */
@@ -225,7 +236,7 @@ cprof_status cprof_chrome_track_metadata(cprof_chrome_tracks *tracks, const cpro
     int what = 0;
     *is_known = false;
     cprof_status status = cprof_chrome_value_string(tracks->values, VALUE(NAME), &name);
-    while (status == CPROF_OK && what < METADATA && !cprof_chrome_value_is(name, metadata[what].name)) {
+    while (status == CPROF_OK && what < METADATA && !cprof_name_is(name, metadata[what].name)) {
         what++;
     }
     const cprof_json_value *value = what < METADATA ? cprof_chrome_event_value(event, metadata[what].field) : NULL;

@@ -1,6 +1,7 @@
 #include "cprofiling/chrome_value.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/hash.h"
 #include "cprofiling/json_text.h"
 
 #include <string.h>
@@ -26,11 +27,6 @@ char *cprof_chrome_value_grow(cprof_chrome_value_room *room, size_t size)
     return room->bytes;
 }
 
-bool cprof_chrome_value_is(cprof_name string, const char *text)
-{
-    return string.length == strlen(text) && memcmp(string.bytes, text, string.length) == 0;
-}
-
 static bool is_absent(const cprof_json_value *value)
 {
     return value == NULL || value->kind == CPROF_JSON_UNKNOWN ||
@@ -39,23 +35,18 @@ static bool is_absent(const cprof_json_value *value)
 
 /* ---- texts ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t value)
-{
-    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ (hash >> 32);
-}
-
+/* Without a seed: arrows of several files meet by it. */
 static uint64_t hash_text(cprof_name text)
 {
     uint64_t hash = text.length;
     uint64_t eight;
     for (; text.length >= sizeof eight; text.bytes += sizeof eight, text.length -= sizeof eight) {
         memcpy(&eight, text.bytes, sizeof eight);
-        hash = mix(hash, eight);
+        hash = cprof_hash_mix(hash, eight);
     }
     eight = 0;
     memcpy(&eight, text.bytes, text.length);
-    return mix(hash, eight);
+    return cprof_hash_mix(hash, eight);
 }
 
 /* Most strings are one of those that were met lately. */

@@ -32,9 +32,6 @@ void cprof_chrome_value_dispose(cprof_chrome_values *values);
 /* At least `size` bytes; NULL without memory, and it is as it was. */
 char *cprof_chrome_value_grow(cprof_chrome_value_room *room, size_t size);
 
-/* Whether a string is this text. */
-bool cprof_chrome_value_is(cprof_name string, const char *text);
-
 /* The text of a string that needs none of the care below. CPROF_NO_MEMORY. */
 cprof_status cprof_chrome_value_intern(cprof_chrome_values *values, cprof_name string, cprof_text *text);
 

@@ -1,6 +1,7 @@
 #include "cprofiling/json_read.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/json_text.h"
 
 #include <string.h>
 
@@ -10,11 +11,6 @@
 static inline bool is_blank(char c)
 {
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
-static inline bool is_digit(char c)
-{
-    return (unsigned char)(c - '0') < 10;
 }
 
 static inline const char *after_blanks(const char *at)
@@ -27,7 +23,7 @@ static inline const char *after_blanks(const char *at)
 
 static inline const char *after_digits(const char *at)
 {
-    while (is_digit(*at)) {
+    while (cprof_json_text_is_digit(*at)) {
         at++;
     }
     return at;
@@ -224,7 +220,7 @@ static bool take_escape(cprof_json_reader *reader)
     at++;
     for (int i = 0; i < 4; i++, at++) {
         char letter = (char)(*at | 0x20);
-        if (!is_digit(*at) && (letter < 'a' || letter > 'f')) {
+        if (!cprof_json_text_is_digit(*at) && (letter < 'a' || letter > 'f')) {
             return stop_at(reader, at, "an escape \\u without four hexadecimal digits");
         }
     }
@@ -324,7 +320,8 @@ static bool take_scalar(cprof_json_reader *reader, cprof_json_value *value)
     if (*at == '"') {
         return take_string(reader, value);
     }
-    return is_digit(*at) || (*at == '-' && is_digit(at[1])) ? take_number(reader, value) : take_word(reader, value);
+    return cprof_json_text_is_digit(*at) || (*at == '-' && cprof_json_text_is_digit(at[1])) ? take_number(reader, value)
+                                                                                            : take_word(reader, value);
 }
 
 /* ---- lists and objects */

@@ -2,11 +2,6 @@
 
 #include <string.h>
 
-static inline bool is_digit(char c)
-{
-    return (unsigned char)(c - '0') < 10;
-}
-
 enum { INT64_DIGITS = 19, EXPONENT_LIMIT = 1 << 30 };
 
 /* A number's digits, without its point: they are before and behind it. */
@@ -41,14 +36,14 @@ static digits split(cprof_name number)
     const char *end = at + number.length;
     digits d = {.is_negative = *at == '-'};
     d.whole = at += d.is_negative;
-    while (at < end && is_digit(*at)) {
+    while (at < end && cprof_json_text_is_digit(*at)) {
         at++;
     }
     d.count = d.whole_count = (size_t)(at - d.whole);
     d.point = (int64_t)d.whole_count;
     if (at < end && *at == '.') {
         d.fraction = ++at;
-        while (at < end && is_digit(*at)) {
+        while (at < end && cprof_json_text_is_digit(*at)) {
             at++;
         }
         d.count += (size_t)(at - d.fraction);
@@ -103,7 +98,7 @@ static unsigned read_hex(const char *at)
 {
     unsigned value = 0;
     for (int i = 0; i < 4; i++) {
-        unsigned digit = is_digit(at[i]) ? (unsigned)(at[i] - '0') : (unsigned)((at[i] | 0x20) - 'a') + 10;
+        unsigned digit = cprof_json_text_is_digit(at[i]) ? (unsigned)(at[i] - '0') : (unsigned)((at[i] | 0x20) - 'a') + 10;
         value = value << 4 | digit;
     }
     return value;
@@ -164,7 +159,8 @@ size_t cprof_json_text_unescape(cprof_name string, char *out)
  */
 static bool is_unknown(const char *at)
 {
-    return *at == 'N' || *at == 'I' || *at == 'i' || (*at == 'n' && at[1] == 'a') || (*at == '-' && !is_digit(at[1]));
+    return *at == 'N' || *at == 'I' || *at == 'i' || (*at == 'n' && at[1] == 'a') ||
+           (*at == '-' && !cprof_json_text_is_digit(at[1]));
 }
 
 /* The length of a word, with a minus before it. */

@@ -6,6 +6,12 @@
 
 #include <stdbool.h>
 
+/* Whether a byte is a decimal digit. */
+static inline bool cprof_json_text_is_digit(char byte)
+{
+    return (unsigned char)(byte - '0') < 10;
+}
+
 /* Of a number's text: the number times 10^power, rounded half to even, without any loss before; *is_exact says whether there
  * was nothing to round. False when it is not within int64. */
 bool cprof_json_text_decimal(cprof_name number, int power, int64_t *value, bool *is_exact);

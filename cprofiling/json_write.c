@@ -8,8 +8,6 @@
 enum {
     LONGEST_ESCAPE = 6, /* of a byte: more bytes have shorter ones */
     PER_WORD = 8,
-    FIRST_SURROGATE = 0xd800,
-    LAST_SURROGATE = 0xdfff,
 };
 
 #define EACH_BYTE(byte) (UINT64_C(0x0101010101010101) * (byte))
@@ -134,7 +132,7 @@ static char *put_checked(char *out, const unsigned char **from, const unsigned c
         memcpy(out, replacement, sizeof replacement - 1);
         return out + sizeof replacement - 1;
     }
-    if (code >= FIRST_SURROGATE && code <= LAST_SURROGATE) {
+    if (cprof_utf8_is_surrogate(code)) {
         return put_code(out, code);
     }
     memcpy(out, character, length);

@@ -1,9 +1,8 @@
 #include "cprofiling/names.h"
 
 #include "cprofiling/alloc.h"
-
-#include <stdbool.h>
-#include <string.h>
+#include "cprofiling/hash.h"
+#include "cprofiling/process.h"
 
 enum { FIRST_SLOTS = 32 };
 
@@ -13,21 +12,6 @@ struct cprof_names_entry {
     size_t stage_length;
     size_t node_length;
 };
-
-/* FNV-1a (Fowler, Noll, Vo), finished by a multiplication so that the low bits depend on all. */
-static uint64_t hash_bytes(uint64_t hash, cprof_name name)
-{
-    for (size_t i = 0; i < name.length; i++) {
-        hash = (hash ^ (unsigned char)name.bytes[i]) * UINT64_C(0x100000001b3);
-    }
-    return (hash ^ 0xff) * UINT64_C(0x100000001b3);
-}
-
-static uint64_t hash_names(cprof_names names)
-{
-    uint64_t hash = hash_bytes(hash_bytes(UINT64_C(0xcbf29ce484222325), names.stage), names.node);
-    return hash ^ (hash >> 32);
-}
 
 static bool same(const struct cprof_names_entry *entry, uint64_t hash, cprof_names names)
 {
@@ -41,7 +25,7 @@ size_t cprof_names_find(const cprof_names_table *table, cprof_names names)
     if (table->slot_count == 0) {
         return CPROF_NAMES_ABSENT;
     }
-    uint64_t hash = hash_names(names);
+    uint64_t hash = cprof_hash_names(table->seed, names);
     for (size_t slot = hash & (table->slot_count - 1);; slot = (slot + 1) & (table->slot_count - 1)) {
         uint32_t taken = table->slots[slot];
         if (taken == 0) {
@@ -82,6 +66,9 @@ static cprof_status grow(cprof_names_table *table)
         put_slot(slots, slot_count, entries[i].hash, i);
     }
     cprof_alloc_release(table->slots);
+    if (table->slot_count == 0) {
+        cprof_process_random(table->seed, sizeof table->seed);
+    }
     table->slots = slots;
     table->slot_count = slot_count;
     table->capacity = slot_count / 2;
@@ -100,7 +87,7 @@ cprof_status cprof_names_add(cprof_names_table *table, cprof_names names)
     memcpy(bytes, names.stage.bytes, names.stage.length);
     memcpy(bytes + names.stage.length, names.node.bytes, names.node.length);
     struct cprof_names_entry *entry = &table->entries[table->count];
-    *entry = (struct cprof_names_entry){hash_names(names), bytes, names.stage.length, names.node.length};
+    *entry = (struct cprof_names_entry){cprof_hash_names(table->seed, names), bytes, names.stage.length, names.node.length};
     put_slot(table->slots, table->slot_count, entry->hash, table->count);
     table->count++;
     return CPROF_OK;

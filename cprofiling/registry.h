@@ -12,10 +12,11 @@
 #include "cprofiling/status.h"
 
 enum {
-    CPROF_FLAG_STATS = 1,  /* gather statistics */
-    CPROF_FLAG_SYNC = 2,   /* wait for the node's device before and after */
-    CPROF_FLAG_TRACE = 4,  /* a recording runs */
-    CPROF_FLAG_DETAIL = 8, /* it wants more than times */
+    CPROF_FLAG_STATS = 1,          /* gather statistics */
+    CPROF_FLAG_SYNC = 2,           /* wait for the node's device before and after */
+    CPROF_FLAG_TRACE = 4,          /* a recording runs */
+    CPROF_FLAG_DETAIL = 8,         /* it wants more than times */
+    CPROF_FLAG_RESUMABLE = 0x8000, /* of spans, not of registries: their tag is their cprof_resumable */
     CPROF_FLAG_ALL = 0xffff,
     CPROF_STATE_GENERATION_SHIFT = 16,
     CPROF_REGISTRY_MAX_KEYS = 65536,

@@ -257,7 +257,7 @@ static bool parent_is_own(const cprof_chain *chain, const cprof_span *span)
 bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
                            void *owner)
 {
-    cprof_span *span = cprof_span_open(thread, chain, accum, state, owner, call);
+    cprof_span *span = cprof_span_open(thread, chain, accum, state | CPROF_FLAG_RESUMABLE, owner, call);
     if (span == NULL) {
         return false;
     }
@@ -328,6 +328,19 @@ void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain)
     } else if (span->parent != parent || span->parent_serial != parent_serial) {
         call->own_parent = false;
     }
+}
+
+const cprof_resumable *cprof_resumable_of(const cprof_span *span)
+{
+    return (span->state & CPROF_FLAG_RESUMABLE) != 0 ? span->tag : NULL;
+}
+
+cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks now)
+{
+    bool runs = call->paused == 0 || (int64_t)(call->resumed - call->paused) > 0;
+    cprof_ticks active = call->active + (runs && (int64_t)(now - call->resumed) > 0 ? now - call->resumed : 0);
+    cprof_ticks total = now - call->span->start;
+    return (int64_t)(total - active) > 0 ? total - active : 0;
 }
 
 /* What is open inside a suspended call, as a chain whose base is the call's span. */

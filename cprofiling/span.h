@@ -15,7 +15,7 @@ struct cprof_span {
     cprof_span *parent;     /* the enclosing span, or NULL; on a free list: the next */
     uint64_t parent_serial; /* parent->serial when it became the parent: another value means that it was closed */
     uint64_t serial;        /* raised whenever the span is closed */
-    uint64_t state;         /* the registry's word as it was at entry */
+    uint64_t state;         /* the registry's word as it was at entry; CPROF_FLAG_RESUMABLE may be added */
     cprof_accum *accum;     /* NULL: is no node, but names an owner only, or is a record() */
     cprof_ticks start;
     cprof_ns nested_ns; /* in children that have ended; negative: not known any more */
@@ -123,6 +123,12 @@ void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain);
 
 /* Ends a call that was begun or continued last, and counts it. */
 void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome);
+
+/* The call that an open span is of; NULL: of none that is resumable. */
+const cprof_resumable *cprof_resumable_of(const cprof_span *span);
+
+/* How long an open call was suspended up to now, its consumer's time included. */
+cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks now);
 
 /* Of the spans that are open inside a suspended call, the one with `tag` that fits best, of several the innermost; or NULL. */
 cprof_span *cprof_resumable_find_at(const cprof_resumable *call, const void *tag, const void *place);

@@ -1,6 +1,8 @@
 #include "cprofiling/table.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/hash.h"
+#include "cprofiling/process.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -63,7 +65,11 @@ cprof_column cprof_table_column(const cprof_table *table, cprof_column_number nu
 
 cprof_table *cprof_table_create(void)
 {
-    return cprof_alloc_zeroed(sizeof(cprof_table));
+    cprof_table *table = cprof_alloc_zeroed(sizeof *table);
+    if (table != NULL) {
+        cprof_process_random(&table->seed, sizeof table->seed);
+    }
+    return table;
 }
 
 cprof_table *cprof_table_share(cprof_table *table)
@@ -128,20 +134,14 @@ static void *with_room(void *items, size_t item_size, size_t count, size_t *capa
     return resized;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
+static uint64_t hash_process(uint64_t seed, const cprof_track *track)
 {
-    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
-    return hash ^ (hash >> 32);
+    return cprof_hash_mix(cprof_hash_mix(seed, (uint64_t)track->pid), track->pid_text);
 }
 
-static uint64_t hash_process(const cprof_track *track)
+static uint64_t hash_track(uint64_t seed, const cprof_track *track)
 {
-    return mix(mix(1, (uint64_t)track->pid), track->pid_text);
-}
-
-static uint64_t hash_track(const cprof_track *track)
-{
-    return mix(mix(hash_process(track), (uint64_t)track->tid), track->tid_text);
+    return cprof_hash_mix(cprof_hash_mix(hash_process(seed, track), (uint64_t)track->tid), track->tid_text);
 }
 
 static bool same_process(const cprof_track *a, const cprof_track *b)
@@ -167,7 +167,7 @@ static uint32_t *slot_of_track(const cprof_table *table, const cprof_table_slots
 
 static uint32_t *slot_of_fact(const cprof_table *table, const cprof_table_slots *slots, cprof_text key)
 {
-    size_t slot = mix(1, key) & (slots->count - 1);
+    size_t slot = cprof_hash_mix(table->seed, key) & (slots->count - 1);
     while (slots->slots[slot] != 0 && table->facts[slots->slots[slot] - 1].key != key) {
         slot = (slot + 1) & (slots->count - 1);
     }
@@ -211,9 +211,9 @@ static cprof_status make_track_slots(cprof_table *table)
     }
     for (size_t i = 0; i < table->track_count; i++) {
         const cprof_track *track = &table->tracks[i];
-        *slot_of_track(table, &tracks, hash_track(track), same_track, track) = (uint32_t)(i + 1);
+        *slot_of_track(table, &tracks, hash_track(table->seed, track), same_track, track) = (uint32_t)(i + 1);
         if (track->process == i) {
-            *slot_of_track(table, &processes, hash_process(track), same_process, track) = (uint32_t)(i + 1);
+            *slot_of_track(table, &processes, hash_process(table->seed, track), same_process, track) = (uint32_t)(i + 1);
         }
     }
     replace_slots(&table->track_slots, tracks);
@@ -233,12 +233,12 @@ static cprof_status add_track(cprof_table *table, cprof_track track)
     if (make_track_slots(table) != CPROF_OK) {
         return CPROF_NO_MEMORY;
     }
-    uint32_t *process = slot_of_track(table, &table->process_slots, hash_process(&track), same_process, &track);
+    uint32_t *process = slot_of_track(table, &table->process_slots, hash_process(table->seed, &track), same_process, &track);
     if (*process == 0) {
         *process = (uint32_t)(number + 1);
     }
     track.process = *process - 1;
-    *slot_of_track(table, &table->track_slots, hash_track(&track), same_track, &track) = (uint32_t)(number + 1);
+    *slot_of_track(table, &table->track_slots, hash_track(table->seed, &track), same_track, &track) = (uint32_t)(number + 1);
     tracks[number] = track;
     table->track_count++;
     return CPROF_OK;
@@ -260,8 +260,9 @@ bool cprof_table_find_track(const cprof_table *table, int64_t pid, cprof_text pi
                             uint32_t *track)
 {
     cprof_track wanted = new_track(pid, pid_text, tid, tid_text);
-    uint32_t found =
-        table->track_count > 0 ? *slot_of_track(table, &table->track_slots, hash_track(&wanted), same_track, &wanted) : 0;
+    uint32_t found = table->track_count > 0
+                         ? *slot_of_track(table, &table->track_slots, hash_track(table->seed, &wanted), same_track, &wanted)
+                         : 0;
     *track = found - 1;
     return found != 0;
 }
@@ -269,8 +270,9 @@ bool cprof_table_find_track(const cprof_table *table, int64_t pid, cprof_text pi
 bool cprof_table_find_process(const cprof_table *table, int64_t pid, cprof_text pid_text, uint32_t *track)
 {
     cprof_track wanted = new_track(pid, pid_text, 0, 0);
-    uint32_t found =
-        table->track_count > 0 ? *slot_of_track(table, &table->process_slots, hash_process(&wanted), same_process, &wanted) : 0;
+    uint32_t found = table->track_count > 0 ? *slot_of_track(table, &table->process_slots, hash_process(table->seed, &wanted),
+                                                             same_process, &wanted)
+                                            : 0;
     *track = found - 1;
     return found != 0;
 }

@@ -173,6 +173,7 @@ typedef struct {
     uint64_t kept_capacity;
     uint64_t dropped; /* events that are missing, as there was no room for them */
     bool finished;
+    uint64_t seed;                 /* of its hashes; random */
     _Atomic size_t shares;         /* owners beyond the first */
     cprof_table_slots track_slots; /* of tracks, facts by their key, and the first tracks of processes */
     cprof_table_slots fact_slots;

@@ -1,6 +1,7 @@
 #include "cprofiling/table_lanes.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/hash.h"
 
 #include <string.h>
 
@@ -63,8 +64,7 @@ static inline bool precedes(const cprof_table *table, size_t a, size_t b)
 /* The slot of a span's row + 1, or the empty slot where it belongs. */
 static uint32_t *slot_of_span(const cprof_table *table, uint32_t *slots, size_t slot_count, uint64_t span)
 {
-    uint64_t hash = (span ^ (span >> 32)) * UINT64_C(0x9e3779b97f4a7c15);
-    size_t slot = (hash ^ (hash >> 32)) & (slot_count - 1);
+    size_t slot = cprof_hash_mix(table->seed, span) & (slot_count - 1);
     while (slots[slot] != 0 && table->span[slots[slot] - 1] != span) {
         slot = (slot + 1) & (slot_count - 1);
     }

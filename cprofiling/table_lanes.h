@@ -23,8 +23,8 @@ static inline bool cprof_table_lanes_has_ids(const cprof_table *table, size_t ro
     return (table->span != NULL && table->span[row] != 0) || (table->parent_span != NULL && table->parent_span[row] != 0);
 }
 
-/* Lays rows of one track that last, and overlap without lying within one another, into lanes. Sets
- * lane, which is NULL before, and the tracks' number of lanes. CPROF_NO_MEMORY: some of that may be done. */
+/* Lays rows of one track that last, and overlap without lying within one another, into lanes. Sets lane, which is NULL before,
+ * and the tracks' number of lanes. CPROF_NO_MEMORY: some of that may be done. */
 cprof_status cprof_table_lanes_assign(cprof_table *table, const cprof_table_lanes_index *index);
 
 #endif

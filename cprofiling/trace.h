@@ -15,8 +15,9 @@
 #define CPROF_TRACE_MUTED UINT64_MAX /* the id of a span inside which nothing is recorded */
 
 enum {
-    CPROF_TRACE_MAX_LABELS = 1 << 20, /* in one recording; further ones are called __overflow__ */
-    CPROF_TRACE_LEAST_CAPACITY = 1,   /* events of each thread */
+    CPROF_TRACE_MAX_LABELS = 1 << 20,      /* in one recording: names, and texts of details, of these bytes in all; */
+    CPROF_TRACE_MAX_LABEL_BYTES = 1 << 28, /* further names are called __overflow__, further texts are left out */
+    CPROF_TRACE_LEAST_CAPACITY = 1,        /* events of each thread */
     CPROF_TRACE_MOST_CAPACITY = 1000 * 1000 * 1000,
     CPROF_TRACE_PATIENCE_MS = 1000, /* that the end of a recording waits for threads that have stopped while they write */
 };
@@ -45,6 +46,8 @@ typedef struct {
     int64_t device_memory; /* of the framework's allocator */
     int64_t device_memory_peak;
 } cprof_trace_memory;
+
+#define CPROF_TRACE_UNKNOWN_MEMORY {CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN}
 
 /* What is known of a span beyond its times, when that was asked for. Texts are labels of a recording; 0: none. */
 struct cprof_trace_detail {
@@ -89,8 +92,8 @@ cprof_status cprof_trace_start(const cprof_trace_options *options, cprof_trace_s
 void cprof_trace_pause(cprof_trace_session *session);
 void cprof_trace_resume(cprof_trace_session *session);
 
-/* Ends the present step, if there is one, and begins the next, of this name (its stage is empty). CPROF_NO_MEMORY: the step
- * goes on. */
+/* Ends the present step, if there is one, and begins the next, of this name (its stage is empty). In a forked child it does
+ * nothing. CPROF_NO_MEMORY: the step goes on. */
 cprof_status cprof_trace_step(cprof_trace_session *session, cprof_thread *thread, cprof_names names);
 
 /* Ends the recording, adds its events to `table` (NULL: nowhere), spans that are open included, and frees it. The caller sees
@@ -98,20 +101,18 @@ cprof_status cprof_trace_step(cprof_trace_session *session, cprof_thread *thread
  * there is nothing to add. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: the table lacks events; the recording is freed all the same. */
 cprof_status cprof_trace_finish(cprof_trace_session *session, cprof_table *table, bool with_open);
 
-/* The number of a label, found or made; 0 without memory, or when the recording has ended. Any thread. */
+/* The number of a label, found or made; 0 without memory, or when the recording of this serial has ended (there is none of
+ * serial 0). Any thread. */
 uint32_t cprof_trace_label(uint32_t serial, cprof_names names);
+
+/* The number of a text of a detail likewise; 0, too, past the limits, as nothing else may stand for it. */
+uint32_t cprof_trace_text(uint32_t serial, cprof_name text);
 
 /* Gives a span that is a record(), just opened, a label of the recording of this serial. It may have ended meanwhile: to
  * another one the number means nothing, and the span counts as dropped. */
 static inline void cprof_trace_set_label(cprof_span *span, uint32_t serial, uint32_t label)
 {
     span->label = span->trace_serial == serial ? label : 0;
-}
-
-/* Whether a span takes part in a recording. */
-static inline bool cprof_trace_has(const cprof_span *span)
-{
-    return span->trace != 0 && span->trace != CPROF_TRACE_MUTED;
 }
 
 /* The present figures of the process; the device's are not known here. */

@@ -426,11 +426,6 @@ static void put_flow(trace *t, const cprof_flow *flow)
     PUT(t, "}");
 }
 
-static bool is(cprof_name string, const char *text)
-{
-    return string.length == strlen(text) && memcmp(string.bytes, text, string.length) == 0;
-}
-
 static bool ends_with(cprof_name string, const char *end)
 {
     size_t length = strlen(end);
@@ -485,11 +480,6 @@ static void put_arrows(trace *t)
     }
 }
 
-static cprof_name name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
-
 /* The value of a fact that is an integer of 64 bits; 0 of any other. */
 static int64_t parse_integer(cprof_name json)
 {
@@ -508,6 +498,8 @@ static int64_t parse_integer(cprof_name json)
     return is_negative ? number : -number;
 }
 
+static const char dropped_key[] = "droppedEvents";
+
 static void put_fact(trace *t, cprof_name key, cprof_name json)
 {
     put_string(t, key);
@@ -519,13 +511,19 @@ static void put_fact(trace *t, cprof_name key, cprof_name json)
 static void put_number_as_fact(trace *t, const char *key, int64_t number)
 {
     char digits[CPROF_JSON_WRITE_NUMBER];
-    put_fact(t, name_of(key), (cprof_name){digits, (size_t)(cprof_json_write_integer(digits, number) - digits)});
+    put_fact(t, cprof_name_of(key), (cprof_name){digits, (size_t)(cprof_json_write_integer(digits, number) - digits)});
+}
+
+static void put_dropped(trace *t)
+{
+    uint64_t dropped = t->table->dropped;
+    put_number_as_fact(t, dropped_key, (int64_t)(dropped < INT64_MAX ? dropped : INT64_MAX));
 }
 
 static bool has_fact(const trace *t, const char *key)
 {
     cprof_name unused;
-    return cprof_table_fact(t->table, name_of(key), &unused);
+    return cprof_table_fact(t->table, cprof_name_of(key), &unused);
 }
 
 /* The earliest moment that is written; 0 where nothing is. */
@@ -544,7 +542,7 @@ static cprof_ns choose_base(const cprof_table *table, const char *key)
 {
     cprof_name fact;
     cprof_ns first_ns = earliest(table);
-    if (cprof_table_fact(table, name_of(key), &fact)) {
+    if (cprof_table_fact(table, cprof_name_of(key), &fact)) {
         cprof_ns base_ns = parse_integer(fact);
         if (base_ns <= first_ns && (uint64_t)first_ns - (uint64_t)base_ns <= CPROF_TRACE_JSON_LONGEST_NS) {
             return base_ns;
@@ -566,15 +564,17 @@ static void put_facts(trace *t)
     t->base_ns = choose_base(table, base_key);
     put_number_as_fact(t, base_key, t->base_ns);
     if (!has_fact(t, "displayTimeUnit")) {
-        put_fact(t, name_of("displayTimeUnit"), name_of("\"ms\""));
+        put_fact(t, cprof_name_of("displayTimeUnit"), cprof_name_of("\"ms\""));
     }
-    if (table->dropped > 0 && !has_fact(t, "droppedEvents")) {
-        put_number_as_fact(t, "droppedEvents", (int64_t)table->dropped);
+    if (table->dropped > 0 && !has_fact(t, dropped_key)) {
+        put_dropped(t);
     }
     for (size_t i = 0; i < table->fact_count && t->json.status == CPROF_OK; i++) {
         const cprof_fact *fact = &table->facts[i];
         cprof_name key = cprof_table_string(table, fact->key);
-        if (!is(key, "traceEvents") && !is(key, base_key)) {
+        if (table->dropped > 0 && cprof_name_is(key, dropped_key)) {
+            put_dropped(t); /* the fact may be that of one file of several */
+        } else if (!cprof_name_is(key, "traceEvents") && !cprof_name_is(key, base_key)) {
             put_fact(t, key, (cprof_name){table->kept + fact->at, fact->length});
         }
     }

@@ -249,7 +249,7 @@ static cprof_status take_flow(load *l, char phase)
         .name = row.name,
         .cat = row.cat,
         .phase = phase,
-        .binds_enclosing = binding != NULL && cprof_chrome_value_is(binding->text, "e"),
+        .binds_enclosing = binding != NULL && cprof_name_is(binding->text, "e"),
     };
     status = cprof_chrome_value_id(&l->values, id, &flow.id);
     return status == CPROF_OK ? cprof_table_add_flow(l->values.table, &flow) : status;
@@ -330,7 +330,7 @@ static bool is_list_key(const cprof_json_value *key)
     if (!key->is_plain && name.length <= sizeof unescaped) {
         name = (cprof_name){unescaped, cprof_json_text_unescape(name, unescaped)};
     }
-    return cprof_chrome_value_is(name, "traceEvents");
+    return cprof_name_is(name, "traceEvents");
 }
 
 /* A member of the file's object: its key, and its value unless that is the list of events. */
@@ -395,14 +395,14 @@ static cprof_status take_fact(load *l)
         return CPROF_NO_MEMORY;
     }
     cprof_name key = {bytes, cprof_json_text_unescape(l->key.text, bytes)};
-    if (cprof_chrome_value_is(key, "baseTimeNanoseconds")) {
+    if (cprof_name_is(key, "baseTimeNanoseconds")) {
         return take_base(l, key);
     }
     if (l->values.table->fact_count >= CPROF_TRACE_LOAD_MAX_FACTS) {
         cprof_json_read_refuse(&l->reader, l->key.text.bytes, "too many values beside the events");
         return CPROF_BAD_FORMAT;
     }
-    if (cprof_chrome_value_is(key, "droppedEvents")) {
+    if (cprof_name_is(key, "droppedEvents")) {
         l->report->dropped = (uint64_t)cprof_chrome_value_integer(&l->value, 0, INT64_MAX, 0);
     }
     if (l->value.kind == CPROF_JSON_STRING) {
@@ -444,6 +444,24 @@ static cprof_status read_file(load *l)
     return status == CPROF_OK ? l->reader.status : status;
 }
 
+/* Whether the times of a table are near enough to one another: durations are int64, and so are times in files, counted from a
+ * base that lies some weeks before the first. */
+static bool is_within_reach(const cprof_table *table)
+{
+    int64_t first = table->count > 0 ? table->start_ns[0] : table->flow_count > 0 ? table->flows[0].at_ns : 0;
+    int64_t last = first;
+    int64_t all;
+    for (size_t i = 0; i < table->count; i++) {
+        first = table->start_ns[i] < first ? table->start_ns[i] : first;
+        last = table->end_ns[i] > last ? table->end_ns[i] : last;
+    }
+    for (size_t i = 0; i < table->flow_count; i++) {
+        first = table->flows[i].at_ns < first ? table->flows[i].at_ns : first;
+        last = table->flows[i].at_ns > last ? table->flows[i].at_ns : last;
+    }
+    return !__builtin_sub_overflow(last, first, &all) && all <= CPROF_TRACE_LOAD_LONGEST_NS;
+}
+
 /* Moves all that the file has brought to when it was. */
 static cprof_status shift(load *l, int64_t shift_ns)
 {
@@ -459,6 +477,8 @@ static cprof_status shift(load *l, int64_t shift_ns)
     }
     if (is_far) {
         cprof_json_read_refuse(&l->reader, l->reader.at, "times beyond 2^63 ns, counted from their base");
+    } else if (!is_within_reach(table)) {
+        cprof_json_read_refuse(&l->reader, l->reader.at, "times more than 2^62 ns from one another");
     }
     return l->reader.status;
 }

@@ -27,6 +27,8 @@ enum {
     CPROF_TRACE_LOAD_MAX_FACTS = 1 << 16,  /* of values beside the events */
 };
 
+#define CPROF_TRACE_LOAD_LONGEST_NS (INT64_C(1) << 62) /* from the first to the last time of a table: 146 years */
+
 /* Adds the events of a trace to an unfinished table, `shift_ns` added to all times; what the file says about the whole becomes
  * facts, as it stands there. CPROF_BAD_FORMAT: damaged or no trace at all, see the report; CPROF_NO_MEMORY; CPROF_OUT_OF_RANGE:
  * more rows than a table takes; or what `read` returned. After any of these the table may only be destroyed. */

@@ -4,8 +4,6 @@
 
 enum {
     PER_WORD = 8,
-    FIRST_SURROGATE = 0xd800,
-    LAST_SURROGATE = 0xdfff,
     LAST_CODE = 0x10ffff,
 };
 
@@ -42,7 +40,7 @@ static size_t character(const char *bytes, size_t left)
 {
     uint32_t code;
     size_t length = cprof_utf8_decode(bytes, left, &code);
-    return length > 0 && (code < FIRST_SURROGATE || code > LAST_SURROGATE) ? length : 0;
+    return length > 0 && !cprof_utf8_is_surrogate(code) ? length : 0;
 }
 
 /* How many bytes to pass over that are ASCII. */

@@ -9,11 +9,15 @@
 
 #include <stdbool.h>
 
-enum { CPROF_UTF8_REPLACEMENT = 0xfffd };
-
 /* The number of bytes of the character, or surrogate, with which `left` bytes (at least one) begin, and its code; 0 when they
  * begin with none. */
 size_t cprof_utf8_decode(const char *bytes, size_t left, uint32_t *code);
+
+/* Whether a code is that of a surrogate. */
+static inline bool cprof_utf8_is_surrogate(uint32_t code)
+{
+    return code >= 0xd800 && code <= 0xdfff;
+}
 
 /* Whether bytes are UTF-8, without surrogates. */
 bool cprof_utf8_is_valid(cprof_name bytes);

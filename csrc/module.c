@@ -54,11 +54,6 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
     return module;
 }
 
-static void replace(PyObject **field, PyObject *value)
-{
-    Py_XSETREF(*field, Py_NewRef(value));
-}
-
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *keywords[] = {"mixin",         "profiler_class", "default_profiler", "device_finder",
@@ -70,20 +65,20 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
                                      &record_wrapper)) {
         return NULL;
     }
-    replace(&state->mixin, mixin);
-    replace(&state->profiler_class, profiler_class);
-    replace(&state->default_profiler, default_profiler);
-    replace(&state->device_finder, device_finder);
-    replace(&state->stream_finder, stream_finder);
-    replace(&state->awaiter, awaiter);
-    replace(&state->record_wrapper, record_wrapper);
+    ext_state_set(&state->mixin, mixin);
+    ext_state_set(&state->profiler_class, profiler_class);
+    ext_state_set(&state->default_profiler, default_profiler);
+    ext_state_set(&state->device_finder, device_finder);
+    ext_state_set(&state->stream_finder, stream_finder);
+    ext_state_set(&state->awaiter, awaiter);
+    ext_state_set(&state->record_wrapper, record_wrapper);
     Py_RETURN_NONE;
 }
 
 static PyObject *module_set_thread_namer(PyObject *module, PyObject *namer)
 {
     ext_state *state = ext_state_of_module(module);
-    Py_XSETREF(state->thread_namer, namer != Py_None ? Py_NewRef(namer) : NULL);
+    ext_state_set(&state->thread_namer, namer);
     Py_RETURN_NONE;
 }
 

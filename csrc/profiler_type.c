@@ -28,7 +28,7 @@ static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     return (PyObject *)self;
 }
 
-/* Unbound wrapped functions look at the gate only, until some Profiler of the interpreter is on. */
+/* Unbound wrapped functions look at the gate only, until some Profiler of the interpreter is on, or a recording runs. */
 static void set_on(ext_profiler *self, bool is_on)
 {
     if (is_on != self->is_on) {

@@ -46,6 +46,9 @@ ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *
     Py_XDECREF(stage_owner);
     Py_XDECREF(name_owner);
     PyErr_Clear();
+    if (label == 0 && serial != 0 && serial == atomic_load(&cprof_trace.serial)) {
+        state->internal_errors++; /* the recording goes on: there was no memory */
+    }
     if (label != 0) {
         place->serial = serial;
         place->label = label;
@@ -115,8 +118,10 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static PyObject *record_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyTypeObject *type = (PyTypeObject *)callable;
-    ext_state *state = ext_state_of_module(((PyHeapTypeObject *)type)->ht_module);
-    if (__builtin_expect(PyVectorcall_NARGS(nargsf) == 1 && kwnames == NULL && state->record_profiler != NULL, 1)) {
+    PyObject *module = ((PyHeapTypeObject *)type)->ht_module; /* NULL: the interpreter is ending */
+    ext_state *state = __builtin_expect(module != NULL, 1) ? ext_state_of_module(module) : NULL;
+    if (__builtin_expect(PyVectorcall_NARGS(nargsf) == 1 && kwnames == NULL && state != NULL && state->record_profiler != NULL,
+                         1)) {
         return make(type, state->record_profiler, args[0], false);
     }
     return ext_convert_call(type, record_new, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);

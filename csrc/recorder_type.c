@@ -16,7 +16,7 @@ typedef struct {
 /* A text of the finder's as a label of the recording; 0 for None. False with an exception. */
 static bool label_of_text(PyObject *text, uint32_t serial, uint32_t *label)
 {
-    cprof_names names = {{"", 0}, {"", 0}};
+    cprof_name utf8;
     PyObject *owner;
     *label = 0;
     if (text == Py_None) {
@@ -26,10 +26,10 @@ static bool label_of_text(PyObject *text, uint32_t serial, uint32_t *label)
         ext_convert_refuse_type("description", "a str or None", text);
         return false;
     }
-    if (!ext_convert_utf8(text, &names.node, &owner)) {
+    if (!ext_convert_utf8(text, &utf8, &owner)) {
         return false;
     }
-    *label = cprof_trace_label(serial, names);
+    *label = cprof_trace_text(serial, utf8);
     Py_DECREF(owner);
     return true;
 }
@@ -141,16 +141,11 @@ static PyObject *refuse_start(cprof_status status, PyObject *capacity)
     return NULL;
 }
 
-static void replace(PyObject **field, PyObject *value)
-{
-    Py_XSETREF(*field, value == Py_None ? NULL : Py_NewRef(value));
-}
-
 /* What the calls of the recording are to be asked. */
 static void set_questions(ext_state *state, PyObject *describer, bool memory, PyObject *device_memory)
 {
-    replace(&state->describer, describer);
-    replace(&state->device_memory_finder, device_memory);
+    ext_state_set(&state->describer, describer);
+    ext_state_set(&state->device_memory_finder, device_memory);
     state->wants_memory = memory || device_memory != Py_None;
 }
 
@@ -183,6 +178,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         Py_DECREF(self);
         return refuse_start(status, capacity);
     }
+    state->recorder = self;
     set_questions(state, describer, memory, device_memory);
     set_running(state, true);
     return (PyObject *)self;
@@ -192,7 +188,7 @@ static PyObject *recorder_pause(PyObject *object, PyObject *unused)
 {
     (void)unused;
     recorder_object *self = (recorder_object *)object;
-    if (self->session != NULL) {
+    if (self->session != NULL && self->state->recorder == self) {
         cprof_trace_pause(self->session);
         set_running(self->state, false);
     }
@@ -203,7 +199,7 @@ static PyObject *recorder_resume(PyObject *object, PyObject *unused)
 {
     (void)unused;
     recorder_object *self = (recorder_object *)object;
-    if (self->session != NULL) {
+    if (self->session != NULL && self->state->recorder == self) {
         set_running(self->state, true);
         cprof_trace_resume(self->session);
     }
@@ -213,11 +209,16 @@ static PyObject *recorder_resume(PyObject *object, PyObject *unused)
 static void end(recorder_object *self, cprof_table *table, cprof_status *status)
 {
     cprof_trace_session *session = self->session;
+    bool is_current = self->state->recorder == self; /* not so in a forked child that has begun another one */
     self->session = NULL;
-    set_running(self->state, false);
+    if (is_current) {
+        set_running(self->state, false);
+    }
     *status = cprof_trace_finish(session, table, true); /* with the GIL, so that nobody opens or closes spans meanwhile */
-    ext_record_forget_labels(self->state);
-    set_questions(self->state, Py_None, false, Py_None);
+    if (is_current) {
+        ext_record_forget_labels(self->state);
+        set_questions(self->state, Py_None, false, Py_None);
+    }
 }
 
 static PyObject *recorder_finish(PyObject *object, PyObject *type)
@@ -242,7 +243,7 @@ static PyObject *recorder_finish(PyObject *object, PyObject *type)
         cprof_table_destroy(table);
         return ext_convert_status(status, "finish");
     }
-    return ext_recording_new(self->state, (PyTypeObject *)type, table);
+    return ext_recording_new((PyTypeObject *)type, table);
 }
 
 static PyObject *recorder_step(PyObject *object, PyObject *name)
@@ -269,8 +270,7 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     Py_RETURN_NONE;
 }
 
-/* Part of a cycle: its type, the module, what names threads, the package's handle of it. An interpreter that ends must find it.
- */
+/* It is in a cycle: type, module, thread namer, the package's handle, itself. */
 static int recorder_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));

@@ -28,7 +28,7 @@ typedef struct {
 
 /* An instance of `type`, the Recording or a subclass, around a table that it takes over, also when this fails. NULL with an
  * exception. */
-PyObject *ext_recording_new(ext_state *state, PyTypeObject *type, cprof_table *table);
+PyObject *ext_recording_new(PyTypeObject *type, cprof_table *table);
 
 /* Whether the recording is in a phase to be added to, to be read, or at least to be asked what does not depend on the order of
  * its rows. False with RuntimeError. */

@@ -136,6 +136,10 @@ static const char capsule_name[] = "arrow_array_stream";
 static void drop_capsule(PyObject *capsule)
 {
     cprof_arrow_stream *stream = PyCapsule_GetPointer(capsule, capsule_name);
+    if (stream == NULL) { /* it was renamed: whoever did that has the stream */
+        PyErr_Clear();
+        return;
+    }
     if (stream->release != NULL) {
         stream->release(stream);
     }

@@ -2,9 +2,8 @@
 
 #include "csrc/convert.h"
 
-PyObject *ext_recording_new(ext_state *state, PyTypeObject *type, cprof_table *table)
+PyObject *ext_recording_new(PyTypeObject *type, cprof_table *table)
 {
-    (void)state;
     ext_recording *self = (ext_recording *)type->tp_alloc(type, 0);
     if (self == NULL) {
         cprof_table_destroy(table);
@@ -67,7 +66,7 @@ static PyObject *recording_empty(PyObject *type, PyObject *unused)
 {
     (void)unused;
     cprof_table *table = cprof_table_create();
-    return table != NULL ? ext_recording_new(NULL, (PyTypeObject *)type, table) : PyErr_NoMemory();
+    return table != NULL ? ext_recording_new((PyTypeObject *)type, table) : PyErr_NoMemory();
 }
 
 static PyObject *recording_finish(PyObject *object, PyObject *unused)

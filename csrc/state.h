@@ -93,9 +93,10 @@ typedef struct {
     /* Not objects */
     size_t users;
     ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
-    _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on */
+    _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on, or a recording of it runs */
     size_t profilers_on;
     bool recording;                  /* one of this interpreter runs, not paused */
+    const void *recorder;            /* the Recorder of it, or of the last one; compared only */
     bool wants_memory;               /* as do its details */
     struct ext_suspendable *holding; /* the suspended calls inside which blocks are open, in no order; borrowed */
     uint64_t serial;                 /* unique among the states of the process; 0 after clear */
@@ -106,9 +107,15 @@ typedef struct {
 /* The module `word` names, when it is loaded: borrowed, or NULL. Never leaves an exception; safe late in finalisation. */
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word);
 
-/* Becomes a user of the state, and ceases to be one (NULL: of none). Profilers, nodes and views are. */
+/* Becomes a user of the state, and ceases to be one (NULL: of none). Profilers, nodes, views and Recorders are. */
 ext_state *ext_state_hold(ext_state *state);
 void ext_state_release(ext_state *state);
+
+/* Sets a field of the state that owns an object; None: to NULL. */
+static inline void ext_state_set(PyObject **field, PyObject *value)
+{
+    Py_XSETREF(*field, value != Py_None ? Py_NewRef(value) : NULL);
+}
 
 /* The state of a module of ours; NULL before it is set up. */
 ext_state *ext_state_of_module(PyObject *module);

@@ -96,15 +96,38 @@ def test_the_columns_have_fixed_names_and_order() -> None:
 
 
 def test_pandas(recording: Recording) -> None:
-    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pandas")
     frame = export.to_pandas(recording)
     assert list(frame.columns) == COLUMNS
+    assert (frame.index.name, str(frame.index.dtype)) == ("row", "int64")
     found = frame.astype(object).where(frame.notna(), None).to_dict("records")
     assert found == EXPECTED
     for column in COLUMNS:
         expected = object if column in TEXTS else "int64" if column in ("start", "end", "dur") else "Int64"
         assert frame[column].dtype == expected, column
-    pandas.testing.assert_frame_equal(export.get_pandas_dataframe(recording), frame)
+
+
+# Rows are numbered by their start; 10 is that of the counter.
+NUMBERS = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12]
+
+
+def test_rows_have_the_numbers_by_which_events_are_found(recording: Recording) -> None:
+    pytest.importorskip("pandas")
+    assert [event.row for event in recording.events()] == NUMBERS
+    for frame in (export.to_pandas(recording), export.get_cpu_pandas_dataframe(recording)):
+        assert frame.index.name == "row"
+        for row, name, start in zip(frame.index, frame["name"], frame["start"], strict=True):
+            event = recording.event(row)
+            assert (event.name, event.start) == (name, start)
+    assert list(export.to_pandas(recording).index) == NUMBERS
+
+
+def test_rows_that_were_picked_can_be_changed(recording: Recording) -> None:
+    pytest.importorskip("pandas")
+    frame = export.get_pandas_dataframe_with_filter(recording, "stream", 7)
+    frame.loc[:, "name"] = "mine"  # pandas warns where that is the change of a copy
+    frame["more"] = 1
+    assert list(frame["name"]) == ["mine", "mine"]
 
 
 def test_threads_that_are_all_numbers_are_no_nullable_column() -> None:
@@ -115,13 +138,13 @@ def test_threads_that_are_all_numbers_are_no_nullable_column() -> None:
 def polars_schema() -> dict[str, Any]:
     polars = pytest.importorskip("polars")
     schema = {column: polars.String if column in TEXTS else polars.Int64 for column in COLUMNS}
-    return {**schema, "device_index": polars.Int32}
+    return {**schema, "device_index": polars.Int32, "row": polars.Int64}
 
 
 def test_polars(recording: Recording) -> None:
     pytest.importorskip("polars")
     frame = export.to_polars(recording)
-    assert frame.to_dicts() == EXPECTED
+    assert frame.to_dicts() == [{**row, "row": number} for row, number in zip(EXPECTED, NUMBERS, strict=True)]
     assert frame.schema == polars_schema()
 
 
@@ -131,6 +154,7 @@ def test_empty_frames_have_the_columns() -> None:
     frame = export.to_pandas(made([]))
     assert list(frame.columns) == COLUMNS
     assert len(frame) == 0
+    assert (frame.index.name, str(frame.index.dtype)) == ("row", "int64")
     assert frame["dur"].dtype == "int64"
     assert frame["stream"].dtype == "Int64"
     assert export.to_polars(made([])).schema == polars_schema()
@@ -149,7 +173,7 @@ def test_rows_by_a_value(recording: Recording, column: str, value: object, names
     pytest.importorskip("pandas")
     frame = export.get_pandas_dataframe_with_filter(recording, column, value)
     assert list(frame["name"]) == names
-    assert list(frame.index) == list(range(len(names)))
+    assert [recording.event(row).name for row in frame.index] == names
 
 
 def test_an_unknown_column_is_refused_with_those_that_there_are(recording: Recording) -> None:
@@ -163,7 +187,7 @@ def test_host_and_device_are_apart(recording: Recording) -> None:
     assert list(on_device["name"]) == ["gemm", "Memcpy HtoD", "orphan"]
     on_host = export.get_cpu_pandas_dataframe(recording)
     assert list(on_host["name"]) == [row["name"] for row in EXPECTED if row["kind"] != "device"]
-    assert list(on_host.index) == list(range(len(on_host)))
+    assert sorted([*on_host.index, *on_device.index]) == NUMBERS
 
 
 @pytest.mark.parametrize(("library", "make"), [("pandas", export.to_pandas), ("polars", export.to_polars)])

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import io
 import json
+import os
 import pickle
 import threading
 from array import array
@@ -19,6 +20,7 @@ import pytest
 import cprofiling as cp
 from calls import run_unwatched
 from cprofiling import _core
+from test_fork import fork
 
 NODE, RECORD, STEP, HOST, DEVICE, INSTANT, COUNTER = range(7)
 UNKNOWN = -(2**63)
@@ -75,6 +77,44 @@ def names(recording: _core.Recording) -> list[str]:
 
 
 # ---- making, and reading
+
+
+def recorder(describer: Callable[[Any], Any] | None = None) -> _core.Recorder:
+    return _core.Recorder(1000, False, describer, False, None, True)
+
+
+@cp.profile_node("node")
+def node() -> None:
+    pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_recorder_of_the_parents_leaves_a_childs_recording_alone() -> None:
+    def child() -> None:
+        own = recorder()
+        node()
+        parents[0].step("nothing")
+        parents[0].pause()
+        node()
+        parents.clear()
+        node()
+        assert len(own.finish(_core.Recording)) == 3
+
+    parents = [recorder()]
+    node()
+    fork(child)
+    assert len(parents.pop().finish(_core.Recording)) == 1
+
+
+def test_a_description_that_is_too_long_is_left_out() -> None:
+    too_long = "[" + "1," * 2**27 + "1]"
+    running = recorder(lambda _: (too_long, None, "line"))
+    node()
+    recording = running.finish(_core.Recording)
+    recording._finish()
+    assert (names(recording), recording.column("shapes")) == (["node"], None)
+    assert [recording.strings[text] for text in values(recording, "stack")] == ["line"]
 
 
 def test_it_is_made_by_others() -> None:
@@ -423,6 +463,11 @@ def test_what_was_read_is_reported() -> None:
     }  # fmt: skip
 
 
+def test_times_that_are_too_far_apart() -> None:
+    with pytest.raises(cp.FormatError, match=r"times more than 2\^62 ns from one another"):
+        loaded(b'[{"ph":"X","ts":-9e15,"dur":1},{"ph":"X","ts":9e15,"dur":1}]')
+
+
 def test_traces_are_added_to_what_is_there() -> None:
     recording = _core.Recording.empty()
     add(recording, "own", 5_000, 6_000)
@@ -525,6 +570,7 @@ COLUMNS = {
     "end": "l", "dur": "l", "thread.id": "l", "device_index": "i", "stream": "l", "execution_index": "l",
     "operator_index": "l", "input_shapes": "u", "input_types": "u", "memory_change": "l", "memory_peak": "l",
     "device_memory_change": "l", "device_memory_peak": "l", "bytes": "l", "kind": "u", "outcome": "u",
+    "row": "l",
 }  # fmt: skip
 
 
@@ -627,6 +673,7 @@ def test_arrow() -> None:
         "name": ["forward", "caf\u00e9 \ufffd"], "cat": ["node", None], "stage": ["train", None], "start": [10, 12],
         "end": [25, 13], "dur": [15, 1], "thread.id": [2, None], "device_index": [None, 3], "stream": [None, 4],
         "input_shapes": [None, "[]"], "bytes": [None, 0], "kind": ["node", "host"], "outcome": ["unfinished", None],
+        "row": [0, 2],
     }  # fmt: skip
     assert frame == {name: expected.get(name, [None, None]) for name in COLUMNS}
 
@@ -695,6 +742,18 @@ def test_a_stream_that_was_taken_over_is_its_takers() -> None:
     assert items_of(batch.children[3].contents, "u") == ["a"]
     batch.release(batch)
     assert not batch.release
+
+
+def test_a_capsule_that_was_renamed_is_left_alone() -> None:
+    capsule = made(("a", 0, 1)).__arrow_c_stream__()
+    stream = stream_of(capsule)
+    set_name = ctypes.pythonapi.PyCapsule_SetName
+    set_name.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    assert set_name(capsule, b"used") == 0
+    del capsule
+    gc.collect()
+    stream.release(stream)
+    assert not stream.release
 
 
 # ---- Arrow, by those who read it

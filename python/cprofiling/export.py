@@ -18,7 +18,9 @@ The columns, in their order; "none" is a null:
 * ``kind``: node, record, step, host (an operator, a call of a device's runtime, a Python frame), device or instant
 * ``outcome``: of a node or a labelled block: success, error, cancelled, or unfinished when the recording ended
 
-Moments at which counters were read are no rows of it.
+Moments at which counters were read are no rows of it. The index of the pandas DataFrame, ``row``, has the numbers by
+which ``Recording.event(row)`` finds the rows, as those of ``Event.parent`` and of findings are; those of counters are
+missing. Arrow and polars have no index: there they are a last column, ``row``.
 """
 
 from __future__ import annotations
@@ -30,20 +32,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from cprofiling.analysis.executions import executions
-from cprofiling.analysis.rows import (
-    COUNTER,
-    DEVICE,
-    KINDS,
-    OUTCOMES,
-    RECORD,
-    UNFINISHED,
-    UNKNOWN,
-    Recording,
-    column,
-    thread_number,
-)
+from cprofiling.analysis.rows import UNKNOWN, Recording, column, thread_number
 from cprofiling.analysis.span_ids import SpanIds
 from cprofiling.analysis.tree import HostTree, device_owners, host_tree
+from cprofiling.kinds import COUNTER, DEVICE, KINDS, OUTCOMES, RECORD, UNFINISHED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,6 +47,7 @@ FRAME_COLUMNS = (
     "trace_id", "parent_span_id", "span_id", "name", "cat", "stage", "start", "end", "dur", "thread.id", "device_index",
     "stream", "execution_index", "operator_index", "input_shapes", "input_types", *_MEMORY, "kind", "outcome",
 )  # fmt: skip
+ROW = "row"
 _LONGEST = 2**63 - 1
 _NUMBERS = {"device_index": "device", "stream": "stream", **{name: name for name in _MEMORY}}
 
@@ -62,19 +55,23 @@ _NUMBERS = {"device_index": "device", "stream": "stream", **{name: name for name
 def to_pandas(recording: Recording) -> pd.DataFrame:
     """Return the recording as a pandas DataFrame; see the module for the columns.
 
-    Texts are objects (None where there is none), ``start``, ``end`` and ``dur`` int64, other numbers nullable Int64.
+    Texts are objects (None where there is none); ``start``, ``end``, ``dur`` and the index, ``row``, are int64; other
+    numbers are nullable Int64.
 
     Raises:
         ImportError: pandas is not installed.
     """
     pandas = imported("pandas")
-    columns = {name: _pandas_values(pandas, values) for name, values in frame_columns(recording).items()}
-    frame: pd.DataFrame = pandas.DataFrame(columns, columns=list(FRAME_COLUMNS))
+    index = pandas.Index(event_rows(recording), dtype="int64", name=ROW)
+    columns = {name: _pandas_values(pandas, index, values) for name, values in frame_columns(recording).items()}
+    frame: pd.DataFrame = pandas.DataFrame(columns, columns=list(FRAME_COLUMNS), index=index)
     return frame
 
 
 def to_polars(recording: Recording) -> pl.DataFrame:
     """Return the recording as a polars DataFrame; see the module for the columns: String, Int64, the device's Int32.
+
+    The last one is ``row``.
 
     A surrogate, which polars' strings cannot have, is U+FFFD there.
 
@@ -106,11 +103,6 @@ class _ArrowStream:
         return self._capsule
 
 
-def get_pandas_dataframe(recording: Recording) -> pd.DataFrame:
-    """Return the recording as a pandas DataFrame: ``to_pandas`` under an accelerator vendor's name for it."""
-    return to_pandas(recording)
-
-
 def get_pandas_dataframe_with_filter(recording: Recording, column: str, value: object) -> pd.DataFrame:
     """Return the rows of the DataFrame that have a value in a column; None: those that have none.
 
@@ -137,8 +129,8 @@ def get_device_pandas_dataframe(recording: Recording) -> pd.DataFrame:
 
 
 def _rows_where(frame: Any, wanted: Any) -> pd.DataFrame:
-    """Return some rows, numbered anew."""
-    rows: pd.DataFrame = frame[wanted].reset_index(drop=True)
+    """Return some rows, which keep their numbers."""
+    rows: pd.DataFrame = frame[wanted].copy()
     return rows
 
 
@@ -155,9 +147,14 @@ class Numbers:
     none: int | None = None
 
 
+def event_rows(recording: Recording) -> list[int]:
+    """Return the numbers of the rows that are events: all but readings of counters."""
+    return [row for row, kind in enumerate(column(recording, "kind")) if kind != COUNTER]
+
+
 def frame_columns(recording: Recording) -> dict[str, Numbers | list[str | None]]:
     """Return the columns of the DataFrame, without any library: texts as lists, numbers as ``Numbers``."""
-    rows = [row for row, kind in enumerate(column(recording, "kind")) if kind != COUNTER]
+    rows = event_rows(recording)
     tree = host_tree(recording, merging=False)
     owners = device_owners(recording, tree)
     columns: dict[str, Numbers | list[str | None]] = {name: [] for name in FRAME_COLUMNS}
@@ -246,10 +243,10 @@ def imported(library: str) -> Any:
         raise ImportError(message, name=library) from error
 
 
-def _pandas_values(pandas: Any, values: Numbers | list[str | None]) -> object:
+def _pandas_values(pandas: Any, index: Any, values: Numbers | list[str | None]) -> object:
     """Return a column as pandas takes it."""
     if not isinstance(values, Numbers):
-        return pandas.Series(values, dtype=object)
+        return pandas.Series(values, dtype=object, index=index)
     import numpy as np
 
     numbers = np.frombuffer(values.values, dtype=np.int64) if values.values else np.zeros(0, dtype=np.int64)

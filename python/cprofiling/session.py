@@ -67,7 +67,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             there whatever it is.
         file: A path, or an open file, text or binary. Of a path that ends in ".gz" the trace is compressed; of one that
             ends in ".pftrace" it is in Perfetto's own format, for which the package perfetto must be there.
-        capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes.
+        capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes. Names, shapes and stacks
+            are kept beside them, once each, also those of events that were dropped: at most 1,048,576, of 256 MiB in
+            all. Further names become ``__overflow__``; further shapes and stacks are left out.
         when_full: "drop_oldest" or "drop_newest": which events go when there are more. They are counted in ``dropped``.
         with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler that there are for programs
             written for that; they do nothing, which is warned of where one is asked for.

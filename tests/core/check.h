@@ -61,4 +61,16 @@ static inline double check_random_unit(uint64_t *state)
     return (double)(check_random(state) >> 11) * 0x1p-53;
 }
 
+/* The longest run of slots of a hash table that are taken: how long a search may be. */
+static inline size_t check_longest_run(const uint32_t *slots, size_t count)
+{
+    size_t longest = 0;
+    size_t run = 0;
+    for (size_t i = 0; i < 2 * count && run < count; i++) { /* one may go on at the beginning */
+        run = slots[i % count] != 0 ? run + 1 : 0;
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
 #endif

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { COLUMNS = 23 };
+enum { COLUMNS = 24 };
 
 static const struct {
     const char *name;
@@ -38,6 +38,7 @@ static const struct {
     {"bytes", "l"},
     {"kind", "u"},
     {"outcome", "u"},
+    {"row", "l"},
 };
 
 static const cprof_arrow_extras none = {.spans = NULL};
@@ -327,6 +328,8 @@ static void test_extras(void)
     check_number(&batch, "execution_index", 3, 7);
     check_number(&batch, "operator_index", 0, 0);
     check_number(&batch, "operator_index", 2, 2);
+    check_number(&batch, "row", 1, 1);
+    check_number(&batch, "row", 2, 3); /* behind the counter */
     batch.release(&batch);
     check_end(&stream);
 }

@@ -421,6 +421,24 @@ static void test_lanes(void)
     }
 }
 
+/* Names that only look like those of lanes bring no other threads about. */
+static void test_threads_that_nothing_is_of(void)
+{
+    static const char *const names[] = {"'loader (2)'", "'Thread 9 (2)'", "'Thread 5 (2)'"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char events[256];
+        cprof_trace_load_report report;
+        (void)snprintf(events, sizeof events,
+                       "{'ph':'M','name':'thread_name','tid':4194309,'args':{'name':%s}},"
+                       "{'ph':'X','ts':1,'tid':4194309}",
+                       names[i]);
+        cprof_table *table = load(events, &report);
+        CHECK_EQUAL(table->track_count, 1);
+        CHECK_EQUAL(table->tracks[0].tid, i < 2 ? 4194309 : 5);
+        cprof_table_destroy(table);
+    }
+}
+
 /* ---- our own words ---- */
 
 #define TRACE "0123456789abcdef00000000000000ff"
@@ -532,6 +550,7 @@ int main(void)
     test_processes_and_threads();
     test_metadata();
     test_lanes();
+    test_threads_that_nothing_is_of();
     test_own_row();
     test_moments_with_own_words();
     test_nearly_own_rows();

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MANY = 70000, LONGEST = 4096 };
+enum { MANY = 70000, LONGEST = 4096, BLOCKS = 9, BLOCK = 10 };
 
 static cprof_name name_of(const char *text)
 {
@@ -114,6 +114,39 @@ static void test_many_keys(void)
     CHECK_EQUAL(cprof_names_find(&table, key("train", "0")), CPROF_NAMES_ABSENT);
 }
 
+/* Of blocks in this order FNV-1a ends in the same 32 bits and more, whichever of two each is. */
+static size_t put_colliding(char *name, unsigned which)
+{
+    static const char blocks[BLOCKS][2][BLOCK + 1] = {
+        {"GqoxRMqagq", "puLKLE74zP"}, {"EkKG9vq6xA", "GcNEFn6_Gj"}, {"dKEqFwfuMv", "yTi_j_nEZa"},
+        {"6uZFXHg-Hj", "07Nu_qL1cy"}, {"1ng3eTH34W", "3jPAP90bKt"}, {"dQv8OEdEqi", "TUo7iM00Ch"},
+        {"mdvSF3SP5s", "AFYU2fof8n"}, {"0OAuFUqU50", "cqz1oL_8MK"}, {"sSQdSogbHt", "wUwnUuKHxH"},
+    };
+    for (size_t i = 0; i < BLOCKS; i++) {
+        memcpy(name + i * BLOCK, blocks[i][which >> i & 1], BLOCK);
+    }
+    return (size_t)BLOCKS * BLOCK;
+}
+
+/* Nobody can make names that are slow to find: tables hash as no other does. */
+static void test_crafted_names(void)
+{
+    enum { NAMES = 1 << BLOCKS };
+    char name[BLOCKS * BLOCK];
+    cprof_names_table table = {.slots = NULL};
+    cprof_names_table other = {.slots = NULL};
+    for (unsigned i = 0; i < NAMES; i++) {
+        cprof_names names = {{"", 0}, {name, put_colliding(name, i)}};
+        add(&table, names);
+        add(&other, names);
+    }
+    CHECK_EQUAL(table.slot_count, other.slot_count);
+    CHECK(check_longest_run(table.slots, table.slot_count) < NAMES / 4);
+    CHECK(memcmp(table.slots, other.slots, table.slot_count * sizeof *table.slots) != 0);
+    cprof_names_dispose(&table);
+    cprof_names_dispose(&other);
+}
+
 /* G7: each allocation of the addition of key `count` fails once; nothing is changed by that. */
 static int refusals_of_addition(cprof_names_table *table, size_t count)
 {
@@ -153,6 +186,7 @@ int main(void)
     test_unlike_keys();
     test_names_are_copied();
     test_many_keys();
+    test_crafted_names();
     test_without_memory();
     CHECK_EQUAL(fake_alloc_live(), 0);
     return EXIT_SUCCESS;

@@ -52,6 +52,39 @@ static void finish(cprof_table *table)
     CHECK(table->finished);
 }
 
+static uint64_t fold(uint64_t hash, uint64_t number)
+{
+    hash = (hash ^ number) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
+/* A thread of process 7 of which the hash that fold() makes, from 1 on, ends in the same 32 bits as of the others. */
+static int64_t crafted_thread(uint64_t i)
+{
+    static const uint64_t inverse = UINT64_C(0xf1de83e19937733d); /* of 0x9e37...7c15 */
+    uint64_t thread = (i << 32 | (i ^ 12345)) * inverse;
+    return (int64_t)((thread ^ thread >> 32) * inverse ^ fold(fold(1, 7), 0));
+}
+
+/* Nobody can make threads that are slow to find: tables hash as no other does. */
+static void test_crafted_tracks(void)
+{
+    enum { THREADS = 1000 };
+    cprof_table *table = make_table();
+    cprof_table *other = make_table();
+    CHECK(table->seed != other->seed);
+    for (uint32_t i = 0; i < THREADS; i++) {
+        uint32_t track;
+        CHECK(cprof_table_track(table, 7, 0, crafted_thread(i + 1), 0, &track) == CPROF_OK && track == i);
+        CHECK(cprof_table_track(other, 7, 0, crafted_thread(i + 1), 0, &track) == CPROF_OK && track == i);
+    }
+    const cprof_table_slots *slots = &table->track_slots;
+    CHECK(check_longest_run(slots->slots, slots->count) < THREADS / 4);
+    CHECK(memcmp(slots->slots, other->track_slots.slots, slots->count * sizeof *slots->slots) != 0);
+    cprof_table_destroy(table);
+    cprof_table_destroy(other);
+}
+
 /* A row of thread 1 that is named by one letter, or by none. */
 typedef struct {
     cprof_ns start;
@@ -1043,6 +1076,7 @@ int main(void)
     test_texts();
     test_numbers_run_out();
     test_tracks();
+    test_crafted_tracks();
     test_processes_are_shared();
     test_kept_bytes();
     test_facts();

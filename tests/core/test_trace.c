@@ -7,8 +7,10 @@
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -282,7 +284,7 @@ static void test_what_is_open_at_the_end(void)
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 3);
     for (size_t i = 0; i < 3; i++) {
-        CHECK_EQUAL(AT(table, flags, i), CPROF_ROW_UNFINISHED);
+        CHECK_EQUAL(AT(table, flags, i), CPROF_ROW_UNFINISHED | (i == 2 ? CPROF_ROW_SUSPENDABLE : 0));
         CHECK_EQUAL(table->end_ns[i] - table->start_ns[i], 50);
         CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
     }
@@ -339,6 +341,75 @@ static void test_suspended_calls(void)
     CHECK_EQUAL(table->end_ns[3] - table->start_ns[3], 3);
     cprof_table_destroy(table);
     tear_down();
+}
+
+/* A recording that is paused, or ends, knows of calls that go on how long they were suspended up to there. */
+static void test_suspended_calls_that_are_cut(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    cprof_resumable calls[3];
+    for (int i = 0; i < 3; i++) {
+        CHECK(cprof_resumable_begin(&calls[i], thread, &chain, outer, cprof_registry_state(registry), registry));
+        now += 10;
+        cprof_resumable_suspend(&calls[i], &chain, i > 0);
+        now += 100;
+    }
+    cprof_resumable_continue(&calls[0], &chain);
+    now += 7;
+    cprof_resumable_suspend(&calls[0], &chain, true);
+    now += 50;
+    cprof_trace_pause(session);
+    now += 1000;
+    cprof_resumable_abandon(&calls[0], thread, CPROF_OUTCOME_SUCCESS);
+    cprof_resumable_continue(&calls[1], &chain);
+    now += 3;
+    cprof_resumable_end(&calls[1], thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_trace_resume(session);
+    cprof_table *table = finish(session);
+    cprof_resumable_abandon(&calls[2], thread, CPROF_OUTCOME_SUCCESS);
+    CHECK_EQUAL(table->count, 3);
+    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 387);
+    CHECK_EQUAL(AT(table, suspended_ns, 0), 370);
+    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 277);
+    CHECK_EQUAL(AT(table, suspended_ns, 1), 264); /* what it ran after the pause counts as run before */
+    CHECK_EQUAL(AT(table, flags, 2), CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(table->end_ns[2] - table->start_ns[2], 1170);
+    CHECK_EQUAL(AT(table, suspended_ns, 2), 1160);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* Also of one that runs when the recording ends, or that ran on after the pause in which it ends. */
+static void test_suspended_calls_that_run_on(void)
+{
+    for (int paused = 0; paused < 2; paused++) {
+        set_up();
+        cprof_trace_session *session = start(100, false, false);
+        cprof_resumable running;
+        cprof_span *plain = open_node(inner);
+        CHECK(cprof_resumable_begin(&running, thread, &chain, outer, cprof_registry_state(registry), registry));
+        cprof_resumable_suspend(&running, &chain, true);
+        now += 100;
+        if (paused) {
+            cprof_trace_pause(session);
+            now += 5;
+        }
+        cprof_resumable_continue(&running, &chain);
+        now += 10;
+        cprof_table *table = finish(session);
+        cprof_resumable_end(&running, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        close_span(plain);
+        CHECK_EQUAL(table->count, 2);
+        CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], paused ? 100 : 110);
+        CHECK_EQUAL(AT(table, suspended_ns, 1), 100);
+        CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
+        CHECK_EQUAL(AT(table, suspended_ns, 0), 0);
+        cprof_table_destroy(table);
+        tear_down();
+    }
 }
 
 static void test_nothing_inside_a_muted_span(void)
@@ -474,7 +545,8 @@ static void test_one_at_a_time(void)
 static void test_statistics_are_independent(void)
 {
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    cprof_figures figures[2];
+    cprof_figures without;
+    cprof_figures with;
     uint64_t order;
     for (int recorded = 0; recorded < 2; recorded++) {
         set_up();
@@ -492,14 +564,14 @@ static void test_statistics_are_independent(void)
         }
         now += 3;
         close_span(node);
-        CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, &figures[recorded], counts, &order), CPROF_OK);
+        CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &order), CPROF_OK);
         if (recorded) {
             CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
         }
         tear_down();
     }
-    CHECK(figures[0].nested_ns == 10 && figures[1].nested_ns == 10);
-    CHECK(figures[0].count == 1 && figures[1].count == 1 && figures[0].max_ms == figures[1].max_ms);
+    CHECK(without.nested_ns == 10 && with.nested_ns == 10);
+    CHECK(without.count == 1 && with.count == 1 && without.max_ms == with.max_ms);
 }
 
 enum { LABELS = 2 };
@@ -551,7 +623,8 @@ static void call_around_labels(order how, bool recorded)
 static void test_labels_that_outlive_nodes_change_no_figure(void)
 {
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
-    cprof_figures figures[2];
+    cprof_figures without;
+    cprof_figures with;
     uint64_t place;
     for (int how = 0; how < ORDERS; how++) {
         for (int recorded = 0; recorded < 2; recorded++) {
@@ -559,15 +632,15 @@ static void test_labels_that_outlive_nodes_change_no_figure(void)
             cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
             cprof_trace_session *session = recorded ? start(100, false, false) : NULL;
             call_around_labels(how, recorded);
-            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, &figures[recorded], counts, &place), CPROF_OK);
+            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &place), CPROF_OK);
             if (recorded) {
                 CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
             }
             tear_down();
         }
-        CHECK(figures[0].count == 2 && figures[1].count == 2);
-        CHECK(figures[0].nested_ns == figures[1].nested_ns && figures[0].self_unknown == figures[1].self_unknown);
-        CHECK_EQUAL(figures[0].self_unknown, how == UNDER_ANOTHER_NODE ? 2 : 0);
+        CHECK(without.count == 2 && with.count == 2);
+        CHECK(without.nested_ns == with.nested_ns && without.self_unknown == with.self_unknown);
+        CHECK_EQUAL(without.self_unknown, how == UNDER_ANOTHER_NODE ? 2 : 0);
     }
 }
 
@@ -713,6 +786,7 @@ static void test_a_child_has_no_part_in_it(void)
     if (child == 0) {
         CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
         close_span(span);
+        CHECK_EQUAL(cprof_trace_step(session, thread, key("", "step")), CPROF_OK);
         cprof_table *nothing = finish(session);
         CHECK_EQUAL(nothing->count, 0);
         cprof_trace_session *own = start(100, false, false);
@@ -746,6 +820,9 @@ static void test_labels_have_a_limit(void)
         CHECK(label != 0 && (label == last + 1 || label == CPROF_TRACE_MAX_LABELS + 1));
     }
     CHECK_EQUAL(label, CPROF_TRACE_MAX_LABELS + 1);
+    CHECK_EQUAL(cprof_trace_text(serial, cprof_name_of("17")), 18);
+    CHECK_EQUAL(cprof_trace_text(serial, cprof_name_of("[[2, 3]]")), 0); /* it is JSON, and what stands for others is not */
+    CHECK_EQUAL(cprof_trace_text(serial + 1, cprof_name_of("17")), 0);
     call(outer);
     cprof_span *open = open_node(inner);
     cprof_table *table = finish(session);
@@ -753,6 +830,33 @@ static void test_labels_have_a_limit(void)
     CHECK_EQUAL(table->count, 2);
     CHECK(has_text(table, table->name, 0, "__overflow__") && has_text(table, table->name, 1, "__overflow__"));
     cprof_table_destroy(table);
+    tear_down();
+}
+
+/* However long labels are, they take no more memory than that; what is known by then goes on. */
+static void test_labels_have_so_many_bytes(void)
+{
+    enum { LABEL = 1 << 20, ALL = CPROF_TRACE_MAX_LABEL_BYTES / LABEL };
+    set_up();
+    cprof_trace_session *session = start(10, false, false);
+    uint32_t serial = atomic_load(&cprof_trace.serial);
+    char *name = calloc(1, LABEL);
+    CHECK(name != NULL);
+    for (uint32_t i = 1; i < ALL; i++) {
+        memcpy(name, &i, sizeof i);
+        CHECK_EQUAL(cprof_trace_label(serial, (cprof_names){{"", 0}, {name, LABEL}}), i);
+    }
+    cprof_names last = {{name, LABEL / 2}, {name, LABEL / 2 - 3}};
+    CHECK_EQUAL(cprof_trace_label(serial, last), ALL);
+    CHECK_EQUAL(cprof_trace_text(serial, cprof_name_of("long")), 0);
+    CHECK_EQUAL(cprof_trace_label(serial, key("", "long")), ALL + 1);
+    CHECK_EQUAL(cprof_trace_label(serial, key("", "longer")), ALL + 1);
+    CHECK_EQUAL(cprof_trace_text(serial, (cprof_name){name, LABEL}), ALL - 1);
+    call(outer);
+    cprof_table *table = finish(session);
+    CHECK(table->count == 1 && has_text(table, table->name, 0, "__overflow__"));
+    cprof_table_destroy(table);
+    free(name);
     tear_down();
 }
 
@@ -786,16 +890,19 @@ static void test_a_fork_while_others_write(void)
 static _Atomic uint64_t made;
 static _Atomic bool go_on;
 
-static void nest(cprof_thread *self, cprof_chain *own, int depth)
+static void nest(cprof_thread *self, cprof_chain *own)
 {
-    cprof_span *span = cprof_span_open(self, own, depth % 2 == 0 ? outer : inner, cprof_registry_state(registry), NULL, own);
-    CHECK(span != NULL);
-    bool recorded = cprof_trace_has(span);
-    if (depth + 1 < DEPTH) {
-        nest(self, own, depth + 1);
+    cprof_span *spans[DEPTH];
+    bool recorded[DEPTH];
+    for (int i = 0; i < DEPTH; i++) {
+        spans[i] = cprof_span_open(self, own, i % 2 == 0 ? outer : inner, cprof_registry_state(registry), NULL, own);
+        CHECK(spans[i] != NULL);
+        recorded[i] = spans[i]->trace != 0;
     }
-    cprof_span_close(self, own, span, CPROF_OUTCOME_SUCCESS, false);
-    atomic_fetch_add_explicit(&made, recorded, memory_order_relaxed);
+    for (int i = DEPTH - 1; i >= 0; i--) {
+        cprof_span_close(self, own, spans[i], CPROF_OUTCOME_SUCCESS, false);
+        atomic_fetch_add_explicit(&made, recorded[i], memory_order_relaxed);
+    }
 }
 
 static void *make_events(void *unused)
@@ -803,7 +910,7 @@ static void *make_events(void *unused)
     cprof_thread *self = cprof_thread_get();
     cprof_chain own = {.top = NULL};
     for (uint64_t i = 0; i < events_of_each / DEPTH; i++) {
-        nest(self, &own, 0);
+        nest(self, &own);
     }
     return unused;
 }
@@ -813,7 +920,7 @@ static void *make_events_on(void *unused)
     cprof_thread *self = cprof_thread_get();
     cprof_chain own = {.top = NULL};
     while (atomic_load(&go_on)) {
-        nest(self, &own, 0);
+        nest(self, &own);
     }
     return unused;
 }
@@ -916,16 +1023,49 @@ static void test_a_thread_that_stopped_while_writing(void)
     tear_down();
 }
 
-/* Where there is no membarrier, writers fence by themselves. */
-static void test_without_membarrier(void)
+/* What membarrier() answers; 0: what the system says. */
+static int membarrier_error;
+
+long real_syscall(long number, ...) __asm__("__real_syscall");
+long wrapped_syscall(long number, long command, long flags, long cpu) __asm__("__wrap_syscall");
+
+long wrapped_syscall(long number, long command, long flags, long cpu)
 {
-    set_up();
+    if (number == SYS_membarrier && membarrier_error != 0) {
+        errno = membarrier_error;
+        return -1;
+    }
+    return real_syscall(number, command, flags, cpu);
+}
+
+static void record_one_call(void)
+{
     cprof_trace_session *session = start(100, false, false);
-    atomic_store(&cprof_trace.fenced, true);
     call(inner);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 1);
     cprof_table_destroy(table);
+}
+
+/* Where there is no membarrier, at the beginning or at the end of a recording, writers fence by themselves from then on. */
+
+static void test_without_membarrier(void)
+{
+    set_up();
+    membarrier_error = ENOSYS;
+    record_one_call();
+    CHECK(atomic_load(&cprof_trace.fenced));
+    membarrier_error = 0;
+    cprof_trace_session *session = start(100, false, false);
+    atomic_store(&cprof_trace.fenced, false);
+    call(inner);
+    membarrier_error = EPERM;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK(atomic_load(&cprof_trace.fenced));
+    cprof_table_destroy(table);
+    membarrier_error = 0;
+    record_one_call();
     tear_down();
 }
 
@@ -977,6 +1117,8 @@ int main(int argc, char **argv)
     test_the_end_while_paused();
     test_what_is_open_at_the_end();
     test_suspended_calls();
+    test_suspended_calls_that_are_cut();
+    test_suspended_calls_that_run_on();
     test_nothing_inside_a_muted_span();
     test_steps();
     test_beyond_times();
@@ -991,6 +1133,7 @@ int main(int argc, char **argv)
     test_a_thread_that_stopped_while_writing();
     test_without_membarrier();
     test_labels_have_a_limit();
+    test_labels_have_so_many_bytes();
     test_a_child_has_no_part_in_it();
     test_a_fork_while_others_write();
     return EXIT_SUCCESS;

@@ -160,6 +160,11 @@ static void test_bad_files(void)
          "times beyond 2^63 ns, counted from their base"},
         {"{\"baseTimeNanoseconds\":-9223372036854775808,\"traceEvents\":[{\"ph\":\"s\",\"id\":1,\"ts\":-1}]}", 0,
          "times beyond 2^63 ns, counted from their base"},
+        {"[{\"ph\":\"i\",\"ts\":-4611686018427387.904},{\"ph\":\"X\",\"ts\":0,\"dur\":0.001}]", 0,
+         "times more than 2^62 ns from one another"},
+        {"[{\"ph\":\"B\",\"ts\":-9e15},{\"ph\":\"E\",\"ts\":9e15}]", 0, "times more than 2^62 ns from one another"},
+        {"[{\"ph\":\"s\",\"id\":1,\"ts\":9e15},{\"ph\":\"f\",\"id\":1,\"ts\":-9e15}]", 0,
+         "times more than 2^62 ns from one another"},
     };
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         cprof_trace_load_report report;
@@ -250,6 +255,8 @@ static void test_second_file(void)
     CHECK_EQUAL(table->end_ns[1], 3080);
     CHECK_EQUAL(table->flows[0].at_ns, 5000);
     CHECK_EQUAL(table->flows[1].at_ns, 5080);
+    f = (file){name_of("[{\"ph\":\"i\",\"ts\":-9223372036854775.0}]"), 0, SIZE_MAX, NEVER};
+    CHECK(cprof_trace_load(table, 0, read_file, &f, &report) == CPROF_BAD_FORMAT); /* far from what is there */
     f = (file){name_of("{\"baseTimeNanoseconds\":-1,\"traceEvents\":[]}"), 0, SIZE_MAX, NEVER};
     CHECK(cprof_trace_load(table, INT64_MIN, read_file, &f, &report) == CPROF_BAD_FORMAT);
     cprof_table_destroy(table);
@@ -734,6 +741,52 @@ static void check_same_item(const cprof_table *a, const cprof_table *b, cprof_co
     }
 }
 
+/* However far apart times are that may be loaded: what is written of them may be, too. */
+static void test_times_far_apart(void)
+{
+    static const char *const texts[] = {
+        "[{\"ph\":\"i\",\"ts\":-2305843009213693.952},{\"ph\":\"X\",\"ts\":2305843009213693,\"dur\":0.952}]",
+        "[{\"ph\":\"X\",\"ts\":-9223372036854775.808,\"dur\":4611686018427387.904}]",
+        "[{\"ph\":\"s\",\"id\":1,\"ts\":4611686018427387.904},{\"ph\":\"X\",\"ts\":4611686018427388,\"dur\":4611686018427386."
+        "807}]",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        cprof_trace_load_report report;
+        sink out = {.bytes = NULL};
+        cprof_table *table = load(name_of(texts[i]), &report);
+        CHECK(cprof_table_finish(table) == CPROF_OK);
+        CHECK(cprof_trace_json_write(table, write_sink, &out) == CPROF_OK);
+        cprof_table *loaded = load((cprof_name){out.bytes, out.length}, &report);
+        CHECK(cprof_table_finish(loaded) == CPROF_OK);
+        CHECK_EQUAL(loaded->count, table->count);
+        for (size_t row = 0; row < table->count; row++) {
+            CHECK(loaded->start_ns[row] == table->start_ns[row] && loaded->end_ns[row] == table->end_ns[row]);
+        }
+        cprof_table_destroy(table);
+        cprof_table_destroy(loaded);
+        free(out.bytes);
+    }
+}
+
+/* Of several files, each of which lacks events, all are missing. */
+static void test_dropped_events_of_two_files(void)
+{
+    cprof_trace_load_report report;
+    sink out = {.bytes = NULL};
+    cprof_table *table = load(name_of("{\"traceEvents\":[" EVENT "],\"droppedEvents\":5,\"a\":1}"), &report);
+    CHECK(load_into(table, name_of("{\"droppedEvents\":7,\"traceEvents\":[]}"), &report) == CPROF_OK);
+    CHECK_EQUAL(report.dropped, 7);
+    CHECK_EQUAL(table->dropped, 12);
+    CHECK(cprof_table_finish(table) == CPROF_OK);
+    CHECK(cprof_trace_json_write(table, write_sink, &out) == CPROF_OK);
+    cprof_table *loaded = load((cprof_name){out.bytes, out.length}, &report);
+    CHECK_EQUAL(loaded->dropped, 12);
+    CHECK(is_fact(loaded, "droppedEvents", "12"));
+    cprof_table_destroy(table);
+    cprof_table_destroy(loaded);
+    free(out.bytes);
+}
+
 /* What was written and loaded is what it was, and written again, it is the same file. */
 static void test_own_traces(void)
 {
@@ -785,6 +838,8 @@ int main(void)
     test_many_without_memory();
     test_failing_file();
     test_hostile_files();
+    test_times_far_apart();
+    test_dropped_events_of_two_files();
     test_own_traces();
     CHECK_EQUAL(fake_alloc_live(), 0);
     return EXIT_SUCCESS;
