@@ -783,7 +783,7 @@ def test_a_spawned_process_that_does_not_find_the_package_runs_all_the_same(tmp_
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 print(pool.map(f, [1]))
     """
-    write(tmp_path, {"app.py": dedented(program)})
+    write(tmp_path, {"app.py": dedented(program), "instead/cprofiling.py": "raise ImportError"})
     (tmp_path / "cprofiling").symlink_to(Path(cprofiling.__file__).parent)
     done = run("-n", "__main__:f", "app.py", folder=tmp_path, PYTHONPATH=str(tmp_path))
     assert (done.status, done.out) == (0, "[False]\n")
