@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from cprofiling.recording import Recording
 
 NODE, RECORD, STEP, HOST, DEVICE, INSTANT, COUNTER = range(7)
 US = 1000
-TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
+# Real GPU traces, which are not part of the project: in the folder that the environment names, or in one beside this.
+TRACES = Path(os.environ.get("CPROFILING_TRACES", Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"))
 
 Row = dict[str, Any]
 _CATS = {NODE: "cpu_op", RECORD: "user_annotation", STEP: "user_annotation", HOST: "cpu_op", DEVICE: "kernel"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import gzip
 import json
+import multiprocessing.process
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -13,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -617,3 +619,51 @@ def test_faults_of_our_own_do_no_harm(
     monkeypatch.setattr(sys, "stderr", None)
     autostart.say("to nobody")
     assert output_path.reason(KeyboardInterrupt()) == "interrupted"
+
+
+def test_who_has_no_patience_is_served_at_once(
+    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, sent = automatic
+    monkeypatch.setattr(autostart, "_PATIENCE_S", -1)
+
+    def write(_recording: object, _path: str, **_more: object) -> None:
+        recording._on_sigterm(signal.SIGTERM, None)
+        assert sent == []
+        recording._on_sigterm(signal.SIGTERM, None)
+        assert sent == [signal.SIGTERM]
+        raise OSError("interrupted")
+
+    monkeypatch.setattr("cprofiling.chrome.export_to_path", write)
+    recording.end()
+    assert sent == [signal.SIGTERM] * 2
+
+
+def test_a_fork_that_cannot_begin_anew_goes_on(
+    automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, _ = automatic
+    session._claim._after_fork_in_child()
+    with cprofiling.profile() as own:  # by another of the functions that a fork calls
+        recording._after_fork()
+        with cprofiling.record("the child's"):
+            pass
+    recording.end()
+    assert [event.name for event in own.events()] == ["the child's"]
+    recording._after_fork()  # a fork of that one
+    recording.end()
+    assert left(tmp_path) == []
+
+
+def test_a_process_of_multiprocessing_ends_its_recording_itself(
+    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, _ = automatic
+    kept: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(multiprocessing.util, "register_after_fork", lambda *arguments: kept.append(arguments))
+    monkeypatch.setattr(multiprocessing.util, "Finalize", lambda *arguments, **_more: kept.append(arguments))
+    recording._watch_multiprocessing()
+    assert kept == [(recording, autostart.Automatic._add_finalizer)]
+    monkeypatch.setattr(multiprocessing.process, "parent_process", object)
+    recording._watch_multiprocessing()
+    assert kept[2:] == [(None, recording.end)]

@@ -783,3 +783,10 @@ def test_an_unknown_metric_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_recording_has_no_stacks(tmp_path: Path) -> None:
     assert stacks(made([]), tmp_path) == []
+
+
+def test_what_begins_where_another_row_ends_is_beside_it() -> None:
+    rows = [{"name": "outer", "start": 0, "end": 20}, {"name": "first", "start": 0, "end": 10}]
+    recording = made([*rows, {"name": "moment", "start": 10, "end": 10}])
+    assert [event.name for event in recording.events()] == ["outer", "first", "moment"]
+    assert host_tree(recording, merging=False).parents == [-1, 0, 0]

@@ -211,6 +211,23 @@ def loaded(text: bytes, folder: Path) -> cp.Recording:
     return cp.load_trace(path)
 
 
+def test_what_a_recording_does_not_have_is_told(tmp_path: Path) -> None:
+    events = [
+        {"ph": "b", "name": "asynchronous", "id": 1, "ts": 1, "pid": 1, "tid": 1},
+        {"ph": "B", "name": "begun", "ts": 2, "pid": 1, "tid": 1},
+        {"ph": "X", "name": "short", "ts": 3, "dur": -4, "pid": 1, "tid": 1},
+    ]
+    with pytest.warns(RuntimeWarning) as caught:
+        recording = loaded(json.dumps(events).encode(), tmp_path)
+    assert str(caught[0].message).partition("trace.json: ")[2].split("; ") == [
+        "1 events of kinds that a recording does not have were left out",
+        "1 begins or ends of events were left out, as the other half is missing",
+        "1 durations below 0 count as 0",
+    ]
+    assert caught[0].filename == __file__
+    assert [(event.name, event.dur) for event in recording.events()] == [("short", 0)]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_real_traces(name: str, tmp_path: Path) -> None:
     path = TRACES / f"{name}.json.gz"

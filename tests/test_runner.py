@@ -19,7 +19,7 @@ import pytest
 
 import cprofiling
 from calls import NEVER, unwatched
-from cprofiling import _core, cli, node_source, runner
+from cprofiling import _core, cli, node_finder, node_source, run_recording, runner, spawned
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
 OWN_LINE = re.compile(r"^cprofiling: .*\n", re.MULTILINE)
@@ -1040,3 +1040,26 @@ def test_scripts_that_are_not_compiled(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("bad.py", "pipe", "missing", "."):
         assert node_source.compiled_script(str(tmp_path / name), lambda name: True) is None
+
+
+def test_a_working_folder_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> str:
+        raise FileNotFoundError("gone")
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    assert runner._absolute("script.py") == "script.py"
+    assert runner._absolute("/script.py") == "/script.py"
+    assert runner._working_folder() is None
+
+
+def test_a_spawned_process_that_cannot_be_recorded_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    def begin(recording: run_recording.RunRecording) -> None:
+        begun.append(recording.output.path)
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(run_recording.RunRecording, "begin", begin)
+    monkeypatch.setattr(node_finder.NodeFinder, "install", lambda _finder: None)
+    spawned.begin("/tmp/trace.json", ("__main__:f",), None, None)
+    assert begun == ["/tmp/trace.json"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import random
 import re
 import threading
@@ -19,6 +20,7 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on, run_python
+from cprofiling import _core, session
 from cprofiling.recording import Event, Recording
 
 
@@ -656,6 +658,40 @@ def test_a_handler_that_raises_keeps_nothing_from_the_file(tmp_path: Path) -> No
     assert [event.name for event in cp.load_trace(tmp_path / "trace.json").events()] == ["inner"]
 
 
+def test_what_a_forked_child_finds_is_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here without a fork; test_recording_fork.py has real ones."""
+    forgotten: list[str] = []
+    prof = cp.profile(
+        schedule=cp.schedule(0, 0, 1), on_trace_ready=lambda _prof: forgotten.append("ready"), operators=False
+    )
+    prof.start()
+    monkeypatch.setattr(prof, "_operators", SimpleNamespace(forget=lambda: forgotten.append("operators")))
+    session._claim._after_fork_in_child()
+    inner()
+    prof.step()
+    prof.pause()
+    prof.resume()
+    prof.stop()
+    assert forgotten == ["operators"]
+    with pytest.raises(RuntimeError, match="nothing is recorded yet"):
+        prof.events()
+    with cp.profile() as own:
+        inner()
+    assert names(own) == ["inner"]
+
+
+def test_the_end_of_the_program_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a daemon thread that is at work on the recording."""
+    monkeypatch.setattr(session, "_PATIENCE_S", 0.01)
+    prof = cp.profile()
+    prof.start()
+    with prof._lock:
+        in_new_thread(prof._end_with_process)
+    assert prof._running
+    in_new_thread(prof._end_with_process)
+    assert not prof._running
+
+
 def test_a_recording_that_nobody_can_stop_any_more_ends() -> None:
     def cell() -> None:
         prof = cp.profile(with_stack=True)
@@ -733,6 +769,14 @@ def test_options_of_torch_that_do_nothing_say_so(option: dict[str, Any]) -> None
     with pytest.warns(RuntimeWarning, match=f"{next(iter(option))} does nothing here"), cp.profile(**option) as prof:
         inner()
     assert names(prof) == ["inner"]
+
+
+def test_a_trace_says_why_the_clock_is_the_slower_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "clock", lambda: ("clock_gettime", "the reason"))
+    with cp.profile() as prof:
+        inner()
+    own = json.loads(prof.recording.facts["cprofiling"])
+    assert (own["clock"], own["clock_reason"]) == ("clock_gettime", "the reason")
 
 
 def test_a_selection_of_which_nothing_is_there_says_so() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cprofiling
+from calls import unwatched
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(cprofiling.__file__).parent
@@ -20,7 +20,7 @@ STUB = PACKAGE / "_core.pyi"
 def run_mypy(tmp_path: Path, module: str, *arguments: str) -> str:
     """Run mypy, or a tool of it, on the package that is tested, and return what it says when it is not content."""
     pytest.importorskip("mypy", reason="mypy is not installed")
-    environment = {**os.environ, "MYPY_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**unwatched(), "MYPY_CACHE_DIR": str(tmp_path / "cache")}
     if PACKAGE.parent.name != "site-packages":  # where mypy looks anyhow, and wants to hear nothing of it
         environment |= {"MYPYPATH": str(PACKAGE.parent), "PYTHONPATH": str(PACKAGE.parent)}
     command = [sys.executable, "-m", module, *arguments]

@@ -201,8 +201,9 @@ class Reports:
 
     __slots__ = ()
 
-    def _finished(self) -> Recording:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def _finished(self) -> Recording: ...
 
     def events(self) -> list[Event]:
         """What happened, in the order of its start; counters are left out."""
