@@ -22,6 +22,7 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from cprofiling import autostart, output_path, session
+from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
 APP = """
@@ -65,11 +66,6 @@ def run(code: str, folder: Path, path: str = "trace.json", *, watched: bool = Tr
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def names(trace: Path) -> list[str]:
-    """The names of the events of a trace, by their start."""
-    return [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
-
-
 def left(folder: Path) -> list[str]:
     """What is in a folder beside the program."""
     return sorted(path.name for path in folder.iterdir() if path.name not in ("app.py", "__pycache__"))
@@ -93,7 +89,7 @@ def test_a_program_is_recorded_however_it_ends(end: str, status: int, err: str, 
     assert done.status == status
     assert done.out == "out\n"
     assert (done.err.splitlines() or [""])[-1] == err
-    assert names(tmp_path / "trace.json") == (["node"] if status == -signal.SIGTERM else ["node", "node"])
+    assert names_in_file(tmp_path / "trace.json") == (["node"] if status == -signal.SIGTERM else ["node", "node"])
     assert left(tmp_path) == ["trace.json"]
     assert (tmp_path / "trace.json").stat().st_mode & 0o777 == 0o600
 
@@ -107,7 +103,7 @@ def test_a_handler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
         time.sleep(60)
     """
     assert run(code, tmp_path) == (16, "True\n", "")
-    assert names(tmp_path / "trace.json") == ["node"]
+    assert names_in_file(tmp_path / "trace.json") == ["node"]
     ignoring = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     (tmp_path / "sitecustomize.py").write_text(ignoring)
     code = "os.kill(os.getpid(), 15); print(signal.getsignal(15) is signal.SIG_IGN)"
@@ -132,7 +128,7 @@ def test_sigterm_while_the_trace_is_written(case: str, tmp_path: Path) -> None:
             time.sleep(autostart._PATIENCE_S + 0.2)
             process.send_signal(signal.SIGTERM)
         else:
-            assert names(tmp_path / "pipe") == ["node"]
+            assert names_in_file(tmp_path / "pipe") == ["node"]
         assert process.wait(NEVER) == -signal.SIGTERM
 
 
@@ -156,7 +152,7 @@ def test_a_path_that_cannot_be_used_is_one_warning(path: str, reason: str | None
     done = run("print('out'); sys.exit(4)", tmp_path, path)
     assert (done.status, done.out) == (4, "out\n")
     if reason is None:
-        assert (done.err, names(tmp_path / path)) == ("", ["node"])
+        assert (done.err, names_in_file(tmp_path / path)) == ("", ["node"])
         return
     shown = ascii(path) if len(path) <= 80 else ascii(path[:80]) + "..."
     assert done.err == f"cprofiling: CPROFILING_OUTPUT_PATH={shown} cannot be used, so nothing is recorded: {reason}\n"
@@ -265,7 +261,7 @@ def test_a_recording_of_the_programs_own_goes_first(tmp_path: Path) -> None:
         "cprofiling: the program starts a recording of its own: the automatic one, for "
         f"'{tmp_path}/trace.json', ends here\n",
     )
-    assert names(tmp_path / "trace.json") == names(tmp_path / "own.json") == ["node"]
+    assert names_in_file(tmp_path / "trace.json") == names_in_file(tmp_path / "own.json") == ["node"]
 
 
 def test_a_recording_of_the_programs_own_from_the_first_on(tmp_path: Path) -> None:
@@ -276,7 +272,7 @@ def test_a_recording_of_the_programs_own_from_the_first_on(tmp_path: Path) -> No
     variables = environment("t.json")
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
     assert done.stderr == ends.format(tmp_path / "t.json")
-    assert (left(tmp_path), names(tmp_path / "t.json")) == (["t.json"], [])
+    assert (left(tmp_path), names_in_file(tmp_path / "t.json")) == (["t.json"], [])
     variables[autostart.OWNER] = "another"
     with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as process:
         assert process.communicate(timeout=NEVER)[1] == ends.format(tmp_path / f"t_{process.pid}.json")
@@ -330,7 +326,7 @@ def test_no_process_takes_the_trace_of_another(tmp_path: Path) -> None:
     assert (done.status, done.err) == (0, "")
     pid, *rest = done.out.split()
     assert rest == ["True", "True"]
-    traces = {name: names(tmp_path / name) for name in left(tmp_path)}
+    traces = {name: names_in_file(tmp_path / name) for name in left(tmp_path)}
     assert traces.pop("trace.json") == ["node", "node"]
     assert traces.pop(f"trace_{pid}.json") == ["other"]
     assert [trace[-2:] for trace in traces.values() if "work" in trace] == [["work", "node"]] * 6
@@ -350,9 +346,9 @@ def test_who_comes_first_keeps_the_path(tmp_path: Path) -> None:
     assert done.err == (
         f"cprofiling: '{tmp_path}/trace.json' is another process's by now: the trace is '{tmp_path}/{name}'\n"
     )
-    assert (names(tmp_path / "trace.json"), names(tmp_path / name)) == (["other"], ["node"])
+    assert (names_in_file(tmp_path / "trace.json"), names_in_file(tmp_path / name)) == (["other"], ["node"])
     assert run("", tmp_path) == (0, "", "")  # one that starts later may write over it
-    assert names(tmp_path / "trace.json") == ["node"]
+    assert names_in_file(tmp_path / "trace.json") == ["node"]
 
 
 AT_ONCE = """
@@ -391,7 +387,7 @@ def test_processes_that_end_at_once_all_leave_a_trace(before: str | None, tmp_pa
         assert process.stdout.readline() == "recorded\n"
     os.close(writer)
     errors = [process.communicate(timeout=NEVER)[1] for process in processes]
-    traces = {name: names(tmp_path / name) for name in left(tmp_path)}
+    traces = {name: names_in_file(tmp_path / name) for name in left(tmp_path)}
     assert sorted(traces.values()) == sorted([f"of {process.pid}"] for process in processes)
     (first,) = (process.pid for process in processes if traces["t.json"] == [f"of {process.pid}"])
     others = {process.pid for process in processes} - {first}
@@ -470,7 +466,7 @@ def test_threads_that_go_on_do_not_spoil_the_end(tmp_path: Path) -> None:
         sys.exit(6)
     """
     assert run(code, tmp_path)[::2] == (6, "")
-    assert set(names(tmp_path / "trace.json")) == {"node"}
+    assert set(names_in_file(tmp_path / "trace.json")) == {"node"}
 
 
 def test_other_interpreters_of_the_process_are_not_recorded(tmp_path: Path) -> None:
@@ -489,7 +485,7 @@ def test_other_interpreters_of_the_process_are_not_recorded(tmp_path: Path) -> N
         node()
     """
     assert run(code, tmp_path, watched=False) == (0, "", "")
-    assert names(tmp_path / "trace.json") == ["node", "node"]
+    assert names_in_file(tmp_path / "trace.json") == ["node", "node"]
 
 
 def test_imported_by_a_thread(tmp_path: Path) -> None:
@@ -505,7 +501,7 @@ def test_imported_by_a_thread(tmp_path: Path) -> None:
     )
     command = [sys.executable, "late.py"]
     done = subprocess.run(command, cwd=tmp_path, env=environment("t.json"), capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr, names(tmp_path / "t.json")) == ("", "", ["inside"])
+    assert (done.stdout, done.stderr, names_in_file(tmp_path / "t.json")) == ("", "", ["inside"])
 
 
 def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
@@ -543,7 +539,7 @@ def test_the_handler_of_sigterm(automatic: tuple[autostart.Automatic, list[int]]
     recording._on_sigterm(signal.SIGTERM, None)
     assert sent == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert names(tmp_path / "t.json") == ["block"]
+    assert names_in_file(tmp_path / "t.json") == ["block"]
     recording._on_sigterm(signal.SIGTERM, None)
     recording.end()
     assert sent == [signal.SIGTERM] * 2
@@ -574,7 +570,7 @@ def test_a_fork_begins_anew(automatic: tuple[autostart.Automatic, list[int]], tm
     with cprofiling.record("the child's"):
         pass
     recording.end()
-    assert names(tmp_path / f"t_{os.getpid()}.json") == ["the child's"]
+    assert names_in_file(tmp_path / f"t_{os.getpid()}.json") == ["the child's"]
     recording._after_fork()  # of one that has ended
     recording.end()
     assert left(tmp_path) == [f"t_{os.getpid()}.json"]

@@ -21,6 +21,7 @@ from calls import NEVER
 from cprofiling import operators
 from cprofiling.export import frame_columns
 from cprofiling.recording import Event
+from recorded import names
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -60,10 +61,6 @@ def nothing_goes_on() -> Any:
     assert not is_profiling()
     yield
     assert not is_profiling()
-
-
-def names(prof: cp.profile) -> list[str]:
-    return [event.name for event in prof.events()]
 
 
 def ancestors(events: dict[int, Event], event: Event) -> list[str]:

@@ -10,12 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import GeneratorType
-from typing import Any
 
 import pytest
 
 import cprofiling as cp
 from calls import NEVER
+from recorded import inner, names, outer, profile
 from test_fork import fork, in_child, wait_for
 from test_threads import beside
 
@@ -26,28 +26,7 @@ pytestmark = [
 ]
 
 
-def profile(**options: Any) -> cp.profile:
-    """A recording without PyTorch's operators, which other tests may have loaded."""
-    return cp.profile(operators=False, **options)
-
-
-@cp.profile_node("inner")
-def inner() -> None:
-    pass
-
-
-@cp.profile_node("outer")
-def outer() -> None:
-    inner()
-    with cp.record("label"):
-        inner()
-
-
 CALLS_OF_OUTER = ["outer", "inner", "label", "inner"]
-
-
-def names(prof: cp.profile) -> list[str]:
-    return [event.name for event in prof.events()]
 
 
 def check_own_recording() -> None:

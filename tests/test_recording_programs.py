@@ -14,6 +14,7 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, profiler_on
+from recorded import profile
 from test_programs import MAX_DEPTH, Failure, Program, suspend
 
 pytestmark = [
@@ -22,11 +23,6 @@ pytestmark = [
 ]
 
 STEPS = 100
-
-
-def profile(**options: Any) -> cp.profile:
-    """A recording without PyTorch's operators, which other tests may have loaded."""
-    return cp.profile(operators=False, **options)
 
 
 def nothing() -> None:

@@ -21,31 +21,11 @@ import pytest
 import cprofiling as cp
 from calls import NEVER, in_new_thread, profiler_on, run_python
 from cprofiling.recording import Event
+from recorded import inner, names, outer, profile
 from test_threads import beside, resident_bytes, run_threads
 
 THREADS = 8
 RECORDINGS = 60  # of a storm
-
-
-def profile(**options: Any) -> cp.profile:
-    """A recording without PyTorch's operators, which other tests may have loaded."""
-    return cp.profile(operators=False, **options)
-
-
-@cp.profile_node("inner")
-def inner() -> None:
-    pass
-
-
-@cp.profile_node("outer")
-def outer() -> None:
-    inner()
-    with cp.record("label"):
-        inner()
-
-
-def names(prof: cp.profile) -> list[str]:
-    return [event.name for event in prof.events()]
 
 
 def parents(prof: cp.profile) -> Counter[tuple[str, str | None]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import py_compile
 import re
@@ -20,6 +19,7 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from cprofiling import _core, cli, node_finder, node_source, run_recording, runner, spawned
+from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
 OWN_LINE = re.compile(r"^cprofiling: .*\n", re.MULTILINE)
@@ -60,11 +60,6 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-
-
-def names(trace: Path) -> list[str]:
-    """The names of the events of a trace, by their start."""
-    return [event["name"] for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
 
 
 # Programs that are one script, called with the arguments "one" and "-n". What they print must not vary by itself.
@@ -560,7 +555,7 @@ def test_the_functions_meant_are_nodes_from_their_first_call(pipeline: Path) -> 
     patterns = ["stages:*.forward", "-n", "stages:[!S]*", "-n", "__main__:Own*", "-n", "space*", "-n", "zip?ed:f"]
     done = run("-n", *patterns, "app.py", folder=pipeline, **compiles)
     assert done == (0, plain.out, f"cprofiling: 12 events are in '{pipeline}/trace.json'\n")
-    assert names(pipeline / "trace.json") == [
+    assert names_in_file(pipeline / "trace.json") == [
         *["Stage.forward", "outer", "outer.<locals>.inner"],  # while the module is imported
         *["Own.forward", "Stage.forward", "outer", "outer.<locals>.inner"],
         *["Stage.Part.forward", "later", "numbers", "f", "f"],
@@ -621,7 +616,7 @@ def test_modules_without_source_and_modules_that_are_there_already(tmp_path: Pat
     meant = ("json:dumps", "_heapq", "ba*", "own", "mad*", "old", "zipped", "threading")
     done = run(*(each for name in meant for each in ("-n", name)), "-o", "t.json", "app.py", folder=tmp_path)
     assert compared(done) == plain
-    recorded = names(tmp_path / "t.json")
+    recorded = names_in_file(tmp_path / "t.json")
     ours = [name for name in recorded if name in ("C.f", "f", "heappop", "D.f", "dumps")]
     assert ours == ["C.f", "f", "f", "heappop", "f", "dumps", "f", "f"]
     assert "Thread.start" in recorded  # by its exact name even what this package itself runs on
@@ -652,7 +647,7 @@ def test_everything_may_be_meant(tmp_path: Path) -> None:
     plain = compared(python(["app.py"], tmp_path, watched=False))
     assert plain[0] == 0
     assert compared(run("-n", "*", "-o", "t.json", "app.py", folder=tmp_path)) == plain
-    recorded = set(names(tmp_path / "t.json"))
+    recorded = set(names_in_file(tmp_path / "t.json"))
     assert {"Color.shown", "Point.__post_init__", "main", "run"} <= recorded
 
 
@@ -733,7 +728,7 @@ def test_the_modules_statistics_are_its_own(tmp_path: Path) -> None:
     write(tmp_path, {"app.py": dedented(program)})
     done = run("-n", "__main__:f", "app.py", folder=tmp_path)
     assert (done.status, done.out) == (0, "[('g', 1)]\n")
-    assert names(tmp_path / "trace.json") == ["f", "g"]
+    assert names_in_file(tmp_path / "trace.json") == ["f", "g"]
 
 
 def test_processes_of_the_program_are_recorded_beside_it(tmp_path: Path) -> None:
@@ -764,8 +759,8 @@ def test_processes_of_the_program_are_recorded_beside_it(tmp_path: Path) -> None
     assert (done.status, done.err) == (0, f"cprofiling: 2 events are in '{tmp_path}/t.json'\n")
     printed = dict(line.split() for line in done.out.splitlines() if " " in line)
     assert done.out.splitlines()[-1] == str(5 << 8)
-    assert [names(tmp_path / f"t_{pid}.json") for pid in printed.values()] == [["f", "g"]] * 3
-    traces = [names(path) for path in tmp_path.glob("t*.json")]
+    assert [names_in_file(tmp_path / f"t_{pid}.json") for pid in printed.values()] == [["f", "g"]] * 3
+    traces = [names_in_file(path) for path in tmp_path.glob("t*.json")]
     assert sorted(map(len, traces)) == [2, 2, 2, 2, 2, 4, 4, 4]
     assert {tuple(trace[:2]) for trace in traces} == {("f", "g")}
     assert [path.name for path in tmp_path.glob(".*")] == []

@@ -22,25 +22,9 @@ import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on, run_python
 from cprofiling import _core, session
 from cprofiling.recording import Event, Recording
-
-
-@cp.profile_node("inner")
-def inner() -> None:
-    pass
-
-
-@cp.profile_node("outer")
-def outer() -> None:
-    inner()
-    with cp.record("label"):
-        inner()
-
+from recorded import inner, names, outer
 
 anything: Any = cp
-
-
-def names(prof: cp.profile | Recording) -> list[str]:
-    return [event.name for event in prof.events()]
 
 
 def tree(prof: cp.profile | Recording) -> list[tuple[str, str | None]]:

@@ -3,6 +3,7 @@
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
+#include "tests/core/stream.h"
 
 #include <string.h>
 
@@ -12,33 +13,6 @@ enum { LARGE = 1 << 16, NEVER = INT32_MAX };
 #define IN_THE_MIDDLE "the file ends in the middle"
 #define NO_VALUE "no value where one is expected"
 #define NO_COMMA "neither a comma nor the end of a list or object"
-
-/* A stream that gives at most `piece` bytes at a time, and fails at one of the calls. */
-typedef struct {
-    cprof_name text;
-    size_t at;
-    size_t piece;
-    int calls_left;
-} stream;
-
-static cprof_status read_stream(void *context, char *buffer, size_t size, size_t *length)
-{
-    stream *s = context;
-    if (s->calls_left-- == 0) {
-        return CPROF_BUSY;
-    }
-    size_t left = s->text.length - s->at;
-    *length = left < size ? left : size;
-    *length = *length < s->piece ? *length : s->piece;
-    memcpy(buffer, s->text.bytes + s->at, *length);
-    s->at += *length;
-    return CPROF_OK;
-}
-
-static cprof_name name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
 
 typedef struct {
     cprof_status status;
@@ -54,7 +28,7 @@ static outcome read_one(cprof_name text, size_t size, size_t most, size_t piece)
     stream s = {text, 0, piece, NEVER};
     cprof_json_reader reader;
     cprof_json_value value = {.kind = CPROF_JSON_WORD};
-    CHECK(cprof_json_read_open(&reader, size, most, read_stream, &s) == CPROF_OK);
+    CHECK(cprof_json_read_open(&reader, size, most, stream_read, &s) == CPROF_OK);
     cprof_json_read_mark(&reader);
     bool done = false;
     while (!done && reader.status == CPROF_OK) {
@@ -122,7 +96,7 @@ static const struct {
 static void test_good(void)
 {
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-        outcome result = read_all_ways(name_of(good[i].text));
+        outcome result = read_all_ways(cprof_name_of(good[i].text));
         CHECK(result.status == CPROF_OK);
         CHECK(result.kind == good[i].kind);
         CHECK(result.is_strict == good[i].is_strict);
@@ -199,7 +173,7 @@ static const struct {
 static void test_bad(void)
 {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        outcome result = read_all_ways(name_of(bad[i].text));
+        outcome result = read_all_ways(cprof_name_of(bad[i].text));
         CHECK(result.status == CPROF_BAD_FORMAT);
         if (strcmp(result.reason, bad[i].reason) != 0 || result.wrong_at != bad[i].wrong_at) {
             (void)fprintf(stderr, "%s: %s at %" PRIu64 "\n", bad[i].text, result.reason, result.wrong_at);
@@ -315,7 +289,7 @@ static void test_members(void)
     char text[128] = "{\"a\\u0062\" : [1, {}, NaN] , \"\":\"x\\n\",\"c\":{\"d\":2}}";
     cprof_json_reader r;
     cprof_json_value value;
-    cprof_json_read_text(&r, name_of(text));
+    cprof_json_read_text(&r, cprof_name_of(text));
     CHECK(cprof_json_read_enter(&r));
     CHECK(cprof_json_read_member(&r, &value) == CPROF_JSON_ITEM);
     CHECK(value.kind == CPROF_JSON_STRING && !value.is_plain && is_text(value.text, "a\\u0062"));
@@ -343,7 +317,7 @@ static void test_nothing_to_enter(void)
 {
     char text[16] = "[\"a\"]";
     cprof_json_reader r;
-    cprof_json_read_text(&r, name_of(text));
+    cprof_json_read_text(&r, cprof_name_of(text));
     CHECK(cprof_json_read_enter(&r) && cprof_json_read_item(&r) == CPROF_JSON_ITEM);
     CHECK(!cprof_json_read_enter(&r) && !cprof_json_read_again(&r));
     CHECK(r.status == CPROF_BAD_FORMAT && r.wrong_at == 1);
@@ -385,7 +359,7 @@ static void test_many_steps(void)
         cprof_json_next next = CPROF_JSON_ITEM;
         size_t sum = 0;
         size_t length = 0;
-        CHECK(cprof_json_read_open(&reader, size, LARGE, read_stream, &s) == CPROF_OK && cprof_json_read_enter(&reader));
+        CHECK(cprof_json_read_open(&reader, size, LARGE, stream_read, &s) == CPROF_OK && cprof_json_read_enter(&reader));
         while (next != CPROF_JSON_END) {
             length = 0;
             cprof_json_read_mark(&reader);
@@ -405,13 +379,13 @@ static void test_many_steps(void)
 /* What ends the reading: a stream that fails, at each of its calls. */
 static void test_failing_stream(void)
 {
-    cprof_name text = name_of(" [1, \"two\", {\"three\": [4, 5, 6, 7, 8]}]   ");
+    cprof_name text = cprof_name_of(" [1, \"two\", {\"three\": [4, 5, 6, 7, 8]}]   ");
     cprof_json_reader reader;
     cprof_json_value value;
     bool all_read = false;
     for (int call = 0; !all_read; call++) {
         stream s = {text, 0, 2, call};
-        cprof_status status = cprof_json_read_open(&reader, 4, LARGE, read_stream, &s);
+        cprof_status status = cprof_json_read_open(&reader, 4, LARGE, stream_read, &s);
         if (status == CPROF_OK) {
             while (!cprof_json_read_value(&reader, &value) && cprof_json_read_again(&reader)) {
             }
@@ -430,13 +404,13 @@ static void test_failing_stream(void)
 /* G7 */
 static void test_without_memory(void)
 {
-    cprof_name text = name_of("[\"0123456789012345678901234567890123456789\"]");
+    cprof_name text = cprof_name_of("[\"0123456789012345678901234567890123456789\"]");
     for (uint64_t nth = 1;; nth++) {
         stream s = {text, 0, LARGE, NEVER};
         cprof_json_reader reader;
         cprof_json_value value;
         fake_alloc_fail(nth);
-        cprof_status status = cprof_json_read_open(&reader, 8, LARGE, read_stream, &s);
+        cprof_status status = cprof_json_read_open(&reader, 8, LARGE, stream_read, &s);
         if (status == CPROF_OK) {
             while (!cprof_json_read_value(&reader, &value) && cprof_json_read_again(&reader)) {
             }

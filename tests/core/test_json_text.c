@@ -6,11 +6,6 @@
 
 #include <string.h>
 
-static cprof_name name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
-
 static const struct {
     const char *text;
     int64_t value;
@@ -71,7 +66,7 @@ static void test_decimals(void)
     for (size_t i = 0; i < sizeof decimals / sizeof decimals[0]; i++) {
         int64_t value = -7;
         bool is_exact = !decimals[i].is_exact;
-        CHECK(cprof_json_text_decimal(name_of(decimals[i].text), decimals[i].power, &value, &is_exact));
+        CHECK(cprof_json_text_decimal(cprof_name_of(decimals[i].text), decimals[i].power, &value, &is_exact));
         CHECK_EQUAL(value, decimals[i].value);
         CHECK(is_exact == decimals[i].is_exact);
     }
@@ -96,7 +91,7 @@ static void test_beyond_64_bits(void)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         int64_t value;
         bool is_exact;
-        CHECK(!cprof_json_text_decimal(name_of(texts[i]), 0, &value, &is_exact));
+        CHECK(!cprof_json_text_decimal(cprof_name_of(texts[i]), 0, &value, &is_exact));
     }
 }
 
@@ -116,7 +111,7 @@ static void test_ways_to_write_a_number(void)
                        point > 0 ? plain + count - point : "0", round % 2 == 0 ? 'e' : 'E', point - power);
         int64_t value = -7;
         bool is_exact = false;
-        CHECK(cprof_json_text_decimal(name_of(text), power, &value, &is_exact));
+        CHECK(cprof_json_text_decimal(cprof_name_of(text), power, &value, &is_exact));
         CHECK_EQUAL(value, is_negative ? -expected : expected);
         CHECK(is_exact);
     }
@@ -132,19 +127,19 @@ static void test_long_numbers(void)
     bool is_exact;
     memset(text, '0', DIGITS);
     (void)snprintf(text + DIGITS, 32, "17.25e1");
-    CHECK(cprof_json_text_decimal(name_of(text), 1, &value, &is_exact) && value == 1725 && is_exact);
+    CHECK(cprof_json_text_decimal(cprof_name_of(text), 1, &value, &is_exact) && value == 1725 && is_exact);
     text[1] = '.';
     (void)snprintf(text + DIGITS, 32, "17e%d", DIGITS);
-    CHECK(cprof_json_text_decimal(name_of(text), 0, &value, &is_exact) && value == 17 && is_exact);
+    CHECK(cprof_json_text_decimal(cprof_name_of(text), 0, &value, &is_exact) && value == 17 && is_exact);
     (void)snprintf(text + DIGITS, 32, "17e%d", DIGITS - 1);
-    CHECK(cprof_json_text_decimal(name_of(text), 0, &value, &is_exact) && value == 2 && !is_exact);
+    CHECK(cprof_json_text_decimal(cprof_name_of(text), 0, &value, &is_exact) && value == 2 && !is_exact);
     (void)snprintf(text, DIGITS, "%0*d", DIGITS - 1, 0);
     text[0] = '3';
     (void)snprintf(text + DIGITS - 1, 32, "e-%d", DIGITS - 3);
-    CHECK(cprof_json_text_decimal(name_of(text), 0, &value, &is_exact) && value == 30 && is_exact);
+    CHECK(cprof_json_text_decimal(cprof_name_of(text), 0, &value, &is_exact) && value == 30 && is_exact);
     memset(text, '9', DIGITS);
     text[DIGITS] = '\0';
-    CHECK(!cprof_json_text_decimal(name_of(text), 0, &value, &is_exact));
+    CHECK(!cprof_json_text_decimal(cprof_name_of(text), 0, &value, &is_exact));
     free(text);
 }
 
@@ -153,7 +148,7 @@ static void check_unescaped(const char *string, const char *expected, size_t len
     char out[128];
     CHECK(strlen(string) < sizeof out);
     memset(out, '#', sizeof out);
-    CHECK_EQUAL(cprof_json_text_unescape(name_of(string), out), length);
+    CHECK_EQUAL(cprof_json_text_unescape(cprof_name_of(string), out), length);
     CHECK(memcmp(out, expected, length) == 0);
     CHECK(out[strlen(string)] == '#'); /* no more room is needed than the text takes */
 }
@@ -185,7 +180,7 @@ static void test_unescape(void)
 static void check_strict(const char *text, const char *expected)
 {
     char out[256];
-    size_t length = cprof_json_text_strict(name_of(text), out);
+    size_t length = cprof_json_text_strict(cprof_name_of(text), out);
     CHECK(length <= 2 * strlen(text));
     CHECK_EQUAL(length, strlen(expected));
     CHECK(memcmp(out, expected, length) == 0);

@@ -9,14 +9,9 @@
 
 enum { MANY = 70000, LONGEST = 4096, BLOCKS = 9, BLOCK = 10 };
 
-static cprof_name name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
-
 static cprof_names key(const char *stage, const char *node)
 {
-    return (cprof_names){name_of(stage), name_of(node)};
+    return (cprof_names){cprof_name_of(stage), cprof_name_of(node)};
 }
 
 static bool same_name(cprof_name a, cprof_name b)
@@ -79,7 +74,7 @@ static void test_names_are_copied(void)
     CHECK(node != NULL);
     memset(node, 'x', LONGEST);
     cprof_names_table table = {.slots = NULL};
-    add(&table, (cprof_names){name_of(stage), {node, LONGEST}});
+    add(&table, (cprof_names){cprof_name_of(stage), {node, LONGEST}});
     stage[0] = '-';
     free(node);
     const char *bytes = cprof_names_at(&table, 0).node.bytes;
@@ -92,7 +87,7 @@ static void test_names_are_copied(void)
     CHECK(kept.node.bytes == bytes);
     CHECK_EQUAL(kept.node.length, LONGEST);
     CHECK(kept.node.bytes[0] == 'x' && kept.node.bytes[LONGEST - 1] == 'x');
-    CHECK(same_name(kept.stage, name_of("test")));
+    CHECK(same_name(kept.stage, cprof_name_of("test")));
     cprof_names_dispose(&table);
 }
 

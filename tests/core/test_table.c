@@ -17,11 +17,6 @@ static cprof_table *make_table(void)
     return table;
 }
 
-static cprof_name name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
-
 static bool is_text(cprof_name name, const char *text)
 {
     return name.length == strlen(text) && memcmp(name.bytes, text, name.length) == 0;
@@ -30,7 +25,7 @@ static bool is_text(cprof_name name, const char *text)
 static cprof_text text_of(cprof_table *table, const char *string)
 {
     cprof_text text;
-    CHECK(cprof_table_text(table, name_of(string), &text) == CPROF_OK);
+    CHECK(cprof_table_text(table, cprof_name_of(string), &text) == CPROF_OK);
     return text;
 }
 
@@ -323,7 +318,7 @@ static void test_numbers_run_out(void)
     cprof_text text;
     uint32_t track;
     table->texts.count = table->track_count = UINT32_MAX - 1;
-    CHECK(cprof_table_text(table, name_of("one more"), &text) == CPROF_NO_MEMORY);
+    CHECK(cprof_table_text(table, cprof_name_of("one more"), &text) == CPROF_NO_MEMORY);
     table->texts.count = table->track_count = 0;
     (void)track_of(table, 1);
     table->track_count = UINT32_MAX - 1;
@@ -399,13 +394,13 @@ static void test_kept_bytes(void)
     uint64_t at;
     char large[5000];
     memset(large, 'x', sizeof large);
-    CHECK(cprof_table_keep(table, name_of(""), &at) == CPROF_OK);
+    CHECK(cprof_table_keep(table, cprof_name_of(""), &at) == CPROF_OK);
     CHECK_EQUAL(at, 0);
-    CHECK(cprof_table_keep(table, name_of("{\"a\":1}"), &at) == CPROF_OK);
+    CHECK(cprof_table_keep(table, cprof_name_of("{\"a\":1}"), &at) == CPROF_OK);
     CHECK_EQUAL(at, 0);
     CHECK(cprof_table_keep(table, (cprof_name){large, sizeof large}, &at) == CPROF_OK);
     CHECK_EQUAL(at, 7);
-    CHECK(cprof_table_keep(table, name_of("end"), &at) == CPROF_OK);
+    CHECK(cprof_table_keep(table, cprof_name_of("end"), &at) == CPROF_OK);
     CHECK_EQUAL(at, 7 + sizeof large);
     CHECK_EQUAL(table->kept_count, 7 + sizeof large + 3);
     CHECK(memcmp(table->kept, "{\"a\":1}xx", 9) == 0 && memcmp(table->kept + at - 1, "xend", 4) == 0);
@@ -415,7 +410,7 @@ static void test_kept_bytes(void)
 static void check_fact(const cprof_table *table, const char *key, const char *expected)
 {
     cprof_name value;
-    CHECK(cprof_table_fact(table, name_of(key), &value));
+    CHECK(cprof_table_fact(table, cprof_name_of(key), &value));
     CHECK(is_text(value, expected));
 }
 
@@ -425,18 +420,18 @@ static void test_facts(void)
     cprof_table *table = make_table();
     cprof_name value;
     char key[16];
-    CHECK(!cprof_table_fact(table, name_of("schemaVersion"), &value));
-    CHECK(!cprof_table_fact(table, name_of(""), &value));
+    CHECK(!cprof_table_fact(table, cprof_name_of("schemaVersion"), &value));
+    CHECK(!cprof_table_fact(table, cprof_name_of(""), &value));
     for (int i = 0; i < MANY; i++) {
         (void)snprintf(key, sizeof key, "%d", i);
-        CHECK(cprof_table_set_fact(table, name_of(key), name_of(key)) == CPROF_OK);
+        CHECK(cprof_table_set_fact(table, cprof_name_of(key), cprof_name_of(key)) == CPROF_OK);
     }
     (void)text_of(table, "a text");
-    CHECK(!cprof_table_fact(table, name_of("a text"), &value));
-    CHECK(!cprof_table_fact(table, name_of("no text"), &value));
-    CHECK(!cprof_table_fact(table, name_of(""), &value));
-    CHECK(cprof_table_set_fact(table, name_of(""), name_of("null")) == CPROF_OK);
-    CHECK(cprof_table_set_fact(table, name_of("17"), name_of("[1, 7]")) == CPROF_OK);
+    CHECK(!cprof_table_fact(table, cprof_name_of("a text"), &value));
+    CHECK(!cprof_table_fact(table, cprof_name_of("no text"), &value));
+    CHECK(!cprof_table_fact(table, cprof_name_of(""), &value));
+    CHECK(cprof_table_set_fact(table, cprof_name_of(""), cprof_name_of("null")) == CPROF_OK);
+    CHECK(cprof_table_set_fact(table, cprof_name_of("17"), cprof_name_of("[1, 7]")) == CPROF_OK);
     CHECK_EQUAL(table->fact_count, MANY + 1);
     check_fact(table, "", "null");
     check_fact(table, "17", "[1, 7]");
@@ -964,10 +959,10 @@ static cprof_status add_script_row(cprof_table *table, int number)
     cprof_row row = cprof_row_none;
     (void)snprintf(name, sizeof name, "name %d", number);
     cprof_flow flow = {.id = (uint64_t)number};
-    cprof_status status = cprof_table_text(table, name_of(name), &row.name);
+    cprof_status status = cprof_table_text(table, cprof_name_of(name), &row.name);
     status = status == CPROF_OK ? cprof_table_track(table, number % 40, 0, 1, 0, &row.track) : status;
-    status = status == CPROF_OK ? cprof_table_keep(table, name_of(name), &row.args_at) : status;
-    status = status == CPROF_OK ? cprof_table_set_fact(table, name_of(name), name_of("1")) : status;
+    status = status == CPROF_OK ? cprof_table_keep(table, cprof_name_of(name), &row.args_at) : status;
+    status = status == CPROF_OK ? cprof_table_set_fact(table, cprof_name_of(name), cprof_name_of("1")) : status;
     row.start_ns = 1000 - number;
     row.end_ns = row.start_ns + number % 300;
     row.kind = number % 3 == 0 ? CPROF_KIND_HOST : CPROF_KIND_NODE;

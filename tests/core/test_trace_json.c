@@ -81,15 +81,10 @@ static cprof_table *make_table(void)
     return table;
 }
 
-static cprof_name name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
-
 static cprof_text text_of(cprof_table *table, const char *string)
 {
     cprof_text text;
-    CHECK(cprof_table_text(table, name_of(string), &text) == CPROF_OK);
+    CHECK(cprof_table_text(table, cprof_name_of(string), &text) == CPROF_OK);
     return text;
 }
 
@@ -102,7 +97,7 @@ static uint32_t track_of(cprof_table *table, int64_t pid, int64_t tid)
 
 static void set_fact(cprof_table *table, const char *key, const char *value)
 {
-    CHECK(cprof_table_set_fact(table, name_of(key), name_of(value)) == CPROF_OK);
+    CHECK(cprof_table_set_fact(table, cprof_name_of(key), cprof_name_of(value)) == CPROF_OK);
 }
 
 /* A row of process 1, thread 2. */
@@ -126,7 +121,7 @@ static void add(cprof_table *table, const cprof_row *row)
 
 static void keep_args(cprof_table *table, cprof_row *row, const char *args)
 {
-    CHECK(cprof_table_keep(table, name_of(args), &row->args_at) == CPROF_OK);
+    CHECK(cprof_table_keep(table, cprof_name_of(args), &row->args_at) == CPROF_OK);
     row->args_length = (uint32_t)strlen(args);
 }
 
@@ -254,7 +249,7 @@ static void test_loaded_args(void)
     cprof_row row = row_of(table, CPROF_KIND_NODE, "c", "n", 0, 1);
     row.bytes = 5;
     uint64_t unused;
-    CHECK(cprof_table_keep(table, name_of("something else"), &unused) == CPROF_OK);
+    CHECK(cprof_table_keep(table, cprof_name_of("something else"), &unused) == CPROF_OK);
     keep_args(table, &row, "{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }");
     add(table, &row);
     check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE,

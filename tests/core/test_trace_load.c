@@ -7,42 +7,16 @@
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
+#include "tests/core/stream.h"
 
 #include <string.h>
 
 enum { NEVER = INT32_MAX };
 
-static cprof_name name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
-
-/* A text as a file, given in pieces; one of the readings may fail. */
-typedef struct {
-    cprof_name text;
-    size_t at;
-    size_t piece;
-    int calls_left;
-} file;
-
-static cprof_status read_file(void *context, char *buffer, size_t size, size_t *length)
-{
-    file *f = context;
-    if (f->calls_left-- == 0) {
-        return CPROF_BUSY;
-    }
-    size_t left = f->text.length - f->at;
-    *length = left < size ? left : size;
-    *length = *length < f->piece ? *length : f->piece;
-    memcpy(buffer, f->text.bytes + f->at, *length);
-    f->at += *length;
-    return CPROF_OK;
-}
-
 static cprof_status load_into(cprof_table *table, cprof_name text, cprof_trace_load_report *report)
 {
-    file f = {text, 0, SIZE_MAX, NEVER};
-    return cprof_trace_load(table, 0, read_file, &f, report);
+    stream f = {text, 0, SIZE_MAX, NEVER};
+    return cprof_trace_load(table, 0, stream_read, &f, report);
 }
 
 /* Loads what has to be good. */
@@ -68,7 +42,7 @@ static bool is_text(const cprof_table *table, cprof_text text, const char *expec
 static bool is_fact(const cprof_table *table, const char *key, const char *expected)
 {
     cprof_name value;
-    return cprof_table_fact(table, name_of(key), &value) && value.length == strlen(expected) &&
+    return cprof_table_fact(table, cprof_name_of(key), &value) && value.length == strlen(expected) &&
            memcmp(value.bytes, expected, value.length) == 0;
 }
 
@@ -100,7 +74,7 @@ static void test_forms(void)
     };
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         cprof_trace_load_report report;
-        cprof_table *table = load(name_of(forms[i].text), &report);
+        cprof_table *table = load(cprof_name_of(forms[i].text), &report);
         CHECK_EQUAL(table->count, forms[i].rows);
         CHECK_EQUAL(report.ignored + report.unmatched + report.negative + report.dropped, 0);
         cprof_table_destroy(table);
@@ -169,7 +143,7 @@ static void test_bad_files(void)
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         cprof_trace_load_report report;
         cprof_table *table = cprof_table_create();
-        CHECK(load_into(table, name_of(files[i].text), &report) == CPROF_BAD_FORMAT);
+        CHECK(load_into(table, cprof_name_of(files[i].text), &report) == CPROF_BAD_FORMAT);
         uint64_t wrong_at = files[i].wrong_at != 0 || report.bytes == 0 ? files[i].wrong_at : strlen(files[i].text);
         if (strcmp(report.reason, files[i].reason) != 0 || report.bytes != wrong_at) {
             (void)fprintf(stderr, "%s: %s at %" PRIu64 "\n", files[i].text, report.reason, report.bytes);
@@ -206,8 +180,9 @@ static void test_facts(void)
 {
     cprof_trace_load_report report;
     cprof_table *table =
-        load(name_of("{\"schemaVersion\": 1, \"a\\nb\":\"x\\\"y\", \"c\": [1, {\"d\" : NaN}],\"droppedEvents\":7,"
-                     "\"displayTimeUnit\":\"ns\",\"traceEvents\":[],\"schemaVersion\": 2.50,\"\":null,\"\\u0063\\u0063\":inf}"),
+        load(cprof_name_of(
+                 "{\"schemaVersion\": 1, \"a\\nb\":\"x\\\"y\", \"c\": [1, {\"d\" : NaN}],\"droppedEvents\":7,"
+                 "\"displayTimeUnit\":\"ns\",\"traceEvents\":[],\"schemaVersion\": 2.50,\"\":null,\"\\u0063\\u0063\":inf}"),
              &report);
     CHECK_EQUAL(table->fact_count, 7);
     CHECK(is_fact(table, "schemaVersion", "2.50")); /* the last one */
@@ -232,7 +207,7 @@ static void test_base(void)
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         cprof_trace_load_report report;
-        cprof_table *table = load(name_of(texts[i]), &report);
+        cprof_table *table = load(cprof_name_of(texts[i]), &report);
         CHECK_EQUAL(table->start_ns[0], 1790857026000001000);
         CHECK_EQUAL(table->end_ns[0], 1790857026000003000);
         CHECK_EQUAL(table->flows[0].at_ns, 1790857026000000001);
@@ -245,20 +220,21 @@ static void test_base(void)
 static void test_second_file(void)
 {
     cprof_trace_load_report report;
-    cprof_table *table = load(name_of("[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":5}]"), &report);
-    cprof_name text = name_of("{\"baseTimeNanoseconds\":100,\"traceEvents\":[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":5}]}");
-    file f = {text, 0, SIZE_MAX, NEVER};
-    CHECK(cprof_trace_load(table, -20, read_file, &f, &report) == CPROF_OK);
+    cprof_table *table = load(cprof_name_of("[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":5}]"), &report);
+    cprof_name text =
+        cprof_name_of("{\"baseTimeNanoseconds\":100,\"traceEvents\":[" EVENT ",{\"ph\":\"s\",\"id\":1,\"ts\":5}]}");
+    stream f = {text, 0, SIZE_MAX, NEVER};
+    CHECK(cprof_trace_load(table, -20, stream_read, &f, &report) == CPROF_OK);
     CHECK_EQUAL(table->count, 2);
     CHECK_EQUAL(table->start_ns[0], 1000);
     CHECK_EQUAL(table->start_ns[1], 1080);
     CHECK_EQUAL(table->end_ns[1], 3080);
     CHECK_EQUAL(table->flows[0].at_ns, 5000);
     CHECK_EQUAL(table->flows[1].at_ns, 5080);
-    f = (file){name_of("[{\"ph\":\"i\",\"ts\":-9223372036854775.0}]"), 0, SIZE_MAX, NEVER};
-    CHECK(cprof_trace_load(table, 0, read_file, &f, &report) == CPROF_BAD_FORMAT); /* far from what is there */
-    f = (file){name_of("{\"baseTimeNanoseconds\":-1,\"traceEvents\":[]}"), 0, SIZE_MAX, NEVER};
-    CHECK(cprof_trace_load(table, INT64_MIN, read_file, &f, &report) == CPROF_BAD_FORMAT);
+    f = (stream){cprof_name_of("[{\"ph\":\"i\",\"ts\":-9223372036854775.0}]"), 0, SIZE_MAX, NEVER};
+    CHECK(cprof_trace_load(table, 0, stream_read, &f, &report) == CPROF_BAD_FORMAT); /* far from what is there */
+    f = (stream){cprof_name_of("{\"baseTimeNanoseconds\":-1,\"traceEvents\":[]}"), 0, SIZE_MAX, NEVER};
+    CHECK(cprof_trace_load(table, INT64_MIN, stream_read, &f, &report) == CPROF_BAD_FORMAT);
     cprof_table_destroy(table);
 }
 
@@ -268,7 +244,7 @@ static void test_begin_and_end(void)
 {
     cprof_trace_load_report report;
     cprof_table *table = load(
-        name_of(
+        cprof_name_of(
             "[{\"ph\":\"B\",\"name\":\"outer\",\"cat\":\"c\",\"tid\":1,\"ts\":1,\"args\":{\"a\":1,\"correlation\":5,\"x\":0}},"
             "{\"ph\":\"B\",\"name\":\"other\",\"tid\":2,\"ts\":1.5},"
             "{\"ph\":\"B\",\"name\":\"inner\",\"tid\":1,\"ts\":2,\"args\":{ }},"
@@ -443,7 +419,7 @@ static void test_windows(void)
         char *text = with_long_fact(before);
         cprof_name name = {text, before + sizeof kineto - 2};
         cprof_table *table = load(name, &report);
-        CHECK(cprof_table_set_fact(table, name_of("fact"), name_of("1")) == CPROF_OK);
+        CHECK(cprof_table_set_fact(table, cprof_name_of("fact"), cprof_name_of("1")) == CPROF_OK);
         uint64_t hash = hash_of(table);
         CHECK(into == 0 || hash == expected);
         expected = hash;
@@ -469,7 +445,7 @@ static void test_long_values(void)
     cprof_trace_load_report report;
     cprof_table *table = load((cprof_name){text, length}, &report);
     cprof_name fact;
-    CHECK(cprof_table_fact(table, name_of("fact"), &fact));
+    CHECK(cprof_table_fact(table, cprof_name_of("fact"), &fact));
     CHECK_EQUAL(fact.length, LONG + 2);
     CHECK_EQUAL(cprof_table_string(table, table->name[0]).length, LONG + 1);
     cprof_table_destroy(table);
@@ -543,10 +519,10 @@ static void test_many_without_memory(void)
 static void test_failing_file(void)
 {
     for (int call = 0;; call++) {
-        file f = {{kineto, sizeof kineto - 1}, 0, 50, call};
+        stream f = {{kineto, sizeof kineto - 1}, 0, 50, call};
         cprof_trace_load_report report;
         cprof_table *table = cprof_table_create();
-        cprof_status status = cprof_trace_load(table, 0, read_file, &f, &report);
+        cprof_status status = cprof_trace_load(table, 0, stream_read, &f, &report);
         cprof_table_destroy(table);
         CHECK_EQUAL(fake_alloc_live(), 0);
         if (status == CPROF_OK) {
@@ -617,7 +593,7 @@ static cprof_status write_sink(void *context, const char *bytes, size_t length)
 static cprof_text text_in(cprof_table *table, const char *string)
 {
     cprof_text text;
-    CHECK(cprof_table_text(table, name_of(string), &text) == CPROF_OK);
+    CHECK(cprof_table_text(table, cprof_name_of(string), &text) == CPROF_OK);
     return text;
 }
 
@@ -673,9 +649,9 @@ static cprof_table *random_table(uint64_t seed)
         table->tracks[track].thread_sort = i;
         table->tracks[track].process_name = text_in(table, "python");
     }
-    CHECK(cprof_table_set_fact(table, name_of("schemaVersion"), name_of("1")) == CPROF_OK);
-    CHECK(cprof_table_set_fact(table, name_of("deviceProperties"), name_of("[{\"id\": 0}]")) == CPROF_OK);
-    CHECK(cprof_table_set_fact(table, name_of("text"), name_of("\"\\u00e9\"")) == CPROF_OK);
+    CHECK(cprof_table_set_fact(table, cprof_name_of("schemaVersion"), cprof_name_of("1")) == CPROF_OK);
+    CHECK(cprof_table_set_fact(table, cprof_name_of("deviceProperties"), cprof_name_of("[{\"id\": 0}]")) == CPROF_OK);
+    CHECK(cprof_table_set_fact(table, cprof_name_of("text"), cprof_name_of("\"\\u00e9\"")) == CPROF_OK);
     table->dropped = 3;
     uint64_t last_span = 0;
     for (int i = 0; i < ROWS; i++) {
@@ -753,7 +729,7 @@ static void test_times_far_apart(void)
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         cprof_trace_load_report report;
         sink out = {.bytes = NULL};
-        cprof_table *table = load(name_of(texts[i]), &report);
+        cprof_table *table = load(cprof_name_of(texts[i]), &report);
         CHECK(cprof_table_finish(table) == CPROF_OK);
         CHECK(cprof_trace_json_write(table, write_sink, &out) == CPROF_OK);
         cprof_table *loaded = load((cprof_name){out.bytes, out.length}, &report);
@@ -773,8 +749,8 @@ static void test_dropped_events_of_two_files(void)
 {
     cprof_trace_load_report report;
     sink out = {.bytes = NULL};
-    cprof_table *table = load(name_of("{\"traceEvents\":[" EVENT "],\"droppedEvents\":5,\"a\":1}"), &report);
-    CHECK(load_into(table, name_of("{\"droppedEvents\":7,\"traceEvents\":[]}"), &report) == CPROF_OK);
+    cprof_table *table = load(cprof_name_of("{\"traceEvents\":[" EVENT "],\"droppedEvents\":5,\"a\":1}"), &report);
+    CHECK(load_into(table, cprof_name_of("{\"droppedEvents\":7,\"traceEvents\":[]}"), &report) == CPROF_OK);
     CHECK_EQUAL(report.dropped, 7);
     CHECK_EQUAL(table->dropped, 12);
     CHECK(cprof_table_finish(table) == CPROF_OK);
