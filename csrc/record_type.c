@@ -76,10 +76,19 @@ static inline bool is_plainly_legal(PyObject *name)
            memchr(PyUnicode_1BYTE_DATA(name), 0, (size_t)PyUnicode_GET_LENGTH(name)) == NULL;
 }
 
+static PyObject *convert_name(PyObject *name)
+{
+    if (PyFunction_Check(name)) {
+        PyErr_Format(PyExc_TypeError, "name must be a str, got %R: as a decorator, record() is called with a name", name);
+        return NULL;
+    }
+    return ext_convert_name(name, "name");
+}
+
 /* A new reference; NULL with an exception. */
 static inline PyObject *checked_name(PyObject *name)
 {
-    return __builtin_expect(is_plainly_legal(name), 1) ? Py_NewRef(name) : ext_convert_name(name, "name");
+    return __builtin_expect(is_plainly_legal(name), 1) ? Py_NewRef(name) : convert_name(name);
 }
 
 static PyObject *make(PyTypeObject *type, ext_profiler *profiler, PyObject *name, bool warm_up)
@@ -99,11 +108,15 @@ static PyObject *make(PyTypeObject *type, ext_profiler *profiler, PyObject *name
 
 static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"name", "warm_up", NULL};
-    PyObject *name, *warm_up = Py_False;
+    static char *keywords[] = {"name", "args", "warm_up", NULL};
+    PyObject *name, *ignored = Py_None, *warm_up = Py_False;
     bool warms_up;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$O:record", keywords, &name, &warm_up) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O:record", keywords, &name, &ignored, &warm_up) ||
         !ext_convert_bool(warm_up, &warms_up)) {
+        return NULL;
+    }
+    if (ignored != Py_None && !PyUnicode_Check(ignored)) {
+        ext_convert_refuse_type("args", "a str or None", ignored);
         return NULL;
     }
     ext_state *state = ext_state_of_type(type);
@@ -263,9 +276,10 @@ static PyGetSetDef record_getset[] = {
 };
 
 PyDoc_STRVAR(record_doc,
-             "record(name, *, warm_up=False)\n--\n\n"
+             "record(name, args=None, *, warm_up=False)\n--\n\n"
              "Labels a block of a recording, or, as a decorator, the calls of a function.\n\n"
              "name: a str of at most 4,096 bytes of UTF-8 without NUL.\n"
+             "args: a str or None, which torch.profiler's record_function has; it is not recorded.\n"
              "warm_up: record neither the block nor anything inside it; threads that it starts are not inside.\n\n"
              "While no recording runs it does nothing, at next to no cost. One object may be entered again, nested in\n"
              "itself, and by many threads and tasks at once. Decorated generators and coroutines are recorded from\n"

@@ -1058,3 +1058,20 @@ def test_a_spawned_process_that_cannot_be_recorded_runs_all_the_same(monkeypatch
     monkeypatch.setattr(node_finder.NodeFinder, "install", lambda _finder: None)
     spawned.begin("/tmp/trace.json", ("__main__:f",), None, None)
     assert begun == ["/tmp/trace.json"]
+
+
+def test_a_module_that_is_not_there_leaves_an_old_trace_alone(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text("old")
+    done = run("-m", "nosuchmodule", folder=tmp_path)
+    assert (done.status, done.out) == (1, "")
+    assert done.err.endswith("No module named nosuchmodule\n")
+    assert (tmp_path / "trace.json").read_text() == "old"
+    write(tmp_path, {"fails.py": "import cprofiling as cp\nwith cp.record('label'): raise KeyError"})
+    assert run("-m", "fails", folder=tmp_path).status == 1
+    assert names_in_file(tmp_path / "trace.json") == ["label"]
+
+
+def test_a_point_in_the_place_of_the_colon(tmp_path: Path) -> None:
+    assert complaints("class Stage:\n  def forward(self): pass\n", "__main__.Stage.forward", folder=tmp_path) == [
+        "no module '__main__.Stage.forward'; a function is named by MODULE:FUNCTION, here '__main__:Stage.forward'"
+    ]

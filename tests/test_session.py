@@ -7,6 +7,7 @@ import gc
 import json
 import random
 import re
+import sys
 import threading
 import time
 import warnings
@@ -408,7 +409,7 @@ def test_names_of_all_kinds_survive() -> None:
 
 
 def test_wrong_arguments_of_record() -> None:
-    for arguments, keywords in [((), {}), (("a", "b"), {}), (("a",), {"warm": True})]:
+    for arguments, keywords in [((), {}), (("a", 1), {}), (("a", "b", "c"), {}), (("a",), {"warm": True})]:
         with pytest.raises(TypeError):
             anything.record(*arguments, **keywords)
     assert cp.record(name="x").name == "x"
@@ -761,6 +762,43 @@ def test_a_trace_says_why_the_clock_is_the_slower_one(monkeypatch: pytest.Monkey
         inner()
     own = json.loads(prof.recording.facts["cprofiling"])
     assert (own["clock"], own["clock_reason"]) == ("clock_gettime", "the reason")
+
+
+def test_labels_are_made_as_torch_makes_them() -> None:
+    prof = cp.profile(operators=False)
+    with prof, cp.record_function("positional", "lr=0.1"), cp.record_function("keyword", args="lr=0.1"):
+        pass
+    assert names(prof) == ["positional", "keyword"]
+    for wrong in (True, 1, b"text"):
+        with pytest.raises(TypeError, match="args must be a str or None, got"):
+            cp.record_function("label", wrong)  # type: ignore[arg-type]
+
+
+def test_a_decorator_without_a_name_is_told_to_have_one() -> None:
+    with pytest.raises(
+        TypeError, match=r"name must be a str, got <function .*: as a decorator, record\(\) is called with a"
+    ):
+        anything.record(lambda: None)
+
+
+def test_a_recording_shows_how_it_stands() -> None:
+    prof = cp.profile(operators=False)
+    assert repr(prof) == "<profile: not started>"
+    with prof:
+        assert repr(prof) == "<profile: running>"
+        prof.pause()
+        assert repr(prof) == "<profile: paused>"
+        prof.resume()
+        inner()
+    assert repr(prof) == "<profile: stopped, <Recording of 1 events>>"
+    prof.start()
+    session._claim._after_fork_in_child()
+    assert repr(prof) == "<profile: of the parent process>"
+
+
+def test_activities_that_can_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert cp.supported_activities() == {cp.ProfilerActivity.CPU}
 
 
 def test_a_selection_of_which_nothing_is_there_says_so() -> None:

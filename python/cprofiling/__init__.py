@@ -2,7 +2,7 @@
 
 from cprofiling._core import record, stage
 from cprofiling._core import record as record_function
-from cprofiling.activities import ProfilerActivity, RecordFormat, Resource
+from cprofiling.activities import ProfilerActivity, RecordFormat, Resource, supported_activities
 from cprofiling.control import (
     PipelineProfiling,
     Profiler,
@@ -52,5 +52,6 @@ __all__ = [
     "schedule",
     "set_profiling",
     "stage",
+    "supported_activities",
     "tensorboard_trace_handler",
 ]

@@ -87,6 +87,11 @@ def missing_reason(activity: ProfilerActivity) -> str | None:
         return f"PyTorch cannot tell: {error}"
 
 
+def supported_activities() -> set[ProfilerActivity]:
+    """The activities that can be recorded here, as things are: PyTorch is asked if it is loaded, never imported."""
+    return {activity for activity in ProfilerActivity if missing_reason(activity) is None}
+
+
 def _torch_reason(torch: Any, activity: ProfilerActivity) -> str | None:
     name = {ProfilerActivity.CUDA: "cuda", ProfilerActivity.XPU: "xpu"}.get(activity)
     if name is None:

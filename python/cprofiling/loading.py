@@ -8,6 +8,7 @@ import zlib
 
 from cprofiling import checks
 from cprofiling.recording import Recording
+from cprofiling.session import PERFETTO
 from cprofiling.snapshot import FormatError
 from cprofiling.warn import warn
 
@@ -35,7 +36,8 @@ def load(path: StrOrBytesPath) -> Recording:
         try:
             _warn_of_missing(name, recording._load(source.read, 0))
         except FormatError as error:
-            raise FormatError(f"{name}: {error}") from None
+            hint = ": Perfetto's own format is written, and not read" if name.endswith(PERFETTO) else ""
+            raise FormatError(f"{name}: {error}{hint}") from None
         finally:
             source.close()
         recording._finish()

@@ -112,11 +112,23 @@ def _hints(pattern: Pattern, modules: list[str]) -> Iterator[str]:
         yield from _similar(pattern.function, list(pattern.seen))
     elif not pattern.passed:
         yield f"no module {pattern.module!r}"
-        yield from _similar(pattern.module, modules)
+        named = _with_colon(pattern, modules)
+        if named is None:
+            yield from _similar(pattern.module, modules)
+        else:
+            yield f"a function is named by MODULE:FUNCTION, here {named!r}"
     if pattern.passed:
         rule = "a wildcard takes no module that is loaded before the program begins"
         more = ", ..." if len(pattern.passed) > _SHOWN_NAMES else ""
         yield f"{rule}: give the exact name ({', '.join(sorted(pattern.passed)[:_SHOWN_NAMES])}{more})"
+
+
+def _with_colon(pattern: Pattern, modules: list[str]) -> str | None:
+    """Return what was meant if a point is in the place of the colon; None: there is no such module."""
+    for module in sorted(modules, key=len, reverse=True):
+        if pattern.text == pattern.module and pattern.module.startswith(f"{module}."):
+            return f"{module}:{pattern.module[len(module) + 1 :]}"
+    return None
 
 
 def _similar(wanted: str, there: list[str]) -> Iterator[str]:

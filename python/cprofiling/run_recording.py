@@ -6,6 +6,7 @@ import os
 import sys
 
 from cprofiling.autostart import Automatic, say
+from cprofiling.node_patterns import MAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class RunRecording(Automatic):
         """Prepare it; ``speaks``: whether this process is the one that the user has started."""
         super().__init__(path, is_first=is_first)
         self.patterns = patterns
+        self.module: str | None = None  # that is the program
         self._speaker = os.getpid() if speaks else 0
 
     def begin(self) -> None:
@@ -27,6 +29,13 @@ class RunRecording(Automatic):
         if Automatic.current is not None:
             Automatic.current.cancel()
         super().begin()
+
+    def end(self) -> None:
+        """As of any automatic recording; a trace that is there is not replaced for a program that is not."""
+        if self.module is not None and _is_missing(self.module):
+            self.cancel()
+        else:
+            super().end()
 
     def _written(self, recording: Recording, path: str) -> None:
         if os.getpid() == self._speaker:
@@ -39,6 +48,20 @@ class RunRecording(Automatic):
                 say(complaint)
             if not len(self.recording) and not self.patterns.texts:
                 say("the program has no nodes of its own: name functions that are to be nodes by -n")
+
+
+def _is_missing(module: str) -> bool:
+    """Whether there is no such module: nothing was run then."""
+    from importlib.util import find_spec
+
+    if getattr(sys.modules.get(MAIN), "__spec__", None) is not None:
+        return False
+    try:
+        return find_spec(module) is None
+    except ModuleNotFoundError:
+        return True
+    except Exception:  # noqa: BLE001 it is there, and cannot be imported
+        return False
 
 
 def _modules_of_program() -> list[str]:

@@ -113,6 +113,7 @@ class Program:
         self._path = _absolute(first)
         if self._module is None:
             self._check_script()
+        recording.module = self._module
 
     def _check_script(self) -> None:
         try:

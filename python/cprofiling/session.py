@@ -78,6 +78,10 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     ``unfinished``. A recording that is running when the program ends is stopped then; one whose object nobody has any
     more is ended, with a RuntimeWarning, and lost.
 
+    Attributes:
+        step_num: The number of the present step, from 0 on.
+        current_action: What the schedule has for it, a ``ProfilerAction``.
+
     Raises TypeError and ValueError for wrong arguments, naming the parameter; ImportError where there is no perfetto.
     """
 
@@ -129,6 +133,15 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         if self._running:
             self._give_up()
             mention("a recording was running that nobody can stop any more: it ends here, and what it recorded is lost")
+
+    def __repr__(self) -> str:
+        if self._running:
+            state = "paused" if self._paused else "running"
+        elif self._is_parents:
+            state = "of the parent process"
+        else:
+            state = "not started" if self._recording is None else f"stopped, {self._recording!r}"
+        return f"<profile: {state}>"
 
     def _forget(self) -> None:
         """Let go of the recording: this is a forked child, and it is the parent's."""
@@ -503,7 +516,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             return None
         where = self._where()
         if self.current_action in _RECORDING:
-            return f"{where}: the cycle is incomplete, its trace has the steps up to here"
+            return (
+                f"{where}, which no step() has ended: the cycle is incomplete, its trace has what there is up to here"
+            )
         if self._cycles == 0:
             return f"{where}: no cycle of its schedule was recorded"
         if self.current_action is ProfilerAction.WARMUP:
@@ -542,7 +557,9 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 def _checked_operators(value: bool | str) -> bool | str:
     if value is True or value is False or value == "auto":
         return value
-    raise ValueError(f'operators must be True, False or "auto", got {shown_value(value)}')
+    raise (ValueError if isinstance(value, str) else TypeError)(
+        f'operators must be True, False or "auto", got {shown_value(value)}'
+    )
 
 
 def _checked_file(file: Any, form: RecordFormat) -> Any:
@@ -553,6 +570,8 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
     if not isinstance(file, (str, bytes, os.PathLike)):
         from cprofiling import chrome
 
+        if not hasattr(file, "write"):
+            raise TypeError(f"file must be a path or an open file, got {shown_value(file)}")
         chrome.checked_writer(file)
         return file
     path = checks.path("file", file)

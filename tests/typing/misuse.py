@@ -34,7 +34,7 @@ def wrong(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> None:
     cp.measure("not callable")  # type: ignore[arg-type]
     cp.record()  # type: ignore[call-arg]
     cp.record(3)  # type: ignore[arg-type]
-    cp.record("label", True)  # type: ignore[call-arg]
+    cp.record("label", True)  # type: ignore[arg-type]
     cp.record("label")(node)("text")  # type: ignore[arg-type]
     cp.profile(None, print)  # type: ignore[call-arg]
     cp.profile(capacity="many")  # type: ignore[arg-type]
