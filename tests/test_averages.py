@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -379,6 +382,23 @@ def test_groups_by_shapes() -> None:
     assert averages.table(max_shapes_column_width=6).splitlines()[3].endswith("             2  [[2, 3  ")
 
 
+def test_shapes_that_were_not_recorded_group_nothing_with_a_warning() -> None:
+    recording = made([host("a", 0, 10), host("a", 10, 20)])
+    with pytest.warns(RuntimeWarning, match="no shapes were recorded; record_shapes=True records them") as caught:
+        averages = recording.key_averages(group_by_input_shape=True)
+    assert caught[0].filename == __file__
+    assert averages == recording.key_averages()
+    assert made([]).key_averages(group_by_input_shape=True) == []
+
+
+def test_stacks_of_torch_end_in_an_empty_line_that_is_no_frame(tmp_path: Path) -> None:
+    recording = made([host("a", 0, 10, stack="x.py(1): f\ny.py(2): main\n")])
+    (average,) = key_averages(recording, group_by_stack_n=5)
+    assert average.stack == ["x.py(1): f", "y.py(2): main"]
+    export_stacks(recording, tmp_path / "stacks.txt")
+    assert (tmp_path / "stacks.txt").read_text() == "y.py(2): main;x.py(1): f;a 10\n"
+
+
 def test_groups_by_recorded_stacks() -> None:
     rows = [
         host("a", 0, 10, stack="x.py(1): f\ny.py(2): main"), host("a", 10, 30, stack="x.py(1): f\nz.py(3): main"),
@@ -583,6 +603,62 @@ def test_without_time_shares_are_no_numbers() -> None:
     assert line.split() == ["a", "NaN", "0.000us", "NaN", "0.000us", "0.000us", "1"]
 
 
+def test_averages_are_short_in_a_shell_and_a_table_in_a_notebook() -> None:
+    averages = key_averages(made([*GPU, host("a<b>", 200, 210, stack="x.py(1): f\ny.py(2): g")]), group_by_stack_n=2)
+    assert repr(averages) == "<KeyAverages: 8 names>"
+    html = averages._repr_html_()
+    ET.fromstring(html)
+    assert '<th scope="col">Self CUDA %</th>' in html
+    assert '<td class="cprofiling-text">a&lt;b&gt;</td><td class="cprofiling-text">9.09%</td>' in html
+    assert '<td class="cprofiling-text">x.py(1): f\ny.py(2): g</td>' in html
+    assert "<p>Self CPU time total: 110.000us</p>" in html
+    assert html.count("<tr>") == 9
+    empty = key_averages(made([]))
+    assert repr(empty) == "<KeyAverages, empty>"
+    assert "<p>No events were recorded.</p>" in empty._repr_html_()
+
+
+def test_averages_as_a_dataframe() -> None:
+    pytest.importorskip("pandas")
+    frame = key_averages(made(GPU)).to_pandas()
+    assert list(frame.columns) == [
+        "Name", "Self CPU %", "Self CPU (us)", "CPU total %", "CPU total (us)", "CPU time avg (us)", "Self CUDA (us)",
+        "Self CUDA %", "CUDA total (us)", "CUDA time avg (us)", "# of Calls",
+    ]  # fmt: skip
+    assert tuple(frame.iloc[1]) == ("aten::mm", 40.0, 40.0, 50.0, 50.0, 50.0, 100.0, 100.0 * 100 / 120, 100.0, 100.0, 1)
+    grouped = [
+        host("net", 0, 30, kind=NODE, span=1), host("a", 5, 10, shapes="[[2, 3]]", stack="x.py(1): f"),
+        allocation(6, 64), allocation(7, 32, device_type=1),
+    ]  # fmt: skip
+    frame = key_averages(made(grouped), True, 1, True).to_pandas()
+    assert list(frame.columns)[-8:] == [
+        "CPU Mem (bytes)", "Self CPU Mem (bytes)", "CUDA Mem (bytes)", "Self CUDA Mem (bytes)", "# of Calls", "Node",
+        "Input Shapes", "Source Location",
+    ]  # fmt: skip
+    assert list(frame.iloc[1])[-8:] == [64, 64, 32, 32, 1, "net", [[2, 3]], ["x.py(1): f"]]
+    nothing = key_averages(made([host("a", 5, 5)])).to_pandas()
+    assert math.isnan(nothing["Self CPU %"][0])
+    assert list(KeyAverages().to_pandas().columns)[-1] == "# of Calls"
+
+
+def test_averages_need_pandas_for_a_dataframe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pandas"):
+        key_averages(made(GPU)).to_pandas()
+
+
+def test_memory_of_two_kinds_is_told() -> None:
+    node = host("net", 0, 30, kind=NODE, span=1, memory_change=4096)
+    line = (
+        "CPU Mem of nodes and labelled blocks is the change of the process's resident memory, of other rows the bytes "
+    )
+    lines = key_averages(made([node, host("aten::mm", 5, 10), allocation(6, 64)])).table().splitlines()
+    assert lines[-2].startswith("Self CPU time total: ")
+    assert lines[-1].startswith(line)
+    for rows in ([node], [host("aten::mm", 5, 10), allocation(6, 64)]):
+        assert line not in key_averages(made(rows)).table()
+
+
 def test_an_empty_table_says_so() -> None:
     averages = key_averages(made([], dropping=True))
     assert averages == []
@@ -614,7 +690,7 @@ def test_every_key_sorts_the_largest_first() -> None:
         assert [values[id(average)] for average in sorted_by(averages, sort_by)] == ordered, sort_by
 
 
-@pytest.mark.parametrize("sort_by", ["cuda_time_total", "device_time_total", "xpu_time", "privateuse1_memory_usage"])
+@pytest.mark.parametrize("sort_by", ["cuda_time_total", "device_time_total", "xpu_time", "privateuse1_time_total"])
 def test_a_device_s_keys_sort_by_the_host_s_time_without_one(sort_by: str) -> None:
     rows = [host("a", 0, 10), host("b", 10, 40), host("c", 40, 60)]
     assert keys(key_averages(made(rows)), sort_by) == ["b", "c", "a"]
@@ -624,6 +700,18 @@ def test_own_times_of_a_device_sort_by_the_host_s_own_without_one() -> None:
     rows = [host("a", 0, 100), host("b", 0, 60), host("c", 100, 130)]
     assert keys(key_averages(made(rows)), "self_cuda_time_total") == ["b", "a", "c"]
     assert keys(key_averages(made(rows)), "self_cpu_time_total") == ["b", "a", "c"]
+
+
+def test_memory_that_was_not_recorded_sorts_by_time_with_a_warning() -> None:
+    averages = key_averages(made([host("a", 0, 10), host("b", 10, 40), host("c", 40, 60)]))
+    for sort_by in ("self_cpu_memory_usage", "privateuse1_memory_usage"):
+        with pytest.warns(RuntimeWarning, match="no memory was recorded; profile_memory=True records it") as caught:
+            assert keys(averages, sort_by) == ["b", "c", "a"]
+        assert sort_by in str(caught[0].message)
+        assert caught[0].filename == __file__
+    assert KeyAverages().table(sort_by="cpu_memory_usage") == KeyAverages().table()
+    known = key_averages(made([host("a", 0, 10), allocation(5, 100)]))
+    assert keys(known, "self_cpu_memory_usage") == ["a"]
 
 
 def test_an_unknown_key_is_refused_with_those_that_there_are() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cprofiling.analysis import intervals
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding, Findings, findings
-from cprofiling.analysis.findings_change import more_calls, more_copies, slower
+from cprofiling.analysis.findings_change import more_calls, more_copies, slower, slower_calls
 from cprofiling.analysis.findings_content import float64, gradients, memory_growth
 from cprofiling.analysis.findings_device import copies, launch_bound
 from cprofiling.analysis.findings_host import (
@@ -155,6 +155,41 @@ def test_a_node_that_dominates() -> None:
     ).title.startswith("a ")
 
 
+def test_advice_fits_what_dominates() -> None:
+    def advice(*rows: Row) -> str:
+        return the(dominant_operator, [*rows, node("b", 8000, 8100), node("c", 8100, 8200)]).advice
+
+    plain = advice(node("pack", 0, 3000), node("pack", 3000, 6000))
+    assert plain.startswith("Look inside it first: make the functions that it calls nodes")
+    assert "with_stack=True" in plain
+    assert "call it less often" in plain
+    assert "Recorded with record_shapes=True, key_averages(group_by_input_shape=True" in plain
+    once = advice(node("main", 0, 6000))
+    assert once.startswith("It was called once: put record() blocks around its parts")
+    around = advice(node("net", 0, 6000), host("aten::mm", 100, 200))
+    assert "beside its operators" in around
+    for text in (plain, once, around):
+        assert "autocast" not in text
+    assert "batch" not in plain + once
+    for text in (
+        advice(host("aten::mm", 0, 6000)),
+        the(dominant_operator, [device("gemm", 0, 9000), device("add", 9000, 9100), device("mul", 9100, 9200)]).advice,
+    ):
+        assert "a lower precision (autocast) cheaper ones" in text
+    assert "record_shapes=True" in advice(host("aten::mm", 0, 6000))
+    known = advice(host("aten::mm", 0, 6000, shapes="[[2, 2]]"))
+    assert "record_shapes" not in known
+    assert "key_averages(group_by_input_shape=True, group_by_node=True) shows what it is called with" in known
+
+
+def test_a_node_that_starts_a_device_s_work_is_no_plain_function() -> None:
+    rows = [
+        node("net", 0, 6000, span=9), call("cudaLaunchKernel", 100, 200, 7), device("k", 300, 400, correlation=7),
+        node("b", 8000, 8100), node("c", 8100, 8200),
+    ]  # fmt: skip
+    assert "beside its operators" in the(dominant_operator, rows).advice
+
+
 @pytest.mark.parametrize(
     "rows",
     [
@@ -202,6 +237,8 @@ def test_python_that_takes_as_long_as_what_it_calls() -> None:
         "python_ns": 5_000_000, "operators_ns": 5_000_000, "operators": 10, "calls": 1, "share": 0.5,
     }  # fmt: skip
     assert cited(finding, rows) == ["post"]
+    assert "1 call of 'post' spent" in finding.text
+    assert "operators that it called directly" in finding.text
     assert "CUDA graph" in finding.advice
 
 
@@ -243,6 +280,8 @@ def test_many_short_calls_of_one_function() -> None:
 def test_many_short_calls_in_nothing() -> None:
     finding = the(many_short_calls, calls(60, 90, name="tiny", kind=NODE))
     assert "in nothing recorded" in finding.text
+    assert "fused" not in finding.advice
+    assert "move the loop into it" in finding.advice
     assert found(many_short_calls, [*calls(30, 90, name="tiny"), *calls(30, 90, 9000, name="tiny", thread="1/2")]) == []
 
 
@@ -452,7 +491,8 @@ def test_copies_that_take_much_of_the_device_s_time() -> None:
     assert finding.figures["bytes"] == MIB
     assert finding.figures["time_ns"] == 4_445_000
     assert finding.figures["host_ns"] == 100_000
-    assert "1 of 1 were started by 'aten::copy_'" in finding.text
+    assert "1 of 1 was started by 'aten::copy_'" in finding.text
+    assert "the host spent 0.10 ms in the calls that started it" in finding.text
     assert "not pinned" not in finding.text
     assert "pin_memory=True" in finding.advice
     assert "non_blocking=True" in finding.advice
@@ -550,14 +590,21 @@ def steps(count: int, each: int = 1000) -> list[Row]:
     return [host(f"ProfilerStep#{at}", at * each, (at + 1) * each, kind=STEP) for at in range(count)]
 
 
+def stages(each: int, calls_of_each: int = 20, name: str = "stage", **more: Any) -> list[Row]:
+    """Calls of a node, and of another one that always takes 1 ms, by turns."""
+    rows = []
+    for at in range(calls_of_each):
+        start = at * (each + 1000)
+        rows += [node(name, start, start + each, **more), node("other", start + each, start + each + 1000)]
+    return rows
+
+
 def test_more_copies_than_before() -> None:
     now = [*copies_of(200), *copies_of(7, "HtoD", 500), *steps(2)]
     (finding,) = changes(more_copies, now, [*copies_of(10), *copies_of(14, "HtoD", 500), *steps(4)])
     assert finding.kind == "more_copies"
     assert finding.title == "17.2 times as many device copies as in the baseline"
-    assert (
-        "207 copies against 24, in 2 steps or calls against 4 (DtoD 200 against 10, HtoD 7 against 14)" in finding.text
-    )
+    assert "207 copies against 24, in 2 steps against 4 (DtoD 200 against 10, HtoD 7 against 14)" in finding.text
     assert finding.figures == {
         "count": 207, "baseline_count": 24, "time_ns": 207_000, "baseline_time_ns": 24_000,
     }  # fmt: skip
@@ -611,10 +658,11 @@ def test_no_more_names_are_told_than_one_reads() -> None:
 
 def test_slower_than_before() -> None:
     (finding,) = changes(slower, steps(3, 11_000), steps(5, 10_000))
-    assert finding.title == "Steps or calls take 10 % longer than in the baseline"
+    assert finding.title == "Steps take 10 % longer than in the baseline"
     assert finding.rows == (0, 1, 2)
     assert finding.share == pytest.approx(1 / 11)
     (finding,) = changes(slower, [node("a", 0, 3000)], [node("a", 0, 2000), node("a", 3000, 5000)])
+    assert finding.title == "Calls of 'a' take 50 % longer than in the baseline"
     assert finding.figures == {"mean_ns": 3_000_000, "baseline_mean_ns": 2_000_000}
 
 
@@ -622,11 +670,82 @@ def test_slower_than_before() -> None:
     ("now", "before"),
     [
         (steps(3, 10_999), steps(3, 10_000)), (steps(3, 3000), steps(3, 2001)), (steps(3), []), ([], steps(3)),
-        (steps(2, 1000), steps(2, 9000)),
+        (steps(2, 1000), steps(2, 9000)), (stages(3000), stages(1000)),
+        ([node("a", 0, 9000)], [node("b", 0, 2000)]),
     ],
 )  # fmt: skip
 def test_as_fast_is_no_finding(now: list[Row], before: list[Row]) -> None:
     assert changes(slower, now, before) == []
+
+
+def test_what_became_slower_is_named() -> None:
+    now = stages(3000)
+    (finding,) = findings(made(now), baseline=made(stages(1000)))
+    assert finding.kind == "slower_calls"
+    assert finding.title == "stage takes 3.00 ms a call against 1.00 ms in the baseline"
+    assert finding.text == (
+        "20 calls of 'stage' took 60.00 ms against 20.00 ms in 20 calls, in 40 calls of nodes against 40, without "
+        "nodes and labels inside: 40.00 ms more, 100 % of all growth among nodes and labels."
+    )
+    assert finding.figures == {
+        "time_ns": 60_000_000, "baseline_time_ns": 20_000_000, "count": 20, "baseline_count": 20,
+        "mean_ns": 3_000_000, "baseline_mean_ns": 1_000_000, "extra_ns": 40_000_000, "growth_share": 1.0,
+    }  # fmt: skip
+    assert set(cited(finding, now)) == {"stage"}
+    assert finding.share == 0.5
+
+
+def test_what_became_slower_inside_another_node_is_not_that_one() -> None:
+    def pipeline(stage: int, mm: int, kernel: int) -> list[Row]:
+        return [
+            node("pipeline", 0, 40_000), host("label", 0, stage, kind=RECORD, span=5),
+            host("aten::mm", 1000, 1000 + mm), device("gemm", 50_000, 50_000 + kernel),
+        ]  # fmt: skip
+
+    listed = changes(slower_calls, pipeline(20_000, 15_000, 9000), pipeline(8000, 3000, 2000))
+    assert [(finding.title.split()[0], finding.figures["extra_ns"]) for finding in listed] == [
+        ("label", 12_000_000), ("aten::mm", 12_000_000), ("gemm", 7_000_000),
+    ]  # fmt: skip
+    assert "without operators inside" in listed[1].text
+    assert "the work of devices" in listed[2].text
+
+
+def test_the_largest_growth_is_told_first_and_no_more_than_one_reads() -> None:
+    before = [node(f"n{at}", at * 20_000, at * 20_000 + 1000) for at in range(5)]
+    now = [node(f"n{at}", at * 20_000, at * 20_000 + 10_000 + at * 1000) for at in range(5)]
+    listed = changes(slower_calls, now, before)
+    assert [finding.title[:2] for finding in listed] == ["n4", "n3", "n2"]
+    assert [finding.figures["growth_share"] for finding in listed] == [13 / 55, 12 / 55, 11 / 55]
+    assert "1 call of 'n4' took 14.00 ms against 1.00 ms in 1 call" in listed[0].text
+
+
+def test_more_in_all_for_as_many_steps() -> None:
+    now = [*steps(2, 40_000), *calls(30, 1000, name="mm")]
+    before = [*steps(2, 40_000), *calls(20, 1000, name="mm")]
+    (finding,) = changes(slower_calls, now, before)
+    assert finding.title == "mm takes 30.00 ms in all against 20.00 ms in the baseline"
+    assert changes(slower_calls, now[2:], before[2:]) == []  # a longer recording has more calls
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        (stages(3000, 40), stages(3000)), (stages(1099), stages(1000)), (stages(3000), []), ([], stages(3000)),
+        (stages(1500, 1), stages(510, 1)), (stages(1000), stages(3000)),
+        ([*steps(2, 90_000), *calls(40, 1000, name="mm")], [*steps(2, 90_000), *calls(20, 1000, name="mm")]),
+        (steps(20, 3000), steps(20, 1000)), (stages(5000, name="new"), stages(1000)),
+    ],
+)  # fmt: skip
+def test_no_name_that_became_slower(now: list[Row], before: list[Row]) -> None:
+    assert changes(slower_calls, now, before) == []
+
+
+def test_labels_that_run_more_often_are_told() -> None:
+    (finding,) = changes(
+        more_calls, [node("a", 0, 9000), host("label", 0, 3000, kind=RECORD, span=7)], [node("a", 0, 9000)]
+    )
+    assert finding.title == "label runs 1 time against 0 in the baseline"
+    assert finding.text.startswith("1 against 0 calls of 'label' on the host, in 1 call of 'a' against 1")
 
 
 # --- all of them ----------------------------------------------------------------------------------------------------
@@ -638,7 +757,8 @@ def test_findings_are_sorted_and_print_themselves() -> None:
     lines = str(listed).splitlines()
     assert lines[:2] == ["Findings", "1. a\\nx takes 56 % of the time on the host"]
     assert lines[2].startswith("  1 call of 'a\\nx' took 4.00 ms of 7.10 ms on the host")
-    assert lines[3].startswith("  Advice: Look at it first")
+    assert lines[2].endswith(", without what ran inside it.")
+    assert lines[3].startswith("  Advice: It was called once")
     assert lines[4:6] == ["  Rows: 0", "2. 30 % of the time is outside any node"]
     assert len(lines) == 9
 
@@ -649,6 +769,19 @@ def test_a_finding_prints_some_of_its_rows() -> None:
 
     assert shown(5) == "  Rows: 0, 1, 2, 3, 4"
     assert shown(1205) == "  Rows: 0, 1, 2, 3, 4 and 1,200 more"
+
+
+def test_findings_are_short_in_a_shell_and_a_list_in_a_notebook() -> None:
+    listed = findings(made([node("a<b>", 0, 4000), node("c", 9000, 10_000)]))
+    assert repr(listed) == "<Findings: 1 finding>"
+    html = listed._repr_html_()
+    assert html.count("<li>") == 1
+    assert "&#x27;a&lt;b&gt;&#x27; and &#x27;c&#x27;" in html
+    nothing = findings(made([], dropping=True))
+    assert repr(nothing) == "<Findings, empty>"
+    assert nothing._repr_html_() == (
+        f"<p><b>Findings</b></p>\n<p>Nothing found: no rule&#x27;s limit is reached.</p>\n<p>{DROPPED}</p>"
+    )
 
 
 def test_a_finding_is_a_frozen_value() -> None:

@@ -538,3 +538,12 @@ def test_a_trace_in_perfettos_format(tmp_path: Path) -> None:
     (tmp_path / "trace.pftrace").write_bytes(b"\x0a\x05packet")
     with pytest.raises(cp.FormatError, match=r"at byte \d+: Perfetto's own format is written, and not read$"):
         cp.load_trace(tmp_path / "trace.pftrace")
+
+
+def test_stacks_of_pytorchs_traces(tmp_path: Path) -> None:
+    """Each of their frames ends in what begins another one elsewhere."""
+    event = {"ph": "X", "name": "op", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 1}
+    recording = loaded(
+        json.dumps([{**event, "args": {"Call stack": "b.py(2): f;a.py(1): <module>;"}}]).encode(), tmp_path
+    )
+    assert [event.stack for event in recording.events()] == ["b.py(2): f\na.py(1): <module>"]

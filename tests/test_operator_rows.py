@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -212,6 +213,73 @@ def test_many_rows_and_long_ones_are_read_in_pieces() -> None:
     recording = joined(trace)
     assert [each.name for each in recording.events()] == [*(f"op {i}" for i in range(1500)), long]
     assert len(joined(found())) == 0
+
+
+# ---- Python frames
+
+OWN = str(Path(cp.__file__).resolve().parent)
+
+
+def frame(name: str, start: int, dur: int, number: int, *around: str, parent: int | None = None) -> dict[str, Any]:
+    """A Python frame of torch.profiler's, with the names of those around it."""
+    args: dict[str, Any] = {"Python id": number, "Python parent id": parent}
+    if around:
+        args["Call stack"] = "".join(f"{each};" for each in around)
+    return at(name, start, dur, cat="python_function", args=args)
+
+
+def test_frames_of_this_package_are_left_out_and_what_they_call_up_to_the_user_s() -> None:
+    session, user = f"{OWN}/session.py(1): start", "train.py(3): main"
+    trace = found(
+        frame(user, 0, 900, 1),
+        frame(session, 10, 500, 2, user, parent=1),
+        frame("weakref.py(4): __new__", 20, 100, 3, session, user, parent=2),
+        frame("<built-in function len>", 30, 10, 4, "weakref.py(4): __new__", session, user, parent=3),
+        frame("handler.py(8): on_ready", 200, 200, 5, "weakref.py(4): __new__", session, user, parent=3),
+        frame("<built-in function len>", 210, 10, 6, "handler.py(8): on_ready", session, user, parent=5),
+        at("aten::mm", 220, 10, args={"Call stack": f"handler.py(8): on_ready;{session};{user};"}),
+        frame("json/__init__.py(1): dumps", 600, 10, 7, user, parent=1),
+        frame("<built-in method __exit__ of cprofiling._core.record object at 0x7f>", 700, 10, 8, user, parent=1),
+        frame("<built-in method __exit__ of _thread.RLock object at 0x7f>", 710, 10, 9, f"{OWN}/x.py(1): f"),
+        frame("<built-in function print>", 720, 10, 10),
+    )
+    recording = joined(trace)
+    kept = [each.name for each in recording.events()]
+    assert kept == [
+        user, "handler.py(8): on_ready", "<built-in function len>", "aten::mm", "json/__init__.py(1): dumps",
+        "<built-in function print>",
+    ]  # fmt: skip
+    assert [each.parent for each in recording.events()] == [None, 0, 1, 1, 0, 0]
+    stacks = [each.stack for each in recording.events()]
+    assert stacks == [None, user, f"handler.py(8): on_ready\n{user}", f"handler.py(8): on_ready\n{user}", user, None]
+    ids = [json.loads(recording.args(each.row) or "{}").get("Python parent id") for each in recording.events()]
+    assert ids == [None, 1, 5, None, 1, None]
+
+
+def test_frames_have_their_stacks_where_all_that_is_around_them_is_left_out() -> None:
+    trace = found(
+        frame(f"{OWN}/runner.py(1): run", 0, 900, 1),
+        frame("runpy.py(4): run_path", 20, 100, 2, f"{OWN}/runner.py(1): run", parent=1),
+        frame("main.py(1): <module>", 30, 50, 3, "runpy.py(4): run_path", f"{OWN}/runner.py(1): run", parent=2),
+    )
+    (main,) = joined(trace).events()
+    assert (main.name, main.stack) == ("main.py(1): <module>", None)
+    assert '"Python parent id": null' in (main._recording.args(main.row) or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "is_kept"),
+    [
+        ("cprofiling/session.py(1): start", False), ("mine/cprofiling/session.py(1): start", True),
+        (f"{OWN}_mine/session.py(1): start", True), ("nn.Module: Linear_0", True), ("torch/nn/x.py(1): f", True),
+        (f"{OWN}/session.py(1): start", False), (f"{Path(os.__file__).parent}/site-packages/x.py(1): f", True),
+    ],
+)  # fmt: skip
+def test_the_package_is_known_by_its_folder(name: str, is_kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["", f"{Path(OWN).parent}/", "/elsewhere"])
+    assert bool(joined(found(frame(name, 0, 10, 1))).events()) is is_kept
+    monkeypatch.setattr(sys, "path", ["/elsewhere"])
+    assert bool(joined(found(frame("cprofiling/session.py(1): start", 0, 10, 1))).events())
 
 
 def test_calls_that_start_work_without_any_work_are_noticed() -> None:

@@ -202,6 +202,35 @@ def test_options_are_passed_on() -> None:
     assert "test_options_are_passed_on" in (mm.stack or "")
 
 
+def test_stacks_have_the_user_s_frames_only(tmp_path: Path) -> None:
+    def step() -> Any:
+        with cp.record("label"):
+            return torch.mm(X, X.t())
+
+    with cp.profile(with_stack=True) as prof:
+        step()
+        step()
+    events = {event.row: event for event in prof.events()}
+    check_containment(events)
+    own = str(Path(cp.__file__).parent)
+    for event in events.values():
+        for frame in (event.name, *(event.stack.split("\n") if event.stack else ())):
+            assert frame
+            assert not frame.startswith((own, "cprofiling/", "weakref.py", "threading.py"))
+            assert "cprofiling._core" not in frame
+    assert [ancestors(events, event)[-1] for event in events.values() if event.name == "aten::mm"] == ["label"] * 2
+    prof.export_stacks(tmp_path / "stacks.txt")
+    lines = (tmp_path / "stacks.txt").read_text().splitlines()
+    assert lines
+    assert not [line for line in lines if line.startswith(";") or ";;" in line]
+
+
+def test_memory_of_nodes_and_of_operators_is_of_two_kinds() -> None:
+    with cp.profile(profile_memory=True) as prof:
+        NET(X)
+    assert prof.key_averages().table().splitlines()[-1].startswith("CPU Mem of nodes and labelled blocks is the change")
+
+
 def test_each_cycle_has_its_operators() -> None:
     cycles = []
 

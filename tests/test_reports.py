@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 from fractions import Fraction
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cprofiling import reports
+from cprofiling.analysis.device_figures import CopyFigures, copy_breakdown
+from cprofiling.analysis.html_table import html_table
 from cprofiling.analysis.overview import overview
-from cprofiling.analysis.text_table import text_table
+from cprofiling.analysis.text_table import Figures, text_table
+from cprofiling.recording import Recording
 from cprofiling.reports import Report, percentile
 from recordings import DEVICE, DROPPED, NODE, RECORD, STEP, Row, call, device, host, made
 
@@ -130,6 +134,7 @@ def test_what_failed_or_is_not_whole_is_left_out_and_counted() -> None:
     report = reports.inferences(made(rows))
     assert [row[3] for row in report.rows] == [5_000_000, 5_001_000, 3]
     assert report.notes == ("Left out: 4 that failed or were not recorded to their end.",)
+    assert reports.inferences(made(rows[:3])).notes == ("Left out: 1 that failed or was not recorded to its end.",)
     assert reports.summary(made(rows)).rows[0] == ("Inference counts", 3)
 
 
@@ -253,7 +258,7 @@ def test_tables_escape_cut_and_end() -> None:
     lines = text_table(("name", "a number", "x"), rows, 2).splitlines()
     assert lines[3] == f"│ {'a' + chr(92) + 'nb':<80} ┆ 1        ┆ -  │"
     assert lines[4] == f"│ {'n' * 77}... ┆ 2.2      ┆ -3 │"
-    assert lines[-1] == "1 more rows are not shown."
+    assert lines[-1] == "1 more row is not shown."
     assert "n" * 80 + " ┆ 4" in text_table(("name", "a number", "x"), rows, -1)
     assert "n" * 80 + " ┆ 4" in text_table(("name", "a number", "x"), rows, None)
     for limit in (1.5, "1", True):
@@ -275,8 +280,9 @@ def test_long_reports_end_after_a_hundred_rows() -> None:
 def test_the_overview_has_everything() -> None:
     text = overview(made(EXECUTED), row_limit=1)
     titles = [
-        "Recording of 15 events on 4 threads and streams", "Inference Results Summary",
-        "Averages, by self_device_time_total", "Self CUDA time total: 206.000us", "Device operators",
+        "Recording of 15 events on 4 threads and streams",
+        "Averages, by self_device_time_total", "Self CUDA time total: 206.000us", "Inference Results Summary",
+        "Device operators",
         "3 more rows are not shown.", "Copies", "Idle time of streams", "Findings",
     ]  # fmt: skip
     places = [text.index(title) for title in titles]
@@ -303,12 +309,81 @@ def test_the_overview_of_nothing_is_labelled() -> None:
     text = overview(made([], dropping=True))
     for label in (
         "Recording of 0 events",
-        "Inference counts                : 0",
         "No events were recorded.",
         "Findings",
     ):
         assert label in text
-    assert text.count(DROPPED) == 3
+    assert "Inference" not in text
+    assert text.count(DROPPED) == 2
+
+
+def test_the_overview_sums_inferences_up_where_there_are_some() -> None:
+    def has_summary(*rows: Row) -> bool:
+        return "Inference Results Summary" in overview(made(rows))
+
+    assert has_summary(host("a", 0, 9, kind=NODE, span=1))
+    assert has_summary(host("Inference", 0, 9, cat="user_annotation"))
+    assert not has_summary(host("aten::mm", 0, 9), host("block", 10, 20, kind=RECORD, span=1))
+    assert not has_summary(host("ProfilerStep#1", 0, 9, kind=STEP))
+
+
+@pytest.mark.parametrize(
+    ("rows", "first"),
+    [
+        ([host("a", 0, 9)], "Recording of 1 event on 1 thread"),
+        ([device("k", 0, 9)], "Recording of 1 event on 1 stream"),
+        ([host("a", 0, 9), host("b", 0, 9, thread="1/2")], "Recording of 2 events on 2 threads"),
+        ([host("a", 0, 9), device("k", 0, 9)], "Recording of 2 events on 2 threads and streams"),
+    ],
+)
+def test_one_is_no_plural(rows: list[Row], first: str) -> None:
+    assert overview(made(rows)).splitlines()[0] == first
+
+
+def test_one_event_that_was_dropped() -> None:
+    class Dropping(Recording):
+        dropped = 1
+
+    recording = Dropping.empty()
+    recording._finish()
+    assert reports.summary(recording).notes[-1] == (
+        "Dropped: 1 event is missing from these figures, as there was no room for it."
+    )
+
+
+def test_reports_are_short_in_a_shell_and_tables_in_a_notebook() -> None:
+    found: list[tuple[Any, str]] = [
+        (reports.summary(made(PIPELINE)), "<Summary: 3 inferences>"),
+        (reports.inferences(made(PIPELINE)), "<Report of trace_id, span_id, thread.id, dur: 3 rows>"),
+        (copy_breakdown(made([device("Memcpy DtoH", 0, 9, cat="gpu_memcpy")])), "<Figures of CopyFigures: 1 row>"),
+    ]
+    for report, shown in found:
+        assert repr(report) == shown
+        html = report._repr_html_()
+        assert html.startswith('<div class="cprofiling-table">')
+        ET.fromstring(html)
+        assert html.count("<tr>") == 1 + len(report.rows if isinstance(report, Report) else report)
+    assert '<td class="cprofiling-text">Min latency (ns)</td><td>5000000</td>' in found[0][0]._repr_html_()
+    assert "<td>\N{EN DASH}</td>" in found[2][0]._repr_html_()
+    for empty, shown, note in (
+        (reports.summary(made([])), "<Summary, empty>", "No inferences were recorded."),
+        (reports.device_operators(made([])), "<Report of name, average_elapsed (ns), count, empty>", "No work"),
+        (copy_breakdown(made([])), "<Figures of CopyFigures, empty>", "No such work"),
+        (Figures(CopyFigures), "<Figures of CopyFigures, empty>", "There is nothing in it."),
+    ):
+        assert repr(empty) == shown
+        assert f"<p>{note}" in empty._repr_html_()
+
+
+def test_html_is_escaped_and_ends() -> None:
+    html = html_table(("<a>", "b"), [("x<y>\n\x1b", 2.25)] * 102, ["n & m"])
+    ET.fromstring(html)
+    assert '<th scope="col">&lt;a&gt;</th>' in html
+    assert '<td class="cprofiling-text">x&lt;y&gt;\n\\x1b</td><td>2.2</td>' in html
+    assert html.count("<tr>") == 101
+    assert "<p>2 more rows are not shown.</p>\n<p>n &amp; m</p>" in html
+    assert "1 more row is not shown." in html_table(("a",), [(1,)] * 101, [])
+    assert html_table(("a",), [(1,)] * 102, [], None).count("<tr>") == 103
 
 
 def test_waits_for_a_device_are_no_executions() -> None:

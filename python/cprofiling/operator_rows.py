@@ -9,6 +9,7 @@ from itertools import chain, islice
 
 from cprofiling.analysis.rows import ANNOTATIONS, column, texts_of
 from cprofiling.kinds import COUNTER, DEVICE, INSTANT
+from cprofiling.operator_frames import Frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Rows:
         return ((start, end) for name, start, end in zip(*columns, strict=True) if name in self._marks)
 
     def _events(self) -> Iterator[str]:
-        found, at, args, names = self._found, self._clock, self._found.args, self._names
+        found, at, names, frames = self._found, self._clock, self._names, Frames(self._found)
         threads = [track[1] for track in found.tracks]
         heads: dict[tuple[int, int, int, int, str | None], str] = {}
         columns = (column(found, name) for name in ("start_ns", "end_ns", "name", "cat", "kind", "track"))
@@ -158,8 +159,8 @@ class Rows:
             head = heads.get(key)
             if head is None:
                 head = heads[key] = self._head(*key)
-            if head:
-                yield f'{head}{_us(start)},"dur":{_us(end - start)},"args":{args(row) or "{}"}}}'
+            if head and frames.has(row):
+                yield f'{head}{_us(start)},"dur":{_us(end - start)},"args":{frames.args(row)}}}'
 
     def _head(self, name: int, cat: int, kind: int, track: int, true_name: str | None) -> str:
         """The beginning of such events, up to their time; empty: they are left out."""

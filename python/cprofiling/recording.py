@@ -165,7 +165,8 @@ class Event:
     @property
     def stack(self) -> str | None:
         """The Python frames at its start, innermost first, a line each; None where they were not recorded."""
-        return self._text("stack")
+        text = self._text("stack")
+        return None if text is None else text.strip("\n")  # PyTorch ends each frame of its traces as one begins
 
     @property
     def bytes(self) -> int | None:

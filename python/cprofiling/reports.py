@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cprofiling.analysis.executions import executions
+from cprofiling.analysis.html_table import html_table
 from cprofiling.analysis.rows import (
     ANNOTATIONS,
     NO_WORK,
@@ -23,7 +24,7 @@ from cprofiling.analysis.rows import (
     thread_number,
 )
 from cprofiling.analysis.span_ids import SpanIds
-from cprofiling.analysis.text_table import ROW_LIMIT, frame_of, text_table
+from cprofiling.analysis.text_table import ROW_LIMIT, frame_of, short_repr, text_table
 from cprofiling.analysis.tree import host_tree
 from cprofiling.export import operator_indices
 from cprofiling.kinds import CUT, DEVICE, HOST, NODE, RECORD, STEP, UNFINISHED
@@ -37,9 +38,9 @@ _TITLE = "Inference Results Summary"
 _RULE = "=" * 48
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """Rows under headings.
+    """Rows under headings. Its ``repr()`` is short; notebooks show the table.
 
     Attributes:
         columns: The headings.
@@ -63,8 +64,14 @@ class Report:
         """Return the report as text."""
         return self.text()
 
+    def __repr__(self) -> str:
+        return short_repr(f"Report of {', '.join(self.columns)}", len(self.rows), "row")
 
-@dataclass(frozen=True)
+    def _repr_html_(self) -> str:
+        return html_table(self.columns, self.rows, self.notes)
+
+
+@dataclass(frozen=True, repr=False)
 class Summary(Report):
     """The latencies of all inferences: a report of figures and their values, printed as a box."""
 
@@ -72,6 +79,10 @@ class Summary(Report):
         """Return the box."""
         lines = [f"{figure:<32}: {'-' if value is None else value}" for figure, value in self.rows]
         return "\n".join((_RULE, f"  {_TITLE}", _RULE, *lines, *self.notes))
+
+    def __repr__(self) -> str:
+        count = self.rows[0][1]
+        return short_repr("Summary", count if isinstance(count, int) else 0, "inference")
 
 
 def summary(recording: Recording) -> Summary:
@@ -134,9 +145,9 @@ class _Inferences:
         if not rows:
             self.notes = ["No inferences were recorded."]
         if len(self.rows) < len(rows):
-            self.notes.append(
-                f"Left out: {len(rows) - len(self.rows):,} that failed or were not recorded to their end."
-            )
+            missing = len(rows) - len(self.rows)
+            whole = "was not recorded to its end" if missing == 1 else "were not recorded to their end"
+            self.notes.append(f"Left out: {missing:,} that failed or {whole}.")
 
     def duration(self, row: int) -> int:
         return self._ends[row] - self._starts[row]

@@ -554,9 +554,9 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-def _checked_operators(value: bool | str) -> bool | str:
+def _checked_operators(value: Any) -> bool | str:
     if value is True or value is False or value == "auto":
-        return value
+        return value  # type: ignore[no-any-return]
     raise (ValueError if isinstance(value, str) else TypeError)(
         f'operators must be True, False or "auto", got {shown_value(value)}'
     )

@@ -46,7 +46,9 @@ def _described(name: str, recording: Recording) -> str:
     """What the file is: its name, and how much time it is about."""
     starts, ends = recording.column("start_ns"), recording.column("end_ns")
     span_ns = max(ends) - min(starts) if starts and ends else 0
-    dropped = f"; {recording.dropped:,} more events were dropped" if recording.dropped else ""
+    dropped = ""
+    if recording.dropped:
+        dropped = f"; {recording.dropped:,} more {'event was' if recording.dropped == 1 else 'events were'} dropped"
     return f"{name}: {_shown_time(span_ns)}{dropped}"
 
 

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cprofiling import checks
-from cprofiling.analysis.rows import Recording, drop_notes
+from cprofiling.analysis.rows import Recording, drop_notes, has
+from cprofiling.warn import warn
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TWO_KINDS = (
+    "CPU Mem of nodes and labelled blocks is the change of the process's resident memory, of other rows the bytes of "
+    "the framework's allocator."
+)
 # What the figures of a device are called in torch's words, and older ones.
 _DEVICE_WORDS = ("cuda", "xpu", "privateuse1")
 _FIGURES = (
@@ -117,10 +126,12 @@ class KeyAverage:
 class KeyAverages(list[KeyAverage]):
     """A list of ``KeyAverage``, in the order in which their first rows started, that prints itself as a table.
 
+    Its ``repr()`` is short; notebooks show the table.
+
     Attributes:
         use_device: What the recording's devices are called in torch's words (``"cuda"``); None where it has none.
         has_memory: Whether anything is known of memory.
-        notes: Sentences that belong to the figures: what was dropped.
+        notes: Sentences that belong to the figures: that memory is of two kinds, what was dropped.
     """
 
     def __init__(
@@ -157,7 +168,8 @@ class KeyAverages(list[KeyAverage]):
 
         Args:
             sort_by: A figure (one of ``SORT_KEYS``), largest first; ``cuda_``, ``xpu_`` and ``privateuse1_`` mean the
-                device's, also where there is none. Equal ones are sorted by the host's time. None: as they are.
+                device's, also where there is none. Equal ones are sorted by the host's time. None: as they are. One of
+                memory, where none was recorded, gives a RuntimeWarning.
             row_limit: The most rows that are shown; all if it is None or negative.
             max_src_column_width: Longer lines of stacks lose their beginning; None: nothing is cut.
             max_name_column_width: Longer names are cut; None: nothing is cut.
@@ -177,6 +189,8 @@ class KeyAverages(list[KeyAverage]):
         from cprofiling.analysis.averages_table import Layout, averages_table
 
         rows = self if sort_by is None else sorted_by(self, sort_by)
+        if self and "memory" in (sort_by or "") and not self.has_memory:
+            warn(f"sort_by={sort_by!r} changes nothing: no memory was recorded; profile_memory=True records it")
         layout = Layout(
             checks.index_or_none("row_limit", row_limit),
             checks.index_or_none("max_src_column_width", max_src_column_width, 1),
@@ -185,6 +199,18 @@ class KeyAverages(list[KeyAverage]):
             header, top_level_events_only, time_unit,
         )  # fmt: skip
         return averages_table(rows, layout, self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the averages as a pandas DataFrame: the table's columns, in plain numbers, in the list's order.
+
+        Units are in the columns' names: ``Self CPU (us)``, ``CPU Mem (bytes)``; those with a ``%`` are percentages, NaN
+        where the whole is 0. Columns that the table has only if there is something in them are left out likewise;
+        ``Input Shapes`` and ``Source Location`` have lists. Raises ImportError, naming the extra, without pandas.
+        """
+        from cprofiling.analysis.averages_table import number_columns
+        from cprofiling.analysis.text_table import frame_of
+
+        return frame_of(*number_columns(self))
 
     def total_average(self) -> KeyAverage:
         """Return the sums of all figures and counts as one value with the key ``Total``."""
@@ -209,6 +235,16 @@ class KeyAverages(list[KeyAverage]):
     def __str__(self) -> str:
         """Return the table."""
         return self.table()
+
+    def __repr__(self) -> str:
+        from cprofiling.analysis.text_table import short_repr
+
+        return short_repr(type(self).__name__, len(self), "name")
+
+    def _repr_html_(self) -> str:
+        from cprofiling.analysis.averages_table import averages_html
+
+        return averages_html(self)
 
 
 def sorted_by(averages: Iterable[KeyAverage], sort_by: str) -> list[KeyAverage]:
@@ -245,9 +281,13 @@ def key_averages(
     their sum means nothing) and annotations mirrored on it are rows, but no part of the device's total, nor of an
     operator's device time.
 
+    With ``profile_memory=True``, memory on the host is of two kinds: of nodes and labelled blocks it is the change of
+    the process's resident memory, of operators the bytes of the framework's allocator. The table says so where it has
+    both.
+
     Args:
         recording: A finished recording.
-        group_by_input_shape: Tell rows apart that have other ``input_shapes``.
+        group_by_input_shape: Tell rows apart that have other ``input_shapes``; a RuntimeWarning where there are none.
         group_by_stack_n: Tell rows apart that differ in this many innermost frames of their Python stack; 0: do not.
         group_by_node: Tell rows apart that were inside other profiled nodes: ``node`` is the innermost one's name.
 
@@ -260,6 +300,8 @@ def key_averages(
 
     grouping = Grouping(recording)
     if group_by_input_shape:
+        if len(recording) > 0 and not has(recording, "shapes"):
+            warn("group_by_input_shape=True changes nothing: no shapes were recorded; record_shapes=True records them")
         grouping.split_by_shapes()
     if frames > 0:
         grouping.split_by_stack(frames)
@@ -269,5 +311,5 @@ def key_averages(
         grouping.averages(),
         use_device=grouping.use_device,
         has_memory=grouping.memory.is_known,
-        notes=drop_notes(recording),
+        notes=([_TWO_KINDS] if grouping.memory.is_mixed else []) + drop_notes(recording),
     )

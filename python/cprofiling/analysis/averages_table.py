@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
+from cprofiling.analysis.html_table import html_table
 from cprofiling.analysis.text_table import first_rows
 from cprofiling.format import shown_text, shown_value
 
@@ -13,6 +15,7 @@ _WIDTH = 12  # of a column of figures
 _GAP = "  "
 _UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}  # in microseconds
 _SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
+_TEXTS = ("Name", "Node", "Input Shapes", "Source Location")  # columns without figures
 _NOTHING = "No events were recorded."
 _NO_WORK = "No row is work of the device: waits, annotations and ranges of profilers are no part of its total."
 
@@ -40,6 +43,26 @@ def averages_table(rows: Sequence[KeyAverage], layout: Layout, of: KeyAverages) 
     return _Table(rows, layout, of).text()
 
 
+def averages_html(of: KeyAverages) -> str:
+    """Return the averages as they are in a table without options, as an HTML fragment."""
+    table = _Table(of, Layout(name_width=None, stack_width=None, shapes_width=None), of)
+    headings = [heading for heading, _ in table.columns()]
+    return html_table(headings, table.cells(), table.footer())
+
+
+def number_columns(of: KeyAverages) -> tuple[list[str], list[list[object]]]:
+    """Return the columns that the averages have in a table, with units, and the plain numbers in them."""
+    table = _Table(of, Layout(), of)
+    columns = [f"{heading}{_unit(heading)}" for heading, _ in table.columns()]
+    return columns, [table.numbers_of(row) for row in of]
+
+
+def _unit(heading: str) -> str:
+    if heading.endswith(("%", "# of Calls")) or heading in _TEXTS:
+        return ""
+    return " (bytes)" if heading.endswith("Mem") else " (us)"
+
+
 class _Table:
     """A table that is being made: columns as pairs of heading and width, then lines."""
 
@@ -62,7 +85,7 @@ class _Table:
         self._stack_width = _limited(map(len, frames), layout.stack_width) if frames else 0
 
     def text(self) -> str:
-        columns = self._columns()
+        columns = self.columns()
         dashes = "".join("-" * width + _GAP for _, width in columns)
         double = "=" * (len(dashes) - len(_GAP))
         lines = [] if self._layout.header is None else [double, self._layout.header]
@@ -72,10 +95,10 @@ class _Table:
         lines += [dashes, self._line([heading for heading, _ in columns], widths), dashes]
         for row in self._shown():
             lines += self._lines_of(row, widths)
-        lines += [dashes, *self._footer()]
+        lines += [dashes, *self.footer()]
         return "".join(f"{line}\n" for line in lines)
 
-    def _columns(self) -> list[tuple[str, int]]:
+    def columns(self) -> list[tuple[str, int]]:
         headings = ["Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg"]
         device = self._device
         if self._has_device_time:
@@ -106,7 +129,8 @@ class _Table:
         return first_rows(rows, self._layout.row_limit)
 
     def _lines_of(self, row: KeyAverage, widths: Sequence[int]) -> list[str]:
-        cells: list[object] = [_cut(row.key, self._layout.name_width), *self._figures_of(row)]
+        figures = self._figures_of(row, self._time, _share, _size)
+        cells: list[object] = [_cut(row.key, self._layout.name_width), *figures]
         if self._has_node:
             cells.append(_cut(row.node, self._layout.name_width))
         if self._has_shapes:
@@ -119,29 +143,54 @@ class _Table:
         lines += [self._line([*empty, frame], widths) for frame in frames[1:]]
         return [*lines, self._line([*empty, ""], widths)]
 
-    def _figures_of(self, row: KeyAverage) -> list[object]:
-        time = self._time
-        cells: list[object] = [
-            _share(row.self_cpu_time_total, self._self_cpu),
+    def cells(self) -> list[list[object]]:
+        """Return what the cells of the rows that are shown say, whole lists and names in them."""
+        return [
+            [row.key, *self._figures_of(row, self._time, _share, _size), *self._texts_of(row)] for row in self._shown()
+        ]
+
+    def numbers_of(self, row: KeyAverage) -> list[object]:
+        """Return a row's name, its figures as numbers, and its texts."""
+        lists = {"Input Shapes": row.input_shapes, "Source Location": row.stack}
+        headings = [heading for heading, _ in self.columns() if heading in _TEXTS]
+        texts = [lists.get(heading, row.node) for heading in headings if heading != "Name"]
+        return [row.key, *self._figures_of(row, float, _percent, int), *texts]
+
+    def _texts_of(self, row: KeyAverage) -> list[object]:
+        texts: list[object] = [row.node] if self._has_node else []
+        if self._has_shapes:
+            texts.append(str(row.input_shapes))
+        return [*texts, "\n".join(row.stack)] if self._stack_width else texts
+
+    def _figures_of(
+        self,
+        row: KeyAverage,
+        time: Callable[[float], object],
+        share: Callable[[float, float], object],
+        size: Callable[[int], object],
+    ) -> list[object]:
+        """Return a row's figures, as given functions have times, parts of a whole, and numbers of bytes."""
+        cells = [
+            share(row.self_cpu_time_total, self._self_cpu),
             time(row.self_cpu_time_total),
-            _share(row.cpu_time_total, self._self_cpu),
+            share(row.cpu_time_total, self._self_cpu),
             time(row.cpu_time_total),
             time(row.cpu_time),
         ]
         if self._has_device_time:
             cells += [
                 time(row.self_device_time_total),
-                _share(row.self_device_time_total, self._self_device),
+                share(row.self_device_time_total, self._self_device),
                 time(row.device_time_total),
                 time(row.device_time),
             ]
         if self._has_memory:
-            cells += [_size(row.cpu_memory_usage), _size(row.self_cpu_memory_usage)]
+            cells += [size(row.cpu_memory_usage), size(row.self_cpu_memory_usage)]
         if self._has_device_memory:
-            cells += [_size(row.device_memory_usage), _size(row.self_device_memory_usage)]
+            cells += [size(row.device_memory_usage), size(row.self_device_memory_usage)]
         return [*cells, row.count]
 
-    def _footer(self) -> list[str]:
+    def footer(self) -> list[str]:
         lines = [] if self._rows else [_NOTHING]
         lines.append(f"Self CPU time total: {self._time(self._self_cpu)}")
         if self._has_device_time:
@@ -158,7 +207,11 @@ class _Table:
 
 
 def _share(part: float, whole: float) -> str:
-    return "NaN" if whole == 0 else f"{part * 100.0 / whole:.2f}%"
+    return "NaN" if whole == 0 else f"{_percent(part, whole):.2f}%"
+
+
+def _percent(part: float, whole: float) -> float:
+    return math.nan if whole == 0 else part * 100.0 / whole
 
 
 def _size(size: int) -> str:

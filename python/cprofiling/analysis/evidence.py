@@ -8,7 +8,7 @@ from functools import cached_property
 from cprofiling.analysis import intervals
 from cprofiling.analysis.device_figures import work_rows
 from cprofiling.analysis.intervals import Interval
-from cprofiling.analysis.rows import ANNOTATIONS, OPERATORS, RUNTIME, Recording, column, texts_of
+from cprofiling.analysis.rows import ANNOTATIONS, OPERATORS, RUNTIME, STEP_PREFIX, Recording, column, texts_of
 from cprofiling.analysis.tree import HostTree, device_owners, host_tree, self_times
 from cprofiling.kinds import HOST, NODE, RECORD, STEP
 
@@ -96,6 +96,24 @@ class Evidence:
     def owners(self) -> dict[int, int]:
         """For work of devices the row of the host that it was started for."""
         return device_owners(self.recording, self.tree)
+
+    @cached_property
+    def framework(self) -> set[int]:
+        """The rows that are, or are around, operators of a framework, and what started work of devices."""
+        rows = {*self.operators, *self.owners.values()}
+        return rows | self.around(rows)
+
+    @cached_property
+    def code(self) -> set[int]:
+        """The rows of the user's code that have names of the user's: nodes, labelled blocks, annotations; no steps."""
+        annotations = texts_of(self.recording, *ANNOTATIONS)
+        spans = self.spans.difference(self.steps)
+        return {row for row in spans if self.kinds[row] in (NODE, RECORD) or self.cats[row] in annotations}
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The steps."""
+        return [row for row in self.host_rows if self.kinds[row] == STEP or self.name(row).startswith(STEP_PREFIX)]
 
     @cached_property
     def window(self) -> Interval:

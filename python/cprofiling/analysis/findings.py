@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cprofiling.analysis.html_table import html_list
 from cprofiling.analysis.rows import Recording, drop_notes
-from cprofiling.analysis.text_table import frame_of
+from cprofiling.analysis.text_table import frame_of, short_repr
 from cprofiling.format import shown_text
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Finding:
     Attributes:
         kind: Which rule found it: ``outside_nodes``, ``data_loading``, ``copies``, ``dominant_operator``,
             ``memory_growth``, ``python_overhead``, ``many_short_calls``, ``float64``, ``launch_bound``, ``gradients``;
-            against another recording ``more_copies``, ``more_calls``, ``slower``.
+            against another recording ``more_copies``, ``more_calls``, ``slower_calls``, ``slower``.
         title: What it is, in a line.
         text: What the recording shows, in figures.
         advice: What to change, naming the option.
@@ -68,6 +69,13 @@ class Findings(list[Finding]):
         """Return the findings as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
         columns = ("kind", "title", "share", "text", "advice", "rows")
         return frame_of(columns, [tuple(getattr(finding, column) for column in columns) for finding in self])
+
+    def __repr__(self) -> str:
+        return short_repr(type(self).__name__, len(self), "finding")
+
+    def _repr_html_(self) -> str:
+        notes = self.notes if self else (_NOTHING, *self.notes)
+        return html_list("Findings", [str(finding) for finding in self], notes)
 
     def __str__(self) -> str:
         """Return the findings as numbered paragraphs."""

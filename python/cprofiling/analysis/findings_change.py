@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from cprofiling.analysis.device_figures import copy_kind
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding
 from cprofiling.analysis.findings_device import started_by
 from cprofiling.analysis.findings_host import LEAST_NS, longest, milliseconds, percent
-from cprofiling.analysis.rows import COPIES, STEP_PREFIX, texts_of
-from cprofiling.kinds import STEP
+from cprofiling.analysis.rows import COPIES, counted, texts_of
 
 # Twice as often is another way of working, not chance.
 MORE_TIMES = 2.0
@@ -19,29 +19,40 @@ MORE_COPIES = 100  # fewer additional ones are not worth a look
 MORE_SHARE = 0.05
 # A tenth slower is more than runs of one program differ.
 SLOWER_TIMES = 1.1
-_MOST_NAMES = 3
+_MOST_NAMES = 3  # of each kind
+
+_CODE, _OPERATORS, _WORK = "user's code", "operators", "device"
 
 
 class _Pair:
-    """Two recordings, and how many units of the same work (steps, else outermost calls of nodes) each has."""
+    """Two recordings, and how many units of work (steps, else outermost calls of nodes) each has.
+
+    Attributes:
+        units, other_units: The rows of the units, of which either both have some, or neither.
+        scale: How many units the recording has for one of the baseline's; 1.0 without any.
+        what: What the units are.
+        is_alike: Whether each unit is the same work: all are steps, or calls of one node.
+    """
 
     def __init__(self, evidence: Evidence, baseline: Evidence) -> None:
-        self.units, self.other_units = _units(evidence), _units(baseline)
+        self.units, self.other_units, self.what = evidence.steps, baseline.steps, "steps"
+        if not self.units or not self.other_units:
+            self.units, self.other_units = evidence.outermost_nodes, baseline.outermost_nodes
+            self.what = "calls of nodes"
         if not self.units or not self.other_units:
             self.units, self.other_units = [], []
+        names = {evidence.name(row) for row in self.units} | {baseline.name(row) for row in self.other_units}
+        if self.what != "steps" and len(names) == 1:
+            self.what = f"calls of {names.pop()!r}"
+        self.is_alike = bool(self.units) and self.what != "calls of nodes"
         self.scale = len(self.units) / len(self.other_units) if self.units else 1.0
 
     @property
     def unit(self) -> str:
         """Words for what was made equal."""
-        return f", in {len(self.units):,} steps or calls against {len(self.other_units):,}" if self.units else ""
-
-
-def _units(evidence: Evidence) -> list[int]:
-    steps = [
-        row for row in evidence.host_rows if evidence.kinds[row] == STEP or evidence.name(row).startswith(STEP_PREFIX)
-    ]
-    return steps or evidence.outermost_nodes
+        count, other = len(self.units), len(self.other_units)
+        noun, of, name = self.what.partition(" ")
+        return f", in {counted(count, noun[:-1])}{of}{name} against {other:,}" if count else ""
 
 
 def more_copies(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
@@ -83,7 +94,7 @@ def _by_kind(evidence: Evidence, rows: list[int]) -> dict[str, list[int]]:
 
 
 def more_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
-    """Find operators and kernels that run at least twice as often as in the baseline, and take time for it."""
+    """Find nodes, labels, operators and kernels that run at least twice as often as in the baseline, and take time."""
     pair = _Pair(evidence, baseline)
     now, before = _by_name(evidence), _by_name(baseline)
     found = []
@@ -96,8 +107,8 @@ def more_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
     for extra, name, side, rows, count in sorted(found, key=lambda of: -of[0])[:_MOST_NAMES]:
         yield Finding(
             "more_calls",
-            f"{name} runs {len(rows):,} times against {count:,} in the baseline",
-            f"{len(rows):,} against {count:,} calls of {name!r} on the {side}{pair.unit} take "
+            f"{name} runs {counted(len(rows), 'time')} against {count:,} in the baseline",
+            f"{len(rows):,} against {counted(count, 'call')} of {name!r} on the {side}{pair.unit} take "
             f"{milliseconds(extra)} more.",
             "Look at where the additional calls come from: key_averages(group_by_node=True) of both recordings.",
             {"count": len(rows), "baseline_count": count, "extra_ns": extra},
@@ -110,16 +121,122 @@ def _by_name(evidence: Evidence) -> dict[tuple[str, str], list[int]]:
     found: dict[tuple[str, str], list[int]] = {}
     copies = set(_copies(evidence))  # which have a rule of their own
     kernels = [row for row in evidence.work if row not in copies]
-    for side, rows in (("host", [*evidence.operators, *evidence.nodes]), ("device", kernels)):
+    for side, rows in (("host", [*evidence.operators, *sorted(evidence.code)]), ("device", kernels)):
         for row in rows:
             found.setdefault((evidence.name(row), side), []).append(row)
     return found
 
 
-def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
-    """Find that steps, or outermost calls of nodes, take longer than in the baseline."""
+class _Cost(NamedTuple):
+    """The rows of one name, and the time that is their own."""
+
+    rows: list[int]
+    time: int
+
+
+class _Growth(NamedTuple):
+    """What rows of one name cost now and in the baseline, and how much of it is more."""
+
+    name: str
+    now: _Cost
+    before: _Cost
+    extra: float
+
+
+def slower_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
+    """Find nodes and labels, operators, and work of devices that take longer than in the baseline, by their names.
+
+    What counts is their own time: of nodes and labels that is without those inside them, of operators without those
+    inside them. For the same number of steps or calls it is their total, else the mean of a call.
+    """
     pair = _Pair(evidence, baseline)
-    if not pair.units:
+    now, before = _own_costs(evidence), _own_costs(baseline)
+    for side, costs in now.items():
+        grown = []
+        for name, cost in costs.items():
+            old = before[side].get(name)
+            if old is not None:
+                expected = old.time * (pair.scale if pair.is_alike else len(cost.rows) / len(old.rows))
+                grown.append((_Growth(name, cost, old, cost.time - expected), expected))
+        whole = sum(growth.extra for growth, _ in grown if growth.extra > 0)
+        least = max(LEAST_NS, MORE_SHARE * evidence.wall)
+        clear = [
+            growth
+            for growth, expected in grown
+            if growth.extra >= least and growth.now.time >= SLOWER_TIMES * expected and not _is_more_calls(growth, pair)
+        ]
+        for growth in sorted(clear, key=lambda growth: -growth.extra)[:_MOST_NAMES]:
+            yield _slower_finding(evidence, growth, growth.extra / whole, pair, side)
+
+
+def _is_more_calls(growth: _Growth, pair: _Pair) -> bool:
+    """Whether it is for twice as many calls that there is more: of which another rule tells."""
+    now, before = growth.now, growth.before
+    is_slower = now.time * len(before.rows) >= SLOWER_TIMES * before.time * len(now.rows)
+    return len(now.rows) >= MORE_TIMES * len(before.rows) * pair.scale and not is_slower
+
+
+def _slower_finding(evidence: Evidence, growth: _Growth, part: float, pair: _Pair, side: str) -> Finding:
+    name, now, before, extra = growth
+    mean, old_mean = now.time / len(now.rows), before.time / len(before.rows)
+    title = f"{name} takes {milliseconds(mean)} a call against {milliseconds(old_mean)} in the baseline"
+    if mean < SLOWER_TIMES * old_mean:
+        title = f"{name} takes {milliseconds(now.time)} in all against {milliseconds(before.time)} in the baseline"
+    return Finding(
+        "slower_calls",
+        title,
+        f"{counted(len(now.rows), 'call')} of {name!r} took {milliseconds(now.time)} against "
+        f"{milliseconds(before.time)} in {counted(len(before.rows), 'call')}{pair.unit}{_WITHOUT[side]}: "
+        f"{milliseconds(extra)} more, {percent(part)} of all growth among {_AMONG[side]}.",
+        _ADVICE[side],
+        {
+            "time_ns": now.time, "baseline_time_ns": before.time, "count": len(now.rows),
+            "baseline_count": len(before.rows), "mean_ns": mean, "baseline_mean_ns": old_mean, "extra_ns": extra,
+            "growth_share": part,
+        },
+        longest(evidence, now.rows),
+        min(extra / max(evidence.wall, 1), 1.0),
+    )  # fmt: skip
+
+
+_AMONG = {_CODE: "nodes and labels", _OPERATORS: "operators", _WORK: "the work of devices"}
+_WITHOUT = {_CODE: ", without nodes and labels inside", _OPERATORS: ", without operators inside", _WORK: ""}
+_ADVICE = {
+    _CODE: "Look at what it does otherwise than before: other arguments (record_shapes=True), other code, waiting for "
+    "something; record() blocks around its parts, in both recordings, tell which of them it is.",
+    _OPERATORS: "Look at what it is called with: record_shapes=True and key_averages(group_by_input_shape=True) of "
+    "both recordings; other types, strides or a number of threads are reasons, too.",
+    _WORK: "Look at what it is called with: larger or other shapes, another precision or memory_format; and whether "
+    "the device's clock is the same, and nobody else works on it.",
+}
+
+
+def _own_costs(evidence: Evidence) -> dict[str, dict[str, _Cost]]:
+    """Return what rows cost by their names: nodes and labels, operators, and work of devices."""
+    times = evidence.self_times
+    of_code = dict.fromkeys(evidence.code, 0)
+    around = evidence.tree.nearest(of_code.__contains__)
+    for row in evidence.host_rows:
+        if around[row] >= 0:
+            of_code[around[row]] += times[row]
+    return {
+        _CODE: _costs(evidence, {row: of_code[row] for row in sorted(of_code)}),
+        _OPERATORS: _costs(evidence, {row: times[row] for row in evidence.operators}),
+        _WORK: _costs(evidence, {row: evidence.duration(row) for row in evidence.work}),
+    }
+
+
+def _costs(evidence: Evidence, times: dict[int, int]) -> dict[str, _Cost]:
+    rows: dict[str, list[int]] = {}
+    for row in times:
+        rows.setdefault(evidence.name(row), []).append(row)
+    return {name: _Cost(of, sum(times[row] for row in of)) for name, of in rows.items()}
+
+
+def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
+    """Find that steps, or the outermost calls where they are all of one node, take longer than in the baseline."""
+    pair = _Pair(evidence, baseline)
+    if not pair.is_alike:
         return
     mean = sum(map(evidence.duration, pair.units)) / len(pair.units)
     before = sum(map(baseline.duration, pair.other_units)) / len(pair.other_units)
@@ -127,7 +244,7 @@ def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
         return
     yield Finding(
         "slower",
-        f"Steps or calls take {percent(mean / max(before, 1) - 1)} longer than in the baseline",
+        f"{pair.what[0].upper()}{pair.what[1:]} take {percent(mean / max(before, 1) - 1)} longer than in the baseline",
         f"The mean of {len(pair.units):,} is {milliseconds(mean)}, that of {len(pair.other_units):,} in the baseline "
         f"{milliseconds(before)}.",
         "See what of the other findings is new; compare the tables of key_averages() of both recordings.",
@@ -137,4 +254,4 @@ def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
     )
 
 
-CHANGE_RULES = (more_copies, more_calls, slower)
+CHANGE_RULES = (more_copies, more_calls, slower_calls, slower)

@@ -11,8 +11,8 @@ from itertools import pairwise
 from cprofiling.analysis import intervals
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding
-from cprofiling.analysis.findings_host import BACKWARD, LEAST_NS, counted, longest, milliseconds, percent
-from cprofiling.analysis.rows import MEMORY, UNKNOWN, column, has, known_args, texts_of
+from cprofiling.analysis.findings_host import BACKWARD, LEAST_NS, longest, milliseconds, percent
+from cprofiling.analysis.rows import MEMORY, UNKNOWN, column, counted, has, known_args, texts_of
 from cprofiling.kinds import INSTANT, RECORD, STEP
 
 # Below that, a process's memory grows by what its allocator keeps for later.
@@ -107,7 +107,7 @@ def float64(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "float64",
         f"Double precision where inputs are single takes {percent(share)} of the time",
-        f"{counted(rows, 'call')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''}) worked on float64, "
+        f"{counted(len(rows), 'call')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''}) worked on float64, "
         f"though inputs are float32: {milliseconds(host_ns)} on the host, {milliseconds(device_ns)} on devices.",
         "Keep to dtype=torch.float32 (numpy: dtype=np.float32): look for numpy arrays and Python floats that become "
         "tensors without a dtype, and for .double().",

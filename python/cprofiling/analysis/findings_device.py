@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from cprofiling.analysis.device_figures import copy_kind, launches
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding
-from cprofiling.analysis.findings_host import LEAST_NS, counted, longest, milliseconds, percent
-from cprofiling.analysis.rows import COPIES, column, texts_of
+from cprofiling.analysis.findings_host import LEAST_NS, longest, milliseconds, percent
+from cprofiling.analysis.rows import COPIES, column, counted, texts_of
 
 # A tenth of the device's work, or of the time of the host, which waits in calls that copy.
 COPY_SHARE = 0.1
@@ -68,9 +68,9 @@ def _copy_finding(evidence: Evidence, kind: str, rows: list[int], times: dict[st
     return Finding(
         "copies",
         title,
-        f"{counted(rows, 'copy', 'copies')} of {size / (1 << 20):,.1f} MiB took {milliseconds(time)} of "
+        f"{counted(len(rows), 'copy', 'copies')} of {size / (1 << 20):,.1f} MiB took {milliseconds(time)} of "
         f"{milliseconds(evidence.work_time)} of the device's work{pinned}; the host spent {milliseconds(host_ns)} in "
-        f"the calls that started them, or waited there.{started_by(evidence, rows)}",
+        f"the calls that started {'it' if len(rows) == 1 else 'them'}, or waited there.{started_by(evidence, rows)}",
         _ADVICE.get(kind, _OTHER_ADVICE),
         {"count": len(rows), "bytes": size, **times, "share": share},
         longest(evidence, rows),
@@ -88,7 +88,7 @@ def started_by(evidence: Evidence, rows: list[int]) -> str:
     if not counts:
         return ""
     name, count = max(counts.items(), key=lambda item: item[1])
-    return f" {count:,} of {len(rows):,} were started by {name!r}."
+    return f" {count:,} of {len(rows):,} {'was' if count == 1 else 'were'} started by {name!r}."
 
 
 def launch_bound(evidence: Evidence) -> Iterator[Finding]:
@@ -110,7 +110,7 @@ def launch_bound(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             "launch_bound",
             f"The device waits for launches in {percent(share)} of the time",
-            f"In {counted(stretches, 'stretch', 'stretches')} on stream {stream} of device {device}, "
+            f"In {counted(len(stretches), 'stretch', 'stretches')} on stream {stream} of device {device}, "
             f"{milliseconds(time)} together, {len(kept):,} kernels and copies began as soon as they were launched, and "
             f"took {milliseconds(work)} only: {work / len(kept) / 1000:,.1f} µs each.",
             "Launch less often: a CUDA graph (torch.cuda.graph, or torch.compile(mode='reduce-overhead')), fused "

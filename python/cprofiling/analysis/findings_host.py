@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 
 from cprofiling.analysis import intervals
 from cprofiling.analysis.device_figures import COMMUNICATION_KERNEL
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.findings import Finding
-from cprofiling.analysis.rows import COPIES, SETS, texts_of
+from cprofiling.analysis.rows import COPIES, SETS, counted, has, texts_of
 from cprofiling.kinds import STEP
 
 # Less than this is not worth anybody's time, whatever its share.
@@ -32,6 +32,23 @@ SHORT_SHARE = 0.1
 BACKWARD = ("autograd::engine::", "torch::autograd::")  # how the names of what autograd's engine calls begin
 _MOST_ROWS = 10_000  # that a finding cites of its kind, the longest
 
+_BATCH = "a larger batch size makes fewer calls of it, a lower precision (autocast) cheaper ones"
+_ONE_CALL = (
+    "It was called once: put record() blocks around its parts, or make the functions that it calls nodes, to see which "
+    "of them takes the time."
+)
+_PLAIN_CALLS = (
+    "Look inside it first: make the functions that it calls nodes, or put record() blocks around its parts; "
+    "with_stack=True shows the lines that call it. What is not written in Python has no parts to see: call it less "
+    "often, or with less."
+)
+
+_FEWER_OPERATORS = (
+    "Do it in fewer calls: batch the items, use fused or foreach=True optimizers, torch.compile to fuse operators, or "
+    "a larger batch size."
+)
+_FEWER_CALLS = "Do it in fewer calls: give it many items at once, or move the loop into it; cache what comes again."
+
 _LOADING = re.compile(
     r"data_?loader|prefetch|(next|get)[_ ]?batch"
     r"|(?<![a-z])(pre)?(load|read|fetch)\w*?[_ ]?(batch|data|sample|image|frame|file)"
@@ -43,11 +60,6 @@ _LOADING = re.compile(
 def percent(share: float) -> str:
     """Return a share as texts show it."""
     return f"{share * 100:.0f} %"
-
-
-def counted(items: Sized, noun: str, plural: str = "") -> str:
-    """Return how many items there are, in figures, and what they are."""
-    return f"{len(items):,} {noun if len(items) == 1 else plural or noun + 's'}"
 
 
 def milliseconds(time_ns: float) -> str:
@@ -82,7 +94,7 @@ def outside_nodes(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         "outside_nodes",
         f"{percent(share)} of the time is outside any node",
-        f"No node ran in {milliseconds(idle_ns)} of {milliseconds(wall)}, in {counted(idle, 'gap')}; the longest, "
+        f"No node ran in {milliseconds(idle_ns)} of {milliseconds(wall)}, in {counted(len(idle), 'gap')}; the longest, "
         f"{milliseconds(longest_ns)}, is between {before!r} and {after!r}.",
         "Find out what runs there: put record() blocks around the code between the nodes, or profile it as nodes; "
         "overlap it with the nodes in a thread, if it waits.",
@@ -108,7 +120,7 @@ def data_loading(evidence: Evidence) -> Iterator[Finding]:
         "data_loading",
         f"Everything waits for data in {percent(share)} of the time",
         f"In {milliseconds(waiting_ns)} of {milliseconds(evidence.wall)} data was loaded ({', '.join(called[:3])}: "
-        f"{counted(rows, 'call')}) while no other node and no device worked.",
+        f"{counted(len(rows), 'call')}) while no other node and no device worked.",
         "Load in the background: DataLoader with more workers (num_workers=...), prefetch_factor and "
         "persistent_workers=True, pin_memory=True for a device; or a thread that prepares the next batch.",
         {"waiting_ns": waiting_ns, "loading_ns": intervals.length(times), "calls": len(rows), "share": share},
@@ -154,26 +166,42 @@ def _dominant(evidence: Evidence, rows: list[int], time: int, total: int, side: 
         return
     share = time / total
     name = evidence.name(rows[0])
-    group = "group_by_input_shape=True, group_by_node=True" if side == "host" else "group_by_node=True"
-    advice = (
-        f"Look at it first: key_averages({group}) shows what it is called with, and where; a larger batch size makes "
-        "fewer calls of it, a lower precision (autocast) cheaper ones."
-    )
-    if COMMUNICATION_KERNEL.match(name):
-        advice = (
-            "It waits for the slowest rank: compare the ranks; overlap it with computation, send less (bucket_cap_mb, "
-            "gradient accumulation with no_sync(), lower precision)."
-        )
     yield Finding(
         "dominant_operator",
         f"{name} takes {percent(share)} of the time on the {side}",
-        f"{counted(rows, 'call')} of {name!r} took {milliseconds(time)} of {milliseconds(total)} on the {side}, "
-        "without what ran inside them.",
-        advice,
+        f"{counted(len(rows), 'call')} of {name!r} took {milliseconds(time)} of {milliseconds(total)} on the {side}, "
+        f"without what ran inside {'it' if len(rows) == 1 else 'them'}.",
+        _advice_on(evidence, rows, name, side),
         {"time_ns": time, "total_ns": total, "calls": len(rows), "share": share},
         longest(evidence, rows),
         share,
     )
+
+
+def _advice_on(evidence: Evidence, rows: list[int], name: str, side: str) -> str:
+    """Return what to do about rows of one name that take most of the time."""
+    if COMMUNICATION_KERNEL.match(name):
+        return (
+            "It waits for the slowest rank: compare the ranks; overlap it with computation, send less (bucket_cap_mb, "
+            "gradient accumulation with no_sync(), lower precision)."
+        )
+    if side == "device":
+        return f"Look at it first: key_averages(group_by_node=True) shows where it is called; {_BATCH}."
+    if evidence.framework.isdisjoint(rows):
+        return f"{_ONE_CALL if len(rows) == 1 else _PLAIN_CALLS} {_shapes_advice(evidence)}"
+    if rows[0] in evidence.spans:
+        return (
+            f"Look inside it first: what it does beside its operators is its own. {_shapes_advice(evidence)} A larger "
+            "batch size makes fewer calls of it."
+        )
+    return f"Look at it first. {_shapes_advice(evidence)} {_BATCH[0].upper()}{_BATCH[1:]}."
+
+
+def _shapes_advice(evidence: Evidence) -> str:
+    call = "key_averages(group_by_input_shape=True, group_by_node=True)"
+    if has(evidence.recording, "shapes"):
+        return f"{call} shows what it is called with, and where."
+    return f"Recorded with record_shapes=True, {call} shows what it is called with, and where."
 
 
 def python_overhead(evidence: Evidence) -> Iterator[Finding]:
@@ -209,12 +237,12 @@ def _times_alone(evidence: Evidence, rows: list[int]) -> list[intervals.Interval
 
 def _python_finding(evidence: Evidence, rows: list[int], own: int, operators: list[int], called_ns: int) -> Finding:
     share = own / (own + called_ns)
-    name = evidence.name(rows[0])
+    name, they = evidence.name(rows[0]), "it" if len(rows) == 1 else "they"
     return Finding(
         "python_overhead",
         f"{name} spends {percent(share)} of its time outside the operators that it calls",
-        f"{counted(rows, 'call')} of {name!r} spent {milliseconds(own)} in Python, or in what is not recorded, and "
-        f"{milliseconds(called_ns)} in the {len(operators):,} operators that they called directly.",
+        f"{counted(len(rows), 'call')} of {name!r} spent {milliseconds(own)} in Python, or in what is not recorded, "
+        f"and {milliseconds(called_ns)} in the {len(operators):,} operators that {they} called directly.",
         "Make fewer and larger calls: a larger batch size, whole arrays instead of loops, torch.compile, or a CUDA "
         "graph; with_stack=True shows the lines.",
         {
@@ -239,13 +267,14 @@ def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
         if time < LEAST_NS or share < SHORT_SHARE:
             continue
         called = evidence.name(rows[0])
-        where = f"in {counted(runs, 'call')} of {evidence.strings[around]!r}" if around >= 0 else "in nothing recorded"
+        where = "in nothing recorded"
+        if around >= 0:
+            where = f"in {counted(len(runs), 'call')} of {evidence.strings[around]!r}"
         yield Finding(
             "many_short_calls",
             f"{called} is called {len(rows):,} times for {milliseconds(time / len(rows))} each",
             f"{len(rows):,} calls of {called!r} {where} took {milliseconds(time)}, {percent(share)} of the time.",
-            "Do it in fewer calls: batch the items, use fused or foreach=True optimizers, torch.compile to fuse "
-            "operators, or a larger batch size.",
+            _FEWER_CALLS if evidence.framework.isdisjoint(rows) else _FEWER_OPERATORS,
             {"time_ns": time, "calls": len(rows), "mean_ns": time / len(rows), "share": share},
             longest(evidence, rows),
             min(share, 1.0),

@@ -39,6 +39,7 @@ class Memory:
 
     Attributes:
         is_known: Whether the recording says anything of memory.
+        is_mixed: Whether what was measured and what is added up are both known of the host.
         host: For each row its bytes on the host.
         own_host: The part of them that is its own.
         device: For each row its bytes on devices.
@@ -53,6 +54,7 @@ class Memory:
         allocations = [row for row, (kind, name) in enumerate(rows) if kind == INSTANT and name in names]
         measured = ("memory_change", "device_memory_change")
         self.is_known = bool(allocations) or any(has(recording, name) for name in measured)
+        self.is_mixed = bool(allocations) and has(recording, measured[0])
         self.host = [0] * len(recording)
         self.device = [0] * len(recording)
         self.outside: list[int] = []

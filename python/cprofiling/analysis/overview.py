@@ -6,9 +6,9 @@ from cprofiling import checks
 from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times
 from cprofiling.analysis.findings import findings
-from cprofiling.analysis.rows import Recording, column
-from cprofiling.kinds import COUNTER, DEVICE
-from cprofiling.reports import device_operators, summary
+from cprofiling.analysis.rows import Recording, column, counted, texts_of
+from cprofiling.kinds import COUNTER, DEVICE, NODE
+from cprofiling.reports import INFERENCE, device_operators, summary
 
 _ROWS = 20
 
@@ -20,7 +20,9 @@ def overview(
     sort_by: str | None = None,
     group_by_node: bool = False,
 ) -> str:
-    """Return the printed report: summary, averages, devices where there are any, and findings.
+    """Return the printed report: averages, the summary of inferences, devices where there are any, and findings.
+
+    The summary is there where spans are named ``Inference``, or nodes ran.
 
     Args:
         recording: A finished recording; an empty one gives an empty report under the same titles.
@@ -41,11 +43,13 @@ def overview(
     averages = key_averages(recording, group_by_node=group_by_node)
     if sort_by is None:
         sort_by = "self_device_time_total" if has_device else "self_cpu_time_total"
+    places = _places(len(recording.tracks), has_device=has_device)
     parts = [
-        f"Recording of {count:,} events on {len(recording.tracks):,} threads and streams",
-        str(summary(recording)),
+        f"Recording of {counted(count, 'event')} on {places}",
         f"Averages, by {sort_by}\n{averages.table(sort_by=sort_by, row_limit=row_limit)}".rstrip("\n"),
     ]
+    if NODE in set(kinds) or not texts_of(recording, INFERENCE).isdisjoint(column(recording, "name")):
+        parts.append(str(summary(recording)))
     if has_device:
         parts += [
             f"Device operators\n{device_operators(recording).text(row_limit)}",
@@ -54,3 +58,10 @@ def overview(
         ]
     parts.append(str(findings(recording, baseline)))
     return "\n\n".join(parts) + "\n"
+
+
+def _places(count: int, *, has_device: bool) -> str:
+    """Return on how many threads, and streams if there is a device, something happened."""
+    if count == 1:
+        return f"1 {'stream' if has_device else 'thread'}"
+    return f"{count:,} threads{' and streams' if has_device else ''}"

@@ -57,6 +57,11 @@ def texts_of(recording: Recording, *wanted: str) -> set[int]:
     return {number for number, text in enumerate(recording.strings) if text in wanted}
 
 
+def frames_of(stack: str) -> list[str]:
+    """Return the frames of a recorded stack, innermost first; torch.profiler's have an empty line at their end."""
+    return [frame for frame in stack.split("\n") if frame]
+
+
 def known_args(recording: Recording, row: int) -> dict[str, Any]:
     """Return a row's arguments; none where they are no JSON object."""
     args = recording.args(row)
@@ -85,8 +90,15 @@ def thread_number(track: Sequence[Any]) -> int | str:
     return number if text is None else text
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number, in figures, and what there are so many of."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def drop_notes(recording: Recording) -> list[str]:
     """Return what reports say below their figures about events that are missing: a line, or nothing."""
     if recording.dropped == 0:
         return []
-    return [f"Dropped: {recording.dropped:,} events are missing from these figures, as there was no room for them."]
+    are, them = ("is", "it") if recording.dropped == 1 else ("are", "them")
+    events = counted(recording.dropped, "event")
+    return [f"Dropped: {events} {are} missing from these figures, as there was no room for {them}."]

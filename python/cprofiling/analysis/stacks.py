@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cprofiling import checks
-from cprofiling.analysis.rows import Recording, column
+from cprofiling.analysis.rows import Recording, column, frames_of
 from cprofiling.analysis.tree import HostTree, device_owners, host_tree, self_times
 from cprofiling.files import atomic_writer
 from cprofiling.format import shown_text
@@ -93,7 +93,7 @@ class _Paths:
         """Return the path of a recorded stack, whose text has the innermost frame first."""
         if text not in self._stacks:
             path = 0
-            for frame in reversed(self._strings[text].split("\n")):
+            for frame in reversed(frames_of(self._strings[text])):
                 path = self.inside(path, _escaped(frame))
             self._stacks[text] = path
         return self._stacks[text]

@@ -7,6 +7,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 from cprofiling import checks
+from cprofiling.analysis.html_table import html_table
+from cprofiling.analysis.rows import counted
 from cprofiling.format import shown_text
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[object]], row_lim
     lines += [_line(row, widths) for row in cells]
     lines.append(f"└{'┴'.join(bars)}┘")
     if len(shown) < len(rows):
-        lines.append(f"{len(rows) - len(shown):,} more rows are not shown.")
+        missing = len(rows) - len(shown)
+        lines.append(f"{missing:,} more {'row is' if missing == 1 else 'rows are'} not shown.")
     return "\n".join(lines)
 
 
@@ -40,6 +43,11 @@ def first_rows(rows: Sequence[_T], row_limit: int | None) -> Sequence[_T]:
     """Return so many rows at most, all if the limit is None or negative. TypeError for a limit that is no integer."""
     limit = checks.index_or_none("row_limit", row_limit)
     return rows if limit is None or limit < 0 else rows[:limit]
+
+
+def short_repr(kind: str, count: int, noun: str) -> str:
+    """Return the representation of a list or report: what it is, and how much there is in it."""
+    return f"<{kind}: {counted(count, noun)}>" if count else f"<{kind}, empty>"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -59,6 +67,8 @@ def _cell(value: object) -> str:
 class Figures(list[_T]):
     """A list of frozen values of one kind that prints itself as a table and can be had as a DataFrame.
 
+    Its ``repr()`` is short; notebooks show the table.
+
     Attributes:
         columns: The names of the values' fields: the columns.
         notes: Sentences that belong to the figures.
@@ -67,6 +77,7 @@ class Figures(list[_T]):
     def __init__(self, kind: type[_T], figures: Iterable[_T] = (), notes: Iterable[str] = ()) -> None:
         """Make a list of ``figures``, values of the dataclass ``kind``."""
         super().__init__(figures)
+        self._kind = kind.__name__
         self.columns = tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
         self.notes = tuple(notes)
 
@@ -81,6 +92,12 @@ class Figures(list[_T]):
     def __str__(self) -> str:
         """Return the table, and the notes below it."""
         return "\n".join((text_table(self.columns, self.rows()), *self.notes))
+
+    def __repr__(self) -> str:
+        return short_repr(f"{type(self).__name__} of {self._kind}", len(self), "row")
+
+    def _repr_html_(self) -> str:
+        return html_table(self.columns, self.rows(), self.notes)
 
 
 def frame_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from cprofiling.analysis.rows import NO_WORK, RUNTIME, Recording, column, texts_of
+from cprofiling.analysis.rows import NO_WORK, RUNTIME, Recording, column, frames_of, texts_of
 from cprofiling.kinds import DEVICE, HOST, NODE, STEP, SUSPENDABLE
 
 # The span of a whole profiler run, which torch.profiler's traces have beside its threads.
@@ -150,7 +150,7 @@ class Stacks:
         """Return the frames of a row's stack, so many at most, the innermost first; none where it is not known."""
         stack = self._strings[self._stacks[row]]
         if stack or not self._frames or row not in self._tree:
-            return stack.split("\n")[:most] if stack else []
+            return frames_of(stack)[:most]
         around = (place for place in self._tree.ancestors(row) if self._cats[place] in self._frames)
         return [self._strings[self._names[place]] for place in islice(around, most)]
 
