@@ -630,7 +630,9 @@ def test_averages_as_a_dataframe() -> None:
         host("net", 0, 30, kind=NODE, span=1), host("a", 5, 10, shapes="[[2, 3]]", stack="x.py(1): f"),
         allocation(6, 64), allocation(7, 32, device_type=1),
     ]  # fmt: skip
-    frame = key_averages(made(grouped), True, 1, True).to_pandas()
+    averages = key_averages(made(grouped), True, 1, True)
+    assert "[[2, 3]]  x.py(1): f" in averages.table()
+    frame = averages.to_pandas()
     assert list(frame.columns)[-8:] == [
         "CPU Mem (bytes)", "Self CPU Mem (bytes)", "CUDA Mem (bytes)", "Self CUDA Mem (bytes)", "# of Calls", "Node",
         "Input Shapes", "Source Location",

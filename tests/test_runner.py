@@ -1066,6 +1066,9 @@ def test_a_module_that_is_not_there_leaves_an_old_trace_alone(tmp_path: Path) ->
     assert (done.status, done.out) == (1, "")
     assert done.err.endswith("No module named nosuchmodule\n")
     assert (tmp_path / "trace.json").read_text() == "old"
+    write(tmp_path, {"broken/__init__.py": "1 / 0"})
+    assert run("-m", "broken.module", folder=tmp_path).status == 1
+    assert names_in_file(tmp_path / "trace.json") == []
     write(tmp_path, {"fails.py": "import cprofiling as cp\nwith cp.record('label'): raise KeyError"})
     assert run("-m", "fails", folder=tmp_path).status == 1
     assert names_in_file(tmp_path / "trace.json") == ["label"]

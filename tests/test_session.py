@@ -796,6 +796,12 @@ def test_a_recording_shows_how_it_stands() -> None:
     assert repr(prof) == "<profile: of the parent process>"
 
 
+@pytest.mark.parametrize(("value", "error"), [(None, TypeError), (1.5, TypeError), ("all", ValueError)])
+def test_wrong_wishes_for_operators(value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match='operators must be True, False or "auto", got'):
+        cp.profile(operators=value)
+
+
 def test_activities_that_can_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert cp.supported_activities() == {cp.ProfilerActivity.CPU}

@@ -17,24 +17,30 @@ PACKAGE = Path(cprofiling.__file__).parent
 STUB = PACKAGE / "_core.pyi"
 
 
-def run_mypy(tmp_path: Path, module: str, *arguments: str) -> str:
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the first run leaves what the others need not read again."""
+    return tmp_path_factory.mktemp("mypy")
+
+
+def run_mypy(cache: Path, module: str, *arguments: str) -> str:
     """Run mypy, or a tool of it, on the package that is tested, and return what it says when it is not content."""
     pytest.importorskip("mypy", reason="mypy is not installed")
-    environment = {**unwatched(), "MYPY_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**unwatched(), "MYPY_CACHE_DIR": str(cache)}
     if PACKAGE.parent.name != "site-packages":  # where mypy looks anyhow, and wants to hear nothing of it
         environment |= {"MYPYPATH": str(PACKAGE.parent), "PYTHONPATH": str(PACKAGE.parent)}
     command = [sys.executable, "-m", module, *arguments]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cache, env=environment, capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
 
 
 @pytest.mark.parametrize("name", ["usage", "misuse"])
-def test_code_of_users(name: str, tmp_path: Path) -> None:
-    assert run_mypy(tmp_path, "mypy", "--strict", str(ROOT / "tests" / "typing" / f"{name}.py")) == ""
+def test_code_of_users(name: str, cache: Path) -> None:
+    assert run_mypy(cache, "mypy", "--strict", str(ROOT / "tests" / "typing" / f"{name}.py")) == ""
 
 
-def test_the_stubs_are_true(tmp_path: Path) -> None:
-    assert run_mypy(tmp_path, "mypy.stubtest", "cprofiling._core") == ""
+def test_the_stubs_are_true(cache: Path) -> None:
+    assert run_mypy(cache, "mypy.stubtest", "cprofiling._core") == ""
 
 
 def test_the_package_says_that_it_is_typed() -> None:
