@@ -632,6 +632,9 @@ def test_averages_as_a_dataframe() -> None:
     ]  # fmt: skip
     averages = key_averages(made(grouped), True, 1, True)
     assert "[[2, 3]]  x.py(1): f" in averages.table()
+    assert (
+        '<td class="cprofiling-text">[[2, 3]]</td><td class="cprofiling-text">x.py(1): f</td>' in averages._repr_html_()
+    )
     frame = averages.to_pandas()
     assert list(frame.columns)[-8:] == [
         "CPU Mem (bytes)", "Self CPU Mem (bytes)", "CUDA Mem (bytes)", "Self CUDA Mem (bytes)", "# of Calls", "Node",
