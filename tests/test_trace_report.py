@@ -12,6 +12,7 @@ import pytest
 
 import cprofiling as cp
 from cprofiling import cli
+from recorded import inner
 
 DEVICE_TRACE = """{"displayTimeUnit": "ms", "traceEvents": [
 {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 40},
@@ -19,11 +20,6 @@ DEVICE_TRACE = """{"displayTimeUnit": "ms", "traceEvents": [
  "args": {"correlation": 7}},
 {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 30, "dur": 2000000,
  "args": {"correlation": 7, "device": 0, "stream": 7}}]}"""
-
-
-@cp.profile_node("inner")
-def inner() -> None:
-    pass
 
 
 @cp.profile_node("outer")

@@ -70,12 +70,17 @@ def _refuse(constant: str) -> None:
 
 def _distributed() -> dict[str, Any]:
     """The rank of this process, as its environment tells it; rank 0 of 1 where it does not."""
-    return {"backend": "", "rank": _number(_RANK, 0), "world_size": max(1, _number(_WORLD_SIZE, 1))}
+    return {"backend": "", "rank": rank() or 0, "world_size": max(1, _number(_WORLD_SIZE) or 1)}
 
 
-def _number(variable: str, otherwise: int) -> int:
+def rank() -> int | None:
+    """Return which of several processes this is, as its environment tells; None where it does not."""
+    return _number(_RANK)
+
+
+def _number(variable: str) -> int | None:
     text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else otherwise
+    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else None
 
 
 def name_process(recording: Recording, threads: Mapping[int, str]) -> None:

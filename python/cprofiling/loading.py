@@ -6,9 +6,8 @@ import os
 import sys
 import zlib
 
-from cprofiling import checks
+from cprofiling import checks, trace_formats
 from cprofiling.recording import Recording
-from cprofiling.session import PERFETTO
 from cprofiling.snapshot import FormatError
 from cprofiling.warn import warn
 
@@ -36,7 +35,7 @@ def load(path: StrOrBytesPath) -> Recording:
         try:
             _warn_of_missing(name, recording._load(source.read, 0))
         except FormatError as error:
-            hint = ": Perfetto's own format is written, and not read" if name.endswith(PERFETTO) else ""
+            hint = ": Perfetto's own format is written, and not read" if trace_formats.is_perfettos(name) else ""
             raise FormatError(f"{name}: {error}{hint}") from None
         finally:
             source.close()

@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from cprofiling import chrome, files
-from cprofiling.session import PERFETTO
+from cprofiling import facts, files, trace_formats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 _SYSTEMS, _MEMORY = ("/dev/", "/proc/"), "/dev/shm/"  # noqa: S108 where no new files belong; and where they do
 _SHOWN = 80  # characters of a value
 _MODE = 0o600
-_MOST_DIGITS = 19  # of a rank, as in facts
 
 
 class UnusablePathError(ValueError):
@@ -75,20 +73,10 @@ def _is_special(path: str) -> bool:
 
 def load_format(path: str) -> None:
     """Load what writes a file of this name. UnusablePathError where it needs a package that is not there."""
-    if not path.endswith(PERFETTO):
-        return
     try:
-        from cprofiling import perfetto_trace
-
-        perfetto_trace.require()
+        trace_formats.load_writer(path)
     except Exception as error:  # noqa: BLE001 of whatever kind: packages below it may be too old or too new
         raise UnusablePathError(reason(error)) from None
-
-
-def rank() -> int | None:
-    """Which process of several this is, as its environment tells, in the words of torchrun; None where it does not."""
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else None
 
 
 class OutputPath:
@@ -101,7 +89,7 @@ class OutputPath:
     def __init__(self, path: str, *, is_first: bool) -> None:
         """``path``: as ``checked_path`` returns it; ``is_first``: whether no process above this one has it."""
         self.path = path
-        self.rank = rank()
+        self.rank = facts.rank()
         self.is_owner = is_first and not self.rank
         self._found = _identity(path)
 
@@ -119,7 +107,7 @@ class OutputPath:
         folder = os.path.dirname(self.path)
         made = os.path.join(folder, f".cprofiling-{os.urandom(8).hex()}.tmp")
         try:
-            self._export(recording, made)
+            trace_formats.export(recording, made, self.path)
             taken = self._take_name(made)
         except BaseException:
             with suppress(OSError):
@@ -131,16 +119,8 @@ class OutputPath:
     def _written_directly(self, recording: Recording) -> str | None:
         if not self.is_owner:
             return None
-        self._export(recording, self.path)
+        trace_formats.export(recording, self.path)
         return self.path
-
-    def _export(self, recording: Recording, path: str) -> None:
-        if self.path.endswith(PERFETTO):
-            from cprofiling import perfetto_trace
-
-            perfetto_trace.export_perfetto_trace(recording, path)
-        else:
-            chrome.export_to_path(recording, path, compress=self.path.endswith(".gz"))
 
     def _take_name(self, made: str) -> str:
         if self.is_owner and (self._replaced_old(made) or _named(made, self.path)):

@@ -35,7 +35,6 @@ _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle be
 _NO_DEVICE = "work on devices is recorded through PyTorch, as its operators are, where it has a device"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
-PERFETTO = ".pftrace"  # the end of the name of a trace in Perfetto's format
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
 
@@ -534,12 +533,12 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def _write_file(self) -> None:
         if self._file is None or self._pid != os.getpid():
             return
-        if not isinstance(self._file, str):
-            self.export_chrome_trace(file=self._file)
-        elif self._file.endswith(PERFETTO):
-            self.export_perfetto_trace(self._file)
+        if isinstance(self._file, str):
+            from cprofiling import trace_formats
+
+            trace_formats.export(self._finished(), self._file)
         else:
-            self.export_chrome_trace(self._file)
+            self.export_chrome_trace(file=self._file)
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
@@ -574,11 +573,10 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
             raise TypeError(f"file must be a path or an open file, got {shown_value(file)}")
         chrome.checked_writer(file)
         return file
-    path = checks.path("file", file)
-    if path.endswith(PERFETTO):
-        from cprofiling import perfetto_trace
+    from cprofiling import trace_formats
 
-        perfetto_trace.require()
+    path = checks.path("file", file)
+    trace_formats.load_writer(path)
     return path
 
 
