@@ -1,5 +1,6 @@
 #include "cprofiling/accum.h"
 
+#include "cprofiling/alloc.h"
 #include "cprofiling/registry.h"
 
 #include <math.h>
@@ -7,15 +8,14 @@
 #define NS_PER_MS 1e6
 #define UNITS_PER_MS (NS_PER_MS * CPROF_HISTOGRAM_ROW)
 
-/* Min, max, last, median, histogram: what both kinds of samples share. `units` is the duration in 1/64 ns. */
-static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, uint64_t units)
+/* Min, max, last, median, histogram: what both kinds of samples share. `index` is the duration's bucket. */
+static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, unsigned index)
 {
     cprof_figures *figures = &accum->figures;
     figures->count++;
     figures->last_ms = elapsed_ms;
     figures->min_ms = elapsed_ms < figures->min_ms ? elapsed_ms : figures->min_ms;
     figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
-    unsigned index = cprof_histogram_index(units);
     figures->rows |= UINT64_C(1) << (index / CPROF_HISTOGRAM_ROW);
     cprof_histogram_add(&accum->histogram, index, &figures->histogram_lost);
     cprof_p2_add(&accum->median, elapsed_ms);
@@ -36,10 +36,7 @@ static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sa
     } else {
         figures->suspended_ns += (uint64_t)sample->suspended_ns;
     }
-    uint64_t units = (uint64_t)elapsed_ns < CPROF_HISTOGRAM_LIMIT / CPROF_HISTOGRAM_ROW
-                         ? (uint64_t)elapsed_ns * CPROF_HISTOGRAM_ROW
-                         : CPROF_HISTOGRAM_LIMIT;
-    add_common_lock_held(accum, (double)elapsed_ns / NS_PER_MS, units);
+    add_common_lock_held(accum, (double)elapsed_ns / NS_PER_MS, cprof_histogram_index_ns(elapsed_ns));
 }
 
 /* The key's first call of a new generation: what is older goes. */
@@ -69,8 +66,8 @@ static bool skip_lock_held(cprof_accum *accum, double elapsed_ms)
     return false;
 }
 
-/* Errors, skips, drops, and the first call of a key: everything but the plain next sample. */
-static __attribute__((noinline)) void finish_slow_lock_held(cprof_accum *accum, uint64_t generation, cprof_outcome outcome,
+/* Errors, skips, drops, and the first call of a key: everything but the plain next sample. Whether it is a sample. */
+static __attribute__((noinline)) bool finish_slow_lock_held(cprof_accum *accum, uint64_t generation, cprof_outcome outcome,
                                                             const cprof_sample *sample)
 {
     cprof_registry_epoch now = cprof_registry_present(accum->registry);
@@ -85,17 +82,89 @@ static __attribute__((noinline)) void finish_slow_lock_held(cprof_accum *accum, 
         accum->figures.cancelled_count++;
     } else if (!skip_lock_held(accum, (double)sample->elapsed_ns / NS_PER_MS)) {
         add_span_lock_held(accum, sample);
+        return true;
     }
+    return false;
 }
 
-void cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
+bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
 {
     uint64_t present = cprof_registry_state(accum->registry) >> CPROF_STATE_GENERATION_SHIFT;
+    bool is_sample = true;
     cprof_lock_acquire(&accum->lock);
     if (__builtin_expect(outcome == CPROF_OUTCOME_SUCCESS && accum->ready == generation && present == generation, 1)) {
         add_span_lock_held(accum, sample);
     } else {
-        finish_slow_lock_held(accum, generation, outcome, sample);
+        is_sample = finish_slow_lock_held(accum, generation, outcome, sample);
+    }
+    cprof_lock_release(&accum->lock);
+    return is_sample;
+}
+
+bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation)
+{
+    cprof_lock_acquire(&accum->lock);
+    bool is_skipping = accum->generation == generation && accum->skips_left > 0;
+    if (accum->generation != generation) {
+        cprof_registry_epoch now = cprof_registry_present(accum->registry);
+        is_skipping = now.generation == generation && now.skip_first_n > 0;
+    }
+    cprof_lock_release(&accum->lock);
+    return is_skipping;
+}
+
+/* Where figures of `generation` beyond times go; NULL once it is over, or without memory. */
+static cprof_extra *extra_lock_held(cprof_accum *accum, uint64_t generation)
+{
+    if (cprof_registry_state(accum->registry) >> CPROF_STATE_GENERATION_SHIFT != generation) {
+        return NULL;
+    }
+    if (accum->extra == NULL) {
+        accum->extra = cprof_alloc_zeroed(sizeof *accum->extra);
+    }
+    if (accum->extra != NULL && accum->extra->generation != generation) {
+        cprof_extra_begin(accum->extra, generation);
+    }
+    return accum->extra;
+}
+
+void cprof_accum_add_gpu(cprof_accum *accum, uint64_t generation, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_extra *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        cprof_extra_add_gpu(extra, gpu_ns, queue_ns, multi_stream);
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_miss_gpu(cprof_accum *accum, uint64_t generation, cprof_gpu_cause cause)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_extra *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        extra->figures.asked |= CPROF_EXTRA_GPU;
+        extra->figures.missed[cause]++;
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_add_launches(cprof_accum *accum, uint64_t generation, const cprof_launch_counts *more)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_extra *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        cprof_extra_add_launches(&extra->figures, more);
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_add_sample(cprof_accum *accum, uint64_t generation, const cprof_extra_sample *sample)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_extra *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        cprof_extra_add_sample(&extra->figures, sample);
     }
     cprof_lock_release(&accum->lock);
 }
@@ -112,14 +181,28 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
         cprof_moments_add_ms(&accum->figures.moments, elapsed_ms);
         accum->figures.self_unknown++;
         accum->figures.active_unknown++;
-        add_common_lock_held(accum, elapsed_ms,
-                             units < (double)CPROF_HISTOGRAM_LIMIT ? (uint64_t)units : CPROF_HISTOGRAM_LIMIT);
+        add_common_lock_held(
+            accum, elapsed_ms,
+            cprof_histogram_index(units < (double)CPROF_HISTOGRAM_LIMIT ? (uint64_t)units : CPROF_HISTOGRAM_LIMIT));
     }
     cprof_lock_release(&accum->lock);
 }
 
+static const cprof_extra_copy *copy_extra_lock_held(const cprof_extra *extra, uint64_t generation, cprof_extra_copy *copy)
+{
+    if (extra == NULL || copy == NULL || extra->generation != generation) {
+        return NULL;
+    }
+    copy->figures = extra->figures;
+    if (extra->figures.gpu_rows != 0) {
+        cprof_histogram_copy(&extra->gpu_histogram, (unsigned)__builtin_ctzll(extra->figures.gpu_rows),
+                             63u - (unsigned)__builtin_clzll(extra->figures.gpu_rows), copy->gpu_counts);
+    }
+    return copy;
+}
+
 cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
-                              uint64_t *counts, uint64_t *order)
+                              uint64_t *counts, uint64_t *order, cprof_extra_copy *extra)
 {
     if (!cprof_lock_acquire_before(&accum->lock, deadline_ns)) {
         return CPROF_BUSY;
@@ -129,6 +212,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
         *figures = accum->figures;
         *order = accum->order;
         figures->median_ms = cprof_p2_median(&accum->median);
+        figures->extra = copy_extra_lock_held(accum->extra, generation, extra);
         if (figures->rows != 0) {
             cprof_histogram_copy(&accum->histogram, (unsigned)__builtin_ctzll(figures->rows),
                                  63u - (unsigned)__builtin_clzll(figures->rows), counts);
@@ -141,6 +225,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
 void cprof_accum_dispose(cprof_accum *accum)
 {
     cprof_histogram_dispose(&accum->histogram);
+    cprof_extra_destroy(accum->extra);
 }
 
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,

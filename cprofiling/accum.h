@@ -10,6 +10,7 @@
 #define CPROF_ACCUM_H
 
 #include "cprofiling/clock.h"
+#include "cprofiling/extra.h"
 #include "cprofiling/histogram.h"
 #include "cprofiling/lock.h"
 #include "cprofiling/moments.h"
@@ -34,7 +35,8 @@ typedef struct {
 
 /* The figures of one key, as they were at one moment; also what a snapshot stores of it. */
 typedef struct {
-    uint64_t count; /* samples */
+    const cprof_extra_copy *extra; /* what is known beyond times, borrowed; NULL: nothing was asked for, or not copied */
+    uint64_t count;                /* samples */
     uint64_t error_count;
     uint64_t cancelled_count;
     uint64_t skipped_count;
@@ -65,21 +67,33 @@ typedef struct cprof_accum {
     _Atomic uint64_t label; /* of the recording that runs: its serial << 32 | the key's number there; or an older one */
     cprof_histogram histogram;
     cprof_p2 median;
-    cprof_figures figures; /* without median_ms */
+    cprof_figures figures; /* without median_ms and extra */
+    cprof_extra *extra;    /* owned; NULL until something is asked for beyond times */
 } cprof_accum;
 
-/* Counts a finished call of `generation` (the registry's when the call started): as a sample, as a skip, as an error or
- * cancellation, or as dropped when the statistics were discarded meanwhile. */
-void cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample);
+/* Counts a finished call of `generation` (the registry's when the call started): as a sample (then true), as a skip, as an
+ * error or cancellation, or as dropped when the statistics were discarded meanwhile. */
+bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample);
+
+/* Whether a call of `generation` that begins now would be skipped if it were the next to finish. */
+bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation);
+
+/* Add what is known beyond times to the figures of `generation`; nothing once that is over, or without memory. They are made
+ * for samples of cprof_accum_finish(), but the launches, which come whenever a node makes them. */
+void cprof_accum_add_gpu(cprof_accum *accum, uint64_t generation, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream);
+void cprof_accum_miss_gpu(cprof_accum *accum, uint64_t generation, cprof_gpu_cause cause);
+void cprof_accum_add_launches(cprof_accum *accum, uint64_t generation, const cprof_launch_counts *more);
+void cprof_accum_add_sample(cprof_accum *accum, uint64_t generation, const cprof_extra_sample *sample);
 
 /* Counts one successful call of `elapsed_ms`, 0 to 1e12, known from elsewhere; the value is taken unchanged. */
 void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
 
 /* Copies the figures of `generation` out, and the histogram's rows named in figures->rows into `counts` (a dense table of
- * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary. CPROF_ABSENT: the key has no figures of that
+ * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary, *extra (NULL: not wanted) what
+ * is known beyond times: figures->extra points to it then. CPROF_ABSENT: the key has no figures of that
  * generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
 cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
-                              uint64_t *counts, uint64_t *order);
+                              uint64_t *counts, uint64_t *order, cprof_extra_copy *extra);
 
 /* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the
  * dense histogram that was copied with them. 0 where there is no sample. */

@@ -48,6 +48,14 @@ static inline unsigned cprof_histogram_index(uint64_t value)
     return row * CPROF_HISTOGRAM_ROW + ((unsigned)(value >> shift) & (CPROF_HISTOGRAM_ROW - 1));
 }
 
+/* The same of a duration in ns, 0 to 2^63-1. */
+static inline unsigned cprof_histogram_index_ns(cprof_ns elapsed_ns)
+{
+    uint64_t ns = (uint64_t)elapsed_ns;
+    return cprof_histogram_index(ns < CPROF_HISTOGRAM_LIMIT / CPROF_HISTOGRAM_ROW ? ns * CPROF_HISTOGRAM_ROW
+                                                                                  : CPROF_HISTOGRAM_LIMIT);
+}
+
 /* The slow cases of cprof_histogram_add: a row that does not exist yet, and a bucket that is full. Without memory the value is
  * not counted, or the bucket stays at its largest value; and *lost is raised. */
 void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64_t *lost);

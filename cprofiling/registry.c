@@ -211,7 +211,7 @@ static cprof_status key_at(cprof_registry *registry, size_t index, int64_t deadl
 }
 
 static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor visitor, void *context, int64_t deadline_ns,
-                                         uint64_t *counts, cprof_registry_epoch *epoch)
+                                         uint64_t *counts, cprof_extra_copy *extra, cprof_registry_epoch *epoch)
 {
     cprof_status found = CPROF_OK;
     cprof_status status = CPROF_OK;
@@ -221,8 +221,9 @@ static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor
         found = key_at(registry, i, deadline_ns, &names, &accum);
         cprof_figures figures;
         uint64_t order;
-        cprof_status copied =
-            found == CPROF_OK ? cprof_accum_copy(accum, epoch->generation, deadline_ns, &figures, counts, &order) : found;
+        cprof_status copied = found == CPROF_OK
+                                  ? cprof_accum_copy(accum, epoch->generation, deadline_ns, &figures, counts, &order, extra)
+                                  : found;
         if (copied == CPROF_OK) {
             status = visitor(context, names, order, &figures, counts);
         }
@@ -233,14 +234,15 @@ static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor
 
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
 {
-    uint64_t *counts = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
+    uint64_t *counts = cprof_alloc_zeroed(2 * CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
     if (counts == NULL) {
         return CPROF_NO_MEMORY;
     }
+    cprof_extra_copy extra = {.gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS};
     cprof_lock_acquire(&registry->read_lock);
     int64_t deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_REGISTRY_PATIENCE_MS * 1000000;
     cprof_status status = present_before(registry, deadline_ns, epoch)
-                              ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, epoch)
+                              ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, &extra, epoch)
                               : CPROF_BUSY;
     cprof_lock_release(&registry->read_lock);
     cprof_alloc_release(counts);

@@ -41,7 +41,7 @@ static cprof_figures figures_now(void)
     cprof_figures figures;
     uint64_t order;
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order) == CPROF_OK);
+    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
     return figures;
 }
 
@@ -49,7 +49,7 @@ static bool has_figures(void)
 {
     cprof_figures figures;
     uint64_t order;
-    return cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order) == CPROF_OK;
+    return cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK;
 }
 
 static void finish(cprof_outcome outcome, cprof_ns elapsed_ns)
@@ -260,8 +260,8 @@ static void test_other_generations_have_no_figures(void)
     uint64_t order;
     set_up(0);
     succeed(MS);
-    CHECK(cprof_accum_copy(accum, generation() - 1, INT64_MAX, &figures, counts, &order) == CPROF_ABSENT);
-    CHECK(cprof_accum_copy(accum, generation() + 1, INT64_MAX, &figures, counts, &order) == CPROF_ABSENT);
+    CHECK(cprof_accum_copy(accum, generation() - 1, INT64_MAX, &figures, counts, &order, NULL) == CPROF_ABSENT);
+    CHECK(cprof_accum_copy(accum, generation() + 1, INT64_MAX, &figures, counts, &order, NULL) == CPROF_ABSENT);
     CHECK(has_figures());
     tear_down();
 }
@@ -429,8 +429,8 @@ static void test_order_of_first_calls(void)
     cprof_accum_record_ms(other, 1.0);
     succeed(MS);
     cprof_accum_record_ms(other, 1.0);
-    CHECK(cprof_accum_copy(other, generation(), INT64_MAX, &figures, counts, &first) == CPROF_OK);
-    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &second) == CPROF_OK);
+    CHECK(cprof_accum_copy(other, generation(), INT64_MAX, &figures, counts, &first, NULL) == CPROF_OK);
+    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &second, NULL) == CPROF_OK);
     CHECK(first < second);
     tear_down();
 }

@@ -62,7 +62,7 @@ static cprof_figures figures_now(void)
     cprof_figures figures;
     uint64_t order;
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, cprof_registry_present(registry).generation, INT64_MAX, &figures, counts, &order) ==
+    CHECK(cprof_accum_copy(accum, cprof_registry_present(registry).generation, INT64_MAX, &figures, counts, &order, NULL) ==
           CPROF_OK);
     CHECK_EQUAL(figures.count, samples);
     for (size_t i = 1; i < CPROF_HISTOGRAM_BUCKETS; i++) {

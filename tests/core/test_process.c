@@ -70,7 +70,7 @@ static cprof_figures figures_of(cprof_accum *accum)
     cprof_figures figures;
     uint64_t order;
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, cprof_registry_present(registry).generation, INT64_MAX, &figures, counts, &order) ==
+    CHECK(cprof_accum_copy(accum, cprof_registry_present(registry).generation, INT64_MAX, &figures, counts, &order, NULL) ==
           CPROF_OK);
     return figures;
 }

@@ -394,7 +394,7 @@ static cprof_figures figures_of(int key)
     static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
     cprof_figures figures;
     uint64_t order;
-    CHECK(cprof_accum_copy(accums[key], generation_now(), INT64_MAX, &figures, counts, &order) == CPROF_OK);
+    CHECK(cprof_accum_copy(accums[key], generation_now(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
     return figures;
 }
 

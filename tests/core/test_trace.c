@@ -564,7 +564,7 @@ static void test_statistics_are_independent(void)
         }
         now += 3;
         close_span(node);
-        CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &order), CPROF_OK);
+        CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &order, NULL), CPROF_OK);
         if (recorded) {
             CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
         }
@@ -632,7 +632,7 @@ static void test_labels_that_outlive_nodes_change_no_figure(void)
             cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
             cprof_trace_session *session = recorded ? start(100, false, false) : NULL;
             call_around_labels(how, recorded);
-            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &place), CPROF_OK);
+            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &place, NULL), CPROF_OK);
             if (recorded) {
                 CHECK_EQUAL(cprof_trace_finish(session, NULL, true), CPROF_OK);
             }

@@ -1,0 +1,59 @@
+/* Kernels, copies and launches, through CUPTI: the library that the process has loaded already, or one that is installed.
+ *
+ * One subscriber is all that a process can have. While it is held, launches are seen by callbacks in the threads that make them
+ * (and counted for the node that the thread is in), and the devices' records of kernels, copies and fills come in buffers,
+ * which are read by whichever thread CUPTI calls. Whatever stands in the way (another client, no driver, an answer that is no
+ * success) turns CUPTI off for this use, with a reason; nothing is raised, and no context is made.
+ *
+ * Thread rule: any thread, any number at once; cprof_cupti_start, stop, flush and collect may wait for CUPTI's locks, so not
+ * with the GIL held.
+ */
+#ifndef CPROF_CUPTI_H
+#define CPROF_CUPTI_H
+
+#include "cprofiling/accum.h"
+#include "cprofiling/table.h"
+
+/* What the subscriber is held for; of each kind any number of users. */
+typedef enum {
+    CPROF_CUPTI_COUNTS, /* what each node launches: cprof_accum_add_launches() */
+    CPROF_CUPTI_TRACE,  /* every launch and record, for a recording: cprof_cupti_collect() */
+    CPROF_CUPTI_USES,
+} cprof_cupti_use;
+
+/* Becomes a user. False: CUPTI is not to be had, cprof_cupti_reason() says why; there is nothing to stop then. */
+bool cprof_cupti_start(cprof_cupti_use use);
+
+/* Ceases to be one. The last user gives the subscriber back, so that others can have it. */
+void cprof_cupti_stop(cprof_cupti_use use);
+
+/* Asks CUPTI for the records that are complete, without waiting for any device. */
+void cprof_cupti_flush(void);
+
+/* The node whose work the calling thread does from now on: launches are counted there. `accum` NULL: nobody's. Returns to
+ * *before what it was, to be set again afterwards. Costs two stores. */
+typedef struct {
+    cprof_accum *accum;
+    uint64_t generation;
+} cprof_cupti_node;
+void cprof_cupti_set_node(cprof_cupti_node node, cprof_cupti_node *before);
+
+/* Forgets a registry that is being destroyed: records that come for it later count nowhere. */
+void cprof_cupti_forget(const cprof_registry *registry);
+
+/* Adds what was recorded since the last CPROF_CUPTI_TRACE user started to a table that is being filled, as a trace of Kineto's
+ * has it: launches as rows of their thread, kernels, copies and fills as rows of their device and stream, and the flows between
+ * them; and forgets it. CPROF_NO_MEMORY: rows are missing. */
+cprof_status cprof_cupti_collect(cprof_table *table);
+
+/* Why CUPTI is off, or what was lost (records dropped, launches whose node is not known). Writes at most `size` bytes with the
+ * NUL. False, and an empty text, when there is no reason. */
+bool cprof_cupti_reason(char *buffer, size_t size);
+
+/* In the child of a fork: CUPTI is the parent's; no call of it is ever made. */
+void cprof_cupti_after_fork_in_child(void);
+
+/* Back to the state at the start of the process. Only while no other thread is in these functions. */
+void cprof_cupti_reset_for_test(void);
+
+#endif

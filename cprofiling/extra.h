@@ -1,0 +1,128 @@
+/* What is known of a key's calls beyond their times: GPU time, launches, counters, memory, waits for a device.
+ *
+ * Made for an accumulator when the first such figure comes, guarded by its lock, of a generation of its own: launches come
+ * before the call that makes them has finished, GPU times after. Calls that begin while their key still skips give none.
+ */
+#ifndef CPROF_EXTRA_H
+#define CPROF_EXTRA_H
+
+#include "cprofiling/histogram.h"
+#include "cprofiling/moments.h"
+#include "cprofiling/perf.h"
+
+/* Why a call has no GPU time. */
+typedef enum {
+    CPROF_GPU_KNOWN,        /* it has, or will have */
+    CPROF_GPU_NO_CUDA,      /* no driver in the process, or not initialised */
+    CPROF_GPU_NO_CONTEXT,   /* the thread has no context, the device no active one */
+    CPROF_GPU_CAPTURED,     /* the stream was being captured, at its start or its end */
+    CPROF_GPU_OTHER_DEVICE, /* it ended on another device, or in another context, than it began on */
+    CPROF_GPU_LOST,         /* the context was destroyed meanwhile */
+    CPROF_GPU_FAILED,       /* the driver refused; cprof_gpu_event_reason() says how */
+    CPROF_GPU_FULL,         /* too many pairs were waiting */
+    CPROF_GPU_UNSUPPORTED,  /* the device cannot tell */
+    CPROF_GPU_CAUSES,
+} cprof_gpu_cause;
+
+/* What a node gave to the devices. Bytes by direction: host to device, device to host, device to device. */
+typedef struct {
+    uint64_t launches; /* calls that launch: kernels, graphs */
+    uint64_t kernels;  /* that have run */
+    uint64_t kernel_ns;
+    uint64_t copies;
+    uint64_t bytes_to_device;
+    uint64_t bytes_to_host;
+    uint64_t bytes_on_device;
+    uint64_t fills; /* memset */
+} cprof_launch_counts;
+
+/* What was asked for: bits of cprof_extra_figures.asked. */
+enum {
+    CPROF_EXTRA_GPU = 1,
+    CPROF_EXTRA_LAUNCHES = 2,
+    CPROF_EXTRA_COUNTERS = 4,
+    CPROF_EXTRA_MEMORY = 8,
+    CPROF_EXTRA_WAITS = 16,
+};
+
+/* Bytes of one kind of memory around the calls of a key. Those at the entry and exit are of the last call. */
+typedef struct {
+    uint64_t calls; /* with known figures; else the rest means nothing */
+    int64_t entry;
+    int64_t exit;
+    int64_t change; /* of all calls; a sum that would leave 64 bits stays at its end */
+    int64_t peak;   /* the highest inside a call, where that is known; else negative */
+} cprof_extra_memory;
+
+typedef struct {
+    unsigned asked;
+    uint64_t gpu_count; /* samples with a GPU time; of these: */
+    cprof_u128 gpu_ns;
+    uint64_t gpu_min_ns;
+    uint64_t gpu_max_ns;
+    uint64_t gpu_lost;    /* not in the histogram, for want of memory */
+    uint64_t gpu_rows;    /* bit r: row r of the histogram holds something */
+    uint64_t queue_count; /* with a known delay in the queue: */
+    cprof_u128 queue_ns;
+    uint64_t multi_stream;             /* that began on one stream and ended on another */
+    uint64_t missed[CPROF_GPU_CAUSES]; /* samples without a GPU time, by cause */
+    cprof_launch_counts launched;
+    uint64_t counted[CPROF_PERF_COUNT]; /* samples with a value of the counter, */
+    cprof_u128 counters[CPROF_PERF_COUNT];
+    uint64_t estimated; /* samples whose hardware counters are scaled */
+    cprof_extra_memory device_memory;
+    cprof_extra_memory host_memory;
+    uint64_t waits; /* for a device, before or after a call */
+    cprof_u128 wait_ns;
+} cprof_extra_figures;
+
+/* Of an accumulator. */
+typedef struct cprof_extra {
+    uint64_t generation;
+    cprof_extra_figures figures;
+    cprof_histogram gpu_histogram;
+} cprof_extra;
+
+/* A copy, as it was at one moment. `gpu_counts` is dense (CPROF_HISTOGRAM_BUCKETS); only the rows named in figures.gpu_rows,
+ * and those between them, are set. */
+typedef struct cprof_extra_copy {
+    cprof_extra_figures figures;
+    uint64_t *gpu_counts;
+} cprof_extra_copy;
+
+/* One call's memory of one kind. */
+typedef struct {
+    bool known;
+    int64_t entry;
+    int64_t exit;
+    int64_t peak; /* negative: not known */
+} cprof_extra_memory_sample;
+
+/* What one finished call adds, GPU time and launches apart. */
+typedef struct {
+    unsigned asked; /* CPROF_EXTRA_ bits of what is meant */
+    cprof_perf_reading counters;
+    cprof_extra_memory_sample device_memory;
+    cprof_extra_memory_sample host_memory;
+    uint64_t waits;
+    cprof_ns wait_ns;
+} cprof_extra_sample;
+
+/* Add to figures. Times are 0 to 2^63-1; a negative queue_ns is not known. */
+void cprof_extra_add_gpu(cprof_extra *extra, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream);
+void cprof_extra_add_launches(cprof_extra_figures *figures, const cprof_launch_counts *more);
+void cprof_extra_add_sample(cprof_extra_figures *figures, const cprof_extra_sample *sample);
+
+/* Empties it, for another generation. */
+void cprof_extra_begin(cprof_extra *extra, uint64_t generation);
+
+/* Merges what another key's figures hold (not its histogram); `is_later`: the other was taken last. */
+void cprof_extra_merge(cprof_extra_figures *figures, const cprof_extra_figures *other, bool is_later);
+
+/* Of copied figures: quantiles of the GPU times in ms, as cprof_figures_quantiles_ms(); negative where there is none. */
+void cprof_extra_gpu_quantiles_ms(const cprof_extra_copy *extra, const double *fractions, size_t count, double *quantiles_ms);
+
+/* Gives back what it owns, and itself. NULL is ignored. */
+void cprof_extra_destroy(cprof_extra *extra);
+
+#endif
