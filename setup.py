@@ -7,15 +7,15 @@ from setuptools import Extension, setup
 
 CORE = (
     "accum alloc arrow chrome_event chrome_row chrome_track chrome_value clock extra gpu_cuda hash histogram"
-    " json_read json_text json_write lock moments names p2 process registry snapshot snapshot_bytes snapshot_key"
-    " span status table table_finish table_lanes thread trace trace_collect trace_detail trace_json trace_label"
-    " trace_load utf8"
+    " json_read json_text json_write lock moments names p2 probe process registry snapshot snapshot_bytes"
+    " snapshot_key span status table table_finish table_lanes thread trace trace_collect trace_detail trace_json"
+    " trace_label trace_load utf8 zz_stub"
 )
 BINDING = (
     "async_generator_type block_type context_stack convert cost fault function_type generator_type"
-    " method_switch_type module node opening pipeline profiler_type program ptrmap ready_type record_type"
+    " method_switch_type module node opening pipeline probe profiler_type program ptrmap ready_type record_type"
     " recorder_type recording_add recording_read recording_stream recording_type snapshot_type stage_type summary"
-    " suspendable sync view weak"
+    " summary_extra suspendable sync view weak"
 )
 
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]

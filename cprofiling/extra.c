@@ -148,6 +148,11 @@ void cprof_extra_gpu_quantiles_ms(const cprof_extra_copy *extra, const double *f
     }
 }
 
+double cprof_extra_mean_ms(cprof_u128 total_ns, uint64_t count)
+{
+    return count > 0 ? cprof_moments_ns_to_ms(total_ns) / (double)count : UNKNOWN;
+}
+
 void cprof_extra_destroy(cprof_extra *extra)
 {
     if (extra != NULL) {

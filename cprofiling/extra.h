@@ -43,6 +43,8 @@ enum {
     CPROF_EXTRA_COUNTERS = 4,
     CPROF_EXTRA_MEMORY = 8,
     CPROF_EXTRA_WAITS = 16,
+    CPROF_EXTRA_COUNTER_SHIFT = 8, /* of the CPROF_PERF_BITs of the counters that were asked for */
+    CPROF_EXTRA_ALL = 31 | CPROF_PERF_ALL << CPROF_EXTRA_COUNTER_SHIFT,
 };
 
 /* Bytes of one kind of memory around the calls of a key. Those at the entry and exit are of the last call. */
@@ -108,6 +110,12 @@ typedef struct {
     cprof_ns wait_ns;
 } cprof_extra_sample;
 
+/* Milliseconds, 0 to 1e12, in ns, to the nearest. */
+static inline cprof_ns cprof_extra_ns_of_ms(double milliseconds)
+{
+    return (cprof_ns)(milliseconds * 1e6 + 0.5);
+}
+
 /* Add to figures. Times are 0 to 2^63-1; a negative queue_ns is not known. */
 void cprof_extra_add_gpu(cprof_extra *extra, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream);
 void cprof_extra_add_launches(cprof_extra_figures *figures, const cprof_launch_counts *more);
@@ -121,6 +129,9 @@ void cprof_extra_merge(cprof_extra_figures *figures, const cprof_extra_figures *
 
 /* Of copied figures: quantiles of the GPU times in ms, as cprof_figures_quantiles_ms(); negative where there is none. */
 void cprof_extra_gpu_quantiles_ms(const cprof_extra_copy *extra, const double *fractions, size_t count, double *quantiles_ms);
+
+/* The mean in ms of `count` times of this sum; negative for none. */
+double cprof_extra_mean_ms(cprof_u128 total_ns, uint64_t count);
 
 /* Gives back what it owns, and itself. NULL is ignored. */
 void cprof_extra_destroy(cprof_extra *extra);

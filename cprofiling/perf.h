@@ -34,6 +34,7 @@ typedef enum {
 } cprof_perf_counter;
 
 #define CPROF_PERF_BIT(counter) (1U << (counter))
+#define CPROF_PERF_ALL (CPROF_PERF_BIT(CPROF_PERF_COUNT) - 1)
 
 /* The counters at one moment, or the difference of two. */
 typedef struct {

@@ -4,6 +4,7 @@
 #include "csrc/function.h"
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
+#include "csrc/probe.h"
 #include "csrc/program.h"
 #include "csrc/ready.h"
 #include "csrc/record.h"
@@ -56,19 +57,25 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"mixin",         "profiler_class", "default_profiler", "device_finder",
-                               "stream_finder", "awaiter",        "record_wrapper",   NULL};
+    static char *keywords[] = {"mixin",          "profiler_class", "default_profiler",
+                               "device_finder",  "stream_finder",  "awaiter",
+                               "record_wrapper", "probers",        NULL};
     ext_state *state = ext_state_of_module(module);
-    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
+    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper, *probers;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOOO!:configure", keywords, &PyType_Type, &mixin, &profiler_class,
                                      state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter,
-                                     &record_wrapper)) {
+                                     &record_wrapper, &PyTuple_Type, &probers)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(probers) != EXT_PROBERS) {
+        PyErr_Format(PyExc_ValueError, "probers must be %d callables, got %zd", (int)EXT_PROBERS, PyTuple_GET_SIZE(probers));
         return NULL;
     }
     ext_state_set(&state->mixin, mixin);
     ext_state_set(&state->profiler_class, profiler_class);
     ext_state_set(&state->default_profiler, default_profiler);
     ext_state_set(&state->device_finder, device_finder);
+    ext_state_set(&state->probers, probers);
     ext_state_set(&state->stream_finder, stream_finder);
     ext_state_set(&state->awaiter, awaiter);
     ext_state_set(&state->record_wrapper, record_wrapper);
@@ -284,9 +291,10 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->mixin);
     Py_VISIT(state->profiler_class);
     Py_VISIT(state->device_finder);
-    Py_VISIT(state->stream_finder);
     Py_VISIT(state->sys_module);
     Py_VISIT(state->awaiter);
+    Py_VISIT(state->probers);
+    Py_VISIT(state->stream_finder);
     Py_VISIT(state->record_wrapper);
     Py_VISIT(state->thread_namer);
     Py_VISIT(state->describer);
@@ -323,9 +331,10 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->mixin);
     Py_CLEAR(state->profiler_class);
     Py_CLEAR(state->device_finder);
-    Py_CLEAR(state->stream_finder);
     Py_CLEAR(state->sys_module);
     Py_CLEAR(state->awaiter);
+    Py_CLEAR(state->probers);
+    Py_CLEAR(state->stream_finder);
     Py_CLEAR(state->record_wrapper);
     Py_CLEAR(state->thread_namer);
     Py_CLEAR(state->describer);

@@ -14,7 +14,7 @@ _F = TypeVar("_F")
 _SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
 _RecordingT = TypeVar("_RecordingT", bound=Recording)
 
-# The 22 fields of NodeProfilingStats, in its order.
+# The first 22 fields of NodeProfilingStats, in its order, and what is known beyond times (csrc/summary_extra.c).
 _Row: TypeAlias = tuple[
     str,  # node_name
     str,  # stage
@@ -38,6 +38,7 @@ _Row: TypeAlias = tuple[
     float | None,  # first_ms
     float | None,  # self_total_ms
     float | None,  # active_total_ms
+    tuple[Any, ...] | None,
 ]
 
 @disjoint_base
@@ -58,6 +59,12 @@ class Profiler:
         synchronize_cuda: bool = False,
         reset: bool = False,
         skip_first_n: SupportsIndex = 0,
+        gpu_time: bool = False,
+        gpu_stream: object = None,
+        kernels: bool = False,
+        nvtx: bool = False,
+        memory: bool | str = False,
+        counters: Iterable[str] = (),
     ) -> None: ...
     def reset_profiling(self) -> None: ...
     def record(self, stage: str | Enum, node_name: str, elapsed_ms: SupportsFloat | SupportsIndex) -> None: ...
@@ -358,6 +365,7 @@ def configure(
     stream_finder: Callable[[int], int],
     awaiter: Callable[[Any], Coroutine[Any, Any, Any]],
     record_wrapper: Callable[[Any, str, bool], Any],
+    probers: tuple[Callable[..., Any], ...],
 ) -> None: ...
 def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/view.c calls it
 def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/pipeline.c

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cprofiling import _core, devices
+from cprofiling import _core, devices, probers
 from cprofiling.format import format_profiling_table
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
@@ -14,6 +14,7 @@ from cprofiling.stats import ProfilingSummary, stats_from_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from cprofiling.nodes import F, Instrumentation, NodeName, NodeSite, StageName
@@ -139,11 +140,33 @@ class PipelineProfiling(_NodeMaker):
         """Whether calls that start now are counted."""
         return self.profiler.profiling_enabled
 
-    def set_profiling(
-        self, enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0
+    def set_profiling(  # noqa: PLR0913 what can be asked for
+        self,
+        enabled: bool,
+        *,
+        synchronize_cuda: bool = False,
+        reset: bool = False,
+        skip_first_n: int = 0,
+        gpu_time: bool = False,
+        gpu_stream: object = None,
+        kernels: bool = False,
+        nvtx: bool = False,
+        memory: bool | str = False,
+        counters: Iterable[str] = (),
     ) -> None:
         """Switch profiling on or off; see ``Profiler.set_profiling``."""
-        self.profiler.set_profiling(enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n)
+        self.profiler.set_profiling(
+            enabled,
+            synchronize_cuda=synchronize_cuda,
+            reset=reset,
+            skip_first_n=skip_first_n,
+            gpu_time=gpu_time,
+            gpu_stream=gpu_stream,
+            kernels=kernels,
+            nvtx=nvtx,
+            memory=memory,
+            counters=counters,
+        )
 
     def reset_profiling(self) -> None:
         """Discard the statistics; what is switched on stays on."""
@@ -187,12 +210,36 @@ _core.configure(
     stream_finder=devices.cuda_stream_of,
     awaiter=awaiting,
     record_wrapper=wrap_as_record,
+    probers=probers.PROBERS,
 )
 
 
-def set_profiling(enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0) -> None:
+def set_profiling(  # noqa: PLR0913 what can be asked for
+    enabled: bool,
+    *,
+    synchronize_cuda: bool = False,
+    reset: bool = False,
+    skip_first_n: int = 0,
+    gpu_time: bool = False,
+    gpu_stream: object = None,
+    kernels: bool = False,
+    nvtx: bool = False,
+    memory: bool | str = False,
+    counters: Iterable[str] = (),
+) -> None:
     """Switch the default Profiler on or off; see ``Profiler.set_profiling``."""
-    default_profiler.set_profiling(enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n)
+    default_profiler.set_profiling(
+        enabled,
+        synchronize_cuda=synchronize_cuda,
+        reset=reset,
+        skip_first_n=skip_first_n,
+        gpu_time=gpu_time,
+        gpu_stream=gpu_stream,
+        kernels=kernels,
+        nvtx=nvtx,
+        memory=memory,
+        counters=counters,
+    )
 
 
 def reset_profiling() -> None:
