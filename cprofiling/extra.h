@@ -24,7 +24,8 @@ typedef enum {
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 
-/* What a node gave to the devices. Bytes by direction: host to device, device to host, device to device. */
+/* What a node gave to the devices. Bytes by direction: host to device, device to host, device to device. A sum that would reach
+ * 2^63 stays below it. */
 typedef struct {
     uint64_t launches; /* calls that launch: kernels, graphs */
     uint64_t kernels;  /* that have run */
@@ -92,7 +93,7 @@ typedef struct cprof_extra_copy {
     uint64_t *gpu_counts;
 } cprof_extra_copy;
 
-/* One call's memory of one kind. */
+/* One call's memory of one kind: not known either when an entry or exit is negative. */
 typedef struct {
     bool known;
     int64_t entry;

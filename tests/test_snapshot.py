@@ -458,8 +458,8 @@ def test_bytes_too_many(extra: bytes) -> None:
 
 
 def test_other_version() -> None:
-    data = replace(GOLDEN_FILE, version=2).encoded()
-    with pytest.raises(cp.FormatError, match=r"^schema version 2 at byte 8, where this program reads version 1$"):
+    data = replace(GOLDEN_FILE, version=3).encoded()
+    with pytest.raises(cp.FormatError, match=r"^schema version 3 at byte 8, where this program reads versions 1 and 2$"):
         cp.Snapshot.from_bytes(data)
 
 

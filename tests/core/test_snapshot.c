@@ -858,7 +858,8 @@ static void test_reasons_of_the_header(void)
 {
     static const change changes[] = {
         {0, 'c', 1, "wrong magic: no snapshot of cprofiling at byte 0"},
-        {8, 2, 4, "schema version 2 at byte 8, where this program reads version 1"},
+        {8, 3, 4, "schema version 3 at byte 8, where this program reads versions 1 and 2"},
+        {8, 2, 4, "version 2 without figures beyond times at byte 8"},
         {12, 2, 4, "unknown flags"},
         {16, 1, 8, "cut or extended"},
         {24, 5, 8, "an impossible skip_first_n"},
