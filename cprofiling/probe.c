@@ -4,6 +4,7 @@
 #include "cprofiling/capture.h"
 #include "cprofiling/cupti.h"
 #include "cprofiling/nvtx.h"
+#include "cprofiling/process.h"
 #include "cprofiling/trace.h"
 
 #define UNKNOWN (-1)
@@ -27,25 +28,43 @@ static void give_back(cprof_probe *probe)
     cprof_lock_release(&cprof_probes.lock);
 }
 
-static unsigned asked_of(unsigned flags)
+static unsigned asked_of(unsigned flags, uint32_t options)
 {
-    return ((flags & CPROF_FLAG_GPU) != 0 ? CPROF_EXTRA_GPU : 0U) |
-           ((flags & CPROF_FLAG_LAUNCHES) != 0 ? CPROF_EXTRA_LAUNCHES : 0U) |
-           ((flags & CPROF_FLAG_COUNTERS) != 0 ? CPROF_EXTRA_COUNTERS : 0U) |
-           ((flags & CPROF_FLAG_MEMORY) != 0 ? CPROF_EXTRA_MEMORY : 0U) |
-           ((flags & CPROF_FLAG_SYNC) != 0 ? CPROF_EXTRA_WAITS : 0U);
+    static const struct {
+        unsigned flag;
+        unsigned asked;
+    } bits[] = {
+        {CPROF_FLAG_GPU, CPROF_EXTRA_GPU},
+        {CPROF_FLAG_LAUNCHES, CPROF_EXTRA_LAUNCHES},
+        {CPROF_FLAG_MEMORY, CPROF_EXTRA_MEMORY},
+        {CPROF_FLAG_SYNC, CPROF_EXTRA_WAITS},
+    };
+    unsigned asked = 0;
+    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+        asked |= (flags & bits[i].flag) != 0 ? bits[i].asked : 0;
+    }
+    if ((flags & CPROF_FLAG_COUNTERS) != 0) {
+        asked |= CPROF_EXTRA_COUNTERS | (options & CPROF_PERF_ALL) << CPROF_EXTRA_COUNTER_SHIFT;
+    }
+    return asked;
+}
+
+unsigned cprof_probe_asked(const cprof_registry *registry)
+{
+    return asked_of((unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL), cprof_registry_probing(registry));
 }
 
 void cprof_probe_leave_out(cprof_probe *probe, unsigned flags)
 {
     probe->flags &= ~flags;
-    probe->sample.asked &= ~asked_of(flags);
+    probe->sample.asked &= ~asked_of(flags, 0);
 }
 
 cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
 {
     unsigned flags = (unsigned)(state & CPROF_FLAG_PROBED);
     uint64_t generation = state >> CPROF_STATE_GENERATION_SHIFT;
+    uint32_t options = cprof_registry_probing(accum->registry);
     cprof_probe *probe = take_spare();
     if (probe == NULL) {
         atomic_fetch_add_explicit(&cprof_probes.lost, 1, memory_order_relaxed);
@@ -60,13 +79,9 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
         .generation = generation,
         .cause = CPROF_GPU_NO_CUDA,
         .epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed),
-        .sample = {.asked = asked_of(flags), .counters.known = CPROF_PERF_ALL},
+        .sample = {.asked = asked_of(flags, options), .counters.known = CPROF_PERF_ALL},
     };
-    uint32_t options = cprof_registry_probing(accum->registry);
     probe->counters = options & CPROF_PERF_ALL;
-    if ((flags & CPROF_FLAG_COUNTERS) != 0) {
-        probe->sample.asked |= probe->counters << CPROF_EXTRA_COUNTER_SHIFT;
-    }
     probe->resets_peak = (options & CPROF_REGISTRY_RESETS_PEAK) != 0;
     return probe;
 }
@@ -150,8 +165,12 @@ static void end_host_memory(cprof_probe *probe)
     cprof_extra_memory_sample *sample = &probe->sample.host_memory;
     sample->known = sample->known && now.memory != CPROF_TABLE_UNKNOWN;
     sample->exit = now.memory;
-    bool rose = probe->host_highest != CPROF_TABLE_UNKNOWN && now.memory_peak > probe->host_highest;
-    sample->peak = rose ? now.memory_peak : UNKNOWN;
+    if (probe->host_highest == CPROF_TABLE_UNKNOWN || now.memory_peak <= probe->host_highest) {
+        return; /* what was inside the call is below an earlier peak */
+    }
+    /* The kernel keeps its counts for each processor, and sums them now and then. */
+    int64_t most = sample->entry > sample->exit ? sample->entry : sample->exit;
+    sample->peak = now.memory_peak > most ? now.memory_peak : most;
 }
 
 /* ---- Running */
@@ -314,6 +333,9 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
     }
     if (probe->captures) {
         cprof_capture_end();
+    }
+    if ((probe->flags & CPROF_FLAG_CAPTURE) != 0 && !cprof_capture_is_set()) {
+        cprof_process_capture(probe->accum->registry->owner, 0); /* it is over: calls are quick again */
     }
     if (is_sample && probe->sample.asked != 0) {
         bool own = !was_switched || probe->has_paused;

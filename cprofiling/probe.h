@@ -67,6 +67,9 @@ typedef struct {
 
 extern cprof_probe_state cprof_probes;
 
+/* What a registry's calls are asked beyond times, as CPROF_EXTRA_ bits. */
+unsigned cprof_probe_asked(const cprof_registry *registry);
+
 /* A zeroed probe for a call of the accumulator (NULL without memory). `state`: the registry's word at its entry, of which the
  * flags may be fewer here: while the key skips, nothing that is statistics is measured. */
 cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state);

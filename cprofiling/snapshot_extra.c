@@ -5,7 +5,6 @@
 #define LONGEST_NS ((uint64_t)INT64_MAX)
 #define PEAK_UNKNOWN (-1)
 
-enum { ASKED_ALL = CPROF_EXTRA_GPU | CPROF_EXTRA_LAUNCHES | CPROF_EXTRA_COUNTERS | CPROF_EXTRA_MEMORY | CPROF_EXTRA_WAITS };
 
 void cprof_snapshot_extra_clear(cprof_snapshot_extra *extra)
 {
@@ -133,7 +132,7 @@ static const char *counts_fault(const cprof_extra_figures *f)
     if (!counts_fit(f)) {
         return "a count of 2^63 or more";
     }
-    if (f->asked == 0 || f->asked > ASKED_ALL || (known_of(f) & ~f->asked) != 0) {
+    if (f->asked == 0 || (f->asked & ~(unsigned)CPROF_EXTRA_ALL) != 0 || (known_of(f) & ~f->asked) != 0) {
         return "figures that were not asked for";
     }
     if (f->missed[CPROF_GPU_KNOWN] != 0) {

@@ -14,7 +14,8 @@
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
-#include "cprofiling/gpu.h"
+#include "cprofiling/cupti.h"
+#include "cprofiling/gpu_event.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;
@@ -153,6 +154,32 @@ static PyObject *module_gpu_reason(PyObject *module, PyObject *unused)
     return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
 }
 
+static PyObject *module_poll_devices(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    Py_BEGIN_ALLOW_THREADS
+    cprof_gpu_event_poll();
+    cprof_cupti_flush();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_gpu_time_reason(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    char reason[256];
+    bool any;
+    Py_BEGIN_ALLOW_THREADS
+    any = cprof_gpu_event_reason(reason, sizeof reason);
+    Py_END_ALLOW_THREADS
+    if (!any) {
+        Py_RETURN_NONE;
+    }
+    return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
+}
+
 static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 {
     (void)unused;
@@ -176,6 +203,9 @@ static PyMethodDef module_methods[] = {
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
     {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
+    {"gpu_time_reason", module_gpu_time_reason, METH_NOARGS, PyDoc_STR("Why devices did not time nodes, or None.")},
+    {"poll_devices", module_poll_devices, METH_NOARGS,
+     PyDoc_STR("Takes in what devices have done by now, without waiting for any.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
     {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,

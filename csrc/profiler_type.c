@@ -248,6 +248,20 @@ static PyObject *profiler_refused_keys(PyObject *object, void *unused)
     return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
 }
 
+/* The CPROF_EXTRA_ bits of what is asked for now. */
+static PyObject *profiler_asked(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(cprof_probe_asked(((ext_profiler *)object)->registry));
+}
+
+static PyObject *profiler_device_note(PyObject *object, void *unused)
+{
+    (void)unused;
+    PyObject *note = ((ext_profiler *)object)->device_note;
+    return Py_NewRef(note != NULL ? note : Py_None);
+}
+
 static PyObject *profiler_repr(PyObject *object)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -340,6 +354,8 @@ static PyMethodDef profiler_methods[] = {
 static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
+    {"_asked", profiler_asked, NULL, PyDoc_STR("What is asked for beyond times, as bits of cprofiling/extra.h."), NULL},
+    {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

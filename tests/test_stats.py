@@ -155,7 +155,9 @@ def test_the_first_ten_fields_make_one_and_the_rest_is_unknown_or_zero() -> None
         NodeProfilingStats(*ROW[:9])
 
 
-@pytest.mark.parametrize("make", [lambda: NodeProfilingStats(*ROW), lambda: stats_from_row(CORE_ROW)], ids=["init", "row"])
+@pytest.mark.parametrize(
+    "make", [lambda: NodeProfilingStats(*ROW), lambda: stats_from_row(CORE_ROW)], ids=["init", "row"]
+)
 def test_it_is_frozen(make: Callable[[], NodeProfilingStats]) -> None:
     stats = make()
     for name in FIELDS:

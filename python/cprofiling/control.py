@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
-from cprofiling import _core, devices, probers
+from cprofiling import _core, device_events, devices, probers
+from cprofiling.beyond import beyond_text
 from cprofiling.format import format_profiling_table
+from cprofiling.extras import reasons_beyond
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
@@ -64,29 +66,37 @@ class Profiler(_core.Profiler, _NodeMaker):
 
         stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
         """
-        _core.refine_clock()
+        _prepare_reading()
         rows, skip_first_n, lost, unread = self._rows(stage)
+        stats = list(map(stats_from_row, rows))
         return ProfilingSummary(
-            map(stats_from_row, rows),
+            stats,
             skip_first_n=skip_first_n,
-            reasons=_reasons(lost, unread, self._refused_keys),
+            reasons=(*_reasons(lost, unread, self._refused_keys), *reasons_beyond(self._asked, self._device_note, stats)),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(),
         )
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
-        """The summary as a text table; see ``format_profiling_table``."""
+        """The summary as a text table; see ``format_profiling_table``. A second one has what is known beyond times."""
         summary = self.get_profiling_summary(stage)
-        return format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
+        table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
+        return "\n\n".join(filter(None, (table, beyond_text(summary))))
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
-        _core.refine_clock()
+        _prepare_reading()
         notes = tuple(reason.encode() for reason in _reasons(0, 0, self._refused_keys))
         return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
 
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
+
+
+def _prepare_reading() -> None:
+    _core.refine_clock()
+    _core.poll_devices()
+    device_events.poll()
 
 
 def _reasons(lost: int, unread: int, refused: int) -> tuple[str, ...]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cprofiling import _core, device_events
 from cprofiling.counters import counters_from
+from cprofiling.device_memory import memory_reason
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cprofiling.stats import NodeProfilingStats
 
 # As in cprofiling/extra.h.
-_GPU, _LAUNCHES, _COUNTERS, _MEMORY, _WAITS = 1, 2, 4, 8, 16
+_GPU, _LAUNCHES, _COUNTERS, _MEMORY = 1, 2, 4, 8
+_COUNTER_SHIFT = 8
 # By cprof_gpu_cause; the first stands for what is known.
 _CAUSES = (
     "",
@@ -131,3 +140,25 @@ def _memory(device: tuple[int, ...], host: tuple[int, ...]) -> NodeMemory:
 def _memory_figures(figures: tuple[int, ...]) -> MemoryFigures | None:
     calls, entry, exit_, change, peak = figures
     return MemoryFigures(calls, entry, exit_, change, peak if peak >= 0 else None) if calls else None
+
+
+def reasons_beyond(asked: int, note: str | None, stats: Iterable[NodeProfilingStats]) -> tuple[str, ...]:
+    """Why figures beyond times are missing, one sentence each, for what a Profiler asks for (bits as in the core).
+
+    ``note``: what a device has said of itself, or None.
+    """
+    reasons: list[str | None] = []
+    if asked & _GPU:
+        reasons += [_core.gpu_time_reason(), device_events.reason(), note]
+    if asked & _LAUNCHES:
+        reasons.append(_core.cupti_reason())
+    if asked & _MEMORY and any(row.memory is not None and row.memory.device is None for row in stats):
+        reasons.append(memory_reason())
+    if asked & _COUNTERS:
+        wanted = asked >> _COUNTER_SHIFT
+        reasons += [
+            f"the counter {name} is not to be had: {reason}"
+            for at, (name, _, reason) in enumerate(_core.perf_status())
+            if reason is not None and wanted >> at & 1
+        ]
+    return tuple(dict.fromkeys(filter(None, reasons)))

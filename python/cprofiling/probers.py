@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cprofiling.counters import checked_counters
+from cprofiling.device_memory import memory_at_entry, memory_at_exit
+from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit
 from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
@@ -10,32 +11,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+PEAK = "peak"
+
 
 def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[object, bool, bool, int]:
     """What ``set_profiling`` was given, checked: (stream, whether memory is looked at, peaks reset, mask of counters).
 
     Raises TypeError or ValueError naming the parameter.
     """
-    checked_stream = lambda x: x
+    from cprofiling.counters import checked_counters
 
-    looks = memory not in (False, None)
-    if looks and memory is not True and memory != "peak":
-        raise (ValueError if isinstance(memory, str) else TypeError)(
-            f'memory must be a bool or "peak", got {shown_value(memory)}'
-        )
-    return checked_stream(gpu_stream), looks, memory == "peak", 0 if counters is None else checked_counters(counters)
+    looks, resets = _checked_memory(memory)
+    return checked_stream(gpu_stream), looks, resets, 0 if counters is None else checked_counters(counters)
 
 
-def _place(arguments: tuple[Any, ...], stream: object) -> object:
-    gpu_place = lambda a, b: None
-
-    return gpu_place(arguments, stream)
+def _checked_memory(memory: object) -> tuple[bool, bool]:
+    if isinstance(memory, str):
+        if memory != PEAK:
+            raise ValueError(f'memory must be a bool or "peak", got {shown_value(memory)}')
+        return True, True
+    if memory is not True and memory is not False:
+        raise TypeError(f'memory must be a bool or "peak", got {shown_value(memory)}')
+    return memory, False
 
 
 PROBERS: tuple[Callable[..., Any], ...] = (
     checked_options,
-    _place,
-    lambda p, s: None,
-    lambda a, r: None,
-    lambda d, r: None,
+    gpu_place,
+    gpu_place_at_exit,
+    memory_at_entry,
+    memory_at_exit,
 )
