@@ -1,15 +1,16 @@
 """Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. All else is in pyproject.toml."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
 
 CORE = (
-    "accum alloc arrow chrome_event chrome_row chrome_track chrome_value clock extra gpu_cuda hash histogram"
-    " json_read json_text json_write lock moments names p2 process registry snapshot snapshot_bytes snapshot_key"
-    " span status table table_finish table_lanes thread trace trace_collect trace_detail trace_json trace_label"
-    " trace_load utf8"
+    "accum alloc arrow capture chrome_event chrome_row chrome_track chrome_value clock extra gpu_cuda hash"
+    " histogram json_read json_text json_write lock moments names nvtx p2 process registry snapshot snapshot_bytes"
+    " snapshot_key span status table table_finish table_lanes thread trace trace_collect trace_detail trace_json"
+    " trace_label trace_load utf8"
 )
 BINDING = (
     "async_generator_type block_type context_stack convert cost fault function_type generator_type"
@@ -18,8 +19,22 @@ BINDING = (
     " suspendable sync view weak"
 )
 
+
+def nvtx_include() -> str | None:
+    """The folder of NVTX's headers, which are all that is needed of it: that of a wheel, or of a CUDA toolkit."""
+    wheels = find_spec("nvidia")
+    homes = [home for place in (wheels and wheels.submodule_search_locations) or () for home in Path(place).glob("*")]
+    homes = [*sorted(homes, reverse=True), Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")]
+    return next((str(home / "include") for home in homes if (home / "include/nvtx3/nvToolsExt.h").is_file()), None)
+
+
+units = CORE.split()
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
 link_args: list[str] = []
+if include := nvtx_include():
+    compile_args += ["-isystem", include]
+else:
+    units[units.index("nvtx")] = "nvtx_none"
 if os.environ.get("CPROFILING_WERROR"):
     compile_args += ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 if sanitizers := os.environ.get("CPROFILING_SANITIZE"):
@@ -35,7 +50,7 @@ setup(
     ext_modules=[
         Extension(
             "cprofiling._core",
-            sources=[f"cprofiling/{unit}.c" for unit in CORE.split()] + [f"csrc/{unit}.c" for unit in BINDING.split()],
+            sources=[f"cprofiling/{unit}.c" for unit in units] + [f"csrc/{unit}.c" for unit in BINDING.split()],
             depends=sorted(str(header) for room in ("cprofiling", "csrc") for header in Path(room).glob("*.h")),
             include_dirs=["."],
             extra_compile_args=compile_args,
