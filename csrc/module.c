@@ -13,7 +13,9 @@
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
+#include "cprofiling/capture.h"
 #include "cprofiling/gpu.h"
+#include "cprofiling/nvtx.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;
@@ -116,6 +118,16 @@ static PyObject *module_clock(PyObject *module, PyObject *unused)
     return Py_BuildValue("(sz)", cprof_clock_name(), cprof_clock_reason());
 }
 
+static PyObject *module_clock_figures(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    uint64_t tick_ps, read_ps;
+    cprof_clock_start();
+    cprof_clock_measure(&tick_ps, &read_ps);
+    return Py_BuildValue("(KK)", (unsigned long long)tick_ps, (unsigned long long)read_ps);
+}
+
 static PyObject *module_clock_backward(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -146,6 +158,52 @@ static PyObject *module_gpu_reason(PyObject *module, PyObject *unused)
     return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
 }
 
+static PyObject *module_nvtx_status(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    bool is_heard;
+    Py_BEGIN_ALLOW_THREADS
+    is_heard = cprof_nvtx_is_heard();
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("(Nz)", PyBool_FromLong(is_heard), cprof_nvtx_reason());
+}
+
+static PyObject *module_set_capture(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *name, *skip, *count;
+    uint64_t calls[2];
+    if (!PyArg_ParseTuple(args, "OOO:set_capture", &name, &skip, &count) || !ext_convert_count(skip, "skip", &calls[0]) ||
+        !ext_convert_count(count, "count", &calls[1]) || (name = ext_convert_name(name, "name")) == NULL) {
+        return NULL;
+    }
+    PyObject *owner = NULL;
+    cprof_name utf8;
+    cprof_status status = CPROF_NO_MEMORY;
+    if (ext_convert_utf8(name, &utf8, &owner)) {
+        status = cprof_capture_set(utf8, calls[0], calls[1]);
+    }
+    Py_XDECREF(owner);
+    Py_DECREF(name);
+    return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "set_capture");
+}
+
+static PyObject *module_capture_report(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    char report[256];
+    bool any;
+    Py_BEGIN_ALLOW_THREADS
+    any = cprof_capture_report(report, sizeof report);
+    Py_END_ALLOW_THREADS
+    if (!any) {
+        Py_RETURN_NONE;
+    }
+    return PyUnicode_DecodeUTF8(report, (Py_ssize_t)strlen(report), "replace");
+}
+
 static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 {
     (void)unused;
@@ -165,10 +223,18 @@ static PyMethodDef module_methods[] = {
      PyDoc_STR("A checked node name. TypeError or ValueError says what is wrong.")},
     {"clock", module_clock, METH_NOARGS,
      PyDoc_STR("The name of the clock in use, and why it is not the processor's counter, or None.")},
+    {"clock_figures", module_clock_figures, METH_NOARGS,
+     PyDoc_STR("What a tick of the clock in use is, and what reading it costs, in picoseconds; chooses the clock.")},
     {"clock_backward", module_clock_backward, METH_NOARGS, PyDoc_STR("How often a span ended before it began.")},
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
     {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
+    {"nvtx_status", module_nvtx_status, METH_NOARGS,
+     PyDoc_STR("Whether a tool listens to NVTX, and why there are no ranges for any, or None.")},
+    {"set_capture", module_set_capture, METH_VARARGS,
+     PyDoc_STR("Sets the capture window: the node's name, its calls to skip, and those to capture.")},
+    {"capture_report", module_capture_report, METH_NOARGS,
+     PyDoc_STR("What became of the capture window, or None where this process has none.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
     {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
