@@ -32,7 +32,7 @@ units = CORE.split()
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
 link_args: list[str] = []
 if include := nvtx_include():
-    compile_args += ["-isystem", include]
+    compile_args += ["-isystem", include]  # its warnings are not ours
 else:
     units[units.index("nvtx")] = "nvtx_none"
 if os.environ.get("CPROFILING_WERROR"):
@@ -51,7 +51,7 @@ setup(
         Extension(
             "cprofiling._core",
             sources=[f"cprofiling/{unit}.c" for unit in units] + [f"csrc/{unit}.c" for unit in BINDING.split()],
-            depends=sorted(str(header) for room in ("cprofiling", "csrc") for header in Path(room).glob("*.h")),
+            depends=[*map(str, sorted(Path().glob("c*/*.h"))), "cprofiling/nvtx.c", "cprofiling/nvtx_none.c"],
             include_dirs=["."],
             extra_compile_args=compile_args,
             extra_link_args=link_args,

@@ -173,19 +173,21 @@ static PyObject *module_set_capture(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *name, *skip, *count;
-    uint64_t calls[2];
-    if (!PyArg_ParseTuple(args, "OOO:set_capture", &name, &skip, &count) || !ext_convert_count(skip, "skip", &calls[0]) ||
-        !ext_convert_count(count, "count", &calls[1]) || (name = ext_convert_name(name, "name")) == NULL) {
+    uint64_t skipped, captured;
+    if (!PyArg_ParseTuple(args, "OOO:set_capture", &name, &skip, &count) || !ext_convert_count(skip, "skip", &skipped) ||
+        !ext_convert_count(count, "count", &captured)) {
         return NULL;
     }
     PyObject *owner = NULL;
     cprof_name utf8;
-    cprof_status status = CPROF_NO_MEMORY;
-    if (ext_convert_utf8(name, &utf8, &owner)) {
-        status = cprof_capture_set(utf8, calls[0], calls[1]);
+    PyObject *legal = ext_convert_name(name, "name");
+    if (legal == NULL || !ext_convert_utf8(legal, &utf8, &owner)) {
+        Py_XDECREF(legal);
+        return NULL;
     }
-    Py_XDECREF(owner);
-    Py_DECREF(name);
+    cprof_status status = cprof_capture_set(utf8, skipped, captured);
+    Py_DECREF(owner);
+    Py_DECREF(legal);
     return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "set_capture");
 }
 

@@ -22,20 +22,20 @@ enum { THREADS = 4, RANGES = 50, RACERS = 8 };
 static unsigned long secure;
 static uint64_t loaded_libraries;
 
-unsigned long __real_getauxval(unsigned long type);
-unsigned long __wrap_getauxval(unsigned long type);
-void *__real_dlopen(const char *path, int flags);
-void *__wrap_dlopen(const char *path, int flags);
+unsigned long wrapped_getauxval(unsigned long type) __asm__("__wrap_getauxval");
+unsigned long real_getauxval(unsigned long type) __asm__("__real_getauxval");
+void *wrapped_dlopen(const char *path, int flags) __asm__("__wrap_dlopen");
+void *real_dlopen(const char *path, int flags) __asm__("__real_dlopen");
 
-unsigned long __wrap_getauxval(unsigned long type)
+unsigned long wrapped_getauxval(unsigned long type)
 {
-    return type == AT_SECURE ? secure : __real_getauxval(type);
+    return type == AT_SECURE ? secure : real_getauxval(type);
 }
 
-void *__wrap_dlopen(const char *path, int flags)
+void *wrapped_dlopen(const char *path, int flags)
 {
     loaded_libraries++;
-    return __real_dlopen(path, flags);
+    return real_dlopen(path, flags);
 }
 
 static void in_child(void (*test)(void))
@@ -101,7 +101,7 @@ static void bind(void *library, const char *name, void *function)
 /* The library as the test's own; NVTX loads it itself, later. */
 static void open_tool(void)
 {
-    void *library = __real_dlopen(tool_path, RTLD_NOW | RTLD_LOCAL);
+    void *library = real_dlopen(tool_path, RTLD_NOW | RTLD_LOCAL);
     CHECK(library != NULL);
     bind(library, "fake_nvtx_log", (void *)&tool.log);
     bind(library, "fake_nvtx_violations", (void *)&tool.violations);
