@@ -13,22 +13,53 @@
 
 #include "cprofiling/names.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef enum {
+    CPROF_CAPTURE_NONE,
+    CPROF_CAPTURE_SET,
+    CPROF_CAPTURE_OVER,
+    CPROF_CAPTURE_FORKED, /* it was the parent's */
+} cprof_capture_phase;
+
+/* Defined in process.c, worked by capture.c. */
+typedef struct {
+    _Atomic int phase;
+    _Atomic uint64_t seen; /* calls of the node that began while the window was set */
+    pthread_mutex_t lock;  /* held while the driver starts or stops; guards what follows, of which the next three are final */
+    cprof_name name;       /* owned */
+    uint64_t skip;
+    uint64_t count;
+    uint64_t begun; /* captured calls, */
+    uint64_t ended; /* and those of them that are over */
+    bool started;   /* the driver has, and is to stop */
+    int refusal;    /* the driver's first answer that was no success */
+    const char *refused;
+} cprof_capture_state;
+
+extern cprof_capture_state cprof_capture;
+
 /* Sets the window; the name is copied. CPROF_OUT_OF_RANGE: count is 0; CPROF_IN_USE: there is one already;
  * CPROF_NO_MEMORY. */
 cprof_status cprof_capture_set(cprof_name name, uint64_t skip, uint64_t count);
 
 /* Whether there is a window that is not over. */
-bool cprof_capture_is_set(void);
+static inline bool cprof_capture_is_set(void)
+{
+    return atomic_load_explicit(&cprof_capture.phase, memory_order_acquire) == CPROF_CAPTURE_SET;
+}
 
-/* Whether a call of the node, which begins now, is one that is looked for: then it is counted, and captured when its turn has
- * come; it must be ended. */
+/* Counts a call that begins now, if it is one of the node. True when it is to be captured: then it is, and must be ended. May
+ * wait for the driver: not with the GIL held. */
 bool cprof_capture_begin(cprof_name name);
 
-/* Ends a call for which cprof_capture_begin() said true. */
+/* Ends a call for which cprof_capture_begin() said true, in any thread. May wait as that. */
 void cprof_capture_end(void);
 
-/* What became of the window: calls seen and captured, and the driver's answer where it refused. Writes at most `size` bytes
- * with the NUL. False, and an empty text, when no window was set. */
+/* What became of the window: calls seen and captured, and the driver's first answer that was no success, or that there was no
+ * driver (`3 calls seen, 1 of 1 captured`). Writes at most `size` bytes with the NUL. False, and an empty text, when no window
+ * was set in this process. */
 bool cprof_capture_report(char *buffer, size_t size);
 
 /* In the child of a fork: the window is the parent's. */

@@ -14,6 +14,8 @@ enum {
     REFINE_AFTER_NS = 20 * 1000 * 1000,
     PAIR_TRIES = 24,
     LEAST_CHANGE = 1000, /* a rate that is measured anew differs by less than a thousandth */
+    MEASURED_BATCHES = 8,
+    MEASURED_READS = 500,
 };
 
 cprof_ns cprof_clock_monotonic_ns(void)
@@ -227,6 +229,21 @@ const char *cprof_clock_reason(void)
 cprof_clock_pair cprof_clock_pair_now(void)
 {
     return pair_with(cprof_clock_read);
+}
+
+void cprof_clock_measure(uint64_t *tick_ps, uint64_t *read_ps)
+{
+    *tick_ps = (uint64_t)(((unsigned __int128)atomic_load(&cprof_clock.multiplier) * 1000 + CPROF_CLOCK_UNIT / 2) >> 32);
+    cprof_ns least = INT64_MAX;
+    for (int batch = 0; batch < MEASURED_BATCHES; batch++) {
+        cprof_ns before = cprof_clock_monotonic_ns();
+        for (int i = 0; i < MEASURED_READS; i++) {
+            (void)cprof_clock_read();
+        }
+        cprof_ns elapsed = cprof_clock_monotonic_ns() - before;
+        least = elapsed < least ? elapsed : least;
+    }
+    *read_ps = (uint64_t)least * 1000 / MEASURED_READS;
 }
 
 cprof_ns cprof_clock_since_epoch(void)

@@ -59,6 +59,10 @@ const char *cprof_clock_name(void);
 /* Why the counter is not used, as a static string; NULL when it is used (or no choice was made yet). */
 const char *cprof_clock_reason(void);
 
+/* What a tick of the clock in use is, and what reading it costs here at best, in picoseconds. Takes about a tenth of a
+ * millisecond. */
+void cprof_clock_measure(uint64_t *tick_ps, uint64_t *read_ps);
+
 /* CLOCK_MONOTONIC in ns, whatever the clock in use is. */
 cprof_ns cprof_clock_monotonic_ns(void);
 

@@ -11,14 +11,15 @@
 
 #include "cprofiling/names.h"
 
-/* Whether a tool listens; makes the domain at the first call. */
+/* Whether a tool listens; makes the domain at the first call, which may load the tool, and wait for the dynamic loader: not
+ * with the GIL held. The answer is final, also in a forked child. */
 bool cprof_nvtx_is_heard(void);
 
 /* A node's name as a registered string, to be kept: it is never given back. NULL when no tool listens, or without memory. Names
  * are cut at a NUL; bytes that are not UTF-8 (surrogates) are passed as they are. */
 void *cprof_nvtx_register(cprof_name name);
 
-/* Opens a range with this message in the calling thread; `payload` is the number of the call. */
+/* Opens a range with this message (NULL: without one) in the calling thread; `payload` is the number of the call. */
 void cprof_nvtx_push(void *message, uint64_t payload);
 
 /* Ends the calling thread's innermost range of the domain. */

@@ -1,6 +1,7 @@
 #include "cprofiling/process.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/capture.h"
 #include "cprofiling/gpu.h"
 #include "cprofiling/probe.h"
 #include "cprofiling/thread.h"
@@ -19,6 +20,7 @@ cprof_thread_spares cprof_thread_spare = {.key_once = PTHREAD_ONCE_INIT};
 _Thread_local cprof_thread *cprof_thread_self;
 cprof_trace_state cprof_trace;
 cprof_probe_state cprof_probes;
+cprof_capture_state cprof_capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static cprof_lock list_lock;
@@ -59,6 +61,7 @@ static void after_fork_in_child(void)
 {
     atomic_fetch_add(&cprof_lock_epoch, 1);
     cprof_gpu_after_fork_in_child();
+    cprof_capture_after_fork_in_child();
     cprof_trace_after_fork_in_child();
     cprof_probe_after_fork_in_child();
     recording.flags = capture.flags = 0;

@@ -2,6 +2,7 @@
 #include "csrc/convert.h"
 #include "csrc/cost.h"
 #include "csrc/function.h"
+#include "csrc/instruments.h"
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
 #include "csrc/probe.h"
@@ -14,8 +15,6 @@
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
-#include "cprofiling/cupti.h"
-#include "cprofiling/gpu_event.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;
@@ -124,6 +123,16 @@ static PyObject *module_clock(PyObject *module, PyObject *unused)
     return Py_BuildValue("(sz)", cprof_clock_name(), cprof_clock_reason());
 }
 
+static PyObject *module_clock_figures(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    uint64_t tick_ps, read_ps;
+    cprof_clock_start();
+    cprof_clock_measure(&tick_ps, &read_ps);
+    return Py_BuildValue("(KK)", (unsigned long long)tick_ps, (unsigned long long)read_ps);
+}
+
 static PyObject *module_clock_backward(PyObject *module, PyObject *unused)
 {
     (void)module;
@@ -137,47 +146,6 @@ static PyObject *module_refine_clock(PyObject *module, PyObject *unused)
     (void)unused;
     cprof_clock_refine();
     Py_RETURN_NONE;
-}
-
-static PyObject *module_gpu_reason(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    char reason[256];
-    bool any;
-    Py_BEGIN_ALLOW_THREADS
-    any = cprof_gpu_reason(reason, sizeof reason);
-    Py_END_ALLOW_THREADS
-    if (!any) {
-        Py_RETURN_NONE;
-    }
-    return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
-}
-
-static PyObject *module_poll_devices(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    Py_BEGIN_ALLOW_THREADS
-    cprof_gpu_event_poll();
-    cprof_cupti_flush();
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
-}
-
-static PyObject *module_gpu_time_reason(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    char reason[256];
-    bool any;
-    Py_BEGIN_ALLOW_THREADS
-    any = cprof_gpu_event_reason(reason, sizeof reason);
-    Py_END_ALLOW_THREADS
-    if (!any) {
-        Py_RETURN_NONE;
-    }
-    return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
 }
 
 static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
@@ -199,13 +167,11 @@ static PyMethodDef module_methods[] = {
      PyDoc_STR("A checked node name. TypeError or ValueError says what is wrong.")},
     {"clock", module_clock, METH_NOARGS,
      PyDoc_STR("The name of the clock in use, and why it is not the processor's counter, or None.")},
+    {"clock_figures", module_clock_figures, METH_NOARGS,
+     PyDoc_STR("What a tick of the clock in use is, and what reading it costs, in picoseconds; chooses the clock.")},
     {"clock_backward", module_clock_backward, METH_NOARGS, PyDoc_STR("How often a span ended before it began.")},
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
-    {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
-    {"gpu_time_reason", module_gpu_time_reason, METH_NOARGS, PyDoc_STR("Why devices did not time nodes, or None.")},
-    {"poll_devices", module_poll_devices, METH_NOARGS,
-     PyDoc_STR("Takes in what devices have done by now, without waiting for any.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
     {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
@@ -293,7 +259,7 @@ static int module_exec(PyObject *module)
     *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
     state->serial = cprof_process_next_number();
     cprof_process_start();
-    return add_types(module, state) && add_objects(module, state) ? 0 : -1;
+    return add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) ? 0 : -1;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)

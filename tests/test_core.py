@@ -22,9 +22,12 @@ from typing import NamedTuple
 
 import pytest
 
+from nvtx_headers import nvtx_include
+
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = sorted(path.stem.removeprefix("test_") for path in (ROOT / "tests" / "core").glob("test_*.c"))
-UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c"))
+NVTX = nvtx_include()
+UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c") if NVTX or path.stem != "nvtx")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
 WORKERS = 2
@@ -61,9 +64,11 @@ class Flavour(NamedTuple):
         return program != "gpu" or self.name != "aarch64"  # it loads a library, and ours are linked statically there
 
     def units_for(self, program: str) -> list[str]:
-        """The parts of the core to link with: one of the two that wait for devices, or do not."""
+        """The parts of the core to link with: of what has a substitute that does nothing, one of the two."""
         no_devices = program == "gpu_none" or self.name == "aarch64"
-        return [unit for unit in UNITS if unit != ("gpu_cuda" if no_devices else "gpu_none")]
+        no_ranges = program == "nvtx_none" or NVTX is None
+        left_out = {"gpu_cuda" if no_devices else "gpu_none", "nvtx" if no_ranges else "nvtx_none"}
+        return [unit for unit in UNITS if unit not in left_out]
 
 
 FLAVOURS = [
@@ -111,7 +116,8 @@ class Workshop:
 
     def compile(self, flavour: Flavour, source: str, target: Path, *flags: str) -> Path:
         """An object file, program or library of the source, a path below the project's folder."""
-        command = [flavour.compiler, *COMMON, *flavour.flags, source, *flags, "-o", str(target)]
+        headers = ["-isystem", NVTX] if NVTX else []
+        command = [flavour.compiler, *COMMON, *headers, *flavour.flags, source, *flags, "-o", str(target)]
         completed = run(command)
         assert completed.returncode == 0, completed.stdout
         return target
@@ -143,6 +149,11 @@ class Workshop:
         target.parent.mkdir()
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags]
         return self.compile(flavour, "tests/fakes/fake_cuda.c", target, *shared)
+
+    def fake_tool(self, flavour: Flavour) -> Path:
+        """A tool that listens to NVTX."""
+        target = self.folder / flavour.name / "fake_nvtx.so"
+        return self.compile(flavour, "tests/fakes/fake_nvtx.c", target, "-shared", "-fPIC")
 
     def runner_of(self, flavour: Flavour) -> tuple[str, ...]:
         """What to put before a program of this flavour; skips the test when the machine cannot run any."""
@@ -193,6 +204,8 @@ def check_passes(command: list[str], **environment: str) -> None:
     ],
 )
 def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
+    if program == "nvtx" and NVTX is None:
+        pytest.skip("NVTX's headers are not installed")
     runner = workshop.runner_of(flavour)
     arguments = [ARGUMENTS[program, flavour.name]] if (program, flavour.name) in ARGUMENTS else []
     check_passes([*runner, str(workshop.program(flavour, program)), *arguments])
@@ -206,6 +219,16 @@ def test_gpu(flavour: Flavour, driver: str, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
     library = workshop.fake_driver(flavour, f"driver{driver}", *([driver] if driver else []))
     check_passes([*runner, str(workshop.program(flavour, "gpu"))], CPROFILING_LIBCUDA=str(library))
+
+
+@pytest.mark.skipif(NVTX is None, reason="NVTX's headers are not installed")
+@pytest.mark.parametrize(
+    "flavour", [flavour for flavour in FLAVOURS if flavour.name != "aarch64"], ids=lambda flavour: flavour.name
+)
+def test_nvtx_with_a_tool(flavour: Flavour, workshop: Workshop) -> None:
+    runner = workshop.runner_of(flavour)
+    tool = str(workshop.fake_tool(flavour))
+    check_passes([*runner, str(workshop.program(flavour, "nvtx")), tool])
 
 
 def test_there_are_programs() -> None:

@@ -35,6 +35,7 @@ _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle be
 _NO_DEVICE = "work on devices is recorded through PyTorch, as its operators are, where it has a device"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
+CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
 
@@ -591,7 +592,7 @@ def _checked_action(action: Any) -> ProfilerAction:
 
 
 def environment_is_trusted() -> bool:
-    """Whether variables of the environment may make this program write files: not under ``-E``, nor set-user-ID."""
+    """Whether variables of the environment may make this program do things: not under ``-E``, nor set-user-ID."""
     return not sys.flags.ignore_environment and os.getuid() == os.geteuid() and os.getgid() == os.getegid()
 
 
@@ -603,4 +604,13 @@ def _record_program() -> None:
         autostart.start(path, PATH_VARIABLE)
 
 
+def _capture_calls() -> None:
+    window = os.environ.get(CAPTURE_VARIABLE)
+    if window is not None and environment_is_trusted():
+        from cprofiling import capture
+
+        capture.start(window, CAPTURE_VARIABLE)
+
+
 _record_program()
+_capture_calls()

@@ -18,13 +18,18 @@ def is_own(frame: FrameType) -> bool:
     return isinstance(name, str) and name.partition(".")[0] == _OWN
 
 
+def is_import(frame: FrameType) -> bool:
+    """Whether a frame is of the import system; such frames do not count for ``warnings``."""
+    return "importlib" in frame.f_code.co_filename and "_bootstrap" in frame.f_code.co_filename
+
+
 def warn(message: str) -> None:
-    """Give a RuntimeWarning at the innermost frame that is not of this package."""
+    """Give a RuntimeWarning at the innermost frame that is not of this package, nor importing it."""
     level = 1
     frame = sys._getframe(0)
-    while frame.f_back is not None and is_own(frame):
+    while frame.f_back is not None and (is_own(frame) or is_import(frame)):
         frame = frame.f_back
-        level += 1
+        level += not is_import(frame)
     warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 

@@ -272,6 +272,31 @@ static void test_test_clock(void)
 }
 
 /* E1: a step backwards is 0, and counted. */
+static cprof_ticks read_slowly(void)
+{
+    cprof_ticks start = (cprof_ticks)cprof_clock_monotonic_ns();
+    while ((cprof_ticks)cprof_clock_monotonic_ns() - start < 300) {
+        /* what this takes is known */
+    }
+    return start;
+}
+
+static void test_figures_are_of_the_clock_in_use(void)
+{
+    uint64_t tick_ps, read_ps;
+    cprof_clock_set_test(read_slowly);
+    cprof_clock_measure(&tick_ps, &read_ps);
+    CHECK_EQUAL(tick_ps, 1000);
+    CHECK(read_ps >= 300 * 1000);
+    atomic_store(&cprof_clock.multiplier, CPROF_CLOCK_UNIT / 3);
+    cprof_clock_measure(&tick_ps, &read_ps);
+    CHECK_EQUAL(tick_ps, 333);
+    cprof_clock_set_test(NULL);
+    cprof_clock_measure(&tick_ps, &read_ps);
+    CHECK_EQUAL(tick_ps, 1000);
+    CHECK(read_ps > 0);
+}
+
 static void test_backward_steps_are_counted(void)
 {
     forget_choice(0);
@@ -368,6 +393,7 @@ int main(void)
     test_rate_is_refined();
     test_suspension_is_no_change_of_rate();
     test_test_clock();
+    test_figures_are_of_the_clock_in_use();
     test_backward_steps_are_counted();
     test_rounded_down();
     test_threads_start_it_together();

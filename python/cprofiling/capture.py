@@ -1,0 +1,60 @@
+"""The capture window that ``CPROFILING_CAPTURE`` asks for: tools of NVIDIA's record certain calls of a node only."""
+
+from __future__ import annotations
+
+import atexit
+
+from cprofiling import _core
+from cprofiling.autostart import say
+from cprofiling.warn import mention
+
+_SHOWN = 80  # characters of a value
+_MOST = 2**63 - 1
+_EXPECTED = f"expected node:skip:count, both numbers whole, count from 1 to {_MOST}"
+
+
+class WindowError(ValueError):
+    """A text that names no window, with the reason."""
+
+
+def start(value: str, variable: str) -> None:
+    """Set the window that an environment's variable describes; one warning says why, where it describes none.
+
+    At the end of the process a line on stderr tells of a window that did not get its calls, or not the driver's help.
+    """
+    try:
+        name, skip, count = parsed(value)
+        _core.set_capture(name, skip, count)
+    except (WindowError, RuntimeError) as error:  # RuntimeError: another interpreter in this process has set one
+        shown = ascii(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!a}..."
+        mention(f"{variable}={shown} is not used, nothing is captured: {error}")
+    else:
+        atexit.register(_tell, variable, count)
+
+
+def parsed(value: str) -> tuple[str, int, int]:
+    """Return name, skip and count of ``node:skip:count``; the name may have colons. Raises WindowError."""
+    parts = value.rsplit(":", 2)
+    if len(parts) < 3:
+        raise WindowError(_EXPECTED)
+    name, skip, count = parts[0], _number(parts[1]), _number(parts[2])
+    if skip is None or not count:
+        raise WindowError(_EXPECTED)
+    try:
+        return _core.convert_name(name), skip, count
+    except ValueError as error:
+        raise WindowError(str(error)) from None
+
+
+def _number(text: str) -> int | None:
+    """A number of the core's, in plain digits; no sign, no blank, no underscore."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))):
+        return None
+    number = int(text)
+    return number if number <= _MOST else None
+
+
+def _tell(variable: str, count: int) -> None:
+    report = _core.capture_report()
+    if report is not None and not report.endswith(f" {count} of {count} captured"):
+        say(f"{variable}: {report}")
