@@ -33,6 +33,9 @@ LIMIT_S = 300
 # Where a program takes long: its argument.
 ARGUMENTS = {
     ("billion", "aarch64"): "20000",
+    ("perf", "aarch64"): "300",
+    ("perf", "asan"): "3000",
+    ("perf", "tsan"): "500",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -61,9 +64,10 @@ class Flavour(NamedTuple):
         return program != "gpu" or self.name != "aarch64"  # it loads a library, and ours are linked statically there
 
     def units_for(self, program: str) -> list[str]:
-        """The parts of the core to link with: one of the two that wait for devices, or do not."""
+        """The parts of the core to link with: of the two that know a platform, or do not, one each."""
         no_devices = program == "gpu_none" or self.name == "aarch64"
-        return [unit for unit in UNITS if unit != ("gpu_cuda" if no_devices else "gpu_none")]
+        others = {"gpu_cuda" if no_devices else "gpu_none", "perf_linux" if program == "perf_none" else "perf_none"}
+        return [unit for unit in UNITS if unit not in others]
 
 
 FLAVOURS = [
