@@ -4,6 +4,7 @@
 #include "cprofiling/capture.h"
 #include "cprofiling/gpu.h"
 #include "cprofiling/probe.h"
+#include "cprofiling/perf.h"
 #include "cprofiling/thread.h"
 #include "cprofiling/trace.h"
 
@@ -12,7 +13,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* The state that several files work on; what belongs to one platform's devices is in gpu_cuda.c. */
+/* The state that several files work on; what belongs to one platform is in gpu_cuda.c and perf_event.c. */
 _Atomic uint32_t cprof_lock_epoch = 1;
 const cprof_alloc_hooks *cprof_alloc_hooks_in_use = &cprof_alloc_system;
 cprof_clock_state cprof_clock = {.source = CPROF_CLOCK_MONOTONIC, .multiplier = CPROF_CLOCK_UNIT};
@@ -62,6 +63,7 @@ static void after_fork_in_child(void)
     atomic_fetch_add(&cprof_lock_epoch, 1);
     cprof_gpu_after_fork_in_child();
     cprof_capture_after_fork_in_child();
+    cprof_perf_after_fork_in_child();
     cprof_trace_after_fork_in_child();
     cprof_probe_after_fork_in_child();
     recording.flags = capture.flags = 0;

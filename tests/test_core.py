@@ -36,6 +36,9 @@ LIMIT_S = 300
 # Where a program takes long: its argument.
 ARGUMENTS = {
     ("billion", "aarch64"): "20000",
+    ("perf", "aarch64"): "300",
+    ("perf", "asan"): "3000",
+    ("perf", "tsan"): "500",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -67,7 +70,11 @@ class Flavour(NamedTuple):
         """The parts of the core to link with: of what has a substitute that does nothing, one of the two."""
         no_devices = program == "gpu_none" or self.name == "aarch64"
         no_ranges = program == "nvtx_none" or NVTX is None
-        left_out = {"gpu_cuda" if no_devices else "gpu_none", "nvtx" if no_ranges else "nvtx_none"}
+        left_out = {
+            "gpu_cuda" if no_devices else "gpu_none",
+            "nvtx" if no_ranges else "nvtx_none",
+            "perf_linux" if program == "perf_none" else "perf_none",
+        }
         return [unit for unit in UNITS if unit not in left_out]
 
 
