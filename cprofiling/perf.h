@@ -38,7 +38,6 @@ typedef enum {
 #define CPROF_PERF_ALL (CPROF_PERF_BIT(CPROF_PERF_COUNT) - 1)
 
 /* The bits of all counters, and of the hardware events among them: from CYCLES on. */
-#define CPROF_PERF_ALL (CPROF_PERF_BIT(CPROF_PERF_COUNT) - 1)
 #define CPROF_PERF_HARDWARE (CPROF_PERF_ALL & ~(CPROF_PERF_BIT(CPROF_PERF_CYCLES) - 1))
 
 /* The counters at one moment, or the difference of two. */
