@@ -6,10 +6,10 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CORE = (
-    "accum alloc arrow chrome_event chrome_row chrome_track chrome_value clock extra gpu_cuda hash histogram"
-    " json_read json_text json_write lock moments names p2 process registry snapshot snapshot_bytes snapshot_key"
-    " span status table table_finish table_lanes thread trace trace_collect trace_detail trace_json trace_label"
-    " trace_load utf8"
+    "accum alloc arrow chrome_event chrome_row chrome_track chrome_value clock extra gpu_cuda gpu_delay"
+    " gpu_driver gpu_event gpu_pool gpu_visit hash histogram json_read json_text json_write lock moments names p2"
+    " process registry snapshot snapshot_bytes snapshot_key span status table table_finish table_lanes thread"
+    " trace trace_collect trace_detail trace_json trace_label trace_load utf8"
 )
 BINDING = (
     "async_generator_type block_type context_stack convert cost fault function_type generator_type"

@@ -1,7 +1,7 @@
 #include "cprofiling/process.h"
 
 #include "cprofiling/alloc.h"
-#include "cprofiling/gpu.h"
+#include "cprofiling/gpu_event.h"
 #include "cprofiling/thread.h"
 #include "cprofiling/trace.h"
 
@@ -50,6 +50,7 @@ static void after_fork_in_child(void)
 {
     atomic_fetch_add(&cprof_lock_epoch, 1);
     cprof_gpu_after_fork_in_child();
+    cprof_gpu_event_after_fork_in_child();
     cprof_trace_after_fork_in_child();
     recording_flags = 0;
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
