@@ -21,6 +21,24 @@ bool cprof_gpu_reason(char *buffer, size_t size)
     return true;
 }
 
+bool cprof_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
+{
+    (void)device;
+    (void)free_bytes;
+    (void)total_bytes;
+    return false;
+}
+
+int cprof_gpu_profiler_start(void)
+{
+    return CPROF_GPU_NOT_CALLED;
+}
+
+int cprof_gpu_profiler_stop(void)
+{
+    return CPROF_GPU_NOT_CALLED;
+}
+
 void cprof_gpu_get_counters(cprof_gpu_counters *counters)
 {
     *counters = (cprof_gpu_counters){0};

@@ -5,6 +5,7 @@
 #include "cprofiling/gpu.h"
 #include "cprofiling/probe.h"
 #include "cprofiling/perf.h"
+#include "cprofiling/gpu_event.h"
 #include "cprofiling/thread.h"
 #include "cprofiling/trace.h"
 
@@ -64,6 +65,7 @@ static void after_fork_in_child(void)
     cprof_gpu_after_fork_in_child();
     cprof_capture_after_fork_in_child();
     cprof_perf_after_fork_in_child();
+    cprof_gpu_event_after_fork_in_child();
     cprof_trace_after_fork_in_child();
     cprof_probe_after_fork_in_child();
     recording.flags = capture.flags = 0;
