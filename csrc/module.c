@@ -14,6 +14,7 @@
 #include "csrc/suspendable.h"
 
 #include "cprofiling/gpu.h"
+#include "cprofiling/perf.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;
@@ -146,6 +147,37 @@ static PyObject *module_gpu_reason(PyObject *module, PyObject *unused)
     return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
 }
 
+/* (name, unit, why it has no value here, or None). */
+static PyObject *perf_status_of(cprof_perf_counter counter)
+{
+    char reason[256];
+    bool any = cprof_perf_reason(counter, reason, sizeof reason);
+    return Py_BuildValue("(ssz)", cprof_perf_name(counter), cprof_perf_unit(counter), any ? reason : NULL);
+}
+
+static PyObject *module_perf_status(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    PyObject *all = PyList_New(CPROF_PERF_COUNT);
+    for (Py_ssize_t i = 0; all != NULL && i < CPROF_PERF_COUNT; i++) {
+        PyObject *one = perf_status_of((cprof_perf_counter)i);
+        if (one == NULL) {
+            Py_CLEAR(all);
+        } else {
+            PyList_SET_ITEM(all, i, one);
+        }
+    }
+    return all;
+}
+
+static PyObject *module_perf_in_user_space(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(cprof_perf_in_user_space());
+}
+
 static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 {
     (void)unused;
@@ -169,6 +201,10 @@ static PyMethodDef module_methods[] = {
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
     {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
+    {"perf_status", module_perf_status, METH_NOARGS,
+     PyDoc_STR("The counters of a thread: for each its name, its unit, and why it has no value here, or None.")},
+    {"perf_in_user_space", module_perf_in_user_space, METH_NOARGS,
+     PyDoc_STR("Whether this thread reads the hardware's counters without a system call.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
     {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
