@@ -99,6 +99,37 @@ static PyObject *instruments_capture_report(PyObject *module, PyObject *unused)
     return ask(cprof_capture_report);
 }
 
+/* (name, unit, why it has no value here, or None). */
+static PyObject *perf_status_of(cprof_perf_counter counter)
+{
+    char reason[TEXT_SIZE];
+    bool any = cprof_perf_reason(counter, reason, sizeof reason);
+    return Py_BuildValue("(ssz)", cprof_perf_name(counter), cprof_perf_unit(counter), any ? reason : NULL);
+}
+
+static PyObject *instruments_perf_status(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    PyObject *all = PyList_New(CPROF_PERF_COUNT);
+    for (Py_ssize_t i = 0; all != NULL && i < CPROF_PERF_COUNT; i++) {
+        PyObject *one = perf_status_of((cprof_perf_counter)i);
+        if (one == NULL) {
+            Py_CLEAR(all);
+        } else {
+            PyList_SET_ITEM(all, i, one);
+        }
+    }
+    return all;
+}
+
+static PyObject *instruments_perf_in_user_space(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(cprof_perf_in_user_space());
+}
+
 static PyMethodDef functions[] = {
     {"poll_devices", instruments_poll_devices, METH_NOARGS,
      PyDoc_STR("Takes in what devices have done by now, without waiting for any.")},
@@ -110,6 +141,10 @@ static PyMethodDef functions[] = {
      PyDoc_STR("Sets the capture window: the node's name, its calls to skip, and those to capture.")},
     {"capture_report", instruments_capture_report, METH_NOARGS,
      PyDoc_STR("What became of the capture window, or None where this process has none.")},
+    {"perf_status", instruments_perf_status, METH_NOARGS,
+     PyDoc_STR("Of each counter: its name, its unit, and why it has no value here, or None.")},
+    {"perf_in_user_space", instruments_perf_in_user_space, METH_NOARGS,
+     PyDoc_STR("Whether hardware events are read without a call of the system.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -388,6 +388,8 @@ def gpu_time_reason() -> str | None: ...  # gpu_event.c
 def nvtx_status() -> tuple[bool, str | None]: ...  # nvtx.c
 def set_capture(name: str, skip: SupportsIndex, count: SupportsIndex, /) -> None: ...  # capture.c
 def capture_report() -> str | None: ...
+def perf_status() -> list[tuple[str, str, str | None]]: ...  # of each counter: its name, its unit, why it has no value
+def perf_in_user_space() -> bool: ...  # perf_event.c
 
 # The time of day in ns since 1970; notes in UTF-8. Is in csrc/snapshot_type.c.
 def take_snapshot(

@@ -13,7 +13,7 @@
 #include <fcntl.h>
 #include <linux/perf_event.h>
 #include <pthread.h>
-#include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -957,20 +957,20 @@ static void test_no_page(void)
     check_no_reason(CPROF_PERF_CYCLES);
 }
 
+static sigjmp_buf refused_instruction;
+
 static void leave(int number)
 {
-    (void)number;
-    _exit(EXIT_SUCCESS);
+    siglongjmp(refused_instruction, number);
 }
 
 /* Nothing allows it here, so the processor may refuse it; but it must know it. */
 static void test_the_instruction(void)
 {
     CHECK(signal(SIGSEGV, leave) != SIG_ERR);
-    if (real_rdpmc_exists()) {
+    if (sigsetjmp(refused_instruction, 1) == 0) {
+        CHECK(real_rdpmc_exists() || real_rdpmc(0) == 0);
         (void)real_rdpmc(0);
-    } else {
-        CHECK_EQUAL(real_rdpmc(0), 0);
     }
 }
 
