@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cprofiling.device_table import in_use
-from cprofiling.devices import device_index
+from cprofiling.devices import device_index, row_in_use
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def memory_at_entry(
     """
     global _reason  # noqa: PLW0603 that of the latest answer
     try:
-        row = in_use()
+        row = row_in_use()
         if row is None:
             return _cupy_at_entry(arguments, cuda_has_begun)
         if isinstance(row, str):
@@ -69,7 +68,7 @@ def memory_at_exit(device_key: int, reset: bool) -> tuple[int, int] | None:
     try:
         if device_key >= _CUPY:
             return _cupy_figures(sys.modules["cupy"], device_key - _CUPY)
-        row = in_use()
+        row = row_in_use()
         if row is None or isinstance(row, str):
             _reason = row or NOTHING_IN_USE
             return None

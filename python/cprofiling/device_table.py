@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass, fields
 from functools import partial
 
+from cprofiling.device_streams import CUDA
 from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 CPU = "cpu"
-CUDA = "cuda"
 ROCM = "rocm"
 XPU = "xpu"
 MPS = "mps"
@@ -33,7 +33,7 @@ _RSS_FILE = "/proc/self/statm"
 _STATUS_FILE = "/proc/self/status"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class DeviceOperations:
     """What can be asked of one kind of device. A str in the place of a callable says why it cannot be.
 
@@ -124,7 +124,7 @@ def operations_of(device_type: str) -> DeviceOperations:
     if not isinstance(device_type, str):
         raise TypeError(f"device_type must be a str, got {shown_value(device_type)}")
     row, used = _row_and_use(device_type)
-    if not used and row.why_not("synchronize") is None:
+    if not used and any(row.why_not(name) is None for name in OPERATIONS):
         return _without(device_type, f"this process does not use {device_type}, and is not made to")
     return row
 
@@ -270,7 +270,7 @@ def _torch_row(torch: Any, kind: str) -> DeviceOperations:
         tensor_type=_tensor_type(kind),
         count=_first(kind, "count devices", (module, "device_count")),
         current_index=_first(
-            kind, "name its current device", (module, "current_device"), (generic, "current_device_index")
+            kind, "name the current device", (module, "current_device"), (generic, "current_device_index")
         ),
         synchronize=_first(kind, "wait for a device", (module, "synchronize"), (generic, "synchronize")),
         new_event=_events_of(torch, kind, module, generic),

@@ -12,8 +12,7 @@ from itertools import chain
 from weakref import ref
 
 from cprofiling import device_events
-from cprofiling.device_streams import checked_stream, given_stream
-from cprofiling.device_table import CUDA, in_use
+from cprofiling.device_streams import CUDA, checked_stream, given_stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +25,16 @@ if TYPE_CHECKING:
 
     Place = tuple[int, int]  # a CUDA device's ordinal (-1: the current one), and a CUstream there
 
-__all__ = ["checked_stream", "cuda_device_of", "cuda_stream_of", "device_index", "gpu_place", "gpu_place_at_exit"]
+__all__ = [
+    "checked_stream",
+    "cuda_device_of",
+    "cuda_stream_of",
+    "device_index",
+    "gpu_place",
+    "gpu_place_at_exit",
+    "prepare",
+    "row_in_use",
+]
 
 _MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
 
@@ -56,6 +64,7 @@ class _Cuda:
 
 
 _cuda: _Cuda | None = None
+_in_use: Callable[[], DeviceOperations | str | None] | None = None
 
 
 def _after_fork_in_child() -> None:
@@ -118,6 +127,23 @@ def gpu_place_at_exit(place: Place, stream: object | None = None) -> Place | Non
         return None
 
 
+def prepare() -> None:
+    """Load what is needed where PyTorch is; else the first call that asks for a device does, in its caller's time."""
+    global _in_use  # noqa: PLW0603 loaded once, and late: a process without PyTorch needs nothing of it
+    from cprofiling.device_table import in_use
+
+    _in_use = in_use
+
+
+def row_in_use() -> DeviceOperations | str | None:
+    """The row of the table of devices for the accelerator in use, see ``device_table.in_use``."""
+    if sys.modules.get("torch") is None:
+        return None
+    if _in_use is None:
+        prepare()
+    return _in_use()  # type: ignore[misc]
+
+
 def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
     """The index of a call's device of the kind of a row: that of its arguments, else the current one."""
     if isinstance(row.count, str) or isinstance(row.current_index, str) or row.count() == 1:
@@ -129,7 +155,7 @@ def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
 def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -> Place | DeviceMark | str | None:
     """Where a call is timed as long as it is not known that PyTorch uses CUDA."""
     global _cuda  # noqa: PLW0603 made once
-    row = in_use()
+    row = row_in_use()
     if row is None or isinstance(row, str):
         return row if given is None else _place_of_handle(given)
     if row.device_type == CUDA:
