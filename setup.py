@@ -1,6 +1,7 @@
 """Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. All else is in pyproject.toml."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -19,8 +20,22 @@ BINDING = (
     " summary_extra suspendable sync view weak"
 )
 
+
+def nvtx_include() -> str | None:
+    """The folder of NVTX's headers, which are all that is needed of it: that of a wheel, or of a CUDA toolkit."""
+    wheels = find_spec("nvidia")
+    homes = [home for place in (wheels and wheels.submodule_search_locations) or () for home in Path(place).glob("*")]
+    homes = [*sorted(homes, reverse=True), Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")]
+    return next((str(home / "include") for home in homes if (home / "include/nvtx3/nvToolsExt.h").is_file()), None)
+
+
+units = CORE.split()
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
 link_args: list[str] = []
+if include := nvtx_include():
+    compile_args += ["-isystem", include]  # its warnings are not ours
+else:
+    units[units.index("nvtx")] = "nvtx_none"
 if os.environ.get("CPROFILING_WERROR"):
     compile_args += ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 if sanitizers := os.environ.get("CPROFILING_SANITIZE"):
@@ -36,8 +51,8 @@ setup(
     ext_modules=[
         Extension(
             "cprofiling._core",
-            sources=[f"cprofiling/{unit}.c" for unit in CORE.split()] + [f"csrc/{unit}.c" for unit in BINDING.split()],
-            depends=sorted(str(header) for room in ("cprofiling", "csrc") for header in Path(room).glob("*.h")),
+            sources=[f"cprofiling/{unit}.c" for unit in units] + [f"csrc/{unit}.c" for unit in BINDING.split()],
+            depends=[*map(str, sorted(Path().glob("c*/*.h"))), "cprofiling/nvtx.c", "cprofiling/nvtx_none.c"],
             include_dirs=["."],
             extra_compile_args=compile_args,
             extra_link_args=link_args,

@@ -89,11 +89,6 @@ int cprof_gpu_profiler_stop(void);
 /* Copies the counters; each is exact, together they are of one moment only while no thread waits. */
 void cprof_gpu_get_counters(cprof_gpu_counters *counters);
 
-/* Tell NVIDIA's tools to begin, and to end, recording (cuProfilerStart, cuProfilerStop). The driver's CUresult, 0 for success;
- * a negative value when there is no driver. */
-int cprof_gpu_profiler_start(void);
-int cprof_gpu_profiler_stop(void);
-
 /* To be called in the child of a fork, before its other threads exist: CUDA does not survive a fork. If a driver was
  * found before, waiting is off(fork) for good, and no call of the driver is ever made. If none was, the search begins
  * anew, and a child that starts CUDA itself is served; should the parent have started CUDA unnoticed, the driver

@@ -245,25 +245,6 @@ void cprof_gpu_get_counters(cprof_gpu_counters *counters)
     counters->failed = atomic_load_explicit(&gpu.failed, memory_order_relaxed);
 }
 
-static int call_profiler(const char *name)
-{
-    void *library = present_state() == STATE_READY ? dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : NULL;
-    void *address = library != NULL ? dlsym(library, name) : NULL;
-    cu_result (*function)(void);
-    memcpy((void *)&function, (const void *)&address, sizeof address);
-    return address != NULL ? function() : -1;
-}
-
-int cprof_gpu_profiler_start(void)
-{
-    return call_profiler("cuProfilerStart");
-}
-
-int cprof_gpu_profiler_stop(void)
-{
-    return call_profiler("cuProfilerStop");
-}
-
 static void clear_counters(void)
 {
     atomic_store_explicit(&gpu.waited, 0, memory_order_relaxed);

@@ -44,16 +44,6 @@ void cprof_gpu_get_counters(cprof_gpu_counters *counters)
     *counters = (cprof_gpu_counters){0};
 }
 
-int cprof_gpu_profiler_start(void)
-{
-    return -1;
-}
-
-int cprof_gpu_profiler_stop(void)
-{
-    return -1;
-}
-
 void cprof_gpu_after_fork_in_child(void)
 {
     /* There is nothing to forget. */

@@ -7,11 +7,11 @@ import time
 from cprofiling import _core, device_events, devices, probers
 from cprofiling.beyond import beyond_text
 from cprofiling.format import format_profiling_table
-from cprofiling.extras import reasons_beyond
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
-from cprofiling.snapshot import Snapshot, lost_reason
+from cprofiling.reasons import reasons_beyond, reasons_of
+from cprofiling.snapshot import Snapshot
 from cprofiling.stats import ProfilingSummary, stats_from_row
 
 TYPE_CHECKING = False
@@ -72,7 +72,10 @@ class Profiler(_core.Profiler, _NodeMaker):
         return ProfilingSummary(
             stats,
             skip_first_n=skip_first_n,
-            reasons=(*_reasons(lost, unread, self._refused_keys), *reasons_beyond(self._asked, self._device_note, stats)),
+            reasons=(
+                *reasons_of(lost, unread, self._refused_keys),
+                *reasons_beyond(self._asked, self._device_note, stats),
+            ),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(),
         )
@@ -86,7 +89,7 @@ class Profiler(_core.Profiler, _NodeMaker):
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
         _prepare_reading()
-        notes = tuple(reason.encode() for reason in _reasons(0, 0, self._refused_keys))
+        notes = tuple(reason.encode() for reason in reasons_of(0, 0, self._refused_keys))
         return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
 
     def _repr_html_(self) -> str:
@@ -97,27 +100,6 @@ def _prepare_reading() -> None:
     _core.refine_clock()
     _core.poll_devices()
     device_events.poll()
-
-
-def _reasons(lost: int, unread: int, refused: int) -> tuple[str, ...]:
-    """Why figures are less certain, or features off: what a reader of the summary should know."""
-    name, refusal = _core.clock()
-    backward = _core.clock_backward()
-    gpu = _core.gpu_reason()
-    reasons = []
-    if refusal is not None:
-        reasons.append(f"the clock is {name}, as {refusal}")
-    if backward:
-        reasons.append(f"the clock went backwards {backward} times; these calls count as 0 ns")
-    if gpu is not None:
-        reasons.append(gpu)
-    if lost:
-        reasons.append(lost_reason(lost))
-    if unread:
-        reasons.append(f"{unread} keys or more are missing, as a thread has stopped in the middle of an update")
-    if refused:
-        reasons.append("there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage")
-    return tuple(reasons)
 
 
 class PipelineProfiling(_NodeMaker):

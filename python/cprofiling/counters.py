@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cprofiling import checks
-from cprofiling.format import checked_text, shown_value
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,10 +60,8 @@ class NodeCounters(Mapping[str, "CounterValue | None"]):
     ) -> None:
         """Make one of what ``dict`` takes: names, each with a ``CounterValue`` or None. TypeError for other values."""
         checked = dict(values)
-        for name, value in checked.items():
-            checked_text("a counter's name", name)
-            if value is not None:
-                checks.member(f"the value of {name}", value, CounterValue)
+        if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in checked.items()):
+            _refuse(checked)
         object.__setattr__(self, "_values", checked)
 
     @property
@@ -108,12 +103,29 @@ class NodeCounters(Mapping[str, "CounterValue | None"]):
         return type(self), (dict(self._values),)
 
 
+_VALUES = (CounterValue, type(None))
+NO_COUNTERS = NodeCounters()
+
+
+def _refuse(values: dict[Any, Any]) -> None:
+    from cprofiling import checks  # here, as what it shows is made of these values
+    from cprofiling.format import checked_text
+
+    for name, value in values.items():
+        checked_text("a counter's name", name)
+        if value is not None:
+            checks.member(f"the value of {name}", value, CounterValue)
+
+
 def checked_counters(counters: Iterable[str]) -> int:
     """Return the counters that are asked for as bits, in the order of ``COUNTERS``; 0 for an empty iterable.
 
     Names may come more than once. TypeError for what is no iterable of str, a single str among it; ValueError for a
     name that is not known: it lists those that are.
     """
+    from cprofiling import checks
+    from cprofiling.format import checked_text, shown_value
+
     if isinstance(counters, (str, bytes)) or not isinstance(counters, Iterable):
         raise TypeError(f"counters must be a tuple of names, such as ('cpu_time',), got {shown_value(counters)}")
     asked = 0

@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cprofiling import _core, device_events
 from cprofiling.counters import counters_from
-from cprofiling.device_memory import memory_reason
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cprofiling.stats import NodeProfilingStats
 
 # As in cprofiling/extra.h.
-_GPU, _LAUNCHES, _COUNTERS, _MEMORY = 1, 2, 4, 8
-_COUNTER_SHIFT = 8
+GPU, LAUNCHES, COUNTERS, MEMORY = 1, 2, 4, 8
+COUNTER_SHIFT = 8
 # By cprof_gpu_cause; the first stands for what is known.
 _CAUSES = (
     "",
@@ -98,13 +90,13 @@ def fields_from(beyond: tuple[Any, ...]) -> dict[str, Any]:
     """The fields of ``NodeProfilingStats`` from what the core gathered of one key (csrc/summary_extra.c)."""
     asked, gpu, launches, counters, device_memory, host_memory, waits, wait_ms = beyond
     fields: dict[str, Any] = {}
-    if asked & _GPU:
+    if asked & GPU:
         fields.update(_gpu_fields(gpu))
-    if asked & _LAUNCHES:
+    if asked & LAUNCHES:
         fields["launches"] = _launches(launches)
-    if asked & _COUNTERS:
+    if asked & COUNTERS:
         fields["counters"] = counters_from(*counters)
-    if asked & _MEMORY:
+    if asked & MEMORY:
         fields["memory"] = _memory(device_memory, host_memory)
     if waits:
         fields["sync_total_ms"] = wait_ms
@@ -140,25 +132,3 @@ def _memory(device: tuple[int, ...], host: tuple[int, ...]) -> NodeMemory:
 def _memory_figures(figures: tuple[int, ...]) -> MemoryFigures | None:
     calls, entry, exit_, change, peak = figures
     return MemoryFigures(calls, entry, exit_, change, peak if peak >= 0 else None) if calls else None
-
-
-def reasons_beyond(asked: int, note: str | None, stats: Iterable[NodeProfilingStats]) -> tuple[str, ...]:
-    """Why figures beyond times are missing, one sentence each, for what a Profiler asks for (bits as in the core).
-
-    ``note``: what a device has said of itself, or None.
-    """
-    reasons: list[str | None] = []
-    if asked & _GPU:
-        reasons += [_core.gpu_time_reason(), device_events.reason(), note]
-    if asked & _LAUNCHES:
-        reasons.append(_core.cupti_reason())
-    if asked & _MEMORY and any(row.memory is not None and row.memory.device is None for row in stats):
-        reasons.append(memory_reason())
-    if asked & _COUNTERS:
-        wanted = asked >> _COUNTER_SHIFT
-        reasons += [
-            f"the counter {name} is not to be had: {reason}"
-            for at, (name, _, reason) in enumerate(_core.perf_status())
-            if reason is not None and wanted >> at & 1
-        ]
-    return tuple(dict.fromkeys(filter(None, reasons)))
