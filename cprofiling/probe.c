@@ -9,6 +9,8 @@
 
 #define UNKNOWN (-1)
 
+enum { REST_NS = 100 * 1000 * 1000 };
+
 static cprof_probe *take_spare(void)
 {
     cprof_lock_acquire(&cprof_probes.lock);
@@ -84,6 +86,16 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
     probe->counters = options & CPROF_PERF_ALL;
     probe->resets_peak = (options & CPROF_REGISTRY_RESETS_PEAK) != 0;
     return probe;
+}
+
+void cprof_probe_begin_rest(cprof_probe_rest *rest)
+{
+    rest->until_ns = cprof_clock_monotonic_ns() + REST_NS;
+}
+
+bool cprof_probe_rests(const cprof_probe_rest *rest)
+{
+    return rest->until_ns != 0 && cprof_clock_monotonic_ns() < rest->until_ns;
 }
 
 /* ---- Peaks of an allocator that is reset at each reading: what was the highest belongs to all that were open. */

@@ -67,6 +67,17 @@ typedef struct {
 
 extern cprof_probe_state cprof_probes;
 
+/* A while in which what was not there is not looked for again. All zero: it is over. */
+typedef struct {
+    int64_t until_ns;
+} cprof_probe_rest;
+
+/* Begins a while of 100 ms. */
+void cprof_probe_begin_rest(cprof_probe_rest *rest);
+
+/* Whether it goes on. */
+bool cprof_probe_rests(const cprof_probe_rest *rest);
+
 /* What a registry's calls are asked beyond times, as CPROF_EXTRA_ bits. */
 unsigned cprof_probe_asked(const cprof_registry *registry);
 

@@ -134,7 +134,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
-    self->ask_after_ns = 0;
+    self->rest = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
