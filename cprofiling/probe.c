@@ -158,6 +158,15 @@ void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory
     sample->exit = memory->in_use;
 }
 
+cprof_probe_memory cprof_probe_device_memory(void)
+{
+    int64_t unused, total;
+    if (!cprof_gpu_memory(CPROF_GPU_CURRENT_DEVICE, &unused, &total)) {
+        return (cprof_probe_memory){.known = false};
+    }
+    return (cprof_probe_memory){.known = true, .device = CPROF_PROBE_WHOLE_DEVICE, .in_use = total - unused};
+}
+
 /* ---- Memory of the process */
 
 static void begin_host_memory(cprof_probe *probe)

@@ -13,6 +13,8 @@
 #include "cprofiling/gpu_event.h"
 #include "cprofiling/span.h"
 
+#define CPROF_PROBE_WHOLE_DEVICE INT64_MIN /* no allocator's, but what is not free on the device */
+
 /* What an allocator of the layer above holds: bytes in use, and the most since its last reset. */
 typedef struct {
     bool known;
@@ -80,6 +82,10 @@ bool cprof_probe_rests(const cprof_probe_rest *rest);
 
 /* What a registry's calls are asked beyond times, as CPROF_EXTRA_ bits. */
 unsigned cprof_probe_asked(const cprof_registry *registry);
+
+/* What is in use on the calling thread's CUDA device, by all processes, as the driver says; what the most was it does not know.
+ * For calls whose framework has no allocator to be asked. May wait for the driver: not with the GIL held. */
+cprof_probe_memory cprof_probe_device_memory(void);
 
 /* A zeroed probe for a call of the accumulator (NULL without memory). `state`: the registry's word at its entry, of which the
  * flags may be fewer here: while the key skips, nothing that is statistics is measured. */

@@ -91,7 +91,16 @@ static bool ask_for_place_after(ext_state *state, cprof_probe *probe, const ext_
 
 /* ---- Memory */
 
-static bool ask_for_memory(ext_state *state, cprof_probe *probe, PyObject *arguments)
+static cprof_probe_memory whole_device(void)
+{
+    cprof_probe_memory memory;
+    Py_BEGIN_ALLOW_THREADS
+    memory = cprof_probe_device_memory();
+    Py_END_ALLOW_THREADS
+    return memory;
+}
+
+static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *profiler, PyObject *arguments)
 {
     long long device, in_use, highest;
     PyObject *resets = probe->resets_peak ? Py_True : Py_False;
@@ -99,6 +108,9 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, PyObject *argum
     bool known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LLL", &device, &in_use, &highest));
     if (known && answer != Py_None) {
         probe->memory = (cprof_probe_memory){true, device, in_use, highest};
+    } else if (known && cuda_is_in_use(profiler)) {
+        probe->memory = whole_device();
+        probe->resets_peak = false;
     }
     Py_XDECREF(answer);
     return known;
@@ -106,6 +118,11 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, PyObject *argum
 
 static bool ask_for_memory_after(ext_state *state, cprof_probe *probe)
 {
+    if (probe->memory.device == CPROF_PROBE_WHOLE_DEVICE) {
+        cprof_probe_memory now = whole_device();
+        cprof_probe_set_memory(probe, &now);
+        return true;
+    }
     long long in_use, highest;
     PyObject *resets = probe->resets_peak ? Py_True : Py_False;
     PyObject *answer =
@@ -150,7 +167,7 @@ static void ask_before(ext_state *state, cprof_probe *probe, ext_profiler *profi
     if (arguments == NULL || ((probe->flags & CPROF_FLAG_GPU) != 0 && !ask_for_place(state, probe, profiler, arguments))) {
         count_fault(profiler);
     }
-    if (arguments != NULL && (probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, arguments)) {
+    if (arguments != NULL && (probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, profiler, arguments)) {
         count_fault(profiler);
     }
     Py_XDECREF(arguments);
