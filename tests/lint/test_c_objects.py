@@ -18,10 +18,7 @@ from repository import BINDING, CORE, ROOT, c_files, code_of, relative
 # Process-wide state lives in process.c; what else has some, and why.
 OTHER_STATE = {
     "gpu_cuda": {"gpu"},  # the driver's handle and functions, which gpu_none does not have
-    "perf_event": {
-        "hardware",
-        "self",
-    },  # what the kernel refuses, and what a thread has open, which perf_none does not have
+    "perf_event": {"hardware", "self"},  # what the kernel refuses, and what a thread has open
 }
 # What CPython's interface wants as non-const tables, which nobody changes.
 TABLES = {"PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyType_Slot", "PyType_Spec", "PyModuleDef", "PyModuleDef_Slot"}
