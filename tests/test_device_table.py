@@ -278,6 +278,9 @@ def test_the_child_of_a_fork_looks_anew(use: Callable[..., FakeTorch]) -> None:
         os._exit(int(in_use() is not None or torch.log != []))
     assert os.waitpid(child, 0)[1] == 0
     assert in_use() is not None
+    device_table._after_fork_in_child()
+    torch.begun = False
+    assert in_use() is None
 
 
 REAL = """
