@@ -312,6 +312,17 @@ def test_what_is_not_known_of_a_device(use: Callable[..., FakeTorch]) -> None:
         assert devices.device_index(row, (torch.tensor(1),)) == 0
 
 
+def test_tensors_of_other_kinds_do_not_count(use: Callable[..., FakeTorch]) -> None:
+    torch = use("xpu", devices=3)
+    row = device_table.in_use()
+    assert isinstance(row, device_table.DeviceOperations)
+    assert devices.device_index(row, (Tensor(1), FakeTorch("cuda").tensor(1), {"x": torch.tensor(2)})) == 2
+    module = Module([torch.tensor(1)])
+    assert [devices.device_index(row, (module,)) for _ in range(2)] == [1, 1]
+    assert device_of(module) is None
+    assert devices.device_index(row, (module,)) == 1
+
+
 def test_the_child_of_a_fork_has_no_place(use: Callable[..., FakeTorch]) -> None:
     """H5: its parent's device is not asked."""
     torch = use("cuda")
