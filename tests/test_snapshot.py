@@ -459,7 +459,9 @@ def test_bytes_too_many(extra: bytes) -> None:
 
 def test_other_version() -> None:
     data = replace(GOLDEN_FILE, version=3).encoded()
-    with pytest.raises(cp.FormatError, match=r"^schema version 3 at byte 8, where this program reads versions 1 and 2$"):
+    with pytest.raises(
+        cp.FormatError, match=r"^schema version 3 at byte 8, where this program reads versions 1 and 2$"
+    ):
         cp.Snapshot.from_bytes(data)
 
 
