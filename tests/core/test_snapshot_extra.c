@@ -437,6 +437,26 @@ static void test_reasons_of_the_rest(void)
     free(bytes.data);
 }
 
+/* Those that are lost may have been the least or the most; those that are not are still between. */
+static void test_reasons_of_gpu_times_of_which_some_are_lost(void)
+{
+    static const change changes[] = {
+        {AT_BUCKETS, 21 * 64 + 57, 2, "a histogram of other GPU times"},
+        {AT_BUCKETS + 2, 23 * 64 + 13, 2, "a histogram of other GPU times"},
+    };
+    byte_string bytes = golden_copy();
+    put(bytes.data + BEGIN + AT_GPU_COUNT, 3, 8);
+    put(bytes.data + BEGIN + AT_GPU_LOST, 1, 8);
+    put(bytes.data + BEGIN + AT_GPU_SUM, 9000000, 8);
+    expect_reasons(&bytes, BEGIN, changes, COUNT_OF(changes));
+    put(bytes.data + BEGIN + AT_BUCKETS, 21 * 64 + 59, 2);
+    seal(bytes.data, bytes.size);
+    cprof_snapshot *snapshot;
+    CHECK(decode(bytes.data, bytes.size, &snapshot, NULL) == CPROF_OK);
+    cprof_snapshot_destroy(snapshot);
+    free(bytes.data);
+}
+
 /* The change of many calls has bounds, too; and 64 bits, unless it is merged. */
 static void test_reasons_of_the_memory_of_many_calls(void)
 {
@@ -884,6 +904,7 @@ int main(void)
     test_every_cut_and_every_changed_bit();
     test_every_cut_that_is_sealed();
     test_reasons_of_gpu_times();
+    test_reasons_of_gpu_times_of_which_some_are_lost();
     test_reasons_of_the_rest();
     test_reasons_of_the_memory_of_many_calls();
     test_reasons_of_memory_without_a_call();
