@@ -298,7 +298,7 @@ static void test_golden_bytes(void)
     writer expected = golden();
     cprof_registry *registry = golden_registry();
     cprof_snapshot *snapshot = take(registry, 77);
-    for (uint8_t i = 0; i < CPROF_REGISTRY_ID_BYTES; i++) {
+    for (unsigned i = 0; i < CPROF_REGISTRY_ID_BYTES; i++) {
         snapshot->sources[0].id[i] = (uint8_t)(0xa0 + i);
     }
     byte_string bytes = encode(snapshot);
