@@ -111,6 +111,7 @@ static void fold_lock_held(const cprof_probe_memory *memory)
 
 static void open_memory(cprof_probe *probe)
 {
+    probe->resets_peak = probe->resets_peak && probe->memory.highest >= 0;
     probe->sample.device_memory.peak = probe->resets_peak ? probe->memory.in_use : UNKNOWN;
     if (!probe->resets_peak) {
         return;

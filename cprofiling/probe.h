@@ -15,7 +15,7 @@
 
 #define CPROF_PROBE_WHOLE_DEVICE INT64_MIN /* no allocator's, but what is not free on the device */
 
-/* What an allocator of the layer above holds: bytes in use, and the most since its last reset. */
+/* What an allocator of the layer above holds: bytes in use, and the most since its last reset; negative: it does not know. */
 typedef struct {
     bool known;
     int64_t device; /* any number that tells devices apart */
