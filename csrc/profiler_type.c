@@ -102,7 +102,7 @@ static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, s
            (skip_first_n == NULL || ext_convert_count(skip_first_n, "skip_first_n", &asked->skips)) &&
            convert_switch(gpu_time, "gpu_time", &asked->times_gpu) &&
            convert_switch(kernels, "kernels", &asked->counts_launches) && convert_switch(nvtx, "nvtx", &asked->tells_tools) &&
-           ((gpu_stream == Py_None && memory == Py_False && counters == Py_None) ||
+           ((gpu_stream == Py_None && memory == Py_False && counters == Py_None && !asked->times_gpu) ||
             convert_options(state, gpu_stream, memory, counters, asked));
 }
 

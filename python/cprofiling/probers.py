@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from cprofiling.device_memory import memory_at_entry, memory_at_exit
-from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit
+from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit, prepare
 from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
@@ -22,6 +24,8 @@ def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[
     from cprofiling.counters import checked_counters
 
     looks, resets = _checked_memory(memory)
+    if "torch" in sys.modules:
+        prepare()
     return checked_stream(gpu_stream), looks, resets, 0 if counters is None else checked_counters(counters)
 
 
