@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     add_demo(commands)
     add_run(commands)
     add_report(commands)
+    add_doctor(commands)
     return made
 
 
@@ -168,6 +169,14 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made.set_defaults(run=report)
 
 
+def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``doctor``."""
+    text = "Print what of the profiler works on this machine, and for what does not, why, and what to do about it."
+    made = commands.add_parser("doctor", help="tell what works here", description=text)
+    made.add_argument("--json", action="store_true", help="print all of it as JSON")
+    made.set_defaults(run=doctor)
+
+
 def node_glob(text: str) -> str:
     """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
     from cprofiling.node_patterns import Pattern
@@ -230,6 +239,13 @@ def report(options: argparse.Namespace) -> str:
         return report_on(options.file, options.sort_by, options.limit, group_by_node=options.group_by_node)
     except ReportError as error:
         raise CommandError(str(error)) from None
+
+
+def doctor(options: argparse.Namespace) -> str:
+    """Return the report on this machine."""
+    from cprofiling.doctor import report
+
+    return report(as_json=options.json)
 
 
 def write(text: str) -> None:
