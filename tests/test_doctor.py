@@ -415,7 +415,7 @@ def test_torch_is_described_without_importing_it(
     put(tmp_path / "torch-2.13.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 2.13.0+local\n")
     if lines:
         put(tmp_path / "torch/version.py", lines)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert only(doctor.torch_rows()) == ("torch", True, f"2.13.0+local, for {kinds}", "", "")
 
