@@ -30,7 +30,7 @@ NVTX = nvtx_include()
 UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c") if NVTX or path.stem != "nvtx")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
-DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))  # with a fake driver
+DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))  # by a fake
 WORKERS = 2
 LIMIT_S = 300
 
@@ -69,7 +69,7 @@ class Flavour(NamedTuple):
 
     def units_for(self, program: str) -> list[str]:
         """The parts of the core to link with: of what has a substitute that does nothing, one of the two."""
-        no_cuda = program.startswith(("gpu", "cupti")) and program.endswith("_none") or self.name == "aarch64"
+        no_cuda = (program.startswith(("gpu", "cupti")) and program.endswith("_none")) or self.name == "aarch64"
         without = {"gpu_": no_cuda, "cupti": no_cuda, "nvtx": program == "nvtx_none" or NVTX is None}
         perf = "perf_none" if program == "perf_none" else "perf_linux"
         units = [unit for unit in UNITS if unit == perf or unit not in ("perf_none", "perf_linux")]

@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add_report(commands)
     add_ncu(commands)
     add_nsys(commands)
+    add_doctor(commands)
     return made
 
 
@@ -266,6 +267,14 @@ def not_empty(text: str) -> str:
     return text
 
 
+def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``doctor``."""
+    text = "Print what of the profiler works on this machine, and for what does not, why, and what to do about it."
+    made = commands.add_parser("doctor", help="tell what works here", description=text)
+    made.add_argument("--json", action="store_true", help="print all of it as JSON")
+    made.set_defaults(run=doctor)
+
+
 def node_glob(text: str) -> str:
     """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
     from cprofiling.node_patterns import Pattern
@@ -380,6 +389,13 @@ def deep_dived(options: argparse.Namespace, command: list[str]) -> str:
         fail(deep_dive.missing(name))
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return deep_dive.shell_line(environment, [tool or name, *command[1:]], encoding)
+
+
+def doctor(options: argparse.Namespace) -> str:
+    """Return the report on this machine."""
+    from cprofiling.doctor import report
+
+    return report(as_json=options.json)
 
 
 def write(text: str) -> None:
