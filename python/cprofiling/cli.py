@@ -180,7 +180,7 @@ def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made = commands.add_parser(
         "ncu",
         help="measure the kernels of a node with NVIDIA Nsight Compute",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] -- PROGRAM "
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] [--] PROGRAM "
         "[ARGUMENT]...\n       %(prog)s [-h] --analyze FILE",
         description="Print the command line by which ncu measures the kernels in chosen calls of a node, or run it; "
         "or print what limits the kernels that it measured.",
@@ -214,7 +214,7 @@ def add_nsys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     made = commands.add_parser(
         "nsys",
         help="record the calls of a node with NVIDIA Nsight Systems",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] -- PROGRAM [ARGUMENT]...",
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] [--] PROGRAM [ARGUMENT]...",
         description="Print the command line by which nsys records chosen calls of a node, or run it.",
         epilog="example: cprofiling nsys --node encoder --skip 10 -- python app.py --epochs 1",
         allow_abbrev=False,
@@ -361,7 +361,7 @@ def check_window(options: argparse.Namespace) -> None:
     if options.node is None:
         options.refuse("argument --node: the name of a node is required")
     if not options.program:
-        options.refuse("a program is required behind --, such as: -- python app.py")
+        options.refuse("a program is required, such as: -- python app.py")
 
 
 def deep_dived(options: argparse.Namespace, command: list[str]) -> str:

@@ -99,6 +99,11 @@ _LABELS: dict[str, tuple[str, ...]] = {
 }
 
 
+def is_label(name: str) -> bool:
+    """Whether the details page of some version calls a metric so; a unit in brackets may be behind it."""
+    return name.partition(" [")[0].strip().lower() in _LABELS
+
+
 def metric_id(name: str, unit: str) -> str:
     """Return the id of a metric that is called by its id or by its label; other names are ids.
 
