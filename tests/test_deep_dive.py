@@ -302,13 +302,20 @@ def test_the_line_fits_where_it_is_printed(tmp_path: Path) -> None:
     assert done.stdout.startswith(b"CPROFILING_CAPTURE=$'d\\xc3\\xa9:0:1' nsys profile ")
 
 
-def test_no_trace_is_written_of_the_command_itself(tmp_path: Path) -> None:
+def test_no_trace_is_written_of_the_command_but_of_the_program(tmp_path: Path) -> None:
+    """The path of an automatic recording is the program's, which the tool starts as another process."""
+    install(tmp_path / "bin", "nsys", 'while [ "$1" != -- ]; do shift; done; shift; "$@"')
     trace = tmp_path / "trace.json"
-    environment = {**ENVIRONMENT, "CPROFILING_OUTPUT_PATH": str(trace)}
-    subprocess.run(
-        [sys.executable, "-m", "cprofiling", "nsys", "--node", "a", *PROGRAM],
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
-    assert not trace.exists()
+    environment = {
+        **ENVIRONMENT,
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "CPROFILING_OUTPUT_PATH": str(trace),
+    }
+    environment.pop("RANK", None)
+    command = [sys.executable, "-m", "cprofiling", "nsys", "--node", "a"]
+    program = [sys.executable, "-c", "import cprofiling, sys\nwith cprofiling.record('work'): sys.exit(5)"]
+    for run, status in ((["--"], 0), (["--run", "--"], 5)):
+        assert not trace.exists()
+        done = subprocess.run([*command, *run, *program], env=environment, check=False, capture_output=True)
+        assert done.returncode == status
+    assert [event.name for event in cprofiling.load_trace(trace).events()] == ["work"]

@@ -111,6 +111,7 @@ def test_metrics_are_known_by_id_and_by_label() -> None:
         assert metrics["Memory Throughput"] == 83.27
         assert "Duration" in metrics
         assert "No Such Label" not in metrics
+        assert len(metrics) == len(set(metrics)) > 9
         assert "Duration" not in set(metrics)
         assert metrics.get(5) is None  # type: ignore[call-overload]
     with pytest.raises(KeyError, match="nothing"):
@@ -327,7 +328,7 @@ def test_other_delimiters_and_unusual_headers() -> None:
         (("1.5e+03", "-2e3", "1.234e-1"), [1500, -2000, 0.1234]),
         (("1,5e3", "+1,5"), [1500, 1.5]),
         ((".5", "5.", "-0.25"), [0.5, 5, -0.25]),
-        (("n/a", "", " ", "nan", "-nan(ind)", "inf", "N/A", "1e999", "9" * 400), [None] * 9),
+        (("n/a", "", " ", "nan", "-nan(ind)", "inf", "N/A", "1e999", "9" * 400, "(!) nan"), [None] * 10),
         (("12 (4; 8)", "1.50 (1.25; 1.75)"), [12, 1.5]),
         (("1.2.3", "1,2,3", "1,234,5", "1.234.5,6.7", "abc", "1-2", "."), [None] * 7),
         (("1.5", "2,5", "1,234", "1.234"), [1.5, 2.5, None, None]),  # it contradicts itself

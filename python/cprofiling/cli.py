@@ -7,6 +7,7 @@ explains, or 2 for arguments that make no sense; that of ``run`` is the program'
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -87,6 +88,8 @@ def leave_no_trace() -> None:
     """Do not write a trace of this command where the environment asks for one: it may be the very file to be read."""
     autostart = sys.modules.get("cprofiling.autostart")  # not there unless the environment asks
     if autostart is not None and autostart.Automatic.current is not None:
+        if autostart.Automatic.current.output.is_owner:
+            os.environ.pop(autostart.OWNER, None)  # a program that this process becomes, or starts, may have it
         autostart.Automatic.current.cancel()
 
 
