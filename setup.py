@@ -6,10 +6,11 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CORE = (
-    "accum alloc arrow chrome_event chrome_row chrome_track chrome_value clock extra gpu_cuda hash histogram"
-    " json_read json_text json_write lock moments names p2 process registry snapshot snapshot_bytes snapshot_key"
-    " span status table table_finish table_lanes thread trace trace_collect trace_detail trace_json trace_label"
-    " trace_load utf8"
+    "accum alloc arrow chrome_event chrome_row chrome_track chrome_value clock cupti cupti_calls cupti_events"
+    " cupti_launches cupti_library cupti_records cupti_rows cupti_threads cupti_timeline cupti_trace extra"
+    " gpu_cuda hash histogram json_read json_text json_write lock moments names p2 process registry snapshot"
+    " snapshot_bytes snapshot_key span status table table_finish table_lanes thread trace trace_collect"
+    " trace_detail trace_json trace_label trace_load utf8"
 )
 BINDING = (
     "async_generator_type block_type context_stack convert cost fault function_type generator_type"

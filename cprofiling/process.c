@@ -1,6 +1,7 @@
 #include "cprofiling/process.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/cupti.h"
 #include "cprofiling/gpu.h"
 #include "cprofiling/thread.h"
 #include "cprofiling/trace.h"
@@ -50,6 +51,7 @@ static void after_fork_in_child(void)
 {
     atomic_fetch_add(&cprof_lock_epoch, 1);
     cprof_gpu_after_fork_in_child();
+    cprof_cupti_after_fork_in_child();
     cprof_trace_after_fork_in_child();
     recording_flags = 0;
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {

@@ -2,6 +2,7 @@
 #include "cprofiling/registry.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/cupti.h"
 #include "cprofiling/process.h"
 
 enum { SHARE = 16, PAGE = 4096 };
@@ -45,6 +46,7 @@ void cprof_registry_destroy(cprof_registry *registry)
         return;
     }
     cprof_process_remove(registry);
+    cprof_cupti_forget(registry);
     for (size_t i = 0; i < registry->names.count; i++) {
         cprof_accum_dispose(accum_at(registry, i));
     }

@@ -27,12 +27,18 @@ PROGRAMS = sorted(path.stem.removeprefix("test_") for path in (ROOT / "tests" / 
 UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c"))
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
+# Units that talk to devices, and those that take their places where there are none; programs that load a fake library.
+DEVICE_UNITS = {"gpu_cuda", "cupti", "cupti_events", "cupti_library", "cupti_threads"}
+NO_DEVICE_UNITS = {"gpu_none", "cupti_none"}
+LOADERS = {"gpu", "cupti"}
 WORKERS = 2
 LIMIT_S = 300
 
 # Where a program takes long: its argument.
 ARGUMENTS = {
     ("billion", "aarch64"): "20000",
+    ("cupti", "asan"): "11",
+    ("cupti", "tsan"): "11",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -58,12 +64,12 @@ class Flavour(NamedTuple):
         """Whether the program has something to show here."""
         if self.name == "tsan":
             return "pthread_create" in text_of(program)
-        return program != "gpu" or self.name != "aarch64"  # it loads a library, and ours are linked statically there
+        return program not in LOADERS or self.name != "aarch64"  # ours are linked statically there
 
     def units_for(self, program: str) -> list[str]:
         """The parts of the core to link with: one of the two that wait for devices, or do not."""
-        no_devices = program == "gpu_none" or self.name == "aarch64"
-        return [unit for unit in UNITS if unit != ("gpu_cuda" if no_devices else "gpu_none")]
+        no_devices = program.endswith("_none") or self.name == "aarch64"
+        return [unit for unit in UNITS if unit not in (DEVICE_UNITS if no_devices else NO_DEVICE_UNITS)]
 
 
 FLAVOURS = [
@@ -144,6 +150,13 @@ class Workshop:
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags]
         return self.compile(flavour, "tests/fakes/fake_cuda.c", target, *shared)
 
+    def fake_cupti(self, flavour: Flavour, name: str, *flags: str) -> Path:
+        """A fake libcupti."""
+        target = self.folder / flavour.name / name / "libcupti.so.13"
+        target.parent.mkdir(exist_ok=True)
+        shared = ["-shared", "-fPIC", "-Wl,-soname,libcupti.so.13", *flags]
+        return self.compile(flavour, "tests/fakes/fake_cupti.c", target, *shared)
+
     def runner_of(self, flavour: Flavour) -> tuple[str, ...]:
         """What to put before a program of this flavour; skips the test when the machine cannot run any."""
         missing = [tool for tool in (flavour.compiler, *flavour.runner) if shutil.which(tool) is None]
@@ -178,6 +191,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     yield Workshop(folder)
 
 
+def arguments_of(program: str, flavour: Flavour) -> list[str]:
+    return [ARGUMENTS[program, flavour.name]] if (program, flavour.name) in ARGUMENTS else []
+
+
 def check_passes(command: list[str], **environment: str) -> None:
     completed = run(command, **environment)
     assert completed.returncode == 0, f"exit status {completed.returncode}\n{completed.stdout}"
@@ -189,13 +206,12 @@ def check_passes(command: list[str], **environment: str) -> None:
         pytest.param(flavour, program, id=f"{flavour.name}-{program}")
         for flavour in FLAVOURS
         for program in PROGRAMS
-        if program != "gpu" and flavour.takes(program)
+        if program not in LOADERS and flavour.takes(program)
     ],
 )
 def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
-    arguments = [ARGUMENTS[program, flavour.name]] if (program, flavour.name) in ARGUMENTS else []
-    check_passes([*runner, str(workshop.program(flavour, program)), *arguments])
+    check_passes([*runner, str(workshop.program(flavour, program)), *arguments_of(program, flavour)])
 
 
 @pytest.mark.parametrize("driver", ["", "-DFAKE_CUDA_OLD_DRIVER"], ids=["new_driver", "old_driver"])
@@ -206,6 +222,17 @@ def test_gpu(flavour: Flavour, driver: str, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
     library = workshop.fake_driver(flavour, f"driver{driver}", *([driver] if driver else []))
     check_passes([*runner, str(workshop.program(flavour, "gpu"))], CPROFILING_LIBCUDA=str(library))
+
+
+@pytest.mark.parametrize(
+    "flavour", [flavour for flavour in FLAVOURS if flavour.takes("cupti")], ids=lambda flavour: flavour.name
+)
+def test_cupti(flavour: Flavour, workshop: Workshop) -> None:
+    runner = workshop.runner_of(flavour)
+    library = workshop.fake_cupti(flavour, "cupti_whole")
+    incomplete = workshop.fake_cupti(flavour, "cupti_incomplete", "-DFAKE_CUPTI_INCOMPLETE")
+    program = [*runner, str(workshop.program(flavour, "cupti")), *arguments_of("cupti", flavour)]
+    check_passes(program, CPROFILING_LIBCUPTI=str(library), FAKE_CUPTI_INCOMPLETE=str(incomplete))
 
 
 def test_there_are_programs() -> None:

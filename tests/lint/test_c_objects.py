@@ -16,7 +16,12 @@ from cprofiling import _core
 from repository import BINDING, CORE, ROOT, c_files, code_of, relative
 
 # Process-wide state lives in process.c; what else has some, and why.
-OTHER_STATE = {"gpu_cuda": {"gpu"}}  # the driver's handle and functions, which gpu_none does not have
+OTHER_STATE = {
+    "gpu_cuda": {"gpu"},  # the driver's handle and functions, which gpu_none does not have
+    "cupti": {"cupti"},  # likewise; the one subscriber
+    "cupti_events": {"cprof_cupti_events"},  # what its callbacks, which are given nothing, fill
+    "cupti_threads": {"own", "threads"},
+}
 # What CPython's interface wants as non-const tables, which nobody changes.
 TABLES = {"PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyType_Slot", "PyType_Spec", "PyModuleDef", "PyModuleDef_Slot"}
 CONSTANT_SECTIONS = (".rodata", ".data.rel.ro")
