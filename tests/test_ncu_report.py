@@ -282,6 +282,12 @@ def test_what_ncu_itself_says_is_passed_on() -> None:
     )
 
 
+def test_a_file_that_may_be_cut_between_two_lines_says_so() -> None:
+    text = samples.details()
+    assert read(text).notes == ()
+    assert read(text.removesuffix("\n")).notes == ("The last line of the file has no end: there may have been more.",)
+
+
 def test_tables_one_after_the_other_are_one_report() -> None:
     report = read(samples.raw(KERNELS[:1]) + SUFFIX_OF_A_RUN + samples.details(KERNELS[1:2]) + samples.raw(KERNELS[3:]))
     assert sorted(each.verdict or "" for each in report) == ["compute_bound", "launch_bound", "memory_bound"]

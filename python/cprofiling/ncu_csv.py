@@ -36,6 +36,7 @@ class Source:
         self._name = name
         self._number = 0
         self.is_quoted = True  # whether each line of the table begins with a quote
+        self.is_ended = True  # whether the file's last line has its end
         self.foreign = 0  # lines inside the table that are not of it
         self.complaint: str | None = None  # the first line in which ncu says why there is nothing
         self.record: list[str] = []  # the lines of the record that is being read,
@@ -62,6 +63,7 @@ class Source:
         """Give the lines of the table, for csv.reader, which asks for more of them while a quote is open."""
         while data := self._file.readline():
             self._number += 1
+            self.is_ended = data.endswith(b"\n")
             if self._is_between and self._is_foreign(data):
                 continue
             text = self._decoded(data)

@@ -169,6 +169,8 @@ class _Reader:
         if source.foreign:
             verb = "line is" if source.foreign == 1 else "lines are"
             notes.append(f"{source.foreign} {verb} not of the table, and left out.")
+        if not source.is_ended:
+            notes.append("The last line of the file has no end: there may have been more.")
         return NcuReport(tuple(self._kernels), Texts(self._units), tuple(notes))
 
     def _settle(self) -> list[str]:
