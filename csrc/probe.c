@@ -137,6 +137,17 @@ static bool ask_for_memory_after(ext_state *state, cprof_probe *probe)
 
 /* ---- Launches */
 
+/* CUPTI is to be given back while the driver is there: at the interpreter's exit, which only the package hears of. */
+static void tell_of_launches(ext_profiler *profiler)
+{
+    PyObject *told = prober(profiler->state, EXT_PROBER_LAUNCHES);
+    PyObject *answer = told != NULL ? PyObject_CallOneArg(told, (PyObject *)profiler) : Py_NewRef(Py_None);
+    if (answer == NULL) {
+        count_fault(profiler);
+    }
+    Py_XDECREF(answer);
+}
+
 void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
 {
     bool is_user = profiler->counts_launches;
@@ -154,8 +165,12 @@ void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
         is_user = false;
     }
     Py_END_ALLOW_THREADS
+    bool is_new = is_user && !profiler->counts_launches;
     profiler->counts_launches = is_user;
     profiler->seeks_cuda = wanted && !is_user && !has_cuda;
+    if (is_new) {
+        tell_of_launches(profiler);
+    }
 }
 
 /* ---- A call */

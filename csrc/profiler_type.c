@@ -210,6 +210,13 @@ static PyObject *profiler_rows(PyObject *object, PyObject *stage)
     return ext_summary_rows(self, stage);
 }
 
+static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_probe_want_launches((ext_profiler *)object, false);
+    Py_RETURN_NONE;
+}
+
 static PyObject *profiler_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -345,6 +352,7 @@ static PyMethodDef profiler_methods[] = {
     {"record", (PyCFunction)(void (*)(void))profiler_record, METH_VARARGS | METH_KEYWORDS, record_doc},
     {"_rows", profiler_rows, METH_O,
      PyDoc_STR("The summary's rows of one stage (None: all), and the skip_first_n they were gathered with.")},
+    {"_stop_launches", profiler_stop_launches, METH_NOARGS, PyDoc_STR("Lets go of CUPTI; launches are not counted any more.")},
     {"__enter__", profiler_enter, METH_NOARGS, PyDoc_STR("Binds this Profiler to the calls of this thread or task.")},
     {"__exit__", (PyCFunction)(void (*)(void))profiler_exit, METH_FASTCALL, PyDoc_STR("Ends the binding.")},
     {"__reduce__", profiler_reduce, METH_NOARGS, NULL},
