@@ -63,8 +63,10 @@ typedef struct cprof_accum {
     cprof_registry *registry; /* borrowed; outlives the accumulator */
     uint64_t generation;      /* of the figures; 0: none */
     uint64_t skips_left;
-    uint64_t order;         /* place in the summary */
-    _Atomic uint64_t label; /* of the recording that runs: its serial << 32 | the key's number there; or an older one */
+    uint64_t order;          /* place in the summary */
+    _Atomic uint64_t label;  /* of the recording that runs: its serial << 32 | the key's number there; or an older one */
+    _Atomic(void *) range;   /* the key's name as a registered string of NVTX; NULL: not yet */
+    _Atomic uint64_t ranges; /* that were opened */
     cprof_histogram histogram;
     cprof_p2 median;
     cprof_figures figures; /* without median_ms and extra */

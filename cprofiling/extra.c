@@ -31,18 +31,24 @@ void cprof_extra_add_gpu(cprof_extra *extra, cprof_ns gpu_ns, cprof_ns queue_ns,
     cprof_histogram_add(&extra->gpu_histogram, index, &figures->gpu_lost);
 }
 
+static void add_below_end(uint64_t *sum, uint64_t more)
+{
+    const uint64_t end = INT64_MAX;
+    *sum = more > end - *sum ? end : *sum + more;
+}
+
 void cprof_extra_add_launches(cprof_extra_figures *figures, const cprof_launch_counts *more)
 {
     cprof_launch_counts *all = &figures->launched;
     figures->asked |= CPROF_EXTRA_LAUNCHES;
-    all->launches += more->launches;
-    all->kernels += more->kernels;
-    all->kernel_ns += more->kernel_ns;
-    all->copies += more->copies;
-    all->bytes_to_device += more->bytes_to_device;
-    all->bytes_to_host += more->bytes_to_host;
-    all->bytes_on_device += more->bytes_on_device;
-    all->fills += more->fills;
+    add_below_end(&all->launches, more->launches);
+    add_below_end(&all->kernels, more->kernels);
+    add_below_end(&all->kernel_ns, more->kernel_ns);
+    add_below_end(&all->copies, more->copies);
+    add_below_end(&all->bytes_to_device, more->bytes_to_device);
+    add_below_end(&all->bytes_to_host, more->bytes_to_host);
+    add_below_end(&all->bytes_on_device, more->bytes_on_device);
+    add_below_end(&all->fills, more->fills);
 }
 
 static int64_t add_within_range(int64_t a, int64_t b)
@@ -56,7 +62,7 @@ static int64_t add_within_range(int64_t a, int64_t b)
 
 static void add_memory(cprof_extra_memory *memory, const cprof_extra_memory_sample *sample)
 {
-    if (!sample->known) {
+    if (!sample->known || sample->entry < 0 || sample->exit < 0) {
         return;
     }
     memory->calls++;
@@ -146,6 +152,11 @@ void cprof_extra_gpu_quantiles_ms(const cprof_extra_copy *extra, const double *f
         double most = (double)figures->gpu_max_ns;
         quantiles_ms[i] = (ns < least ? least : ns > most ? most : ns) / 1e6;
     }
+}
+
+double cprof_extra_mean_ms(cprof_u128 total_ns, uint64_t count)
+{
+    return count > 0 ? cprof_moments_ns_to_ms(total_ns) / (double)count : UNKNOWN;
 }
 
 void cprof_extra_destroy(cprof_extra *extra)

@@ -24,7 +24,8 @@ typedef enum {
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 
-/* What a node gave to the devices. Bytes by direction: host to device, device to host, device to device. */
+/* What a node gave to the devices. Bytes by direction: host to device, device to host, device to device. A sum that would reach
+ * 2^63 stays below it. */
 typedef struct {
     uint64_t launches; /* calls that launch: kernels, graphs */
     uint64_t kernels;  /* that have run */
@@ -43,6 +44,8 @@ enum {
     CPROF_EXTRA_COUNTERS = 4,
     CPROF_EXTRA_MEMORY = 8,
     CPROF_EXTRA_WAITS = 16,
+    CPROF_EXTRA_COUNTER_SHIFT = 8, /* of the CPROF_PERF_BITs of the counters that were asked for */
+    CPROF_EXTRA_ALL = 31 | CPROF_PERF_ALL << CPROF_EXTRA_COUNTER_SHIFT,
 };
 
 /* Bytes of one kind of memory around the calls of a key. Those at the entry and exit are of the last call. */
@@ -90,7 +93,7 @@ typedef struct cprof_extra_copy {
     uint64_t *gpu_counts;
 } cprof_extra_copy;
 
-/* One call's memory of one kind. */
+/* One call's memory of one kind: not known either when an entry or exit is negative. */
 typedef struct {
     bool known;
     int64_t entry;
@@ -108,6 +111,12 @@ typedef struct {
     cprof_ns wait_ns;
 } cprof_extra_sample;
 
+/* Milliseconds, 0 to 1e12, in ns, to the nearest. */
+static inline cprof_ns cprof_extra_ns_of_ms(double milliseconds)
+{
+    return (cprof_ns)(milliseconds * 1e6 + 0.5);
+}
+
 /* Add to figures. Times are 0 to 2^63-1; a negative queue_ns is not known. */
 void cprof_extra_add_gpu(cprof_extra *extra, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream);
 void cprof_extra_add_launches(cprof_extra_figures *figures, const cprof_launch_counts *more);
@@ -121,6 +130,9 @@ void cprof_extra_merge(cprof_extra_figures *figures, const cprof_extra_figures *
 
 /* Of copied figures: quantiles of the GPU times in ms, as cprof_figures_quantiles_ms(); negative where there is none. */
 void cprof_extra_gpu_quantiles_ms(const cprof_extra_copy *extra, const double *fractions, size_t count, double *quantiles_ms);
+
+/* The mean in ms of `count` times of this sum; negative for none. */
+double cprof_extra_mean_ms(cprof_u128 total_ns, uint64_t count);
 
 /* Gives back what it owns, and itself. NULL is ignored. */
 void cprof_extra_destroy(cprof_extra *extra);

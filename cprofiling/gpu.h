@@ -23,6 +23,8 @@
 #define CPROF_GPU_CURRENT_DEVICE (-1)        /* the device of the calling thread's current context */
 #define CPROF_GPU_UNKNOWN_STREAM UINT64_C(0) /* also what the legacy default stream is called */
 
+#define CPROF_GPU_NOT_CALLED (-1) /* no CUresult is negative */
+
 /* What cprof_gpu_synchronize() did; a negative value is a CUresult of the driver, negated. */
 enum {
     CPROF_GPU_WAITED = 0,
@@ -73,13 +75,19 @@ int cprof_gpu_synchronize(int device, uint64_t stream);
  * there is no reason. */
 bool cprof_gpu_reason(char *buffer, size_t size);
 
-/* Copies the counters; each is exact, together they are of one moment only while no thread waits. */
-void cprof_gpu_get_counters(cprof_gpu_counters *counters);
+/* The memory of a device, in bytes, as its driver tells: that of all processes. Looked at through the calling thread's current
+ * context when it is one of that device, else through the device's primary context while it is active. False, and nothing
+ * written, when there is none, during a stream capture that is seen, and when the driver does not say. */
+bool cprof_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes);
 
-/* Tell NVIDIA's tools to begin, and to end, recording (cuProfilerStart, cuProfilerStop). The driver's CUresult, 0 for success;
- * a negative value when there is no driver. */
+/* cuProfilerStart() and cuProfilerStop(): the window of a tool that records only what is between. They answer the CUresult,
+ * 0 when it was done; CPROF_GPU_NOT_CALLED when no call was made: no driver in the process, one without these functions, one
+ * that has shut down, or after a fork. Includes cprof_gpu_probe(). */
 int cprof_gpu_profiler_start(void);
 int cprof_gpu_profiler_stop(void);
+
+/* Copies the counters; each is exact, together they are of one moment only while no thread waits. */
+void cprof_gpu_get_counters(cprof_gpu_counters *counters);
 
 /* To be called in the child of a fork, before its other threads exist: CUDA does not survive a fork. If a driver was
  * found before, waiting is off(fork) for good, and no call of the driver is ever made. If none was, the search begins

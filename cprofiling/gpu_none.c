@@ -21,19 +21,27 @@ bool cprof_gpu_reason(char *buffer, size_t size)
     return true;
 }
 
-void cprof_gpu_get_counters(cprof_gpu_counters *counters)
+bool cprof_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
 {
-    *counters = (cprof_gpu_counters){0};
+    (void)device;
+    (void)free_bytes;
+    (void)total_bytes;
+    return false;
 }
 
 int cprof_gpu_profiler_start(void)
 {
-    return -1;
+    return CPROF_GPU_NOT_CALLED;
 }
 
 int cprof_gpu_profiler_stop(void)
 {
-    return -1;
+    return CPROF_GPU_NOT_CALLED;
+}
+
+void cprof_gpu_get_counters(cprof_gpu_counters *counters)
+{
+    *counters = (cprof_gpu_counters){0};
 }
 
 void cprof_gpu_after_fork_in_child(void)

@@ -3,7 +3,8 @@
  *
  * Hardware events are opened for each thread at its first reading, as one group, so that they are counted at the same times;
  * they are read in user space where the kernel allows that (rdpmc), and scaled where it had to share the counters among
- * groups. What the machine refuses has no value, and a reason that is found once. perf_none.c, for platforms without a
+ * groups. They count what the thread does in user space, not in the kernel for it. What the machine refuses has no value, and a
+ * reason that is found once. perf.c works with readings, perf_linux.c takes them; perf_none.c, for platforms without a
  * perf_*.c, knows nothing.
  *
  * Thread rule: a reading is of the calling thread; any number of threads may read at once. What a thread has open is closed
@@ -34,6 +35,10 @@ typedef enum {
 } cprof_perf_counter;
 
 #define CPROF_PERF_BIT(counter) (1U << (counter))
+#define CPROF_PERF_ALL (CPROF_PERF_BIT(CPROF_PERF_COUNT) - 1)
+
+/* The bits of all counters, and of the hardware events among them: from CYCLES on. */
+#define CPROF_PERF_HARDWARE (CPROF_PERF_ALL & ~(CPROF_PERF_BIT(CPROF_PERF_CYCLES) - 1))
 
 /* The counters at one moment, or the difference of two. */
 typedef struct {

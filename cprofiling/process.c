@@ -3,6 +3,9 @@
 #include "cprofiling/alloc.h"
 #include "cprofiling/capture.h"
 #include "cprofiling/gpu.h"
+#include "cprofiling/probe.h"
+#include "cprofiling/perf.h"
+#include "cprofiling/gpu_event.h"
 #include "cprofiling/thread.h"
 #include "cprofiling/trace.h"
 
@@ -11,20 +14,28 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* The state that several files work on; what belongs to one platform's devices is in gpu_cuda.c. */
+/* The state that several files work on; what belongs to one platform is in gpu_cuda.c and perf_event.c. */
 _Atomic uint32_t cprof_lock_epoch = 1;
 const cprof_alloc_hooks *cprof_alloc_hooks_in_use = &cprof_alloc_system;
 cprof_clock_state cprof_clock = {.source = CPROF_CLOCK_MONOTONIC, .multiplier = CPROF_CLOCK_UNIT};
 cprof_thread_spares cprof_thread_spare = {.key_once = PTHREAD_ONCE_INIT};
 _Thread_local cprof_thread *cprof_thread_self;
 cprof_trace_state cprof_trace;
+cprof_probe_state cprof_probes;
 cprof_capture_state cprof_capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 static cprof_lock list_lock;
 static cprof_registry *first_registry;
-static uint64_t recording_owner;
-static unsigned recording_flags;
+
+/* What is added to the flags of an owner's registries. */
+typedef struct {
+    uint64_t owner;
+    unsigned flags;
+} added;
+
+static added recording;
+static added capture;
 
 /* The list, the tables of keys and the configurations must be whole in the child; what the other locks guard is discarded
  * there. */
@@ -53,8 +64,11 @@ static void after_fork_in_child(void)
     atomic_fetch_add(&cprof_lock_epoch, 1);
     cprof_gpu_after_fork_in_child();
     cprof_capture_after_fork_in_child();
+    cprof_perf_after_fork_in_child();
+    cprof_gpu_event_after_fork_in_child();
     cprof_trace_after_fork_in_child();
-    recording_flags = 0;
+    cprof_probe_after_fork_in_child();
+    recording.flags = capture.flags = 0;
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
         cprof_registry_after_fork_in_child(registry);
         cprof_lock_release(&registry->epoch_lock);
@@ -89,26 +103,38 @@ void cprof_process_random(void *bytes, size_t size)
     memcpy(bytes, parts, size < sizeof parts ? size : sizeof parts);
 }
 
-void cprof_process_record(uint64_t owner, unsigned flags)
+static unsigned added_to_list_lock_held(uint64_t owner)
+{
+    return (recording.owner == owner ? recording.flags : 0) | (capture.owner == owner ? capture.flags : 0);
+}
+
+static void add(added *kind, uint64_t owner, unsigned flags)
 {
     cprof_lock_acquire(&list_lock);
-    recording_owner = owner;
-    recording_flags = flags;
+    *kind = (added){owner, flags};
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
         if (registry->owner == owner) {
-            cprof_registry_set_recording(registry, flags);
+            cprof_registry_set_added(registry, added_to_list_lock_held(owner));
         }
     }
     cprof_lock_release(&list_lock);
+}
+
+void cprof_process_record(uint64_t owner, unsigned flags)
+{
+    add(&recording, owner, flags);
+}
+
+void cprof_process_capture(uint64_t owner, unsigned flags)
+{
+    add(&capture, owner, flags);
 }
 
 void cprof_process_add(cprof_registry *registry)
 {
     cprof_process_start();
     cprof_lock_acquire(&list_lock);
-    if (registry->owner == recording_owner) {
-        cprof_registry_set_recording(registry, recording_flags);
-    }
+    cprof_registry_set_added(registry, added_to_list_lock_held(registry->owner));
     registry->next = first_registry;
     if (first_registry != NULL) {
         first_registry->previous = registry;

@@ -17,6 +17,9 @@ void cprof_process_random(void *bytes, size_t size);
 /* Gives all registries of `owner`, and those made later, the flags of a recording; 0: it has ended, or pauses. */
 void cprof_process_record(uint64_t owner, unsigned flags);
 
+/* Gives all registries of `owner`, and those made later, flags beside those of a recording; 0: none any more. */
+void cprof_process_capture(uint64_t owner, unsigned flags);
+
 /* Adds a registry to the list, and takes it out again. Any thread. */
 void cprof_process_add(cprof_registry *registry);
 void cprof_process_remove(cprof_registry *registry);

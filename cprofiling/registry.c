@@ -2,6 +2,7 @@
 #include "cprofiling/registry.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/gpu_event.h"
 #include "cprofiling/process.h"
 
 enum { SHARE = 16, PAGE = 4096 };
@@ -45,6 +46,7 @@ void cprof_registry_destroy(cprof_registry *registry)
         return;
     }
     cprof_process_remove(registry);
+    cprof_gpu_event_forget(registry);
     for (size_t i = 0; i < registry->names.count; i++) {
         cprof_accum_dispose(accum_at(registry, i));
     }
@@ -71,16 +73,16 @@ void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t
     if (discard) {
         registry->skip_first_n = skip_first_n;
     }
-    replace_flags(registry, flags | registry->recording_flags, discard);
+    replace_flags(registry, flags | registry->added_flags, discard);
     cprof_lock_release(&registry->epoch_lock);
     cprof_lock_release(&registry->read_lock);
 }
 
-void cprof_registry_set_recording(cprof_registry *registry, unsigned flags)
+void cprof_registry_set_added(cprof_registry *registry, unsigned flags)
 {
     cprof_lock_acquire(&registry->epoch_lock);
-    unsigned configured = (unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL) & ~registry->recording_flags;
-    registry->recording_flags = flags;
+    unsigned configured = (unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL) & ~registry->added_flags;
+    registry->added_flags = flags;
     replace_flags(registry, configured | flags, false);
     cprof_lock_release(&registry->epoch_lock);
 }
@@ -252,8 +254,8 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
 void cprof_registry_after_fork_in_child(cprof_registry *registry)
 {
     cprof_process_random(registry->id, sizeof registry->id);
-    uint64_t recording_flags = registry->recording_flags;
-    registry->recording_flags = 0;
-    atomic_fetch_and(&registry->state, ~recording_flags);
+    uint64_t added_flags = registry->added_flags;
+    registry->added_flags = 0;
+    atomic_fetch_and(&registry->state, ~added_flags);
     atomic_fetch_add(&registry->state, ONE_GENERATION);
 }

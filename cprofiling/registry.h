@@ -16,8 +16,18 @@ enum {
     CPROF_FLAG_SYNC = 2,           /* wait for the node's device before and after */
     CPROF_FLAG_TRACE = 4,          /* a recording runs */
     CPROF_FLAG_DETAIL = 8,         /* it wants more than times */
+    CPROF_FLAG_GPU = 16,           /* time nodes on their device */
+    CPROF_FLAG_LAUNCHES = 32,      /* count what they launch */
+    CPROF_FLAG_COUNTERS = 64,      /* read the thread's counters */
+    CPROF_FLAG_MEMORY = 128,       /* look at memory */
+    CPROF_FLAG_NVTX = 256,         /* tell NVIDIA's tools */
+    CPROF_FLAG_CAPTURE = 512,      /* the capture window is looked for */
     CPROF_FLAG_RESUMABLE = 0x8000, /* of spans, not of registries: their tag is their cprof_resumable */
     CPROF_FLAG_ALL = 0xffff,
+    /* What gives figures beyond times, and so is nothing without statistics: */
+    CPROF_FLAG_FIGURES = CPROF_FLAG_SYNC | CPROF_FLAG_GPU | CPROF_FLAG_LAUNCHES | CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY,
+    CPROF_FLAG_PROBED = CPROF_FLAG_FIGURES | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE, /* calls that have a probe */
+    CPROF_REGISTRY_RESETS_PEAK = 1 << 16, /* of what is asked for beyond times, beside CPROF_PERF_BITs */
     CPROF_STATE_GENERATION_SHIFT = 16,
     CPROF_REGISTRY_MAX_KEYS = 65536,
     CPROF_REGISTRY_MAX_OVERFLOW_STAGES = 1024,
@@ -38,7 +48,8 @@ struct cprof_registry {
     _Atomic uint64_t refused_keys; /* look-ups that went to an overflow key */
     cprof_lock epoch_lock;         /* guards the generation together with: */
     uint64_t skip_first_n;         /* of the present statistics */
-    unsigned recording_flags;      /* are in the state beside those that were configured */
+    unsigned added_flags;          /* are in the state beside those that were configured */
+    _Atomic uint32_t probing;      /* CPROF_PERF_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
     uint64_t owner;                /* whose recordings it takes part in */
     cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
     cprof_lock table_lock;         /* guards names, slabs, */
@@ -68,8 +79,21 @@ static inline uint64_t cprof_registry_state(const cprof_registry *registry)
  * statistics were gathered with another `skip_first_n`. */
 void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset);
 
-/* Sets the flags that a recording adds to those that were configured, instead of those that it set before. */
-void cprof_registry_set_recording(cprof_registry *registry, unsigned flags);
+/* What calls are asked beyond times from now on, where flags say that they are: counters, and how to look at peaks. */
+static inline uint32_t cprof_registry_probing(const cprof_registry *registry)
+{
+    return atomic_load_explicit(&registry->probing, memory_order_relaxed);
+}
+
+/* Sets it. */
+static inline void cprof_registry_set_probing(cprof_registry *registry, uint32_t probing)
+{
+    atomic_store_explicit(&registry->probing, probing, memory_order_relaxed);
+}
+
+/* Sets the flags that a recording or the capture window adds to those that were configured, instead of those that were added
+ * before. */
+void cprof_registry_set_added(cprof_registry *registry, unsigned flags);
 
 /* Discards the statistics: a new generation with the same configuration. */
 void cprof_registry_reset(cprof_registry *registry);

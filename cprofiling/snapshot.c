@@ -136,12 +136,11 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     if (!cprof_snapshot_key_name_is_legal(names.stage) || !cprof_snapshot_key_name_is_legal(names.node)) {
         return CPROF_OUT_OF_RANGE;
     }
-    cprof_snapshot_key *key = make_room(all) ? cprof_snapshot_key_of_figures(names, figures, counts) : NULL;
+    cprof_snapshot_key *key = make_room(all) ? cprof_snapshot_key_of_figures(names, figures, counts, all->taken_ns) : NULL;
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }
     key->place = order;
-    key->last_taken_ns = figures->count > 0 ? all->taken_ns : 0;
     all->snapshot->keys[all->snapshot->key_count++] = key;
     return CPROF_OK;
 }
@@ -289,7 +288,7 @@ static cprof_status merge_notes(cprof_snapshot *merged, const cprof_snapshot *co
 /* `parts` is sorted by names. */
 static cprof_status merge_runs(cprof_snapshot *merged, cprof_snapshot_key *const *parts, size_t count)
 {
-    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
+    uint64_t *counts = cprof_snapshot_key_table((size_t)2 * CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
     cprof_status status = counts != NULL ? CPROF_OK : CPROF_NO_MEMORY;
     size_t end;
     for (size_t begin = 0; status == CPROF_OK && begin < count; begin = end) {
@@ -364,21 +363,37 @@ cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t
     return deliver(status, fresh, merged);
 }
 
-cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context)
+/* Lets a visitor see one key. `counts`: two dense histograms of zeros, before and after. */
+static cprof_status show_key(const cprof_snapshot_key *key, uint64_t place, uint64_t *counts, cprof_visitor visitor,
+                             void *context)
 {
     static const double half = 0.5;
-    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
+    cprof_figures figures = key->figures;
+    cprof_extra_copy extra = {.gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS};
+    cprof_snapshot_buckets_spread(&key->buckets, counts);
+    if (key->extra != NULL) {
+        extra.figures = key->extra->figures;
+        figures.extra = &extra;
+        cprof_snapshot_buckets_spread(&key->extra->gpu_buckets, extra.gpu_counts);
+    }
+    if (figures.median_ms == CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN) {
+        cprof_figures_quantiles_ms(&figures, counts, &half, 1, &figures.median_ms);
+        figures.median_ms = fmax(figures.median_ms, figures.min_ms); /* when the histogram lost all */
+    }
+    cprof_status status = visitor(context, key->names, place, &figures, counts);
+    cprof_snapshot_buckets_unspread(&key->buckets, counts);
+    if (key->extra != NULL) {
+        cprof_snapshot_buckets_unspread(&key->extra->gpu_buckets, extra.gpu_counts);
+    }
+    return status;
+}
+
+cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context)
+{
+    uint64_t *counts = cprof_snapshot_key_table((size_t)2 * CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
     cprof_status status = counts != NULL ? CPROF_OK : CPROF_NO_MEMORY;
     for (size_t i = 0; status == CPROF_OK && i < snapshot->key_count; i++) {
-        const cprof_snapshot_key *key = snapshot->in_order[i];
-        cprof_figures figures = key->figures;
-        cprof_snapshot_key_spread(key, counts);
-        if (figures.median_ms == CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN) {
-            cprof_figures_quantiles_ms(&figures, counts, &half, 1, &figures.median_ms);
-            figures.median_ms = fmax(figures.median_ms, figures.min_ms); /* when the histogram lost all */
-        }
-        status = visitor(context, key->names, i, &figures, counts);
-        cprof_snapshot_key_unspread(key, counts);
+        status = show_key(snapshot->in_order[i], i, counts, visitor, context);
     }
     cprof_alloc_release(counts);
     return status;

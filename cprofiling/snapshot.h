@@ -7,17 +7,29 @@
  *   last_ms        that of the snapshot taken last, by the time of day; of equal times, the larger value
  *   first_ms       kept while one of the snapshots has it; not known once two have
  *   place          keys come in the order of the smallest place that they had, then by stage and node name
+ *   beyond times   sums, as those above; bytes of memory at the entry and exit as last_ms, of equal times the larger at the
+ *                  exit, then at the entry; the change of memory is summed in 128 bits, and ends at 64 only when it is visited;
+ *                  the highest peak; sums of launches stay below 2^63
  *   skip_first_n   the least and the most of all
  *   remarks        errors are added, the largest cost is kept, equal notes are kept once
  *
- * The byte format (version 1; integers little-endian, doubles as their IEEE 754 bits; nothing is aligned):
- *   "CPROFSNP", u32 version, u32 flags (1: merged), u64 length of everything,
+ * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned):
+ *   "CPROFSNP", u32 version (1, or 2 where a key has flag 2), u32 flags (1: merged), u64 length of everything,
  *   u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys;
  *   each source: 16 bytes of id, u64 generation; ascending;
  *   each note: u16 length, bytes; ascending;
- *   each key: u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples), u64 place,
- *      u64 time at which last_ms was taken, then as in `struct key_fields` of snapshot_bytes.c; both names; with flag 1 the two
- *      fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them; ascending by stage, then node;
+ *   each key: u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times),
+ *      u64 place, u64 time at which last_ms was taken, then as in pass_figures() of snapshot_layout.c; both names;
+ *      with flag 1 the two fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them;
+ *      ascending by stage, then node; with flag 2 each ends with
+ *         u16 number of causes (CPROF_GPU_CAUSES), u16 number of counters (CPROF_PERF_COUNT), u16 filled buckets of GPU times,
+ *         u16 what was asked for;
+ *         GPU: u64 count, u128 sum, u64 least (2^64-1 without one) and u64 most ns, u64 lost, u64 count of delays in the queue,
+ *         u128 their sum, u64 on several streams, u64 missed by each cause;
+ *         8 u64 of cprof_launch_counts; each counter: u64 samples, u128 sum; u64 samples that are estimated;
+ *         memory of the device, then of the host: u64 time at which entry and exit were taken, u64 calls, i64 entry, i64 exit,
+ *         i128 change, i64 peak (-1: not known); u64 waits, u128 ns of them;
+ *         u16 numbers of the filled buckets of GPU times, u64 counts of them;
  *   u64 checksum of all bytes before: CRC-64 with the polynomial of ECMA-182 (1992), reflected, as in .xz files.
  * Each snapshot has exactly one encoding: equal bytes mean equal snapshots.
  *
@@ -30,6 +42,7 @@
 
 enum {
     CPROF_SNAPSHOT_VERSION = 1,
+    CPROF_SNAPSHOT_VERSION_EXTRA = 2, /* with figures beyond times. Their causes and counters are part of the version */
     CPROF_SNAPSHOT_NAME_LIMIT = 4096, /* bytes of a stage, node name or note */
     CPROF_SNAPSHOT_FAULT_TEXT = 160,
 };

@@ -1,6 +1,6 @@
 #include "cprofiling/alloc.h"
 #include "cprofiling/snapshot.h"
-#include "cprofiling/snapshot_key.h"
+#include "cprofiling/snapshot_layout.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -9,159 +9,27 @@
 enum {
     FLAG_MERGED = 1,     /* of a snapshot */
     FLAG_FRACTIONAL = 1, /* of a key */
-    MAGIC_BYTES = 8,
-    HEADER_BYTES = MAGIC_BYTES + 2 * 4 + 8 * 8,
-    SOURCE_BYTES = CPROF_REGISTRY_ID_BYTES + 8,
-    NOTE_BYTES = 2,             /* and its text */
-    KEY_BYTES = 4 * 2 + 24 * 8, /* and its names, sums and buckets */
-    BUCKET_BYTES = 2 + 8,
-    CHECKSUM_BYTES = 8,
+    FLAG_EXTRA = 2,
+    MAGIC_BYTES = CPROF_SNAPSHOT_LAYOUT_MAGIC,
+    HEADER_BYTES = CPROF_SNAPSHOT_LAYOUT_HEADER,
+    SOURCE_BYTES = CPROF_SNAPSHOT_LAYOUT_SOURCE,
+    NOTE_BYTES = CPROF_SNAPSHOT_LAYOUT_NOTE,
+    KEY_BYTES = CPROF_SNAPSHOT_LAYOUT_KEY,
+    BUCKET_BYTES = CPROF_SNAPSHOT_LAYOUT_BUCKET,
+    EXTRA_HEAD_BYTES = CPROF_SNAPSHOT_LAYOUT_EXTRA_HEAD,
+    EXTRA_BYTES = CPROF_SNAPSHOT_LAYOUT_EXTRA,
+    CHECKSUM_BYTES = CPROF_SNAPSHOT_LAYOUT_CHECKSUM,
 };
 
 static const char magic[MAGIC_BYTES] = {'C', 'P', 'R', 'O', 'F', 'S', 'N', 'P'};
 
-/* The layout is written down once, for both directions. */
-typedef struct {
-    uint8_t *out;      /* where to write; NULL: read instead, */
-    const uint8_t *in; /* from here */
-    size_t at;
-    size_t end; /* of what there is to read */
-    cprof_snapshot_fault *fault;
-} stream;
-
-static void pass(stream *s, uint64_t *value, unsigned width)
-{
-    if (s->out != NULL) {
-        for (unsigned i = 0; i < width; i++) {
-            s->out[s->at + i] = (uint8_t)(*value >> (8 * i));
-        }
-    } else {
-        *value = 0;
-        for (unsigned i = 0; i < width; i++) {
-            *value |= (uint64_t)s->in[s->at + i] << (8 * i);
-        }
-    }
-    s->at += width;
-}
-
-static void pass_double(stream *s, double *value)
-{
-    uint64_t bits;
-    memcpy(&bits, value, sizeof bits);
-    pass(s, &bits, 8);
-    memcpy(value, &bits, sizeof bits);
-}
-
-static void pass_u128(stream *s, cprof_u128 *value)
-{
-    uint64_t low = (uint64_t)*value;
-    uint64_t high = (uint64_t)(*value >> 64);
-    pass(s, &low, 8);
-    pass(s, &high, 8);
-    *value = (cprof_u128)high << 64 | low;
-}
+typedef cprof_snapshot_stream stream;
+typedef cprof_snapshot_header header;
 
 static void write_bytes(stream *s, const void *bytes, size_t length)
 {
     memcpy(s->out + s->at, bytes, length);
     s->at += length;
-}
-
-/* What stands before the sources. */
-typedef struct {
-    uint64_t version;
-    uint64_t flags;
-    uint64_t length;
-    uint64_t source_count;
-    uint64_t note_count;
-    uint64_t key_count;
-} header;
-
-static void pass_header(stream *s, header *head, cprof_snapshot *snapshot)
-{
-    pass(s, &head->version, 4);
-    pass(s, &head->flags, 4);
-    pass(s, &head->length, 8);
-    pass(s, &snapshot->skip_least, 8);
-    pass(s, &snapshot->skip_most, 8);
-    pass(s, &snapshot->internal_errors, 8);
-    pass_double(s, &snapshot->cost_ns);
-    pass(s, &head->source_count, 8);
-    pass(s, &head->note_count, 8);
-    pass(s, &head->key_count, 8);
-}
-
-static void pass_source(stream *s, cprof_snapshot_source *source)
-{
-    for (size_t i = 0; i < sizeof source->id; i++) {
-        uint64_t byte = source->id[i];
-        pass(s, &byte, 1);
-        source->id[i] = (uint8_t)byte;
-    }
-    pass(s, &source->generation, 8);
-}
-
-/* What stands before a key's names. */
-struct key_fields {
-    uint64_t stage_length;
-    uint64_t node_length;
-    uint64_t filled;
-    uint64_t flags;
-    uint64_t place;
-    uint64_t last_taken_ns;
-    cprof_figures figures;
-};
-
-static void pass_figures(stream *s, cprof_figures *figures)
-{
-    pass(s, &figures->count, 8);
-    pass(s, &figures->error_count, 8);
-    pass(s, &figures->cancelled_count, 8);
-    pass(s, &figures->skipped_count, 8);
-    pass(s, &figures->dropped_count, 8);
-    pass(s, &figures->self_unknown, 8);
-    pass(s, &figures->active_unknown, 8);
-    pass(s, &figures->histogram_lost, 8);
-    pass_double(s, &figures->min_ms);
-    pass_double(s, &figures->max_ms);
-    pass_double(s, &figures->last_ms);
-    pass_double(s, &figures->first_ms);
-    pass_double(s, &figures->median_ms);
-    pass_u128(s, &figures->moments.total_ns);
-    pass_u128(s, &figures->moments.squares_ns2);
-    pass(s, &figures->moments.squares_top, 8);
-    pass_u128(s, &figures->nested_ns);
-    pass_u128(s, &figures->suspended_ns);
-}
-
-static void pass_key_fields(stream *s, struct key_fields *fields)
-{
-    pass(s, &fields->stage_length, 2);
-    pass(s, &fields->node_length, 2);
-    pass(s, &fields->filled, 2);
-    pass(s, &fields->flags, 2);
-    pass(s, &fields->place, 8);
-    pass(s, &fields->last_taken_ns, 8);
-    pass_figures(s, &fields->figures);
-}
-
-/* What follows a key's names. */
-static void pass_key_tail(stream *s, cprof_snapshot_key *key)
-{
-    for (int i = 0; key->sums != NULL && i < CPROF_SNAPSHOT_KEY_WORDS; i++) {
-        pass(s, &key->sums->total[i], 8);
-    }
-    for (int i = 0; key->sums != NULL && i < CPROF_SNAPSHOT_KEY_WORDS; i++) {
-        pass(s, &key->sums->squares[i], 8);
-    }
-    for (size_t i = 0; i < key->filled; i++) {
-        uint64_t index = key->indices[i];
-        pass(s, &index, 2);
-        key->indices[i] = (uint16_t)index;
-    }
-    for (size_t i = 0; i < key->filled; i++) {
-        pass(s, &key->counts[i], 8);
-    }
 }
 
 /* CRC-64 as in .xz files: the polynomial of ECMA-182, annex B, bits reversed. */
@@ -185,7 +53,9 @@ static uint64_t checksum(const uint8_t *bytes, size_t size)
 static size_t key_size(const cprof_snapshot_key *key)
 {
     size_t sum_bytes = key->sums != NULL ? sizeof *key->sums : 0;
-    return KEY_BYTES + key->names.stage.length + key->names.node.length + sum_bytes + key->filled * BUCKET_BYTES;
+    size_t extra_bytes = key->extra != NULL ? EXTRA_BYTES + key->extra->gpu_buckets.filled * BUCKET_BYTES : 0;
+    return KEY_BYTES + key->names.stage.length + key->names.node.length + sum_bytes + key->buckets.filled * BUCKET_BYTES +
+           extra_bytes;
 }
 
 size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
@@ -197,21 +67,47 @@ size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
     return size;
 }
 
+static void write_extra(stream *s, cprof_snapshot_extra *extra)
+{
+    cprof_snapshot_extra_head head = {
+        .causes = CPROF_GPU_CAUSES,
+        .counters = CPROF_PERF_COUNT,
+        .filled = extra->gpu_buckets.filled,
+        .asked = extra->figures.asked,
+    };
+    cprof_snapshot_layout_pass_extra_head(s, &head);
+    cprof_snapshot_layout_pass_extra(s, extra);
+}
+
 static void write_key(stream *s, cprof_snapshot_key *key)
 {
-    struct key_fields fields = {
+    cprof_snapshot_key_fields fields = {
         .stage_length = key->names.stage.length,
         .node_length = key->names.node.length,
-        .filled = key->filled,
-        .flags = key->sums != NULL ? FLAG_FRACTIONAL : 0,
+        .filled = key->buckets.filled,
+        .flags = (key->sums != NULL ? FLAG_FRACTIONAL : 0u) | (key->extra != NULL ? FLAG_EXTRA : 0u),
         .place = key->place,
         .last_taken_ns = key->last_taken_ns,
         .figures = key->figures,
     };
-    pass_key_fields(s, &fields);
+    cprof_snapshot_layout_pass_key_fields(s, &fields);
     write_bytes(s, key->names.stage.bytes, key->names.stage.length);
     write_bytes(s, key->names.node.bytes, key->names.node.length);
-    pass_key_tail(s, key);
+    cprof_snapshot_layout_pass_key_tail(s, key);
+    if (key->extra != NULL) {
+        write_extra(s, key->extra);
+    }
+}
+
+/* The least that says all: bytes without figures beyond times stay as they have been from the first version on. */
+static uint64_t version_of(const cprof_snapshot *snapshot)
+{
+    for (size_t i = 0; i < snapshot->key_count; i++) {
+        if (snapshot->keys[i]->extra != NULL) {
+            return CPROF_SNAPSHOT_VERSION_EXTRA;
+        }
+    }
+    return CPROF_SNAPSHOT_VERSION;
 }
 
 void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
@@ -219,7 +115,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     stream s = {.out = bytes};
     cprof_snapshot facts = *snapshot;
     header head = {
-        .version = CPROF_SNAPSHOT_VERSION,
+        .version = version_of(snapshot),
         .flags = snapshot->is_merged ? FLAG_MERGED : 0,
         .length = cprof_snapshot_size(snapshot),
         .source_count = snapshot->source_count,
@@ -227,16 +123,16 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
         .key_count = snapshot->key_count,
     };
     write_bytes(&s, magic, sizeof magic);
-    pass_header(&s, &head, &facts);
+    cprof_snapshot_layout_pass_header(&s, &head, &facts);
     for (size_t i = 0; i < snapshot->source_count; i++) {
-        pass_source(&s, &snapshot->sources[i]);
+        cprof_snapshot_layout_pass_source(&s, &snapshot->sources[i]);
     }
     write_bytes(&s, snapshot->notes, snapshot->note_bytes);
     for (size_t i = 0; i < snapshot->key_count; i++) {
         write_key(&s, snapshot->keys[i]);
     }
     uint64_t crc = checksum(bytes, s.at);
-    pass(&s, &crc, CHECKSUM_BYTES);
+    cprof_snapshot_layout_pass(&s, &crc, CHECKSUM_BYTES);
 }
 
 static cprof_status refuse(stream *s, size_t offset, const char *reason)
@@ -253,13 +149,13 @@ static bool can_hold(const stream *s, uint64_t count, size_t width)
 
 #define BEHIND_THE_END "a length that points behind the end"
 
-/* Refuses all bytes that are not those of one snapshot of this version, unchanged. */
+/* Refuses all bytes that are not those of one snapshot of a known version, unchanged. */
 static cprof_status check_envelope(stream *s, const header *head)
 {
-    if (head->version != CPROF_SNAPSHOT_VERSION) {
+    if (head->version != CPROF_SNAPSHOT_VERSION && head->version != CPROF_SNAPSHOT_VERSION_EXTRA) {
         (void)snprintf(s->fault->text, sizeof s->fault->text,
-                       "schema version %u at byte %d, where this program reads version %d", (unsigned)head->version,
-                       MAGIC_BYTES, CPROF_SNAPSHOT_VERSION);
+                       "schema version %u at byte %d, where this program reads versions %d and %d", (unsigned)head->version,
+                       MAGIC_BYTES, CPROF_SNAPSHOT_VERSION, CPROF_SNAPSHOT_VERSION_EXTRA);
         return CPROF_BAD_FORMAT;
     }
     if (head->length != s->end) {
@@ -271,7 +167,7 @@ static cprof_status check_envelope(stream *s, const header *head)
     s->end -= CHECKSUM_BYTES;
     uint64_t crc;
     stream tail = {.in = s->in, .at = s->end};
-    pass(&tail, &crc, CHECKSUM_BYTES);
+    cprof_snapshot_layout_pass(&tail, &crc, CHECKSUM_BYTES);
     return crc == checksum(s->in, s->end) ? CPROF_OK : refuse(s, s->end, "changed bytes: wrong checksum");
 }
 
@@ -303,7 +199,7 @@ static cprof_status read_header(stream *s, header *head, cprof_snapshot *snapsho
         return refuse(s, s->end, "cut short: it ends");
     }
     s->at = MAGIC_BYTES;
-    pass_header(s, head, snapshot);
+    cprof_snapshot_layout_pass_header(s, head, snapshot);
     cprof_status status = check_envelope(s, head);
     if (status != CPROF_OK) {
         return status;
@@ -323,7 +219,7 @@ static cprof_status read_sources(stream *s, uint64_t count, cprof_snapshot *snap
         return CPROF_NO_MEMORY;
     }
     for (size_t i = 0; i < count; i++) {
-        pass_source(s, &snapshot->sources[i]);
+        cprof_snapshot_layout_pass_source(s, &snapshot->sources[i]);
         if (i > 0 && cprof_snapshot_compare_sources(&snapshot->sources[i - 1], &snapshot->sources[i]) >= 0) {
             return refuse(s, s->at - SOURCE_BYTES, "sources that do not ascend");
         }
@@ -346,7 +242,7 @@ static cprof_status read_note(stream *s, cprof_name *note)
     size_t begin = s->at;
     uint64_t length = 0;
     if (can_hold(s, 1, NOTE_BYTES)) {
-        pass(s, &length, NOTE_BYTES);
+        cprof_snapshot_layout_pass(s, &length, NOTE_BYTES);
     }
     if (s->at == begin || !can_hold(s, length, 1)) {
         return refuse(s, begin, BEHIND_THE_END);
@@ -390,61 +286,117 @@ static const char *order_fault(const cprof_snapshot *snapshot, const cprof_snaps
     return order == 0 ? "the same key twice" : order > 0 ? "keys that do not ascend" : NULL;
 }
 
-/* The rest of a key whose fields begin at `begin`. */
-static cprof_status read_key_tail(stream *s, size_t begin, const struct key_fields *fields, cprof_snapshot *snapshot)
+/* Where a key lies, and what is known of it before there is room for it. */
+typedef struct {
+    size_t begin;
+    size_t extra_begin;
+    cprof_snapshot_key_fields fields;
+    cprof_snapshot_extra_head extra_head; /* all zero without flag 2 */
+} key_place;
+
+/* What a key ends with, with flag 2. */
+static cprof_status read_extra(stream *s, const key_place *place, cprof_snapshot_extra *extra, bool is_merged)
+{
+    if (extra == NULL) {
+        return CPROF_OK;
+    }
+    s->at += EXTRA_HEAD_BYTES;
+    extra->figures.asked = (unsigned)place->extra_head.asked;
+    cprof_snapshot_layout_pass_extra(s, extra);
+    const char *reason = cprof_snapshot_extra_fault(extra, is_merged);
+    return reason == NULL ? CPROF_OK : refuse(s, place->extra_begin, reason);
+}
+
+/* What follows the names of a key. */
+static cprof_status read_key_tail(stream *s, const key_place *place, const cprof_snapshot *snapshot, cprof_snapshot_key *key)
+{
+    key->figures = place->fields.figures;
+    key->place = place->fields.place;
+    key->last_taken_ns = place->fields.last_taken_ns;
+    cprof_snapshot_layout_pass_key_tail(s, key);
+    const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
+    reason = reason == NULL ? order_fault(snapshot, key) : reason;
+    return reason == NULL ? read_extra(s, place, key->extra, snapshot->is_merged) : refuse(s, place->begin, reason);
+}
+
+/* What follows the fields of a key. */
+static cprof_status read_key_rest(stream *s, const key_place *place, cprof_snapshot *snapshot)
 {
     cprof_names names;
-    names.stage = take_name(s, fields->stage_length);
-    names.node = take_name(s, fields->node_length);
+    names.stage = take_name(s, place->fields.stage_length);
+    names.node = take_name(s, place->fields.node_length);
     if (!cprof_snapshot_key_name_is_legal(names.stage) || !cprof_snapshot_key_name_is_legal(names.node)) {
-        return refuse(s, begin, "a name that is too long or no UTF-8");
+        return refuse(s, place->begin, "a name that is too long or no UTF-8");
     }
-    cprof_snapshot_key *key = cprof_snapshot_key_new(names, fields->filled, fields->flags == FLAG_FRACTIONAL);
+    cprof_snapshot_room room = {
+        .filled = place->fields.filled,
+        .gpu_filled = place->extra_head.filled,
+        .is_fractional = (place->fields.flags & FLAG_FRACTIONAL) != 0,
+        .has_extra = (place->fields.flags & FLAG_EXTRA) != 0,
+    };
+    cprof_snapshot_key *key = cprof_snapshot_key_new(names, &room);
     if (key == NULL) {
         return CPROF_NO_MEMORY;
     }
-    key->figures = fields->figures;
-    key->place = fields->place;
-    key->last_taken_ns = fields->last_taken_ns;
-    pass_key_tail(s, key);
-    const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
-    reason = reason == NULL ? order_fault(snapshot, key) : reason;
-    if (reason != NULL) {
+    cprof_status status = read_key_tail(s, place, snapshot, key);
+    if (status != CPROF_OK) {
         cprof_alloc_release(key);
-        return refuse(s, begin, reason);
+        return status;
     }
     cprof_snapshot_key_complete(key);
     snapshot->keys[snapshot->key_count++] = key;
     return CPROF_OK;
 }
 
-static cprof_status read_key(stream *s, cprof_snapshot *snapshot)
+/* Looks ahead at what a key ends with, with flag 2; the stream stays where it is. */
+static cprof_status look_at_extra(stream *s, key_place *place)
 {
-    size_t begin = s->at;
-    struct key_fields fields = {.flags = 0};
-    if (!can_hold(s, 1, KEY_BYTES)) {
-        return refuse(s, begin, BEHIND_THE_END);
+    stream ahead = *s;
+    ahead.at = place->extra_begin;
+    if (!can_hold(&ahead, 1, EXTRA_HEAD_BYTES)) {
+        return refuse(s, place->extra_begin, BEHIND_THE_END);
     }
-    pass_key_fields(s, &fields);
-    if (fields.flags > FLAG_FRACTIONAL) {
-        return refuse(s, begin, "unknown flags");
+    cprof_snapshot_extra_head *head = &place->extra_head;
+    cprof_snapshot_layout_pass_extra_head(&ahead, head);
+    if (head->causes != CPROF_GPU_CAUSES || head->counters != CPROF_PERF_COUNT) {
+        return refuse(s, place->extra_begin, "another number of causes or counters");
     }
-    size_t sum_bytes = fields.flags == FLAG_FRACTIONAL ? sizeof(cprof_snapshot_sums) : 0;
-    if (!can_hold(s, fields.stage_length + fields.node_length + sum_bytes + fields.filled * BUCKET_BYTES, 1)) {
-        return refuse(s, begin, BEHIND_THE_END);
-    }
-    return read_key_tail(s, begin, &fields, snapshot);
+    bool fits = can_hold(&ahead, EXTRA_BYTES - EXTRA_HEAD_BYTES + head->filled * BUCKET_BYTES, 1);
+    return fits ? CPROF_OK : refuse(s, place->extra_begin, BEHIND_THE_END);
 }
 
-static cprof_status read_keys(stream *s, uint64_t count, cprof_snapshot *snapshot)
+static cprof_status read_key(stream *s, unsigned known_flags, cprof_snapshot *snapshot)
 {
+    key_place place = {.begin = s->at};
+    cprof_snapshot_key_fields *fields = &place.fields;
+    if (!can_hold(s, 1, KEY_BYTES)) {
+        return refuse(s, place.begin, BEHIND_THE_END);
+    }
+    cprof_snapshot_layout_pass_key_fields(s, fields);
+    if ((fields->flags & ~(uint64_t)known_flags) != 0) {
+        return refuse(s, place.begin, "unknown flags");
+    }
+    size_t sum_bytes = (fields->flags & FLAG_FRACTIONAL) != 0 ? sizeof(cprof_snapshot_sums) : 0;
+    size_t rest = fields->stage_length + fields->node_length + sum_bytes + fields->filled * BUCKET_BYTES;
+    if (!can_hold(s, rest, 1)) {
+        return refuse(s, place.begin, BEHIND_THE_END);
+    }
+    place.extra_begin = s->at + rest;
+    cprof_status status = (fields->flags & FLAG_EXTRA) != 0 ? look_at_extra(s, &place) : CPROF_OK;
+    return status == CPROF_OK ? read_key_rest(s, &place, snapshot) : status;
+}
+
+static cprof_status read_keys(stream *s, const header *head, cprof_snapshot *snapshot)
+{
+    uint64_t count = head->key_count;
+    unsigned known_flags = head->version == CPROF_SNAPSHOT_VERSION ? FLAG_FRACTIONAL : FLAG_FRACTIONAL | FLAG_EXTRA;
     if (!can_hold(s, count, KEY_BYTES)) {
         return refuse(s, s->at, BEHIND_THE_END);
     }
     snapshot->keys = cprof_snapshot_key_table(count, sizeof *snapshot->keys);
     cprof_status status = snapshot->keys != NULL ? CPROF_OK : CPROF_NO_MEMORY;
     for (size_t i = 0; status == CPROF_OK && i < count; i++) {
-        status = read_key(s, snapshot);
+        status = read_key(s, known_flags, snapshot);
     }
     return status;
 }
@@ -460,9 +412,12 @@ cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snap
     cprof_status status = read_header(&s, &head, fresh);
     status = status == CPROF_OK ? read_sources(&s, head.source_count, fresh) : status;
     status = status == CPROF_OK ? read_notes(&s, head.note_count, fresh) : status;
-    status = status == CPROF_OK ? read_keys(&s, head.key_count, fresh) : status;
+    status = status == CPROF_OK ? read_keys(&s, &head, fresh) : status;
     if (status == CPROF_OK && s.at != s.end) {
         status = refuse(&s, s.at, "more bytes than the counts say");
+    }
+    if (status == CPROF_OK && version_of(fresh) != head.version) {
+        status = refuse(&s, MAGIC_BYTES, "version 2 without figures beyond times");
     }
     status = status == CPROF_OK ? cprof_snapshot_put_in_order(fresh) : status;
     if (status != CPROF_OK) {

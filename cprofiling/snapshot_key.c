@@ -20,19 +20,31 @@ enum {
 #define MAX_MS (0x1p63 / 1e6)
 #define COUNT_LIMIT CPROF_SNAPSHOT_KEY_COUNT_LIMIT
 
-cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, size_t filled, bool is_fractional)
+static void place_extra(cprof_snapshot_key *key, cprof_snapshot_buckets buckets)
 {
-    size_t sum_bytes = is_fractional ? sizeof(cprof_snapshot_sums) : 0;
-    size_t bytes = sizeof(cprof_snapshot_key) + sum_bytes + filled * (sizeof(uint64_t) + sizeof(uint16_t));
+    key->extra = (cprof_snapshot_extra *)(key + 1); /* aligned as the key itself */
+    key->extra->gpu_buckets = buckets;
+    cprof_snapshot_extra_clear(key->extra);
+}
+
+cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room)
+{
+    size_t extra_bytes = room->has_extra ? sizeof(cprof_snapshot_extra) : 0;
+    size_t sum_bytes = room->is_fractional ? sizeof(cprof_snapshot_sums) : 0;
+    size_t filled = room->filled + room->gpu_filled;
+    size_t bytes = sizeof(cprof_snapshot_key) + extra_bytes + sum_bytes + filled * (sizeof(uint64_t) + sizeof(uint16_t));
     cprof_snapshot_key *key = cprof_alloc_zeroed(bytes + names.stage.length + names.node.length);
     if (key == NULL) {
         return NULL;
     }
-    char *tail = (char *)(key + 1);
-    key->sums = is_fractional ? (cprof_snapshot_sums *)tail : NULL;
-    key->counts = (uint64_t *)(tail + sum_bytes);
-    key->indices = (uint16_t *)(key->counts + filled);
-    key->filled = filled;
+    char *tail = (char *)(key + 1) + extra_bytes;
+    uint64_t *counts = (uint64_t *)(tail + sum_bytes);
+    uint16_t *indices = (uint16_t *)(counts + filled);
+    key->sums = room->is_fractional ? (cprof_snapshot_sums *)tail : NULL;
+    key->buckets = (cprof_snapshot_buckets){counts, indices, room->filled};
+    if (room->has_extra) {
+        place_extra(key, (cprof_snapshot_buckets){counts + room->filled, indices + room->filled, room->gpu_filled});
+    }
     char *stage = (char *)key + bytes;
     char *node = stage + names.stage.length;
     memcpy(stage, names.stage.bytes, names.stage.length);
@@ -146,56 +158,79 @@ static void set_pairs(cprof_snapshot_key *key)
 
 void cprof_snapshot_key_complete(cprof_snapshot_key *key)
 {
-    key->figures.rows = 0;
-    for (size_t i = 0; i < key->filled; i++) {
-        key->figures.rows |= UINT64_C(1) << (key->indices[i] / CPROF_HISTOGRAM_ROW);
-    }
+    key->figures.rows = cprof_snapshot_buckets_rows(&key->buckets);
     set_pairs(key);
+    if (key->extra != NULL) {
+        cprof_snapshot_extra_complete(key->extra);
+    }
 }
 
-/* A key with the filled buckets of a dense histogram, of which the rows named in figures->rows are set. */
-static cprof_snapshot_key *key_of_dense(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
-                                        bool is_fractional)
+/* What a key is made of: the sums that it has, and its histograms. */
+typedef struct {
+    bool is_fractional;
+    bool has_extra;
+    cprof_snapshot_dense times;
+    cprof_snapshot_dense gpu_times;
+} contents;
+
+/* A key with the filled buckets. */
+static cprof_snapshot_key *key_of_contents(cprof_names names, const contents *all)
 {
-    unsigned first = figures->rows != 0 ? (unsigned)__builtin_ctzll(figures->rows) * CPROF_HISTOGRAM_ROW : 0;
-    unsigned end = figures->rows != 0 ? (64u - (unsigned)__builtin_clzll(figures->rows)) * CPROF_HISTOGRAM_ROW : 0;
-    size_t filled = 0;
-    for (unsigned i = first; i < end; i++) {
-        filled += counts[i] != 0;
-    }
-    cprof_snapshot_key *key = cprof_snapshot_key_new(names, filled, is_fractional);
+    cprof_snapshot_room room = {
+        .filled = cprof_snapshot_buckets_count(all->times),
+        .gpu_filled = cprof_snapshot_buckets_count(all->gpu_times),
+        .is_fractional = all->is_fractional,
+        .has_extra = all->has_extra,
+    };
+    cprof_snapshot_key *key = cprof_snapshot_key_new(names, &room);
     if (key == NULL) {
         return NULL;
     }
-    key->figures = *figures;
-    size_t at = 0;
-    for (unsigned i = first; i < end; i++) {
-        if (counts[i] != 0) {
-            key->indices[at] = (uint16_t)i;
-            key->counts[at++] = counts[i];
-        }
+    cprof_snapshot_buckets_take(&key->buckets, all->times);
+    if (key->extra != NULL) {
+        cprof_snapshot_buckets_take(&key->extra->gpu_buckets, all->gpu_times);
     }
     return key;
 }
 
-cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts)
+static void set_figures(cprof_snapshot_key *key, const cprof_figures *figures, uint64_t taken_ns)
 {
-    const cprof_moments *moments = &figures->moments;
-    bool is_fractional = moments->total_ms.high != 0.0 || moments->squares_ms2.high != 0.0;
-    cprof_snapshot_key *key = key_of_dense(names, figures, counts, is_fractional);
-    if (key == NULL) {
-        return NULL;
-    }
-    if (figures->count == 0) {
+    key->figures = *figures;
+    key->figures.extra = NULL;
+    if (figures->count > 0) {
+        key->last_taken_ns = taken_ns;
+    } else {
         key->figures.min_ms = key->figures.max_ms = key->figures.last_ms = key->figures.median_ms = 0.0;
     }
-    if (is_fractional) {
+    if (key->sums != NULL) {
+        const cprof_moments *moments = &figures->moments;
         add_double(key->sums->total, moments->total_ms.high);
         add_double(key->sums->total, moments->total_ms.low);
         add_double(key->sums->squares, moments->squares_ms2.high);
         add_double(key->sums->squares, moments->squares_ms2.low);
     }
-    cprof_snapshot_key_complete(key);
+    if (key->extra != NULL) {
+        cprof_snapshot_extra_set(key->extra, &figures->extra->figures, taken_ns);
+    }
+}
+
+cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
+                                                  uint64_t taken_ns)
+{
+    const cprof_moments *moments = &figures->moments;
+    contents all = {
+        .is_fractional = moments->total_ms.high != 0.0 || moments->squares_ms2.high != 0.0,
+        .has_extra = figures->extra != NULL && cprof_snapshot_extra_is_worth(&figures->extra->figures),
+        .times = {counts, figures->rows},
+    };
+    if (all.has_extra) {
+        all.gpu_times = (cprof_snapshot_dense){figures->extra->gpu_counts, figures->extra->figures.gpu_rows};
+    }
+    cprof_snapshot_key *key = key_of_contents(names, &all);
+    if (key != NULL) {
+        set_figures(key, figures, taken_ns);
+        cprof_snapshot_key_complete(key);
+    }
     return key;
 }
 
@@ -249,37 +284,38 @@ static bool merge_key(cprof_snapshot_key *sum, const cprof_snapshot_key *part)
         add_fixed(sum->sums->total, part->sums->total);
         add_fixed(sum->sums->squares, part->sums->squares);
     }
-    return add_counts(&sum->figures, &part->figures);
+    bool fits = part->extra == NULL || cprof_snapshot_extra_merge(sum->extra, part->extra);
+    return add_counts(&sum->figures, &part->figures) && fits;
 }
 
-void cprof_snapshot_key_spread(const cprof_snapshot_key *key, uint64_t *counts)
+static void unspread(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts, uint64_t *gpu_counts)
 {
-    for (size_t i = 0; i < key->filled; i++) {
-        counts[key->indices[i]] += key->counts[i];
+    for (size_t i = 0; i < count; i++) {
+        cprof_snapshot_buckets_unspread(&parts[i]->buckets, counts);
+        if (parts[i]->extra != NULL) {
+            cprof_snapshot_buckets_unspread(&parts[i]->extra->gpu_buckets, gpu_counts);
+        }
     }
 }
 
-void cprof_snapshot_key_unspread(const cprof_snapshot_key *key, uint64_t *counts)
-{
-    for (size_t i = 0; i < key->filled; i++) {
-        counts[key->indices[i]] = 0;
-    }
-}
-
-/* A key with the sums and the filled buckets of all parts, and nothing else yet. `counts`: zeros, before and after. */
+/* A key with the filled buckets of all parts, and nothing else yet. `counts`: zeros, before and after. */
 static cprof_snapshot_key *key_of_buckets(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts)
 {
-    cprof_figures nothing = {.first_ms = FIRST_NONE};
-    bool is_fractional = false;
+    uint64_t *gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS;
+    contents all = {.times.counts = counts, .gpu_times.counts = gpu_counts};
     for (size_t i = 0; i < count; i++) {
-        cprof_snapshot_key_spread(parts[i], counts);
-        nothing.rows |= parts[i]->figures.rows;
-        is_fractional |= parts[i]->sums != NULL;
+        const cprof_snapshot_key *part = parts[i];
+        cprof_snapshot_buckets_spread(&part->buckets, counts);
+        all.times.rows |= part->figures.rows;
+        all.is_fractional |= part->sums != NULL;
+        if (part->extra != NULL) {
+            cprof_snapshot_buckets_spread(&part->extra->gpu_buckets, gpu_counts);
+            all.gpu_times.rows |= part->extra->figures.gpu_rows;
+            all.has_extra = true;
+        }
     }
-    cprof_snapshot_key *key = key_of_dense(parts[0]->names, &nothing, counts, is_fractional);
-    for (size_t i = 0; i < count; i++) {
-        cprof_snapshot_key_unspread(parts[i], counts);
-    }
+    cprof_snapshot_key *key = key_of_contents(parts[0]->names, &all);
+    unspread(parts, count, counts, gpu_counts);
     return key;
 }
 
@@ -290,6 +326,7 @@ cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t c
     if (sum == NULL) {
         return CPROF_NO_MEMORY;
     }
+    sum->figures.first_ms = FIRST_NONE;
     sum->place = UINT64_MAX;
     bool fits = true;
     for (size_t i = 0; fits && i < count; i++) {
@@ -379,25 +416,11 @@ static const char *sums_fault(const cprof_snapshot_key *key)
     return !fits || (is_zero(key->sums->total) && is_zero(key->sums->squares)) ? "an impossible fractional sum" : NULL;
 }
 
-static const char *buckets_fault(const cprof_snapshot_key *key)
-{
-    uint64_t left = key->figures.count - key->figures.histogram_lost;
-    for (size_t i = 0; i < key->filled; i++) {
-        if (key->indices[i] >= CPROF_HISTOGRAM_BUCKETS || (i > 0 && key->indices[i - 1] >= key->indices[i])) {
-            return "an impossible bucket";
-        }
-        if (key->counts[i] == 0 || key->counts[i] > left) {
-            return "a histogram of another number of samples";
-        }
-        left -= key->counts[i];
-    }
-    return left != 0 ? "a histogram of another number of samples" : NULL;
-}
-
 const char *cprof_snapshot_key_fault(const cprof_snapshot_key *key, bool is_merged)
 {
     const char *reason = counts_fault(key);
     reason = reason == NULL ? times_fault(&key->figures, is_merged) : reason;
     reason = reason == NULL ? sums_fault(key) : reason;
-    return reason == NULL ? buckets_fault(key) : reason;
+    return reason == NULL ? cprof_snapshot_buckets_fault(&key->buckets, key->figures.count - key->figures.histogram_lost)
+                          : reason;
 }

@@ -1,4 +1,5 @@
-/* One key of a snapshot: its figures, its filled buckets, and the exact sums of its fractional samples.
+/* One key of a snapshot: its figures, its filled buckets, the exact sums of its fractional samples, and what is known of it
+ * beyond times.
  *
  * For snapshot.c and snapshot_bytes.c only. What is said in snapshot.h of merging is done here. A key does not change once it
  * is complete.
@@ -8,6 +9,7 @@
 
 #include "cprofiling/alloc.h"
 #include "cprofiling/registry.h"
+#include "cprofiling/snapshot_extra.h"
 
 enum {
     CPROF_SNAPSHOT_KEY_WORDS = 20, /* of a fixed-point sum */
@@ -24,15 +26,22 @@ typedef struct {
 
 /* One allocation, with everything that it points to behind it. Times that mean nothing without a sample are 0 then. */
 typedef struct cprof_snapshot_key {
-    cprof_figures figures; /* the sums of fractional samples follow from `sums` */
+    cprof_figures figures; /* the sums of fractional samples follow from `sums`; `extra` is NULL: see below */
     cprof_names names;
     uint64_t place;
-    uint64_t last_taken_ns;    /* when the snapshot was taken that last_ms comes from */
-    cprof_snapshot_sums *sums; /* NULL: there is no fractional sample */
-    uint64_t *counts;          /* of the filled buckets, */
-    uint16_t *indices;         /* whose numbers ascend */
-    size_t filled;
+    uint64_t last_taken_ns;      /* when the snapshot was taken that last_ms comes from */
+    cprof_snapshot_sums *sums;   /* NULL: there is no fractional sample */
+    cprof_snapshot_extra *extra; /* NULL: nothing is known beyond times */
+    cprof_snapshot_buckets buckets;
 } cprof_snapshot_key;
+
+/* What a key needs room for. */
+typedef struct {
+    size_t filled;     /* buckets */
+    size_t gpu_filled; /* buckets of GPU times; 0 without extra */
+    bool is_fractional;
+    bool has_extra;
+} cprof_snapshot_room;
 
 /* A table of `count` items of `width` bytes, zeroed; for none, one that must not be used. NULL without memory. */
 static inline void *cprof_snapshot_key_table(size_t count, size_t width)
@@ -49,13 +58,15 @@ int cprof_snapshot_key_compare_name(cprof_name a, cprof_name b);
 /* By stage, then by node. */
 int cprof_snapshot_key_compare_names(cprof_names a, cprof_names b);
 
-/* A zeroed key with copies of the names and room for the rest; given back by cprof_alloc_release(). NULL without memory. */
-cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, size_t filled, bool is_fractional);
+/* A key with copies of the names and room for the rest, which is zero or, beyond times, nothing known; given back by
+ * cprof_alloc_release(). NULL without memory. */
+cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room);
 
-/* A complete key of what a visitor of a registry is given. NULL without memory. */
-cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts);
+/* A complete key of what a visitor of a registry is given, read at `taken_ns`. NULL without memory. */
+cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
+                                                  uint64_t taken_ns);
 
-/* Makes *merged of `count` keys of the same names. `counts` is a dense histogram of zeros, before and after.
+/* Makes *merged of `count` keys of the same names. `counts` is two dense histograms of zeros, before and after.
  * CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
 cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts,
                                       cprof_snapshot_key **merged);
@@ -63,12 +74,8 @@ cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t c
 /* Sets what follows from the rest of a key, and is left out of its encoding. */
 void cprof_snapshot_key_complete(cprof_snapshot_key *key);
 
-/* Why no key of a snapshot can be like this; a static string, or NULL when one can. What it lets pass can be merged and
- * visited. */
+/* Why no key of a snapshot can be like this, what is known beyond times apart; a static string, or NULL when one can. What it
+ * and cprof_snapshot_extra_fault() let pass can be merged and visited. */
 const char *cprof_snapshot_key_fault(const cprof_snapshot_key *key, bool is_merged);
-
-/* Adds the key's buckets to a dense histogram; zeroes them in it. */
-void cprof_snapshot_key_spread(const cprof_snapshot_key *key, uint64_t *counts);
-void cprof_snapshot_key_unspread(const cprof_snapshot_key *key, uint64_t *counts);
 
 #endif

@@ -1,5 +1,6 @@
 #include "cprofiling/span.h"
 
+#include "cprofiling/probe.h"
 #include "cprofiling/trace.h"
 
 #define UNKNOWN_NS INT64_MIN
@@ -206,26 +207,42 @@ static inline void leave_chain(cprof_chain *chain, cprof_span *span, cprof_ns ch
     add_nested(span, charge_ns);
 }
 
-/* Counts a call. */
-static inline void count(cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
+/* Counts a call. Whether it is a sample. */
+static inline bool count(cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
 {
     cprof_sample sample = {elapsed_ns, span->nested_ns, suspended_ns};
     if (__builtin_expect(sample.nested_ns > elapsed_ns, 0)) {
         sample.nested_ns = elapsed_ns; /* the clock's rate was refined in between */
     }
-    if (__builtin_expect(is_counted(span), 1)) {
-        cprof_accum_finish(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, &sample);
+    return __builtin_expect(is_counted(span), 1) &&
+           cprof_accum_finish(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, &sample);
+}
+
+static __attribute__((noinline)) void finish_probe(cprof_span *span, bool is_sample, bool was_switched)
+{
+    cprof_probe *probe = span->probe;
+    span->probe = NULL;
+    if (probe != NULL) {
+        cprof_probe_finish(probe, is_sample, was_switched);
     }
+}
+
+/* When the call ended: what is asked beyond the clock is found out after that. */
+static inline cprof_ticks stop_of(const cprof_span *span, cprof_ticks now)
+{
+    bool stopped = __builtin_expect((span->state & CPROF_FLAG_PROBED) != 0, 0) && span->probe != NULL && span->probe->stopped;
+    return stopped ? span->probe->stop : now;
 }
 
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend)
 {
     if (__builtin_expect(!is_timed(span), 0)) {
         leave_chain(chain, span, span->nested_ns);
+        finish_probe(span, false, true);
         give_span(thread, span);
         return;
     }
-    cprof_ticks stop = cprof_clock_read();
+    cprof_ticks stop = stop_of(span, cprof_clock_read());
     cprof_ns elapsed_ns = cprof_clock_between(span->start, stop);
     bool switched = span->moment != chain->moment;
     cprof_ns charge_ns = elapsed_ns;
@@ -235,15 +252,19 @@ void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span
         charge_ns = UNKNOWN_NS; /* an inherited parent may have run other lines of execution: their times overlap */
     }
     leave_chain(chain, span, charge_ns);
-    count(span, outcome, elapsed_ns, __builtin_expect(switched && may_suspend, 0) ? UNKNOWN_NS : 0);
-    if (__builtin_expect(span->trace != 0, 0)) {
-        cprof_trace_close(thread, span, stop, 0, outcome, switched && may_suspend);
+    bool is_sample = count(span, outcome, elapsed_ns, __builtin_expect(switched && may_suspend, 0) ? UNKNOWN_NS : 0);
+    if (__builtin_expect((span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_PROBED)) != 0, 0)) {
+        if (span->trace != 0) {
+            cprof_trace_close(thread, span, stop, 0, outcome, switched && may_suspend);
+        }
+        finish_probe(span, is_sample, switched && may_suspend);
     }
     give_span(thread, span);
 }
 
 void cprof_span_discard(cprof_span *span)
 {
+    finish_probe(span, false, true);
     cprof_trace_discard(span);
     give_span(NULL, span);
 }
@@ -270,6 +291,12 @@ bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_ch
         .own_parent = parent_is_own(chain, span),
     };
     return true;
+}
+
+void cprof_resumable_begin_probe(cprof_resumable *call, cprof_thread *thread, cprof_probe *probe)
+{
+    cprof_probe_begin(probe, thread, call->span);
+    call->step_start = call->resumed = call->span->start;
 }
 
 /* What the parent of the moment is to be charged with at a pause: the resumption; or, when it waited along, all of the step
@@ -299,15 +326,50 @@ static void charge_parent(cprof_resumable *call)
 
 static void pause_call(cprof_resumable *call, bool step_ends)
 {
-    call->paused = cprof_clock_read();
+    call->paused = stop_of(call->span, cprof_clock_read());
     call->active += call->paused - call->resumed;
     call->between = step_ends;
     charge_parent(call);
 }
 
+/* What is measured beyond the clock stands still while a call is suspended, also for the blocks that are open inside it; the
+ * innermost first, and the last one to go on. */
+static void pause_probes(const cprof_resumable *call, cprof_span *inner)
+{
+    for (cprof_span *span = inner; span != NULL; span = span != call->span ? span->parent : NULL) {
+        if (span->probe != NULL) {
+            cprof_probe_pause(span->probe);
+        }
+    }
+}
+
+static void continue_probes(const cprof_resumable *call, cprof_thread *thread)
+{
+    cprof_probe *outermost_first = NULL;
+    for (cprof_span *span = call->inner; span != NULL; span = span != call->span ? span->parent : NULL) {
+        if (span->probe != NULL) {
+            span->probe->outer = outermost_first;
+            outermost_first = span->probe;
+        }
+    }
+    while (outermost_first != NULL) {
+        cprof_probe *probe = outermost_first;
+        outermost_first = probe->outer;
+        cprof_probe_continue(probe, thread);
+    }
+}
+
+static inline bool may_have_probes(const cprof_resumable *call, const cprof_span *inner)
+{
+    return __builtin_expect(inner != call->span || (call->span->state & CPROF_FLAG_PROBED) != 0, 0);
+}
+
 void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends)
 {
     pause_call(call, step_ends);
+    if (may_have_probes(call, chain->top)) {
+        pause_probes(call, chain->top);
+    }
     call->inner = chain->top;
     chain->top = call->span->parent;
 }
@@ -319,6 +381,9 @@ void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain)
     uint64_t parent_serial = span->parent_serial;
     put_on_top(chain, span);
     chain->top = call->inner;
+    if (may_have_probes(call, call->inner) && cprof_thread_self != NULL) {
+        continue_probes(call, cprof_thread_self);
+    }
     call->resumed = cprof_clock_read();
     if (call->between) {
         call->outside += call->resumed - call->paused;
@@ -370,10 +435,11 @@ static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_o
     call->span = NULL;
     cprof_ns elapsed_ns = cprof_clock_between(span->start + call->outside, call->paused);
     cprof_ns active_ns = cprof_clock_between(0, call->active);
-    count(span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
+    bool is_sample = count(span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
     if (span->trace != 0) {
         cprof_trace_close(thread, span, call->paused, call->paused - span->start - call->active, outcome, true);
     }
+    finish_probe(span, is_sample, false);
     /* A thread that ends what others begin would gather their spans for ever. */
     give_span(call->home == thread ? thread : NULL, span);
 }

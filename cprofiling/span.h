@@ -27,6 +27,7 @@ struct cprof_span {
     uint64_t trace_parent;
     uint64_t trace_root;
     struct cprof_trace_detail *detail; /* owned, or NULL */
+    cprof_probe *probe;                /* owned; NULL where nothing beyond the clock is asked for */
     uint32_t trace_serial;             /* of the recording */
     uint32_t label;                    /* of a record(): its name in the recording; set by the layer above after opening */
 };
@@ -114,6 +115,9 @@ void cprof_span_discard(cprof_span *span);
 /* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */
 bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
                            void *owner);
+
+/* Begins a probe for a call that was just begun. */
+void cprof_resumable_begin_probe(cprof_resumable *call, cprof_thread *thread, cprof_probe *probe);
 
 /* Takes the call's spans off the chain: inside a step, or, with `step_ends`, between two. */
 void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends);

@@ -28,6 +28,7 @@ static void retire(void *record)
     cprof_thread_self = NULL;
     thread->binding = NULL;
     thread->free_spans = NULL;
+    thread->running = NULL;
     thread->trace.serial = 0;
     cprof_lock_acquire(&cprof_thread_spare.lock);
     if (first != NULL) {

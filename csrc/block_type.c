@@ -3,7 +3,6 @@
 #include "csrc/function.h"
 #include "csrc/opening.h"
 #include "csrc/ready.h"
-#include "csrc/sync.h"
 
 typedef struct {
     PyObject_HEAD
@@ -53,10 +52,8 @@ static cprof_span *open_block(ext_opening *opening, ext_view *view)
     }
     if (!measured) {
         target = (ext_target){.profiler = NULL};
-    } else if (__builtin_expect((target.state & CPROF_FLAG_SYNC) != 0, 0)) {
-        ext_sync_wait(self->node.state, EXT_SYNC_CURRENT);
     }
-    cprof_span *span = ext_opening_put_span(opening, view, target.accum, target.state, (PyObject *)target.profiler);
+    cprof_span *span = ext_opening_put_span(opening, view, &target);
     if (span == NULL) {
         self->node.state->internal_errors++;
         Py_XDECREF(target.profiler);

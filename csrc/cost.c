@@ -79,7 +79,7 @@ static PyObject *profiled_nothing(ext_state *state, PyObject *bare)
     if (profiler == NULL) {
         return NULL;
     }
-    cprof_registry_set_recording(((ext_profiler *)profiler)->registry, 0); /* what is measured is no part of one */
+    cprof_registry_set_added(((ext_profiler *)profiler)->registry, 0); /* what is measured is no part of one */
     cprof_registry_configure(((ext_profiler *)profiler)->registry, CPROF_FLAG_STATS, 0, false);
     PyObject *function = PyObject_CallFunction((PyObject *)state->function_type, "OiOsOOOiii", bare, (int)EXT_KIND_CALL,
                                                Py_None, nothing.ml_name, Py_None, profiler, Py_None, 0, 0, 0);

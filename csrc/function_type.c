@@ -2,6 +2,7 @@
 
 #include "csrc/convert.h"
 #include "csrc/pipeline.h"
+#include "csrc/probe.h"
 #include "csrc/recorder.h"
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
@@ -76,7 +77,7 @@ static inline PyObject *call_measured(ext_function *self, ext_view *view, const 
     return result;
 }
 
-/* Waits for the call's device before, and, as part of it, after; asks for what a recording wants beyond times. */
+/* Waits for the call's device before, and, as part of it, after; asks for what is wanted beyond times. */
 static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
                                 size_t nargsf, PyObject *kwnames)
 {
@@ -89,18 +90,24 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
     if (described) {
         ext_recorder_describe(view, args, nargs, kwnames, &detail);
     }
-    ext_sync_wait(state, device);
+    cprof_probe *probe = ext_probe_prepare(state, target, args, nargs, kwnames);
+    ext_probe_wait(state, probe, device);
     cprof_span *span = ext_view_renew(view) ? ext_node_open_span(view, target, self) : NULL;
     if (span == NULL) {
+        ext_probe_drop(probe);
         return forward_unmeasured(self, target, args, nargsf, kwnames);
     }
     if (described) {
         cprof_trace_begin_detail(span, &detail);
     }
+    if (probe != NULL) {
+        cprof_probe_begin(probe, view->thread, span);
+    }
     PyObject *result = forward(self, args, nargsf, kwnames);
     if (result != NULL) {
-        ext_sync_wait(state, device);
+        ext_probe_wait(state, span->probe, device);
     }
+    ext_probe_end(state, span);
     if (described) {
         ext_recorder_end_detail(state, span);
     }
@@ -121,7 +128,7 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
             device = ext_sync_device(self->node.state, target->profiler, args, nargs, kwnames);
         }
         made = ext_suspendable_wrap(self, target, first, device, pending != NULL ? pending->inner : NULL, made);
-        if ((target->state & CPROF_FLAG_DETAIL) != 0) {
+        if ((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0) {
             ext_suspendable_keep_arguments(self->node.state, made, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
         }
     }
@@ -136,7 +143,7 @@ static PyObject *call_any(ext_function *self, ext_view *view, const ext_target *
     if (self->kind != EXT_KIND_CALL) {
         return make_suspendable(self, target, pending, args, nargsf, kwnames);
     }
-    if ((target->state & (CPROF_FLAG_SYNC | CPROF_FLAG_DETAIL)) != 0) {
+    if ((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0) {
         return call_carefully(self, view, target, args, nargsf, kwnames);
     }
     return call_measured(self, view, target, args, nargsf, kwnames);
@@ -224,7 +231,7 @@ static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thr
     if (is_counted_already(self, view, profiler) || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
         return forward(self, args, nargsf, kwnames);
     }
-    if (__builtin_expect(self->is_uncommon || (target.state & (CPROF_FLAG_SYNC | CPROF_FLAG_DETAIL)) != 0, 0)) {
+    if (__builtin_expect(self->is_uncommon || (target.state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
         return call_uncommon(self, view, &target, args, nargsf, kwnames);
     }
     return call_measured(self, view, &target, args, nargsf, kwnames);

@@ -2,8 +2,10 @@
 #include "csrc/convert.h"
 #include "csrc/cost.h"
 #include "csrc/function.h"
+#include "csrc/instruments.h"
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
+#include "csrc/probe.h"
 #include "csrc/program.h"
 #include "csrc/ready.h"
 #include "csrc/record.h"
@@ -13,9 +15,6 @@
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
-#include "cprofiling/capture.h"
-#include "cprofiling/gpu.h"
-#include "cprofiling/nvtx.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;
@@ -58,19 +57,25 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"mixin",         "profiler_class", "default_profiler", "device_finder",
-                               "stream_finder", "awaiter",        "record_wrapper",   NULL};
+    static char *keywords[] = {"mixin",          "profiler_class", "default_profiler",
+                               "device_finder",  "stream_finder",  "awaiter",
+                               "record_wrapper", "probers",        NULL};
     ext_state *state = ext_state_of_module(module);
-    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOO:configure", keywords, &PyType_Type, &mixin, &profiler_class,
+    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper, *probers;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOOO!:configure", keywords, &PyType_Type, &mixin, &profiler_class,
                                      state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter,
-                                     &record_wrapper)) {
+                                     &record_wrapper, &PyTuple_Type, &probers)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(probers) != EXT_PROBERS) {
+        PyErr_Format(PyExc_ValueError, "probers must be %d callables, got %zd", (int)EXT_PROBERS, PyTuple_GET_SIZE(probers));
         return NULL;
     }
     ext_state_set(&state->mixin, mixin);
     ext_state_set(&state->profiler_class, profiler_class);
     ext_state_set(&state->default_profiler, default_profiler);
     ext_state_set(&state->device_finder, device_finder);
+    ext_state_set(&state->probers, probers);
     ext_state_set(&state->stream_finder, stream_finder);
     ext_state_set(&state->awaiter, awaiter);
     ext_state_set(&state->record_wrapper, record_wrapper);
@@ -143,69 +148,6 @@ static PyObject *module_refine_clock(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *module_gpu_reason(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    char reason[256];
-    bool any;
-    Py_BEGIN_ALLOW_THREADS
-    any = cprof_gpu_reason(reason, sizeof reason);
-    Py_END_ALLOW_THREADS
-    if (!any) {
-        Py_RETURN_NONE;
-    }
-    return PyUnicode_DecodeUTF8(reason, (Py_ssize_t)strlen(reason), "replace");
-}
-
-static PyObject *module_nvtx_status(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    bool is_heard;
-    Py_BEGIN_ALLOW_THREADS
-    is_heard = cprof_nvtx_is_heard();
-    Py_END_ALLOW_THREADS
-    return Py_BuildValue("(Nz)", PyBool_FromLong(is_heard), cprof_nvtx_reason());
-}
-
-static PyObject *module_set_capture(PyObject *module, PyObject *args)
-{
-    (void)module;
-    PyObject *name, *skip, *count;
-    uint64_t skipped, captured;
-    if (!PyArg_ParseTuple(args, "OOO:set_capture", &name, &skip, &count) || !ext_convert_count(skip, "skip", &skipped) ||
-        !ext_convert_count(count, "count", &captured)) {
-        return NULL;
-    }
-    PyObject *owner = NULL;
-    cprof_name utf8;
-    PyObject *legal = ext_convert_name(name, "name");
-    if (legal == NULL || !ext_convert_utf8(legal, &utf8, &owner)) {
-        Py_XDECREF(legal);
-        return NULL;
-    }
-    cprof_status status = cprof_capture_set(utf8, skipped, captured);
-    Py_DECREF(owner);
-    Py_DECREF(legal);
-    return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "set_capture");
-}
-
-static PyObject *module_capture_report(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    char report[256];
-    bool any;
-    Py_BEGIN_ALLOW_THREADS
-    any = cprof_capture_report(report, sizeof report);
-    Py_END_ALLOW_THREADS
-    if (!any) {
-        Py_RETURN_NONE;
-    }
-    return PyUnicode_DecodeUTF8(report, (Py_ssize_t)strlen(report), "replace");
-}
-
 static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
 {
     (void)unused;
@@ -230,13 +172,6 @@ static PyMethodDef module_methods[] = {
     {"clock_backward", module_clock_backward, METH_NOARGS, PyDoc_STR("How often a span ended before it began.")},
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
-    {"gpu_reason", module_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
-    {"nvtx_status", module_nvtx_status, METH_NOARGS,
-     PyDoc_STR("Whether a tool listens to NVTX, and why there are no ranges for any, or None.")},
-    {"set_capture", module_set_capture, METH_VARARGS,
-     PyDoc_STR("Sets the capture window: the node's name, its calls to skip, and those to capture.")},
-    {"capture_report", module_capture_report, METH_NOARGS,
-     PyDoc_STR("What became of the capture window, or None where this process has none.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
     {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
@@ -324,7 +259,7 @@ static int module_exec(PyObject *module)
     *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
     state->serial = cprof_process_next_number();
     cprof_process_start();
-    return add_types(module, state) && add_objects(module, state) ? 0 : -1;
+    return add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) ? 0 : -1;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
@@ -352,9 +287,10 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->mixin);
     Py_VISIT(state->profiler_class);
     Py_VISIT(state->device_finder);
-    Py_VISIT(state->stream_finder);
     Py_VISIT(state->sys_module);
     Py_VISIT(state->awaiter);
+    Py_VISIT(state->probers);
+    Py_VISIT(state->stream_finder);
     Py_VISIT(state->record_wrapper);
     Py_VISIT(state->thread_namer);
     Py_VISIT(state->describer);
@@ -391,9 +327,10 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->mixin);
     Py_CLEAR(state->profiler_class);
     Py_CLEAR(state->device_finder);
-    Py_CLEAR(state->stream_finder);
     Py_CLEAR(state->sys_module);
     Py_CLEAR(state->awaiter);
+    Py_CLEAR(state->probers);
+    Py_CLEAR(state->stream_finder);
     Py_CLEAR(state->record_wrapper);
     Py_CLEAR(state->thread_namer);
     Py_CLEAR(state->describer);

@@ -97,10 +97,12 @@ const _Atomic uint64_t *ext_node_gate(const ext_node *node)
     return node->profiler != NULL ? &node->profiler->registry->state : &node->state->gate;
 }
 
-/* Markers of blocks entered while off do not, nor do calls that are recorded only: who records must not change who counts. */
+/* Markers of blocks entered while off do not, nor do calls that are only recorded or captured: who does that must not change
+ * who counts. */
 static inline bool names_owner(const cprof_span *span)
 {
-    return span->owner != NULL && (span->state & (CPROF_FLAG_STATS | CPROF_FLAG_TRACE)) != CPROF_FLAG_TRACE;
+    return span->owner != NULL && ((span->state & CPROF_FLAG_STATS) != 0 ||
+                                   (span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE)) == 0);
 }
 
 /* The innermost open span that names an owner. */

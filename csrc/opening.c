@@ -1,5 +1,6 @@
 #include "csrc/opening.h"
 
+#include "csrc/probe.h"
 #include "csrc/recorder.h"
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
@@ -19,25 +20,49 @@ static bool needs_place(const ext_opening *self, const ext_view *view)
     return self->open > 0 && (view->state->holding != NULL || cprof_chain_find(&view->chain, self) != NULL);
 }
 
-cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, cprof_accum *accum, uint64_t state, PyObject *owner)
+static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target *target)
 {
-    struct cprof_trace_detail detail;
-    bool described = (state & CPROF_FLAG_DETAIL) != 0;
-    if (__builtin_expect(described, 0)) {
-        ext_recorder_describe(view, NULL, 0, NULL, &detail);
-    }
     if (!ext_view_renew(view)) {
         return NULL;
     }
     bool placed = needs_place(self, view);
-    cprof_span *span = cprof_span_open(view->thread, &view->chain, accum, state, owner, self);
+    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
     if (span != NULL && placed) {
         span->place = entering_frame();
     }
-    if (__builtin_expect(described, 0) && span != NULL) {
+    return span;
+}
+
+/* With all that is asked for beyond times. */
+static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, ext_view *view, const ext_target *target)
+{
+    struct cprof_trace_detail detail;
+    bool described = (target->state & CPROF_FLAG_DETAIL) != 0;
+    if (described) {
+        ext_recorder_describe(view, NULL, 0, NULL, &detail);
+    }
+    cprof_probe *probe = ext_probe_prepare(view->state, target, NULL, 0, NULL);
+    ext_probe_wait(view->state, probe, (target->state & CPROF_FLAG_SYNC) != 0 ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
+    cprof_span *span = open_here(self, view, target);
+    if (span == NULL) {
+        ext_probe_drop(probe);
+        return NULL;
+    }
+    if (described) {
         cprof_trace_begin_detail(span, &detail);
     }
+    if (probe != NULL) {
+        cprof_probe_begin(probe, view->thread, span);
+    }
     return span;
+}
+
+cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target)
+{
+    if (__builtin_expect((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
+        return open_carefully(self, view, target);
+    }
+    return open_here(self, view, target);
 }
 
 static void enter_idle(ext_opening *self)
@@ -75,8 +100,12 @@ static cprof_outcome outcome_of(const ext_state *state, PyObject *const *args, P
 /* What goes before a span is closed: waiting for the device, and the end of what is asked for beyond times. */
 static void before_close(ext_state *state, cprof_span *span, cprof_outcome outcome)
 {
+    uint64_t serial = span->serial;
     if ((span->state & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS) {
-        ext_sync_wait(state, EXT_SYNC_CURRENT);
+        ext_probe_wait(state, span->probe, EXT_SYNC_CURRENT);
+    }
+    if (span->serial == serial) {
+        ext_probe_end(state, span);
     }
     ext_recorder_end_detail(state, span);
 }
@@ -93,7 +122,7 @@ static bool close_span(ext_opening *self, ext_view *view, cprof_chain *chain, cp
 {
     /* In the thread's outermost context nothing is suspended while the thread runs. */
     bool may_suspend = view->task != view->base_task;
-    if (__builtin_expect((span->state & (CPROF_FLAG_SYNC | CPROF_FLAG_DETAIL)) != 0, 0)) {
+    if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
         uint64_t serial = span->serial;
         before_close(view->state, span, outcome);
         if (span->serial != serial) {

@@ -6,7 +6,7 @@
 #ifndef EXT_OPENING_H
 #define EXT_OPENING_H
 
-#include "csrc/view.h"
+#include "csrc/node.h"
 
 typedef struct ext_opening {
     const _Atomic uint64_t *gate; /* borrowed: no flag is set while nothing can be measured */
@@ -37,8 +37,9 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
 /* Leaves, as __exit__ does with these arguments. False: it was not entered, in this thread. */
 bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs);
 
-/* A span for a measured opening, which knows its frame where it could be mistaken for another. */
-cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, cprof_accum *accum, uint64_t state, PyObject *owner);
+/* A span for a measured opening, which knows its frame where it could be mistaken for another. The target's Profiler, if it has
+ * one, becomes the span's. */
+cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target);
 
 /* The quick half of entering, while nothing is measured: a leaf, which saves no register. False: it takes the slow half. */
 static inline bool ext_opening_enter_quickly(ext_opening *self)

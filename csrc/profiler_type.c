@@ -3,6 +3,7 @@
 #include "csrc/context_stack.h"
 #include "csrc/convert.h"
 #include "csrc/node.h"
+#include "csrc/probe.h"
 #include "csrc/summary.h"
 
 #include "cprofiling/process.h"
@@ -34,7 +35,7 @@ static void set_on(ext_profiler *self, bool is_on)
     if (is_on != self->is_on) {
         self->is_on = is_on;
         self->state->profilers_on += is_on ? 1 : (size_t)-1;
-        atomic_store(&self->state->gate, self->state->profilers_on > 0 || self->state->recording);
+        ext_state_set_gate(self->state);
     }
 }
 
@@ -49,31 +50,95 @@ static bool convert_switch(PyObject *value, const char *parameter, bool *truth)
     return ext_convert_bool(value, truth);
 }
 
+/* What a call of set_profiling() asks for. */
+typedef struct {
+    bool is_on;
+    bool synchronizes;
+    bool resets;
+    uint64_t skips;
+    bool times_gpu;
+    bool counts_launches;
+    bool tells_tools;
+    bool looks_at_memory;
+    uint32_t probing;     /* CPROF_PERF_BITs, CPROF_REGISTRY_RESETS_PEAK */
+    PyObject *gpu_stream; /* owned, or NULL */
+} settings;
+
+/* What only the package can check. */
+static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *memory, PyObject *counters, settings *asked)
+{
+    if (state->probers == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the package is not set up");
+        return false;
+    }
+    PyObject *check = PyTuple_GET_ITEM(state->probers, EXT_PROBER_OPTIONS);
+    PyObject *answer = PyObject_CallFunctionObjArgs(check, gpu_stream, memory, counters, NULL);
+    PyObject *stream;
+    int looks, resets;
+    unsigned mask;
+    bool converted = answer != NULL && PyArg_ParseTuple(answer, "OppI", &stream, &looks, &resets, &mask);
+    if (converted) {
+        asked->gpu_stream = stream != Py_None ? Py_NewRef(stream) : NULL;
+        asked->looks_at_memory = looks;
+        asked->probing = mask | (resets ? CPROF_REGISTRY_RESETS_PEAK : 0);
+    }
+    Py_XDECREF(answer);
+    return converted;
+}
+
+static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, settings *asked)
+{
+    static char *keywords[] = {"enabled",  "synchronize_cuda", "reset",   "skip_first_n",
+                               "gpu_time", "gpu_stream",       "kernels", "nvtx",
+                               "memory",   "counters",         NULL};
+    PyObject *enabled, *synchronize_cuda = Py_False, *reset = Py_False, *skip_first_n = NULL, *gpu_time = Py_False,
+                       *gpu_stream = Py_None, *kernels = Py_False, *nvtx = Py_False, *memory = Py_False, *counters = Py_None;
+    *asked = (settings){.gpu_stream = NULL};
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOOOOO:set_profiling", keywords, &enabled, &synchronize_cuda,
+                                       &reset, &skip_first_n, &gpu_time, &gpu_stream, &kernels, &nvtx, &memory, &counters) &&
+           convert_switch(enabled, "enabled", &asked->is_on) &&
+           convert_switch(synchronize_cuda, "synchronize_cuda", &asked->synchronizes) &&
+           convert_switch(reset, "reset", &asked->resets) &&
+           (skip_first_n == NULL || ext_convert_count(skip_first_n, "skip_first_n", &asked->skips)) &&
+           convert_switch(gpu_time, "gpu_time", &asked->times_gpu) &&
+           convert_switch(kernels, "kernels", &asked->counts_launches) && convert_switch(nvtx, "nvtx", &asked->tells_tools) &&
+           ((gpu_stream == Py_None && memory == Py_False && counters == Py_None && !asked->times_gpu) ||
+            convert_options(state, gpu_stream, memory, counters, asked));
+}
+
+static unsigned flags_of(const settings *asked)
+{
+    if (!asked->is_on) {
+        return 0;
+    }
+    return CPROF_FLAG_STATS | (asked->synchronizes ? CPROF_FLAG_SYNC : 0U) | (asked->times_gpu ? CPROF_FLAG_GPU : 0U) |
+           (asked->counts_launches ? CPROF_FLAG_LAUNCHES : 0U) | (asked->tells_tools ? CPROF_FLAG_NVTX : 0U) |
+           (asked->looks_at_memory ? CPROF_FLAG_MEMORY : 0U) |
+           ((asked->probing & CPROF_PERF_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
+}
+
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"enabled", "synchronize_cuda", "reset", "skip_first_n", NULL};
     ext_profiler *self = (ext_profiler *)object;
-    PyObject *enabled, *synchronize_cuda = Py_False, *reset = Py_False, *skip_first_n = NULL;
-    bool is_on, synchronizes, resets;
-    uint64_t skips = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOO:set_profiling", keywords, &enabled, &synchronize_cuda, &reset,
-                                     &skip_first_n) ||
-        !convert_switch(enabled, "enabled", &is_on) || !convert_switch(synchronize_cuda, "synchronize_cuda", &synchronizes) ||
-        !convert_switch(reset, "reset", &resets) ||
-        (skip_first_n != NULL && !ext_convert_count(skip_first_n, "skip_first_n", &skips))) {
+    settings asked;
+    if (!parse_settings(self->state, args, kwargs, &asked)) {
         return NULL;
     }
-    if (is_on) {
+    if (asked.is_on) {
         Py_BEGIN_ALLOW_THREADS
         cprof_clock_start();
         Py_END_ALLOW_THREADS
     }
-    if (is_on) {
+    if (asked.is_on) {
         set_on(self, true); /* first: a process forked in between must not have a Profiler on behind a closed gate */
     }
-    unsigned flags = !is_on ? 0 : synchronizes ? CPROF_FLAG_STATS | CPROF_FLAG_SYNC : CPROF_FLAG_STATS;
+    unsigned flags = flags_of(&asked);
+    Py_XSETREF(self->gpu_stream, asked.gpu_stream);
+    self->rest = (cprof_probe_rest){0};
+    cprof_registry_set_probing(self->registry, asked.probing);
+    ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
-    cprof_registry_configure(self->registry, flags, skips, resets);
+    cprof_registry_configure(self->registry, flags, asked.skips, asked.resets);
     Py_END_ALLOW_THREADS
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
@@ -183,6 +248,20 @@ static PyObject *profiler_refused_keys(PyObject *object, void *unused)
     return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
 }
 
+/* The CPROF_EXTRA_ bits of what is asked for now. */
+static PyObject *profiler_asked(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLong(cprof_probe_asked(((ext_profiler *)object)->registry));
+}
+
+static PyObject *profiler_device_note(PyObject *object, void *unused)
+{
+    (void)unused;
+    PyObject *note = ((ext_profiler *)object)->device_note;
+    return Py_NewRef(note != NULL ? note : Py_None);
+}
+
 static PyObject *profiler_repr(PyObject *object)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -193,6 +272,13 @@ static PyObject *profiler_repr(PyObject *object)
 static int profiler_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((ext_profiler *)object)->gpu_stream);
+    return 0;
+}
+
+static int profiler_clear(PyObject *object)
+{
+    Py_CLEAR(((ext_profiler *)object)->gpu_stream);
     return 0;
 }
 
@@ -208,6 +294,11 @@ static void profiler_dealloc(PyObject *object)
     if (self->is_on) {
         set_on(self, false);
     }
+    if (self->counts_launches) {
+        ext_probe_want_launches(self, false);
+    }
+    (void)profiler_clear(object);
+    Py_CLEAR(self->device_note);
     cprof_registry_destroy(self->registry);
     ext_state_release(self->state);
     type->tp_free(object);
@@ -215,7 +306,8 @@ static void profiler_dealloc(PyObject *object)
 }
 
 PyDoc_STRVAR(set_profiling_doc,
-             "set_profiling($self, /, enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0)\n--\n\n"
+             "set_profiling($self, /, enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0,\n"
+             "    gpu_time=False, gpu_stream=None, kernels=False, nvtx=False, memory=False, counters=())\n--\n\n"
              "Switches profiling on or off; each call fully specifies the configuration.\n\n"
              "enabled: True to count the calls that start from now on.\n"
              "synchronize_cuda: wait for the CUDA device that a node uses before and after it. Does nothing\n"
@@ -223,7 +315,16 @@ PyDoc_STRVAR(set_profiling_doc,
              "reset: discard the statistics gathered so far.\n"
              "skip_first_n: of each key (stage, node), the number of first successful calls that are not\n"
              "    counted; 0 to 2**63-1. Enabling with another value than the present statistics were gathered\n"
-             "    with discards them; disabling never does.\n\n"
+             "    with discards them; disabling never does.\n"
+             "gpu_time: also time each node on its device, by events on its stream, without waiting for it.\n"
+             "gpu_stream: the stream to time on: a handle, an object that has one (cuda_stream, ptr, handle,\n"
+             "    __cuda_stream__), or what returns one at each call; None: the one that PyTorch uses.\n"
+             "kernels: also count what each node launches (kernels, copies, fills) through CUPTI.\n"
+             "nvtx: also tell NVIDIA's tools of each node, as a range of the domain \"cprofiling\".\n"
+             "memory: also look at the memory of device and process around each node; \"peak\": reset the\n"
+             "    framework's peak counter at each node, so that each has a peak of its own.\n"
+             "counters: names of counters to read around each node: cpu_time, context_switches, page_faults,\n"
+             "    cycles, instructions, branch_misses, cache_misses.\n\n"
              "Raises TypeError or ValueError naming the parameter; then nothing was changed.");
 
 PyDoc_STRVAR(record_doc, "record($self, /, stage, node_name, elapsed_ms)\n--\n\n"
@@ -253,6 +354,8 @@ static PyMethodDef profiler_methods[] = {
 static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
+    {"_asked", profiler_asked, NULL, PyDoc_STR("What is asked for beyond times, as bits of cprofiling/extra.h."), NULL},
+    {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -266,6 +369,7 @@ static PyType_Slot profiler_slots[] = {
     {Py_tp_new, profiler_new},
     {Py_tp_repr, profiler_repr},
     {Py_tp_traverse, profiler_traverse},
+    {Py_tp_clear, profiler_clear},
     {Py_tp_dealloc, profiler_dealloc},
     {Py_tp_methods, profiler_methods},
     {Py_tp_getset, profiler_getset},

@@ -166,7 +166,8 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view)
     if (number.label == 0 && opening->open == 0) {
         return NULL;
     }
-    cprof_span *span = ext_opening_put_span(opening, view, NULL, number.label != 0 ? flags : 0, NULL);
+    ext_target target = {.state = number.label != 0 ? flags : 0};
+    cprof_span *span = ext_opening_put_span(opening, view, &target);
     if (span == NULL) {
         state->internal_errors++;
         return NULL;

@@ -125,7 +125,7 @@ void ext_recorder_end_detail(ext_state *state, cprof_span *span)
 static void set_running(ext_state *state, bool runs)
 {
     state->recording = runs;
-    atomic_store(&state->gate, state->profilers_on > 0 || runs);
+    ext_state_set_gate(state);
 }
 
 static PyObject *refuse_start(cprof_status status, PyObject *capacity)

@@ -75,6 +75,7 @@ typedef struct {
     PyObject *device_finder;    /* callable(arguments) -> device index or None, for synchronisation */
     PyObject *sys_module;
     PyObject *awaiter;                    /* coroutine function(awaitable) that awaits it */
+    PyObject *probers;                    /* tuple of the callables of ext_prober */
     PyObject *stream_finder;              /* callable(device index) -> handle of the stream in use there, 0 when not known */
     PyObject *record_wrapper;             /* callable(function, name, warm_up) -> the function as a record() */
     PyObject *thread_namer;               /* callable() that notes the name of the thread, while a recording runs */
@@ -93,8 +94,10 @@ typedef struct {
     /* Not objects */
     size_t users;
     ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
-    _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on, or a recording of it runs */
+    _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on, a recording of it runs, or a capture window
+                              was set */
     size_t profilers_on;
+    bool capturing;                  /* a capture window was set */
     bool recording;                  /* one of this interpreter runs, not paused */
     const void *recorder;            /* the Recorder of it, or of the last one; compared only */
     bool wants_memory;               /* as do its details */
@@ -110,6 +113,12 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word);
 /* Becomes a user of the state, and ceases to be one (NULL: of none). Profilers, nodes, views and Recorders are. */
 ext_state *ext_state_hold(ext_state *state);
 void ext_state_release(ext_state *state);
+
+/* Sets the gate by what it depends on. */
+static inline void ext_state_set_gate(ext_state *state)
+{
+    atomic_store(&state->gate, state->profilers_on > 0 || state->recording || state->capturing);
+}
 
 /* Sets a field of the state that owns an object; None: to NULL. */
 static inline void ext_state_set(PyObject **field, PyObject *value)

@@ -1,10 +1,11 @@
 #include "csrc/summary.h"
 
 #include "csrc/convert.h"
+#include "csrc/summary_extra.h"
 
 #include "cprofiling/alloc.h"
 
-enum { QUANTILES = 5, FIELDS = 22, ROWS_AT_A_TIME = 256 };
+enum { QUANTILES = 5, FIELDS = 23, ROWS_AT_A_TIME = 256 };
 
 static const double fractions[QUANTILES] = {0.5, 0.9, 0.95, 0.99, 0.999};
 
@@ -13,6 +14,7 @@ typedef struct {
     uint64_t order;
     cprof_figures figures;
     double quantiles_ms[QUANTILES];
+    ext_summary_extra *extra; /* owned; NULL: nothing was asked for beyond times */
 } summary_row;
 
 typedef struct {
@@ -59,7 +61,8 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     row->order = order;
     row->figures = *figures;
     cprof_figures_quantiles_ms(figures, counts, fractions, QUANTILES, row->quantiles_ms);
-    return CPROF_OK;
+    row->extra = NULL;
+    return figures->extra == NULL || ext_summary_extra_copy(figures->extra, &row->extra) ? CPROF_OK : CPROF_NO_MEMORY;
 }
 
 static int by_order(const void *left, const void *right)
@@ -111,6 +114,7 @@ static PyObject *row_tuple(const summary_row *row)
     fields[1] = ext_convert_to_str(row->names.stage);
     fill_counts(fields, &row->figures);
     fill_times(fields, row);
+    fields[22] = ext_summary_extra_tuple(row->extra);
     PyObject *tuple = PyTuple_New(FIELDS);
     bool complete = tuple != NULL;
     for (int i = 0; i < FIELDS; i++) {
@@ -172,6 +176,14 @@ static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *con
     return cprof_snapshot_visit(snapshot, visitor, context);
 }
 
+static void free_rows(collector *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        cprof_alloc_release(all->rows[i].extra);
+    }
+    cprof_alloc_release(all->rows);
+}
+
 static cprof_status read_sorted(reader read, void *source, collector *all, cprof_registry_epoch *epoch)
 {
     cprof_status status;
@@ -199,7 +211,7 @@ static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
                                               (unsigned long long)epoch.unread)
                               : NULL;
     }
-    cprof_alloc_release(all.rows);
+    free_rows(&all);
     return result;
 }
 

@@ -2,6 +2,7 @@
 
 #include "csrc/convert.h"
 
+#include "csrc/probe.h"
 #include "csrc/recorder.h"
 #include "csrc/sync.h"
 
@@ -101,7 +102,7 @@ cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag,
 static bool is_wanted(const ext_suspendable *self, ext_target *target)
 {
     if (!self->is_counted) {
-        target->state &= ~(uint64_t)(CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
+        target->state &= ~(uint64_t)(CPROF_FLAG_STATS | CPROF_FLAG_FIGURES);
     }
     if ((target->state & CPROF_FLAG_ALL) != 0) {
         return true;
@@ -128,6 +129,14 @@ static void describe(const ext_suspendable *self, ext_view *view, struct cprof_t
     ext_recorder_describe(view, items, count, NULL, detail);
 }
 
+static cprof_probe *prepare_probe(const ext_suspendable *self, const ext_target *target)
+{
+    PyObject *arguments = self->arguments;
+    PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
+    size_t count = arguments != NULL ? (size_t)PyTuple_GET_SIZE(arguments) : 0;
+    return ext_probe_prepare(self->function->node.state, target, items, count, NULL);
+}
+
 /* The first resumption. */
 static bool begin(ext_suspendable *self, const ext_resumption *now)
 {
@@ -144,10 +153,12 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     if (described) {
         describe(self, now->view, &detail);
     }
-    ext_sync_wait(self->function->node.state, self->device);
+    cprof_probe *probe = prepare_probe(self, &target);
+    ext_probe_wait(self->function->node.state, probe, self->device);
     bool begun = ext_view_renew(now->view) &&
                  cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler);
     if (!begun) {
+        ext_probe_drop(probe);
         Py_DECREF(target.profiler); /* else the span's, as that of any call */
         self->profiler->internal_errors++;
         return false;
@@ -157,6 +168,9 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     }
     if (described) {
         cprof_trace_begin_detail(self->call.span, &detail);
+    }
+    if (probe != NULL) {
+        cprof_resumable_begin_probe(&self->call, now->thread, probe);
     }
     return true;
 }
@@ -232,8 +246,9 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     }
     /* The user's code may run here: to it the call is still running. */
     if (outcome == CPROF_OUTCOME_SUCCESS) {
-        ext_sync_wait(self->function->node.state, self->device);
+        ext_probe_wait(self->function->node.state, self->call.span->probe, self->device);
     }
+    ext_probe_end(self->function->node.state, self->call.span);
     ext_recorder_end_detail(self->function->node.state, self->call.span);
     (void)leave(self, now);
     cprof_resumable_end(&self->call, now->thread, chain_of_call(self, now), outcome);

@@ -128,7 +128,10 @@ def test_the_signature_is_keyword_only(control: Any) -> None:
 
 
 def test_signatures_can_be_inspected() -> None:
-    expected = "(enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0)"
+    expected = (
+        "(enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0, gpu_time=False, gpu_stream=None, "
+        "kernels=False, nvtx=False, memory=False, counters=())"
+    )
     for owner in (cp.Profiler(), Pipe(), cp):
         signature = inspect.signature(owner.set_profiling)
         plain = [parameter.replace(annotation=parameter.empty) for parameter in signature.parameters.values()]

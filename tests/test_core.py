@@ -30,12 +30,16 @@ NVTX = nvtx_include()
 UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c") if NVTX or path.stem != "nvtx")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
+DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))  # with a fake driver
 WORKERS = 2
 LIMIT_S = 300
 
 # Where a program takes long: its argument.
 ARGUMENTS = {
     ("billion", "aarch64"): "20000",
+    ("perf", "aarch64"): "300",
+    ("perf", "asan"): "3000",
+    ("perf", "tsan"): "500",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -61,14 +65,17 @@ class Flavour(NamedTuple):
         """Whether the program has something to show here."""
         if self.name == "tsan":
             return "pthread_create" in text_of(program)
-        return program != "gpu" or self.name != "aarch64"  # it loads a library, and ours are linked statically there
+        return program not in DRIVEN or self.name != "aarch64"  # they load a library; ours are linked statically there
 
     def units_for(self, program: str) -> list[str]:
         """The parts of the core to link with: of what has a substitute that does nothing, one of the two."""
-        no_devices = program == "gpu_none" or self.name == "aarch64"
-        no_ranges = program == "nvtx_none" or NVTX is None
-        left_out = {"gpu_cuda" if no_devices else "gpu_none", "nvtx" if no_ranges else "nvtx_none"}
-        return [unit for unit in UNITS if unit not in left_out]
+        no_cuda = program.startswith(("gpu", "cupti")) and program.endswith("_none") or self.name == "aarch64"
+        without = {"gpu_": no_cuda, "cupti": no_cuda, "nvtx": program == "nvtx_none" or NVTX is None}
+        perf = "perf_none" if program == "perf_none" else "perf_linux"
+        units = [unit for unit in UNITS if unit == perf or unit not in ("perf_none", "perf_linux")]
+        for prefix, is_out in without.items():
+            units = [unit for unit in units if not unit.startswith(prefix) or unit.endswith("_none") == is_out]
+        return units
 
 
 FLAVOURS = [
@@ -146,6 +153,8 @@ class Workshop:
     def fake_driver(self, flavour: Flavour, name: str, *flags: str) -> Path:
         """A fake libcuda, of which the soname is what counts."""
         target = self.folder / flavour.name / name / "libcuda.so.1"
+        if target.exists():
+            return target
         target.parent.mkdir()
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags]
         return self.compile(flavour, "tests/fakes/fake_cuda.c", target, *shared)
@@ -200,7 +209,7 @@ def check_passes(command: list[str], **environment: str) -> None:
         pytest.param(flavour, program, id=f"{flavour.name}-{program}")
         for flavour in FLAVOURS
         for program in PROGRAMS
-        if program != "gpu" and flavour.takes(program)
+        if program not in DRIVEN and flavour.takes(program)
     ],
 )
 def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
@@ -213,12 +222,18 @@ def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
 
 @pytest.mark.parametrize("driver", ["", "-DFAKE_CUDA_OLD_DRIVER"], ids=["new_driver", "old_driver"])
 @pytest.mark.parametrize(
-    "flavour", [flavour for flavour in FLAVOURS if flavour.takes("gpu")], ids=lambda flavour: flavour.name
+    ("flavour", "program"),
+    [
+        pytest.param(flavour, program, id=f"{flavour.name}-{program}")
+        for flavour in FLAVOURS
+        for program in DRIVEN
+        if flavour.takes(program)
+    ],
 )
-def test_gpu(flavour: Flavour, driver: str, workshop: Workshop) -> None:
+def test_driven(flavour: Flavour, program: str, driver: str, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
     library = workshop.fake_driver(flavour, f"driver{driver}", *([driver] if driver else []))
-    check_passes([*runner, str(workshop.program(flavour, "gpu"))], CPROFILING_LIBCUDA=str(library))
+    check_passes([*runner, str(workshop.program(flavour, program))], CPROFILING_LIBCUDA=str(library))
 
 
 @pytest.mark.skipif(NVTX is None, reason="NVTX's headers are not installed")

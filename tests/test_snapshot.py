@@ -394,7 +394,7 @@ def test_golden_bytes() -> None:
         ("Blur \ud800", "train", 2, 4.0, 4.0, 1.0, 3.0, 5.0, 8.0, 5.0),
         ("", "val", 1, 0.5, 0.5, 0.0, 0.5, 0.5, 0.5, 0.5),
     ]
-    assert [tuple(vars(row).values())[15:] for row in stats] == [
+    assert [tuple(vars(row).values())[15:22] for row in stats] == [
         (1, 2, 2, 3, 9.0, 7.0, 7.5),
         (0, 0, 0, 0, 0.5, None, None),
     ]
@@ -458,8 +458,15 @@ def test_bytes_too_many(extra: bytes) -> None:
 
 
 def test_other_version() -> None:
+    data = replace(GOLDEN_FILE, version=3).encoded()
+    message = r"^schema version 3 at byte 8, where this program reads versions 1 and 2$"
+    with pytest.raises(cp.FormatError, match=message):
+        cp.Snapshot.from_bytes(data)
+
+
+def test_second_version_of_what_the_first_can_say() -> None:
     data = replace(GOLDEN_FILE, version=2).encoded()
-    with pytest.raises(cp.FormatError, match=r"^schema version 2 at byte 8, where this program reads version 1$"):
+    with pytest.raises(cp.FormatError, match=r"^version 2 without figures beyond times at byte 8$"):
         cp.Snapshot.from_bytes(data)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from cprofiling import notebook
+from cprofiling.counters import NO_COUNTERS
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary, stats_from_row
 
 FIRST_TEN = (
@@ -25,10 +26,17 @@ WITH_DEFAULTS = (
     "error_count", "cancelled_count", "skipped_count", "dropped_count",
     "first_ms", "self_total_ms", "active_total_ms",
 )  # fmt: skip
+BEYOND_TIMES = (
+    "gpu_count", "gpu_mean_ms", "gpu_p50_ms", "gpu_p99_ms", "gpu_total_ms", "queue_delay_ms", "gpu_reason",
+    "counters", "launches", "memory", "sync_total_ms",
+)  # fmt: skip
+UNASKED: tuple[Any, ...] = (0, None, None, None, None, None, None, NO_COUNTERS, None, None, None)
 ROW: tuple[Any, ...] = (
     "blur", "train", 3, 2.0, 2.5, 0.5, 1.0, 3.0, 6.0, 3.0,
     2.5, 2.9, 2.95, 2.99, 2.999, 1, 2, 3, 4, 9.0, 5.0, None,
 )  # fmt: skip
+CORE_ROW = (*ROW, None)  # nothing was asked for beyond times
+FIELDS = (*FIRST_TEN, *WITH_DEFAULTS, *BEYOND_TIMES)
 ZEROS: tuple[Any, ...] = (0.0,) * 7
 PROTOCOLS = range(6)
 
@@ -80,7 +88,7 @@ GOLDEN_PICKLES = (
 @pytest.fixture
 def summary() -> ProfilingSummary:
     return ProfilingSummary(
-        [stats_from_row(ROW), NodeProfilingStats("b", "val", 0, *ZEROS)],
+        [stats_from_row(CORE_ROW), NodeProfilingStats("b", "val", 0, *ZEROS)],
         skip_first_n=3,
         reasons=["no CUDA device"],
         internal_errors=2,
@@ -126,7 +134,7 @@ def test_a_stage_survives_pickling_and_copying_as_the_same_object(protocol: int)
 
 def test_the_fields_and_their_order_are_the_documented_ones() -> None:
     fields = dataclasses.fields(NodeProfilingStats)
-    assert tuple(field.name for field in fields) == FIRST_TEN + WITH_DEFAULTS
+    assert tuple(field.name for field in fields) == FIELDS
     without_default = [field.name for field in fields if field.default is dataclasses.MISSING]
     assert tuple(without_default) == FIRST_TEN
 
@@ -147,15 +155,17 @@ def test_the_first_ten_fields_make_one_and_the_rest_is_unknown_or_zero() -> None
         NodeProfilingStats(*ROW[:9])
 
 
-@pytest.mark.parametrize("make", [lambda: NodeProfilingStats(*ROW), lambda: stats_from_row(ROW)], ids=["init", "row"])
+@pytest.mark.parametrize(
+    "make", [lambda: NodeProfilingStats(*ROW), lambda: stats_from_row(CORE_ROW)], ids=["init", "row"]
+)
 def test_it_is_frozen(make: Callable[[], NodeProfilingStats]) -> None:
     stats = make()
-    for name in (*FIRST_TEN, *WITH_DEFAULTS):
+    for name in FIELDS:
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(stats, name, 1)
         with pytest.raises(dataclasses.FrozenInstanceError):
             delattr(stats, name)
-    assert dataclasses.astuple(stats) == ROW
+    assert dataclasses.astuple(stats) == (*ROW, *UNASKED)
 
 
 def test_it_compares_and_hashes_by_all_fields() -> None:
@@ -163,7 +173,7 @@ def test_it_compares_and_hashes_by_all_fields() -> None:
     assert stats == NodeProfilingStats(*ROW)
     assert hash(stats) == hash(NodeProfilingStats(*ROW))
     assert len({stats, NodeProfilingStats(*ROW), dataclasses.replace(stats, stage=ExecutionStage.TRAIN)}) == 1
-    for name in (*FIRST_TEN, *WITH_DEFAULTS):
+    for name in FIELDS:
         change: dict[str, Any] = {name: -1}
         assert dataclasses.replace(stats, **change) != stats, name
     as_tuple: object = ROW
@@ -171,15 +181,15 @@ def test_it_compares_and_hashes_by_all_fields() -> None:
 
 
 def test_asdict_and_replace_work() -> None:
-    stats = stats_from_row(ROW)
-    assert dataclasses.asdict(stats) == dict(zip(FIRST_TEN + WITH_DEFAULTS, ROW, strict=True))
+    stats = stats_from_row(CORE_ROW)
+    assert dataclasses.asdict(stats) == dict(zip(FIELDS, ROW + UNASKED, strict=True))
     assert dataclasses.replace(stats, count=4).count == 4
     assert stats.count == 3
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_it_survives_pickling(protocol: int) -> None:
-    for stats in (NodeProfilingStats(*ROW), stats_from_row(ROW), NodeProfilingStats("\ud800\x00", "s", 1, *ZEROS)):
+    for stats in (NodeProfilingStats(*ROW), stats_from_row(CORE_ROW), NodeProfilingStats("\ud800\x00", "s", 1, *ZEROS)):
         restored = pickle.loads(pickle.dumps(stats, protocol))
         assert type(restored) is NodeProfilingStats
         assert restored == stats
@@ -206,7 +216,7 @@ def test_a_pickle_from_before_a_field_existed_gets_its_default() -> None:
 
 
 def test_a_row_makes_what_the_constructor_makes() -> None:
-    stats = stats_from_row(ROW)
+    stats = stats_from_row(CORE_ROW)
     assert type(stats) is NodeProfilingStats
     assert stats == NodeProfilingStats(*ROW)
     assert list(vars(stats)) == list(vars(NodeProfilingStats(*ROW)))
@@ -215,23 +225,23 @@ def test_a_row_makes_what_the_constructor_makes() -> None:
 
 def test_every_item_of_a_row_lands_in_its_own_field() -> None:
     row = tuple(f"item {index}" for index in range(22))
-    assert dataclasses.astuple(stats_from_row(row)) == row
+    assert dataclasses.astuple(stats_from_row((*row, None))) == (*row, *UNASKED)
 
 
 @pytest.mark.parametrize("member", ExecutionStage)
 def test_a_known_stage_becomes_its_member(member: ExecutionStage) -> None:
     for given in (member.value, member):
-        assert stats_from_row((ROW[0], given, *ROW[2:])).stage is member
+        assert stats_from_row((ROW[0], given, *CORE_ROW[2:])).stage is member
 
 
 @pytest.mark.parametrize("stage", ["", "Train", "warm-up", "train ", "\ud800", "always"])
 def test_any_other_stage_stays_the_str_it_is(stage: str) -> None:
-    converted = stats_from_row((ROW[0], stage, *ROW[2:])).stage
+    converted = stats_from_row((ROW[0], stage, *CORE_ROW[2:])).stage
     assert converted is stage
     assert type(converted) is str
 
 
-@pytest.mark.parametrize("row", [(), ROW[:10], ROW[:21], (*ROW, None)], ids=len)
+@pytest.mark.parametrize("row", [(), ROW[:10], ROW, (*CORE_ROW, None)], ids=len)
 def test_a_row_of_another_length_is_refused(row: tuple[object, ...]) -> None:
     with pytest.raises(ValueError, match="values to unpack"):
         stats_from_row(row)
@@ -241,7 +251,7 @@ def test_a_row_of_another_length_is_refused(row: tuple[object, ...]) -> None:
 
 
 def test_a_summary_is_a_list(summary: ProfilingSummary) -> None:
-    members = [stats_from_row(ROW), NodeProfilingStats("b", "val", 0, *ZEROS)]
+    members = [stats_from_row(CORE_ROW), NodeProfilingStats("b", "val", 0, *ZEROS)]
     assert isinstance(summary, list)
     assert summary == members
     assert members == summary
@@ -258,7 +268,7 @@ def test_a_summary_without_arguments_is_empty_and_has_nothing_to_say() -> None:
 
 
 def test_a_summary_takes_any_iterables() -> None:
-    summary = ProfilingSummary(map(stats_from_row, [ROW, ROW]), reasons=iter(["a", "b"]))
+    summary = ProfilingSummary(map(stats_from_row, [CORE_ROW, CORE_ROW]), reasons=iter(["a", "b"]))
     assert len(summary) == 2
     assert summary.reasons == ("a", "b")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import candidates as c
+from . import counters as k
 from . import extras as x
 from . import peers
 from .results import Outcome, Run
@@ -247,6 +248,9 @@ BUDGETS = (
         lambda f: f.extra(x.LOADED) / f.extra(x.LOADED_BY_HAND),
         ">=",
         lambda f: 2,
+    ),
+    Budget(
+        "counters of the system, off getrusage's around a node of 1 s", "%", lambda f: f.extra(k.OFF), "<=", lambda f: 5
     ),
     Budget("memory per key, mapped", "KiB", lambda f: f.extra(x.MAPPED_BYTES) / 1024, "<=", lambda f: 16),
     Budget(

@@ -15,6 +15,7 @@ from cprofiling.control import (
 from cprofiling.format import format_profiling_table
 from cprofiling.handlers import tensorboard_trace_handler
 from cprofiling.measure import Measurement, measure
+from cprofiling.ncu_report import analyze_ncu_report
 from cprofiling.nodes import instrument, profile_node
 from cprofiling.recording import Event, Recording, load_trace
 from cprofiling.schedules import ProfilerAction, schedule
@@ -37,6 +38,7 @@ __all__ = [
     "Recording",
     "Resource",
     "Snapshot",
+    "analyze_ncu_report",
     "format_profiling_summary",
     "format_profiling_table",
     "get_profiling_summary",

@@ -14,7 +14,7 @@ _F = TypeVar("_F")
 _SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
 _RecordingT = TypeVar("_RecordingT", bound=Recording)
 
-# The 22 fields of NodeProfilingStats, in its order.
+# The first 22 fields of NodeProfilingStats, in its order, and what is known beyond times (csrc/summary_extra.c).
 _Row: TypeAlias = tuple[
     str,  # node_name
     str,  # stage
@@ -38,6 +38,7 @@ _Row: TypeAlias = tuple[
     float | None,  # first_ms
     float | None,  # self_total_ms
     float | None,  # active_total_ms
+    tuple[Any, ...] | None,
 ]
 
 @disjoint_base
@@ -51,6 +52,10 @@ class Profiler:
     def _internal_errors(self) -> int: ...
     @property
     def _refused_keys(self) -> int: ...
+    @property
+    def _asked(self) -> int: ...
+    @property
+    def _device_note(self) -> str | None: ...
     def set_profiling(
         self,
         enabled: bool,
@@ -58,6 +63,12 @@ class Profiler:
         synchronize_cuda: bool = False,
         reset: bool = False,
         skip_first_n: SupportsIndex = 0,
+        gpu_time: bool = False,
+        gpu_stream: object = None,
+        kernels: bool = False,
+        nvtx: bool = False,
+        memory: bool | str = False,
+        counters: Iterable[str] = (),
     ) -> None: ...
     def reset_profiling(self) -> None: ...
     def record(self, stage: str | Enum, node_name: str, elapsed_ms: SupportsFloat | SupportsIndex) -> None: ...
@@ -358,6 +369,7 @@ def configure(
     stream_finder: Callable[[int], int],
     awaiter: Callable[[Any], Coroutine[Any, Any, Any]],
     record_wrapper: Callable[[Any, str, bool], Any],
+    probers: tuple[Callable[..., Any], ...],
 ) -> None: ...
 def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/view.c calls it
 def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/pipeline.c
@@ -368,10 +380,16 @@ def clock() -> tuple[str, str | None]: ...
 def clock_figures() -> tuple[int, int]: ...
 def clock_backward() -> int: ...
 def refine_clock() -> None: ...
-def gpu_reason() -> str | None: ...
-def nvtx_status() -> tuple[bool, str | None]: ...  # cprofiling/nvtx.c
-def set_capture(name: str, skip: SupportsIndex, count: SupportsIndex, /) -> None: ...  # cprofiling/capture.c
+
+# What measures beyond the clock; is in csrc/instruments.c, the work in the file of cprofiling/ that is named.
+def poll_devices() -> None: ...
+def gpu_reason() -> str | None: ...  # gpu_cuda.c
+def gpu_time_reason() -> str | None: ...  # gpu_event.c
+def nvtx_status() -> tuple[bool, str | None]: ...  # nvtx.c
+def set_capture(name: str, skip: SupportsIndex, count: SupportsIndex, /) -> None: ...  # capture.c
 def capture_report() -> str | None: ...
+def perf_status() -> list[tuple[str, str, str | None]]: ...  # of each counter: its name, its unit, why it has no value
+def perf_in_user_space() -> bool: ...  # perf_event.c
 
 # The time of day in ns since 1970; notes in UTF-8. Is in csrc/snapshot_type.c.
 def take_snapshot(

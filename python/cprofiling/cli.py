@@ -54,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from cprofiling import runner
 
             own[1:], program = runner.split(own[1:])
+        elif own[:1] in (["ncu"], ["nsys"]):
+            from cprofiling import deep_dive
+
+            leave_no_trace()
+            own[1:], program = deep_dive.split(own[1:])
         elif own[:1] != ["demo"]:
             leave_no_trace()
         options = parser().parse_args(own, argparse.Namespace(program=program))
@@ -73,6 +78,8 @@ def parser() -> argparse.ArgumentParser:
     add_demo(commands)
     add_run(commands)
     add_report(commands)
+    add_ncu(commands)
+    add_nsys(commands)
     add_doctor(commands)
     return made
 
@@ -169,6 +176,97 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made.set_defaults(run=report)
 
 
+def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``ncu``. The program is not parsed here."""
+    made = commands.add_parser(
+        "ncu",
+        help="measure the kernels of a node with NVIDIA Nsight Compute",
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] -- PROGRAM "
+        "[ARGUMENT]...\n       %(prog)s [-h] --analyze FILE",
+        description="Print the command line by which ncu measures the kernels in chosen calls of a node, or run it; "
+        "or print what limits the kernels that it measured.",
+        epilog="example: cprofiling ncu --node encoder --skip 10 -- python app.py --epochs 1",
+        allow_abbrev=False,
+    )
+    add_window(made)
+    made.add_argument(
+        "--set",
+        type=not_empty,
+        default="basic",
+        help="ncu's set of metrics: basic, detailed, full (default: %(default)s)",
+    )
+    made.add_argument(
+        "--output",
+        type=not_empty,
+        metavar="FILE",
+        help="ncu's CSV file; it is replaced (default: the node's name, .csv)",
+    )
+    made.add_argument(
+        "--analyze",
+        type=not_empty,
+        metavar="FILE",
+        help="print the kernels of a report, CSV or .ncu-rep, with verdicts",
+    )
+    made.set_defaults(run=ncu, refuse=made.error)
+
+
+def add_nsys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``nsys``. The program is not parsed here."""
+    made = commands.add_parser(
+        "nsys",
+        help="record the calls of a node with NVIDIA Nsight Systems",
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] -- PROGRAM [ARGUMENT]...",
+        description="Print the command line by which nsys records chosen calls of a node, or run it.",
+        epilog="example: cprofiling nsys --node encoder --skip 10 -- python app.py --epochs 1",
+        allow_abbrev=False,
+    )
+    add_window(made)
+    made.add_argument(
+        "--output",
+        type=not_empty,
+        metavar="FILE",
+        help="nsys's report, without the suffix (default: the node's name)",
+    )
+    made.set_defaults(run=nsys, refuse=made.error)
+
+
+def add_window(made: argparse.ArgumentParser) -> None:
+    """Add the options that say which calls are meant."""
+    made.add_argument("--node", type=node_name, metavar="NAME", help="the node, by its exact name; required")
+    made.add_argument(
+        "--skip",
+        type=whole_number(0, INT64_MAX),
+        default=0,
+        metavar="N",
+        help="first calls of the node to pass by, such as those that warm up (default: %(default)s)",
+    )
+    made.add_argument(
+        "--count",
+        type=whole_number(1, INT64_MAX),
+        default=1,
+        metavar="N",
+        help="calls to measure after them (default: %(default)s)",
+    )
+    made.add_argument("--run", action="store_true", dest="execute", help="run it; the exit status is the tool's")
+
+
+def node_name(text: str) -> str:
+    """Return the name of a node as it is; for argparse, which refuses what is none."""
+    from cprofiling.deep_dive import checked_node
+
+    try:
+        return checked_node(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def not_empty(text: str) -> str:
+    """Return a text as it is; for argparse, which refuses an empty one."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a text that is not empty and has no NUL, got {text!a}")
+    return text
+
+
 def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``doctor``."""
     text = "Print what of the profiler works on this machine, and for what does not, why, and what to do about it."
@@ -239,6 +337,58 @@ def report(options: argparse.Namespace) -> str:
         return report_on(options.file, options.sort_by, options.limit, group_by_node=options.group_by_node)
     except ReportError as error:
         raise CommandError(str(error)) from None
+
+
+def ncu(options: argparse.Namespace) -> str:
+    """Return the command line of ncu, or run it, or return what is in a report of it."""
+    from cprofiling import deep_dive
+
+    if options.analyze is None:
+        check_window(options)
+        return deep_dived(options, deep_dive.ncu_command(options.node, options.program, options.set, options.output))
+    if options.node is not None or options.program or options.execute:
+        options.refuse("argument --analyze: it goes without a node, a program and --run")
+    from cprofiling.format import shown_text
+    from cprofiling.ncu_report import analyze_ncu_report
+
+    try:
+        return str(analyze_ncu_report(options.analyze))
+    except (OSError, ValueError) as error:
+        raise CommandError(shown_text("error", str(error))) from None
+
+
+def nsys(options: argparse.Namespace) -> str:
+    """Return the command line of nsys, or run it."""
+    from cprofiling import deep_dive
+
+    check_window(options)
+    return deep_dived(options, deep_dive.nsys_command(options.node, options.program, options.output))
+
+
+def check_window(options: argparse.Namespace) -> None:
+    """Refuse a command without a node or a program."""
+    if options.node is None:
+        options.refuse("argument --node: the name of a node is required")
+    if not options.program:
+        options.refuse("a program is required behind --, such as: -- python app.py")
+
+
+def deep_dived(options: argparse.Namespace, command: list[str]) -> str:
+    """Return a tool's command line, which begins with its name, or become the tool."""
+    from cprofiling import deep_dive
+
+    name = command[0]
+    environment = {deep_dive.VARIABLE: deep_dive.capture(options.node, options.skip, options.count)}
+    if options.execute:
+        try:
+            deep_dive.execute(name, environment, command)
+        except deep_dive.ToolError as error:
+            raise CommandError(str(error)) from None
+    tool = deep_dive.find_tool(name)
+    if tool is None:
+        fail(deep_dive.missing(name))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return deep_dive.shell_line(environment, [tool or name, *command[1:]], encoding)
 
 
 def doctor(options: argparse.Namespace) -> str:

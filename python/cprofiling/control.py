@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 
-from cprofiling import _core, devices
+from cprofiling import _core, device_events, devices, probers
 from cprofiling.format import format_profiling_table
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
-from cprofiling.snapshot import Snapshot, lost_reason
+from cprofiling.reasons import reasons_beyond, reasons_of
+from cprofiling.snapshot import Snapshot
 from cprofiling.stats import ProfilingSummary, stats_from_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from cprofiling.nodes import F, Instrumentation, NodeName, NodeSite, StageName
@@ -63,50 +65,42 @@ class Profiler(_core.Profiler, _NodeMaker):
 
         stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
         """
-        _core.refine_clock()
+        _prepare_reading()
         rows, skip_first_n, lost, unread = self._rows(stage)
+        stats = list(map(stats_from_row, rows))
         return ProfilingSummary(
-            map(stats_from_row, rows),
+            stats,
             skip_first_n=skip_first_n,
-            reasons=_reasons(lost, unread, self._refused_keys),
+            reasons=(
+                *reasons_of(lost, unread, self._refused_keys),
+                *reasons_beyond(self._asked, self._device_note, stats),
+            ),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(),
         )
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
-        """The summary as a text table; see ``format_profiling_table``."""
+        """The summary as a text table; see ``format_profiling_table``. A second one has what is known beyond times."""
+        from cprofiling.beyond import beyond_text  # here, as most programs never show it
+
         summary = self.get_profiling_summary(stage)
-        return format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
+        table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
+        return "\n\n".join(filter(None, (table, beyond_text(summary))))
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
-        _core.refine_clock()
-        notes = tuple(reason.encode() for reason in _reasons(0, 0, self._refused_keys))
+        _prepare_reading()
+        notes = tuple(reason.encode() for reason in reasons_of(0, 0, self._refused_keys))
         return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
 
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
 
 
-def _reasons(lost: int, unread: int, refused: int) -> tuple[str, ...]:
-    """Why figures are less certain, or features off: what a reader of the summary should know."""
-    name, refusal = _core.clock()
-    backward = _core.clock_backward()
-    gpu = _core.gpu_reason()
-    reasons = []
-    if refusal is not None:
-        reasons.append(f"the clock is {name}, as {refusal}")
-    if backward:
-        reasons.append(f"the clock went backwards {backward} times; these calls count as 0 ns")
-    if gpu is not None:
-        reasons.append(gpu)
-    if lost:
-        reasons.append(lost_reason(lost))
-    if unread:
-        reasons.append(f"{unread} keys or more are missing, as a thread has stopped in the middle of an update")
-    if refused:
-        reasons.append("there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage")
-    return tuple(reasons)
+def _prepare_reading() -> None:
+    _core.refine_clock()
+    _core.poll_devices()
+    device_events.poll()
 
 
 class PipelineProfiling(_NodeMaker):
@@ -139,11 +133,33 @@ class PipelineProfiling(_NodeMaker):
         """Whether calls that start now are counted."""
         return self.profiler.profiling_enabled
 
-    def set_profiling(
-        self, enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0
+    def set_profiling(  # noqa: PLR0913 what can be asked for
+        self,
+        enabled: bool,
+        *,
+        synchronize_cuda: bool = False,
+        reset: bool = False,
+        skip_first_n: int = 0,
+        gpu_time: bool = False,
+        gpu_stream: object = None,
+        kernels: bool = False,
+        nvtx: bool = False,
+        memory: bool | str = False,
+        counters: Iterable[str] = (),
     ) -> None:
         """Switch profiling on or off; see ``Profiler.set_profiling``."""
-        self.profiler.set_profiling(enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n)
+        self.profiler.set_profiling(
+            enabled,
+            synchronize_cuda=synchronize_cuda,
+            reset=reset,
+            skip_first_n=skip_first_n,
+            gpu_time=gpu_time,
+            gpu_stream=gpu_stream,
+            kernels=kernels,
+            nvtx=nvtx,
+            memory=memory,
+            counters=counters,
+        )
 
     def reset_profiling(self) -> None:
         """Discard the statistics; what is switched on stays on."""
@@ -187,12 +203,36 @@ _core.configure(
     stream_finder=devices.cuda_stream_of,
     awaiter=awaiting,
     record_wrapper=wrap_as_record,
+    probers=probers.PROBERS,
 )
 
 
-def set_profiling(enabled: bool, *, synchronize_cuda: bool = False, reset: bool = False, skip_first_n: int = 0) -> None:
+def set_profiling(  # noqa: PLR0913 what can be asked for
+    enabled: bool,
+    *,
+    synchronize_cuda: bool = False,
+    reset: bool = False,
+    skip_first_n: int = 0,
+    gpu_time: bool = False,
+    gpu_stream: object = None,
+    kernels: bool = False,
+    nvtx: bool = False,
+    memory: bool | str = False,
+    counters: Iterable[str] = (),
+) -> None:
     """Switch the default Profiler on or off; see ``Profiler.set_profiling``."""
-    default_profiler.set_profiling(enabled, synchronize_cuda=synchronize_cuda, reset=reset, skip_first_n=skip_first_n)
+    default_profiler.set_profiling(
+        enabled,
+        synchronize_cuda=synchronize_cuda,
+        reset=reset,
+        skip_first_n=skip_first_n,
+        gpu_time=gpu_time,
+        gpu_stream=gpu_stream,
+        kernels=kernels,
+        nvtx=nvtx,
+        memory=memory,
+        counters=counters,
+    )
 
 
 def reset_profiling() -> None:

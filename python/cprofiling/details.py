@@ -84,15 +84,10 @@ def described_stack(known: dict[tuple[CodeType, int], str]) -> str:
 def device_memory_finder() -> Callable[[], tuple[int, int] | None] | None:
     """Return what tells the bytes that PyTorch has allocated on the current device, and the most it ever had.
 
-    None where PyTorch is not loaded or has not used a device; it is never made to.
+    None where PyTorch is not loaded. That it uses a device is seen later, too; it is never made to.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not getattr(torch, "cuda", None) or not torch.cuda.is_available():
+    if sys.modules.get("torch") is None:
         return None
+    from cprofiling.device_memory import current_memory
 
-    def find() -> tuple[int, int] | None:
-        if not torch.cuda.is_initialized():
-            return None
-        return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
-
-    return find
+    return current_memory

@@ -1,24 +1,78 @@
-"""Which CUDA device a call uses: asked by the core before it waits for one, outside of the measured time.
+"""Which device and stream a call uses: asked by the core before it waits for one or times it, outside of measured time.
 
-PyTorch is never imported: its objects are recognised by what they answer.
+PyTorch is never imported: its objects are recognised by what they answer. No device comes into use by being asked for.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from itertools import chain
 from weakref import ref
 
+from cprofiling import device_events
+from cprofiling.device_streams import CUDA, checked_stream, given_stream
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
+
+    from cprofiling.device_events import DeviceMark
+    from cprofiling.device_streams import GivenStream
+    from cprofiling.device_table import DeviceOperations
+
+    Place = tuple[int, int]  # a CUDA device's ordinal (-1: the current one), and a CUstream there
+
+__all__ = [
+    "checked_stream",
+    "cuda_device_of",
+    "cuda_stream_of",
+    "device_index",
+    "gpu_place",
+    "gpu_place_at_exit",
+    "prepare",
+    "row_in_use",
+]
 
 _MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
 
-# id(node) -> (node, its first parameter or buffer, that one's device): valid while the node still has the same one.
-_known: dict[int, tuple[ref[Any], ref[Any], int | None]] = {}
+# id(node) -> (node, its first parameter or buffer, a kind of device and the node's one): valid while the node still has
+# the same one.
+_known: dict[int, tuple[ref[Any], ref[Any], tuple[str, int | None]]] = {}
+
+
+class _Cuda:
+    """What a torch that uses CUDA is asked in each call."""
+
+    __slots__ = ("current_device", "is_single", "raw_stream", "torch")
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.current_device: Callable[[], int] = torch.cuda.current_device
+        self.is_single = torch.cuda.device_count() == 1
+        current_stream = torch.cuda.current_stream
+        raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self.raw_stream: Callable[[int], int] = raw_stream or (lambda device: current_stream(device).cuda_stream)
+
+    def device_of(self, arguments: tuple[Any, ...]) -> int:
+        if self.is_single:
+            return 0
+        device = _index_in(arguments, CUDA)
+        return self.current_device() if device is None else device
+
+
+_cuda: _Cuda | None = None
+_in_use: Callable[[], DeviceOperations | str | None] | None = None
+
+
+def _after_fork_in_child() -> None:
+    global _cuda  # noqa: PLW0603 CUDA does not survive a fork
+    _cuda = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
@@ -26,13 +80,7 @@ def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
 
     None when there is none, or PyTorch is not loaded.
     """
-    if "torch" not in sys.modules:
-        return None
-    if arguments:
-        device = _device_of_module(arguments[0])
-        if device is not None:
-            return device
-    return _device_of_tensors(arguments)
+    return None if "torch" not in sys.modules else _index_in(arguments, CUDA)
 
 
 def cuda_stream_of(device: int) -> int:
@@ -44,7 +92,113 @@ def cuda_stream_of(device: int) -> int:
     return stream
 
 
-def _device_of_module(node: Any) -> int | None:
+def gpu_place(arguments: tuple[Any, ...], stream: object | None = None) -> Place | DeviceMark | str | None:
+    """Where the work of a call that begins now is to be timed; ``stream`` is what ``checked_stream`` returned.
+
+    The answer is a CUDA device and a stream there; for a device of another kind a mark, whose first event is recorded;
+    a str: why the time will not be known; None: PyTorch uses no device in this process, and no stream is given.
+    """
+    try:
+        cuda = _cuda
+        if cuda is None or sys.modules.get("torch") is not cuda.torch:
+            return _place_without_cuda(arguments, given_stream(stream))
+        if stream is not None:
+            return _place_on_stream(cuda, arguments, given_stream(stream))
+        device = 0 if cuda.is_single else cuda.device_of(arguments)
+        return device, cuda.raw_stream(device)
+    except Exception as error:  # noqa: BLE001 the framework's, or of a callable that is to return a stream
+        return f"no stream was told ({type(error).__name__}: {error})"
+
+
+def gpu_place_at_exit(place: Place, stream: object | None = None) -> Place | None:
+    """Where the thread now works on the device of a place that ``gpu_place`` told: its stream may be another one.
+
+    None: nobody can tell.
+    """
+    try:
+        given = given_stream(stream)
+        if given is not None:
+            return place[0], given.handle
+        cuda = _cuda
+        if cuda is None or place[0] < 0 or sys.modules.get("torch") is not cuda.torch:
+            return None
+        return place[0], cuda.raw_stream(place[0])
+    except Exception:  # noqa: BLE001 as above
+        return None
+
+
+def prepare() -> None:
+    """Load what is needed where PyTorch is; else the first call that asks for a device does, in its caller's time."""
+    global _in_use  # noqa: PLW0603 loaded once, and late: a process without PyTorch needs nothing of it
+    from cprofiling.device_table import in_use
+
+    _in_use = in_use
+
+
+def row_in_use() -> DeviceOperations | str | None:
+    """The row of the table of devices for the accelerator in use, see ``device_table.in_use``."""
+    if sys.modules.get("torch") is None:
+        return None
+    if _in_use is None:
+        prepare()
+    return _in_use()  # type: ignore[misc]
+
+
+def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
+    """The index of a call's device of the kind of a row: that of its arguments, else the current one."""
+    if isinstance(row.count, str) or isinstance(row.current_index, str) or row.count() == 1:
+        return 0
+    index = _index_in(arguments, row.tensor_type)
+    return row.current_index() if index is None else index
+
+
+def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -> Place | DeviceMark | str | None:
+    """Where a call is timed as long as it is not known that PyTorch uses CUDA."""
+    global _cuda  # noqa: PLW0603 made once
+    row = row_in_use()
+    if row is None or isinstance(row, str):
+        return row if given is None else _place_of_handle(given)
+    if row.device_type == CUDA:
+        _cuda = cuda = _Cuda(sys.modules["torch"])
+        return _place_on_stream(cuda, arguments, given)
+    if given is None:
+        return device_events.begin(row, device_index(row, arguments))
+    if given.kind != row.tensor_type:
+        return _place_of_handle(given)
+    if not hasattr(given.source, "stream_id"):
+        return f"gpu_stream must be a stream of PyTorch where that uses {row.device_type}"
+    device = given.device if given.device >= 0 else device_index(row, arguments)
+    return device_events.begin(row, device, given.source)
+
+
+def _place_on_stream(cuda: _Cuda, arguments: tuple[Any, ...], given: GivenStream | None) -> Place | str:
+    if given is None:
+        device = cuda.device_of(arguments)
+        return device, cuda.raw_stream(device)
+    if given.kind != CUDA:
+        return _not_used(given)
+    return given.device if given.device >= 0 else cuda.device_of(arguments), given.handle
+
+
+def _place_of_handle(given: GivenStream) -> Place | str:
+    """Where a stream is that is not PyTorch's as far as is known."""
+    return (given.device, given.handle) if given.kind == CUDA else _not_used(given)
+
+
+def _not_used(given: GivenStream) -> str:
+    return f"gpu_stream is one of {given.kind}, which PyTorch does not use in this process"
+
+
+def _index_in(arguments: tuple[Any, ...], kind: str) -> int | None:
+    """The index of a call's device of a kind, as PyTorch names it: that of ``cuda_device_of``, for any kind."""
+    if arguments:
+        device = _device_of_module(arguments[0], kind)
+        if device is not None:
+            return device
+    return _device_of_tensors(arguments, kind)
+
+
+def _device_of_module(node: Any, kind: str) -> int | None:
     parameters, buffers = getattr(node, "parameters", None), getattr(node, "buffers", None)
     if not callable(parameters) or not callable(buffers):
         return None
@@ -52,40 +206,37 @@ def _device_of_module(node: Any) -> int | None:
     if first is None:
         return None
     known = _known.get(id(node))
-    if known is not None and known[0]() is node and known[1]() is first and _is_on(first, known[2]):
-        return known[2]
-    device = next(filter(_is_index, map(_device_of_tensor, chain(parameters(), buffers()))), None)
-    _remember(node, first, device)
+    if known is not None and known[0]() is node and known[1]() is first and known[2] == (kind, _on(first, kind)):
+        return known[2][1]
+    device = next((on for each in chain(parameters(), buffers()) if (on := _on(each, kind)) is not None), None)
+    _remember(node, first, kind, device)
     return device
 
 
-def _remember(node: Any, first: Any, device: int | None) -> None:
+def _remember(node: Any, first: Any, kind: str, device: int | None) -> None:
     key = id(node)
     with suppress(TypeError):  # what takes no weak reference is looked at anew in each call
-        _known[key] = (ref(node, lambda _: _known.pop(key, None)), ref(first), device)
+        _known[key] = (ref(node, lambda _: _known.pop(key, None)), ref(first), (kind, device))
 
 
-def _is_on(tensor: Any, device: int | None) -> bool:
-    return _device_of_tensor(tensor) == device
-
-
-def _is_index(device: int | None) -> bool:
-    return device is not None
-
-
-def _device_of_tensor(value: Any) -> int | None:
-    if getattr(value, "is_cuda", False) is not True:
+def _on(tensor: Any, kind: str) -> int | None:
+    """The index of a tensor's device, if that is of this kind."""
+    device = getattr(tensor, "device", None)
+    if kind == CUDA:
+        if getattr(tensor, "is_cuda", False) is not True:
+            return None
+    elif getattr(device, "type", None) != kind:
         return None
-    index = getattr(getattr(value, "device", None), "index", None)
+    index = getattr(device, "index", None)
     return index if isinstance(index, int) else 0
 
 
-def _device_of_tensors(arguments: Iterable[Any]) -> int | None:
+def _device_of_tensors(arguments: Iterable[Any], kind: str) -> int | None:
     waiting, visited = list(arguments), 0
     while waiting and visited < _MAX_VISITED:
         value = waiting.pop(0)
         visited += 1
-        device = _device_of_tensor(value)
+        device = _on(value, kind)
         if device is not None:
             return device
         if isinstance(value, dict):

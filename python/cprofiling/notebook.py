@@ -6,6 +6,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
+from cprofiling.beyond import Column, columns_of, synchronising_lines
 from cprofiling.format import (
     NO_DATA,
     checked_count,
@@ -102,7 +103,9 @@ def summary_html(
     if not rows:
         return "\n".join([f"<p>{NO_DATA}</p>", *_list(notes)])
     lines = ['<div class="cprofiling-summary">', _STYLE, *_table(title, rows, reasons)]
-    return "\n".join([*lines, *_list(_frame_lines(rows, total_frames) + notes), "</div>"])
+    return "\n".join(
+        [*lines, *_list([*_frame_lines(rows, total_frames), *synchronising_lines(rows), *notes]), "</div>"]
+    )
 
 
 def format_time(time_ms: float) -> str:
@@ -121,7 +124,8 @@ def format_time(time_ms: float) -> str:
 
 def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -> list[str]:
     events = [column for column in _EVENT_COLUMNS if any(_count(row, column[2]) for row in rows)]
-    heads = [*_COLUMNS, *((label, tip) for label, tip, _ in events)]
+    beyond = columns_of(rows)
+    heads = [*_COLUMNS, *((label, tip) for label, tip, _ in events), *((extra.label, extra.tip) for extra in beyond)]
     whole_ms = math.fsum(map(_own_ms, rows))
     return [
         "<table>",
@@ -130,13 +134,15 @@ def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -
         "<tr>" + "".join(f'<th scope="col" title="{tip}">{label}</th>' for label, tip in heads) + "</tr>",
         "</thead>",
         "<tbody>",
-        *(_table_row(row, whole_ms, [name for _, _, name in events], reasons) for row in rows),
+        *(_table_row(row, whole_ms, [name for _, _, name in events], beyond, reasons) for row in rows),
         "</tbody>",
         "</table>",
     ]
 
 
-def _table_row(row: NodeProfilingStats, whole_ms: float, events: list[str], reasons: Sequence[str]) -> str:
+def _table_row(
+    row: NodeProfilingStats, whole_ms: float, events: list[str], beyond: list[Column], reasons: Sequence[str]
+) -> str:
     cells = [
         f'<th scope="row">{_isolated("node_name", row.node_name)}</th>',
         f"<td>{_isolated('stage', row.stage)}</td>",
@@ -144,6 +150,7 @@ def _table_row(row: NodeProfilingStats, whole_ms: float, events: list[str], reas
         *(_time_cell(row, name, reasons) for name in _TIME_FIELDS),
         _share_cell(row, whole_ms),
         *(f"<td>{_count(row, name)}</td>" for name in events),
+        *(_beyond_cell(row, column) for column in beyond),
     ]
     return f"<tr>{''.join(cells)}</tr>"
 
@@ -155,6 +162,11 @@ def _time_cell(row: NodeProfilingStats, name: str, reasons: Sequence[str]) -> st
     if time_ms is None:
         return _unknown_cell("; ".join(["not known for this node", *reasons]))
     return f"<td>{format_time(time_ms)}</td>"
+
+
+def _beyond_cell(row: NodeProfilingStats, column: Column) -> str:
+    text = column.text(row)
+    return _unknown_cell(column.reason(row)) if text is None else f"<td>{_escaped('figure', text)}</td>"
 
 
 def _share_cell(row: NodeProfilingStats, whole_ms: float) -> str:

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
+
+from cprofiling.counters import NO_COUNTERS, NodeCounters
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.extras import NodeLaunches, NodeMemory
 
 
 class ExecutionStage(str, Enum):
@@ -55,6 +63,21 @@ class NodeProfilingStats:
         first_ms: First successful call since the reset, whether it was skipped or not.
         self_total_ms: ``total_ms`` without the time of nodes called directly inside, in the same thread or task.
         active_total_ms: For coroutines, the part of ``total_ms`` in which they ran, without the awaiting.
+        gpu_count: Samples with a GPU time, 0 or more. Like all that follows it is there where ``set_profiling`` asked
+            for it; calls that began while their key was still skipping have none of it.
+        gpu_mean_ms: Mean GPU time: what the device's stream took between the node's start and its end, gaps in its
+            queue included, so a span and no busy time. Resolution about 0.5 µs.
+        gpu_p50_ms: 50th percentile of the GPU times, within 1 %.
+        gpu_p99_ms: 99th percentile of the GPU times, within 1 %.
+        gpu_total_ms: Sum of the GPU times.
+        queue_delay_ms: Mean time by which the device began with the node later than the host did, beyond the least
+            such delay of the stream in the last seconds: how far the device runs behind.
+        gpu_reason: Why GPU times are missing or uncertain, with the number of calls; None if there is nothing to say.
+        counters: For each counter that was asked for a value with ``mean`` and ``total``, or None where it was refused.
+        launches: What the node itself launched on devices, without nodes called inside; None if not known.
+        memory: Memory of device and process around the calls; None if it was not asked for.
+        sync_total_ms: Time spent waiting for devices because of ``synchronize_cuda``, before the calls (which is no
+            part of ``total_ms``) and after them (which is); None if nothing was waited for.
     """
 
     node_name: str
@@ -79,17 +102,41 @@ class NodeProfilingStats:
     first_ms: float | None = None
     self_total_ms: float | None = None
     active_total_ms: float | None = None
+    gpu_count: int = 0
+    gpu_mean_ms: float | None = None
+    gpu_p50_ms: float | None = None
+    gpu_p99_ms: float | None = None
+    gpu_total_ms: float | None = None
+    queue_delay_ms: float | None = None
+    gpu_reason: str | None = None
+    counters: NodeCounters = NO_COUNTERS
+    launches: NodeLaunches | None = None
+    memory: NodeMemory | None = None
+    sync_total_ms: float | None = None
+
+    @property
+    def cpu_share(self) -> float | None:
+        """The part of ``total_ms`` in which the thread had a processor, from 0 to about 1; the rest was waiting.
+
+        None without the counter ``cpu_time``.
+        """
+        cpu_time = self.counters.get("cpu_time")
+        if cpu_time is None or cpu_time.samples != self.count or self.total_ms == 0:
+            return None
+        return float(cpu_time.total / 1e6 / self.total_ms)
 
 
 _KNOWN_STAGES: dict[str, str] = {member.value: member for member in ExecutionStage}
 _new = object.__new__
+_UNASKED = {field.name: field.default for field in fields(NodeProfilingStats)[22:]}
 
 
-def stats_from_row(row: tuple[object, ...]) -> NodeProfilingStats:
-    """Make the statistics of one key from a plain tuple of its 22 values, in field order.
+def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
+    """Make the statistics of one key from a plain tuple: its first 22 values, in field order, and what is beyond times.
 
     A stage that is one of the four known values becomes its ``ExecutionStage`` member. The values are taken as they
-    are. Raises ValueError if the tuple has more or fewer than 22 items.
+    are; the last item is None, or a tuple for ``extras.fields_from``. Raises ValueError if the tuple has more or fewer
+    than 23 items.
     """
     stats = _new(NodeProfilingStats)
     # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
@@ -100,10 +147,15 @@ def stats_from_row(row: tuple[object, ...]) -> NodeProfilingStats:
         values["std_ms"], values["min_ms"], values["max_ms"], values["total_ms"], values["last_ms"],
         values["p50_ms"], values["p90_ms"], values["p95_ms"], values["p99_ms"], values["p999_ms"],
         values["error_count"], values["cancelled_count"], values["skipped_count"], values["dropped_count"],
-        values["first_ms"], values["self_total_ms"], values["active_total_ms"],
+        values["first_ms"], values["self_total_ms"], values["active_total_ms"], beyond,
     ) = row  # fmt: skip
     stage = values["stage"]
     values["stage"] = _KNOWN_STAGES.get(stage, stage)
+    values.update(_UNASKED)
+    if beyond is not None:
+        from cprofiling.extras import fields_from  # here, as most programs ask for times only
+
+        values.update(fields_from(beyond))
     return stats
 
 

@@ -5,7 +5,7 @@
  * up.
  *
  * To add a function: a line in FAKE_CUDA_FUNCTIONS, and its body at the end. What streams owe is `busy_until`: an event
- * would take that as its stamp, and be ready when the clock has passed it.
+ * takes that as its stamp, and is ready when the clock has reached it.
  */
 #define _GNU_SOURCE
 #include "tests/fakes/fake_cuda.h"
@@ -25,18 +25,23 @@ enum {
     VIOLATION_CAPACITY = 64,
     VIOLATION_SIZE = 120,
     STACK_CAPACITY = 16,
+    EVENT_CAPACITY = 1 << 15,
+    PROFILER_LOG_CAPACITY = 64,
 };
 
 enum {
     CUDA_SUCCESS = 0,
     CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
     CUDA_ERROR_NOT_INITIALIZED = 3,
     CUDA_ERROR_INVALID_DEVICE = 101,
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_INVALID_HANDLE = 400,
+    CUDA_ERROR_NOT_READY = 600,
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
     CUDA_ERROR_STREAM_CAPTURE_IMPLICIT = 906,
+    CUDA_ERROR_CAPTURED_EVENT = 907,
 };
 
 enum {
@@ -50,19 +55,40 @@ typedef enum {
     CAPTURE_INVALIDATED = 2,
 } capture_status;
 
+enum {
+    MODE_GLOBAL = 0,
+    MODE_RELAXED = 2,
+};
+
 /* X(name, exported name) for each driver function, cuGetProcAddress_v2 apart. */
-#define FAKE_CUDA_FUNCTIONS(X)                                 \
-    X(cuInit, cuInit)                                          \
-    X(cuGetErrorName, cuGetErrorName)                          \
-    X(cuDeviceGet, cuDeviceGet)                                \
-    X(cuCtxGetDevice, cuCtxGetDevice)                          \
-    X(cuCtxPushCurrent, cuCtxPushCurrent_v2)                   \
-    X(cuCtxPopCurrent, cuCtxPopCurrent_v2)                     \
-    X(cuCtxSynchronize, cuCtxSynchronize)                      \
-    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)  \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)      \
-    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) \
-    X(cuStreamIsCapturing, cuStreamIsCapturing)
+#define FAKE_CUDA_COMMON_FUNCTIONS(X)                                       \
+    X(cuInit, cuInit)                                                       \
+    X(cuGetErrorName, cuGetErrorName)                                       \
+    X(cuDeviceGet, cuDeviceGet)                                             \
+    X(cuCtxGetDevice, cuCtxGetDevice)                                       \
+    X(cuCtxGetCurrent, cuCtxGetCurrent)                                     \
+    X(cuCtxPushCurrent, cuCtxPushCurrent_v2)                                \
+    X(cuCtxPopCurrent, cuCtxPopCurrent_v2)                                  \
+    X(cuCtxSynchronize, cuCtxSynchronize)                                   \
+    X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)               \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                   \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)              \
+    X(cuStreamIsCapturing, cuStreamIsCapturing)                             \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode) \
+    X(cuEventCreate, cuEventCreate)                                         \
+    X(cuEventDestroy, cuEventDestroy_v2)                                    \
+    X(cuEventRecord, cuEventRecord)                                         \
+    X(cuEventQuery, cuEventQuery)                                           \
+    X(cuEventElapsedTime, cuEventElapsedTime)                               \
+    X(cuMemGetInfo, cuMemGetInfo_v2)                                        \
+    X(cuProfilerStart, cuProfilerStart)                                     \
+    X(cuProfilerStop, cuProfilerStop)
+
+#ifdef FAKE_CUDA_OLD_DRIVER
+#define FAKE_CUDA_FUNCTIONS(X) FAKE_CUDA_COMMON_FUNCTIONS(X)
+#else
+#define FAKE_CUDA_FUNCTIONS(X) FAKE_CUDA_COMMON_FUNCTIONS(X) X(cuCtxGetId, cuCtxGetId)
+#endif
 
 typedef enum {
 #define FUNCTION_ENUM(name, exported) FUNCTION_##name,
@@ -84,6 +110,9 @@ typedef struct fake_context {
     bool primary;
     bool alive;
     int references; /* of a primary one */
+    uint64_t id;    /* of its present life */
+    int sticky_code;
+    int64_t busy_until; /* its legacy default stream */
 } fake_context;
 
 typedef struct fake_stream {
@@ -92,6 +121,14 @@ typedef struct fake_stream {
     capture_status capture;
     int64_t busy_until; /* ns on the virtual clock */
 } fake_stream;
+
+typedef struct fake_event {
+    fake_context *context; /* NULL: it went with its context */
+    bool is_open;
+    bool is_recorded;
+    bool is_captured; /* recorded into a capture */
+    int64_t stamp;    /* when the device passes it */
+} fake_event;
 
 typedef struct {
     uint64_t calls;
@@ -115,6 +152,19 @@ static struct {
     fake_context own[FAKE_CUDA_MAX_DEVICES];
     fake_stream streams[FAKE_CUDA_MAX_STREAMS];
     size_t stream_count;
+    fake_event events[EVENT_CAPACITY];
+    size_t event_count; /* that were ever open */
+    size_t closed_events;
+    int64_t open_events;
+    bool is_time_odd;
+    float odd_ms; /* the next time, then */
+    int64_t event_limit;
+    uint64_t last_id;
+    bool hold_records;
+    int64_t free_bytes[FAKE_CUDA_MAX_DEVICES];
+    int64_t total_bytes[FAKE_CUDA_MAX_DEVICES];
+    int profiler_log[PROFILER_LOG_CAPACITY];
+    size_t profiler_calls;
     function_state functions[FUNCTION_COUNT];
     uint64_t total_calls;
     function_index log[LOG_CAPACITY];
@@ -127,6 +177,7 @@ static _Thread_local struct {
     unsigned generation;
     size_t depth;
     fake_context *contexts[STACK_CAPACITY];
+    int capture_mode;
 } stack;
 
 static void lock_fake(void)
@@ -162,6 +213,7 @@ static void forget_old_stack(void)
     if (stack.generation != fake.generation) {
         stack.generation = fake.generation;
         stack.depth = 0;
+        stack.capture_mode = MODE_GLOBAL;
     }
 }
 
@@ -198,12 +250,26 @@ static int need_current_context(fake_context **context)
     if (*context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return (*context)->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return (*context)->alive ? (*context)->sticky_code : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+static void enliven(fake_context *context)
+{
+    context->alive = true;
+    context->id = ++fake.last_id;
+    context->sticky_code = 0;
+    context->busy_until = 0;
 }
 
 static void destroy_context(fake_context *context)
 {
     context->alive = false;
+    for (size_t i = 0; i < fake.event_count; i++) {
+        if (fake.events[i].is_open && fake.events[i].context == context) {
+            fake.events[i].context = NULL;
+            fake.open_events--;
+        }
+    }
     for (size_t i = 0; i < fake.stream_count; i++) {
         if (fake.streams[i].context == context) {
             fake.streams[i].context = NULL;
@@ -254,6 +320,43 @@ static bool spoil_captures(const fake_context *context)
     return spoilt;
 }
 
+/* The time at which work given to the stream now would begin; NULL: the legacy default stream of the context, which waits for
+ * the blocking ones. */
+static int64_t free_from(const fake_context *context, const fake_stream *stream)
+{
+    int64_t from = fake.now;
+    if (stream != NULL) {
+        return stream->busy_until > from ? stream->busy_until : from;
+    }
+    from = context->busy_until > from ? context->busy_until : from;
+    for (size_t i = 0; i < fake.stream_count; i++) {
+        const fake_stream *other = &fake.streams[i];
+        if (other->context == context && !other->non_blocking && other->busy_until > from) {
+            from = other->busy_until;
+        }
+    }
+    return from;
+}
+
+/* NULL, and a broken rule, when the handle was never that of an event, or that of one destroyed. */
+static fake_event *find_event(function_index function, fake_event *handle)
+{
+    if (handle < fake.events || handle >= fake.events + fake.event_count || !handle->is_open) {
+        violate(function, "no such event");
+        return NULL;
+    }
+    return handle;
+}
+
+/* 0 when the event may be used. */
+static int event_fault(const fake_event *event)
+{
+    if (event == NULL || event->context == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return event->context->sticky_code;
+}
+
 static void wait_while_held(void)
 {
     fake.held++;
@@ -290,9 +393,20 @@ static void reset_lock_held(void)
     fake.total_calls = 0;
     fake.violation_count = 0;
     memset(fake.functions, 0, sizeof fake.functions);
+    fake.event_count = 0;
+    fake.closed_events = 0;
+    fake.is_time_odd = false;
+    fake.open_events = 0;
+    fake.event_limit = EVENT_CAPACITY;
+    fake.last_id = 0;
+    fake.hold_records = false;
+    fake.profiler_calls = 0;
     for (int device = 0; device < FAKE_CUDA_MAX_DEVICES; device++) {
         fake.primary[device] = (fake_context){.device = device, .primary = true};
-        fake.own[device] = (fake_context){.device = device, .alive = true};
+        fake.own[device] = (fake_context){.device = device};
+        enliven(&fake.own[device]);
+        fake.free_bytes[device] = INT64_C(60) << 30;
+        fake.total_bytes[device] = INT64_C(80) << 30;
     }
 }
 
@@ -340,7 +454,7 @@ EXPORT void fake_activate(int device)
     lock_fake();
     fake_context *context = primary_context(device);
     require(!context->alive, "the device is active already");
-    context->alive = true;
+    enliven(context);
     context->references++;
     unlock_fake();
 }
@@ -410,9 +524,96 @@ EXPORT void fake_launch(uint64_t stream, int64_t ns)
 {
     lock_fake();
     fake_stream *target = need_stream(stream);
-    int64_t start = target->busy_until > fake.now ? target->busy_until : fake.now;
-    target->busy_until = start + ns;
+    target->busy_until = free_from(target->context, target) + ns;
     unlock_fake();
+}
+
+EXPORT void fake_launch_default(int device, int64_t ns)
+{
+    lock_fake();
+    fake_context *context = device == -1 ? current_context() : primary_context(device);
+    require(context != NULL && context->alive, "there is no such context");
+    context->busy_until = free_from(context, NULL) + ns;
+    unlock_fake();
+}
+
+EXPORT void fake_destroy_stream(uint64_t stream)
+{
+    lock_fake();
+    need_stream(stream)->context = NULL;
+    unlock_fake();
+}
+
+EXPORT void fake_destroy_own(int device)
+{
+    lock_fake();
+    require(is_device(device), "no such device");
+    destroy_context(&fake.own[device]);
+    unlock_fake();
+}
+
+EXPORT void fake_create_own(int device)
+{
+    lock_fake();
+    require(is_device(device) && !fake.own[device].alive, "there is such a context");
+    enliven(&fake.own[device]);
+    unlock_fake();
+}
+
+EXPORT void fake_break_context(int device, int code)
+{
+    lock_fake();
+    primary_context(device)->sticky_code = code;
+    unlock_fake();
+}
+
+EXPORT int64_t fake_open_events(void)
+{
+    lock_fake();
+    int64_t count = fake.open_events;
+    unlock_fake();
+    return count;
+}
+
+EXPORT void fake_set_event_limit(int64_t limit)
+{
+    lock_fake();
+    fake.event_limit = limit;
+    unlock_fake();
+}
+
+EXPORT void fake_next_elapsed(const char *ms)
+{
+    lock_fake();
+    fake.is_time_odd = true;
+    fake.odd_ms = strtof(ms, NULL);
+    unlock_fake();
+}
+
+EXPORT void fake_set_memory(int device, int64_t free_bytes, int64_t total_bytes)
+{
+    lock_fake();
+    require(is_device(device), "no such device");
+    fake.free_bytes[device] = free_bytes;
+    fake.total_bytes[device] = total_bytes;
+    unlock_fake();
+}
+
+EXPORT int fake_profiler_log(uint64_t index)
+{
+    lock_fake();
+    int what = index < fake.profiler_calls && index < PROFILER_LOG_CAPACITY ? fake.profiler_log[index] : -1;
+    unlock_fake();
+    return what;
+}
+
+EXPORT int fake_capture_mode(void)
+{
+    lock_fake();
+    forget_old_stack();
+    int mode = stack.capture_mode;
+    unlock_fake();
+    return mode;
 }
 
 EXPORT void fake_begin_capture(uint64_t stream)
@@ -464,6 +665,14 @@ EXPORT void fake_hold(int hold)
 {
     lock_fake();
     fake.hold = hold != 0;
+    (void)pthread_cond_broadcast(&fake.released);
+    unlock_fake();
+}
+
+EXPORT void fake_hold_records(int hold)
+{
+    lock_fake();
+    fake.hold_records = hold != 0;
     (void)pthread_cond_broadcast(&fake.released);
     unlock_fake();
 }
@@ -698,8 +907,9 @@ EXPORT int cuDevicePrimaryCtxRetain(fake_context **context, int device)
         if (!(*context)->alive) {
             violate(FUNCTION_cuDevicePrimaryCtxRetain, "made a context");
         }
-        (*context)->alive = true;
-        (*context)->references++;
+        if ((*context)->references++ == 0) {
+            enliven(*context);
+        }
     }
     return end(code);
 }
@@ -758,6 +968,241 @@ EXPORT int cuStreamIsCapturing(void *stream, int *status)
     return end(code);
 }
 
+EXPORT int cuCtxGetCurrent(fake_context **context)
+{
+    int code = begin_on_device(FUNCTION_cuCtxGetCurrent);
+    if (code == CUDA_SUCCESS) {
+        *context = current_context();
+    }
+    return end(code);
+}
+
+#ifndef FAKE_CUDA_OLD_DRIVER
+/* The given context, as ids are of other contexts than the current one, too. */
+EXPORT int cuCtxGetId(fake_context *context, unsigned long long *id)
+{
+    int code = begin_on_device(FUNCTION_cuCtxGetId);
+    if (code == CUDA_SUCCESS && !context->alive) {
+        code = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    if (code == CUDA_SUCCESS) {
+        *id = context->id;
+    }
+    return end(code);
+}
+#endif
+
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int code = begin_on_device(FUNCTION_cuThreadExchangeStreamCaptureMode);
+    if (code == CUDA_SUCCESS && (*mode < MODE_GLOBAL || *mode > MODE_RELAXED)) {
+        code = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (code == CUDA_SUCCESS) {
+        forget_old_stack();
+        int before = stack.capture_mode;
+        stack.capture_mode = *mode;
+        *mode = before;
+    }
+    return end(code);
+}
+
+static fake_event *new_event(fake_context *context)
+{
+    size_t index = fake.closed_events > 0 ? 0 : fake.event_count;
+    while (index < fake.event_count && fake.events[index].is_open) {
+        index++;
+    }
+    require(index < EVENT_CAPACITY, "too many events");
+    fake.closed_events -= index < fake.event_count;
+    fake.event_count += index == fake.event_count;
+    fake.events[index] = (fake_event){.context = context, .is_open = true};
+    fake.open_events++;
+    return &fake.events[index];
+}
+
+EXPORT int cuEventCreate(fake_event **event, unsigned flags)
+{
+    fake_context *context = NULL;
+    int code = begin_on_device(FUNCTION_cuEventCreate);
+    if (code == CUDA_SUCCESS && flags != 0) {
+        violate(FUNCTION_cuEventCreate, "an event without times, or of another kind");
+    }
+    if (code == CUDA_SUCCESS) {
+        code = need_current_context(&context);
+    }
+    if (code == CUDA_SUCCESS && fake.open_events >= fake.event_limit) {
+        code = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (code == CUDA_SUCCESS) {
+        *event = new_event(context);
+    }
+    return end(code);
+}
+
+EXPORT int cuEventDestroy_v2(fake_event *handle)
+{
+    int code = begin_on_device(FUNCTION_cuEventDestroy);
+    fake_event *event = find_event(FUNCTION_cuEventDestroy, handle);
+    if (code == CUDA_SUCCESS) {
+        code = event_fault(event);
+    }
+    if (code == CUDA_SUCCESS) {
+        event->is_open = false;
+        fake.closed_events++;
+        fake.open_events--;
+    }
+    return end(code);
+}
+
+static int record_in_stream(fake_event *event, const fake_stream *stream)
+{
+    bool is_captured = stream != NULL ? stream->capture != CAPTURE_NONE : blocking_capture_in(event->context);
+    if (is_captured) {
+        violate(FUNCTION_cuEventRecord, "into a capture");
+    }
+    event->is_captured = is_captured;
+    event->is_recorded = true;
+    event->stamp = free_from(event->context, stream);
+    return is_captured && stream == NULL ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
+}
+
+static int record(fake_event *event, uint64_t handle)
+{
+    int code = event_fault(event);
+    fake_context *context = NULL;
+    const fake_stream *stream = NULL;
+    if (code == CUDA_SUCCESS && handle <= 1) {
+        code = need_current_context(&context);
+    } else if (code == CUDA_SUCCESS) {
+        stream = find_stream(handle);
+        context = stream != NULL ? stream->context : NULL;
+    }
+    if (code == CUDA_SUCCESS && context != event->context) {
+        code = CUDA_ERROR_INVALID_HANDLE;
+    }
+    return code == CUDA_SUCCESS ? record_in_stream(event, stream) : code;
+}
+
+EXPORT int cuEventRecord(fake_event *handle, void *stream)
+{
+    int code = begin_on_device(FUNCTION_cuEventRecord);
+    fake_event *event = find_event(FUNCTION_cuEventRecord, handle);
+    fake.held += fake.hold_records;
+    bool was_held = fake.hold_records;
+    while (fake.hold_records) {
+        (void)pthread_cond_wait(&fake.released, &fake.lock);
+    }
+    fake.held -= was_held;
+    return end(code == CUDA_SUCCESS ? record(event, (uint64_t)(uintptr_t)stream) : code);
+}
+
+/* Queries are banned while a stream that could have been asked is being captured, and, for threads of any mode but the relaxed
+ * one, while any is. */
+static int banned_by_capture(function_index function, const fake_context *context)
+{
+    forget_old_stack();
+    bool is_visible = blocking_capture_in(context);
+    if (is_visible || stack.capture_mode != MODE_RELAXED) {
+        if (spoil_captures(context)) {
+            violate(function, "invalidated a capture");
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static int query(const fake_event *event)
+{
+    if (event->is_captured) {
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    return event->is_recorded && event->stamp > fake.now ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+EXPORT int cuEventQuery(fake_event *handle)
+{
+    int code = begin_on_device(FUNCTION_cuEventQuery);
+    const fake_event *event = find_event(FUNCTION_cuEventQuery, handle);
+    if (code == CUDA_SUCCESS) {
+        code = event_fault(event);
+    }
+    if (code == CUDA_SUCCESS) {
+        code = banned_by_capture(FUNCTION_cuEventQuery, event->context);
+    }
+    return end(code == CUDA_SUCCESS ? query(event) : code);
+}
+
+static int elapsed(float *ms, const fake_event *first, const fake_event *last)
+{
+    if (first->context != last->context || !first->is_recorded || !last->is_recorded) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    int code = query(first) != CUDA_SUCCESS ? query(first) : query(last);
+    if (code == CUDA_SUCCESS) {
+        *ms = fake.is_time_odd ? fake.odd_ms : (float)((double)(last->stamp - first->stamp) / 1e6);
+        fake.is_time_odd = false;
+    }
+    return code;
+}
+
+EXPORT int cuEventElapsedTime(float *ms, fake_event *first_handle, fake_event *last_handle)
+{
+    int code = begin_on_device(FUNCTION_cuEventElapsedTime);
+    const fake_event *first = find_event(FUNCTION_cuEventElapsedTime, first_handle);
+    const fake_event *last = find_event(FUNCTION_cuEventElapsedTime, last_handle);
+    if (code == CUDA_SUCCESS) {
+        code = event_fault(first);
+    }
+    if (code == CUDA_SUCCESS) {
+        code = event_fault(last);
+    }
+    return end(code == CUDA_SUCCESS ? elapsed(ms, first, last) : code);
+}
+
+EXPORT int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    fake_context *context = NULL;
+    int code = begin_on_device(FUNCTION_cuMemGetInfo);
+    if (code == CUDA_SUCCESS) {
+        code = need_current_context(&context);
+    }
+    if (code == CUDA_SUCCESS) {
+        code = banned_by_capture(FUNCTION_cuMemGetInfo, context);
+    }
+    if (code == CUDA_SUCCESS) {
+        *free_bytes = (size_t)fake.free_bytes[context->device];
+        *total_bytes = (size_t)fake.total_bytes[context->device];
+    }
+    return end(code);
+}
+
+static int control_profiler(function_index function, int what)
+{
+    fake_context *context = NULL;
+    int code = begin_on_device(function);
+    if (code == CUDA_SUCCESS) {
+        code = need_current_context(&context);
+    }
+    if (code == CUDA_SUCCESS) {
+        if (fake.profiler_calls < PROFILER_LOG_CAPACITY) {
+            fake.profiler_log[fake.profiler_calls] = what;
+        }
+        fake.profiler_calls++;
+    }
+    return end(code);
+}
+
+EXPORT int cuProfilerStart(void)
+{
+    return control_profiler(FUNCTION_cuProfilerStart, 1);
+}
+
+EXPORT int cuProfilerStop(void)
+{
+    return control_profiler(FUNCTION_cuProfilerStop, 0);
+}
+
 /* The first versions of these functions, which a real driver still exports for old programs. */
 static int outdated(function_index function)
 {
@@ -782,6 +1227,19 @@ EXPORT int cuDevicePrimaryCtxRelease(int device)
 {
     (void)device;
     return outdated(FUNCTION_cuDevicePrimaryCtxRelease);
+}
+
+EXPORT int cuEventDestroy(fake_event *event)
+{
+    (void)event;
+    return outdated(FUNCTION_cuEventDestroy);
+}
+
+EXPORT int cuMemGetInfo(unsigned *free_bytes, unsigned *total_bytes)
+{
+    (void)free_bytes;
+    (void)total_bytes;
+    return outdated(FUNCTION_cuMemGetInfo);
 }
 
 #ifndef FAKE_CUDA_OLD_DRIVER

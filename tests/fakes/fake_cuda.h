@@ -4,7 +4,7 @@
  *
  *     cc -std=c11 -I. -shared -fPIC -pthread -Wl,-soname,libcuda.so.1 -o libcuda.so.1 tests/fakes/fake_cuda.c
  *
- * With -DFAKE_CUDA_OLD_DRIVER it is a driver older than CUDA 12, without cuGetProcAddress_v2.
+ * With -DFAKE_CUDA_OLD_DRIVER it is a driver older than CUDA 12, without cuGetProcAddress_v2 and cuCtxGetId.
  *
  * The controls are plain functions of int, int64_t, uint64_t and const char *, to be called through dlsym or ctypes
  * (which must be told the types, as it takes every result for an int), from any thread. They stand for what the user's
@@ -64,7 +64,17 @@ uint64_t fake_new_stream(int device, int non_blocking);
 /* Gives the stream work that takes `ns`, from when its earlier work is done. */
 void fake_launch(uint64_t stream, int64_t ns);
 
-/* Begins a capture on the stream, by whatever thread: the fake does not know capture modes. */
+/* The same for the legacy default stream of the device's primary context, or (-1) of the thread's current context. */
+void fake_launch_default(int device, int64_t ns);
+
+/* The stream is none any more. */
+void fake_destroy_stream(uint64_t stream);
+
+/* Destroys the context of fake_bind_own(), with its streams and events; and makes a new one, with the same handle. */
+void fake_destroy_own(int device);
+void fake_create_own(int device);
+
+/* Begins a capture on the stream, by whatever thread, in the global mode. */
 void fake_begin_capture(uint64_t stream);
 
 /* 1 when the capture yielded a graph, 0 when it was invalidated. */
@@ -80,7 +90,10 @@ void fake_advance(int64_t ns);
 /* 1: who waits for a context stays in the wait, until 0 is given. */
 void fake_hold(int hold);
 
-/* The threads that stay in a wait. */
+/* 1: who records an event stays in that, as when the device's queue is full, until 0 is given. */
+void fake_hold_records(int hold);
+
+/* The threads that stay in a wait, or in recording. */
 int fake_held(void);
 
 /* The nth call of `function` from now (1 is the next) answers the CUresult `code` and does nothing. One such order per
@@ -89,6 +102,28 @@ void fake_fail(const char *function, int code, uint64_t nth);
 
 /* A sticky error: every function that concerns a device or a context answers `code`; 0 ends it. */
 void fake_break_driver(int code);
+
+/* A sticky error of the device's primary context: what concerns it answers `code`; 0 ends it. */
+void fake_break_context(int device, int code);
+
+/* Events that are neither destroyed nor gone with their context. */
+int64_t fake_open_events(void);
+
+/* With as many events open, no further one can be made: CUDA_ERROR_OUT_OF_MEMORY. */
+void fake_set_event_limit(int64_t limit);
+
+/* The next answer of cuEventElapsedTime, in ms, as strtof() reads it: "nan", "-1". */
+void fake_next_elapsed(const char *ms);
+
+/* What cuMemGetInfo answers: 60 and 80 GiB after the reset. */
+void fake_set_memory(int device, int64_t free_bytes, int64_t total_bytes);
+
+/* The successful calls of cuProfilerStart (1) and cuProfilerStop (0) in order, by number from 0; -1 behind the last, and beyond
+ * 64. */
+int fake_profiler_log(uint64_t index);
+
+/* The calling thread's capture mode: 0 (global) after the reset. */
+int fake_capture_mode(void);
 
 /* The calls of a function since the reset; UINT64_MAX when there is no such function. */
 uint64_t fake_calls(const char *function);
@@ -100,8 +135,8 @@ uint64_t fake_total_calls(void);
  */
 const char *fake_log(uint64_t index);
 
-/* Broken rules since the reset: a capture invalidated by a wait, a context made, cuInit called, a call in a forked
- * child, an outdated version of a function, a pop or a release too many, a handle that is none. */
+/* Broken rules since the reset: a capture invalidated by a wait or a query, or recorded into, a context made, cuInit called, a
+ * call in a forked child, an outdated version of a function, a pop or a release too many, a handle that is none. */
 uint64_t fake_violations(void);
 
 /* The text of the broken rule number `index`, from 0; NULL from the last one on, and beyond 64. */

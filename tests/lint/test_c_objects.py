@@ -18,8 +18,13 @@ from repository import BINDING, CORE, ROOT, c_files, code_of, relative
 
 # Process-wide state lives in process.c; what else has some, and why.
 OTHER_STATE = {
-    "gpu_cuda": {"gpu"},  # the driver's handle and functions, which gpu_none does not have
-    "nvtx": {"nvtx", "nvtxGlobals_v3", "InitializeInjectionNvtx2_fnptr"},  # the tool's, and what its headers define
+    # Of CUDA and of tools, which the units of other platforms do not have:
+    "gpu_cuda": {"gpu"},
+    "gpu_driver": {"driver"},
+    "gpu_event": {"event"},
+    "gpu_pool": {"pool"},
+    "nvtx": {"nvtx", "nvtxGlobals_v3", "InitializeInjectionNvtx2_fnptr"},  # the last two come with its headers
+    "perf_event": {"hardware", "self"},  # what the kernel refuses, and what a thread has open, which perf_none does not have
 }
 # What CPython's interface wants as non-const tables, which nobody changes.
 TABLES = {"PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyType_Slot", "PyType_Spec", "PyModuleDef", "PyModuleDef_Slot"}

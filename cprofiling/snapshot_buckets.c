@@ -1,0 +1,70 @@
+#include "cprofiling/snapshot_buckets.h"
+
+/* The first bucket of the rows, and the one behind the last; none: an empty range. */
+static unsigned first_of(uint64_t rows)
+{
+    return rows != 0 ? (unsigned)__builtin_ctzll(rows) * CPROF_HISTOGRAM_ROW : 0;
+}
+
+static unsigned end_of(uint64_t rows)
+{
+    return rows != 0 ? (64u - (unsigned)__builtin_clzll(rows)) * CPROF_HISTOGRAM_ROW : 0;
+}
+
+size_t cprof_snapshot_buckets_count(cprof_snapshot_dense dense)
+{
+    size_t filled = 0;
+    for (unsigned i = first_of(dense.rows); i < end_of(dense.rows); i++) {
+        filled += dense.counts[i] != 0;
+    }
+    return filled;
+}
+
+void cprof_snapshot_buckets_take(cprof_snapshot_buckets *buckets, cprof_snapshot_dense dense)
+{
+    size_t at = 0;
+    for (unsigned i = first_of(dense.rows); i < end_of(dense.rows); i++) {
+        if (dense.counts[i] != 0) {
+            buckets->indices[at] = (uint16_t)i;
+            buckets->counts[at++] = dense.counts[i];
+        }
+    }
+}
+
+uint64_t cprof_snapshot_buckets_rows(const cprof_snapshot_buckets *buckets)
+{
+    uint64_t rows = 0;
+    for (size_t i = 0; i < buckets->filled; i++) {
+        rows |= UINT64_C(1) << (buckets->indices[i] / CPROF_HISTOGRAM_ROW);
+    }
+    return rows;
+}
+
+void cprof_snapshot_buckets_spread(const cprof_snapshot_buckets *buckets, uint64_t *counts)
+{
+    for (size_t i = 0; i < buckets->filled; i++) {
+        counts[buckets->indices[i]] += buckets->counts[i];
+    }
+}
+
+void cprof_snapshot_buckets_unspread(const cprof_snapshot_buckets *buckets, uint64_t *counts)
+{
+    for (size_t i = 0; i < buckets->filled; i++) {
+        counts[buckets->indices[i]] = 0;
+    }
+}
+
+const char *cprof_snapshot_buckets_fault(const cprof_snapshot_buckets *buckets, uint64_t total)
+{
+    uint64_t left = total;
+    for (size_t i = 0; i < buckets->filled; i++) {
+        if (buckets->indices[i] >= CPROF_HISTOGRAM_BUCKETS || (i > 0 && buckets->indices[i - 1] >= buckets->indices[i])) {
+            return "an impossible bucket";
+        }
+        if (buckets->counts[i] == 0 || buckets->counts[i] > left) {
+            return "a histogram of another number of samples";
+        }
+        left -= buckets->counts[i];
+    }
+    return left != 0 ? "a histogram of another number of samples" : NULL;
+}

@@ -1,0 +1,157 @@
+"""CPU counters: the names that ``set_profiling(counters=...)`` takes, and what the statistics of a node say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+# The order is that of the bits in cprofiling/perf.h.
+UNITS = {
+    "cpu_time": "ns",
+    "context_switches": "times",
+    "page_faults": "times",
+    "cycles": "times",
+    "instructions": "times",
+    "branch_misses": "times",
+    "cache_misses": "times",
+}
+COUNTERS = tuple(UNITS)
+HARDWARE_COUNTERS = COUNTERS[COUNTERS.index("cycles") :]
+
+
+@dataclass(frozen=True)
+class CounterValue:
+    """What one counter counted in the calls of a node: an immutable, hashable, picklable value.
+
+    Attributes:
+        mean: ``total`` divided by ``samples``.
+        total: Sum over the samples in which the counter had a value.
+        samples: Number of these, at least 1; less than the node's samples where some had none.
+        unit: What is counted: ``ns`` for ``cpu_time``, ``times`` for all others.
+        estimated: Whether any sample was scaled up, as the hardware counted for a part of the time only.
+    """
+
+    mean: float
+    total: int
+    samples: int
+    unit: str
+    estimated: bool = False
+
+
+class NodeCounters(Mapping[str, "CounterValue | None"]):
+    """The counters of a node by name: those that were asked for, in a fixed order.
+
+    A counter that the kernel, the container or the (virtual) machine refuses is None, and so is one that had a value
+    in no sample. The mapping is immutable and hashable, a copy of it is itself, and it can be pickled; it equals
+    any mapping with the same items. Hardware counters (``cycles`` and those after it) count what a node's thread does
+    in user space, not what the kernel does for it.
+    """
+
+    __slots__ = ("_values",)
+    _values: dict[str, CounterValue | None]
+
+    def __init__(
+        self, values: Mapping[str, CounterValue | None] | Iterable[tuple[str, CounterValue | None]] = ()
+    ) -> None:
+        """Make one of what ``dict`` takes: names, each with a ``CounterValue`` or None. TypeError for other values."""
+        checked: dict[Any, Any] = dict(values)
+        if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in checked.items()):
+            _refuse(checked)
+        object.__setattr__(self, "_values", checked)
+
+    @property
+    def ipc(self) -> float | None:
+        """Instructions per cycle; None where either is not known for all the samples of the other, or 0 cycles."""
+        cycles, instructions = self.get("cycles"), self.get("instructions")
+        if cycles is None or instructions is None or cycles.samples != instructions.samples or cycles.total == 0:
+            return None
+        return instructions.total / cycles.total
+
+    def __getitem__(self, name: str) -> CounterValue | None:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._values!r})"
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __copy__(self) -> NodeCounters:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeCounters:
+        return self
+
+    def __reduce__(self) -> tuple[type[NodeCounters], tuple[dict[str, CounterValue | None]]]:
+        return type(self), (dict(self._values),)
+
+
+_VALUES = (CounterValue, type(None))
+NO_COUNTERS = NodeCounters()
+
+
+def _refuse(values: dict[Any, Any]) -> None:
+    from cprofiling import checks  # here, as what it shows is made of these values
+    from cprofiling.format import checked_text
+
+    for name, value in values.items():
+        checked_text("a counter's name", name)
+        if value is not None:
+            checks.member(f"the value of {name}", value, CounterValue)
+
+
+def checked_counters(counters: Iterable[str]) -> int:
+    """Return the counters that are asked for as bits, in the order of ``COUNTERS``; 0 for an empty iterable.
+
+    Names may come more than once. TypeError for what is no iterable of str, a single str among it; ValueError for a
+    name that is not known: it lists those that are.
+    """
+    from cprofiling import checks
+    from cprofiling.format import checked_text, shown_value
+
+    if isinstance(counters, (str, bytes)) or not isinstance(counters, Iterable):
+        raise TypeError(f"counters must be a tuple of names, such as ('cpu_time',), got {shown_value(counters)}")
+    asked = 0
+    for index, name in enumerate(counters):
+        parameter = f"counters[{index}]"
+        asked |= 1 << COUNTERS.index(checks.choice(parameter, checked_text(parameter, name), COUNTERS))
+    return asked
+
+
+def counters_from(asked: int, counted: Sequence[int], totals: Sequence[int], estimated: int) -> NodeCounters:
+    """Make a node's counters from the core's figures.
+
+    Args:
+        asked: The bits that ``checked_counters`` returned.
+        counted: For each of ``COUNTERS``, the samples with a value.
+        totals: For each, the sum of these.
+        estimated: The samples whose hardware counters were scaled.
+    """
+    values: dict[str, CounterValue | None] = {}
+    for bit, name in enumerate(COUNTERS):
+        if asked >> bit & 1:
+            values[name] = _value(name, counted[bit], totals[bit], estimated)
+    return NodeCounters(values)
+
+
+def _value(name: str, samples: int, total: int, estimated: int) -> CounterValue | None:
+    if samples == 0:
+        return None
+    return CounterValue(total / samples, total, samples, UNITS[name], estimated > 0 and name in HARDWARE_COUNTERS)

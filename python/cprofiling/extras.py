@@ -1,0 +1,135 @@
+"""What is known of a node's calls beyond their times: values of ``NodeProfilingStats``, made of the core's figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cprofiling.asked import COUNTERS, GPU, LAUNCHES, MEMORY
+from cprofiling.counters import counters_from
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# By cprof_gpu_cause; the first stands for what is known.
+_CAUSES = (
+    "",
+    "no device was in use",
+    "there was no context on the device",
+    "the stream was being captured",
+    "the call ended on another device than it began on",
+    "the context was destroyed",
+    "the device refused",
+    "too many calls waited for the device",
+    "the device cannot tell",
+)
+_NO_DEVICE_MEMORY = "during the calls no framework's allocator was in use that could be asked"
+
+
+@dataclass(frozen=True)
+class NodeLaunches:
+    """What the calls of one node gave to devices, nodes called inside not counted: totals.
+
+    Attributes:
+        launches: Calls that launch kernels or graphs.
+        kernels: Kernels that have run, 0 or more; those that are still under way are not counted yet.
+        kernel_ms: Sum of their times on the device.
+        copies: Copies between host and device, or on devices.
+        bytes_to_device: Bytes copied from host to device.
+        bytes_to_host: Bytes copied from device to host.
+        bytes_on_device: Bytes copied on or between devices.
+        fills: Fills of device memory (memset).
+    """
+
+    launches: int
+    kernels: int
+    kernel_ms: float
+    copies: int
+    bytes_to_device: int
+    bytes_to_host: int
+    bytes_on_device: int
+    fills: int
+
+
+@dataclass(frozen=True)
+class MemoryFigures:
+    """Bytes of one kind of memory around the calls of a node.
+
+    Attributes:
+        calls: Calls with known figures, 1 or more.
+        entry: Bytes in use when the last call began.
+        exit: Bytes in use when it ended.
+        change: Sum of what the calls added, negative if they freed more.
+        peak: The most inside any call, what was in use before included; None where no call is known to have reached
+            it (a counter of peaks tells only when it rises).
+    """
+
+    calls: int
+    entry: int
+    exit: int
+    change: int
+    peak: int | None
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """Memory around the calls of a node.
+
+    Attributes:
+        device: Of the device: what the framework's allocator has given out, or, without one, what is not free on it.
+            None where there is no device, or none was asked.
+        host: Resident memory of the process; None where the system does not tell.
+        reason: Why ``device`` is None; None otherwise.
+    """
+
+    device: MemoryFigures | None
+    host: MemoryFigures | None
+    reason: str | None = None
+
+
+def fields_from(beyond: tuple[Any, ...]) -> dict[str, Any]:
+    """The fields of ``NodeProfilingStats`` from what the core gathered of one key (csrc/summary_extra.c)."""
+    asked, gpu, launches, counters, device_memory, host_memory, waits, wait_ms = beyond
+    fields: dict[str, Any] = {}
+    if asked & GPU:
+        fields.update(_gpu_fields(gpu))
+    if asked & LAUNCHES:
+        fields["launches"] = _launches(launches)
+    if asked & COUNTERS:
+        fields["counters"] = counters_from(*counters)
+    if asked & MEMORY:
+        fields["memory"] = _memory(device_memory, host_memory)
+    if waits:
+        fields["sync_total_ms"] = wait_ms
+    return fields
+
+
+def _gpu_fields(gpu: tuple[Any, ...]) -> dict[str, Any]:
+    count, mean_ms, p50_ms, p99_ms, total_ms, delay_ms, multi_stream, missed = gpu
+    notes = [f"{cause} ({_calls(number)})" for cause, number in zip(_CAUSES, missed, strict=True) if number]
+    if multi_stream:
+        notes.append(f"{_calls(multi_stream)} began on one stream and ended on another")
+    return {
+        "gpu_count": count, "gpu_mean_ms": mean_ms, "gpu_p50_ms": p50_ms, "gpu_p99_ms": p99_ms,
+        "gpu_total_ms": total_ms, "queue_delay_ms": delay_ms,
+        "gpu_reason": "; ".join(notes) or (None if count else "the device has not told yet"),
+    }  # fmt: skip
+
+
+def _calls(number: int) -> str:
+    return f"{number} call" if number == 1 else f"{number} calls"
+
+
+def _launches(figures: tuple[int, ...]) -> NodeLaunches:
+    launches, kernels, kernel_ns, *copied = figures
+    return NodeLaunches(launches, kernels, kernel_ns / 1e6, *copied)
+
+
+def _memory(device: tuple[int, ...], host: tuple[int, ...]) -> NodeMemory:
+    figures = _memory_figures(device)
+    return NodeMemory(figures, _memory_figures(host), None if figures is not None else _NO_DEVICE_MEMORY)
+
+
+def _memory_figures(figures: tuple[int, ...]) -> MemoryFigures | None:
+    calls, entry, exit_, change, peak = figures
+    return MemoryFigures(calls, entry, exit_, change, peak if peak >= 0 else None) if calls else None

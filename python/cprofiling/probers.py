@@ -1,0 +1,48 @@
+"""What the core asks of the package for calls that are measured beyond their time, in the order of csrc/probe.h."""
+
+from __future__ import annotations
+
+import sys
+
+from cprofiling.device_memory import memory_at_entry, memory_at_exit
+from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit, prepare
+from cprofiling.format import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+PEAK = "peak"
+
+
+def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[object, bool, bool, int]:
+    """What ``set_profiling`` was given, checked: (stream, whether memory is looked at, peaks reset, mask of counters).
+
+    Raises TypeError or ValueError naming the parameter.
+    """
+    from cprofiling.counters import checked_counters
+
+    looks, resets = _checked_memory(memory)
+    if "torch" in sys.modules:
+        prepare()
+    return checked_stream(gpu_stream), looks, resets, 0 if counters is None else checked_counters(counters)
+
+
+def _checked_memory(memory: object) -> tuple[bool, bool]:
+    if isinstance(memory, str):
+        if memory != PEAK:
+            raise ValueError(f'memory must be a bool or "peak", got {shown_value(memory)}')
+        return True, True
+    if memory is not True and memory is not False:
+        raise TypeError(f'memory must be a bool or "peak", got {shown_value(memory)}')
+    return memory, False
+
+
+PROBERS: tuple[Callable[..., Any], ...] = (
+    checked_options,
+    gpu_place,
+    gpu_place_at_exit,
+    memory_at_entry,
+    memory_at_exit,
+)
