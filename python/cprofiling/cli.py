@@ -7,6 +7,7 @@ explains, or 2 for arguments that make no sense; that of ``run`` is the program'
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -88,6 +89,8 @@ def leave_no_trace() -> None:
     """Do not write a trace of this command where the environment asks for one: it may be the very file to be read."""
     autostart = sys.modules.get("cprofiling.autostart")  # not there unless the environment asks
     if autostart is not None and autostart.Automatic.current is not None:
+        if autostart.Automatic.current.output.is_owner:
+            os.environ.pop(autostart.OWNER, None)  # a program that this process becomes, or starts, may have it
         autostart.Automatic.current.cancel()
 
 
@@ -181,7 +184,7 @@ def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made = commands.add_parser(
         "ncu",
         help="measure the kernels of a node with NVIDIA Nsight Compute",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] -- PROGRAM "
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] [--] PROGRAM "
         "[ARGUMENT]...\n       %(prog)s [-h] --analyze FILE",
         description="Print the command line by which ncu measures the kernels in chosen calls of a node, or run it; "
         "or print what limits the kernels that it measured.",
@@ -215,7 +218,7 @@ def add_nsys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     made = commands.add_parser(
         "nsys",
         help="record the calls of a node with NVIDIA Nsight Systems",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] -- PROGRAM [ARGUMENT]...",
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] [--] PROGRAM [ARGUMENT]...",
         description="Print the command line by which nsys records chosen calls of a node, or run it.",
         epilog="example: cprofiling nsys --node encoder --skip 10 -- python app.py --epochs 1",
         allow_abbrev=False,
@@ -370,7 +373,7 @@ def check_window(options: argparse.Namespace) -> None:
     if options.node is None:
         options.refuse("argument --node: the name of a node is required")
     if not options.program:
-        options.refuse("a program is required behind --, such as: -- python app.py")
+        options.refuse("a program is required, such as: -- python app.py")
 
 
 def deep_dived(options: argparse.Namespace, command: list[str]) -> str:

@@ -437,6 +437,18 @@ static void test_reasons_of_the_rest(void)
     free(bytes.data);
 }
 
+/* Each figure alone may be right. */
+static void test_reasons_of_figures_together(void)
+{
+    byte_string bytes = golden_copy();
+    put(bytes.data + BEGIN + AT_GPU_MIN, 5000000, 8);
+    expect_reason(&bytes, BEGIN + AT_GPU_MAX, 2000000, 8, "an impossible GPU time");
+    put(bytes.data + BEGIN + AT_GPU_MIN, 2000000, 8);
+    put(bytes.data + BEGIN + AT_GPU_SUM, TWO_63 + 2000000, 8);
+    expect_reason(&bytes, BEGIN + AT_GPU_MAX, TWO_63, 8, "an impossible GPU time");
+    free(bytes.data);
+}
+
 /* Those that are lost may have been the least or the most; those that are not are still between. */
 static void test_reasons_of_gpu_times_of_which_some_are_lost(void)
 {
@@ -494,6 +506,8 @@ static void test_reasons_of_memory_without_a_call(void)
         {AT_MISSED + 8 * CPROF_GPU_NO_CUDA, TWO_63, 8, "a count of 2^63 or more"},
     };
     expect_reasons(&bytes, BEGIN, of_gpu_times, COUNT_OF(of_gpu_times));
+    put(bytes.data + BEGIN + AT_MISSED + 8 * CPROF_GPU_NO_CUDA, 0, 8);
+    expect_reason(&bytes, BEGIN + AT_ASKED, 0, 2, "figures that were not asked for"); /* there are none, either */
     free(bytes.data);
     cprof_snapshot_destroy(snapshot);
     cprof_registry_destroy(registry);
@@ -563,6 +577,20 @@ static void test_careless_figures(void)
     cprof_snapshot_destroy(snapshot);
     cprof_snapshot_destroy(copy);
     cprof_registry_destroy(registry);
+}
+
+/* Without a call the rest of an accumulator's figures of memory means nothing, and must not show. */
+static void test_memory_without_a_call(void)
+{
+    cprof_extra_figures figures = {.asked = CPROF_EXTRA_MEMORY,
+                                   .gpu_min_ns = UINT64_MAX,
+                                   .device_memory = {.entry = 1, .exit = 2, .change = 3, .peak = 4}};
+    cprof_snapshot_extra extra = {.gpu_buckets.filled = 0};
+    cprof_snapshot_extra_set(&extra, &figures, 77);
+    cprof_snapshot_extra_complete(&extra);
+    const cprof_extra_memory none = {.peak = -1};
+    CHECK(same_memory(&extra.figures.device_memory, &none) && same_memory(&extra.figures.host_memory, &none));
+    CHECK(extra.device_memory.taken_ns == 0 && cprof_snapshot_extra_fault(&extra, false) == NULL);
 }
 
 /* Without memory a histogram counts nothing, and the rest of the figures stays. */
@@ -790,6 +818,13 @@ static void test_changes_of_memory_do_not_end_on_the_way(void)
     key = see(two, "blur");
     CHECK_EQUAL(key.figures.device_memory.change, INT64_MAX);
     CHECK_EQUAL(key.figures.host_memory.change, INT64_MIN);
+    static const change changes[] = {
+        {AT_DEVICE + AT_CHANGE, UINT64_MAX, 8, "impossible bytes of memory"}, /* one byte more than two calls can take */
+        {AT_HOST + AT_CHANGE, 1, 8, "impossible bytes of memory"},
+    };
+    byte_string bytes = encode(two);
+    expect_reasons(&bytes, BEGIN + SOURCE_BYTES, changes, COUNT_OF(changes));
+    free(bytes.data);
     destroy_all(parts, COUNT_OF(parts));
     cprof_snapshot_destroy(merged);
     cprof_snapshot_destroy(two);
@@ -904,6 +939,7 @@ int main(void)
     test_every_cut_and_every_changed_bit();
     test_every_cut_that_is_sealed();
     test_reasons_of_gpu_times();
+    test_reasons_of_figures_together();
     test_reasons_of_gpu_times_of_which_some_are_lost();
     test_reasons_of_the_rest();
     test_reasons_of_the_memory_of_many_calls();
@@ -911,6 +947,7 @@ int main(void)
 
     test_keys_with_and_without();
     test_careless_figures();
+    test_memory_without_a_call();
     test_gpu_times_that_the_histogram_lost();
 
     test_merging_is_exact_in_any_order();
