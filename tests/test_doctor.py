@@ -483,7 +483,7 @@ def test_the_page_is_plain_and_fits(capsys: pytest.CaptureFixture[str], monkeypa
     assert "Fake GPU 1" in text
     assert "\\x1b[2J" in text
     assert lines[2].startswith("clock            ok  ")
-    assert any(line.startswith("ncu              no  why: it was not found") for line in lines)
+    assert any(line.startswith("ncu              no  why: ncu was not found") for line in lines)
     assert all(line == line.rstrip() for line in lines)
 
 
