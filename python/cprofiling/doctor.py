@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from glob import glob
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
-from cprofiling import _core, cuda_probe
+from cprofiling import _core, cuda_probe, deep_dive
 from cprofiling.format import shown_text
 from cprofiling.session import environment_is_trusted
 
@@ -25,10 +26,8 @@ FORMAT, FORMAT_VERSION = "cprofiling doctor", 1
 ROOT = "/"  # below which the system's files are
 WIDTH, INDENT = 96, 21
 PATIENCE_S = 20.0  # for a process that is asked: a driver with many devices takes seconds to start
-_MARKS = {True: "ok", False: "no", None: "?"}
+_MARKS = {True: "ok", False: "no", None: "-"}
 _INJECTED = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")  # what would make a tool record the question
-_TOOLS = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}
-_TOOL_PLACES = ("usr/local/cuda*/bin", "opt/nvidia/*/bin", "opt/nvidia/*/*", "opt/nvidia/*/*/bin")
 _CUPTI_NAMES = ("libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", "libcupti.so")
 _CUPTI_PLACES = ("extras/CUPTI/lib64", "lib64", "lib")
 _BUILT_FOR = (("cuda", "CUDA"), ("hip", "ROCm"), ("xpu", "XPU"))
@@ -280,7 +279,7 @@ def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
 
 def cupti_in_use() -> str:
     """Return what this process knows of CUPTI: why it would not use it; empty where there is nothing."""
-    return str(_core.cupti_status().get("reason") or "")
+    return _core.cupti_reason() or ""
 
 
 def _cupti_advice(answers: dict[str, Any], code: int) -> str:
@@ -311,30 +310,19 @@ def nvtx_rows() -> Iterable[Row]:
 
 def tool_rows(name: str) -> Iterable[Row]:
     """A tool: where it is, and its version."""
-    path = find_tool(name)
-    if path is None:
-        advice = f"install {_TOOLS[name]}, which is also a part of the CUDA toolkit, or put its folder on PATH"
-        yield Row(name, False, "", "it was not found on PATH, nor where it usually is", advice)
+    found = deep_dive.find_tool(name)
+    if found is None:
+        why, advice = deep_dive.missing(name).split("; ", 1)
+        yield Row(name, False, "", why, advice)
         return
+    path = shutil.which(found) or found
     output, fault = _output_of([path, "--version"])
     version = re.search(r"[Vv]ersion:? +([0-9][\w.-]*)", output)
-    if fault is not None or version is None:
-        advice = f"install {_TOOLS[name]} anew, or take this one away"
-        yield Row(name, False, path, fault or "asked for its version, it tells none", advice)
-    else:
+    if fault is None and version is not None:
         yield Row(name, True, f"{version[1]}, {path}")
-
-
-def find_tool(name: str) -> str | None:
-    """Return the path of a tool: on PATH, in a toolkit, or where NVIDIA's packages put it; the newest of these."""
-    usual = [folder for place in _TOOL_PLACES for folder in glob(os.path.join(ROOT, place))]
-    folders = [
-        *os.environ.get("PATH", "").split(os.pathsep),
-        *(os.path.join(home, "bin") for home in cuda_homes()),
-        *sorted(usual, key=_numbers_in, reverse=True),
-    ]
-    paths = (os.path.join(folder, name) for folder in folders if folder)
-    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+    else:
+        why = fault or "asked for its version, it tells none"
+        yield Row(name, False, path, why, "install it anew, or take this one away")
 
 
 def gpu_counter_rows() -> Iterable[Row]:
