@@ -171,6 +171,7 @@ class Workshop:
         """A tool that listens to NVTX."""
         target = self.folder / flavour.name / "fake_nvtx.so"
         return self.compile(flavour, "tests/fakes/fake_nvtx.c", target, "-shared", "-fPIC")
+
     def fake_cupti(self, flavour: Flavour, name: str, *flags: str) -> Path:
         """A fake libcupti."""
         target = self.folder / flavour.name / name / "libcupti.so.13"
