@@ -27,13 +27,15 @@ PROGRAMS = sorted(path.stem.removeprefix("test_") for path in (ROOT / "tests" / 
 UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c"))
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
-DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))  # with a fake driver
+DRIVEN = [name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none")]  # with a fake driver
 WORKERS = 2
 LIMIT_S = 300
 
 # Where a program takes long: its argument.
 ARGUMENTS = {
     ("billion", "aarch64"): "20000",
+    ("gpu_event", "asan"): "5",
+    ("gpu_event", "tsan"): "2",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -143,7 +145,7 @@ class Workshop:
         target = self.folder / flavour.name / name / "libcuda.so.1"
         if target.exists():
             return target
-        target.parent.mkdir()
+        target.parent.mkdir(parents=True)
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags]
         return self.compile(flavour, "tests/fakes/fake_cuda.c", target, *shared)
 
@@ -181,6 +183,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     yield Workshop(folder)
 
 
+def arguments_of(program: str, flavour: Flavour) -> list[str]:
+    return [ARGUMENTS[program, flavour.name]] if (program, flavour.name) in ARGUMENTS else []
+
+
 def check_passes(command: list[str], **environment: str) -> None:
     completed = run(command, **environment)
     assert completed.returncode == 0, f"exit status {completed.returncode}\n{completed.stdout}"
@@ -197,8 +203,7 @@ def check_passes(command: list[str], **environment: str) -> None:
 )
 def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
-    arguments = [ARGUMENTS[program, flavour.name]] if (program, flavour.name) in ARGUMENTS else []
-    check_passes([*runner, str(workshop.program(flavour, program)), *arguments])
+    check_passes([*runner, str(workshop.program(flavour, program)), *arguments_of(program, flavour)])
 
 
 @pytest.mark.parametrize("driver", ["", "-DFAKE_CUDA_OLD_DRIVER"], ids=["new_driver", "old_driver"])
@@ -214,7 +219,8 @@ def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
 def test_driven(flavour: Flavour, program: str, driver: str, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
     library = workshop.fake_driver(flavour, f"driver{driver}", *([driver] if driver else []))
-    check_passes([*runner, str(workshop.program(flavour, program))], CPROFILING_LIBCUDA=str(library))
+    command = [*runner, str(workshop.program(flavour, program)), *arguments_of(program, flavour)]
+    check_passes(command, CPROFILING_LIBCUDA=str(library))
 
 
 def test_there_are_programs() -> None:
