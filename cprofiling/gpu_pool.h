@@ -3,6 +3,8 @@
  * Memory only: no call of the driver is made here, so that its lock is held for moments. A context is told by its handle and
  * its id, as handles come back. It is live; or off, after an error that is final for it; or gone: destroyed, with all of its
  * events. The pairs of one stream are resolved in the order of their ends, as the device passes them in that order.
+ * Before CUDA 12 there are no ids: a context that was destroyed and made anew is then noticed by its dead events, and one that
+ * is off stays so.
  *
  * Thread rule: any thread, any number at once. Locks are taken in this order: a stream's `resolving`, the pool's, an
  * accumulator's.
