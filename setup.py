@@ -13,10 +13,10 @@ CORE = (
     " trace_detail trace_json trace_label trace_load utf8"
 )
 BINDING = (
-    "async_generator_type block_type context_stack convert cost fault function_type generator_type"
-    " method_switch_type module node opening pipeline profiler_type program ptrmap ready_type record_type"
-    " recorder_type recording_add recording_read recording_stream recording_type snapshot_type stage_type summary"
-    " suspendable sync view weak"
+    "async_generator_type block_type context_stack convert cost device_activity fault function_type"
+    " generator_type method_switch_type module node opening pipeline profiler_type program ptrmap ready_type"
+    " record_type recorder_type recording_add recording_read recording_stream recording_type snapshot_type"
+    " stage_type summary suspendable sync view weak"
 )
 
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]

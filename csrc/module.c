@@ -1,6 +1,7 @@
 #include "csrc/block.h"
 #include "csrc/convert.h"
 #include "csrc/cost.h"
+#include "csrc/device_activity.h"
 #include "csrc/function.h"
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
@@ -256,7 +257,7 @@ static int module_exec(PyObject *module)
     *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
     state->serial = cprof_process_next_number();
     cprof_process_start();
-    return add_types(module, state) && add_objects(module, state) ? 0 : -1;
+    return add_types(module, state) && add_objects(module, state) && ext_device_activity_add(module) ? 0 : -1;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
