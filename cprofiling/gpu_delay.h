@@ -28,7 +28,7 @@ typedef struct {
 cprof_ns cprof_gpu_delay_of(cprof_gpu_delay *delay, cprof_ns host_ns, cprof_ns device_ns);
 
 /* Converts the driver's times, to the nearest nanosecond: the one place where that is done. They are milliseconds with 24 bits,
- * of a clock that counts half microseconds: nanoseconds are exact below 16.7 ms (2^24 ns), the clock's own resolution is kept
+ * of a clock that counts half microseconds: nanoseconds are exact below 8.3 ms (2^23 ns), the clock's own resolution is kept
  * up to 4 s. False when it is no time that 64 bits can hold. */
 bool cprof_gpu_delay_ns_of_ms(float ms, cprof_ns *ns);
 

@@ -116,6 +116,9 @@ static cprof_gpu_cause judge(cprof_gpu_context *context, cprof_gpu_answer answer
         return CPROF_GPU_LOST;
     case CU_DEINITIALIZED:
         return shut_down(answer);
+    case CU_NOT_READY: /* not what was asked */
+        keep_reason(answer, OF_THIS_CALL);
+        return CPROF_GPU_FAILED;
     default:
         if (cprof_gpu_answer_is_capture(answer.code)) {
             return CPROF_GPU_CAPTURED;

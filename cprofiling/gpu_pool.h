@@ -130,6 +130,7 @@ void cprof_gpu_pool_resolve(cprof_gpu_context *context, cprof_gpu_stream *stream
 /* An event that is one too many, to be destroyed by the caller; NULL: none. */
 cu_event cprof_gpu_pool_surplus(cprof_gpu_context *context);
 
+/* Pairs of this registry that wait. */
 uint64_t cprof_gpu_pool_pending(const cprof_registry *registry);
 void cprof_gpu_pool_forget(const cprof_registry *registry);
 

@@ -9,6 +9,8 @@
 
 #define UNKNOWN (-1)
 
+enum { REST_NS = 100 * 1000 * 1000 };
+
 static cprof_probe *take_spare(void)
 {
     cprof_lock_acquire(&cprof_probes.lock);
@@ -86,6 +88,16 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
     return probe;
 }
 
+void cprof_probe_begin_rest(cprof_probe_rest *rest)
+{
+    rest->until_ns = cprof_clock_monotonic_ns() + REST_NS;
+}
+
+bool cprof_probe_rests(const cprof_probe_rest *rest)
+{
+    return rest->until_ns != 0 && cprof_clock_monotonic_ns() < rest->until_ns;
+}
+
 /* ---- Peaks of an allocator that is reset at each reading: what was the highest belongs to all that were open. */
 
 static void fold_lock_held(const cprof_probe_memory *memory)
@@ -151,6 +163,15 @@ void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory
     sample->known = true;
     sample->entry = probe->memory.in_use;
     sample->exit = memory->in_use;
+}
+
+cprof_probe_memory cprof_probe_device_memory(void)
+{
+    int64_t unused, total;
+    if (!cprof_gpu_memory(CPROF_GPU_CURRENT_DEVICE, &unused, &total)) {
+        return (cprof_probe_memory){.known = false};
+    }
+    return (cprof_probe_memory){.known = true, .device = CPROF_PROBE_WHOLE_DEVICE, .in_use = total - unused};
 }
 
 /* ---- Memory of the process */

@@ -13,7 +13,9 @@
 #include "cprofiling/gpu_event.h"
 #include "cprofiling/span.h"
 
-/* What an allocator of the layer above holds: bytes in use, and the most since its last reset. */
+#define CPROF_PROBE_WHOLE_DEVICE INT64_MIN /* no allocator's, but what is not free on the device */
+
+/* What an allocator of the layer above holds: bytes in use, and the most since its last reset; negative: it does not know. */
 typedef struct {
     bool known;
     int64_t device; /* any number that tells devices apart */
@@ -67,8 +69,23 @@ typedef struct {
 
 extern cprof_probe_state cprof_probes;
 
+/* A while in which what was not there is not looked for again. All zero: it is over. */
+typedef struct {
+    int64_t until_ns;
+} cprof_probe_rest;
+
+/* Begins a while of 100 ms. */
+void cprof_probe_begin_rest(cprof_probe_rest *rest);
+
+/* Whether it goes on. */
+bool cprof_probe_rests(const cprof_probe_rest *rest);
+
 /* What a registry's calls are asked beyond times, as CPROF_EXTRA_ bits. */
 unsigned cprof_probe_asked(const cprof_registry *registry);
+
+/* What is in use on the calling thread's CUDA device, by all processes, as the driver says; what the most was it does not know.
+ * For calls whose framework has no allocator to be asked. May wait for the driver: not with the GIL held. */
+cprof_probe_memory cprof_probe_device_memory(void);
 
 /* A zeroed probe for a call of the accumulator (NULL without memory). `state`: the registry's word at its entry, of which the
  * flags may be fewer here: while the key skips, nothing that is statistics is measured. */

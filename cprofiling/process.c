@@ -2,6 +2,7 @@
 
 #include "cprofiling/alloc.h"
 #include "cprofiling/capture.h"
+#include "cprofiling/cupti.h"
 #include "cprofiling/gpu.h"
 #include "cprofiling/probe.h"
 #include "cprofiling/perf.h"
@@ -66,6 +67,7 @@ static void after_fork_in_child(void)
     cprof_capture_after_fork_in_child();
     cprof_perf_after_fork_in_child();
     cprof_gpu_event_after_fork_in_child();
+    cprof_cupti_after_fork_in_child();
     cprof_trace_after_fork_in_child();
     cprof_probe_after_fork_in_child();
     recording.flags = capture.flags = 0;

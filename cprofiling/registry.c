@@ -3,6 +3,7 @@
 
 #include "cprofiling/alloc.h"
 #include "cprofiling/gpu_event.h"
+#include "cprofiling/cupti.h"
 #include "cprofiling/process.h"
 
 enum { SHARE = 16, PAGE = 4096 };
@@ -47,6 +48,7 @@ void cprof_registry_destroy(cprof_registry *registry)
     }
     cprof_process_remove(registry);
     cprof_gpu_event_forget(registry);
+    cprof_cupti_forget(registry);
     for (size_t i = 0; i < registry->names.count; i++) {
         cprof_accum_dispose(accum_at(registry, i));
     }

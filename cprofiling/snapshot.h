@@ -18,12 +18,13 @@
  *   u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys;
  *   each source: 16 bytes of id, u64 generation; ascending;
  *   each note: u16 length, bytes; ascending;
- *   each key: u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times),
+ *   each key, ascending by stage, then node:
+ *      u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times),
  *      u64 place, u64 time at which last_ms was taken, then as in pass_figures() of snapshot_layout.c; both names;
  *      with flag 1 the two fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them;
- *      ascending by stage, then node; with flag 2 each ends with
+ *      with flag 2:
  *         u16 number of causes (CPROF_GPU_CAUSES), u16 number of counters (CPROF_PERF_COUNT), u16 filled buckets of GPU times,
- *         u16 what was asked for;
+ *         u16 what was asked for (CPROF_EXTRA_ bits, not 0);
  *         GPU: u64 count, u128 sum, u64 least (2^64-1 without one) and u64 most ns, u64 lost, u64 count of delays in the queue,
  *         u128 their sum, u64 on several streams, u64 missed by each cause;
  *         8 u64 of cprof_launch_counts; each counter: u64 samples, u128 sum; u64 samples that are estimated;
@@ -121,8 +122,9 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes);
  * CPROF_BAD_FORMAT: they are no encoding, for the reason in *fault. CPROF_NO_MEMORY. */
 cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, cprof_snapshot_fault *fault);
 
-/* Visits the keys in the summary's order, as cprof_registry_visit() does; a key's `order` is its place from 0 on. The median of
- * a merged snapshot is the histogram's. CPROF_NO_MEMORY, or the status that the visitor returned. */
+/* Visits the keys in the summary's order, as cprof_registry_visit() does, with what is known of them beyond times; a key's
+ * `order` is its place from 0 on. The median of a merged snapshot is the histogram's. CPROF_NO_MEMORY, or the status that the
+ * visitor returned. */
 cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context);
 
 /* Gives everything back. NULL is ignored. */

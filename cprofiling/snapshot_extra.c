@@ -90,14 +90,15 @@ static bool is_later(const cprof_extra_memory *figures, uint64_t taken_ns, const
     return figures->exit != other->exit ? figures->exit > other->exit : figures->entry > other->entry;
 }
 
-/* To be called before the figures are merged: sets the bytes at entry and exit to the later ones. */
+/* To be called before the figures are merged: sets the bytes at entry and exit to the later ones. Without a call they are of
+ * the time 0. */
 static void merge_memory(cprof_extra_memory *figures, cprof_snapshot_memory *memory, const cprof_extra_memory *part_figures,
                          const cprof_snapshot_memory *part)
 {
     if (part_figures->calls == 0) {
         return;
     }
-    if (figures->calls == 0 || is_later(part_figures, part->taken_ns, figures, memory->taken_ns)) {
+    if (is_later(part_figures, part->taken_ns, figures, memory->taken_ns)) {
         figures->entry = part_figures->entry;
         figures->exit = part_figures->exit;
         memory->taken_ns = part->taken_ns;

@@ -1,12 +1,11 @@
 #include "csrc/probe.h"
 
 #include "csrc/convert.h"
+#include "csrc/device_mark.h"
 #include "csrc/fault.h"
 #include "csrc/sync.h"
 
 #include "cprofiling/cupti.h"
-
-enum { ASK_AGAIN_NS = 100 * 1000 * 1000 };
 
 static PyObject *prober(const ext_state *state, ext_prober which)
 {
@@ -17,117 +16,6 @@ static void count_fault(ext_profiler *profiler)
 {
     ext_fault_forget();
     profiler->internal_errors++;
-}
-
-/* ---- A device's own mark */
-
-typedef struct {
-    PyObject *mark;
-    ext_profiler *profiler;
-} own_mark;
-
-/* Where the time of such a mark goes, when it is known. */
-typedef struct {
-    ext_profiler *profiler;
-    cprof_accum *accum;
-    uint64_t generation;
-} own_sink;
-
-static const char sink_name[] = "cprofiling.gpu_sink";
-
-static void free_sink(PyObject *capsule)
-{
-    own_sink *sink = PyCapsule_GetPointer(capsule, sink_name);
-    Py_DECREF(sink->profiler);
-    PyMem_Free(sink);
-}
-
-static cprof_gpu_cause cause_of(PyObject *name)
-{
-    static const struct {
-        const char *name;
-        cprof_gpu_cause cause;
-    } causes[] = {{"full", CPROF_GPU_FULL}, {"captured", CPROF_GPU_CAPTURED}, {"unsupported", CPROF_GPU_UNSUPPORTED}};
-    for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
-        if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, causes[i].name) == 0) {
-            return causes[i].cause;
-        }
-    }
-    return CPROF_GPU_FAILED;
-}
-
-/* sink(elapsed_ms, cause): one of them is None. */
-static PyObject *sink_call(PyObject *capsule, PyObject *args)
-{
-    own_sink *sink = PyCapsule_GetPointer(capsule, sink_name);
-    PyObject *elapsed, *cause;
-    double elapsed_ms;
-    if (sink == NULL || !PyArg_ParseTuple(args, "OO:sink", &elapsed, &cause)) {
-        return NULL;
-    }
-    if (elapsed == Py_None) {
-        cprof_accum_miss_gpu(sink->accum, sink->generation, cause_of(cause));
-    } else if (ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
-        cprof_accum_add_gpu(sink->accum, sink->generation, cprof_extra_ns_of_ms(elapsed_ms), -1, false);
-    } else {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *new_sink(ext_profiler *profiler, cprof_accum *accum, uint64_t generation)
-{
-    static PyMethodDef method = {"sink", sink_call, METH_VARARGS, NULL};
-    own_sink *sink = PyMem_Malloc(sizeof *sink);
-    if (sink == NULL) {
-        return PyErr_NoMemory();
-    }
-    *sink = (own_sink){(ext_profiler *)Py_NewRef((PyObject *)profiler), accum, generation};
-    PyObject *capsule = PyCapsule_New(sink, sink_name, free_sink);
-    if (capsule == NULL) {
-        Py_DECREF(sink->profiler);
-        PyMem_Free(sink);
-        return NULL;
-    }
-    PyObject *function = PyCFunction_New(&method, capsule);
-    Py_DECREF(capsule);
-    return function;
-}
-
-static void end_own_mark(void *data, cprof_accum *accum, uint64_t generation)
-{
-    own_mark *own = data;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyObject *sink = accum != NULL ? new_sink(own->profiler, accum, generation) : NULL;
-    PyObject *answer = NULL;
-    if (sink != NULL) {
-        answer = PyObject_CallMethod(own->mark, "end", "O", sink);
-    } else if (accum == NULL) {
-        answer = PyObject_CallMethod(own->mark, "cancel", NULL);
-    }
-    if (answer == NULL) {
-        count_fault(own->profiler);
-    }
-    Py_XDECREF(answer);
-    Py_XDECREF(sink);
-    Py_DECREF(own->mark);
-    Py_DECREF(own->profiler);
-    PyMem_Free(own);
-    PyErr_Restore(type, value, traceback);
-}
-
-static bool take_own_mark(cprof_probe *probe, ext_profiler *profiler, PyObject *mark)
-{
-    own_mark *own = PyMem_Malloc(sizeof *own);
-    if (own == NULL) {
-        PyErr_NoMemory();
-        return false;
-    }
-    *own = (own_mark){Py_NewRef(mark), (ext_profiler *)Py_NewRef((PyObject *)profiler)};
-    probe->mark = own;
-    probe->end_mark = end_own_mark;
-    return true;
 }
 
 /* ---- The device and the stream */
@@ -157,7 +45,7 @@ static bool convert_place(PyObject *answer, cprof_gpu_place *place)
 static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *answer)
 {
     if (answer == Py_None) {
-        profiler->ask_after_ns = cprof_clock_monotonic_ns() + ASK_AGAIN_NS;
+        cprof_probe_begin_rest(&profiler->rest);
         return true;
     }
     if (PyUnicode_Check(answer)) {
@@ -166,7 +54,7 @@ static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *ans
         return true;
     }
     if (!PyTuple_Check(answer)) {
-        return take_own_mark(probe, profiler, answer);
+        return ext_device_mark_set(probe, profiler, answer);
     }
     if (convert_place(answer, &probe->place) && cuda_is_in_use(profiler)) {
         probe->cause = CPROF_GPU_KNOWN;
@@ -176,10 +64,9 @@ static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *ans
 
 static bool ask_for_place(ext_state *state, cprof_probe *probe, ext_profiler *profiler, PyObject *arguments)
 {
-    if (profiler->ask_after_ns != 0 && cprof_clock_monotonic_ns() < profiler->ask_after_ns) {
+    if (cprof_probe_rests(&profiler->rest)) {
         return true;
     }
-    profiler->ask_after_ns = 0;
     PyObject *stream = Py_NewRef(profiler->gpu_stream != NULL ? profiler->gpu_stream : Py_None);
     PyObject *answer = PyObject_CallFunctionObjArgs(prober(state, EXT_PROBER_PLACE), arguments, stream, NULL);
     bool known = answer != NULL && take_place(probe, profiler, answer);
@@ -204,7 +91,16 @@ static bool ask_for_place_after(ext_state *state, cprof_probe *probe, const ext_
 
 /* ---- Memory */
 
-static bool ask_for_memory(ext_state *state, cprof_probe *probe, PyObject *arguments)
+static cprof_probe_memory whole_device(void)
+{
+    cprof_probe_memory memory;
+    Py_BEGIN_ALLOW_THREADS
+    memory = cprof_probe_device_memory();
+    Py_END_ALLOW_THREADS
+    return memory;
+}
+
+static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *profiler, PyObject *arguments)
 {
     long long device, in_use, highest;
     PyObject *resets = probe->resets_peak ? Py_True : Py_False;
@@ -212,6 +108,9 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, PyObject *argum
     bool known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LLL", &device, &in_use, &highest));
     if (known && answer != Py_None) {
         probe->memory = (cprof_probe_memory){true, device, in_use, highest};
+    } else if (known && cuda_is_in_use(profiler)) {
+        probe->memory = whole_device();
+        probe->resets_peak = false;
     }
     Py_XDECREF(answer);
     return known;
@@ -219,6 +118,11 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, PyObject *argum
 
 static bool ask_for_memory_after(ext_state *state, cprof_probe *probe)
 {
+    if (probe->memory.device == CPROF_PROBE_WHOLE_DEVICE) {
+        cprof_probe_memory now = whole_device();
+        cprof_probe_set_memory(probe, &now);
+        return true;
+    }
     long long in_use, highest;
     PyObject *resets = probe->resets_peak ? Py_True : Py_False;
     PyObject *answer =
@@ -232,6 +136,17 @@ static bool ask_for_memory_after(ext_state *state, cprof_probe *probe)
 }
 
 /* ---- Launches */
+
+/* CUPTI is to be given back while the driver is there: at the interpreter's exit, which only the package hears of. */
+static void tell_of_launches(ext_profiler *profiler)
+{
+    PyObject *told = prober(profiler->state, EXT_PROBER_LAUNCHES);
+    PyObject *answer = told != NULL ? PyObject_CallOneArg(told, (PyObject *)profiler) : Py_NewRef(Py_None);
+    if (answer == NULL) {
+        count_fault(profiler);
+    }
+    Py_XDECREF(answer);
+}
 
 void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
 {
@@ -250,8 +165,12 @@ void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
         is_user = false;
     }
     Py_END_ALLOW_THREADS
+    bool is_new = is_user && !profiler->counts_launches;
     profiler->counts_launches = is_user;
     profiler->seeks_cuda = wanted && !is_user && !has_cuda;
+    if (is_new) {
+        tell_of_launches(profiler);
+    }
 }
 
 /* ---- A call */
@@ -263,7 +182,7 @@ static void ask_before(ext_state *state, cprof_probe *probe, ext_profiler *profi
     if (arguments == NULL || ((probe->flags & CPROF_FLAG_GPU) != 0 && !ask_for_place(state, probe, profiler, arguments))) {
         count_fault(profiler);
     }
-    if (arguments != NULL && (probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, arguments)) {
+    if (arguments != NULL && (probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, profiler, arguments)) {
         count_fault(profiler);
     }
     Py_XDECREF(arguments);

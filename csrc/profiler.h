@@ -4,6 +4,8 @@
 
 #include "csrc/state.h"
 
+#include "cprofiling/probe.h"
+
 typedef struct ext_profiler {
     PyObject_HEAD
     cprof_registry *registry; /* owned */
@@ -13,7 +15,7 @@ typedef struct ext_profiler {
     PyObject *weakrefs;
     PyObject *gpu_stream;  /* the caller's, or what gives it at each call; NULL: the framework's. Owned */
     PyObject *device_note; /* str: why a device cannot time nodes; NULL: none has said. Owned */
-    int64_t ask_after_ns;  /* no device was in use: it is not asked for before this time */
+    cprof_probe_rest rest; /* no device was in use: it is not asked for until this is over */
     bool has_cuda;         /* a driver was found */
     bool counts_launches;  /* is a user of CUPTI's, */
     bool seeks_cuda;       /* or wants to be, as soon as there is CUDA */

@@ -102,7 +102,7 @@ static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, s
            (skip_first_n == NULL || ext_convert_count(skip_first_n, "skip_first_n", &asked->skips)) &&
            convert_switch(gpu_time, "gpu_time", &asked->times_gpu) &&
            convert_switch(kernels, "kernels", &asked->counts_launches) && convert_switch(nvtx, "nvtx", &asked->tells_tools) &&
-           ((gpu_stream == Py_None && memory == Py_False && counters == Py_None) ||
+           ((gpu_stream == Py_None && memory == Py_False && counters == Py_None && !asked->times_gpu) ||
             convert_options(state, gpu_stream, memory, counters, asked));
 }
 
@@ -134,7 +134,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
-    self->ask_after_ns = 0;
+    self->rest = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
@@ -208,6 +208,13 @@ static PyObject *profiler_rows(PyObject *object, PyObject *stage)
 {
     ext_profiler *self = (ext_profiler *)object;
     return ext_summary_rows(self, stage);
+}
+
+static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_probe_want_launches((ext_profiler *)object, false);
+    Py_RETURN_NONE;
 }
 
 static PyObject *profiler_enter(PyObject *object, PyObject *unused)
@@ -345,6 +352,7 @@ static PyMethodDef profiler_methods[] = {
     {"record", (PyCFunction)(void (*)(void))profiler_record, METH_VARARGS | METH_KEYWORDS, record_doc},
     {"_rows", profiler_rows, METH_O,
      PyDoc_STR("The summary's rows of one stage (None: all), and the skip_first_n they were gathered with.")},
+    {"_stop_launches", profiler_stop_launches, METH_NOARGS, PyDoc_STR("Lets go of CUPTI; launches are not counted any more.")},
     {"__enter__", profiler_enter, METH_NOARGS, PyDoc_STR("Binds this Profiler to the calls of this thread or task.")},
     {"__exit__", (PyCFunction)(void (*)(void))profiler_exit, METH_FASTCALL, PyDoc_STR("Ends the binding.")},
     {"__reduce__", profiler_reduce, METH_NOARGS, NULL},

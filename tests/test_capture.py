@@ -133,6 +133,21 @@ def test_a_window_that_got_its_calls_is_no_news() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_other_processes_tell_only_of_calls_that_they_had() -> None:
+    child = "from cprofiling import _core; print(_core.capture_report())"
+    telling = "from cprofiling import _core; _core.capture_report = lambda: '1 calls seen, 0 of 1 captured'"
+    for window, code, told in (
+        ("node:0:1", child, []),
+        ("nonsense", child, []),
+        ("node:1:1", telling, ["1 calls seen"]),
+    ):
+        program = f"import subprocess, sys, cprofiling; subprocess.run([sys.executable, '-c', {code!r}])"
+        lines = run(window, program).stderr.splitlines()
+        ours = [line for line in lines if "CPROFILING_CAPTURE" in line]
+        assert len(ours) == 1 + len(told)
+        assert all(word in lines[0] for word in told)
+
+
 def test_there_is_one_window_in_a_process() -> None:
     code = (
         "import warnings\n"

@@ -30,7 +30,13 @@ NVTX = nvtx_include()
 UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c") if NVTX or path.stem != "nvtx")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
-DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))  # with a fake driver
+# Units that talk to CUDA, and those that take their places where there is none; programs that load a fake library.
+CUDA_UNITS = {"cupti", "cupti_events", "cupti_library", "cupti_threads"} | {
+    unit for unit in UNITS if unit.startswith("gpu_") and not unit.endswith("_none")
+}
+NO_CUDA_UNITS = {"cupti_none", "gpu_none", "gpu_event_none"}
+DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))
+LOADERS = {*DRIVEN, "cupti"}
 WORKERS = 2
 LIMIT_S = 300
 
@@ -40,6 +46,8 @@ ARGUMENTS = {
     ("perf", "aarch64"): "300",
     ("perf", "asan"): "3000",
     ("perf", "tsan"): "500",
+    ("cupti", "asan"): "11",
+    ("cupti", "tsan"): "11",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -65,17 +73,17 @@ class Flavour(NamedTuple):
         """Whether the program has something to show here."""
         if self.name == "tsan":
             return "pthread_create" in text_of(program)
-        return program not in DRIVEN or self.name != "aarch64"  # they load a library; ours are linked statically there
+        return program not in LOADERS or self.name != "aarch64"  # a library, and ours are linked statically there
 
     def units_for(self, program: str) -> list[str]:
         """The parts of the core to link with: of what has a substitute that does nothing, one of the two."""
-        no_cuda = program.startswith(("gpu", "cupti")) and program.endswith("_none") or self.name == "aarch64"
-        without = {"gpu_": no_cuda, "cupti": no_cuda, "nvtx": program == "nvtx_none" or NVTX is None}
-        perf = "perf_none" if program == "perf_none" else "perf_linux"
-        units = [unit for unit in UNITS if unit == perf or unit not in ("perf_none", "perf_linux")]
-        for prefix, is_out in without.items():
-            units = [unit for unit in units if not unit.startswith(prefix) or unit.endswith("_none") == is_out]
-        return units
+        no_cuda = self.name == "aarch64" or program in NO_CUDA_UNITS
+        left_out = {
+            *(CUDA_UNITS if no_cuda else NO_CUDA_UNITS),
+            "nvtx" if program == "nvtx_none" or NVTX is None else "nvtx_none",
+            "perf_linux" if program == "perf_none" else "perf_none",
+        }
+        return [unit for unit in UNITS if unit not in left_out]
 
 
 FLAVOURS = [
@@ -163,6 +171,12 @@ class Workshop:
         """A tool that listens to NVTX."""
         target = self.folder / flavour.name / "fake_nvtx.so"
         return self.compile(flavour, "tests/fakes/fake_nvtx.c", target, "-shared", "-fPIC")
+    def fake_cupti(self, flavour: Flavour, name: str, *flags: str) -> Path:
+        """A fake libcupti."""
+        target = self.folder / flavour.name / name / "libcupti.so.13"
+        target.parent.mkdir(exist_ok=True)
+        shared = ["-shared", "-fPIC", "-Wl,-soname,libcupti.so.13", *flags]
+        return self.compile(flavour, "tests/fakes/fake_cupti.c", target, *shared)
 
     def runner_of(self, flavour: Flavour) -> tuple[str, ...]:
         """What to put before a program of this flavour; skips the test when the machine cannot run any."""
@@ -198,6 +212,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     yield Workshop(folder)
 
 
+def arguments_of(program: str, flavour: Flavour) -> list[str]:
+    return [ARGUMENTS[program, flavour.name]] if (program, flavour.name) in ARGUMENTS else []
+
+
 def check_passes(command: list[str], **environment: str) -> None:
     completed = run(command, **environment)
     assert completed.returncode == 0, f"exit status {completed.returncode}\n{completed.stdout}"
@@ -209,15 +227,14 @@ def check_passes(command: list[str], **environment: str) -> None:
         pytest.param(flavour, program, id=f"{flavour.name}-{program}")
         for flavour in FLAVOURS
         for program in PROGRAMS
-        if program not in DRIVEN and flavour.takes(program)
+        if program not in LOADERS and flavour.takes(program)
     ],
 )
 def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
     if program == "nvtx" and NVTX is None:
         pytest.skip("NVTX's headers are not installed")
     runner = workshop.runner_of(flavour)
-    arguments = [ARGUMENTS[program, flavour.name]] if (program, flavour.name) in ARGUMENTS else []
-    check_passes([*runner, str(workshop.program(flavour, program)), *arguments])
+    check_passes([*runner, str(workshop.program(flavour, program)), *arguments_of(program, flavour)])
 
 
 @pytest.mark.parametrize("driver", ["", "-DFAKE_CUDA_OLD_DRIVER"], ids=["new_driver", "old_driver"])
@@ -244,6 +261,17 @@ def test_nvtx_with_a_tool(flavour: Flavour, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
     tool = str(workshop.fake_tool(flavour))
     check_passes([*runner, str(workshop.program(flavour, "nvtx")), tool])
+
+
+@pytest.mark.parametrize(
+    "flavour", [flavour for flavour in FLAVOURS if flavour.takes("cupti")], ids=lambda flavour: flavour.name
+)
+def test_cupti(flavour: Flavour, workshop: Workshop) -> None:
+    runner = workshop.runner_of(flavour)
+    library = workshop.fake_cupti(flavour, "cupti_whole")
+    incomplete = workshop.fake_cupti(flavour, "cupti_incomplete", "-DFAKE_CUPTI_INCOMPLETE")
+    program = [*runner, str(workshop.program(flavour, "cupti")), *arguments_of("cupti", flavour)]
+    check_passes(program, CPROFILING_LIBCUPTI=str(library), FAKE_CUPTI_INCOMPLETE=str(incomplete))
 
 
 def test_there_are_programs() -> None:

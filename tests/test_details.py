@@ -17,6 +17,7 @@ import cprofiling as cp
 from calls import run_python
 from cprofiling.activities import activities_of, missing_reason
 from cprofiling.details import described_arguments
+from fakes.fake_torch import FakeTorch
 
 MIB = 1 << 20
 
@@ -278,16 +279,14 @@ def counters(prof: cp.profile, name: str) -> list[int]:
 
 def test_the_memory_of_a_device_is_asked_of_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = iter([(100, 200), (150, 260), (150, 260), (90, 260)])
-    cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
-    pair = [0, 0]
 
-    def allocated() -> int:
-        pair[:] = next(figures)
-        return pair[0]
+    def statistics(_: int) -> dict[str, Any]:
+        current, peak = next(figures)
+        return {"allocated_bytes": {"all": {"current": current, "peak": peak}}}
 
-    cuda.memory_allocated = allocated
-    cuda.max_memory_allocated = lambda: pair[1]
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    torch = FakeTorch("cuda")
+    torch._C._cuda_memoryStats = statistics
+    monkeypatch.setitem(sys.modules, "torch", torch)
     with cp.profile(profile_memory=True, operators=False) as prof:
         node()
         node()
@@ -297,8 +296,7 @@ def test_the_memory_of_a_device_is_asked_of_its_framework(monkeypatch: pytest.Mo
 
 
 def test_a_device_that_is_not_in_use_has_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: False)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch("cuda", begun=False))
     with cp.profile(profile_memory=True, operators=False) as prof:
         node()
     assert prof.events()[0].device_memory_change is None

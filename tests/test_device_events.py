@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from calls import watch_no_lines
 from cprofiling import device_events, device_table, devices
 from cprofiling.device_events import MOST_WAITING, DeviceMark
 from fakes.fake_torch import FakeTorch
@@ -77,7 +76,8 @@ def test_the_time_of_a_node(use: Callable[..., FakeTorch], kind: str, accelerato
 
 def test_a_thousand_nodes(use: Callable[..., FakeTorch]) -> None:
     """Exact times, in order, with no more events than are waiting at a time."""
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     for number in range(1000):
         timed(torch, number, told)
         torch.advance(number / 2)
@@ -89,7 +89,8 @@ def test_a_thousand_nodes(use: Callable[..., FakeTorch]) -> None:
 
 
 def test_events_are_used_again(use: Callable[..., FakeTorch]) -> None:
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     for _ in range(100):
         timed(torch, 1, told)
         torch.advance(5)
@@ -98,7 +99,8 @@ def test_events_are_used_again(use: Callable[..., FakeTorch]) -> None:
 
 
 def test_nodes_in_nodes(use: Callable[..., FakeTorch]) -> None:
-    torch, told = use("npu"), []
+    torch = use("npu")
+    told: Told = []
     outer = begun()
     torch.launch(1)
     timed(torch, 2, told)
@@ -112,7 +114,8 @@ def test_nodes_in_nodes(use: Callable[..., FakeTorch]) -> None:
 @pytest.mark.parametrize("kind", ["rocm", "xpu", "npu"])
 def test_the_device_of_a_call_among_several(use: Callable[..., FakeTorch], kind: str) -> None:
     """H6: each is timed on its own device, whichever is current."""
-    torch, told = use(kind, devices=3), []
+    torch = use(kind, devices=3)
+    told: Told = []
     for index in (2, 0, None):
         mark = begun(*([] if index is None else [torch.tensor(index)]))
         torch.launch(10 + (index or 0), torch.stream(index or 0))
@@ -125,7 +128,8 @@ def test_the_device_of_a_call_among_several(use: Callable[..., FakeTorch], kind:
 
 
 def test_a_stream_that_is_given(use: Callable[..., FakeTorch]) -> None:
-    torch, told = use("xpu", devices=2), []
+    torch = use("xpu", devices=2)
+    told: Told = []
     side = torch.stream(1, 5)
     mark = begun(stream=devices.checked_stream(side))
     torch.launch(100)
@@ -145,7 +149,8 @@ def test_a_stream_that_is_given(use: Callable[..., FakeTorch]) -> None:
 
 def test_a_stream_that_changes_within_a_node(use: Callable[..., FakeTorch]) -> None:
     """The end of one stream says nothing of the other: both events must have been passed."""
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     torch.launch(9)
     mark = begun()
     torch.use(torch.stream(0, 1))
@@ -162,7 +167,8 @@ def test_a_stream_that_changes_within_a_node(use: Callable[..., FakeTorch]) -> N
 
 
 def test_marks_that_do_not_count(use: Callable[..., FakeTorch]) -> None:
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     mark = begun()
     mark.cancel()
     mark.cancel()
@@ -179,7 +185,8 @@ def test_marks_that_do_not_count(use: Callable[..., FakeTorch]) -> None:
 
 
 def test_no_more_than_a_number_wait(use: Callable[..., FakeTorch]) -> None:
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     torch.launch(1)
     for _ in range(MOST_WAITING + 3):
         timed(torch, 0, told)
@@ -195,7 +202,8 @@ def test_no_more_than_a_number_wait(use: Callable[..., FakeTorch]) -> None:
 @pytest.mark.parametrize("kind", ["rocm", "xpu", "npu"])
 def test_a_stream_that_is_captured(use: Callable[..., FakeTorch], kind: str) -> None:
     """H4: no event is recorded and none is asked for meanwhile; the fake would not have it."""
-    torch, told = use(kind), []
+    torch = use(kind)
+    told: Told = []
     timed(torch, 1, told)
     torch.advance(1)
     torch.capturing = True
@@ -217,15 +225,16 @@ def test_a_stream_that_is_captured(use: Callable[..., FakeTorch], kind: str) -> 
 def test_every_call_may_fail(use: Callable[..., FakeTorch], name: str) -> None:
     """H2, H3: at each place the node goes on without a time, the reason is kept, and what comes later is timed."""
     for when in ("begin", "end", "poll"):
-        torch, told = use("xpu", devices=2), []
+        torch = use("xpu", devices=2)
+        told: Told = []
         device_events.forget()
-        error = {name: RuntimeError("lost device")}
+        error: dict[str, Exception] = {name: RuntimeError("lost device")}
         torch.failing = error if when == "begin" else {}
         mark = devices.gpu_place(())
         torch.failing = error if when == "end" else {}
         if isinstance(mark, DeviceMark):
             torch.launch(2)
-            mark.end(lambda *answer: told.append(answer))
+            mark.end(lambda *answer, told=told: told.append(answer))
         torch.advance(2)
         torch.failing = error if when == "poll" else {}
         device_events.poll()
@@ -249,7 +258,8 @@ def test_every_call_may_fail(use: Callable[..., FakeTorch], name: str) -> None:
     [("record", "begin"), ("event", "begin"), ("current_stream", "end"), ("query", "poll"), ("elapsed", "poll")],
 )
 def test_failures_are_told(use: Callable[..., FakeTorch], name: str, when: str) -> None:
-    torch, told = use("xpu", devices=2), []
+    torch = use("xpu", devices=2)
+    told: Told = []
     torch.failing = {name: RuntimeError("lost")} if when == "begin" else {}
     mark = devices.gpu_place(())
     if when == "begin":
@@ -264,7 +274,8 @@ def test_failures_are_told(use: Callable[..., FakeTorch], name: str, when: str) 
 
 def test_an_error_that_stays_turns_the_device_off(use: Callable[..., FakeTorch]) -> None:
     """H2: it is not asked any more; another device goes on."""
-    torch, told = use("xpu", devices=2), []
+    torch = use("xpu", devices=2)
+    told: Told = []
     torch.failing = {"event": RuntimeError("lost")}
     for _ in range(16):
         assert devices.gpu_place(()) == "xpu:0: RuntimeError: lost"
@@ -281,7 +292,8 @@ def test_an_error_that_stays_turns_the_device_off(use: Callable[..., FakeTorch])
 
 @pytest.mark.parametrize("answer", [math.nan, math.inf, -0.5, None, "2"])
 def test_times_that_are_none(use: Callable[..., FakeTorch], answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     monkeypatch.setattr("fakes.fake_torch.FakeEvent.elapsed_time", lambda *_: answer)
     timed(torch, 0, told)
     device_events.poll()
@@ -289,7 +301,8 @@ def test_times_that_are_none(use: Callable[..., FakeTorch], answer: Any, monkeyp
 
 
 def test_a_receiver_that_fails(use: Callable[..., FakeTorch]) -> None:
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
 
     def receive(*_: object) -> None:
         raise RuntimeError("not now")
@@ -303,7 +316,8 @@ def test_a_receiver_that_fails(use: Callable[..., FakeTorch]) -> None:
 
 def test_a_receiver_that_comes_back(use: Callable[..., FakeTorch]) -> None:
     """B5: nothing is locked while it is called."""
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
 
     def receive(*answer: Any) -> None:
         told.append(answer)
@@ -329,7 +343,8 @@ def test_a_device_without_events(use: Callable[..., FakeTorch]) -> None:
 
 
 def test_a_device_that_cannot_be_counted(use: Callable[..., FakeTorch]) -> None:
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     del torch.xpu.device_count
     timed(torch, 0, told)
     device_events.poll()
@@ -371,7 +386,8 @@ def test_many_threads(use: Callable[..., FakeTorch]) -> None:
 
 def test_a_pair_that_another_thread_takes_meanwhile(use: Callable[..., FakeTorch]) -> None:
     """The one that resolves finds fewer pairs than there were."""
-    torch, told = use("xpu"), []
+    torch = use("xpu")
+    told: Told = []
     torch.launch(1)
     timed(torch, 0, told)
     timed(torch, 0, told)
@@ -391,7 +407,6 @@ def test_the_child_of_a_fork_forgets_all(use: Callable[..., FakeTorch], kind: st
     timed(torch, 1, told)
     ended, cancelled = begun(), begun()
     torch.advance(1)
-    watch_no_lines()
     child = os.fork()
     if child == 0:
         torch.log.clear()
@@ -409,3 +424,18 @@ def test_the_child_of_a_fork_forgets_all(use: Callable[..., FakeTorch], kind: st
     ended.end(lambda *answer: told.append(answer))
     device_events.poll()
     assert len(told) == 2
+
+
+def test_marks_from_before_all_was_forgotten(use: Callable[..., FakeTorch]) -> None:
+    """H5: as in a child, an event is neither recorded nor given up."""
+    torch = use("xpu")
+    told: Told = []
+    ended, cancelled = begun(), begun()
+    kept = len(device_events._of_the_parent)
+    device_events.forget()
+    torch.log.clear()
+    ended.end(lambda *answer: told.append(answer))
+    cancelled.cancel()
+    device_events.poll()
+    assert (told, torch.log) == ([], [])
+    assert len(device_events._of_the_parent) == kept + 3

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +49,10 @@ def row_of(kind: str) -> Any:
     row = operations_of(kind)
     assert row.device_type == kind
     return row
+
+
+def refuse(text: str) -> Any:
+    raise RuntimeError(text)
 
 
 def reasons(row: DeviceOperations) -> set[str | None]:
@@ -146,9 +152,27 @@ def test_a_backend_that_does_not_say_whether_it_is_in_use(use: Callable[..., Fak
     assert in_use() is None
     torch.begun = True
     assert isinstance(in_use(), DeviceOperations)
+    torch._C._accelerator_isAllocatorInitialized = lambda: refuse("no such allocator")
+    device_table._after_fork_in_child()
+    assert in_use() is None
     torch = use("brand", accelerator=False)
     del torch.brand.is_initialized  # type: ignore[attr-defined]
     assert in_use() is None
+    del torch.brand  # type: ignore[attr-defined]
+    assert in_use() is None
+
+
+def test_a_backend_without_generic_events(use: Callable[..., FakeTorch]) -> None:
+    """It has its own, or there is an error that tells."""
+    torch = begun(use, "brand")
+    torch.Event = lambda **_: refuse("not linked")
+    event = row_of("brand").new_event(0)
+    event.record()
+    assert event.query()
+    del torch.brand.Event  # type: ignore[attr-defined]
+    device_table._after_fork_in_child()
+    with pytest.raises(RuntimeError, match="not linked"):
+        row_of("brand").new_event(0)
 
 
 def test_mps_in_a_forked_child_is_not_asked(use: Callable[..., FakeTorch]) -> None:
@@ -235,6 +259,7 @@ def test_memory_from_the_interface_that_is_there(use: Callable[..., FakeTorch]) 
     del torch._C._cuda_memoryStats
     assert row_of("cuda").memory(0) == (100, 100)
     torch = begun(use, "npu")
+    del torch.npu.max_memory_allocated  # type: ignore[attr-defined]
     row = row_of("npu")
     assert row.memory(0) == (100, 100)
     torch.begun = False
@@ -278,12 +303,13 @@ def test_the_child_of_a_fork_looks_anew(use: Callable[..., FakeTorch]) -> None:
         os._exit(int(in_use() is not None or torch.log != []))
     assert os.waitpid(child, 0)[1] == 0
     assert in_use() is not None
+    device_table._after_fork_in_child()
+    torch.begun = False
+    assert in_use() is None
 
 
 REAL = """
-import sys
 from cprofiling import device_memory, device_table, devices
-import torch
 assert devices.gpu_place((torch.nn.Linear(2, 2), torch.zeros(2)), None) is None
 assert devices.gpu_place((), devices.checked_stream(7)) == (-1, 7)
 assert device_memory.memory_at_entry((), True) is None
@@ -297,10 +323,80 @@ assert not torch.xpu.is_initialized()
 """
 
 
-def test_the_real_torch_without_a_device() -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    if torch.version.cuda or torch.version.hip or torch.accelerator.is_available():
-        pytest.skip("this torch may have a device")
-    done = run_python(REAL)
+# A backend from outside has a module, but none of the parts of a torch that is built with it.
+REAL_BACKEND = """
+from cprofiling import device_events, device_memory, device_table, devices
+from fakes.fake_torch import FakeTorch
+torch.utils.rename_privateuse1_backend("brand")
+assert device_table.in_use() is None
+fake = FakeTorch("brand")
+torch._register_device_module("brand", fake.brand)
+fake.begun = False
+assert device_table.in_use() is None and fake.log == []
+fake.begun = True
+fake.allocate(40)
+told = []
+mark = devices.gpu_place((torch.zeros(1),))
+fake.launch(3)
+mark.end(lambda *answer: told.append(answer))
+fake.advance(3)
+device_events.poll()
+assert told == [(3, None)], (told, device_events.reason())
+assert device_memory.memory_at_entry((), True) == (0, 40, 40)
+print(device_table.present()[-1])
+"""
+
+
+NAMES = {
+    "": "Event accelerator",
+    "_C": "_has_mps _mps_is_in_bad_fork _get_privateuse1_backend_name _accelerator_isAllocatorInitialized "
+    "_accelerator_getDeviceStats",
+    "accelerator": "current_accelerator current_device_index current_stream synchronize reset_peak_memory_stats "
+    "get_memory_info",
+    "backends.mps": "is_available",
+    "cuda": "is_initialized device_count current_device current_stream synchronize is_current_stream_capturing Event "
+    "mem_get_info reset_peak_memory_stats memory_stats_as_nested_dict memory_allocated max_memory_allocated Stream",
+    "mps": "current_allocated_memory driver_allocated_memory recommended_max_memory synchronize",
+    "mps.event": "Event",
+    "version": "cuda hip",
+    "xpu": "is_initialized _is_compiled device_count current_device current_stream synchronize Event mem_get_info "
+    "is_current_stream_capturing reset_peak_memory_stats memory_stats_as_nested_dict",
+}
+
+
+# What is not there is taken for an ability that is wanting, so that a wrong name would not be seen.
+REAL_NAMES = f"""
+from operator import attrgetter
+for owner, names in {NAMES}.items():
+    for name in names.split():
+        assert hasattr(attrgetter(owner)(torch) if owner else torch, name), (owner, name)
+"""
+BEGINNING = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import torch
+if torch.version.cuda or torch.version.hip or torch.accelerator.is_available():
+    print("has a device")
+    sys.exit()
+"""
+
+
+def with_real_torch(script: str) -> list[str]:
+    """The lines that a script prints in a process of its own."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    done = run_python(BEGINNING + script)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["cpu True 1", *(f"{kind} False None" for kind in KINDS[1:])]
+    if done.stdout == "has a device\n":
+        pytest.skip("this torch may have a device")
+    return done.stdout.splitlines()
+
+
+def test_the_real_torch_without_a_device() -> None:
+    lines = with_real_torch(REAL + REAL_NAMES)
+    assert lines == ["cpu True 1", *(f"{kind} False None" for kind in KINDS[1:])]
+
+
+def test_the_real_torch_with_a_backend_from_outside() -> None:
+    (line,) = with_real_torch(REAL_BACKEND)
+    assert line.startswith("DevicePresence(device_type='brand', is_in_use=True, count=1, ")

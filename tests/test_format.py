@@ -60,7 +60,7 @@ class Hostile(str):
 
 
 def node(
-    name: str = "n", stage: str = "train", count: int = 1, total_ms: float = 1.0, **more: int
+    name: str = "n", stage: str = "train", count: int = 1, total_ms: float = 1.0, **more: Any
 ) -> NodeProfilingStats:
     return NodeProfilingStats(name, stage, count, 1.0, 1.0, 0.0, 1.0, 1.0, total_ms, 1.0, **more)
 

@@ -459,9 +459,14 @@ def test_bytes_too_many(extra: bytes) -> None:
 
 def test_other_version() -> None:
     data = replace(GOLDEN_FILE, version=3).encoded()
-    with pytest.raises(
-        cp.FormatError, match=r"^schema version 3 at byte 8, where this program reads versions 1 and 2$"
-    ):
+    message = r"^schema version 3 at byte 8, where this program reads versions 1 and 2$"
+    with pytest.raises(cp.FormatError, match=message):
+        cp.Snapshot.from_bytes(data)
+
+
+def test_second_version_of_what_the_first_can_say() -> None:
+    data = replace(GOLDEN_FILE, version=2).encoded()
+    with pytest.raises(cp.FormatError, match=r"^version 2 without figures beyond times at byte 8$"):
         cp.Snapshot.from_bytes(data)
 
 

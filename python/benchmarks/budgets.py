@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import candidates as c
+from . import counters as k
+from . import device as d
 from . import extras as x
 from . import peers
 from .results import Outcome, Run
@@ -247,6 +249,31 @@ BUDGETS = (
         lambda f: f.extra(x.LOADED) / f.extra(x.LOADED_BY_HAND),
         ">=",
         lambda f: 2,
+    ),
+    Budget(
+        "counters of the system, off getrusage's around a node of 1 s", "%", lambda f: f.extra(k.OFF), "<=", lambda f: 5
+    ),
+    Budget(
+        "GPU time of a node of one long kernel, off CUPTI's: 2 % or 10 us, whichever is more",
+        "x",
+        lambda f: min(f.extra(d.OFF_SHARE) / 2, f.extra(d.OFF_US) / 10),
+        "<=",
+        lambda f: 1,
+    ),
+    Budget("host time that gpu_time adds to a node", "us", lambda f: f.extra(d.ADDED_US), "<=", lambda f: 8),
+    Budget(
+        "kernels counted in nodes, off torch.profiler's count",
+        "kernels",
+        lambda f: abs(f.extra(d.KERNELS) - f.extra(d.KERNELS_BY_TORCH)),
+        "<=",
+        lambda f: 0,
+    ),
+    Budget(
+        "bytes of copies counted in nodes, off those copied",
+        "bytes",
+        lambda f: abs(f.extra(d.COPIED) - f.extra(d.COPIED_KNOWN)),
+        "<=",
+        lambda f: 0,
     ),
     Budget("memory per key, mapped", "KiB", lambda f: f.extra(x.MAPPED_BYTES) / 1024, "<=", lambda f: 16),
     Budget(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import counters, device
 from .candidates import cprofiling
 from .harness import collector_off, explain
 
@@ -113,6 +114,8 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     memory_per_key: (MAPPED_BYTES, RESIDENT_BYTES),
     import_cost: (IMPORT_MS,),
     trace_files: (EXPORTED, VIZTRACER_EXPORTED, LOADED, LOADED_BY_HAND),
+    **counters.MEASURES,
+    **device.MEASURES,
 }
 
 

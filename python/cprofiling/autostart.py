@@ -38,7 +38,7 @@ def start(value: str, variable: str) -> None:
     """
     if Automatic.current is not None:
         return
-    is_first = _is_first()
+    is_first = is_first_with(OWNER)
     try:
         path = checked_path(value)
     except UnusablePathError as error:
@@ -53,10 +53,10 @@ def start(value: str, variable: str) -> None:
         say(f"{variable} is set, but nothing is recorded: {reason(error)}")
 
 
-def _is_first() -> bool:
-    """Whether no process above this one has the path: one that has says so to those that it starts."""
+def is_first_with(owner: str) -> bool:
+    """Whether no process above this one has what this variable is for: one that has says so to those that it starts."""
     own = f"{os.getpid()}:{_start_time()}"
-    return os.environ.setdefault(OWNER, own) == own
+    return os.environ.setdefault(owner, own) == own
 
 
 def _start_time() -> str:

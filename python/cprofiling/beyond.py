@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cprofiling.format import shown_text, sorted_rows
 from cprofiling.stats import NodeProfilingStats
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NAME_WIDTH, _STAGE_WIDTH, _LEAST_WIDTH = 40, 12, 9

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 
 from cprofiling import _core
-from cprofiling.autostart import say
+from cprofiling.autostart import is_first_with, say
 from cprofiling.warn import mention
 
+OWNER = "CPROFILING_CAPTURE_OWNER"  # says to other processes who tells of the window
 _SHOWN = 80  # characters of a value
 _MOST = 2**63 - 1
 _EXPECTED = f"expected node:skip:count, both numbers whole, count from 1 to {_MOST}"
@@ -21,15 +22,18 @@ def start(value: str, variable: str) -> None:
     """Set the window that an environment's variable describes; one warning says why, where it describes none.
 
     At the end of the process a line on stderr tells of a window that did not get its calls, or not the driver's help.
+    Processes that this one starts have a window each, and tell of it only if they had a call.
     """
+    is_first = is_first_with(OWNER)
     try:
         name, skip, count = parsed(value)
         _core.set_capture(name, skip, count)
     except (WindowError, RuntimeError) as error:  # RuntimeError: another interpreter in this process has set one
-        shown = ascii(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!a}..."
-        mention(f"{variable}={shown} is not used, nothing is captured: {error}")
+        if is_first:  # the others would repeat it
+            shown = ascii(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!a}..."
+            mention(f"{variable}={shown} is not used, nothing is captured: {error}")
     else:
-        atexit.register(_tell, variable, count)
+        atexit.register(_tell, variable, count, is_first)
 
 
 def parsed(value: str) -> tuple[str, int, int]:
@@ -54,7 +58,9 @@ def _number(text: str) -> int | None:
     return number if number <= _MOST else None
 
 
-def _tell(variable: str, count: int) -> None:
+def _tell(variable: str, count: int, is_first: bool) -> None:
     report = _core.capture_report()
-    if report is not None and not report.endswith(f" {count} of {count} captured"):
+    if report is None or report.endswith(f" {count} of {count} captured"):
+        return
+    if is_first or not report.startswith("0 "):
         say(f"{variable}: {report}")

@@ -7,6 +7,7 @@ explains, or 2 for arguments that make no sense; that of ``run`` is the program'
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -80,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     add_report(commands)
     add_ncu(commands)
     add_nsys(commands)
+    add_doctor(commands)
     return made
 
 
@@ -87,6 +89,8 @@ def leave_no_trace() -> None:
     """Do not write a trace of this command where the environment asks for one: it may be the very file to be read."""
     autostart = sys.modules.get("cprofiling.autostart")  # not there unless the environment asks
     if autostart is not None and autostart.Automatic.current is not None:
+        if autostart.Automatic.current.output.is_owner:
+            os.environ.pop(autostart.OWNER, None)  # a program that this process becomes, or starts, may have it
         autostart.Automatic.current.cancel()
 
 
@@ -180,7 +184,7 @@ def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made = commands.add_parser(
         "ncu",
         help="measure the kernels of a node with NVIDIA Nsight Compute",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] -- PROGRAM "
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] [--] PROGRAM "
         "[ARGUMENT]...\n       %(prog)s [-h] --analyze FILE",
         description="Print the command line by which ncu measures the kernels in chosen calls of a node, or run it; "
         "or print what limits the kernels that it measured.",
@@ -214,7 +218,7 @@ def add_nsys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     made = commands.add_parser(
         "nsys",
         help="record the calls of a node with NVIDIA Nsight Systems",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] -- PROGRAM [ARGUMENT]...",
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] [--] PROGRAM [ARGUMENT]...",
         description="Print the command line by which nsys records chosen calls of a node, or run it.",
         epilog="example: cprofiling nsys --node encoder --skip 10 -- python app.py --epochs 1",
         allow_abbrev=False,
@@ -264,6 +268,14 @@ def not_empty(text: str) -> str:
     if not text or "\0" in text:
         raise argparse.ArgumentTypeError(f"expected a text that is not empty and has no NUL, got {text!a}")
     return text
+
+
+def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``doctor``."""
+    text = "Print what of the profiler works on this machine, and for what does not, why, and what to do about it."
+    made = commands.add_parser("doctor", help="tell what works here", description=text)
+    made.add_argument("--json", action="store_true", help="print all of it as JSON")
+    made.set_defaults(run=doctor)
 
 
 def node_glob(text: str) -> str:
@@ -361,7 +373,7 @@ def check_window(options: argparse.Namespace) -> None:
     if options.node is None:
         options.refuse("argument --node: the name of a node is required")
     if not options.program:
-        options.refuse("a program is required behind --, such as: -- python app.py")
+        options.refuse("a program is required, such as: -- python app.py")
 
 
 def deep_dived(options: argparse.Namespace, command: list[str]) -> str:
@@ -380,6 +392,13 @@ def deep_dived(options: argparse.Namespace, command: list[str]) -> str:
         fail(deep_dive.missing(name))
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return deep_dive.shell_line(environment, [tool or name, *command[1:]], encoding)
+
+
+def doctor(options: argparse.Namespace) -> str:
+    """Return the report on this machine."""
+    from cprofiling.doctor import report
+
+    return report(as_json=options.json)
 
 
 def write(text: str) -> None:

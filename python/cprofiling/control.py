@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from cprofiling import _core, device_events, devices, probers
-from cprofiling.beyond import beyond_text
 from cprofiling.format import format_profiling_table
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
@@ -82,6 +81,8 @@ class Profiler(_core.Profiler, _NodeMaker):
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
         """The summary as a text table; see ``format_profiling_table``. A second one has what is known beyond times."""
+        from cprofiling.beyond import beyond_text  # here, as most programs never show it
+
         summary = self.get_profiling_summary(stage)
         table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
         return "\n\n".join(filter(None, (table, beyond_text(summary))))

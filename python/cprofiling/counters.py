@@ -59,7 +59,7 @@ class NodeCounters(Mapping[str, "CounterValue | None"]):
         self, values: Mapping[str, CounterValue | None] | Iterable[tuple[str, CounterValue | None]] = ()
     ) -> None:
         """Make one of what ``dict`` takes: names, each with a ``CounterValue`` or None. TypeError for other values."""
-        checked = dict(values)
+        checked: dict[Any, Any] = dict(values)
         if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in checked.items()):
             _refuse(checked)
         object.__setattr__(self, "_values", checked)

@@ -188,12 +188,16 @@ def _kind_in_use(torch: Any) -> str | None:
 def _is_in_use(torch: Any, kind: str) -> bool:
     if kind == MPS:
         return _mps_is_in_use(torch)
-    if kind in (CUDA, ROCM) and _is_rocm(torch) != (kind == ROCM):
+    module = getattr(torch, _tensor_type(kind), None)
+    if module is None:
         return False
-    is_initialized = getattr(getattr(torch, _tensor_type(kind), None), "is_initialized", None)
+    is_initialized = getattr(module, "is_initialized", None)
     if is_initialized is not None:
         return bool(is_initialized())
-    return _names_accelerator(torch, kind) and bool(torch._C._accelerator_isAllocatorInitialized())
+    try:
+        return _names_accelerator(torch, kind) and bool(torch._C._accelerator_isAllocatorInitialized())
+    except RuntimeError:  # a backend need not have that kind of allocator
+        return False
 
 
 def _mps_is_in_use(torch: Any) -> bool:
@@ -301,13 +305,22 @@ def _first(kind: str, ability: str, *places: tuple[Any, str]) -> Callable[..., A
 
 
 def _events_of(torch: Any, kind: str, module: Any, generic: Any) -> Callable[[int], Any] | str:
+    own = getattr(module, "Event", None)
     if generic is not None and kind != ROCM and callable(getattr(torch, "Event", None)):
-        make = torch.Event
-        return lambda index: make(device=f"{kind}:{index}", enable_timing=True)
-    make = getattr(module, "Event", None)
-    if not callable(make):
+        return partial(_new_event, torch.Event, kind, own)
+    if not callable(own):
         return f"PyTorch's {kind} has no events"
-    return lambda _: make(enable_timing=True)
+    return lambda _: own(enable_timing=True)
+
+
+def _new_event(make: Callable[..., Any], kind: str, own: Callable[..., Any] | None, index: int) -> Any:
+    """Return an event of the device-generic kind, which costs least, or of the backend's own where that has no such."""
+    try:
+        return make(device=f"{kind}:{index}", enable_timing=True)
+    except RuntimeError:
+        if own is None:
+            raise
+    return own(enable_timing=True)
 
 
 def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int, int]] | str:
@@ -317,12 +330,12 @@ def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int,
         nested = getattr(module, "memory_stats_as_nested_dict", None)
     if nested is not None:
         return partial(_two_of, nested)
-    nested = getattr(torch._C, "_accelerator_getDeviceStats", None)
-    if nested is not None and _names_accelerator(torch, kind):
-        return partial(_two_if_begun, torch._C._accelerator_isAllocatorInitialized, nested)
     allocated, most = getattr(module, "memory_allocated", None), getattr(module, "max_memory_allocated", None)
     if allocated is not None and most is not None:
         return lambda index: (allocated(index), most(index))
+    nested = getattr(torch._C, "_accelerator_getDeviceStats", None)
+    if nested is not None and _names_accelerator(torch, kind):
+        return partial(_two_if_begun, torch._C._accelerator_isAllocatorInitialized, nested)
     return f"PyTorch's {kind} does not tell what it has allocated"
 
 

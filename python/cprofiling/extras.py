@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from cprofiling.asked import COUNTERS, GPU, LAUNCHES, MEMORY
 from cprofiling.counters import counters_from
 
-# As in cprofiling/extra.h.
-GPU, LAUNCHES, COUNTERS, MEMORY = 1, 2, 4, 8
-COUNTER_SHIFT = 8
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 # By cprof_gpu_cause; the first stands for what is known.
 _CAUSES = (
     "",

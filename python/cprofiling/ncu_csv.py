@@ -11,13 +11,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import IO, NoReturn
 
+from cprofiling.ncu_metrics import is_label
 from cprofiling.snapshot import FormatError
 
 KERNEL = ("kernel name", "function name", "demangled name")
 ID = "id"
 METRIC = "metric name"
 VALUES = ("metric value", "average", "value")
-_STARTS = ('"ID"', '"Process ID"', '"Kernel Name"', "ID,", "ID;")  # of a header behind a print without a line's end
+_STARTS = ('"ID"', '"Process ID"', '"Kernel Name"')  # of a header behind a print without a line's end
+_OTHERS = frozenset((ID, "process id", "context", "stream", "block size", "grid size", METRIC))
 _FIRST = ("id", "process id", *KERNEL)
 _DELIMITERS = ",;\t"
 _TOOL = "=="  # what lines of ncu itself begin with
@@ -34,6 +36,7 @@ class Source:
         self._name = name
         self._number = 0
         self.is_quoted = True  # whether each line of the table begins with a quote
+        self.is_ended = True  # whether the file's last line has its end
         self.foreign = 0  # lines inside the table that are not of it
         self.complaint: str | None = None  # the first line in which ncu says why there is nothing
         self.record: list[str] = []  # the lines of the record that is being read,
@@ -60,6 +63,7 @@ class Source:
         """Give the lines of the table, for csv.reader, which asks for more of them while a quote is open."""
         while data := self._file.readline():
             self._number += 1
+            self.is_ended = data.endswith(b"\n")
             if self._is_between and self._is_foreign(data):
                 continue
             text = self._decoded(data)
@@ -145,12 +149,12 @@ class Table:
 
 
 def is_header(cells: Sequence[str]) -> bool:
-    """Whether these are the names of a table's columns."""
+    """Whether these are the names of a table's columns: two of them at least, of which one tells of kernels."""
     names = {cell.strip().lower() for cell in cells}
-    if len(cells) < 2:
-        return False
-    has_metrics = METRIC in names or any("__" in name for name in names)
-    return not names.isdisjoint(KERNEL) or (has_metrics and (ID in names or not names.isdisjoint(VALUES)))
+    if names.isdisjoint(KERNEL):
+        has_values = METRIC in names and not names.isdisjoint(VALUES)
+        return has_values or (ID in names and any("__" in name for name in names))
+    return any(name in _OTHERS or "__" in name or is_label(name) for name in names)
 
 
 def find_table(source: Source) -> Table:
@@ -178,7 +182,7 @@ def _header_in(line: str) -> tuple[Table, bool] | None:
                 cells = next(csv.reader([text], delimiter=delimiter, strict=True), [])
             except csv.Error:
                 continue
-            if is_header(cells):
+            if is_header(cells) and '"' not in cells[0]:
                 return Table(cells, delimiter), text.startswith('"')
     return None
 
@@ -207,4 +211,5 @@ def _next_cells(reader: Iterator[list[str]], source: Source, table: Table) -> li
     try:
         return next(reader, None)
     except csv.Error as error:
-        source.refuse_cell(-2, f"the line is cut or damaged: {error}", table.delimiter)
+        # Where a cell is too long, csv does not say which one.
+        source.refuse_cell(0 if "limit" in str(error) else -2, f"the line is cut or damaged: {error}", table.delimiter)

@@ -6,6 +6,7 @@ import math
 import re
 
 _NOTHING = frozenset(("", "-", "n/a", "nan", "-nan", "nan(ind)", "-nan(ind)", "inf", "+inf", "-inf", "none", "null"))
+_FAILED = "(!)"  # before what takes the place of a value that could not be measured
 _GROUP_MARK = re.compile("(?<=[0-9])[ \u00a0\u2009\u202f'\u2019](?=[0-9]{3})")
 _INSTANCES = re.compile(r" \(.*\)\Z", re.DOTALL)  # the values of single instances, behind that of all
 _NUMBER = re.compile(r"([+-]?)([0-9.,]*[0-9][0-9.,]*)([eE][+-]?[0-9]{1,4})?")
@@ -78,7 +79,7 @@ def parsed(text: str) -> Number | float | None:
     if text.isdecimal() and text.isascii():
         return _finite(float(text))
     text = text.strip()
-    if text.lower() in _NOTHING:
+    if text.lower() in _NOTHING or text.startswith(_FAILED):
         return math.nan
     match = _NUMBER.fullmatch(_GROUP_MARK.sub("", _INSTANCES.sub("", text)))
     if match is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -81,6 +81,7 @@ class _Reader:
         self._drafts: dict[tuple[object, ...], _Draft] = {}
         self._kernels: list[NcuKernel] = []
         self._places: dict[tuple[str, ...], dict[str, int]] = {}
+        self._texts: dict[Texts, Texts] = {NO_TEXTS: NO_TEXTS}
 
     def take(self, table: Table, cells: list[str]) -> None:
         """Take a line of a table."""
@@ -151,7 +152,8 @@ class _Reader:
     def _finish(self, draft: _Draft) -> None:
         """Make a kernel of what is known of it. Those of one layout share its names."""
         places = self._places.setdefault(tuple(draft.places), draft.places)
-        texts = Texts(draft.texts) if draft.texts else NO_TEXTS
+        texts = Texts(draft.texts)
+        texts = self._texts.setdefault(texts, texts)
         metrics = Metrics(places, draft.values)
         self._kernels.append(NcuKernel(metrics=metrics, texts=texts, rules=tuple(draft.rules), **draft.facts))
 
@@ -167,6 +169,8 @@ class _Reader:
         if source.foreign:
             verb = "line is" if source.foreign == 1 else "lines are"
             notes.append(f"{source.foreign} {verb} not of the table, and left out.")
+        if not source.is_ended:
+            notes.append("The last line of the file has no end: there may have been more.")
         return NcuReport(tuple(self._kernels), Texts(self._units), tuple(notes))
 
     def _settle(self) -> list[str]:
@@ -175,9 +179,10 @@ class _Reader:
         if mark == EITHER and self._open:
             for values, slot, _, _ in self._open:
                 values[slot] = math.nan
+            count, verb = len(self._open), "is" if len(self._open) == 1 else "are"
             return [
-                f"The file marks decimals with both points and commas: {len(self._open)} numbers such as 1,234 have no "
-                "certain meaning, and count as not known."
+                f"The file marks decimals with both points and commas: {count} of its numbers may mean one or a "
+                f"thousand, as 1,234 does, and {verb} not known."
             ]
         if mark not in (ENGLISH, EITHER):
             for values, slot, number, power in self._open:
@@ -200,7 +205,15 @@ class _Layout:
         self.table = table
         self.units: Sequence[str] | None = None
         self.columns: list[tuple[int, _Column]] | None = None
+        self._converted: dict[tuple[str, str], Any] = {}  # kernels share what they have in common
         self._places = {name: table.place(name) for name in _KNOWN}
+        fields = ((_NUMBERED, _whole), (_NAMED, str), (_SIZES, _size))
+        self._facts: list[tuple[str, int, str, Callable[[str], Any]]] = [
+            (name, place, own, convert)
+            for names, convert in fields
+            for name, own in names.items()
+            if (place := table.place(name)) is not None
+        ]
         self._ranges = [place for place, name in enumerate(table.names) if _RANGES.search(name)]
         known = (*_NUMBERED, *_NAMED, *_SIZES, *ncu_csv.KERNEL, _INVOCATIONS)
         self.key_places = [place for name in known if (place := self._places[name]) is not None]
@@ -226,17 +239,24 @@ class _Layout:
     def facts(self, cells: Sequence[str]) -> dict[str, Any]:
         """Return what a line says of its kernel beside metrics: the fields of ``NcuKernel``, where they are known."""
         place = self.table.name_place
-        facts: dict[str, Any] = {"name": (cells[place] if place is not None else "") or _NO_NAME}
-        for names, convert in ((_NUMBERED, _whole), (_NAMED, str), (_SIZES, _size)):
-            for name, own in names.items():
-                text = self.text(cells, name)
-                if text:
-                    facts[own] = convert(text)
+        kernel = (cells[place] if place is not None else "") or _NO_NAME
+        facts: dict[str, Any] = {"name": self._converted.setdefault(("name", kernel), kernel)}
+        for name, place, own, convert in self._facts:
+            text = cells[place].strip()
+            if text and own == "id":
+                facts[own] = _whole(text)
+            elif text:
+                facts[own] = self._same(name, text, convert)
         count = _whole(self.text(cells, _INVOCATIONS))
         if count is not None:
             facts["invocations"] = count
         ranges = tuple(cells[place] for place in self._ranges if cells[place].strip())
         return {**facts, "ranges": ranges} if ranges else facts
+
+    def _same(self, name: str, text: str, convert: Callable[[str], Any]) -> Any:
+        if (name, text) not in self._converted:
+            self._converted[name, text] = convert(text)
+        return self._converted[name, text]
 
 
 def _whole(text: str) -> int | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
+from weakref import ref
+
+from cprofiling import _core
 from cprofiling.device_memory import memory_at_entry, memory_at_exit
-from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit
+from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit, prepare
 from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
@@ -22,6 +27,8 @@ def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[
     from cprofiling.counters import checked_counters
 
     looks, resets = _checked_memory(memory)
+    if "torch" in sys.modules:
+        prepare()
     return checked_stream(gpu_stream), looks, resets, 0 if counters is None else checked_counters(counters)
 
 
@@ -35,10 +42,29 @@ def _checked_memory(memory: object) -> tuple[bool, bool]:
     return memory, False
 
 
+_launching: list[ref[_core.Profiler]] = []
+
+
+def _hold_launches(profiler: _core.Profiler) -> None:
+    """See to it that a Profiler gives CUPTI back while the driver is there: before the interpreter ends."""
+    if not _launching:
+        atexit.register(_stop_launches)
+    _launching[:] = [held for held in _launching if held() is not None]
+    _launching.append(ref(profiler))
+
+
+def _stop_launches() -> None:
+    for held in _launching:
+        profiler = held()
+        if profiler is not None:
+            profiler._stop_launches()
+
+
 PROBERS: tuple[Callable[..., Any], ...] = (
     checked_options,
     gpu_place,
     gpu_place_at_exit,
     memory_at_entry,
     memory_at_exit,
+    _hold_launches,
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cprofiling import _core, device_events
+from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, MEMORY
 from cprofiling.device_memory import memory_reason
-from cprofiling.extras import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, MEMORY
 from cprofiling.snapshot import lost_reason
 
 TYPE_CHECKING = False

@@ -7,7 +7,12 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from cprofiling.counters import NO_COUNTERS, NodeCounters
-from cprofiling.extras import NodeLaunches, NodeMemory, fields_from
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.extras import NodeLaunches, NodeMemory
 
 
 class ExecutionStage(str, Enum):
@@ -126,7 +131,7 @@ _new = object.__new__
 _UNASKED = {field.name: field.default for field in fields(NodeProfilingStats)[22:]}
 
 
-def stats_from_row(row: tuple[object, ...]) -> NodeProfilingStats:
+def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
     """Make the statistics of one key from a plain tuple: its first 22 values, in field order, and what is beyond times.
 
     A stage that is one of the four known values becomes its ``ExecutionStage`` member. The values are taken as they
@@ -146,7 +151,11 @@ def stats_from_row(row: tuple[object, ...]) -> NodeProfilingStats:
     ) = row  # fmt: skip
     stage = values["stage"]
     values["stage"] = _KNOWN_STAGES.get(stage, stage)
-    values.update(_UNASKED if beyond is None else {**_UNASKED, **fields_from(beyond)})
+    values.update(_UNASKED)
+    if beyond is not None:
+        from cprofiling.extras import fields_from  # here, as most programs ask for times only
+
+        values.update(fields_from(beyond))
     return stats
 
 

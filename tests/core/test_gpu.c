@@ -3,19 +3,13 @@
 #define _GNU_SOURCE
 #include "cprofiling/gpu.h"
 
-#include "tests/core/check.h"
-#include "tests/fakes/fake_cuda.h"
+#include "tests/core/fake_gpu.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#define LIBRARY_VARIABLE "CPROFILING_LIBCUDA"
 #define ABSENCE_ONLY "absence-only" /* argument: run test_driver_is_absent and no other */
 #define ILLEGAL_ADDRESS "CUDA_ERROR_ILLEGAL_ADDRESS (700) from "
 #define IS_OFF ": synchronisation is off"
@@ -24,67 +18,14 @@ enum {
     THREADS = 8,
     ROUNDS = 500,
     FUNCTIONS = 21,
-    HANG_SECONDS = 120, /* a test that waits longer than this is a deadlock */
     MILLISECOND = 1000 * 1000,
 };
 
-#define CONTROLS(X)       \
-    X(reset)              \
-    X(is_old_driver)      \
-    X(set_device_count)   \
-    X(set_initialized)    \
-    X(activate)           \
-    X(device_reset)       \
-    X(references)         \
-    X(bind)               \
-    X(bind_own)           \
-    X(current_device)     \
-    X(open_pushes)        \
-    X(new_stream)         \
-    X(launch)             \
-    X(begin_capture)      \
-    X(end_capture)        \
-    X(invalidate_capture) \
-    X(now)                \
-    X(hold)               \
-    X(held)               \
-    X(fail)               \
-    X(break_driver)       \
-    X(calls)              \
-    X(total_calls)        \
-    X(log)                \
-    X(violations)         \
-    X(violation)
-
-static struct {
-#define CONTROL_FIELD(name) __typeof__(fake_##name) *name;
-    CONTROLS(CONTROL_FIELD)
-#undef CONTROL_FIELD
-} fake;
-
-static char *library_path;
 static _Atomic cprof_ns test_time;
 
 static cprof_ns read_test_time(void)
 {
     return atomic_load(&test_time);
-}
-
-/* `pointer`: the address of a function pointer. */
-static void load_control(void *library, const char *name, void *pointer)
-{
-    void *address = dlsym(library, name);
-    CHECK(address != NULL);
-    memcpy(pointer, (const void *)&address, sizeof address);
-}
-
-static void load_fake(void)
-{
-    void *library = dlopen(library_path, RTLD_NOW | RTLD_LOCAL);
-    CHECK(library != NULL);
-#define LOAD_CONTROL(name) load_control(library, "fake_" #name, (void *)&fake.name);
-    CONTROLS(LOAD_CONTROL)
-#undef LOAD_CONTROL
 }
 
 /* Everything as at the start of a process with a fresh driver. */
@@ -94,15 +35,6 @@ static void start_test(void)
     atomic_store(&test_time, 0);
     cprof_gpu_reset_for_test();
     CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
-}
-
-static void check_rules(void)
-{
-    if (fake.violations() > 0) {
-        (void)fprintf(stderr, "broken rule: %s\n", fake.violation(0));
-    }
-    CHECK(fake.violations() == 0);
-    CHECK(fake.open_pushes() == 0);
 }
 
 static void check_no_reason(void)
@@ -116,10 +48,7 @@ static void check_reason(const char *expected)
 {
     char reason[200] = "before";
     CHECK(cprof_gpu_reason(reason, sizeof reason));
-    if (strcmp(reason, expected) != 0) {
-        (void)fprintf(stderr, "reason: %s\nexpected: %s\n", reason, expected);
-    }
-    CHECK(strcmp(reason, expected) == 0);
+    check_text(reason, expected);
 }
 
 static void check_counters(uint64_t waited, uint64_t captured, uint64_t failed)
@@ -129,13 +58,6 @@ static void check_counters(uint64_t waited, uint64_t captured, uint64_t failed)
     CHECK(counters.waited == waited);
     CHECK(counters.captured == captured);
     CHECK(counters.failed == failed);
-}
-
-static void check_success(pid_t child)
-{
-    int status;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
 }
 
 /* Finding the driver. */
@@ -652,19 +574,6 @@ static void test_reason_is_cut_to_its_buffer(void)
 
 /* Fork (H5). */
 
-/* Runs `in_child` in a forked child, and checks that it came to its end. */
-static void check_in_child(void (*in_child)(void))
-{
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        (void)alarm(HANG_SECONDS);
-        in_child();
-        exit(EXIT_SUCCESS);
-    }
-    check_success(child);
-}
-
 static void expect_no_call(void)
 {
     cprof_gpu_after_fork_in_child();
@@ -894,20 +803,8 @@ static void test_threads_meet_errors(void)
     }
 }
 
-static void keep_library_path(void)
-{
-    const char *path = getenv(LIBRARY_VARIABLE);
-    if (path == NULL) {
-        (void)fprintf(stderr, "test_gpu: " LIBRARY_VARIABLE " must name the fake driver\n");
-        exit(EXIT_FAILURE);
-    }
-    library_path = strdup(path);
-    CHECK(library_path != NULL);
-}
-
 int main(int count, char **arguments)
 {
-    (void)alarm(HANG_SECONDS);
     keep_library_path();
     cprof_gpu_set_clock_for_test(read_test_time);
     if (count > 1 && strcmp(arguments[1], ABSENCE_ONLY) == 0) {

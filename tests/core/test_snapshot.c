@@ -3,6 +3,7 @@
 
 #include "cprofiling/alloc.h"
 #include "tests/core/check.h"
+#include "tests/core/snapshots.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -13,15 +14,10 @@ enum {
     SAMPLES = 300,
     THREADS = 4,
     CALLS = 10000,
-    MUTATIONS = 3000,
-    HEADER_BYTES = 80,
-    SOURCE_BYTES = 24,
-    KEY_BYTES = 200,
-    FIRST_KEY = HEADER_BYTES + SOURCE_BYTES, /* in a snapshot without notes */
+    MUTATIONS = 1200,
 };
 
 #define MS INT64_C(1000000) /* in ns */
-#define TWO_63 (UINT64_C(1) << 63)
 
 /* The allocator of all tests: it counts, and fails when told to. */
 
@@ -113,21 +109,6 @@ static uint64_t random_bits(void)
     return state;
 }
 
-static cprof_registry *registry_new(uint64_t skip_first_n)
-{
-    cprof_registry *registry = cprof_registry_create(0);
-    CHECK(registry != NULL);
-    cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
-    return registry;
-}
-
-static cprof_accum *accum_of(cprof_registry *registry, const char *stage, const char *node)
-{
-    cprof_accum *accum = cprof_registry_accum(registry, (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}});
-    CHECK(accum != NULL);
-    return accum;
-}
-
 static void finish(cprof_registry *registry, const char *node, cprof_outcome outcome, cprof_ns elapsed_ns)
 {
     cprof_sample sample = {elapsed_ns, elapsed_ns / 3, elapsed_ns / 7};
@@ -157,71 +138,6 @@ static cprof_snapshot *take_with(cprof_registry *registry, uint64_t taken_ns, co
 static cprof_snapshot *take(cprof_registry *registry, uint64_t taken_ns)
 {
     return take_with(registry, taken_ns, NULL);
-}
-
-static cprof_snapshot *merge(const cprof_snapshot *const *snapshots, size_t count)
-{
-    cprof_snapshot *merged;
-    cprof_snapshot_clash clash;
-    CHECK(cprof_snapshot_merge(snapshots, count, &merged, &clash) == CPROF_OK);
-    return merged;
-}
-
-static cprof_snapshot *merge_two(const cprof_snapshot *a, const cprof_snapshot *b)
-{
-    return merge((const cprof_snapshot *const[]){a, b}, 2);
-}
-
-typedef struct {
-    uint8_t *data;
-    size_t size;
-} byte_string;
-
-static byte_string encode(const cprof_snapshot *snapshot)
-{
-    byte_string bytes = {.size = cprof_snapshot_size(snapshot)};
-    bytes.data = malloc(bytes.size + 1);
-    CHECK(bytes.data != NULL);
-    bytes.data[bytes.size] = 0xa5;
-    cprof_snapshot_encode(snapshot, bytes.data);
-    CHECK(bytes.data[bytes.size] == 0xa5); /* no byte more than was said */
-    return bytes;
-}
-
-static bool equal(const cprof_snapshot *a, const cprof_snapshot *b)
-{
-    byte_string x = encode(a);
-    byte_string y = encode(b);
-    bool are_equal = x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
-    free(x.data);
-    free(y.data);
-    return are_equal;
-}
-
-static cprof_status decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, char *text)
-{
-    cprof_snapshot_fault fault = {.text = ""};
-    /* A block of exactly this size, so that a sanitizer sees every byte read behind it. */
-    uint8_t *copy = malloc(size + (size == 0));
-    CHECK(copy != NULL);
-    memcpy(copy, bytes, size);
-    cprof_status status = cprof_snapshot_decode(copy, size, snapshot, &fault);
-    free(copy);
-    CHECK((status == CPROF_BAD_FORMAT) == (strlen(fault.text) > 0));
-    if (text != NULL) {
-        memcpy(text, fault.text, sizeof fault.text);
-    }
-    return status;
-}
-
-static cprof_snapshot *round_trip(const cprof_snapshot *snapshot)
-{
-    byte_string bytes = encode(snapshot);
-    cprof_snapshot *copy;
-    CHECK(decode(bytes.data, bytes.size, &copy, NULL) == CPROF_OK);
-    free(bytes.data);
-    CHECK(equal(snapshot, copy));
-    return copy;
 }
 
 /* What a visitor sees of one key. */
@@ -688,29 +604,6 @@ static void test_same_data_twice(void)
 
 /* Bytes */
 
-/* Bit by bit, as ECMA-182 defines the polynomial, and so unlike the table of snapshot.c. */
-static uint64_t slow_checksum(const uint8_t *bytes, size_t size)
-{
-    uint64_t crc = UINT64_MAX;
-    for (size_t i = 0; i < size * 8; i++) {
-        bool feedback = ((crc ^ (uint64_t)(bytes[i / 8] >> (i % 8))) & 1) != 0;
-        crc = crc >> 1 ^ (feedback ? UINT64_C(0xc96c5795d7870f42) : 0);
-    }
-    return ~crc;
-}
-
-static void put(uint8_t *bytes, uint64_t value, unsigned width)
-{
-    for (unsigned i = 0; i < width; i++) {
-        bytes[i] = (uint8_t)(value >> (8 * i));
-    }
-}
-
-static void seal(uint8_t *bytes, size_t size)
-{
-    put(bytes + size - 8, slow_checksum(bytes, size - 8), 8);
-}
-
 static void test_checksum(void)
 {
     CHECK(slow_checksum((const uint8_t *)"123456789", 9) == UINT64_C(0x995dc9bbdf1939fa)); /* the published check value */
@@ -723,25 +616,42 @@ static void test_checksum(void)
     cprof_snapshot_destroy(snapshot);
 }
 
-static cprof_snapshot *take_all_kinds(void)
+static void add_extra(cprof_registry *registry, const char *node)
+{
+    const cprof_launch_counts launches = {.launches = 3, .kernels = 2, .kernel_ns = 5000};
+    cprof_extra_sample sample = {
+        .asked = CPROF_EXTRA_COUNTERS | CPROF_EXTRA_MEMORY,
+        .counters = {.known = CPROF_PERF_BIT(CPROF_PERF_CPU_TIME), .values = {1234}},
+        .device_memory = {true, 100, 300, 400},
+        .host_memory = {true, 900, 700, -1},
+    };
+    cprof_accum *accum = accum_of(registry, "train", node);
+    uint64_t generation = cprof_registry_present(registry).generation;
+    cprof_accum_add_gpu(accum, generation, 2 * MS, 1000, true);
+    cprof_accum_add_gpu(accum, generation, 7 * MS, -1, false);
+    cprof_accum_miss_gpu(accum, generation, CPROF_GPU_CAPTURED);
+    cprof_accum_add_launches(accum, generation, &launches);
+    cprof_accum_add_sample(accum, generation, &sample);
+}
+
+/* With figures beyond times for two of the keys, or none. */
+static cprof_snapshot *take_all_kinds(bool with_extra)
 {
     cprof_registry *registry = registry_new(1);
     fill_with_all_kinds(registry);
     fill_with_all_kinds(registry);
+    if (with_extra) {
+        add_extra(registry, "spans");
+        add_extra(registry, "fractions");
+    }
     cprof_snapshot *snapshot = take_with(registry, 77, "a note");
     cprof_registry_destroy(registry);
     return snapshot;
 }
 
-static void expect_refused(const uint8_t *bytes, size_t size)
-{
-    cprof_snapshot *snapshot = NULL;
-    CHECK(decode(bytes, size, &snapshot, NULL) == CPROF_BAD_FORMAT && snapshot == NULL);
-}
-
 static void test_every_cut_and_every_changed_bit(void)
 {
-    cprof_snapshot *snapshot = take_all_kinds();
+    cprof_snapshot *snapshot = take_all_kinds(false);
     byte_string bytes = encode(snapshot);
     for (size_t size = 0; size < bytes.size; size++) {
         expect_refused(bytes.data, size);
@@ -793,12 +703,12 @@ static void mutate(byte_string *bytes)
     seal(bytes->data, bytes->size);
 }
 
-static void test_changes_with_a_right_checksum(bool is_merged)
+static void test_changes_with_a_right_checksum(bool with_extra, bool is_merged)
 {
-    cprof_snapshot *snapshot = take_all_kinds();
-    cprof_snapshot *other = take_all_kinds();
+    cprof_snapshot *snapshot = take_all_kinds(with_extra);
+    cprof_snapshot *other = take_all_kinds(true);
     if (is_merged) {
-        cprof_snapshot *second = take_all_kinds();
+        cprof_snapshot *second = take_all_kinds(with_extra);
         cprof_snapshot *merged = merge_two(snapshot, second);
         cprof_snapshot_destroy(snapshot);
         cprof_snapshot_destroy(second);
@@ -818,41 +728,6 @@ static void test_changes_with_a_right_checksum(bool is_merged)
     cprof_snapshot_destroy(snapshot);
     cprof_snapshot_destroy(other);
 }
-
-/* Puts `value` into an encoding, and expects that the result is refused for a reason that begins with `text`. */
-static void expect_reason(const byte_string *bytes, size_t at, uint64_t value, unsigned width, const char *text)
-{
-    uint8_t *changed = malloc(bytes->size);
-    CHECK(changed != NULL);
-    memcpy(changed, bytes->data, bytes->size);
-    put(changed + at, value, width);
-    seal(changed, bytes->size);
-    char reason[CPROF_SNAPSHOT_FAULT_TEXT];
-    cprof_snapshot *snapshot;
-    CHECK(decode(changed, bytes->size, &snapshot, reason) == CPROF_BAD_FORMAT);
-    if (strncmp(reason, text, strlen(text)) != 0) {
-        (void)fprintf(stderr, "byte %zu: \"%s\" where \"%s\" was expected\n", at, reason, text);
-        exit(EXIT_FAILURE);
-    }
-    free(changed);
-}
-
-/* A change of one field, and the reason for which it is refused. `at` counts from the first key, or from the beginning. */
-typedef struct {
-    size_t at;
-    uint64_t value;
-    unsigned width;
-    const char *text;
-} change;
-
-static void expect_reasons(const byte_string *bytes, size_t begin, const change *changes, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        expect_reason(bytes, begin + changes[i].at, changes[i].value, changes[i].width, changes[i].text);
-    }
-}
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static void test_reasons_of_the_header(void)
 {
@@ -879,36 +754,12 @@ static void test_reasons_of_the_header(void)
         {FIRST_KEY, 0xffff, 2, "a length that points behind the end"},
         {FIRST_KEY + 2, 0, 1, "a note that is too long or no UTF-8"},
     };
-    cprof_snapshot *snapshot = take_all_kinds();
+    cprof_snapshot *snapshot = take_all_kinds(false);
     byte_string bytes = encode(snapshot);
     expect_reasons(&bytes, 0, changes, COUNT_OF(changes));
     free(bytes.data);
     cprof_snapshot_destroy(snapshot);
 }
-
-/* The place of the fields of a key. */
-enum {
-    AT_FILLED = 4,
-    AT_FLAGS = 6,
-    AT_PLACE = 8,
-    AT_TAKEN = 16,
-    AT_COUNT = 24,
-    AT_ERRORS = 32,
-    AT_SKIPPED = 48,
-    AT_SELF_UNKNOWN = 64,
-    AT_LOST = 80,
-    AT_MIN = 88,
-    AT_MAX = 96,
-    AT_LAST = 104,
-    AT_FIRST = 112,
-    AT_MEDIAN = 120,
-    AT_TOTAL = 128,
-    AT_SQUARES = 144,
-    AT_SQUARES_TOP = 160,
-    AT_NESTED = 168,
-    AT_SUSPENDED = 184,
-    AT_NAMES = KEY_BYTES,
-};
 
 #define MINUS_ONE 0xbff0000000000000
 #define MINUS_TWO 0xc000000000000000
@@ -1100,19 +951,22 @@ static void test_counts_do_not_wrap(void)
 
 /* Memory */
 
-static void test_memory_of_reading(void)
+static void test_memory_of_reading(bool with_extra)
 {
     cprof_registry *registry = registry_new(0);
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < (with_extra ? 20 : 200); i++) {
         char node[16];
         (void)snprintf(node, sizeof node, "%d", i);
         finish(registry, node, CPROF_OUTCOME_ERROR, 1 * MS); /* the shortest of keys */
+        if (with_extra) {
+            cprof_accum_miss_gpu(accum_of(registry, "train", node), 1, CPROF_GPU_NO_CUDA);
+        }
     }
     cprof_snapshot *snapshot = take(registry, 1);
     cprof_registry_destroy(registry);
     byte_string bytes = encode(snapshot);
     cprof_snapshot_destroy(snapshot);
-    for (size_t at = 0; at + 16 < bytes.size; at += at < 2 * KEY_BYTES ? 1 : 100) {
+    for (size_t at = 0; at + 16 < bytes.size; at += at < (with_extra ? 5 : 2) * KEY_BYTES ? 1 : 100) {
         uint8_t kept[8];
         memcpy(kept, bytes.data + at, 8);
         put(bytes.data + at, at == 0 ? bytes.data[0] : random_bits(), 1 << random_bits() % 4);
@@ -1189,8 +1043,9 @@ static void test_allocations_that_fail(void)
         (void)snprintf(node, sizeof node, "%d", i);
         record(m.registry, node, i);
     }
-    cprof_snapshot *left = take_all_kinds();
-    cprof_snapshot *right = take_all_kinds();
+    add_extra(m.registry, "39");
+    cprof_snapshot *left = take_all_kinds(true);
+    cprof_snapshot *right = take_all_kinds(true);
     m.inputs = (const cprof_snapshot *const[]){left, right};
     m.bytes = encode(left);
     expect_no_leak(fail_collect, &m, 40);
@@ -1342,8 +1197,10 @@ int main(void)
 
     test_checksum();
     test_every_cut_and_every_changed_bit();
-    test_changes_with_a_right_checksum(false);
-    test_changes_with_a_right_checksum(true);
+    test_changes_with_a_right_checksum(false, false);
+    test_changes_with_a_right_checksum(false, true);
+    test_changes_with_a_right_checksum(true, false);
+    test_changes_with_a_right_checksum(true, true);
     test_reasons_of_the_header();
     test_reasons_of_a_key();
     test_reasons_of_a_key_without_a_sample();
@@ -1352,7 +1209,8 @@ int main(void)
     test_reasons_of_notes();
     test_counts_do_not_wrap();
 
-    test_memory_of_reading();
+    test_memory_of_reading(false);
+    test_memory_of_reading(true);
     test_allocations_that_fail();
     test_histogram_that_lost_all();
     CHECK(atomic_load(&live_bytes) == 0);

@@ -531,8 +531,8 @@ EXPORT void fake_launch(uint64_t stream, int64_t ns)
 EXPORT void fake_launch_default(int device, int64_t ns)
 {
     lock_fake();
-    fake_context *context = primary_context(device);
-    require(context->alive, "the device is not active");
+    fake_context *context = device == -1 ? current_context() : primary_context(device);
+    require(context != NULL && context->alive, "there is no such context");
     context->busy_until = free_from(context, NULL) + ns;
     unlock_fake();
 }

@@ -64,7 +64,7 @@ uint64_t fake_new_stream(int device, int non_blocking);
 /* Gives the stream work that takes `ns`, from when its earlier work is done. */
 void fake_launch(uint64_t stream, int64_t ns);
 
-/* The same for the legacy default stream of the device's primary context, which must be active. */
+/* The same for the legacy default stream of the device's primary context, or (-1) of the thread's current context. */
 void fake_launch_default(int device, int64_t ns);
 
 /* The stream is none any more. */

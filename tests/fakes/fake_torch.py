@@ -135,8 +135,8 @@ class FakeTorch:
             is_current_stream_capturing=self._is_capturing,
             mem_get_info=self._free_total,
             reset_peak_memory_stats=self._reset,
-            memory_allocated=lambda index: self._nested(index)["allocated_bytes"]["all"]["current"],
-            max_memory_allocated=lambda index: self._nested(index)["allocated_bytes"]["all"]["peak"],
+            memory_allocated=lambda index: self._allocated(index, 0),
+            max_memory_allocated=lambda index: self._allocated(index, 1),
             Event=self._event,
             Stream=lambda stream_id, device_index, device_type: self.stream(device_index, stream_id),
         )
@@ -187,6 +187,10 @@ class FakeTorch:
         allocated, most = self.bytes[device]
         kind = {"current": allocated, "peak": most, "allocated": most, "freed": most - allocated}
         return {"allocated_bytes": {"all": kind, "large_pool": {}}, "num_ooms": 0} if most else {}
+
+    def _allocated(self, device: int, which: int) -> int:
+        self._call("memory")
+        return self.bytes[device][which]
 
     def _event(self, device: str | None = None, enable_timing: bool = False) -> FakeEvent:
         self._call("event")

@@ -701,6 +701,7 @@ OPERATIONS: dict[str, Callable[[], Round]] = {
     "in a default stage": entered(lambda: cp.stage("train", default=True), lambda: NODE_IN_FORCE(())),
     "in a bound profiler": entered(on, lambda: NODE_IN_FORCE(())),
     "site": gives(object, lambda: functools.partial(cp.profile_node, "block")),
+    "perf_status": gives(list, lambda: _core.perf_status),
     "decoration": decorations,
     "instrument": instrumentations,
     "pipeline's profiler": pipeline_profilers,

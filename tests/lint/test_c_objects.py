@@ -24,7 +24,10 @@ OTHER_STATE = {
     "gpu_event": {"event"},
     "gpu_pool": {"pool"},
     "nvtx": {"nvtx", "nvtxGlobals_v3", "InitializeInjectionNvtx2_fnptr"},  # the last two come with its headers
-    "perf_event": {"hardware", "self"},  # what the kernel refuses, and what a thread has open, which perf_none does not have
+    "perf_event": {"hardware", "self"},  # what the kernel refuses, and what a thread has open
+    "cupti": {"cupti"},  # the one subscriber
+    "cupti_events": {"cprof_cupti_events"},  # what its callbacks, which are given nothing, fill
+    "cupti_threads": {"own", "threads"},
 }
 # What CPython's interface wants as non-const tables, which nobody changes.
 TABLES = {"PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyType_Slot", "PyType_Spec", "PyModuleDef", "PyModuleDef_Slot"}

@@ -24,8 +24,11 @@ FLOATS = {
     "csrc/convert.c": "checks what record() is given",
     "csrc/convert.h": "checks what record() is given",
     "csrc/cost.c": "the profiler's own cost",
+    "csrc/device_mark.c": "hands a framework's times on to the core",
     "csrc/profiler_type.c": "hands record()'s value on to the core",
     "csrc/state.h": "the profiler's own cost",
+    "csrc/summary_extra.c": "hands the core's figures on to Python",
+    "csrc/summary_extra.h": "hands the core's figures on to Python",
     "csrc/summary.c": "hands the core's figures on to Python",
 }
 FLOATING = r"\b(float|double)\b"

@@ -21,6 +21,15 @@ def test_every_source_is_built() -> None:
     assert sorted(lists["BINDING"]) == sorted(path.stem for path in c_files(BINDING, ".c"))
 
 
+def test_the_build_and_the_tests_find_the_same_headers() -> None:
+    found = []
+    for name in ("setup.py", "tests/nvtx_headers.py"):
+        tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+        (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "nvtx_include"]
+        found.append(ast.unparse(function.body[1:]))  # type: ignore[arg-type]
+    assert found[0] == found[1]
+
+
 def test_every_package_is_installed() -> None:
     listed = re.search(r"^packages = (\[.*?\])", PYPROJECT, re.MULTILINE | re.DOTALL)
     assert listed

@@ -1,0 +1,70 @@
+#include "cprofiling/cupti_timeline.h"
+
+#define UNIT ((int64_t)CPROF_CLOCK_UNIT)
+
+enum {
+    LEAST_SPAN_NS = 50 * 1000, /* between two moments that tell a rate */
+    NEAR_RATE = 64,            /* rates that differ by less than one part in so many are the same */
+    PATIENCE_NS = 1000 * 1000,
+    UNCERTAINTY = 1024, /* one part in so many is what a rate may be wrong by */
+};
+
+static const int64_t farthest_ns = INT64_C(1) << 61;
+
+cprof_ns cprof_cupti_timeline_ours(const cprof_cupti_timeline *line, cprof_ticks ticks)
+{
+    if ((int64_t)(ticks - line->origin.ticks) < 0) {
+        return line->origin.ns - cprof_clock_between(ticks, line->origin.ticks);
+    }
+    return line->origin.ns + cprof_clock_between(line->origin.ticks, ticks);
+}
+
+/* Nanoseconds of ours in one of CUPTI's ticks, times 2^32. */
+static int64_t rate_of(const cprof_cupti_timeline *line)
+{
+    cprof_ns ours = cprof_cupti_timeline_ours(line, line->last.ours) - cprof_cupti_timeline_ours(line, line->first.ours);
+    int64_t theirs = (int64_t)(line->last.theirs - line->first.theirs);
+    if (ours < LEAST_SPAN_NS || theirs <= 0) {
+        return UNIT;
+    }
+    __int128 rate = ((__int128)ours << 32) / theirs;
+    return rate < INT64_MAX ? (int64_t)rate : UNIT;
+}
+
+static bool is_near(int64_t rate)
+{
+    return rate > UNIT - UNIT / NEAR_RATE && rate < UNIT + UNIT / NEAR_RATE;
+}
+
+static cprof_ns scaled(int64_t ticks, int64_t rate)
+{
+    __int128 ns = ((__int128)ticks * rate + UNIT / 2) >> 32;
+    return (cprof_ns)(ns > farthest_ns ? farthest_ns : ns < -farthest_ns ? -farthest_ns : ns);
+}
+
+cprof_ns cprof_cupti_timeline_theirs(const cprof_cupti_timeline *line, uint64_t stamp)
+{
+    int64_t rate = rate_of(line);
+    bool is_after = (int64_t)(stamp - line->last.theirs) >= 0;
+    bool is_within = !is_after && (int64_t)(stamp - line->first.theirs) >= 0;
+    const cprof_cupti_moment *base = is_after ? &line->last : &line->first;
+    /* Outside of what is known, the rate that clocks should have is better than one that was measured. */
+    int64_t rate_here = is_near(rate) && !is_within ? UNIT : rate;
+    cprof_ns distance = scaled((int64_t)(stamp - base->theirs), rate_here);
+    return cprof_cupti_timeline_ours(line, base->ours) + distance;
+}
+
+cprof_ns cprof_cupti_timeline_between(const cprof_cupti_timeline *line, uint64_t start, uint64_t end)
+{
+    int64_t rate = rate_of(line);
+    return scaled((int64_t)(end - start), is_near(rate) ? UNIT : rate);
+}
+
+bool cprof_cupti_timeline_is_credible(const cprof_cupti_timeline *line, uint64_t stamp, cprof_ticks from, cprof_ticks to)
+{
+    cprof_ns at = cprof_cupti_timeline_theirs(line, stamp);
+    cprof_ns known = cprof_cupti_timeline_ours(line, line->last.ours);
+    cprof_ns distance = at > known ? at - known : known - at;
+    cprof_ns tolerance = PATIENCE_NS + (is_near(rate_of(line)) ? 0 : distance / UNCERTAINTY);
+    return at >= cprof_cupti_timeline_ours(line, from) - tolerance && at <= cprof_cupti_timeline_ours(line, to) + tolerance;
+}

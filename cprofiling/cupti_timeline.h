@@ -1,0 +1,33 @@
+/* CUPTI's clock by ours: the time of day in most processes, but what some profiler has made it for the rest of the process
+ * where that set a clock of its own. Known are moments on both; in between time runs evenly. Nothing here locks.
+ */
+#ifndef CPROF_CUPTI_TIMELINE_H
+#define CPROF_CUPTI_TIMELINE_H
+
+#include "cprofiling/clock.h"
+
+/* One moment on both clocks. */
+typedef struct {
+    cprof_ticks ours;
+    uint64_t theirs;
+} cprof_cupti_moment;
+
+typedef struct {
+    cprof_clock_pair origin; /* what our times are counted from */
+    cprof_cupti_moment first;
+    cprof_cupti_moment last;
+} cprof_cupti_timeline;
+
+/* Ours of a moment on our clock: as CLOCK_MONOTONIC has it. */
+cprof_ns cprof_cupti_timeline_ours(const cprof_cupti_timeline *line, cprof_ticks ticks);
+
+/* Ours of one of CUPTI's stamps, within 2^61 ns; of damaged ones anything. */
+cprof_ns cprof_cupti_timeline_theirs(const cprof_cupti_timeline *line, uint64_t stamp);
+
+/* The time from stamp to stamp, 0 or more for start <= end: as it is where both clocks run at the same rate. */
+cprof_ns cprof_cupti_timeline_between(const cprof_cupti_timeline *line, uint64_t start, uint64_t end);
+
+/* Whether work can have started at a stamp: not more than a millisecond before `from`, or after `to`, on our clock. */
+bool cprof_cupti_timeline_is_credible(const cprof_cupti_timeline *line, uint64_t stamp, cprof_ticks from, cprof_ticks to);
+
+#endif

@@ -1,0 +1,69 @@
+/* What a recording gets from CUPTI: calls that gave work to devices, and the records of that work, kept until they become rows
+ * of a table.
+ *
+ * Thread rule: any thread, any number at once; one lock, held for one item, or while times are settled.
+ */
+#ifndef CPROF_CUPTI_TRACE_H
+#define CPROF_CUPTI_TRACE_H
+
+#include "cprofiling/cupti_records.h"
+#include "cprofiling/cupti_timeline.h"
+#include "cprofiling/names.h"
+#include "cprofiling/table.h"
+
+#include <sys/types.h>
+
+enum {
+    CPROF_CUPTI_TRACE_CAPACITY = 1 << 21,       /* calls, and records; later ones are dropped, and counted */
+    CPROF_CUPTI_TRACE_MAX_NAMES = 1 << 20,      /* of kernels, of these bytes in all; */
+    CPROF_CUPTI_TRACE_MAX_NAME_BYTES = 1 << 28, /* further ones are called __overflow__ */
+};
+
+/* A call of CUDA. */
+typedef struct {
+    cprof_ticks start;
+    cprof_ticks stop;
+    uint32_t correlation;
+    uint32_t number; /* of the call in its domain */
+    uint32_t domain;
+    pid_t thread;
+} cprof_cupti_traced_call;
+
+/* Pages of items of one kind, in the order of their coming. */
+typedef struct {
+    char **chunks;
+    size_t chunk_count;
+    size_t chunk_capacity;
+    size_t count;   /* items */
+    size_t settled; /* of them, whose times are ours */
+} cprof_cupti_items;
+
+/* All zero but the capacity: an empty one. */
+typedef struct {
+    cprof_lock lock; /* guards: */
+    size_t capacity; /* of calls, and of records */
+    cprof_cupti_items calls;
+    cprof_cupti_items records;
+    cprof_names_table names; /* of kernels, as the stage; the node's name is empty */
+    size_t name_bytes;
+    uint64_t dropped;
+} cprof_cupti_trace;
+
+/* Adds a call, or a record under a number that is that of its call where this is known. Without memory or room they are counted
+ * as dropped. */
+void cprof_cupti_trace_add_call(cprof_cupti_trace *trace, const cprof_cupti_traced_call *call);
+void cprof_cupti_trace_add_record(cprof_cupti_trace *trace, const cprof_cupti_record *record, uint32_t correlation);
+
+/* Counts what is missing for another reason. */
+void cprof_cupti_trace_drop(cprof_cupti_trace *trace, uint64_t count);
+
+/* Makes the times of what was added since the last call of this into those of a table: ours, moved by `since_epoch_ns`. Work
+ * that had ended by `begin` is left out. */
+void cprof_cupti_trace_settle(cprof_cupti_trace *trace, const cprof_cupti_timeline *line, cprof_ns since_epoch_ns,
+                              cprof_ticks begin);
+
+/* Takes all out: adds it, settled, to a table as rows and arrows, unless that is NULL, and gives it back. CPROF_NO_MEMORY,
+ * CPROF_OUT_OF_RANGE: rows are missing. */
+cprof_status cprof_cupti_trace_collect(cprof_cupti_trace *trace, cprof_table *table);
+
+#endif

@@ -1,0 +1,15 @@
+/* Times that a device of another kind than CUDA's takes itself, through the framework: an object of the package's
+ * (python/cprofiling/device_events.py) that was begun with the call, is ended or cancelled with it, and tells the time later.
+ */
+#ifndef EXT_DEVICE_MARK_H
+#define EXT_DEVICE_MARK_H
+
+#include "csrc/profiler.h"
+
+#include "cprofiling/probe.h"
+
+/* Gives a probe such an object, with the methods end(sink) and cancel(); sink(elapsed_ms, cause) is to be called once, with one
+ * of the two None. False with MemoryError. */
+bool ext_device_mark_set(cprof_probe *probe, ext_profiler *profiler, PyObject *mark);
+
+#endif

@@ -1,0 +1,103 @@
+"""Asks NVIDIA's libraries what they are and see; ``doctor`` runs it as a process of its own, to stay without them.
+
+The arguments are the libraries to load: the driver's, then those of CUPTI, of which the first that loads is taken. Each
+answer is printed as soon as it is there, as a line of JSON, since the next question may end the process. No context is
+made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Sequence
+
+_NAME_SIZE = 256
+# Attributes of devices, by the driver's numbers.
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_CALLBACK_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
+_CALLBACK = _CALLBACK_TYPE(lambda *_arguments: None)  # what CUPTI would call, were anything enabled
+
+
+def driver(path: str) -> dict[str, object]:
+    """Return the driver's version and devices, or why there are none: ``error`` as a text, ``code`` as a CUresult."""
+    try:
+        library = ctypes.CDLL(path)
+        code = library.cuInit(ctypes.c_uint(0))
+        version = ctypes.c_int()
+        library.cuDriverGetVersion(ctypes.byref(version))
+        found: dict[str, object] = {"version": version.value, "code": code, "code_name": _driver_text(library, code)}
+        if code == 0:
+            found["devices"] = _devices(library)
+    except (OSError, AttributeError) as error:
+        return {"error": str(error)}
+    return found
+
+
+def _driver_text(library: ctypes.CDLL, code: int) -> str:
+    text = ctypes.c_char_p()
+    library.cuGetErrorName(code, ctypes.byref(text))
+    return (text.value or b"").decode("utf-8", "replace")
+
+
+def _devices(library: ctypes.CDLL) -> list[dict[str, object]]:
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return []
+    return [_device(library, ordinal) for ordinal in range(count.value)]
+
+
+def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
+    handle = ctypes.c_int()
+    name = ctypes.create_string_buffer(_NAME_SIZE)
+    memory = ctypes.c_size_t()
+    library.cuDeviceGet(ctypes.byref(handle), ordinal)
+    library.cuDeviceGetName(name, _NAME_SIZE, handle)
+    library.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
+    numbers = {}
+    for attribute in (_MULTIPROCESSORS, _MAJOR, _MINOR):
+        value = ctypes.c_int()
+        library.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle)
+        numbers[attribute] = value.value
+    return {
+        "ordinal": ordinal,
+        "name": name.value.decode("utf-8", "replace"),
+        "memory_bytes": memory.value,
+        "compute_capability": f"{numbers[_MAJOR]}.{numbers[_MINOR]}",
+        "multiprocessors": numbers[_MULTIPROCESSORS],
+    }
+
+
+def cupti(paths: Sequence[str]) -> dict[str, object]:
+    """Return CUPTI's path and version, and whether it can be had: the ``code`` that subscribing was answered with."""
+    found: dict[str, object] = {}
+    for path in paths:
+        try:
+            library = ctypes.CDLL(path)
+            version = ctypes.c_uint32()
+            library.cuptiGetVersion(ctypes.byref(version))
+            return {"path": path, "version": version.value, **_subscribed(library)}
+        except (OSError, AttributeError) as error:
+            found = found or {"error": str(error)}
+    return found
+
+
+def _subscribed(library: ctypes.CDLL) -> dict[str, object]:
+    """Whether the one subscriber that a process can have may be had here; it is given back."""
+    handle = ctypes.c_void_p()
+    code = library.cuptiSubscribe(ctypes.byref(handle), _CALLBACK, None)
+    text = ctypes.c_char_p()
+    library.cuptiGetResultString(code, ctypes.byref(text))
+    if code == 0:
+        library.cuptiUnsubscribe(handle)
+    return {"code": code, "code_name": (text.value or b"").decode("utf-8", "replace")}
+
+
+def main(driver_path: str, *cupti_paths: str) -> None:
+    """Print the answers."""
+    print(json.dumps({"driver": driver(driver_path)}), flush=True)
+    print(json.dumps({"cupti": cupti(cupti_paths)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

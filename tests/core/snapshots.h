@@ -1,0 +1,186 @@
+/* Snapshots made, merged, and as bytes that are changed by hand. */
+#ifndef TESTS_CORE_SNAPSHOTS_H
+#define TESTS_CORE_SNAPSHOTS_H
+
+#include "cprofiling/snapshot.h"
+#include "tests/core/check.h"
+
+#include <string.h>
+
+enum {
+    HEADER_BYTES = 80,
+    SOURCE_BYTES = 24,
+    KEY_BYTES = 200,
+    FIRST_KEY = HEADER_BYTES + SOURCE_BYTES, /* in a snapshot without notes */
+};
+
+/* The place of the fields of a key. */
+enum {
+    AT_FILLED = 4,
+    AT_FLAGS = 6,
+    AT_PLACE = 8,
+    AT_TAKEN = 16,
+    AT_COUNT = 24,
+    AT_ERRORS = 32,
+    AT_SKIPPED = 48,
+    AT_SELF_UNKNOWN = 64,
+    AT_LOST = 80,
+    AT_MIN = 88,
+    AT_MAX = 96,
+    AT_LAST = 104,
+    AT_FIRST = 112,
+    AT_MEDIAN = 120,
+    AT_TOTAL = 128,
+    AT_SQUARES = 144,
+    AT_SQUARES_TOP = 160,
+    AT_NESTED = 168,
+    AT_SUSPENDED = 184,
+    AT_NAMES = KEY_BYTES,
+};
+
+#define TWO_63 (UINT64_C(1) << 63)
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static inline cprof_registry *registry_new(uint64_t skip_first_n)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    CHECK(registry != NULL);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
+    return registry;
+}
+
+static inline cprof_accum *accum_of(cprof_registry *registry, const char *stage, const char *node)
+{
+    cprof_accum *accum = cprof_registry_accum(registry, (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}});
+    CHECK(accum != NULL);
+    return accum;
+}
+
+static inline cprof_snapshot *merge(const cprof_snapshot *const *snapshots, size_t count)
+{
+    cprof_snapshot *merged;
+    cprof_snapshot_clash clash;
+    CHECK(cprof_snapshot_merge(snapshots, count, &merged, &clash) == CPROF_OK);
+    return merged;
+}
+
+static inline cprof_snapshot *merge_two(const cprof_snapshot *a, const cprof_snapshot *b)
+{
+    return merge((const cprof_snapshot *const[]){a, b}, 2);
+}
+
+typedef struct {
+    uint8_t *data;
+    size_t size;
+} byte_string;
+
+static inline byte_string encode(const cprof_snapshot *snapshot)
+{
+    byte_string bytes = {.size = cprof_snapshot_size(snapshot)};
+    bytes.data = malloc(bytes.size + 1);
+    CHECK(bytes.data != NULL);
+    bytes.data[bytes.size] = 0xa5;
+    cprof_snapshot_encode(snapshot, bytes.data);
+    CHECK(bytes.data[bytes.size] == 0xa5); /* no byte more than was said */
+    return bytes;
+}
+
+static inline bool equal(const cprof_snapshot *a, const cprof_snapshot *b)
+{
+    byte_string x = encode(a);
+    byte_string y = encode(b);
+    bool are_equal = x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
+    free(x.data);
+    free(y.data);
+    return are_equal;
+}
+
+static inline cprof_status decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, char *text)
+{
+    cprof_snapshot_fault fault = {.text = ""};
+    /* A block of exactly this size, so that a sanitizer sees every byte read behind it. */
+    uint8_t *copy = malloc(size + (size == 0));
+    CHECK(copy != NULL);
+    memcpy(copy, bytes, size);
+    cprof_status status = cprof_snapshot_decode(copy, size, snapshot, &fault);
+    free(copy);
+    CHECK((status == CPROF_BAD_FORMAT) == (strlen(fault.text) > 0));
+    if (text != NULL) {
+        memcpy(text, fault.text, sizeof fault.text);
+    }
+    return status;
+}
+
+static inline cprof_snapshot *round_trip(const cprof_snapshot *snapshot)
+{
+    byte_string bytes = encode(snapshot);
+    cprof_snapshot *copy;
+    CHECK(decode(bytes.data, bytes.size, &copy, NULL) == CPROF_OK);
+    free(bytes.data);
+    CHECK(equal(snapshot, copy));
+    return copy;
+}
+
+/* Bit by bit, as ECMA-182 defines the polynomial, and so unlike the table of snapshot_bytes.c. */
+static inline uint64_t slow_checksum(const uint8_t *bytes, size_t size)
+{
+    uint64_t crc = UINT64_MAX;
+    for (size_t i = 0; i < size * 8; i++) {
+        bool feedback = ((crc ^ (uint64_t)(bytes[i / 8] >> (i % 8))) & 1) != 0;
+        crc = crc >> 1 ^ (feedback ? UINT64_C(0xc96c5795d7870f42) : 0);
+    }
+    return ~crc;
+}
+
+static inline void put(uint8_t *bytes, uint64_t value, unsigned width)
+{
+    for (unsigned i = 0; i < width; i++) {
+        bytes[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
+static inline void seal(uint8_t *bytes, size_t size)
+{
+    put(bytes + size - 8, slow_checksum(bytes, size - 8), 8);
+}
+
+static inline void expect_refused(const uint8_t *bytes, size_t size)
+{
+    cprof_snapshot *snapshot = NULL;
+    CHECK(decode(bytes, size, &snapshot, NULL) == CPROF_BAD_FORMAT && snapshot == NULL);
+}
+
+/* Puts `value` into an encoding, and expects that the result is refused for a reason that begins with `text`. */
+static inline void expect_reason(const byte_string *bytes, size_t at, uint64_t value, unsigned width, const char *text)
+{
+    uint8_t *changed = malloc(bytes->size);
+    CHECK(changed != NULL);
+    memcpy(changed, bytes->data, bytes->size);
+    put(changed + at, value, width);
+    seal(changed, bytes->size);
+    char reason[CPROF_SNAPSHOT_FAULT_TEXT];
+    cprof_snapshot *snapshot;
+    CHECK(decode(changed, bytes->size, &snapshot, reason) == CPROF_BAD_FORMAT);
+    if (strncmp(reason, text, strlen(text)) != 0) {
+        (void)fprintf(stderr, "byte %zu: \"%s\" where \"%s\" was expected\n", at, reason, text);
+        exit(EXIT_FAILURE);
+    }
+    free(changed);
+}
+
+/* A change of one field, and the reason for which it is refused. `at` counts from the first key, or from the beginning. */
+typedef struct {
+    size_t at;
+    uint64_t value;
+    unsigned width;
+    const char *text;
+} change;
+
+static inline void expect_reasons(const byte_string *bytes, size_t begin, const change *changes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        expect_reason(bytes, begin + changes[i].at, changes[i].value, changes[i].width, changes[i].text);
+    }
+}
+
+#endif

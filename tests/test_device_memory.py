@@ -1,0 +1,237 @@
+"""What the frameworks have allocated on a call's device: PyTorch's allocators with virtual devices, and CuPy's pool."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from cprofiling import details, device_memory, device_table
+from cprofiling.device_memory import UNKNOWN, memory_at_entry, memory_at_exit, memory_reason
+from fakes.fake_torch import FakeTorch
+
+
+@pytest.fixture(autouse=True)
+def without_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_table, "_found", None)
+    monkeypatch.setattr(device_memory, "_cupy_in_use", None)
+    monkeypatch.setattr(device_memory, "_reason", None)
+    for name in ("torch", "cupy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
+    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
+        torch = FakeTorch(*arguments, **keywords)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return torch
+
+    return put
+
+
+# ---- PyTorch -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "npu", "mps"])
+def test_what_a_node_allocates(use: Callable[..., FakeTorch], kind: str) -> None:
+    torch = use(kind)
+    torch.allocate(100)
+    key, allocated, highest = memory_at_entry((), False) or (-1, -1, -1)
+    torch.allocate(300)
+    torch.allocate(-250)
+    assert (allocated, highest) == (100, UNKNOWN if kind == "mps" else 100)
+    assert memory_at_exit(key, False) == (150, UNKNOWN if kind == "mps" else 400)
+    assert memory_reason() is None
+    assert torch.calls("reset") == 0, "the program's own peak is not disturbed"
+    assert torch.violations == []
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "npu"])
+def test_the_peak_is_reset_when_asked(use: Callable[..., FakeTorch], kind: str) -> None:
+    torch = use(kind)
+    torch.allocate(500)
+    torch.allocate(-400)
+    assert memory_at_entry((), True) == (0, 100, 500)
+    torch.allocate(50)
+    torch.allocate(-50)
+    assert memory_at_exit(0, True) == (100, 150)
+    assert memory_at_exit(0, False) == (100, 100)
+    assert torch.calls("reset") == 2
+
+
+def test_a_peak_that_cannot_be_reset(use: Callable[..., FakeTorch]) -> None:
+    torch = use("mps")
+    torch.allocate(10)
+    assert memory_at_entry((), True) == (0, 10, UNKNOWN)
+
+
+def test_the_device_of_the_node_among_several(use: Callable[..., FakeTorch]) -> None:
+    for kind in ("cuda", "xpu"):
+        torch = use(kind, devices=3)
+        torch.allocate(7, device=1)
+        torch.allocate(9, device=2)
+        torch.current = 1
+        assert memory_at_entry((torch.tensor(2),), False) == (2, 9, 9)
+        assert memory_at_entry((), False) == (1, 7, 7)
+        assert memory_at_entry((torch.tensor(0), torch.tensor(2)), False) == (0, 0, 0)
+        assert memory_at_exit(2, False) == (9, 9)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm", "xpu", "npu", "mps"])
+def test_a_device_that_nobody_uses_is_not_asked(use: Callable[..., FakeTorch], kind: str) -> None:
+    torch = use(kind, begun=False)
+    assert memory_at_entry((), True) is None
+    assert memory_reason() == "PyTorch uses no device in this process"
+    assert memory_at_exit(0, True) is None
+    assert (torch.log, torch.violations) == ([], [])
+
+
+def test_no_framework() -> None:
+    assert memory_at_entry((), False) is None
+    assert memory_reason() == "neither PyTorch nor CuPy is loaded"
+    assert memory_at_exit(0, False) is None
+    assert memory_reason() == "PyTorch uses no device in this process"
+    assert {"torch", "cupy"} & set(sys.modules) == set()
+
+
+def test_a_device_without_an_allocator(use: Callable[..., FakeTorch]) -> None:
+    torch = use("brand", accelerator=False)
+    del torch.brand.memory_allocated  # type: ignore[attr-defined]
+    for answer in (memory_at_entry((), False), memory_at_exit(0, False)):
+        assert answer is None
+        assert memory_reason() == "PyTorch's brand does not tell what it has allocated"
+
+
+def test_torch_that_does_not_answer(use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = use("cuda")
+    torch.failing = {"memory": RuntimeError("lost")}
+    for answer in (memory_at_entry((), False), memory_at_exit(0, False)):
+        assert answer is None
+        assert memory_reason() == "the framework does not answer (RuntimeError: lost)"
+    torch.failing = {}
+    torch._C._cuda_memoryStats = lambda _: {"allocated_bytes": {}}
+    monkeypatch.setattr(device_table, "_found", None)
+    assert memory_at_entry((), False) is None
+    assert memory_reason() == "the framework does not answer (KeyError: 'all')"
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    for answer in (memory_at_entry((), False), memory_at_exit(0, False)):
+        assert answer is None
+        assert str(memory_reason()).startswith("PyTorch does not answer (AttributeError: ")
+
+
+# ---- CuPy ----------------------------------------------------------------------------------------
+
+
+class FakeCupy:
+    """As much of CuPy as is looked at: a pool that answers for the current device. ``log`` holds what reaches CUDA."""
+
+    class ndarray:  # the name of CuPy's
+        """An array on a device."""
+
+    def __init__(self, *used: int) -> None:
+        self.log: list[str] = []
+        self.used, self.current = list(used), 0
+        self.cuda = SimpleNamespace(runtime=SimpleNamespace(getDevice=self.get_device), Device=self.device)
+        self.entered: list[int] = []
+
+    def get_device(self) -> int:
+        self.log.append("getDevice")
+        return self.current
+
+    def get_default_memory_pool(self) -> SimpleNamespace:
+        return SimpleNamespace(used_bytes=lambda: self.used[self.current])
+
+    def device(self, index: int) -> FakeCupy:
+        self.entered.append(self.current)
+        self.current = index
+        return self
+
+    def __enter__(self) -> None:
+        """Made current already."""
+
+    def __exit__(self, *_: object) -> None:
+        self.current = self.entered.pop()
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
+    fake = FakeCupy(1000, 2000)
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    return fake
+
+
+def test_the_pool_of_cupy(cupy: FakeCupy) -> None:
+    cupy.current = 1
+    key, *figures = memory_at_entry((FakeCupy.ndarray(),), False) or (-1,)
+    assert figures == [2000, UNKNOWN]
+    cupy.used[1] = 2500
+    assert memory_at_exit(key, True) == (2500, UNKNOWN)
+    cupy.current = 0
+    assert memory_at_exit(key, False) == (2500, UNKNOWN), "of the same device"
+    assert cupy.current == 0
+    assert memory_reason() is None
+    assert memory_at_entry((), False) == (key - 1, 1000, UNKNOWN)
+
+
+def test_cupy_is_not_made_to_begin_with_cuda(cupy: FakeCupy) -> None:
+    """Its answer would: a process that forks after that could not use CUDA in its children."""
+    assert memory_at_entry((1, "x", object()), False) is None
+    assert memory_reason() == "CuPy has shown no array yet, and is not made to begin with CUDA"
+    assert cupy.log == []
+    assert memory_at_entry((), False, True) is not None, "the caller knows that CUDA was begun"
+
+
+def test_cupy_beside_torch(cupy: FakeCupy, use: Callable[..., FakeTorch]) -> None:
+    use("cpu")
+    assert memory_at_entry((FakeCupy.ndarray(),), False) is not None
+    torch = use("cuda")
+    torch.allocate(5)
+    assert memory_at_entry((FakeCupy.ndarray(),), False) == (0, 5, 5)
+
+
+def test_cupy_that_does_not_answer(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, *_ = memory_at_entry((), False, True) or (-1,)
+    cupy.used.clear()
+    assert memory_at_entry((), False) is None
+    assert memory_reason() == "the framework does not answer (IndexError: list index out of range)"
+    monkeypatch.delitem(sys.modules, "cupy")
+    assert memory_at_exit(key, False) is None
+    assert memory_reason() == "the framework does not answer (KeyError: 'cupy')"
+
+
+def test_the_child_of_a_fork_asks_nobody(cupy: FakeCupy) -> None:
+    """H5."""
+    assert memory_at_entry((), False, True) is not None
+    child = os.fork()
+    if child == 0:
+        cupy.log.clear()
+        os._exit(int(memory_at_entry((), False) is not None or cupy.log != []))
+    assert os.waitpid(child, 0)[1] == 0
+    device_memory._after_fork_in_child()
+    assert memory_at_entry((), False) is None
+
+
+# ---- recordings ----------------------------------------------------------------------------------
+
+
+def test_recordings_ask_for_any_kind_of_device(use: Callable[..., FakeTorch]) -> None:
+    assert details.device_memory_finder() is None
+    for kind, peak in (("xpu", 700), ("mps", None)):
+        torch = use(kind)
+        torch.allocate(100)
+
+        @cp.record("node")
+        def node(torch: FakeTorch = torch) -> None:
+            torch.allocate(600)
+            torch.allocate(-500)
+
+        with cp.profile(profile_memory=True, operators=False) as prof:
+            node()
+        (event,) = prof.events()
+        assert (event.device_memory_change, event.device_memory_peak) == (100, peak)

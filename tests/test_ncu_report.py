@@ -1,0 +1,536 @@
+"""Reports of ncu: every layout, locale and unit gives the same kernels, and damage a message that says where."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cprofiling as cp
+import ncu_samples as samples
+from cprofiling import cli, deep_dive, ncu_csv, ncu_numbers, ncu_reader
+from cprofiling.ncu_kernels import NcuKernel, NcuReport
+from cprofiling.ncu_metrics import Metrics, Texts
+from ncu_samples import KERNELS, LAYOUTS, Kernel
+
+Layout = Callable[[Sequence[Kernel]], str]
+WHERE = r"sample: line \d+, column \d+: "
+HEADER = '"ID","Kernel Name","gpu__time_duration.sum","dram__bytes.sum"\n'
+
+
+def read(data: str | bytes) -> NcuReport:
+    return ncu_reader.read(io.BytesIO(data.encode() if isinstance(data, str) else data), "sample")
+
+
+def refusal(data: str | bytes) -> str:
+    """What is said of a file that is none."""
+    with pytest.raises(cp.FormatError, match=WHERE) as refused:
+        read(data)
+    return str(refused.value).removeprefix("sample: ")
+
+
+def values(*cells: str, name: str = "some__metric.sum", unit: str = "") -> list[float | None]:
+    """How the cells of one column are read."""
+    lines: list[list[object]] = [
+        ["ID", "Kernel Name", name],
+        ["", "", unit],
+        *([place, "k", cell] for place, cell in enumerate(cells)),
+    ]
+    return [next(iter(kernel.metrics.values())) for kernel in read(samples.table(lines))]
+
+
+@pytest.fixture
+def without_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine on which the tools are nowhere, and a folder of PATH to put some."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": ()})
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    return folder
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_every_layout_gives_the_kernels_and_their_verdicts(layout: Layout, tmp_path: Path) -> None:
+    path = tmp_path / "report.csv"
+    path.write_bytes(layout(KERNELS).encode())
+    report = cp.analyze_ncu_report(path)
+    assert [(each.name, each.verdict, each.limiter) for each in report] == [
+        (each.name, each.verdict, each.limiter) for each in KERNELS
+    ]
+    assert [each.at_limit for each in report] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_every_layout_gives_the_same_figures_in_base_units(layout: Layout) -> None:
+    report = read(layout(KERNELS))
+    powers = {samples.DURATION: 3, samples.RATE: 9, samples.CLOCK: 9}
+    for found, meant in zip(report, KERNELS, strict=True):
+        assert found.grid in (meant.grid, None)
+        for name in found.metrics.keys() & meant.values.keys():
+            assert found.metrics[name] == pytest.approx(round(meant.values[name], 2) * 10 ** powers.get(name, 0))
+        assert found.duration_ns == pytest.approx(meant.values[samples.DURATION] * 1000)
+        assert len(found.metrics.keys() & meant.values.keys()) >= len(meant.values) - 1
+    assert report.units[samples.DURATION] == "ns"
+    assert report.units[samples.RATE] == "byte/s"
+    assert report.units[samples.CLOCK] == "Hz"
+    assert report.units[samples.COMPUTE] == "%"
+
+
+def test_what_a_report_says_of_its_kernels() -> None:
+    first = read(samples.raw())[0]
+    assert (first.id, first.process_id, first.process_name, first.host) == (0, 77, "python3.11", "127.0.0.1")
+    assert (first.device, first.capability, first.context, first.stream) == (0, "9.0", 1, 7)
+    assert (first.block, first.grid, first.invocations, first.blocks) == ((256, 1, 1), (1024, 27, 1), 1, 27648)
+    assert first.texts == {"launch__func_cache_config": "CachePreferNone"}
+    assert first.metrics["launch__func_cache_config"] is None
+    assert first.metrics["n/a__metric.sum"] is None
+    rich = read(samples.details_rich())[0]
+    assert rich.ranges == ("<default domain>:cprofiling:encoder:none",)
+    assert rich.rules == (samples.HINT,)
+    assert read(samples.details_old())[0].time == "2020-Mar-04 12:13:14"
+    assert [each.invocations for each in read(samples.summary())] == [3] * 4
+
+
+def test_metrics_are_known_by_id_and_by_label() -> None:
+    for layout in (samples.raw, samples.details):
+        metrics = read(layout())[0].metrics
+        assert metrics["Compute (SM) Throughput"] == metrics[samples.COMPUTE] == 12.41
+        assert metrics["Memory Throughput"] == 83.27
+        assert "Duration" in metrics
+        assert "No Such Label" not in metrics
+        assert len(metrics) == len(set(metrics)) > 9
+        assert "Duration" not in set(metrics)
+        assert metrics.get(5) is None  # type: ignore[call-overload]
+    with pytest.raises(KeyError, match="nothing"):
+        metrics["nothing"]
+
+
+def test_reports_are_immutable_values() -> None:
+    report, same = read(samples.raw()), read(samples.raw())
+    assert report == same
+    assert hash(report) == hash(same)
+    assert len({report[0], same[0], report[1]}) == 2
+    for made in (pickle.loads(pickle.dumps(report)), copy.deepcopy(report), copy.copy(report)):
+        assert made == report
+        assert made[2].texts == report[2].texts
+    assert repr(report) == "<NcuReport: 4 kernels>"
+    assert report[1:3] == report.kernels[1:3]
+    assert report.index(report[2]) == 2
+    for owner, name in ((report, "kernels"), (report[0], "name")):
+        with pytest.raises(AttributeError):
+            setattr(owner, name, None)
+    with pytest.raises(TypeError):
+        report[0].metrics["x"] = 1.0  # type: ignore[index]
+    with pytest.raises(TypeError):
+        report[0].texts["x"] = ""  # type: ignore[index]
+    assert repr(Metrics({"a": 0}, [1.5])) == "Metrics({'a': 1.5})"
+    assert repr(Texts({"a": "b"})) == "Texts({'a': 'b'})"
+    assert len(Texts({"a": "b"})) == 1
+
+
+def test_a_report_prints_itself_as_a_table() -> None:
+    text = str(read(samples.raw_between_lines()))
+    lines = text.splitlines()
+    assert ["memory_bound" in line for line in lines[3:7]] == [True, False, False, False]
+    assert "scan<int>(int const*,\\nint*)" in lines[5]
+    assert lines[8].startswith("compute_bound: At its limit. ")
+    assert lines[9:11] == [line for line in lines if line.startswith(("latency_bound: ", "memory_bound: "))]
+    assert lines[-1] == "1 line is not of the table, and left out."
+
+
+def test_a_report_shows_itself_in_notebooks_escaped() -> None:
+    shown = read(samples.raw())._repr_html_()
+    assert "void scale&lt;float, 4&gt;(float *, int, &quot;a, b&quot;)" in shown
+    assert "scale<float" not in shown
+    assert "compute_bound: At its limit." in shown
+
+
+def test_kernels_of_one_name_are_one_line() -> None:
+    twice = (KERNELS[0], KERNELS[1], KERNELS[0])
+    averages = read(samples.raw(twice)).by_kernel()
+    assert [(each.name, each.count, each.verdict, each.at_limit) for each in averages] == [
+        (KERNELS[1].name, 1, "compute_bound", True),
+        (KERNELS[0].name, 2, "memory_bound", True),
+    ]
+    assert averages[1].total_us == pytest.approx(70.5)
+    assert averages[1].mean_us == pytest.approx(35.25)
+    assert averages[1].share_percent == pytest.approx(100 * 70.5 / (70.5 + 1234.5))
+    assert averages[1].limiter == KERNELS[0].limiter
+    assert "memory_bound" in str(averages)
+    assert read(samples.summary(twice[:2])).by_kernel()[1].count == 3
+
+
+def test_averages_of_kernels_whose_time_is_not_known() -> None:
+    report = read(HEADER + '"0","k","n/a","5"\n"1","k","1,5","5"\n')
+    (average,) = report.by_kernel()
+    assert (average.count, average.total_us, average.mean_us, average.share_percent) == (2, None, None, None)
+    assert average.verdict is None
+    assert NcuReport(()).by_kernel() == []
+    assert str(NcuReport(())).count("\n") == 3
+
+
+def test_a_dataframe_has_the_table_and_all_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = lambda rows, columns: SimpleNamespace(rows=rows, columns=columns)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    frame = read(samples.raw()).to_pandas()
+    assert frame.columns[:2] == ["kernel", "duration_us"]
+    assert samples.BYTES in frame.columns
+    assert [dict(zip(frame.columns, row, strict=True))["verdict"] for row in frame.rows] == [
+        each.verdict for each in KERNELS
+    ]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_a_file_cut_at_any_byte_is_a_report_or_refused_with_line_and_column(layout: Layout) -> None:
+    """Failure scenario I9."""
+    few = [Kernel(each.name, "", "", each.grid, dict(list(each.values.items())[:3])) for each in KERNELS[1:3]]
+    data = layout(few if "details" not in layout.__name__ else KERNELS[2:3]).encode()
+    whole = read(data)
+    outcomes = set()
+    for size in range(len(data)):
+        try:
+            report = read(data[:size])
+        except cp.FormatError as error:
+            text = str(error)
+            place = text.removeprefix("sample: line ").split(":", 1)[0].split(", column ")
+            lines = data[:size].decode("utf-8", "replace").split("\n")
+            assert 1 <= int(place[0]) <= len(lines), text
+            assert 1 <= int(place[1]) <= len(lines[int(place[0]) - 1]) + 1, text
+            outcomes.add("refused")
+        else:
+            outcomes.add("read")
+            assert [each.name for each in report] == [each.name for each in whole[: len(report)]]
+            assert len(report) > 0
+    assert outcomes == {"refused", "read"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_file_of_anything_is_a_report_or_refused(data: st.DataObject) -> None:
+    """Failure scenario I9: bytes that are changed, left out or put in."""
+    layout = data.draw(st.sampled_from(list(LAYOUTS.values())))
+    changed = bytearray(layout(KERNELS[1:3]).encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(changed)))
+        changed[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    try:
+        report = read(bytes(changed))
+    except cp.FormatError as error:
+        assert str(error).startswith("sample: line ")  # noqa: PT017 it may be a report as well
+    else:
+        str(report), report._repr_html_(), report.by_kernel(), [each.arithmetic_intensity for each in report]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_behind_a_header_are_read_or_refused(tail: bytes) -> None:
+    for head in (HEADER.encode(), samples.details(KERNELS[:1]).encode(), b""):
+        try:
+            read(head + tail)
+        except cp.FormatError as error:
+            assert str(error).startswith("sample: line ")  # noqa: PT017 it may be a report as well
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ("", 'line 1, column 1: no header was found, a line with "ID" and "Kernel Name" as ncu --csv prints it'),
+        ("a\nbc\n", "line 2, column 3: no header"),
+        (b"\x7fELF\x00\x00\xff\n" * 3, "line 3, column 8: no header"),
+        ("==ERROR== No permission\nx\n", "line 2, column 2: no header was found, a line with "),
+        (HEADER.encode("utf-16"), "line 1, column 1: the file is UTF-16"),
+        (HEADER, "line 1, column 62: the file ends behind the header, without any kernel"),
+        (HEADER + '"","","ns","byte"\n==PROF== end\n', "line 2, column 18: the file ends behind the header"),
+        (HEADER + '"0","k","1"\n', "line 2, column 12: the line has 3 cells, the header 4: it is cut or damaged"),
+        (HEADER + '"0","k","1","2","3"\n', "line 2, column 17: the line has 5 cells, the header 4"),
+        (HEADER + '"0","k\n\n","1","2\n', "line 4, column 7: the line is cut or damaged: unexpected end of data"),
+        (HEADER + '"0","k"x,"1","2"\n', "line 2, column 5: the line is cut or damaged: "),
+        (HEADER + '"0","k","abc","2"\n', "line 2, column 9: \"gpu__time_duration.sum\" must be a number, got 'abc'"),
+        (HEADER.encode() + b'"0","\xc3\xa9\xff","1","2"\n', "line 2, column 7: byte 0xff is not UTF-8"),
+        (HEADER + f'"0","{"k" * 200_000}","1","2"\n', "line 2, column 1: the line is cut or damaged: field larger"),
+        ('"ID","Kernel Name","Metric Name"\n', 'line 1, column 33: the header has "Metric Name", but neither'),
+    ],
+)  # fmt: skip
+def test_what_is_no_report_is_refused_with_line_and_column(data: str | bytes, complaint: str) -> None:
+    if '"Metric Name"\n' in str(data):
+        data = str(data) + '"0","k","Duration"\n'
+        complaint = complaint.replace("line 1, column 33", "line 2, column 19")
+    assert refusal(data).startswith(complaint)
+
+
+def test_what_ncu_itself_says_is_passed_on() -> None:
+    assert refusal("==ERROR== No permission\nx\n").endswith("; ncu says: ==ERROR== No permission")
+    assert refusal("==WARNING== No kernels were profiled.\n").endswith(
+        "ncu says: ==WARNING== No kernels were profiled."
+    )
+    assert refusal("==WARNING== No kernels found\n" + HEADER).endswith(
+        "without any kernel; ncu says: ==WARNING== No kernels found"
+    )
+
+
+def test_a_file_that_may_be_cut_between_two_lines_says_so() -> None:
+    text = samples.details()
+    assert read(text).notes == ()
+    assert read(text.removesuffix("\n")).notes == ("The last line of the file has no end: there may have been more.",)
+
+
+def test_tables_one_after_the_other_are_one_report() -> None:
+    report = read(samples.raw(KERNELS[:1]) + SUFFIX_OF_A_RUN + samples.details(KERNELS[1:2]) + samples.raw(KERNELS[3:]))
+    assert sorted(each.verdict or "" for each in report) == ["compute_bound", "launch_bound", "memory_bound"]
+
+
+SUFFIX_OF_A_RUN = samples.SUFFIX + "\n"
+
+
+def test_lines_may_lack_the_columns_of_rules_at_their_end() -> None:
+    head = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Description"\n'
+    report = read(
+        head + '"0","k","Duration","ms","1.5"\n"0","k","","","","Hint","Do this."\n"0","k","Duration","s","9"\n'
+    )
+    assert (report[0].duration_ns, report[0].rules) == (1_500_000, ("Do this.",))
+    assert "has 5 cells, the header 7" in refusal(head + '"0","k","Duration","ms","1.5"')
+    assert "has 4 cells, the header 7" in refusal(head + '"0","k","Duration","ms"\n')
+
+
+def test_other_delimiters_and_unusual_headers() -> None:
+    assert read(HEADER.replace(",", ";") + '"0";"a;b";"1,5";"2"\n')[0].name == "a;b"
+    assert read("ID\tFunction Name\tx__y.sum\n3\tk\t7\n")[0].metrics == {"x__y.sum": 7.0}
+    assert read("ID,x__y.sum,x__y.sum,\n3,7,8,9\n")[0].name == "(all kernels)"
+    assert read("ID,x__y.sum,x__y.sum,\n3,7,8,9\n")[0].metrics == {"x__y.sum": 7.0}
+    assert read('"Metric Name","Metric Unit","Average"\n"Duration","us","4"\n')[0].duration_ns == 4000
+    assert read('"ID","Kernel Name","Grid Size"\n"0","k","(4,2,1)"\n')[0].grid == (4, 2, 1)
+    assert read('"ID","Kernel Name","Grid Size"\n"x","k","wide"\n')[0].grid is None
+
+
+@pytest.mark.parametrize(
+    ("cells", "meant"),
+    [
+        (("1,234.5", "1,234"), [1234.5, 1234]),
+        (("1.234,5", "1.234", "1,234"), [1234.5, 1234, 1.234]),
+        (("27,595,520", "1,234", "1.234"), [27595520, 1234, 1.234]),
+        (("27.595.520", "1,234", "1.234"), [27595520, 1.234, 1234]),
+        (("1,23,45,678", "1,234"), [12345678, 1234]),
+        (("12.5", "1,234"), [12.5, 1234]),
+        (("12,5", "1,234"), [12.5, 1.234]),
+        (("0,125", "1,234"), [0.125, 1.234]),
+        (("1 234,5", "1\u202f234", "1\u00a0234\u00a0567"), [1234.5, 1234, 1234567]),
+        (("1'234.5", "1\u2019234"), [1234.5, 1234]),
+        (("1,234", "5"), [1234, 5]),  # nothing tells: English
+        (("1.234", "5"), [1.234, 5]),
+        (("1.5e+03", "-2e3", "1.234e-1"), [1500, -2000, 0.1234]),
+        (("1,5e3", "+1,5"), [1500, 1.5]),
+        ((".5", "5.", "-0.25"), [0.5, 5, -0.25]),
+        (("n/a", "", " ", "nan", "-nan(ind)", "inf", "N/A", "1e999", "9" * 400, "(!) nan"), [None] * 10),
+        (("12 (4; 8)", "1.50 (1.25; 1.75)"), [12, 1.5]),
+        (("1.2.3", "1,2,3", "1,234,5", "1.234.5,6.7", "abc", "1-2", "."), [None] * 7),
+        (("1.5", "2,5", "1,234", "1.234"), [1.5, 2.5, None, None]),  # it contradicts itself
+        (("1.5",) * 10 + ("2,5", "1,234"), [1.5] * 10 + [2.5, 1234]),  # which once is nothing
+    ],
+)  # fmt: skip
+def test_numbers_of_every_locale(cells: tuple[str, ...], meant: list[float | None]) -> None:
+    assert values(*cells) == meant
+
+
+def test_numbers_of_percent_tell_where_nothing_else_does() -> None:
+    assert values("83,271", "1,234", unit="%") == [83.271, 1.234]
+    assert values("83.271", "1.234", unit="%") == [83.271, 1.234]
+    assert values("83.271", "1,234", unit="%") == [None, None]
+    assert values("83,271", "50", unit="byte") == [83271, 50]
+
+
+def test_a_file_that_contradicts_itself_says_so() -> None:
+    report = read(HEADER + '"0","k","1.5","2,5"\n"1","k","1,234","5"\n')
+    assert report[1].duration_ns is None
+    assert report.notes == (
+        "The file marks decimals with both points and commas: 1 of its numbers may mean one or a thousand, as 1,234 "
+        "does, and is not known.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "base", "one"),
+    [
+        ("ns", "ns", 1), ("nsecond", "ns", 1), ("us", "ns", 1e3), ("usecond", "ns", 1e3), ("\u00b5s", "ns", 1e3),
+        ("ms", "ns", 1e6), ("msecond", "ns", 1e6), ("s", "ns", 1e9), ("second", "ns", 1e9), ("psecond", "ns", 1e-3),
+        ("byte", "byte", 1), ("Kbyte", "byte", 1e3), ("Mbyte", "byte", 1e6), ("Gbyte", "byte", 1e9),
+        ("Tbyte", "byte", 1e12), ("B", "byte", 1), ("hz", "Hz", 1), ("Ghz", "Hz", 1e9), ("MHz", "Hz", 1e6),
+        ("cycle/nsecond", "Hz", 1e9), ("cycle/usecond", "Hz", 1e6), ("Gbyte/second", "byte/s", 1e9),
+        ("byte/ns", "byte/s", 1e9), ("Gbyte/s", "byte/s", 1e9), ("Kbyte/block", "byte/block", 1e3),
+        ("register/thread", "register/thread", 1), ("inst/cycle", "inst/cycle", 1), ("inst", "inst", 1),
+        ("Kinst", "inst", 1e3), ("%", "%", 1), ("percent", "%", 1), ("", "", 1), ("furlong", "furlong", 1),
+    ],
+)  # fmt: skip
+def test_units_old_and_new(unit: str, base: str, one: float) -> None:
+    assert values("1", "1.5", unit=unit) == [pytest.approx(one), pytest.approx(1.5 * one)]
+    assert ncu_numbers.base_unit(unit)[1] == base
+
+
+def test_exact_numbers_stay_exact() -> None:
+    assert values("1.123", "1123", "0.1", unit="us", name="some__time.sum") == [1123.0, 1123000.0, 100.0]
+    assert values("5", unit="psecond") == [0.005]
+
+
+def test_memory_and_time_grow_with_the_file() -> None:
+    """Failure scenario I9; a report of 3,000 kernels takes less than four times its size."""
+    import tracemalloc
+
+    line = samples.raw(KERNELS[:1]).split("\n", 2)
+    data = ("\n".join(line[:2]) + "\n" + line[2] * 3_000).encode()
+    tracemalloc.start()
+    try:
+        report = ncu_reader.read(io.BytesIO(data), "sample")
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(data)
+    finally:
+        tracemalloc.stop()
+    assert len(report) == 3_000
+
+
+@pytest.mark.parametrize("value", [5, None, 1.5, []])
+def test_what_is_no_path(value: object) -> None:
+    with pytest.raises(TypeError, match="path must be a path"):
+        cp.analyze_ncu_report(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["", "a\0b"])
+def test_paths_of_no_file(value: str) -> None:
+    with pytest.raises(ValueError, match="path must not"):
+        cp.analyze_ncu_report(value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        cp.analyze_ncu_report(tmp_path / "none.csv")
+    with pytest.raises(FileNotFoundError, match="No such file"):
+        cp.analyze_ncu_report(tmp_path / "none.ncu-rep")
+    with pytest.raises(IsADirectoryError):
+        cp.analyze_ncu_report(tmp_path)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 1e10])
+def test_timeouts_that_are_none(value: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="timeout_s must be above 0"):
+        cp.analyze_ncu_report(tmp_path, timeout_s=value)
+
+
+@pytest.mark.parametrize("value", [True, "5", None])
+def test_timeouts_of_other_types(value: object, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="timeout_s must be a number"):
+        cp.analyze_ncu_report(tmp_path, timeout_s=value)  # type: ignore[arg-type]
+
+
+def tool(folder: Path, script: str) -> None:
+    path = folder / "ncu"
+    path.write_text(f"#!/bin/sh\n{script}")
+    path.chmod(0o700)
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    path = tmp_path / "-a b.NCU-REP"
+    path.write_bytes(b"\0binary")
+    return path
+
+
+def test_a_report_of_ncu_own_format_goes_through_ncu(
+    binary: Path, without_tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (without_tools / "output").write_text(samples.raw_between_lines())
+    tool(
+        without_tools, f'printf "%s|" "$@" "$LC_ALL" >{without_tools}/arguments\nexec /bin/cat {without_tools}/output\n'
+    )
+    monkeypatch.chdir(binary.parent)
+    assert [each.verdict for each in cp.analyze_ncu_report(binary.name)] == [each.verdict for each in KERNELS]
+    assert (without_tools / "arguments").read_text() == f"--import|{binary}|--csv|--page|raw|C|"
+
+
+def test_without_ncu_its_own_format_cannot_be_read(binary: Path, without_tools: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"ncu is needed to read .*: ncu was not found on PATH.*install Nsight"):
+        cp.analyze_ncu_report(binary)
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            "echo '==ERROR== bad\nfile' >&2; exit 3",
+            r"ncu cannot read it \(exit status 3\), and says: ==ERROR== bad file$",
+        ),
+        ("echo '==ERROR== worse'; exit 1", r"\(exit status 1\), and says: ==ERROR== worse$"),
+        ("exit 9", r"\(exit status 9\), and says: nothing$"),
+        ("echo '==ERROR== odd'", r"^what ncu prints of .*: line 1, column 14: no header .*; ncu says: ==ERROR== odd$"),
+    ],
+)
+def test_what_ncu_cannot_read(script: str, says: str, binary: Path, without_tools: Path) -> None:
+    tool(without_tools, script)
+    with pytest.raises(cp.FormatError, match=says):
+        cp.analyze_ncu_report(binary)
+
+
+def test_an_ncu_that_hangs_is_ended(binary: Path, without_tools: Path) -> None:
+    tool(without_tools, "exec /bin/sleep 60")
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"ncu took more than 0\.2 s to read "):
+        cp.analyze_ncu_report(binary, timeout_s=0.2)
+    assert time.monotonic() - begin < 50
+
+
+def test_the_command_prints_the_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.csv"
+    path.write_text(samples.details())
+    assert cli.main(["ncu", "--analyze", str(path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out == f"{cp.analyze_ncu_report(path)}\n"
+
+
+def test_the_command_says_why_it_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "re\nport.csv"
+    assert cli.main(["ncu", "--analyze", str(path)]) == 1
+    path.write_text("x")
+    assert cli.main(["ncu", "--analyze", str(path)]) == 1
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert printed.out == ""
+    assert [line.startswith("cprofiling: ") for line in lines] == [True, True]
+    assert "No such file" in lines[0]
+    assert "re\\nport.csv: line 1, column 2: no header" in lines[1]
+
+
+def test_a_pipe_is_a_file_too(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, samples.raw(KERNELS[:1]).encode())
+    os.close(writer)
+    try:
+        assert len(cp.analyze_ncu_report(f"/dev/fd/{reader}")) == 1
+    finally:
+        os.close(reader)
+
+
+def test_headers_are_found_by_what_they_have() -> None:
+    assert ncu_csv.is_header(["ID", "kernel name"])
+    assert ncu_csv.is_header([" Process ID", "Metric Name", "Average"])
+    assert not ncu_csv.is_header(["Kernel Name"])
+    assert not ncu_csv.is_header(["ID", "Name"])
+    assert not ncu_csv.is_header(["Metric Name", "Unit"])
+
+
+def test_what_a_kernel_does_not_say_is_none() -> None:
+    bare = NcuKernel("k", Metrics({}, []))
+    assert bare.row() == ("k", *[None] * 9)
+    assert (bare.flops, bare.dram_bytes, bare.arithmetic_intensity, bare.blocks) == (None, None, None, None)
+    assert bare.reason is not None
+    assert "Profile with ncu" in bare.recommendation
