@@ -59,7 +59,7 @@ unsigned cprof_probe_asked(const cprof_registry *registry)
 void cprof_probe_leave_out(cprof_probe *probe, unsigned flags)
 {
     probe->flags &= ~flags;
-    probe->sample.asked &= ~asked_of(flags, 0);
+    probe->sample.asked &= ~asked_of(flags, CPROF_PERF_ALL);
 }
 
 cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
@@ -111,7 +111,7 @@ static void fold_lock_held(const cprof_probe_memory *memory)
 
 static void open_memory(cprof_probe *probe)
 {
-    probe->resets_peak = probe->resets_peak && probe->memory.highest >= 0;
+    probe->resets_peak = probe->resets_peak && probe->memory.highest >= 0; /* what nobody keeps cannot be reset */
     probe->sample.device_memory.peak = probe->resets_peak ? probe->memory.in_use : UNKNOWN;
     if (!probe->resets_peak) {
         return;
@@ -126,9 +126,8 @@ static void open_memory(cprof_probe *probe)
     cprof_lock_release(&cprof_probes.lock);
 }
 
-static void take_out_of_open(cprof_probe *probe)
+static void take_out_of_open_lock_held(cprof_probe *probe)
 {
-    cprof_lock_acquire(&cprof_probes.lock);
     if (probe->previous_open != NULL) {
         probe->previous_open->next_open = probe->next_open;
     } else if (cprof_probes.open == probe) {
@@ -138,6 +137,12 @@ static void take_out_of_open(cprof_probe *probe)
         probe->next_open->previous_open = probe->previous_open;
     }
     probe->next_open = probe->previous_open = NULL;
+}
+
+static void take_out_of_open(cprof_probe *probe)
+{
+    cprof_lock_acquire(&cprof_probes.lock);
+    take_out_of_open_lock_held(probe);
     cprof_lock_release(&cprof_probes.lock);
 }
 
@@ -150,6 +155,7 @@ void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory
     if (probe->resets_peak) {
         cprof_lock_acquire(&cprof_probes.lock);
         fold_lock_held(memory);
+        take_out_of_open_lock_held(probe); /* what others reach until it is closed is not its own */
         cprof_lock_release(&cprof_probes.lock);
     } else if (memory->highest > probe->memory.highest) {
         sample->peak = memory->highest; /* it rose inside the call, and so was reached there */
