@@ -31,6 +31,7 @@ COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
 DEVICE_UNITS = {"gpu_cuda", "cupti", "cupti_events", "cupti_library", "cupti_threads"}
 NO_DEVICE_UNITS = {"gpu_none", "cupti_none"}
 LOADERS = {"gpu", "cupti"}
+DEVICE_PROGRAMS = {*LOADERS, "cupti_library"}
 WORKERS = 2
 LIMIT_S = 300
 
@@ -64,7 +65,7 @@ class Flavour(NamedTuple):
         """Whether the program has something to show here."""
         if self.name == "tsan":
             return "pthread_create" in text_of(program)
-        return program not in LOADERS or self.name != "aarch64"  # ours are linked statically there
+        return program not in DEVICE_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
 
     def units_for(self, program: str) -> list[str]:
         """The parts of the core to link with: one of the two that wait for devices, or do not."""
@@ -153,7 +154,7 @@ class Workshop:
     def fake_cupti(self, flavour: Flavour, name: str, *flags: str) -> Path:
         """A fake libcupti."""
         target = self.folder / flavour.name / name / "libcupti.so.13"
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcupti.so.13", *flags]
         return self.compile(flavour, "tests/fakes/fake_cupti.c", target, *shared)
 
