@@ -451,7 +451,14 @@ def test_a_stream_capture_is_not_disturbed(libcuda: Path) -> None:
         assert stats().gpu_reason == "the stream was being captured (1 call)"
         node(2)
         assert known() == (2, 3.0)
-        finish(node=3, ending=2)
+        cp.set_profiling(True, gpu_time=True, memory=True)
+        fake.begin_capture(torch.streams[0])
+        node(1)
+        assert fake.end_capture(torch.streams[0]) == 1
+        assert stats().memory.device is None
+        node(1)
+        assert stats().memory.device.entry == 20 << 30    # of the whole device, as nobody's allocator tells
+        finish(node=5, ending=2)
         """,
         libcuda,
     )
@@ -591,7 +598,163 @@ def test_nothing_is_called_as_the_interpreter_ends(libcuda: Path, tmp_path: Path
     )
 
 
+NO_LOADING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+static int probes;
+int cuda_probes(void)
+{
+    return probes;
+}
+void *dlopen(const char *name, int flags)
+{
+    static void *(*real)(const char *, int);
+    if (real == NULL) {
+        void *address = dlsym(RTLD_NEXT, "dlopen");
+        memcpy(&real, &address, sizeof real);
+    }
+    if (name != NULL && (strstr(name, "cuda") != NULL || strstr(name, "cupti") != NULL || strstr(name, "nv") != NULL)) {
+        probes++;
+        (void)fprintf(stderr, "%s", (flags & RTLD_NOLOAD) == 0 ? name : "");
+    }
+    return real(name, flags);
+}
+"""
+
+
+def test_without_cuda_nothing_is_loaded(libcuda: Path, tmp_path: Path) -> None:
+    """H1: not even where the loader would find a driver; and nodes are counted as ever."""
+    (tmp_path / "watch.c").write_text(NO_LOADING)
+    library = build(tmp_path / "watch.so", tmp_path / "watch.c")
+    check(
+        """
+import ctypes
+cp.set_profiling(True, gpu_time=True, gpu_stream=5, kernels=True, nvtx=True, memory="peak", counters=("cpu_time",),
+                 synchronize_cuda=True)
+@cp.profile_node
+def node():
+    return "result"
+for _ in range(300):
+    assert node() == "result"
+with cp.profile_node("block"):
+    pass
+summary = {s.node_name: s for s in cp.get_profiling_summary()}
+assert {name: s.count for name, s in summary.items()} == {"node": 300, "block": 1}
+assert summary["node"].gpu_reason == "no device was in use (300 calls)"
+assert summary["node"].gpu_total_ms is None and summary["node"].counters["cpu_time"].samples == 300
+assert summary["node"].memory.device is None and summary["node"].memory.host.calls == 300
+cp.format_profiling_summary()
+assert cp.get_profiling_summary().internal_errors == 0
+assert ctypes.CDLL(None).cuda_probes() > 0
+with open("/proc/self/maps") as maps:
+    mapped = maps.read()
+assert "libcuda" not in mapped and "libcupti" not in mapped
+        """,
+        LD_PRELOAD=str(library),
+        LD_LIBRARY_PATH=str(libcuda.parent),
+        CPROFILING_LIBCUDA="",
+    )
+
+
 # ---- faults --------------------------------------------------------------------------------------
+
+def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -> None:
+    run(
+        """
+        from cprofiling import _core, control, devices, probers
+        def use(**replaced):
+            order = ("options", "place", "place_after", "memory", "memory_after", "launches")
+            mine = tuple(replaced.get(name, given) for name, given in zip(order, probers.PROBERS, strict=True))
+            _core.configure(
+                mixin=cp.PipelineProfiling, profiler_class=cp.Profiler, default_profiler=control.default_profiler,
+                device_finder=devices.cuda_device_of, stream_finder=devices.cuda_stream_of, awaiter=control.awaiting,
+                record_wrapper=control.wrap_as_record, probers=mine)
+        def raises(*arguments):
+            raise ValueError("planted")
+        def answers(answer):
+            return lambda *arguments: answer
+        handle = torch.streams[0]
+        memory = {"memory": answers((0, 100, 200))}
+        faults = 0
+        for replaced in (
+            {"place": raises}, {"place": answers((1,))}, {"place": answers(("x", 1))}, {"place": answers(5)},
+            {"place_after": raises}, {"place_after": answers((1,))}, {"place_after": answers("x")},
+            {"memory": raises}, {"memory": answers((1, 2))}, {"memory": answers("x")},
+            {**memory, "memory_after": raises}, {**memory, "memory_after": answers((1,))},
+        ):
+            use(**replaced)
+            cp.set_profiling(True, gpu_time=True, memory=True, reset=True)
+            assert node(1) == "result"
+            error = KeyError("own")
+            try:
+                with cp.profile_node("block"):
+                    raise error
+            except KeyError as caught:
+                assert caught is error and error.__context__ is None
+            summary = cp.get_profiling_summary()
+            assert stats().count == 1 and stats("block").error_count == 1, replaced
+            assert summary.internal_errors >= faults + 1, (replaced, summary.internal_errors, faults)
+            faults = summary.internal_errors
+        use(**memory, memory_after=answers((150, 300)))
+        cp.set_profiling(True, gpu_time=True, memory=True, reset=True)
+        node(1)
+        figures = stats().memory.device
+        assert (figures.calls, figures.entry, figures.exit, figures.change, figures.peak) == (1, 100, 150, 50, 300)
+        use(**memory, memory_after=answers(None), place=answers(None))
+        cp.set_profiling(True, gpu_time=True, memory=True, reset=True)
+        node(1)
+        assert stats().memory.device is None and stats().gpu_reason == "no device was in use (1 call)"
+        assert cp.get_profiling_summary().internal_errors == faults
+        assert fake.broken_rules() == [] and fake.open_pushes() == 0
+        """,
+        libcuda,
+    )
+
+
+def test_an_interrupt_while_the_stream_is_asked_for_is_not_lost(libcuda: Path) -> None:
+    run(
+        """
+        def interrupts():
+            raise KeyboardInterrupt
+        cp.set_profiling(True, gpu_time=True, gpu_stream=interrupts)
+        try:
+            node(1)
+            for _ in range(100):
+                pass
+        except KeyboardInterrupt:
+            cp.set_profiling(False)
+        else:
+            raise AssertionError("lost")
+        """,
+        libcuda,
+    )
+
+
+def test_a_block_that_is_left_by_what_it_asks(libcuda: Path) -> None:
+    run(
+        """
+        asked = []
+        def leaves():
+            if block.entered and not asked:
+                asked.append(True)
+                block.left.__exit__(None, None, None)
+            return torch.streams[0]
+        block = type("State", (), {"entered": False})()
+        cp.set_profiling(True, gpu_time=True, gpu_stream=leaves)
+        block.left = cp.profile_node("block")
+        block.left.__enter__()
+        busy(2)
+        block.entered = True
+        block.left.__exit__(None, None, None)
+        assert asked and known("block")[0] == 1
+        node(1)
+        finish(block=1, node=1)
+        """,
+        libcuda,
+    )
+
 
 CODES = (2, 3, 100, 101, 201, 400, 600, 700, 709, 719, 900, 999)
 
@@ -601,7 +764,7 @@ FUNCTIONS = [
     "cuGetProcAddress", "cuDeviceGet", "cuCtxGetDevice", "cuCtxGetCurrent", "cuCtxGetId",
     "cuCtxPushCurrent", "cuCtxPopCurrent", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease", "cuStreamIsCapturing", "cuEventCreate", "cuEventDestroy", "cuEventRecord",
-    "cuEventQuery", "cuEventElapsedTime", "cuThreadExchangeStreamCaptureMode",
+    "cuEventQuery", "cuEventElapsedTime", "cuMemGetInfo", "cuThreadExchangeStreamCaptureMode",
 ]
 STAYS = {"cuCtxPopCurrent", "cuGetProcAddress"}   # what they do to a process stays: one for each
 RARE = {"cuEventDestroy"}                         # called for surplus events only
@@ -621,7 +784,7 @@ def one(function, code, nth, rounds=ROUNDS):
     torch.streams = {0: 0, 1: 0}
     torch._C._cuda_getCurrentRawStream = torch.streams.__getitem__
     profiler = cp.Profiler()
-    profiler.set_profiling(True, gpu_time=True)
+    profiler.set_profiling(True, gpu_time=True, memory=True)
     @profiler.profile_node("node")
     def node(on):
         fake.launch_default(on.device.index, 5 * MS)
