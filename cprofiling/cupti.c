@@ -281,6 +281,7 @@ static bool open_lock_held(void)
         return false;
     }
     cupti.enabled = 0;
+    cprof_clock_start(); /* it is what it will be, before the first reading */
     if (check_version_lock_held() && begin_line_lock_held()) {
         cupti.last_session++;
         atomic_store(&seen->session, cupti.last_session != 0 ? cupti.last_session : ++cupti.last_session);

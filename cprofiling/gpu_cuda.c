@@ -202,8 +202,8 @@ bool cprof_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
         cprof_gpu_driver->ctx_get_current == NULL) {
         return false;
     }
-    size_t free_size;
-    size_t total_size;
+    size_t free_size = 0;
+    size_t total_size = 0;
     cprof_gpu_answer answer = visit_for_memory(device, &free_size, &total_size);
     if (answer.code == CU_DEINITIALIZED) {
         cprof_gpu_driver_has_shut_down();

@@ -8,7 +8,10 @@
  * Events belong to their context and go with it: pairs of a context that was destroyed are forgotten, not destroyed. A sticky
  * error turns the marks of that context off, and leaves those of others alone; that the driver shuts down turns all off.
  *
- * The driver's calls that are made here do not block but when a device's queue is full. Thread rule: any thread, any number
+ * The delay in the queue, beside a time, is relative to the least one of late: gpu_delay.h says how, and how good it is.
+ *
+ * The driver's calls that are made here do not block but when a device's queue is full; beginning, ending and polling include
+ * cprof_gpu_probe(), as long as there is no driver. Thread rule: any thread, any number
  * at once, but for one mark; a mark may be ended by another thread than began it.
  */
 #ifndef CPROF_GPU_EVENT_H

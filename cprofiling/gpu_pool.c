@@ -448,7 +448,6 @@ uint64_t cprof_gpu_pool_pending(const cprof_registry *registry)
     return count;
 }
 
-/* The pairs still wait for the device, so that their events are not used again before that. */
 void cprof_gpu_pool_forget(const cprof_registry *registry)
 {
     lock_pool();

@@ -3,9 +3,11 @@
  * Memory only: no call of the driver is made here, so that its lock is held for moments. A context is told by its handle and
  * its id, as handles come back. It is live; or off, after an error that is final for it; or gone: destroyed, with all of its
  * events. The pairs of one stream are resolved in the order of their ends, as the device passes them in that order.
+ * Before CUDA 12 there are no ids: a context that was destroyed and made anew is then noticed by its dead events, and one that
+ * is off stays so.
  *
  * Thread rule: any thread, any number at once. Locks are taken in this order: a stream's `resolving`, the pool's, an
- * accumulator's. None is held while this calls nobody but an accumulator.
+ * accumulator's.
  */
 #ifndef CPROF_GPU_POOL_H
 #define CPROF_GPU_POOL_H
@@ -130,7 +132,8 @@ void cprof_gpu_pool_resolve(cprof_gpu_context *context, cprof_gpu_stream *stream
 /* An event that is one too many, to be destroyed by the caller; NULL: none. */
 cu_event cprof_gpu_pool_surplus(cprof_gpu_context *context);
 
-/* Pairs of this registry that wait. */
+/* What gpu_event.h says of the functions that are called so there. The pairs of a registry that is forgotten still wait for the
+ * device, so that their events are not used before that. */
 uint64_t cprof_gpu_pool_pending(const cprof_registry *registry);
 void cprof_gpu_pool_forget(const cprof_registry *registry);
 

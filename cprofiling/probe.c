@@ -291,9 +291,6 @@ void cprof_probe_pause(cprof_probe *probe)
 void cprof_probe_begin(cprof_probe *probe, cprof_thread *thread, cprof_span *span)
 {
     span->probe = probe;
-    if ((probe->flags & CPROF_FLAG_CAPTURE) != 0) {
-        probe->captures = cprof_capture_begin(cprof_registry_names(probe->accum).node);
-    }
     if ((probe->flags & CPROF_FLAG_MEMORY) != 0) {
         begin_host_memory(probe);
         if (probe->memory.known) {
@@ -306,6 +303,24 @@ void cprof_probe_begin(cprof_probe *probe, cprof_thread *thread, cprof_span *spa
     }
     cprof_probe_continue(probe, thread);
     span->start = cprof_clock_read();
+}
+
+bool cprof_probe_looks_for_capture(const cprof_probe *probe)
+{
+    return (probe->flags & CPROF_FLAG_CAPTURE) != 0;
+}
+
+void cprof_probe_begin_capture(cprof_probe *probe)
+{
+    probe->captures = cprof_capture_begin(cprof_registry_names(probe->accum).node);
+}
+
+void cprof_probe_end_capture(cprof_probe *probe)
+{
+    if (probe->captures) {
+        cprof_capture_end();
+    }
+    probe->captures = false;
 }
 
 void cprof_probe_stop(cprof_probe *probe)
@@ -359,9 +374,7 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
     if (probe->memory.known && probe->resets_peak) {
         take_out_of_open(probe);
     }
-    if (probe->captures) {
-        cprof_capture_end();
-    }
+    cprof_probe_end_capture(probe);
     if ((probe->flags & CPROF_FLAG_CAPTURE) != 0 && !cprof_capture_is_set()) {
         cprof_process_capture(probe->accum->registry->owner, 0); /* it is over: calls are quick again */
     }

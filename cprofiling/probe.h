@@ -101,6 +101,15 @@ void cprof_probe_begin(cprof_probe *probe, cprof_thread *thread, cprof_span *spa
 void cprof_probe_begin_wait(cprof_probe *probe);
 void cprof_probe_end_wait(cprof_probe *probe);
 
+/* Whether a probe that is not begun yet is to be asked for the capture window. */
+bool cprof_probe_looks_for_capture(const cprof_probe *probe);
+
+/* Begin a captured call, if this is one, before the probe is begun, and end it after it was stopped. They may wait for the
+ * driver and the tool, so not with the GIL held, and are no part of what lets one thread at a time into these functions. What
+ * was not ended is, by cprof_probe_finish(). */
+void cprof_probe_begin_capture(cprof_probe *probe);
+void cprof_probe_end_capture(cprof_probe *probe);
+
 /* The call is suspended, and goes on, maybe in another thread. */
 void cprof_probe_pause(cprof_probe *probe);
 void cprof_probe_continue(cprof_probe *probe, cprof_thread *thread);

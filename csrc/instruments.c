@@ -62,6 +62,9 @@ static PyObject *instruments_nvtx_status(PyObject *module, PyObject *unused)
 /* From now on calls of all Profilers look whether they are meant. */
 static void open_gate(ext_state *state)
 {
+    Py_BEGIN_ALLOW_THREADS(void)
+    cprof_nvtx_is_heard(); /* the first time a tool may be loaded */
+    Py_END_ALLOW_THREADS
     state->capturing = true;
     ext_state_set_gate(state);
     cprof_process_capture(state->serial, CPROF_FLAG_CAPTURE | CPROF_FLAG_NVTX);

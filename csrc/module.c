@@ -1,6 +1,7 @@
 #include "csrc/block.h"
 #include "csrc/convert.h"
 #include "csrc/cost.h"
+#include "csrc/device_activity.h"
 #include "csrc/function.h"
 #include "csrc/instruments.h"
 #include "csrc/method_switch.h"
@@ -259,7 +260,9 @@ static int module_exec(PyObject *module)
     *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
     state->serial = cprof_process_next_number();
     cprof_process_start();
-    return add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) ? 0 : -1;
+    bool complete = add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) &&
+                    ext_device_activity_add(module);
+    return complete ? 0 : -1;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)

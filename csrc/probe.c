@@ -203,6 +203,11 @@ cprof_probe *ext_probe_prepare(ext_state *state, const ext_target *target, PyObj
     if ((probe->flags & (CPROF_FLAG_GPU | CPROF_FLAG_MEMORY)) != 0 && state->probers != NULL) {
         ask_before(state, probe, profiler, args, nargs, kwnames);
     }
+    if (cprof_probe_looks_for_capture(probe)) {
+        Py_BEGIN_ALLOW_THREADS
+        cprof_probe_begin_capture(probe);
+        Py_END_ALLOW_THREADS
+    }
     if (profiler->seeks_cuda && cuda_is_in_use(profiler)) {
         ext_probe_want_launches(profiler, true);
     }
@@ -237,6 +242,11 @@ void ext_probe_end(ext_state *state, cprof_span *span)
         return;
     }
     cprof_probe_stop(probe);
+    if (probe->captures) {
+        Py_BEGIN_ALLOW_THREADS
+        cprof_probe_end_capture(probe);
+        Py_END_ALLOW_THREADS
+    }
     if ((probe->events == NULL && !probe->memory.known) || state->probers == NULL) {
         return;
     }

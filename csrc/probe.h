@@ -3,6 +3,9 @@
  * The device and the stream that the call uses, and what the framework's allocator holds, are asked of the package before the
  * span is opened, and again after its clock was stopped; the rest is cprofiling/probe.c's. Nothing here leaves an exception,
  * and a pending one is kept; faults are counted.
+ *
+ * Events are recorded with the GIL held, as the frameworks' own are: giving it up twice for each call would cost more, where
+ * other threads want it, than all the rest. They block only while a device's queue is full, when the next launch would, too.
  */
 #ifndef EXT_PROBE_H
 #define EXT_PROBE_H

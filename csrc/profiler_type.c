@@ -6,6 +6,7 @@
 #include "csrc/probe.h"
 #include "csrc/summary.h"
 
+#include "cprofiling/nvtx.h"
 #include "cprofiling/process.h"
 
 static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -127,6 +128,9 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     if (asked.is_on) {
         Py_BEGIN_ALLOW_THREADS
         cprof_clock_start();
+        if (asked.tells_tools) {
+            (void)cprof_nvtx_is_heard(); /* the first time a tool may be loaded */
+        }
         Py_END_ALLOW_THREADS
     }
     if (asked.is_on) {

@@ -48,6 +48,8 @@ ARGUMENTS = {
     ("perf", "tsan"): "500",
     ("cupti", "asan"): "11",
     ("cupti", "tsan"): "11",
+    ("gpu_event", "asan"): "5",
+    ("gpu_event", "tsan"): "2",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -163,7 +165,7 @@ class Workshop:
         target = self.folder / flavour.name / name / "libcuda.so.1"
         if target.exists():
             return target
-        target.parent.mkdir()
+        target.parent.mkdir(parents=True)
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", *flags]
         return self.compile(flavour, "tests/fakes/fake_cuda.c", target, *shared)
 
@@ -171,6 +173,7 @@ class Workshop:
         """A tool that listens to NVTX."""
         target = self.folder / flavour.name / "fake_nvtx.so"
         return self.compile(flavour, "tests/fakes/fake_nvtx.c", target, "-shared", "-fPIC")
+
     def fake_cupti(self, flavour: Flavour, name: str, *flags: str) -> Path:
         """A fake libcupti."""
         target = self.folder / flavour.name / name / "libcupti.so.13"
@@ -250,7 +253,8 @@ def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
 def test_driven(flavour: Flavour, program: str, driver: str, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
     library = workshop.fake_driver(flavour, f"driver{driver}", *([driver] if driver else []))
-    check_passes([*runner, str(workshop.program(flavour, program))], CPROFILING_LIBCUDA=str(library))
+    command = [*runner, str(workshop.program(flavour, program)), *arguments_of(program, flavour)]
+    check_passes(command, CPROFILING_LIBCUDA=str(library))
 
 
 @pytest.mark.skipif(NVTX is None, reason="NVTX's headers are not installed")

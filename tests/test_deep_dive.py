@@ -90,6 +90,7 @@ def test_the_command_line_of_nsys(tools: Path, capsys: pytest.CaptureFixture[str
         "--cuda-graph-trace=node -o encoder -- python app.py --epochs '1 0'"
     )
     assert " -o /tmp/x -- python app.py" in printed(capsys, "nsys", "--node", "a", "--output", "/tmp/x", *PROGRAM)
+    assert " --capture-range-end=repeat:3 " in printed(capsys, "nsys", "--node", "a", "--count", "3", *PROGRAM)
 
 
 def test_dashes_before_the_program_may_be_left_out(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -594,11 +594,12 @@ def test_the_profiler_is_off_when_the_process_ends(monkeypatch: pytest.MonkeyPat
 def test_what_a_forked_child_lets_go_of() -> None:
     prof = cp.profile()
     prof.start()
-    assert prof._operators is not None
-    run = prof._operators._run
+    (source,) = prof._sources
+    assert isinstance(source, operators.Operators)
+    run = source._run
     assert run is not None
     try:
-        prof._operators.forget()
+        source.forget()
         neg(X)
         prof.stop()
         assert names(prof) == ["neg"]

@@ -650,7 +650,7 @@ def test_what_a_forked_child_finds_is_its_parents(monkeypatch: pytest.MonkeyPatc
         schedule=cp.schedule(0, 0, 1), on_trace_ready=lambda _prof: forgotten.append("ready"), operators=False
     )
     prof.start()
-    monkeypatch.setattr(prof, "_operators", SimpleNamespace(forget=lambda: forgotten.append("operators")))
+    monkeypatch.setattr(prof, "_sources", [SimpleNamespace(forget=lambda: forgotten.append("operators"))])
     session._claim._after_fork_in_child()
     inner()
     prof.step()

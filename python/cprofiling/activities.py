@@ -75,7 +75,21 @@ def _activity_of(value: Any) -> ProfilerActivity:
 
 
 def missing_reason(activity: ProfilerActivity) -> str | None:
-    """Why work of this kind cannot be recorded here; None: it can. PyTorch is asked if it is loaded, never imported."""
+    """Why work of this kind cannot be recorded here; None: it can, as far as that is known beforehand.
+
+    PyTorch is asked if it is loaded, never imported. CUDA devices are recorded without it, too.
+    """
+    reason = torch_reason(activity)
+    if reason is None or activity is not ProfilerActivity.CUDA:
+        return reason
+    from cprofiling import device_activity
+
+    other = device_activity.missing_reason()
+    return None if other is None else f"{reason}; and {other}"
+
+
+def torch_reason(activity: ProfilerActivity) -> str | None:
+    """Why PyTorch's profiler cannot record work of this kind here; None: it can, or it is the CPU's."""
     if activity is ProfilerActivity.CPU:
         return None
     torch = sys.modules.get("torch")

@@ -365,7 +365,7 @@ def nsys(options: argparse.Namespace) -> str:
     from cprofiling import deep_dive
 
     check_window(options)
-    return deep_dived(options, deep_dive.nsys_command(options.node, options.program, options.output))
+    return deep_dived(options, deep_dive.nsys_command(options.node, options.program, options.output, options.count))
 
 
 def check_window(options: argparse.Namespace) -> None:

@@ -110,10 +110,15 @@ def ncu_command(node: str, program: Sequence[str], metrics: str = "basic", outpu
     ]  # fmt: skip
 
 
-def nsys_command(node: str, program: Sequence[str], output: str | None = None) -> list[str]:
-    """Return the command line of nsys. ``output``: its file, without the suffix, by default named after the node."""
+def nsys_command(node: str, program: Sequence[str], output: str | None = None, count: int = 1) -> list[str]:
+    """Return the command line of nsys.
+
+    ``output``: its file, without the suffix, by default named after the node. ``count``: calls that are captured; each
+    that no other one overlaps has a report of its own.
+    """
+    end = "stop" if count == 1 else f"repeat:{count}"
     return [
-        "nsys", "profile", "-t", "cuda,nvtx,osrt", "-c", "cudaProfilerApi", "--capture-range-end=stop",
+        "nsys", "profile", "-t", "cuda,nvtx,osrt", "-c", "cudaProfilerApi", f"--capture-range-end={end}",
         "--cuda-graph-trace=node", "-o", _file(node, "", output), "--", *program,
     ]  # fmt: skip
 

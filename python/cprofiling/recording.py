@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
     from cprofiling.analysis.findings import Findings
     from cprofiling.analysis.text_table import Figures
+    from cprofiling.analysis.top_kernels import NodeKernel
     from cprofiling.reports import Report, Summary
 
 
@@ -379,6 +380,15 @@ class Reports:
         from cprofiling.analysis import device_figures
 
         return device_figures.kernel_breakdown(self._finished(), launched_only=launched_only)
+
+    def top_kernels(self, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:
+        """The kernels of each node that took the most time; see ``cprofiling.analysis.top_kernels``.
+
+        n: how many of each node. node: that node's only; else of all, those of the busiest first.
+        """
+        from cprofiling.analysis import top_kernels
+
+        return top_kernels.top_kernels(self._finished(), n, node=node)
 
     def copy_breakdown(self, *, launched_only: bool = False) -> Figures[CopyFigures]:
         """The copies to, from and on devices, by kind: count, bytes, time, bandwidth."""

@@ -8,7 +8,15 @@ import weakref
 from _thread import RLock
 
 from cprofiling import _core, checks
-from cprofiling.activities import ON_DEVICES, ProfilerActivity, RecordFormat, Resource, activities_of, missing_reason
+from cprofiling.activities import (
+    ON_DEVICES,
+    ProfilerActivity,
+    RecordFormat,
+    Resource,
+    activities_of,
+    missing_reason,
+    torch_reason,
+)
 from cprofiling.claim import IN_USE, Claim
 from cprofiling.format import shown_value
 from cprofiling.kinds import KINDS
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
+    from cprofiling.device_activity import DeviceActivity
     from cprofiling.operators import Operators
 
     P = TypeVar("P", bound="profile")
@@ -32,7 +41,7 @@ _WHEN_FULL = ("drop_oldest", "drop_newest")
 _STEP_NAME = "ProfilerStep#{}"
 _MOST_NAMES = 65_536  # of threads
 _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle before"
-_NO_DEVICE = "work on devices is recorded through PyTorch, as its operators are, where it has a device"
+_NO_DEVICE = "work on devices is recorded through PyTorch, where it has a device, or of CUDA, where that is in use"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
 CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
@@ -147,8 +156,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """Let go of the recording: this is a forked child, and it is the parent's."""
         self._lock = RLock()
         self._running = False
-        if self._operators is not None:
-            self._operators.forget()
+        for source in self._sources:
+            source.forget()
         self._clear()
         self._is_parents = True
 
@@ -156,7 +165,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """Be as one that was never started."""
         self._is_parents = False
         self._recorder: _core.Recorder | None = None
-        self._operators: Operators | None = None
+        self._sources: list[Operators | DeviceActivity] = []  # of what there is beside ours
         self._recording: Recording | None = None
         self._paused = False
         self._pid = 0
@@ -186,8 +195,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._clear()
         self._warn_of_missing()
         self._pid = os.getpid()
-        self._operators = self._begin_operators()
-        if self._operators is None and not self._records_host() and self._activities is None:
+        self._sources = self._begin_sources()
+        if not self._sources and not self._records_host() and self._activities is None:
             warn(f"resource {self._resource!r} selects nothing that can be recorded here: {_NO_DEVICE}")
         self.current_action = self._action(0)
         self._warm_up()
@@ -198,9 +207,9 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._running = False
         recorder, self._recorder = self._recorder, None
         del recorder  # which ends it, if nobody did
-        operators, self._operators = self._operators, None
-        if operators is not None:
-            operators.cancel()
+        sources, self._sources = self._sources, []
+        for source in sources:
+            source.cancel()
         if _claim.give_back(self):
             _core.set_thread_namer(None)
 
@@ -299,11 +308,11 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 raise RuntimeError("pause() needs a recording that is running, and is not paused")
             self._paused = True
             if self._recorder is not None:
-                if self._operators is not None:
-                    self._operators.end()
+                for source in self._sources:
+                    source.end()
                 self._recorder.pause()
-                if self._operators is not None:
-                    self._operators.stop()
+                for source in self._sources:
+                    source.stop()
 
     def resume(self) -> None:
         """Go on after ``pause()``. RuntimeError if the recording is not paused."""
@@ -314,8 +323,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 raise RuntimeError("resume() needs a recording that is paused: call pause() first")
             self._paused = False
             if self._recorder is not None:
-                if self._operators is not None:
-                    self._operators.start()
+                for source in self._sources:
+                    source.start()
                 self._recorder.resume()
 
     def record(self, name: str, warm_up: bool = False) -> _core.record:
@@ -409,8 +418,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         from cprofiling import details
 
         self._note_threads()
-        if self._operators is not None and not self._paused:
-            self._operators.start()
+        for source in self._sources if not self._paused else ():
+            source.start()
         _core.set_thread_namer(_weakly(self._note_thread))
         self._recorder = _core.Recorder(
             self._capacity,
@@ -424,6 +433,23 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._recorder.step(_STEP_NAME.format(self.step_num))
         if self._paused:
             self._recorder.pause()
+
+    def _begin_sources(self) -> list[Operators | DeviceActivity]:
+        operators = self._begin_operators()
+        activity = self._begin_device_activity(uses_torch=operators is not None)
+        return [source for source in (operators, activity) if source is not None]
+
+    def _begin_device_activity(self, *, uses_torch: bool) -> DeviceActivity | None:
+        """What records CUDA devices, unless PyTorch's profiler does, or there are none in use."""
+        if Resource.NPU not in self._resource or not self._has(ProfilerActivity.CUDA):
+            return None
+        if uses_torch and torch_reason(ProfilerActivity.CUDA) is None:
+            return None
+        from cprofiling import device_activity
+
+        if device_activity.missing_reason() is not None:
+            return None
+        return device_activity.DeviceActivity(is_wanted=self._activities is not None)
 
     def _begin_operators(self) -> Operators | None:
         if self._wants_operators is False or (self._wants_operators == "auto" and "torch" not in sys.modules):
@@ -441,12 +467,11 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
 
     def _warm_up(self) -> None:
         """Let what has to warm up for a cycle do that; where the schedule has gone on without the cycle, leave it."""
-        if self._operators is None:
-            return
-        if self.current_action is ProfilerAction.WARMUP:
-            self._operators.prepare()
-        elif self.current_action is ProfilerAction.NONE:
-            self._operators.cancel()
+        for source in self._sources:
+            if self.current_action is ProfilerAction.WARMUP:
+                source.prepare()
+            elif self.current_action is ProfilerAction.NONE:
+                source.cancel()
 
     def _finish_last_cycle(self) -> bool:
         """End the recording of the cycle that the run ends in. False: nothing happened in it, and it is left out.
@@ -467,14 +492,13 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def _finish_cycle(self) -> None:
         """End the cycle's recording."""
         recorder, self._recorder = self._recorder, None
-        operators = self._operators
         assert recorder is not None  # noqa: S101 the callers have looked
         self._note_threads()
-        if operators is not None:
-            operators.end()
+        for source in self._sources:
+            source.end()
         recording = recorder.finish(Recording)
-        if operators is not None:
-            operators.join(recording)
+        for source in self._sources:
+            source.join(recording)
         self._cycles += 1
         self._keep(recording)
 

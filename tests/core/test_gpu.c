@@ -69,6 +69,10 @@ static void test_driver_is_absent(void)
     CHECK(!cprof_gpu_probe());
     CHECK(cprof_gpu_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
     CHECK(cprof_gpu_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(cprof_gpu_profiler_start() == CPROF_GPU_NOT_CALLED);
+    CHECK(cprof_gpu_profiler_stop() == CPROF_GPU_NOT_CALLED);
+    int64_t size;
+    CHECK(!cprof_gpu_memory(0, &size, &size));
     check_no_reason();
     check_counters(0, 0, 0);
 }
@@ -572,6 +576,65 @@ static void test_reason_is_cut_to_its_buffer(void)
     CHECK(!cprof_gpu_reason(NULL, 0));
 }
 
+/* Memory, and the window of a tool. */
+
+static bool tells_memory(int device, int64_t free_bytes, int64_t total_bytes)
+{
+    int64_t found[] = {-1, -1};
+    bool is_told = cprof_gpu_memory(device, &found[0], &found[1]);
+    CHECK(found[0] == (is_told ? free_bytes : -1) && found[1] == (is_told ? total_bytes : -1));
+    return is_told;
+}
+
+static void test_memory(void)
+{
+    start_test();
+    CHECK(!tells_memory(0, 0, 0));
+    fake.activate(0);
+    fake.activate(1);
+    fake.bind(0);
+    fake.set_memory(0, 7, 9);
+    fake.set_memory(1, INT64_C(1) << 40, INT64_C(3) << 40);
+    CHECK(tells_memory(0, 7, 9));
+    CHECK(tells_memory(CPROF_GPU_CURRENT_DEVICE, 7, 9));
+    CHECK(tells_memory(1, INT64_C(1) << 40, INT64_C(3) << 40));
+    CHECK(!tells_memory(2, 0, 0));
+    CHECK(fake.current_device() == 0 && fake.references(1) == 1);
+    uint64_t stream = fake.new_stream(0, 0);
+    fake.begin_capture(stream);
+    uint64_t before = fake.calls("cuMemGetInfo");
+    CHECK(!tells_memory(0, 0, 0));
+    CHECK(fake.calls("cuMemGetInfo") == before);
+    CHECK(fake.end_capture(stream) == 1);
+    fake.device_reset(1);
+    CHECK(!tells_memory(1, 0, 0));
+    fake.fail("cuMemGetInfo", 700, 1);
+    CHECK(!tells_memory(0, 0, 0));
+    fake.fail("cuThreadExchangeStreamCaptureMode", 700, 1);
+    CHECK(!tells_memory(0, 0, 0));
+    CHECK(cprof_gpu_probe()); /* that waits fail is not known yet */
+    fake.fail("cuDeviceGet", 4, 1);
+    CHECK(!tells_memory(0, 0, 0));
+    CHECK(!cprof_gpu_probe());
+    check_reason("CUDA has shut down" IS_OFF);
+    check_rules();
+}
+
+static void test_window_of_a_tool(void)
+{
+    start_test();
+    CHECK(cprof_gpu_profiler_start() == 201); /* it is that of the current context */
+    fake.activate(0);
+    fake.bind(0);
+    CHECK(cprof_gpu_profiler_start() == 0);
+    CHECK(cprof_gpu_profiler_stop() == 0);
+    CHECK(fake.profiler_log(0) == 1 && fake.profiler_log(1) == 0 && fake.profiler_log(2) == -1);
+    fake.fail("cuProfilerStart", 999, 1);
+    CHECK(cprof_gpu_profiler_start() == 999);
+    check_no_reason();
+    check_rules();
+}
+
 /* Fork (H5). */
 
 static void expect_no_call(void)
@@ -849,6 +912,9 @@ int main(int count, char **arguments)
     test_stub_library();
     test_driver_that_shuts_down_is_not_called_again();
     test_reason_is_cut_to_its_buffer();
+
+    test_memory();
+    test_window_of_a_tool();
 
     test_child_makes_no_call();
     test_child_may_start_cuda_itself();

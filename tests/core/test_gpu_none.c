@@ -1,6 +1,8 @@
-/* gpu.h where there is no CUDA: linked with gpu_none.c in place of gpu_cuda.c. */
+/* gpu.h and gpu_event.h where there is no CUDA: linked with gpu_none.c and gpu_event_none.c in place of the others. */
 #include "cprofiling/gpu.h"
 
+#include "cprofiling/gpu_event.h"
+#include "cprofiling/registry.h"
 #include "tests/core/check.h"
 
 #include <string.h>
@@ -19,8 +21,34 @@ static void check_nothing_is_waited_for(void)
     CHECK(!cprof_gpu_probe());
     CHECK(cprof_gpu_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
     CHECK(cprof_gpu_synchronize(0, 77) == CPROF_GPU_OFF);
+    CHECK(cprof_gpu_profiler_start() == CPROF_GPU_NOT_CALLED);
+    CHECK(cprof_gpu_profiler_stop() == CPROF_GPU_NOT_CALLED);
+    int64_t size = 7;
+    CHECK(!cprof_gpu_memory(0, &size, &size) && size == 7);
     cprof_gpu_get_counters(&counters);
     CHECK_EQUAL(counters.waited + counters.captured + counters.failed, 0);
+}
+
+static void check_nothing_is_timed(void)
+{
+    char reason[100];
+    cprof_gpu_cause cause = CPROF_GPU_KNOWN;
+    cprof_gpu_place place = {0, 0};
+    cprof_registry *registry = cprof_registry_create(0);
+    CHECK(registry != NULL);
+    cprof_accum *accum = cprof_registry_accum(registry, (cprof_names){{"test", 4}, {"node", 4}});
+    CHECK(accum != NULL);
+    CHECK(cprof_gpu_event_begin(place, &cause) == NULL && cause == CPROF_GPU_UNSUPPORTED);
+    cprof_gpu_event_end(NULL, place, accum, 1);
+    CHECK_EQUAL(accum->extra->figures.missed[CPROF_GPU_UNSUPPORTED], 1);
+    cprof_gpu_event_cancel(NULL);
+    cprof_gpu_event_poll();
+    CHECK_EQUAL(cprof_gpu_event_pending(registry), 0);
+    cprof_registry_destroy(registry);
+    cprof_gpu_event_after_fork_in_child();
+    cprof_gpu_event_reset_for_test();
+    CHECK(cprof_gpu_event_reason(reason, sizeof reason));
+    CHECK(strcmp(reason, "CUDA is unavailable on this platform: no GPU time") == 0);
 }
 
 static void test_the_reason_is_given(void)
@@ -40,6 +68,7 @@ int main(void)
 {
     cprof_gpu_set_clock_for_test(fail_to_read);
     check_nothing_is_waited_for();
+    check_nothing_is_timed();
     test_the_reason_is_given();
     cprof_gpu_after_fork_in_child();
     check_nothing_is_waited_for();
