@@ -45,6 +45,7 @@ static struct {
     unsigned registered;
     unsigned known; /* counters */
     cprof_trace_memory memory;
+    int64_t device_bytes; /* of the whole device, 20 of them free; 0: not known */
     _Atomic int64_t open_ranges;
     _Atomic uint64_t pushed;
 } fake;
@@ -102,6 +103,7 @@ int wrapped_start(void) __asm__("__wrap_cprof_gpu_profiler_start");
 int wrapped_stop(void) __asm__("__wrap_cprof_gpu_profiler_stop");
 void wrapped_perf_read(unsigned wanted, cprof_perf_reading *reading) __asm__("__wrap_cprof_perf_read");
 void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before) __asm__("__wrap_cprof_cupti_set_node");
+bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes) __asm__("__wrap_cprof_gpu_memory");
 cprof_trace_memory wrapped_memory_now(void) __asm__("__wrap_cprof_trace_memory_now");
 
 cprof_gpu_mark *wrapped_event_begin(cprof_gpu_place place, cprof_gpu_cause *cause)
@@ -174,6 +176,14 @@ void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before)
     *before = launching;
     launching = node;
     pass(LATE_NS);
+}
+
+bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
+{
+    CHECK(device == CPROF_GPU_CURRENT_DEVICE);
+    *free_bytes = 20;
+    *total_bytes = fake.device_bytes;
+    return fake.device_bytes != 0;
 }
 
 cprof_trace_memory wrapped_memory_now(void)
@@ -926,6 +936,42 @@ static void test_memory_of_the_process(void)
     tear_down();
 }
 
+/* Without an allocator to ask, what is not free on the device counts; of which nobody knows a peak. */
+static void test_memory_of_the_device(void)
+{
+    set_up(RESETTING, 0);
+    CHECK(!cprof_probe_device_memory().known);
+    fake.device_bytes = 80;
+    cprof_probe_memory whole = cprof_probe_device_memory();
+    CHECK(whole.known && whole.device == CPROF_PROBE_WHOLE_DEVICE);
+    CHECK_EQUAL(whole.in_use, 60);
+    cprof_probe *probe = new_probe(0);
+    probe->memory = whole;
+    probe->resets_peak = false;
+    cprof_span *span = open_with(0, probe);
+    fake.device_bytes = 100;
+    whole = cprof_probe_device_memory();
+    cprof_probe_set_memory(span->probe, &whole);
+    close_node(span);
+    cprof_extra_figures extra = extra_of(0);
+    check_memory(&extra.device_memory, 1, 60, 80, UNKNOWN);
+    tear_down();
+}
+
+static void test_rests(void)
+{
+    cprof_probe_rest rest = {.until_ns = 0};
+    CHECK(!cprof_probe_rests(&rest));
+    int64_t before_ns = cprof_clock_monotonic_ns();
+    cprof_probe_begin_rest(&rest);
+    CHECK(rest.until_ns >= before_ns + 100 * 1000 * 1000);
+    CHECK(rest.until_ns <= cprof_clock_monotonic_ns() + 100 * 1000 * 1000);
+    rest.until_ns = INT64_MAX;
+    CHECK(cprof_probe_rests(&rest));
+    rest.until_ns = before_ns;
+    CHECK(!cprof_probe_rests(&rest));
+}
+
 /* ---- Ranges for tools */
 
 static void test_ranges(void)
@@ -1247,6 +1293,8 @@ int main(void)
     test_memory_that_is_not_known();
     test_peaks_that_are_not_reset();
     test_memory_of_the_process();
+    test_memory_of_the_device();
+    test_rests();
     test_ranges();
     test_discarded();
     test_discarded_after_its_thread();

@@ -1,0 +1,110 @@
+"""For scripts in a process of their own: the controls of the fake driver, and a torch that works on its devices.
+
+The driver is the library that FAKE_LIBCUDA or CPROFILING_LIBCUDA names; it is loaded at the first use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import types
+from typing import Any
+
+MS = 1_000_000
+
+_TYPES = {
+    "now": "q",
+    "advance": "vq",
+    "launch": "vQq",
+    "launch_default": "viq",
+    "new_stream": "Qii",
+    "begin_capture": "vQ",
+    "end_capture": "iQ",
+    "destroy_stream": "vQ",
+    "fail": "vsiQ",
+    "calls": "Qs",
+    "total_calls": "Q",
+    "log": "sQ",
+    "violations": "Q",
+    "violation": "sQ",
+    "open_pushes": "q",
+    "open_events": "q",
+    "set_memory": "viqq",
+}
+_KINDS: dict[str, Any] = {
+    "q": ctypes.c_int64,
+    "Q": ctypes.c_uint64,
+    "i": ctypes.c_int,
+    "s": ctypes.c_char_p,
+    "v": None,
+}
+
+
+class FakeDriver:
+    """The functions of tests/fakes/fake_cuda.h, without their prefix."""
+
+    def __getattr__(self, name: str) -> Any:
+        library = ctypes.CDLL(os.environ.get("FAKE_LIBCUDA") or os.environ["CPROFILING_LIBCUDA"])
+        function = library[f"fake_{name}"]
+        result, *arguments = [_KINDS[letter] for letter in _TYPES.get(name, "iiii")]
+        function.restype = result
+        if name in _TYPES:
+            function.argtypes = arguments
+        setattr(self, name, function)
+        return function
+
+    def names_called(self) -> list[str]:
+        """The calls since the reset, in order."""
+        return [self.log(index).decode() for index in range(self.total_calls())]
+
+    def broken_rules(self) -> list[bytes]:
+        """What was done that must not be."""
+        return [self.violation(index) for index in range(self.violations())]
+
+
+fake = FakeDriver()
+
+
+class Tensor:
+    """Lies on a device, or on none."""
+
+    def __init__(self, index: int | None = None) -> None:
+        self.is_cuda = index is not None
+        self.device = types.SimpleNamespace(type="cuda", index=index)
+
+
+class Stream:
+    """A stream of PyTorch: an object with a handle."""
+
+    def __init__(self, handle: int, device: int = 0) -> None:
+        self.cuda_stream, self.device_index = handle, device
+
+
+class FakeTorch(types.ModuleType):
+    """As much of PyTorch as is asked for where CUDA is in use."""
+
+    def __init__(self, devices: int) -> None:
+        super().__init__("torch")
+        self.streams = dict.fromkeys(range(devices), 0)  # in use on each device
+        self.version = types.SimpleNamespace(cuda="13.0", hip=None)
+        self.cuda = types.SimpleNamespace(
+            is_initialized=lambda: True,
+            device_count=lambda: devices,
+            current_device=lambda: max(fake.current_device(), 0),
+            current_stream=lambda device: Stream(self.streams[device], device),
+        )
+        self._C = types.SimpleNamespace(_cuda_getCurrentRawStream=self.streams.__getitem__)
+
+
+def use_torch(devices: int = 2) -> FakeTorch:
+    """Reset the driver; have its devices in use, with a stream each, device 0 bound to this thread."""
+    fake.reset()
+    fake.set_device_count(devices)
+    torch = FakeTorch(devices)
+    for index in range(devices):
+        fake.activate(index)
+        torch.streams[index] = fake.new_stream(index, 0)
+    fake.bind(0)
+    sys.modules["torch"] = torch
+    return torch
