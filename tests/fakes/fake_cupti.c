@@ -460,7 +460,7 @@ EXPORT int cuptiFinalize(void)
 
 /* ---- Controls ---- */
 
-EXPORT void fake_cupti_reset(void)
+__attribute__((constructor)) EXPORT void fake_cupti_reset(void)
 {
     (void)pthread_mutex_lock(&lock);
     forget_names(fake.first);

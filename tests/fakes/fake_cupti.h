@@ -16,7 +16,8 @@
 
 #include <stdint.h>
 
-/* Forgets everything: no subscriber, version 130000, the time of day; this process is the one in which calls are allowed. */
+/* Forgets everything, as when it is loaded: no subscriber, version 130000, the time of day; this process is the one in which
+ * calls are allowed. */
 void fake_cupti_reset(void);
 
 /* The nth call of `function` from now (1 is the next) answers `code` and does nothing. One such order per function, the last
