@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from cprofiling.format import shown_text, sorted_rows
+from cprofiling.format import is_failures_only, shown_text, sorted_rows
 from cprofiling.stats import NodeProfilingStats
 
 TYPE_CHECKING = False
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NAME_WIDTH, _STAGE_WIDTH, _LEAST_WIDTH = 40, 12, 9
+_UNKNOWN = "not known for this node"
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,11 @@ def columns_of(rows: Sequence[NodeProfilingStats]) -> list[Column]:
 
 
 def beyond_text(stats: Iterable[NodeProfilingStats]) -> str:
-    """The figures beyond host times as a plain-text table, and what synchronising cost; empty where there are none."""
-    rows = sorted_rows(stats)
+    """The figures beyond host times as a plain-text table, and what synchronising cost; empty where there are none.
+
+    It has the rows that the table of host times has, in the same order.
+    """
+    rows = sorted_rows(row for row in stats if not is_failures_only(row))
     columns = columns_of(rows)
     if not columns:
         return ""
@@ -87,7 +91,9 @@ def synchronising_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
 
 def _reason_lines(rows: Sequence[NodeProfilingStats]) -> list[str]:
     reasons = dict.fromkeys(
-        (shown_text("node_name", row.node_name), _of(row, "gpu_reason")) for row in rows if _of(row, "gpu_reason")
+        (shown_text("node_name", row.node_name), shown_text("gpu_reason", row.gpu_reason))
+        for row in rows
+        if _of(row, "gpu_reason")
     )
     return [f"GPU time of {name}: {reason}" for name, reason in reasons]
 
@@ -114,15 +120,19 @@ def _line(names: tuple[str, str], cells: Sequence[str], widths: Sequence[int]) -
 
 
 def _of(row: Any, name: str) -> Any:
-    return getattr(row, name, None)
+    return getattr(row, name) if isinstance(row, NodeProfilingStats) else None
 
 
-def _time(field: str, label: str, tip: str) -> Column:
+def _time(field: str, label: str, tip: str, reason: Callable[[Any], str]) -> Column:
     def text(row: Any) -> str | None:
         value = _of(row, field)
         return None if value is None else shown_ms(value)
 
-    return Column(label, tip, text, lambda row: _of(row, "gpu_reason") or "not known for this node")
+    return Column(label, tip, text, reason)
+
+
+def _gpu_time(field: str, label: str, tip: str) -> Column:
+    return _time(field, label, tip, lambda row: _of(row, "gpu_reason") or _UNKNOWN)
 
 
 def _launch(field: str, label: str, tip: str, show: Callable[[Any], str]) -> Column:
@@ -147,8 +157,10 @@ def _memory(kind: str, field: str, label: str, tip: str) -> Column:
 
     def reason(row: Any) -> str:
         memory = _of(row, "memory")
-        told = None if memory is None or kind != "device" else memory.reason
-        return told or ("it did not rise inside a call" if field == "peak" else "not known for this node")
+        if memory is None or getattr(memory, kind) is None:
+            told: str | None = memory.reason if memory is not None and kind == "device" else None
+            return told or _UNKNOWN
+        return "it did not rise inside a call"  # only peaks may be unknown where the rest is not
 
     return Column(label, tip, text, reason)
 
@@ -160,8 +172,13 @@ def _counter_column(name: str) -> Column:
             return None
         return shown_ms(value.mean / 1e6) if name == "cpu_time" else f"{value.mean:,.1f}"
 
-    tip = f"mean of the counter {name} in a call"
-    return Column(name, tip, text, lambda _row: "refused, or others ran in the thread meanwhile")
+    label = shown_text("a counter's name", name)
+    return Column(
+        label,
+        f"mean of the counter {label} in a call",
+        text,
+        lambda _row: "refused, or others ran in the thread meanwhile",
+    )
 
 
 def _share_text(row: Any) -> str | None:
@@ -171,16 +188,16 @@ def _share_text(row: Any) -> str | None:
 
 def _ipc_text(row: Any) -> str | None:
     counters = _of(row, "counters")
-    ipc = counters.ipc if counters else None
+    ipc = getattr(counters, "ipc", None)
     return None if ipc is None else f"{ipc:.2f}"
 
 
 _GPU = [
-    _time("gpu_mean_ms", "GPU mean", "mean time on the device's stream, gaps in its queue included"),
-    _time("gpu_p50_ms", "GPU p50", "50th percentile of the GPU times, within 1 %"),
-    _time("gpu_p99_ms", "GPU p99", "99th percentile of the GPU times, within 1 %"),
-    _time("gpu_total_ms", "GPU total", "sum of the GPU times"),
-    _time("queue_delay_ms", "Queue", "mean time by which the device began later than the host did"),
+    _gpu_time("gpu_mean_ms", "GPU mean", "mean time on the device's stream, gaps in its queue included"),
+    _gpu_time("gpu_p50_ms", "GPU p50", "50th percentile of the GPU times, within 1 %"),
+    _gpu_time("gpu_p99_ms", "GPU p99", "99th percentile of the GPU times, within 1 %"),
+    _gpu_time("gpu_total_ms", "GPU total", "sum of the GPU times"),
+    _gpu_time("queue_delay_ms", "Queue", "mean time by which the device began later than the host did"),
 ]
 _LAUNCHES = [
     _launch("launches", "Launches", "calls that launched kernels or graphs", "{:,}".format),
@@ -203,4 +220,6 @@ _CPU_SHARE = Column(
     "CPU share", "CPU time over elapsed time; the rest was waiting", _share_text, lambda _row: "CPU time is not known"
 )
 _IPC = Column("IPC", "instructions per cycle", _ipc_text, lambda _row: "cycles or instructions are not known")
-_SYNC = _time("sync_total_ms", "Waiting", "waiting for devices because of synchronize_cuda")
+_SYNC = _time(
+    "sync_total_ms", "Waiting", "waiting for devices because of synchronize_cuda", lambda _row: "nothing was waited for"
+)

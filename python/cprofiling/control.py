@@ -86,7 +86,8 @@ class Profiler(_core.Profiler, _NodeMaker):
             return table
         from cprofiling.beyond import beyond_text  # here, as most programs never show it
 
-        return f"{table}\n\n{beyond_text(summary)}"
+        beyond = beyond_text(summary)
+        return f"{table}\n\n{beyond}" if beyond else table
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""

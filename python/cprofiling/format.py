@@ -45,7 +45,7 @@ def format_profiling_table(
         ValueError: ``total_frames`` or ``skip_first_n`` is out of range.
     """
     title = summary_title(checked_frames(total_frames), checked_count("skip_first_n", skip_first_n))
-    rows = sorted_rows(row for row in checked_rows(stats) if not _is_failures_only(row))
+    rows = sorted_rows(row for row in checked_rows(stats) if not is_failures_only(row))
     if not rows:
         return NO_DATA
     header = (
@@ -178,7 +178,7 @@ def _table_row(row: NodeProfilingStats) -> str:
     )
 
 
-def _is_failures_only(row: NodeProfilingStats) -> bool:
+def is_failures_only(row: NodeProfilingStats) -> bool:
     """Tell whether a key has no sample and no skipped call, but errors, cancellations or drops."""
     if row.count > 0 or getattr(row, "skipped_count", 0) > 0:
         return False

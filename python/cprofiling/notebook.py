@@ -125,7 +125,7 @@ def format_time(time_ms: float) -> str:
 def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -> list[str]:
     events = [column for column in _EVENT_COLUMNS if any(_count(row, column[2]) for row in rows)]
     beyond = columns_of(rows)
-    heads = [*_COLUMNS, *((label, tip) for label, tip, _ in events), *((extra.label, extra.tip) for extra in beyond)]
+    heads = [*_COLUMNS, *((label, tip) for label, tip, _ in events), *(_head(extra) for extra in beyond)]
     whole_ms = math.fsum(map(_own_ms, rows))
     return [
         "<table>",
@@ -162,6 +162,10 @@ def _time_cell(row: NodeProfilingStats, name: str, reasons: Sequence[str]) -> st
     if time_ms is None:
         return _unknown_cell("; ".join(["not known for this node", *reasons]))
     return f"<td>{format_time(time_ms)}</td>"
+
+
+def _head(column: Column) -> tuple[str, str]:
+    return _escaped("label", column.label), _escaped("tip", column.tip)
 
 
 def _beyond_cell(row: NodeProfilingStats, column: Column) -> str:
