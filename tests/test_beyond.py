@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import beyond
 from cprofiling.beyond import beyond_text, columns_of, shown_bytes, shown_ms, synchronising_lines
 from cprofiling.counters import CounterValue, NodeCounters
 from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
+from cprofiling.format import shown_text
 from cprofiling.stats import NodeProfilingStats
 from test_notebook import DASH, HOSTILE_NAMES, parsed
 
@@ -25,8 +25,10 @@ TIMED: dict[str, Any] = {
     "gpu_count": 2, "gpu_mean_ms": 1.5, "gpu_p50_ms": 1.0, "gpu_p99_ms": 2.0, "gpu_total_ms": 3.0,
     "queue_delay_ms": 0.25,
 }  # fmt: skip
-LAUNCHED = {"launches": NodeLaunches(1234, 5, 0.75, 3, 1024, 2048, 1536, 1)}
-KEPT = {"memory": NodeMemory(MemoryFigures(2, 10, 20, -3 << 20, 5 << 30), MemoryFigures(2, 10, 20, 100, None))}
+LAUNCHED: dict[str, Any] = {"launches": NodeLaunches(1234, 5, 0.75, 3, 1024, 2048, 1536, 1)}
+KEPT: dict[str, Any] = {
+    "memory": NodeMemory(MemoryFigures(2, 10, 20, -3 << 20, 5 << 30), MemoryFigures(2, 10, 20, 100, None))
+}
 COUNTED = {
     "counters": NodeCounters(
         {
@@ -345,7 +347,7 @@ def test_html_escapes_whatever_comes_from_outside(text: str) -> None:
     memory = NodeMemory(None, None, text or None)
     row = node(gpu_reason=text or None, memory=memory, counters=NodeCounters({text: CounterValue(1.0, 2, 2, "times")}))
     fragment = parsed(beyond_html([row, node("timed", **TIMED)]))
-    shown = beyond.shown_text("text", text)
+    shown = shown_text("text", text)
     assert shown in fragment.head
     if text:
         assert fragment.titles("GPU mean")[0] == shown
