@@ -157,7 +157,7 @@ void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory
         fold_lock_held(memory);
         take_out_of_open_lock_held(probe); /* what others reach until it is closed is not its own */
         cprof_lock_release(&cprof_probes.lock);
-    } else if (memory->highest > probe->memory.highest) {
+    } else if (probe->memory.highest >= 0 && memory->highest > probe->memory.highest) {
         sample->peak = memory->highest; /* it rose inside the call, and so was reached there */
     }
     sample->known = true;

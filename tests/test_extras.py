@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import itertools
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ TIMES = (2, 1.5, 1.0, 2.0, 3.0, 0.25, 0, NO_CAUSE)
 LAUNCHED = (1, 2, 3_500_000, 4, 5, 6, 7, 8)
 COUNTED = (0b101, (2, 0, 2, 0, 0, 0, 0), (10, 0, 6, 0, 0, 0, 0), 0)
 DEVICE, HOST, NOTHING = (2, 100, 150, 60, 400), (2, 1000, 900, -90, -1), (0, 0, 0, 0, 0)
-PARTS = {
+PARTS: dict[int, dict[str, Any]] = {
     GPU: {
         "gpu_count": 2, "gpu_mean_ms": 1.5, "gpu_p50_ms": 1.0, "gpu_p99_ms": 2.0, "gpu_total_ms": 3.0,
         "queue_delay_ms": 0.25, "gpu_reason": None,
@@ -223,7 +222,7 @@ def test_the_share_of_the_processor(
 
 
 @pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def silent(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have nobody give a reason, whatever this machine refuses."""
     monkeypatch.setattr(_core, "gpu_time_reason", lambda: None)
     monkeypatch.setattr(_core, "cupti_reason", lambda: None)

@@ -94,11 +94,14 @@ def _read(row: DeviceOperations, index: int, reset: bool) -> tuple[int, int] | N
     if isinstance(row.memory, str):
         _reason = row.memory
         return None
-    figures = row.memory(index)
-    if reset and not isinstance(row.memory_reset_peak, str):
-        row.memory_reset_peak(index)
+    allocated, most = row.memory(index)
+    if reset:
+        if isinstance(row.memory_reset_peak, str):
+            most = UNKNOWN  # it may be of any time before
+        else:
+            row.memory_reset_peak(index)
     _reason = None
-    return figures
+    return allocated, most
 
 
 def _cupy_at_entry(arguments: tuple[Any, ...], cuda_has_begun: bool) -> tuple[int, int, int] | None:
