@@ -360,7 +360,7 @@ def test_streams_that_are_not_to_be_had(libcuda: Path) -> None:
             cp.set_profiling(True, gpu_time=True, gpu_stream=stream, reset=True)
             assert node(1) == "result"
             assert stats().gpu_reason == "the device cannot tell (1 call)", stats()
-            assert any(said in reason for reason in cp.get_profiling_summary().reasons), cp.get_profiling_summary().reasons
+            assert said in str(cp.get_profiling_summary().reasons), cp.get_profiling_summary().reasons
         destroyed = fake.new_stream(0, 1)
         fake.destroy_stream(destroyed)
         cp.set_profiling(True, gpu_time=True, gpu_stream=lambda: destroyed, reset=True)
@@ -473,7 +473,7 @@ def test_contexts_that_go(libcuda: Path) -> None:
         node_in_between = cp.profile_node("in between")(lambda: None)
         node_in_between()
         assert stats("in between").gpu_count == 0
-        assert any(words in stats("in between").gpu_reason for words in ("no context", "was destroyed")), stats("in between")
+        assert stats("in between").gpu_reason == "there was no context on the device (1 call)", stats("in between")
         fake.activate(0)
         torch.streams[0] = fake.new_stream(0, 0)
         fake.bind(0)
@@ -660,17 +660,18 @@ assert "libcuda" not in mapped and "libcupti" not in mapped
 
 # ---- faults --------------------------------------------------------------------------------------
 
+
 def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -> None:
     run(
         """
-        from cprofiling import _core, control, devices, probers
+        from cprofiling import _core, control, devices, nodes, probers
         def use(**replaced):
             order = ("options", "place", "place_after", "memory", "memory_after", "launches")
             mine = tuple(replaced.get(name, given) for name, given in zip(order, probers.PROBERS, strict=True))
             _core.configure(
                 mixin=cp.PipelineProfiling, profiler_class=cp.Profiler, default_profiler=control.default_profiler,
-                device_finder=devices.cuda_device_of, stream_finder=devices.cuda_stream_of, awaiter=control.awaiting,
-                record_wrapper=control.wrap_as_record, probers=mine)
+                device_finder=devices.cuda_device_of, stream_finder=devices.cuda_stream_of, awaiter=nodes.awaiting,
+                record_wrapper=nodes.wrap_as_record, probers=mine)
         def raises(*arguments):
             raise ValueError("planted")
         def answers(answer):

@@ -1,4 +1,4 @@
-"""Leaks of what calls are measured with beyond the clock: marks, events, counters, memory, on good paths and on bad ones."""
+"""Leaks of what calls are measured with beyond the clock: marks, counters, memory, on good paths and on bad ones."""
 
 from __future__ import annotations
 
