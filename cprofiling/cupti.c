@@ -22,7 +22,7 @@ enum {
     OLDEST_VERSION = 13, /* CUDA 11.0: its records have their fields where those of later ones have them */
     FLUSH_COMPLETE = 0,
     FLUSH_FORCED = 1,
-    READINGS = 3,              /* of both clocks, of which the closest counts */
+    READINGS = 8,              /* of both clocks, of which the closest counts */
     RATE_SPAN_NS = 200 * 1000, /* between the first two moments: to tell a clock of another rate */
     REASON_SIZE = 240,
 };
@@ -373,7 +373,8 @@ void cprof_cupti_forget(const cprof_registry *registry)
 cprof_status cprof_cupti_collect(cprof_table *table)
 {
     (void)pthread_mutex_lock(&cupti.lock);
-    cprof_status status = cprof_cupti_trace_collect(&seen->trace, table);
+    cprof_status status =
+        cprof_cupti_trace_collect(&seen->trace, table != NULL ? cprof_cupti_library_demangler() : NULL, table);
     (void)pthread_mutex_unlock(&cupti.lock);
     return status;
 }
@@ -459,7 +460,6 @@ void cprof_cupti_get_state(cprof_cupti_state *state)
 
 /* ---- Fork, and tests ---- */
 
-/* What other threads were writing is left as it is. */
 static void forget_all(void)
 {
     memset(cupti.users, 0, sizeof cupti.users);
@@ -475,7 +475,11 @@ void cprof_cupti_after_fork_in_child(void)
     cupti.is_forked = cupti.is_forked || cupti.has_library;
     forget_all();
     clear_counters();
-    seen->trace = (cprof_cupti_trace){.capacity = CPROF_CUPTI_TRACE_CAPACITY};
+    if (atomic_load(&seen->trace.lock.word) == 0) {
+        (void)cprof_cupti_trace_collect(&seen->trace, NULL, NULL);
+    } else { /* half-written */
+        seen->trace = (cprof_cupti_trace){.capacity = seen->trace.capacity};
+    }
     cprof_cupti_thread_after_fork_in_child();
 }
 
@@ -483,7 +487,7 @@ void cprof_cupti_reset_for_test(void)
 {
     forget_all();
     clear_counters();
-    (void)cprof_cupti_trace_collect(&seen->trace, NULL);
+    (void)cprof_cupti_trace_collect(&seen->trace, NULL, NULL);
     seen->trace.capacity = CPROF_CUPTI_TRACE_CAPACITY;
     cprof_cupti_launches_dispose(&seen->launches);
     cprof_alloc_release(atomic_exchange(&seen->spare, NULL));

@@ -170,8 +170,10 @@ static void count_record(const cprof_cupti_record *record, cprof_ns duration_ns,
 /* Whether the times of a record can be true. Of damaged ones the rest is. */
 static bool is_timed(const cprof_cupti_record *record, const cprof_cupti_timeline *line, cprof_ticks launched)
 {
+    cprof_ticks now = cprof_clock_read();
     return record->start != 0 && record->start <= record->end &&
-           cprof_cupti_timeline_is_credible(line, record->start, launched, cprof_clock_read());
+           cprof_cupti_timeline_is_credible(line, record->start, launched, now) &&
+           cprof_cupti_timeline_is_credible(line, record->end, launched, now);
 }
 
 static void take_record(const cprof_cupti_record *record, const cprof_cupti_timeline *line)

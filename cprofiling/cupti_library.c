@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define ANY_NAME "libcupti.so"
+#define CXX_LIBRARY "libstdc++.so.6"
 
 enum { PATH_SIZE = 4096 };
 
@@ -126,6 +127,15 @@ const char *cprof_cupti_library_path(const cprof_cupti_library *library)
     void *address;
     memcpy((void *)&address, (const void *)&library->get_version, sizeof address);
     return dladdr(address, &info) != 0 ? info.dli_fname : NULL;
+}
+
+char *(*cprof_cupti_library_demangler(void))(const char *name, char *buffer, size_t *length, int *status)
+{
+    char *(*function)(const char *name, char *buffer, size_t *length, int *status) = NULL;
+    void *library = dlopen(CXX_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    void *address = library != NULL ? dlsym(library, "__cxa_demangle") : NULL;
+    memcpy((void *)&function, (const void *)&address, sizeof address);
+    return function;
 }
 
 const char *cprof_cupti_library_result(const cprof_cupti_library *library, cprof_cupti_result result)

@@ -60,6 +60,9 @@ bool cprof_cupti_library_find(const cprof_cupti_places *places, cprof_cupti_libr
 /* The file that the library is from: static; NULL when it is not known. */
 const char *cprof_cupti_library_path(const cprof_cupti_library *library);
 
+/* The function that makes names of C++ readable, __cxa_demangle, where the process has it; else NULL. */
+char *(*cprof_cupti_library_demangler(void))(const char *name, char *buffer, size_t *length, int *status);
+
 /* What the library calls a result; a text of its own when it does not say. */
 const char *cprof_cupti_library_result(const cprof_cupti_library *library, cprof_cupti_result result);
 

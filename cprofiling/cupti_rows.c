@@ -5,8 +5,11 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define CXX_PREFIX "_Z" /* of C++'s names */
 
 enum {
     FIRST_DEVICE_SORT = 0x1000000, /* devices come below processes, as in Kineto's traces */
@@ -18,11 +21,12 @@ enum {
 typedef struct {
     const cprof_cupti_trace *trace;
     cprof_table *table;
-    cprof_text *names;    /* of kernels, by their numbers + 1; 0: not asked for yet */
-    uint32_t *calls;      /* by correlation: a hash table of calls' numbers + 1 */
-    size_t slot_count;    /* of it, a power of two */
-    uint32_t last_track;  /* of the last row of a device, to be found again without a search; */
-    uint32_t last_device; /* where that was: */
+    cprof_cupti_demangler demangler; /* NULL: none */
+    cprof_text *names;               /* of kernels, by their numbers + 1; 0: not asked for yet */
+    uint32_t *calls;                 /* by correlation: a hash table of calls' numbers + 1 */
+    size_t slot_count;               /* of it, a power of two */
+    uint32_t last_track;             /* of the last row of a device, to be found again without a search; */
+    uint32_t last_device;            /* where that was: */
     uint32_t last_stream;
     bool has_last;
 } adder;
@@ -130,13 +134,26 @@ static cprof_status set_track(adder *to, const cprof_cupti_record *record, cprof
     return status;
 }
 
+/* The name of a kernel as it is read; of C++'s, that of the function. */
+static cprof_status kernel_text(const adder *to, const char *name, cprof_text *text)
+{
+    int status;
+    char *readable = NULL;
+    if (to->demangler != NULL && strncmp(name, CXX_PREFIX, sizeof CXX_PREFIX - 1) == 0) {
+        readable = to->demangler(name, NULL, NULL, &status);
+    }
+    cprof_status added = text_of(to, readable != NULL ? readable : name, text);
+    free(readable); /* it is not from our allocator */
+    return added;
+}
+
 static cprof_status set_kernel(const adder *to, uint32_t name, cprof_row *row)
 {
     cprof_text *known = &to->names[name];
     cprof_status status = text_of(to, "kernel", &row->cat);
     if (status == CPROF_OK && *known == 0) {
-        cprof_name text = name != 0 ? cprof_names_at(&to->trace->names, name - 1).stage : cprof_name_of("unknown kernel");
-        status = cprof_table_text(to->table, text, known);
+        /* The other name of the entry is empty, so that there is a NUL behind this one. */
+        status = kernel_text(to, name != 0 ? cprof_names_at(&to->trace->names, name - 1).stage.bytes : "unknown kernel", known);
     }
     row->name = *known;
     return status;
@@ -194,9 +211,9 @@ static cprof_status add_work(adder *to, const cprof_cupti_traced_work *work)
     return add_arrow(to, cprof_cupti_rows_call(&to->trace->calls, call - 1), &row);
 }
 
-cprof_status cprof_cupti_rows_add(const cprof_cupti_trace *trace, cprof_table *table)
+cprof_status cprof_cupti_rows_add(const cprof_cupti_trace *trace, cprof_cupti_demangler demangler, cprof_table *table)
 {
-    adder to = {.trace = trace, .table = table};
+    adder to = {.trace = trace, .table = table, .demangler = demangler};
     cprof_status status = prepare(&to) ? CPROF_OK : CPROF_NO_MEMORY;
     for (size_t i = 0; status == CPROF_OK && i < trace->calls.settled; i++) {
         status = add_call(&to, cprof_cupti_rows_call(&trace->calls, i));

@@ -18,7 +18,8 @@ cprof_cupti_traced_call *cprof_cupti_rows_call(const cprof_cupti_items *calls, s
 cprof_cupti_traced_work *cprof_cupti_rows_work(const cprof_cupti_items *records, size_t index);
 
 /* Adds all settled items to a table, with the arrows from calls to their work, and names devices and streams.
+ * `demangler` may be NULL.
  * CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: rows are missing. */
-cprof_status cprof_cupti_rows_add(const cprof_cupti_trace *trace, cprof_table *table);
+cprof_status cprof_cupti_rows_add(const cprof_cupti_trace *trace, cprof_cupti_demangler demangler, cprof_table *table);
 
 #endif

@@ -4,7 +4,9 @@
 
 enum {
     LEAST_SPAN_NS = 50 * 1000, /* between two moments that tell a rate */
-    NEAR_RATE = 64,            /* rates that differ by less than one part in so many are the same */
+    NEAR_RATE = 5, /* rates that differ by less than one part in so many are the same, badly measured: other clocks tick in
+                    * other units */
+    STEADY_NS = 2000,
     PATIENCE_NS = 1000 * 1000,
     UNCERTAINTY = 1024, /* one part in so many is what a rate may be wrong by */
 };
@@ -42,9 +44,26 @@ static cprof_ns scaled(int64_t ticks, int64_t rate)
     return (cprof_ns)(ns > farthest_ns ? farthest_ns : ns < -farthest_ns ? -farthest_ns : ns);
 }
 
+/* What ours has gained on theirs, of equal rates, from the first moment to the last. */
+static int64_t gained(const cprof_cupti_timeline *line)
+{
+    cprof_ns ours = cprof_cupti_timeline_ours(line, line->last.ours) - cprof_cupti_timeline_ours(line, line->first.ours);
+    return (int64_t)((uint64_t)ours - (line->last.theirs - line->first.theirs));
+}
+
+/* Clocks that have not drifted apart, but by what readings differ by, keep all durations. */
+static cprof_ns on_steady_clocks(const cprof_cupti_timeline *line, uint64_t stamp)
+{
+    cprof_ns distance = scaled((int64_t)(stamp - line->first.theirs), UNIT);
+    return cprof_cupti_timeline_ours(line, line->first.ours) + gained(line) / 2 + distance;
+}
+
 cprof_ns cprof_cupti_timeline_theirs(const cprof_cupti_timeline *line, uint64_t stamp)
 {
     int64_t rate = rate_of(line);
+    if (is_near(rate) && gained(line) >= -STEADY_NS && gained(line) <= STEADY_NS) {
+        return on_steady_clocks(line, stamp);
+    }
     bool is_after = (int64_t)(stamp - line->last.theirs) >= 0;
     bool is_within = !is_after && (int64_t)(stamp - line->first.theirs) >= 0;
     const cprof_cupti_moment *base = is_after ? &line->last : &line->first;

@@ -107,7 +107,7 @@ static void settle_record(cprof_cupti_record *record, const cprof_cupti_timeline
                           cprof_ns begin_ns)
 {
     cprof_ns start = cprof_cupti_timeline_theirs(line, record->start);
-    cprof_ns end = start + cprof_cupti_timeline_between(line, record->start, record->end);
+    cprof_ns end = cprof_cupti_timeline_theirs(line, record->end); /* where what follows on it starts */
     if (end <= begin_ns) {
         record->kind = 0;
     }
@@ -129,7 +129,7 @@ void cprof_cupti_trace_settle(cprof_cupti_trace *trace, const cprof_cupti_timeli
     cprof_lock_release(&trace->lock);
 }
 
-cprof_status cprof_cupti_trace_collect(cprof_cupti_trace *trace, cprof_table *table)
+cprof_status cprof_cupti_trace_collect(cprof_cupti_trace *trace, cprof_cupti_demangler demangler, cprof_table *table)
 {
     cprof_lock_acquire(&trace->lock);
     cprof_cupti_trace taken = *trace;
@@ -138,7 +138,7 @@ cprof_status cprof_cupti_trace_collect(cprof_cupti_trace *trace, cprof_table *ta
     trace->name_bytes = 0;
     trace->dropped = 0;
     cprof_lock_release(&trace->lock);
-    cprof_status status = table != NULL ? cprof_cupti_rows_add(&taken, table) : CPROF_OK;
+    cprof_status status = table != NULL ? cprof_cupti_rows_add(&taken, demangler, table) : CPROF_OK;
     dispose_items(&taken.calls, sizeof(cprof_cupti_traced_call));
     dispose_items(&taken.records, sizeof(cprof_cupti_traced_work));
     cprof_names_dispose(&taken.names);

@@ -19,6 +19,10 @@ enum {
     CPROF_CUPTI_TRACE_MAX_NAME_BYTES = 1 << 28, /* further ones are called __overflow__ */
 };
 
+/* Makes the name of a C++ function readable, as the Itanium C++ ABI's __cxa_demangle: the answer is from malloc; NULL: it is no
+ * such name, or there is no memory. */
+typedef char *(*cprof_cupti_demangler)(const char *name, char *buffer, size_t *length, int *status);
+
 /* A call of CUDA. */
 typedef struct {
     cprof_ticks start;
@@ -62,8 +66,8 @@ void cprof_cupti_trace_drop(cprof_cupti_trace *trace, uint64_t count);
 void cprof_cupti_trace_settle(cprof_cupti_trace *trace, const cprof_cupti_timeline *line, cprof_ns since_epoch_ns,
                               cprof_ticks begin);
 
-/* Takes all out: adds it, settled, to a table as rows and arrows, unless that is NULL, and gives it back. CPROF_NO_MEMORY,
- * CPROF_OUT_OF_RANGE: rows are missing. */
-cprof_status cprof_cupti_trace_collect(cprof_cupti_trace *trace, cprof_table *table);
+/* Takes all out: adds what is settled to a table as rows and arrows, unless that is NULL, and gives it back. `demangler` may be
+ * NULL: names stay as they are. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: rows are missing. */
+cprof_status cprof_cupti_trace_collect(cprof_cupti_trace *trace, cprof_cupti_demangler demangler, cprof_table *table);
 
 #endif

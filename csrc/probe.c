@@ -137,8 +137,9 @@ static bool ask_for_memory_after(ext_state *state, cprof_probe *probe)
 
 /* ---- Launches */
 
-/* CUPTI is to be given back while the driver is there: at the interpreter's exit, which only the package hears of. */
-static void tell_of_launches(ext_profiler *profiler)
+/* The package knows where CUPTI may be installed, and when the interpreter ends: it is to be given back while the driver is
+ * there. */
+static void announce_launches(ext_profiler *profiler)
 {
     PyObject *told = prober(profiler->state, EXT_PROBER_LAUNCHES);
     PyObject *answer = told != NULL ? PyObject_CallOneArg(told, (PyObject *)profiler) : Py_NewRef(Py_None);
@@ -148,28 +149,34 @@ static void tell_of_launches(ext_profiler *profiler)
     Py_XDECREF(answer);
 }
 
-void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
+static void start_launches(ext_profiler *profiler)
 {
-    bool is_user = profiler->counts_launches;
-    bool has_cuda;
-    if (!wanted && !is_user) {
-        profiler->seeks_cuda = false;
-        return;
-    }
+    bool has_cuda, started;
+    profiler->counts_launches = true; /* others may come here meanwhile */
+    announce_launches(profiler);
     Py_BEGIN_ALLOW_THREADS
     has_cuda = cprof_gpu_probe();
-    if (wanted && !is_user) {
-        is_user = cprof_cupti_start(CPROF_CUPTI_COUNTS);
-    } else if (!wanted && is_user) {
-        cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-        is_user = false;
-    }
+    started = cprof_cupti_start(CPROF_CUPTI_COUNTS);
     Py_END_ALLOW_THREADS
-    bool is_new = is_user && !profiler->counts_launches;
-    profiler->counts_launches = is_user;
-    profiler->seeks_cuda = wanted && !is_user && !has_cuda;
-    if (is_new) {
-        tell_of_launches(profiler);
+    profiler->counts_launches = started;
+    profiler->seeks_cuda = !started && !has_cuda;
+}
+
+static void stop_launches(ext_profiler *profiler)
+{
+    profiler->counts_launches = false;
+    Py_BEGIN_ALLOW_THREADS
+    cprof_cupti_stop(CPROF_CUPTI_COUNTS);
+    Py_END_ALLOW_THREADS
+}
+
+void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
+{
+    profiler->seeks_cuda = false;
+    if (wanted && !profiler->counts_launches) {
+        start_launches(profiler);
+    } else if (!wanted && profiler->counts_launches) {
+        stop_launches(profiler);
     }
 }
 

@@ -21,7 +21,7 @@ typedef enum {
     EXT_PROBER_PLACE_AFTER,  /* ((device, stream), stream) -> the same at the end, or None */
     EXT_PROBER_MEMORY,       /* (arguments, reset) -> (device, bytes in use, the most since the last reset), or None */
     EXT_PROBER_MEMORY_AFTER, /* (device, reset) -> (bytes in use, the most), or None */
-    EXT_PROBER_LAUNCHES,     /* (profiler): it holds CUPTI from now on; the package sees to it that it lets go at exit */
+    EXT_PROBER_LAUNCHES,     /* (profiler): it will hold CUPTI, which the package looks for, and gives back at exit */
     EXT_PROBERS,
 } ext_prober;
 

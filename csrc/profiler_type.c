@@ -87,6 +87,12 @@ static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *me
     return converted;
 }
 
+/* The usual case, which needs no code of the package's: at the end of the interpreter there may be none. */
+static bool is_nothing(PyObject *counters)
+{
+    return counters == Py_None || (PyTuple_CheckExact(counters) && PyTuple_GET_SIZE(counters) == 0);
+}
+
 static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, settings *asked)
 {
     static char *keywords[] = {"enabled",  "synchronize_cuda", "reset",   "skip_first_n",
@@ -103,7 +109,8 @@ static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, s
            (skip_first_n == NULL || ext_convert_count(skip_first_n, "skip_first_n", &asked->skips)) &&
            convert_switch(gpu_time, "gpu_time", &asked->times_gpu) &&
            convert_switch(kernels, "kernels", &asked->counts_launches) && convert_switch(nvtx, "nvtx", &asked->tells_tools) &&
-           ((gpu_stream == Py_None && memory == Py_False && counters == Py_None && !asked->times_gpu) ||
+           ((gpu_stream == Py_None && memory == Py_False && is_nothing(counters) && !asked->times_gpu &&
+             !asked->counts_launches) ||
             convert_options(state, gpu_stream, memory, counters, asked));
 }
 

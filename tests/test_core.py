@@ -37,6 +37,7 @@ CUDA_UNITS = {"cupti", "cupti_events", "cupti_library", "cupti_threads"} | {
 NO_CUDA_UNITS = {"cupti_none", "gpu_none", "gpu_event_none"}
 DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))
 LOADERS = {*DRIVEN, "cupti"}
+CUDA_PROGRAMS = {*LOADERS, "cupti_library"}
 WORKERS = 2
 LIMIT_S = 300
 
@@ -75,7 +76,7 @@ class Flavour(NamedTuple):
         """Whether the program has something to show here."""
         if self.name == "tsan":
             return "pthread_create" in text_of(program)
-        return program not in LOADERS or self.name != "aarch64"  # a library, and ours are linked statically there
+        return program not in CUDA_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
 
     def units_for(self, program: str) -> list[str]:
         """The parts of the core to link with: of what has a substitute that does nothing, one of the two."""
@@ -177,7 +178,7 @@ class Workshop:
     def fake_cupti(self, flavour: Flavour, name: str, *flags: str) -> Path:
         """A fake libcupti."""
         target = self.folder / flavour.name / name / "libcupti.so.13"
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shared = ["-shared", "-fPIC", "-Wl,-soname,libcupti.so.13", *flags]
         return self.compile(flavour, "tests/fakes/fake_cupti.c", target, *shared)
 

@@ -11,7 +11,7 @@ from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.reasons import reasons_beyond, reasons_of
 from cprofiling.snapshot import Snapshot
-from cprofiling.stats import ProfilingSummary, stats_from_row
+from cprofiling.stats import ProfilingSummary, is_beyond_times, stats_from_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,25 +67,26 @@ class Profiler(_core.Profiler, _NodeMaker):
         """
         _prepare_reading()
         rows, skip_first_n, lost, unread = self._rows(stage)
-        stats = list(map(stats_from_row, rows))
-        return ProfilingSummary(
-            stats,
+        summary = ProfilingSummary(
+            map(stats_from_row, rows),
             skip_first_n=skip_first_n,
-            reasons=(
-                *reasons_of(lost, unread, self._refused_keys),
-                *reasons_beyond(self._asked, self._device_note, stats),
-            ),
+            reasons=reasons_of(lost, unread, self._refused_keys),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(),
         )
+        if self._asked:
+            summary.reasons += reasons_beyond(self._asked, self._device_note, summary)
+        return summary
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
         """The summary as a text table; see ``format_profiling_table``. A second one has what is known beyond times."""
-        from cprofiling.beyond import beyond_text  # here, as most programs never show it
-
         summary = self.get_profiling_summary(stage)
         table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
-        return "\n\n".join(filter(None, (table, beyond_text(summary))))
+        if not any(map(is_beyond_times, summary)):
+            return table
+        from cprofiling.beyond import beyond_text  # here, as most programs never show it
+
+        return f"{table}\n\n{beyond_text(summary)}"
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""

@@ -7,6 +7,7 @@ import sys
 from weakref import ref
 
 from cprofiling import _core
+from cprofiling.counters import checked_counters
 from cprofiling.device_memory import memory_at_entry, memory_at_exit
 from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit, prepare
 from cprofiling.format import shown_value
@@ -24,7 +25,7 @@ def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[
 
     Raises TypeError or ValueError naming the parameter.
     """
-    from cprofiling.counters import checked_counters
+    from cprofiling import beyond, extras  # noqa: F401 they show and make it, when nothing may be imported any more
 
     looks, resets = _checked_memory(memory)
     if "torch" in sys.modules:
@@ -46,7 +47,10 @@ _launching: list[ref[_core.Profiler]] = []
 
 
 def _hold_launches(profiler: _core.Profiler) -> None:
-    """See to it that a Profiler gives CUPTI back while the driver is there: before the interpreter ends."""
+    """Say where CUPTI may be, and see to it that it is given back before the interpreter ends, as the driver does."""
+    from cprofiling.device_activity import library_folders
+
+    _core.cupti_set_folders(library_folders())
     if not _launching:
         atexit.register(_stop_launches)
     _launching[:] = [held for held in _launching if held() is not None]

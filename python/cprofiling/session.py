@@ -306,13 +306,15 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 return
             if not self._running or self._paused:
                 raise RuntimeError("pause() needs a recording that is running, and is not paused")
+            if self._recorder is None:
+                self._paused = True
+                return
+            for source in self._sources:
+                source.end()
+            self._recorder.pause()
             self._paused = True
-            if self._recorder is not None:
-                for source in self._sources:
-                    source.end()
-                self._recorder.pause()
-                for source in self._sources:
-                    source.stop()
+            for source in self._sources:
+                source.stop()
 
     def resume(self) -> None:
         """Go on after ``pause()``. RuntimeError if the recording is not paused."""
@@ -321,11 +323,11 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
                 return
             if not self._running or not self._paused:
                 raise RuntimeError("resume() needs a recording that is paused: call pause() first")
-            self._paused = False
             if self._recorder is not None:
                 for source in self._sources:
                     source.start()
                 self._recorder.resume()
+            self._paused = False  # last: whoever could not resume can try again
 
     def record(self, name: str, warm_up: bool = False) -> _core.record:
         """As ``cprofiling.record``."""

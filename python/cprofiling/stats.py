@@ -159,6 +159,11 @@ def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
     return stats
 
 
+def is_beyond_times(stats: NodeProfilingStats) -> bool:
+    """Tell whether anything is known, or was asked for, beyond host times."""
+    return any(stats.__dict__.get(name, unasked) != unasked for name, unasked in _UNASKED.items())
+
+
 class ProfilingSummary(list[NodeProfilingStats]):
     """A list of ``NodeProfilingStats``, in order of each key's first finished call, with what one must know to read it.
 

@@ -12,6 +12,7 @@
 #include "tests/fakes/fake_cupti.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -90,6 +91,15 @@ bool __wrap_cprof_gpu_reason(char *buffer, size_t size)
 {
     (void)snprintf(buffer, size, "%s", gpu_fault != NULL ? gpu_fault : "");
     return gpu_fault != NULL;
+}
+
+static bool refuses_keys; /* as a process does that has used up all of its memory for them */
+int __real_pthread_setspecific(pthread_key_t key, const void *value);
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value);
+
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
+{
+    return refuses_keys ? ENOMEM : __real_pthread_setspecific(key, value);
 }
 
 /* `pointer`: the address of a function pointer. */
@@ -322,6 +332,7 @@ static void test_what_is_not_known_is_counted(void)
     fake.kernel_("too early", now - 2 * MS, now, 0, 7, call);
     fake.kernel_("early, but not too much", now - MS / 2, now, 0, 7, call);
     fake.kernel_("in the future", now + 100 * MS, now + 101 * MS, 0, 7, call);
+    fake.kernel_("without end", now, UINT64_MAX, 0, 7, call);
     fake.kernel_("nobody's", now, now, 0, 7, 12345);
     fake.kernel_("of number 0", now, now, 0, 7, 0);
     fake.drop_(3);
@@ -330,9 +341,9 @@ static void test_what_is_not_known_is_counted(void)
     cprof_cupti_flush();
     fake.advance_(99 * MS);               /* the future one is not over yet */
     cprof_cupti_stop(CPROF_CUPTI_COUNTS); /* which hands it over without times */
-    check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 6, .kernel_ns = MS / 2});
+    check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 7, .kernel_ns = MS / 2});
     check_reason("records that CUPTI had no room for: 3; records of work whose launch is not known: 2; "
-                 "records without times: 4");
+                 "records without times: 5");
     end();
 }
 
@@ -472,14 +483,48 @@ static void test_a_backward_pass_is_that_of_the_only_thread_with_a_node(void)
     end();
 }
 
+/* A thread whose end nobody would notice lends its node to nobody. */
+static void *lend_unnoticed(void *argument)
+{
+    (void)argument;
+    refuses_keys = true;
+    cprof_cupti_node before = enter_node("unnoticed");
+    refuses_keys = false;
+    run_worker((worker){.thread_name = "pt_autograd_0"});
+    fake.launch_("its own", 5);
+    leave_node(before);
+    return NULL;
+}
+
+static void test_a_thread_that_cannot_be_watched_counts_for_itself(void)
+{
+    pthread_t thread;
+    begin();
+    CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
+    CHECK(pthread_create(&thread, NULL, lend_unnoticed, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    cprof_cupti_stop(CPROF_CUPTI_COUNTS);
+    CHECK_EQUAL(launched("unnoticed").launches, 1);
+    CHECK_EQUAL(state().unknown_node, 1);
+    end();
+}
+
 enum { THREADS = 4, LAUNCHES = 300 };
 
+/* Thread number THREADS is one of a backward pass. */
 static void *launch_many(void *argument)
 {
     char name[16];
-    (void)snprintf(name, sizeof name, "t%d", *(int *)argument);
+    int number = *(int *)argument;
+    (void)snprintf(name, sizeof name, number < THREADS ? "t%d" : "pt_autograd_%d", number);
+    if (number == THREADS) {
+        CHECK(pthread_setname_np(pthread_self(), name) == 0);
+    }
     for (int i = 0; i < LAUNCHES; i++) {
-        cprof_cupti_node before = enter_node(name);
+        cprof_cupti_node before = {.accum = NULL};
+        if (number < THREADS) {
+            before = enter_node(name);
+        }
         fake.launch_("kernel", 3);
         leave_node(before);
         if (i % 16 == 0) {
@@ -507,28 +552,35 @@ static void *come_and_go(void *argument)
 
 static void test_many_threads_at_once(void)
 {
-    pthread_t threads[THREADS + 1];
-    int numbers[THREADS];
+    pthread_t threads[THREADS + 2];
+    int numbers[THREADS + 1];
     begin();
     fake.use_thread_(1);
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    for (int i = 0; i < THREADS; i++) {
+    for (int i = 0; i <= THREADS; i++) {
         numbers[i] = i;
         CHECK(pthread_create(&threads[i], NULL, launch_many, &numbers[i]) == 0);
     }
-    CHECK(pthread_create(&threads[THREADS], NULL, come_and_go, NULL) == 0);
-    for (int i = 0; i <= THREADS; i++) {
+    CHECK(pthread_create(&threads[THREADS + 1], NULL, come_and_go, NULL) == 0);
+    for (int i = 0; i <= THREADS + 1; i++) {
         CHECK(pthread_join(threads[i], NULL) == 0);
     }
     fake.advance_(MS);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
+    uint64_t unknown = state().unknown_node;
+    cprof_launch_counts all = {.launches = 0};
     for (int i = 0; i < THREADS; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "t%d", i);
-        check_launched(name,
-                       (cprof_launch_counts){.launches = LAUNCHES, .kernels = LAUNCHES, .kernel_ns = 3 * (uint64_t)LAUNCHES});
+        cprof_launch_counts own = launched(name);
+        CHECK(own.launches >= LAUNCHES && own.launches == own.kernels);
+        all.launches += own.launches;
+        all.kernel_ns += own.kernel_ns;
     }
-    check_reason("");
+    CHECK_EQUAL(all.launches + unknown, (THREADS + 1) * LAUNCHES);
+    CHECK_EQUAL(all.kernel_ns, 3 * all.launches);
+    CHECK_EQUAL(state().records, (THREADS + 1) * LAUNCHES);
+    CHECK_EQUAL(state().unknown_launch + state().untimed, 0);
     end();
 }
 
@@ -870,7 +922,7 @@ static void test_libraries_that_are_no_use_say_so(void)
     cprof_cupti_reset_for_test();
     CHECK(setenv("CPROFILING_LIBCUPTI", getenv("FAKE_CUPTI_INCOMPLETE"), 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    check_reason("the libcupti that was found lacks cuptiActivityFlushAll");
+    check_reason("the libcupti that was found lacks cuptiActivityGetNumDroppedRecords");
     CHECK(setenv("CPROFILING_LIBCUPTI", path, 1) == 0);
     CHECK_EQUAL(fake.total_calls_(), 0);
     free(path);
@@ -922,7 +974,7 @@ static void test_a_child_never_calls_it(void)
         CHECK(!state().has_library);
         cprof_registry_destroy(registry);
         CHECK_EQUAL(fake.total_calls_(), calls);
-        _exit(EXIT_SUCCESS);
+        exit(EXIT_SUCCESS);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -932,6 +984,25 @@ static void test_a_child_never_calls_it(void)
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 5});
+    end();
+}
+
+/* What a thread that is not there any more was in the middle of is left alone. */
+static void test_a_child_leaves_what_is_half_written(void)
+{
+    begin();
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
+    cprof_lock_acquire(&cprof_cupti_events.trace.lock);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)alarm(HANG_SECONDS);
+        CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
+        exit(EXIT_SUCCESS);
+    }
+    cprof_lock_release(&cprof_cupti_events.trace.lock);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     end();
 }
 
@@ -945,7 +1016,7 @@ static void test_a_child_of_a_process_without_it_may_use_it(void)
         CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
         cprof_cupti_stop(CPROF_CUPTI_COUNTS);
         CHECK_EQUAL(fake.violations_(), 0);
-        _exit(EXIT_SUCCESS);
+        exit(EXIT_SUCCESS);
     }
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -1132,6 +1203,7 @@ int main(int argc, char **argv)
     test_a_foreign_clock_is_scaled();
     test_records_may_come_in_another_thread_and_in_old_sizes();
     test_a_backward_pass_is_that_of_the_only_thread_with_a_node();
+    test_a_thread_that_cannot_be_watched_counts_for_itself();
     test_many_threads_at_once();
     test_a_registry_may_go_before_its_records_come();
     test_a_registry_takes_its_nodes_along();
@@ -1148,6 +1220,7 @@ int main(int argc, char **argv)
     test_libraries_that_are_no_use_say_so();
     test_what_is_loaded_is_taken();
     test_a_child_never_calls_it();
+    test_a_child_leaves_what_is_half_written();
     test_a_child_of_a_process_without_it_may_use_it();
     test_the_rows_of_a_recording_are_exact();
     test_a_recording_has_its_stretches();

@@ -4,7 +4,7 @@
  *
  *     cc -std=c11 -I. -shared -fPIC -pthread -Wl,-soname,libcupti.so.13 -o libcupti.so.13 tests/fakes/fake_cupti.c
  *
- * With -DFAKE_CUPTI_INCOMPLETE it lacks cuptiActivityFlushAll. It needs no driver, and no other fake.
+ * With -DFAKE_CUPTI_INCOMPLETE it lacks cuptiActivityGetNumDroppedRecords. It needs no driver, and no other fake.
  *
  * The controls are plain functions of int, int64_t, uint64_t and const char *, to be called through dlsym or ctypes, from any
  * thread. They stand for what the user's program and the device do, and never appear in the call log.
@@ -16,7 +16,8 @@
 
 #include <stdint.h>
 
-/* Forgets everything: no subscriber, version 130000, the time of day; this process is the one in which calls are allowed. */
+/* Forgets everything, as when it is loaded: no subscriber, version 130000, the time of day; this process is the one in which
+ * calls are allowed. */
 void fake_cupti_reset(void);
 
 /* The nth call of `function` from now (1 is the next) answers `code` and does nothing. One such order per function, the last

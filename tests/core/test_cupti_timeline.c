@@ -1,0 +1,116 @@
+#include "cprofiling/cupti_timeline.h"
+
+#include "tests/core/check.h"
+
+enum { US = 1000, MS = 1000 * 1000 };
+
+static const uint64_t day = UINT64_C(1700000000000000000); /* theirs: the time of day */
+
+static cprof_ticks no_ticks(void)
+{
+    return 0;
+}
+
+static cprof_cupti_timeline line_of(cprof_ticks ours, uint64_t theirs)
+{
+    return (cprof_cupti_timeline){.origin = {5000, 100}, .first = {100, day}, .last = {100 + ours, day + theirs}};
+}
+
+static void test_our_times_count_from_the_origin(void)
+{
+    cprof_cupti_timeline line = line_of(0, 0);
+    CHECK_EQUAL(cprof_cupti_timeline_ours(&line, 100), 5000);
+    CHECK_EQUAL(cprof_cupti_timeline_ours(&line, 150), 5050);
+    CHECK_EQUAL(cprof_cupti_timeline_ours(&line, 40), 4940);
+}
+
+static void test_clocks_of_one_rate_differ_by_what_they_did_last(void)
+{
+    cprof_cupti_timeline line = line_of(0, 0); /* no rate is known */
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + 7), 5007);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day - 7), 4993);
+    line = line_of(1000 * MS, 1000 * MS + 10 * US); /* theirs has gained 10 µs on ours */
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day), 5000);
+    CHECK_NEAR((double)cprof_cupti_timeline_theirs(&line, day + 500 * MS + 5 * US), 5000.0 + 500.0 * MS, 1e-8);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + 2000 * MS + 10 * US), 5000 + 2000 * INT64_C(1000000));
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day - MS), 5000 - MS);
+    CHECK_EQUAL(cprof_cupti_timeline_between(&line, day, day + 300 * US), 300 * US); /* as it was measured */
+}
+
+/* What readings differ by is no drift: durations stay as they are. */
+static void test_steady_clocks_keep_durations(void)
+{
+    cprof_cupti_timeline line = line_of(MS + 2 * US, MS);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day), 5000 + US);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + MS), 5000 + MS + US);
+    line = line_of(MS - 2 * US, MS);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + 700 * US), 5000 + 699 * US);
+    line = line_of(MS - 2 * US - 1, MS);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + MS), 5000 + MS - 2 * US - 1);
+    line = line_of(MS + 2 * US + 1, MS);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day), 5000);
+}
+
+/* Ticks that are no nanoseconds. */
+static void test_a_foreign_clock_is_scaled(void)
+{
+    cprof_cupti_timeline line = line_of(10 * MS, 25 * MS);
+    CHECK_EQUAL(cprof_cupti_timeline_between(&line, 7, 7 + 250), 100);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + 250 * US), 5000 + 100 * US);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + 50 * MS), 5000 + 20 * MS);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day - 25 * MS), 5000 - 10 * MS);
+    line = line_of(10 * MS, 1 * MS); /* slow ones */
+    CHECK_EQUAL(cprof_cupti_timeline_between(&line, 0, 5), 50);
+}
+
+static void test_too_little_says_nothing_of_a_rate(void)
+{
+    cprof_cupti_timeline line = line_of(49 * US, 99 * US);
+    CHECK_EQUAL(cprof_cupti_timeline_between(&line, 0, 77), 77);
+    line = line_of(10 * MS, 0); /* theirs stands still, */
+    CHECK_EQUAL(cprof_cupti_timeline_between(&line, 0, 77), 77);
+    line = line_of(10 * MS, (uint64_t)-5); /* goes back, */
+    CHECK_EQUAL(cprof_cupti_timeline_between(&line, 0, 77), 77);
+    line = line_of(INT64_MAX / 2, 1); /* or hardly moves */
+    CHECK_EQUAL(cprof_cupti_timeline_between(&line, 0, 77), 77);
+}
+
+static void test_damaged_stamps_are_far_away(void)
+{
+    const int64_t farthest = INT64_C(1) << 61;
+    cprof_cupti_timeline line = line_of(10 * MS, 10 * MS);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day + (UINT64_C(1) << 62)), 5000 + farthest);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, day - (UINT64_C(1) << 62)), 5000 - farthest);
+    CHECK(!cprof_cupti_timeline_is_credible(&line, 1, 100, 100 + 10 * MS));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, UINT64_MAX, 100, 100 + 10 * MS));
+}
+
+static void test_work_begins_after_its_launch(void)
+{
+    cprof_cupti_timeline line = line_of(10 * MS, 10 * MS);
+    cprof_ticks launched = 100 + 5 * MS;
+    cprof_ticks now = 100 + 20 * MS;
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 5 * MS, launched, now));
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 4 * MS, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 4 * MS - 1, launched, now));
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 21 * MS, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 21 * MS + 1, launched, now));
+    line = line_of(10 * MS, 20 * MS); /* a rate that was measured: the farther away, the less it tells */
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 8 * MS, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 7 * MS, launched, now));
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 42 * MS, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 43 * MS, launched, now));
+}
+
+int main(void)
+{
+    cprof_clock_set_test(no_ticks); /* a tick is a nanosecond */
+    test_our_times_count_from_the_origin();
+    test_clocks_of_one_rate_differ_by_what_they_did_last();
+    test_steady_clocks_keep_durations();
+    test_a_foreign_clock_is_scaled();
+    test_too_little_says_nothing_of_a_rate();
+    test_damaged_stamps_are_far_away();
+    test_work_begins_after_its_launch();
+    return EXIT_SUCCESS;
+}
