@@ -234,6 +234,9 @@ static cprof_span *open_with(int node, cprof_probe *probe)
 {
     cprof_span *span = cprof_span_open(thread, &chain, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
     CHECK(span != NULL);
+    if (cprof_probe_looks_for_capture(probe)) {
+        cprof_probe_begin_capture(probe);
+    }
     cprof_probe_begin(probe, thread, span);
     CHECK(span->probe == probe);
     return span;
@@ -1074,8 +1077,12 @@ static void test_window(void)
     close_as(second, CPROF_OUTCOME_ERROR);
     CHECK(has_capture(registry));
     check_notes("start ");
-    close_node(first);
+    cprof_probe_stop(first->probe);
+    cprof_probe_end_capture(first->probe);
     check_notes("stop ");
+    CHECK(has_capture(registry));
+    close_node(first);
+    check_notes("");
     CHECK(!has_capture(registry));
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
     tear_down();
