@@ -5,14 +5,13 @@ Each test is a process of its own.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from calls import run_python
+from fakes import build
 
 TESTS = Path(__file__).parent
 NO_DEVICE = "no device was in use"
@@ -55,20 +54,10 @@ def finish(**counts):
 """
 
 
-def build(target: Path, source: Path, *flags: str) -> Path:
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-O1", f"-I{TESTS.parent}", "-shared", "-fPIC", "-pthread"]
-    done = subprocess.run(
-        [*command, *flags, "-o", str(target), str(source), "-ldl"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return target
-
-
 @pytest.fixture(scope="module")
 def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fake driver, built."""
-    folder = tmp_path_factory.mktemp("fake")
-    return build(folder / "libcuda.so.1", TESTS / "fakes" / "fake_cuda.c", "-Wl,-soname,libcuda.so.1")
+    return build.fake_driver(tmp_path_factory.mktemp("fake"))
 
 
 def check(script: str, **environment: str) -> None:
@@ -576,7 +565,7 @@ void watch(uint64_t (*counter)(void))
 def test_nothing_is_called_as_the_interpreter_ends(libcuda: Path, tmp_path: Path) -> None:
     """H8: with times under way, calls open, and Profilers that are collected last of all."""
     (tmp_path / "watch.c").write_text(WATCH)
-    library = build(tmp_path / "watch.so", tmp_path / "watch.c")
+    library = build.library(tmp_path / "watch.so", tmp_path / "watch.c")
     run(
         f"""
         import ctypes
@@ -627,7 +616,7 @@ void *dlopen(const char *name, int flags)
 def test_without_cuda_nothing_is_loaded(libcuda: Path, tmp_path: Path) -> None:
     """H1: not even where the loader would find a driver; and nodes are counted as ever."""
     (tmp_path / "watch.c").write_text(NO_LOADING)
-    library = build(tmp_path / "watch.so", tmp_path / "watch.c")
+    library = build.library(tmp_path / "watch.so", tmp_path / "watch.c")
     check(
         """
 import ctypes

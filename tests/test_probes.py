@@ -281,6 +281,21 @@ def test_a_mark_that_fails_harms_nobody(replace: Callable[..., None]) -> None:
     assert (stats(p).count, stats(p).error_count) == (1, 2)
 
 
+def test_a_device_that_is_not_there_is_asked_for_now_and_then(replace: Callable[..., None]) -> None:
+    asked: list[object] = []
+    replace(place=lambda *arguments: asked.append(arguments))
+    p = profiler_on(gpu_time=True)
+    calls = 0
+    while len(asked) < 3:
+        call(p, lambda: None)
+        calls += 1
+    assert calls > 2 * len(asked)
+    p.set_profiling(True, gpu_time=True)  # asks at once
+    call(p, lambda: None)
+    assert len(asked) == 4
+    assert stats(p).gpu_reason == f"no device was in use ({calls + 1} calls)"
+
+
 # ---- memory --------------------------------------------------------------------------------------
 
 
