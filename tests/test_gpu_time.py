@@ -5,6 +5,7 @@ Each test is a process of its own.
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 
@@ -641,7 +642,7 @@ with open("/proc/self/maps") as maps:
     mapped = maps.read()
 assert "libcuda" not in mapped and "libcupti" not in mapped
         """,
-        LD_PRELOAD=str(library),
+        LD_PRELOAD=" ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)])),
         LD_LIBRARY_PATH=str(libcuda.parent),
         CPROFILING_LIBCUDA="",
     )
