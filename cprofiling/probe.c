@@ -69,7 +69,6 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
     uint32_t options = cprof_registry_probing(accum->registry);
     cprof_probe *probe = take_spare();
     if (probe == NULL) {
-        atomic_fetch_add_explicit(&cprof_probes.lost, 1, memory_order_relaxed);
         return NULL;
     }
     if ((state & CPROF_FLAG_STATS) == 0 || cprof_accum_is_skipping(accum, generation)) {

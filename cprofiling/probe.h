@@ -63,8 +63,7 @@ struct cprof_probe {
 typedef struct {
     cprof_lock lock; /* guards: */
     cprof_probe *spare;
-    cprof_probe *open;     /* whose peaks are folded */
-    _Atomic uint64_t lost; /* calls that had none, for want of memory */
+    cprof_probe *open; /* whose peaks are folded */
 } cprof_probe_state;
 
 extern cprof_probe_state cprof_probes;

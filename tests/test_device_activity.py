@@ -259,7 +259,7 @@ def test_losses_are_in_the_trace(libraries: dict[str, str]) -> None:
 def test_a_forked_child_leaves_it_to_its_parent(libraries: dict[str, str]) -> None:
     check(
         """
-        warnings.simplefilter("default")  # of a fork in a process with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork in a process with threads
         prof = cp.profile(activities=["CUDA"])
         prof.start()
         launch("gemm", 10)

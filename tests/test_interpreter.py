@@ -835,10 +835,12 @@ WITHOUT_MEMORY = (
     "record()", "Recorder", "finish", "step", "pause", "write_chrome", "_load",
     "label", "labelled function", "recorded label", "recorded label in detail", "recorded labelled function",
     "recorded node", "recorded raising node", "recorded node in detail",
+    "asked node", "asked raising node", "asked block", "asked generator", "asked coroutine",
+    "node with a stream", "node with a mark", "raising node with a mark", "set_profiling with everything",
 )  # fmt: skip
 IN_PYTHON = (
     "table", "html", "profile", "profile's step", "profile's pause", "events", "export", "load_trace",
-    "recorded node with shapes and stack",
+    "recorded node with shapes and stack", "summary of figures",
 ) if sys.version_info[:2] == (3, 11) else ()  # fmt: skip
 
 

@@ -42,6 +42,10 @@ def test_nothing_is_left_behind(script: str) -> None:
     assert leaks(script) == ""
 
 
+def test_nothing_is_left_behind_by_what_is_measured_beyond_the_clock() -> None:
+    assert leaks("probes", "--rounds", "200") == ""
+
+
 @pytest.mark.parametrize(
     ("kind", "sign"),
     [
@@ -59,4 +63,4 @@ def test_a_leak_that_is_planted_is_found(kind: str, sign: str) -> None:
 
 
 def test_every_script_is_run() -> None:
-    assert SCRIPTS == ["blocks", "calls", "control", "harness", "recordings"]
+    assert SCRIPTS == ["blocks", "calls", "control", "harness", "probes", "recordings"]

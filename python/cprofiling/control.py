@@ -92,7 +92,7 @@ class Profiler(_core.Profiler, _NodeMaker):
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
         _prepare_reading()
-        notes = tuple(reason.encode() for reason in reasons_of(0, 0, self._refused_keys))
+        notes = tuple(map(str.encode, reasons_of(0, 0, self._refused_keys)))
         return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
 
     def _repr_html_(self) -> str:

@@ -37,6 +37,8 @@ def checked_stream(stream: object | None) -> object | None:
         return stream
     try:
         given = _stream_in(stream)
+    except MemoryError:
+        raise
     except Exception as error:
         raise _refused(stream) from error
     if given is not None:

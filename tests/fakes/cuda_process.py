@@ -31,6 +31,7 @@ _TYPES = {
     "open_pushes": "q",
     "open_events": "q",
     "set_memory": "viqq",
+    "profiler_log": "iQ",
 }
 _KINDS: dict[str, Any] = {
     "q": ctypes.c_int64,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cprofiling as cp
-from cprofiling import _core, details
+from cprofiling import _core, control, details, devices, nodes, probers
 
 ENOUGH = 40  # allocations beyond the last that made a difference
 TRIES = 3
@@ -114,6 +114,12 @@ class Named:
 
 
 NAME = operator.attrgetter("name")
+EVERYTHING: dict[str, Any] = {
+    "gpu_time": True,
+    "memory": "peak",
+    "counters": ("cpu_time", "page_faults"),
+    "nvtx": True,
+}
 
 
 class Pipeline(cp.PipelineProfiling):
@@ -164,6 +170,46 @@ def run_in(manager: Any) -> str:
         return "ran"
 
 
+class Mark:
+    """A mark of a device, which gets its sink and keeps it not."""
+
+    end = callable
+    cancel = dict
+
+
+def marked(wrap: Callable[[cp.Profiler], Callable[[], Any]]) -> Callable[[cp.Profiler], Callable[[], Any]]:
+    """The same, with a device that has marks of its own."""
+    mark = Mark()
+
+    def wrap_marked(profiler: cp.Profiler) -> Callable[[], Any]:
+        answers = (probers.PROBERS[0], lambda *_: mark, *probers.PROBERS[2:])
+        _core.configure(
+            mixin=cp.PipelineProfiling,
+            profiler_class=cp.Profiler,
+            default_profiler=control.default_profiler,
+            device_finder=devices.cuda_device_of,
+            stream_finder=devices.cuda_stream_of,
+            awaiter=nodes.awaiting,
+            record_wrapper=nodes.wrap_as_record,
+            probers=answers,
+        )
+        return asked(wrap, gpu_time=True)(profiler)
+
+    return wrap_marked
+
+
+def asked(
+    wrap: Callable[[cp.Profiler], Callable[[], Any]], **options: Any
+) -> Callable[[cp.Profiler], Callable[[], Any]]:
+    """The same, with more than times asked for."""
+
+    def wrap_asked(profiler: cp.Profiler) -> Callable[[], Any]:
+        profiler.set_profiling(True, **options)
+        return wrap(profiler)
+
+    return wrap_asked
+
+
 # How the node is made of a Profiler, and how the bare function is made.
 NODES: dict[str, tuple[Callable[[cp.Profiler], Callable[[], Any]], Callable[[], Callable[[], Any]]]] = {
     "node": (bound(len, (), name="node"), lambda: functools.partial(len, ())),
@@ -173,6 +219,15 @@ NODES: dict[str, tuple[Callable[[cp.Profiler], Callable[[], Any]], Callable[[], 
     "named instance": (bound(callable, Named(), name=NAME), lambda: functools.partial(callable, Named())),
     "block": (blocks, lambda: functools.partial(run_in, _thread.allocate_lock())),
     "node of a pipeline": (pipelines(callable), lambda: functools.partial(callable, Pipeline())),
+    "asked node": (asked(bound(len, (), name="node"), **EVERYTHING), lambda: functools.partial(len, ())),
+    "asked raising node": (asked(bound(raises, name="node"), **EVERYTHING), lambda: raises),
+    "asked block": (asked(blocks, **EVERYTHING), lambda: functools.partial(run_in, _thread.allocate_lock())),
+    "node with a stream": (
+        asked(bound(len, (), name="node"), **EVERYTHING, gpu_stream=5),
+        lambda: functools.partial(len, ()),
+    ),
+    "node with a mark": (marked(bound(len, (), name="node")), lambda: functools.partial(len, ())),
+    "raising node with a mark": (marked(bound(raises, name="node")), lambda: raises),
 }
 
 
@@ -219,6 +274,31 @@ def switches() -> Round:
         assert state == ((False, 3, 0) if outcome is None else (True, 1, 1)), state
 
     return Round(operate, check)
+
+
+def switches_everything_on() -> Round:
+    profiler = on(skip_first_n=1)
+    profiler.record("train", "node", 1.0)
+    operate = functools.partial(profiler.set_profiling, True, **EVERYTHING, gpu_stream=5)
+
+    def check(outcome: Any) -> None:
+        assert outcome in (None, MEMORY_ERROR), outcome
+        summary = profiler.get_profiling_summary()
+        with profiler.profile_node("block"):
+            pass
+        asked_for = bool(profiler.get_profiling_summary()[-1].counters)
+        state = asked_for, summary.skip_first_n, len(summary)
+        assert state == ((True, 0, 0) if outcome is None else (False, 1, 1)), state
+
+    return Round(operate, check)
+
+
+def with_figures() -> Callable[[], Any]:
+    profiler = on(**EVERYTHING, gpu_stream=5)
+    for name in ("first", "second"):
+        with profiler.profile_node(name):
+            pass
+    return profiler.get_profiling_summary
 
 
 def resets() -> Round:
@@ -688,6 +768,7 @@ NODE_IN_FORCE = cp.profile_node(len, name="node in force")
 OPERATIONS: dict[str, Callable[[], Round]] = {
     "record": records,
     "set_profiling": switches,
+    "set_profiling with everything": switches_everything_on,
     "reset_profiling": resets,
     "profiling_enabled": gives(bool, with_rows("__getattribute__", "profiling_enabled")),
     "Profiler": gives(cp.Profiler, lambda: cp.Profiler),
@@ -708,6 +789,8 @@ OPERATIONS: dict[str, Callable[[], Round]] = {
     "generator": lambda: generators(on()),
     "coroutine": lambda: coroutines(on()),
     "async generator": async_generators,
+    "asked generator": lambda: generators(on(**EVERYTHING)),
+    "asked coroutine": lambda: coroutines(on(**EVERYTHING)),
     "recorded generator": recorded(generators),
     "recorded generator in detail": recorded(generators, *IN_DETAIL),
     "recorded coroutine": recorded(coroutines),
@@ -723,6 +806,7 @@ OPERATIONS: dict[str, Callable[[], Round]] = {
 # What is written in Python. There, Python itself leaks references when allocations fail; 3.10 ends some frames without
 # an exception, and versions after 3.11 crash when they cannot have a generator's frame.
 IN_PYTHON: dict[str, Callable[[], Round]] = {
+    "summary of figures": gives(list, with_figures),
     "table": gives(str, with_rows("format_profiling_summary")),
     "html": gives(str, with_rows("_repr_html_")),
     "profile": profiles,

@@ -1,0 +1,511 @@
+"""What nodes are measured with beyond the clock, in this process: devices that are not CUDA's, memory, counters."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import by_name, in_new_thread, profiler_on
+from cprofiling import _core, control, device_events, device_memory, device_table, devices, nodes, probers
+from cprofiling.extras import MemoryFigures
+from fakes.fake_torch import FakeTorch
+
+KINDS = ("rocm", "xpu", "mps", "npu")
+UseTorch = Callable[..., FakeTorch]
+CPU_MS = 30
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(device_table, "_found", None)
+    monkeypatch.setattr(devices, "_cuda", None)
+    monkeypatch.setattr(device_memory, "_reason", None)
+    device_events.forget()
+    yield
+    device_events.forget()
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> UseTorch:
+    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
+        torch = FakeTorch(*arguments, **keywords)
+        torch.allocate(1)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return torch
+
+    return put
+
+
+@pytest.fixture
+def replace() -> Iterator[Callable[..., None]]:
+    """Replaces what the core asks of the package, until the test is over."""
+    order = ("options", "place", "place_after", "memory", "memory_after", "launches")
+
+    def replace(**replaced: Any) -> None:
+        answers = zip(order, probers.PROBERS, strict=True)
+        _core.configure(
+            mixin=cp.PipelineProfiling,
+            profiler_class=cp.Profiler,
+            default_profiler=control.default_profiler,
+            device_finder=devices.cuda_device_of,
+            stream_finder=devices.cuda_stream_of,
+            awaiter=nodes.awaiting,
+            record_wrapper=nodes.wrap_as_record,
+            probers=tuple(replaced.get(name, given) for name, given in answers),
+        )
+
+    yield replace
+    replace()
+
+
+class PlannedError(Exception):
+    """What a node raises on purpose."""
+
+
+def stats(profiler: cp.Profiler, name: str = "node") -> cp.NodeProfilingStats:
+    return by_name(profiler)[name]
+
+
+def call(profiler: cp.Profiler, function: Callable[[], Any], name: str = "node") -> Any:
+    return profiler.profile_node(name)(function)()
+
+
+# ---- devices that are not CUDA's -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gpu_time_of_other_devices(use: UseTorch, kind: str) -> None:
+    torch, p = use(kind), profiler_on(gpu_time=True)
+    for ms in (1, 2, 4):
+        call(p, lambda ms=ms: torch.launch(ms))  # type: ignore[misc]
+    waiting = stats(p)
+    assert (waiting.gpu_count, waiting.gpu_reason) == (0, "the device has not told yet")
+    torch.advance(3)
+    assert stats(p).gpu_count == 2
+    torch.advance(4)
+    known = stats(p)
+    assert (known.count, known.gpu_count, known.gpu_total_ms, known.gpu_reason) == (3, 3, 7.0, None)
+    assert known.queue_delay_ms is None
+    assert torch.violations == []
+    assert torch.calls("synchronize") == 0
+    assert p.get_profiling_summary().internal_errors == 0
+
+
+def test_every_kind_of_node_on_another_device(use: UseTorch) -> None:
+    torch, p = use("xpu"), profiler_on(gpu_time=True)
+
+    @p.profile_node("coroutine")
+    async def coroutine() -> None:
+        torch.launch(1)
+        await asyncio.sleep(0)
+        torch.launch(2)
+
+    @p.profile_node("generator")
+    def generator() -> Iterator[None]:
+        torch.launch(4)
+        yield
+        torch.launch(8)
+
+    asyncio.run(coroutine())
+    list(generator())
+    with p.profile_node("block"):
+        torch.launch(16)
+    in_new_thread(lambda: call(p, lambda: torch.launch(32), "thread"))
+    torch.advance(1000)
+    assert {name: each.gpu_total_ms for name, each in by_name(p).items()} == {
+        "coroutine": 3.0,
+        "generator": 12.0,
+        "block": 16.0,
+        "thread": 32.0,
+    }
+
+
+def test_calls_that_are_no_sample_ask_the_device_no_more(use: UseTorch) -> None:
+    torch, p = use("xpu"), profiler_on(gpu_time=True)
+
+    def fails() -> None:
+        raise PlannedError
+
+    with pytest.raises(PlannedError):
+        call(p, fails)
+    assert device_events.waiting() == 0
+    assert (stats(p).error_count, stats(p).gpu_count) == (1, 0)
+    call(p, lambda: p.reset_profiling())
+    assert device_events.waiting() == 0
+    call(p, lambda: torch.launch(5))
+    p.reset_profiling()  # while the time is under way
+    torch.advance(5)
+    device_events.poll()
+    assert device_events.waiting() == 0
+    call(p, lambda: torch.launch(7))
+    torch.advance(7)
+    assert (stats(p).gpu_count, stats(p).gpu_total_ms) == (1, 7.0)
+
+
+def test_a_profiler_that_nobody_has_any_more_gets_its_times(use: UseTorch) -> None:
+    torch = use("xpu")
+    call(profiler_on(gpu_time=True), lambda: torch.launch(5))
+    gc.collect()
+    torch.advance(5)
+    device_events.poll()
+    assert (device_events.waiting(), device_events.reason()) == (0, None)
+
+
+def test_a_mark_of_a_generator_that_is_dropped_is_given_up(use: UseTorch) -> None:
+    use("xpu")
+    p = profiler_on(gpu_time=True)
+
+    async def opens() -> None:
+        with p.profile_node("block"):
+            await asyncio.sleep(0)
+
+    @p.profile_node("node")
+    async def left() -> None:
+        await opens()
+
+    running = left()
+    running.send(None)
+    del running
+    gc.collect()
+    assert (stats(p).cancelled_count, device_events.waiting()) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("at_end", "reason"),
+    [
+        ("captured", "the stream was being captured (1 call)"),
+        ("full", "too many calls waited for the device (1 call)"),
+        ("failing", "the device refused (1 call)"),
+    ],
+)
+def test_why_a_time_is_missing(use: UseTorch, monkeypatch: pytest.MonkeyPatch, at_end: str, reason: str) -> None:
+    torch, p = use("xpu"), profiler_on(gpu_time=True)
+
+    def work() -> str:
+        torch.capturing = at_end == "captured"
+        torch.failing = {"record": RuntimeError("planned")} if at_end == "failing" else {}
+        if at_end == "full":
+            monkeypatch.setattr(device_events, "MOST_WAITING", 0)
+        return "result"
+
+    assert call(p, work) == "result"
+    torch.capturing = False
+    assert (stats(p).count, stats(p).gpu_count, stats(p).gpu_reason) == (1, 0, reason)
+    assert ("planned" in str(p.get_profiling_summary().reasons)) == (at_end == "failing")
+
+
+def test_a_device_that_cannot_tell_says_why(use: UseTorch) -> None:
+    torch, p = use("mps"), profiler_on(gpu_time=True)
+    del torch.mps.event
+    assert call(p, lambda: "result") == "result"
+    assert stats(p).gpu_reason == "the device cannot tell (1 call)"
+    assert "this PyTorch's mps has no events" in p.get_profiling_summary().reasons
+
+
+class OwnMark:
+    """A mark of which the test keeps the sink."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.fault, self.sink, self.cancelled = fault, None, 0
+
+    def end(self, sink: Any) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.sink = sink
+
+    def cancel(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.cancelled += 1
+
+
+def test_what_a_mark_may_tell(replace: Callable[..., None]) -> None:
+    mark = OwnMark()
+    replace(place=lambda *_: mark)
+    p = profiler_on(gpu_time=True)
+    call(p, lambda: None)
+    sink: Any = mark.sink
+    for wrong, error in (
+        ((), TypeError),
+        ((1.0,), TypeError),
+        (("x", None), TypeError),
+        ((-1.0, None), ValueError),
+        ((float("nan"), None), ValueError),
+    ):
+        with pytest.raises(error):
+            sink(*wrong)
+    assert stats(p).gpu_count == 0
+    sink(2.5, None)
+    sink(None, "captured")
+    sink(None, "unsupported")
+    sink(None, 5)
+    sink(None, "unheard of")
+    known = stats(p)
+    assert (known.gpu_count, known.gpu_total_ms) == (1, 2.5)
+    assert known.gpu_reason == (
+        "the stream was being captured (1 call); the device refused (2 calls); the device cannot tell (1 call)"
+    )
+    p.reset_profiling()
+    sink(3.5, None)
+    sink(None, "full")
+    assert p.get_profiling_summary() == []
+
+
+def test_a_mark_that_fails_harms_nobody(replace: Callable[..., None]) -> None:
+    mark = OwnMark(PlannedError())
+    replace(place=lambda *_: mark)
+    p = profiler_on(gpu_time=True)
+    assert call(p, lambda: "result") == "result"
+    assert p.get_profiling_summary().internal_errors == 1
+    error = KeyError("own")
+
+    def fails() -> None:
+        raise error
+
+    with pytest.raises(KeyError) as caught:
+        call(p, fails)
+    assert caught.value is error
+    assert error.__context__ is None
+    assert p.get_profiling_summary().internal_errors == 2
+    mark.fault = None
+    with pytest.raises(KeyError):
+        call(p, fails)
+    assert mark.cancelled == 1
+    assert (stats(p).count, stats(p).error_count) == (1, 2)
+
+
+def test_a_device_that_is_not_there_is_asked_for_now_and_then(replace: Callable[..., None]) -> None:
+    asked: list[object] = []
+    replace(place=lambda *arguments: asked.append(arguments))
+    p = profiler_on(gpu_time=True)
+    calls = 0
+    while len(asked) < 3:
+        call(p, lambda: None)
+        calls += 1
+    assert calls > 2 * len(asked)
+    p.set_profiling(True, gpu_time=True)  # asks at once
+    call(p, lambda: None)
+    assert len(asked) == 4
+    assert stats(p).gpu_reason == f"no device was in use ({calls + 1} calls)"
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+
+def test_peaks_of_nested_nodes(use: UseTorch) -> None:
+    torch, p = use("xpu"), profiler_on(memory="peak")
+    torch.allocate(99)
+
+    def inner() -> None:
+        torch.allocate(50)
+
+    def outer() -> None:
+        torch.allocate(500)
+        torch.allocate(-500)
+        call(p, inner, "inner")
+        torch.allocate(-20)
+
+    call(p, outer, "outer")
+    outer_memory, inner_memory = stats(p, "outer").memory, stats(p, "inner").memory
+    assert outer_memory is not None
+    assert inner_memory is not None
+    assert outer_memory.device == MemoryFigures(calls=1, entry=100, exit=130, change=30, peak=600)
+    assert inner_memory.device == MemoryFigures(calls=1, entry=100, exit=150, change=50, peak=150)
+    assert outer_memory.reason is None
+    assert outer_memory.host is not None
+    assert "600 B" in p.format_profiling_summary()
+
+
+def test_a_peak_that_nobody_resets_is_told_where_it_rose(use: UseTorch) -> None:
+    torch, p = use("xpu"), profiler_on(memory=True)
+    torch.allocate(499)
+    torch.allocate(-400)
+    call(p, lambda: torch.allocate(50))
+    first = stats(p).memory
+    assert first is not None
+    assert first.device == MemoryFigures(calls=1, entry=100, exit=150, change=50, peak=None)
+    call(p, lambda: torch.allocate(400))
+    call(p, lambda: torch.allocate(-550))
+    second = stats(p).memory
+    assert second is not None
+    assert second.device == MemoryFigures(calls=3, entry=550, exit=0, change=-100, peak=550)
+    assert torch.calls("reset") == 0
+
+
+def test_an_allocator_that_keeps_no_peak_has_none(use: UseTorch) -> None:
+    torch, p = use("mps"), profiler_on(memory="peak")
+    call(p, lambda: torch.allocate(50))
+    memory = stats(p).memory
+    assert memory is not None
+    assert memory.device == MemoryFigures(calls=1, entry=1, exit=51, change=50, peak=None)
+
+
+def test_memory_where_no_framework_is() -> None:
+    p = profiler_on(memory=True)
+    call(p, lambda: None)
+    memory = stats(p).memory
+    assert memory is not None
+    assert memory.device is None
+    assert memory.reason is not None
+    assert device_memory.NO_FRAMEWORK in p.get_profiling_summary().reasons
+    assert memory.host is not None
+    assert memory.host.entry > 0
+    kept: list[bytes] = []
+    call(p, lambda: kept.append(b"x" * (64 << 20)), "grows")
+    grown = stats(p, "grows").memory
+    assert grown is not None
+    assert grown.host is not None
+    assert grown.host.change > 32 << 20
+
+
+# ---- counters ------------------------------------------------------------------------------------
+
+
+def use_cpu() -> None:
+    end = time.thread_time() + CPU_MS / 1e3
+    while time.thread_time() < end:
+        pass
+
+
+def cpu_ms(profiler: cp.Profiler, name: str = "node") -> float | None:
+    counters = stats(profiler, name).counters
+    value = counters["cpu_time"]
+    return None if value is None else value.total / 1e6
+
+
+def test_counters_are_the_nodes_own() -> None:
+    p = profiler_on(counters=("cpu_time", "page_faults"))
+
+    @p.profile_node("generator")
+    def generator() -> Iterator[None]:
+        yield
+        yield
+
+    @p.profile_node("coroutine")
+    async def coroutine() -> None:
+        with p.profile_node("block"):
+            await asyncio.sleep(0)
+
+    async def others() -> None:
+        await asyncio.gather(coroutine(), asyncio.to_thread(use_cpu))
+        task = asyncio.create_task(coroutine())
+        await asyncio.sleep(0)
+        use_cpu()
+        await task
+
+    for _ in generator():
+        use_cpu()
+    asyncio.run(others())
+    call(p, use_cpu)
+    assert (cpu_ms(p) or 0) >= 0.95 * CPU_MS
+    for name in ("generator", "coroutine", "block"):
+        assert (cpu_ms(p, name) or 0) < CPU_MS / 2, name
+    counters = stats(p).counters
+    assert list(counters) == ["cpu_time", "page_faults"]
+    assert counters["cpu_time"] is not None
+    assert (counters["cpu_time"].samples, counters["cpu_time"].unit) == (1, "ns")
+
+
+def test_a_block_in_whose_thread_others_ran_has_no_counters() -> None:
+    p = profiler_on(counters=("cpu_time",))
+
+    async def unwatched() -> None:
+        with p.profile_node("block"):
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(unwatched(), unwatched())
+
+    asyncio.run(main())
+    assert stats(p, "block").count == 2
+    assert cpu_ms(p, "block") is None
+
+
+def test_counters_of_calls_that_end_in_another_thread() -> None:
+    p = profiler_on(counters=("cpu_time",))
+
+    @p.profile_node("node")
+    def generator() -> Iterator[None]:
+        use_cpu()
+        yield
+        use_cpu()
+
+    running = generator()
+    next(running)
+    assert in_new_thread(lambda: list(running)) == []
+    assert (cpu_ms(p) or 0) >= 0.95 * 2 * CPU_MS
+    counters = stats(p).counters["cpu_time"]
+    assert counters is not None
+    assert counters.samples == 1
+
+
+# ---- what is asked for ---------------------------------------------------------------------------
+
+
+def test_what_is_asked_for_is_what_the_statistics_have() -> None:
+    p = profiler_on()
+    call(p, lambda: None)
+    plain = stats(p)
+    assert (plain.gpu_count, plain.gpu_reason, plain.memory, plain.launches, dict(plain.counters)) == (
+        0,
+        None,
+        None,
+        None,
+        {},
+    )
+    p.set_profiling(True, gpu_time=True, memory=True, counters=("cpu_time",), nvtx=True)
+    call(p, lambda: None)
+    asked = stats(p)
+    assert (asked.count, asked.gpu_reason) == (2, "no device was in use (1 call)")
+    assert asked.counters["cpu_time"] is not None
+    p.set_profiling(False)
+    call(p, lambda: None)
+    assert stats(p) == asked
+
+
+def test_a_key_that_still_skips_is_asked_nothing(use: UseTorch) -> None:
+    torch, p = use("xpu"), profiler_on(gpu_time=True, memory=True, counters=("cpu_time",), skip_first_n=2)
+    for _ in range(5):
+        call(p, lambda: torch.launch(1))
+    torch.advance(10)
+    known = stats(p)
+    assert (known.count, known.skipped_count, known.gpu_count) == (3, 2, 3)
+    assert torch.calls("record") == 6
+    assert known.memory is not None
+    assert known.memory.device is not None
+    assert known.memory.device.calls == 3
+    assert known.counters["cpu_time"] is not None
+    assert known.counters["cpu_time"].samples == 3
+
+
+def test_a_stream_that_cannot_be_checked_without_memory_is_not_refused() -> None:
+    class Stream:
+        """Needs memory to tell its handle."""
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        profiler_on(gpu_stream=Stream())
+
+
+def test_the_package_has_to_be_whole(replace: Callable[..., None]) -> None:
+    del replace  # puts back what is set up
+    with pytest.raises(ValueError, match="probers must be"):
+        _core.configure(
+            mixin=cp.PipelineProfiling,
+            profiler_class=cp.Profiler,
+            default_profiler=control.default_profiler,
+            device_finder=devices.cuda_device_of,
+            stream_finder=devices.cuda_stream_of,
+            awaiter=nodes.awaiting,
+            record_wrapper=nodes.wrap_as_record,
+            probers=(len,),
+        )
