@@ -9,7 +9,7 @@ import pickle
 import resource
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -414,7 +414,7 @@ def test_a_generator_may_go_from_thread_to_thread() -> None:
     profiler = profiler_on(counters=("cpu_time",))
 
     @profiler.profile_node("node")
-    def node() -> Iterator[int]:
+    def node() -> Generator[int, None, None]:
         while True:
             yield burn()
 
