@@ -145,7 +145,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
-    self->rest = (cprof_probe_rest){0};
+    self->rest = self->cuda_rest = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
@@ -312,9 +312,7 @@ static void profiler_dealloc(PyObject *object)
     if (self->is_on) {
         set_on(self, false);
     }
-    if (self->counts_launches) {
-        ext_probe_want_launches(self, false);
-    }
+    ext_probe_want_launches(self, false);
     (void)profiler_clear(object);
     Py_CLEAR(self->device_note);
     cprof_registry_destroy(self->registry);

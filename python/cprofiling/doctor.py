@@ -139,7 +139,7 @@ def clock_facts() -> dict[str, Any]:
 
 def cost_facts() -> dict[str, float]:
     """Return what a profiled call costs here, and what of that two reads of the clock are, below which it cannot be."""
-    return {"call_ns": round(_core.cost_ns(), 1), "floor_ns": 2 * clock_facts()["read_ns"]}
+    return {"call_ns": round(_core.cost_ns(None), 1), "floor_ns": 2 * clock_facts()["read_ns"]}
 
 
 # ---- CUDA

@@ -22,6 +22,7 @@ _CAUSES = (
     "the device refused",
     "too many calls waited for the device",
     "the device cannot tell",
+    "it gave way to its consumer, whose work is on the same stream",
 )
 _NO_DEVICE_MEMORY = "during the calls no framework's allocator was in use that could be asked"
 
