@@ -276,8 +276,32 @@ def test_a_summary_has_them(silent: pytest.MonkeyPatch) -> None:
         "the counter context_switches is not to be had: refused",
     ]
     assert [reason for reason in profiler.get_profiling_summary().reasons if "counter" in reason] == told
+    profiler.set_profiling(False)
     profiler.set_profiling(True)
+    assert [reason for reason in profiler.get_profiling_summary().reasons if "counter" in reason] == told
+    profiler.reset_profiling()
     assert [reason for reason in profiler.get_profiling_summary().reasons if "counter" in reason] == []
+
+
+def test_reasons_belong_to_the_statistics_and_not_to_the_configuration() -> None:
+    profiler = profiler_on(kernels=True, memory="peak")
+    profiler.profile_node("node")(len)("")
+    assert profiler._asked == LAUNCHES | MEMORY
+    told = profiler.get_profiling_summary().reasons
+    assert "no CUDA in the process" in told
+    profiler.set_profiling(False)
+    assert profiler.get_profiling_summary().reasons == told, "it may be read when all is over"
+    profiler.set_profiling(True, counters=("page_faults",))
+    assert profiler._asked == LAUNCHES | MEMORY | COUNTERS | 0b100 << COUNTER_SHIFT
+    profiler.set_profiling(True, skip_first_n=1)
+    assert profiler._asked == 0, "these are other statistics"
+    profiler.set_profiling(True, memory=True)
+    assert profiler._asked == MEMORY
+    profiler.set_profiling(True, reset=True)
+    assert profiler._asked == 0
+    profiler.set_profiling(True, memory=True)
+    profiler.reset_profiling()
+    assert profiler._asked == MEMORY
 
 
 @pytest.mark.parametrize(
