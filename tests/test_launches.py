@@ -237,6 +237,35 @@ def test_calls_that_are_no_samples(libraries: dict[str, str]) -> None:
     )
 
 
+def test_snapshots_carry_launches_and_waits(libraries: dict[str, str]) -> None:
+    check(
+        """
+        import pickle
+        from fakes.cuda_process import Tensor
+        profilers = [cp.Profiler(), cp.Profiler()]
+        for calls, profiler in enumerate(profilers, 1):
+            profiler.set_profiling(True, kernels=True, synchronize_cuda=True)
+            node = profiler.profile_node("node")(lambda tensor: (kernel(), copy(TO_HOST, 10)))
+            for _ in range(calls):
+                node(Tensor(0))
+        each = [stats(profiler)["node"] for profiler in profilers]
+        taken = [profiler.snapshot() for profiler in profilers]
+        for snapshot, expected in zip(taken, each):
+            for copied in (snapshot, cp.Snapshot.from_bytes(snapshot.to_bytes()), pickle.loads(pickle.dumps(snapshot))):
+                (found,) = copied.stats()
+                assert found == expected and found.launches == expected.launches
+                assert found.sync_total_ms == expected.sync_total_ms > 0
+        (merged,) = cp.Snapshot.merge(taken).stats()
+        assert merged.launches == type(merged.launches)(3, 3, 0.003, 3, 0, 30, 0, 0), merged.launches
+        assert abs(merged.sync_total_ms - sum(found.sync_total_ms for found in each)) < 1e-9
+        for profiler in profilers:
+            profiler.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
 # ---- who holds CUPTI -----------------------------------------------------------------------------
 
 
