@@ -235,7 +235,10 @@ static PyObject *profiler_rows(PyObject *object, PyObject *stage)
 static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    ext_probe_want_launches((ext_profiler *)object, false);
+    ext_profiler *self = (ext_profiler *)object;
+    if (self->counts_launches) { /* else it may still wait for CUDA to come, also in a child of a fork */
+        ext_probe_want_launches(self, false);
+    }
     Py_RETURN_NONE;
 }
 

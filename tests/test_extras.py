@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import itertools
 import pickle
+import struct
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, MEMORY
 from cprofiling.counters import CounterValue, NodeCounters
 from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory, fields_from
 from cprofiling.stats import NodeProfilingStats, is_beyond_times, stats_from_row
+from test_snapshot import sealed, u128
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -382,6 +384,21 @@ def test_merging_adds_what_is_beyond_times() -> None:
     assert (merged.memory.host.entry, merged.memory.host.exit) == (last.entry, last.exit)
     (again,) = cp.Snapshot.merge(reversed(snapshots)).stats()
     assert again == merged
+
+
+def test_totals_beyond_64_bits() -> None:
+    data = measured(3).snapshot().to_bytes()
+    (before,) = cp.Snapshot.from_bytes(data).stats()
+    counter = before.counters["cpu_time"]
+    assert counter is not None
+    three = struct.pack("<Q", 3)
+    assert data.count(three + u128(counter.total)) == 1
+    for total in (2**64 - 1, 2**64, 2**64 + 5, 3 * (2**64 - 1)):
+        changed = data[:-8].replace(three + u128(counter.total), three + u128(total))
+        (stats,) = cp.Snapshot.from_bytes(sealed(changed)).stats()
+        assert stats.counters["cpu_time"] == CounterValue(total / 3, total, 3, "ns")
+    with pytest.raises(cp.FormatError, match="an impossible sum"):
+        cp.Snapshot.from_bytes(sealed(changed.replace(three + u128(total), three + u128(total + 1))))
 
 
 def test_a_reset_discards_it() -> None:

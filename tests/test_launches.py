@@ -417,6 +417,32 @@ def test_the_child_of_a_fork_leaves_it_alone(libraries: dict[str, str]) -> None:
     )
 
 
+def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str]) -> None:
+    without = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
+    script = """
+        faulthandler.cancel_dump_traceback_later()
+        cp.set_profiling(True, kernels=True)
+        node = cp.profile_node("node")(kernel)
+        node()
+        child = os.fork()
+        if child == 0:
+            use_torch()
+            cupti.reset(0)
+            end = time.monotonic() + 30
+            node()
+            while launches() is None and time.monotonic() < end:
+                time.sleep(0.01)
+                node()
+            cp.set_profiling(False)
+            os._exit(0 if launches().launches == 1 and not cupti.is_subscribed() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert launches() is None
+        """
+    preamble = PREAMBLE.replace("use_torch()\n", "import time\n")
+    done = run_python(preamble + textwrap.dedent(script), "-X", "dev", **without)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # ---- what may go wrong ---------------------------------------------------------------------------
 
 
