@@ -23,7 +23,7 @@ from test_snapshot import sealed, u128
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
-CAUSES = 9
+CAUSES = 10
 NO_CAUSE = (0,) * CAUSES
 NO_GPU = (0, None, None, None, None, None, 0, NO_CAUSE)
 TIMES = (2, 1.5, 1.0, 2.0, 3.0, 0.25, 0, NO_CAUSE)
