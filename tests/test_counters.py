@@ -532,6 +532,7 @@ def test_wrong_arguments_change_nothing(wrong: Any, error: type[Exception], mess
 
 @pytest.mark.parametrize("nothing", [(), [], set(), None, iter(())])
 def test_no_counters(nothing: Any) -> None:
-    profiler = profiler_on(counters=nothing)
-    profiler.profile_node("node")(len)("")
-    assert by_name(profiler)["node"].counters == {}
+    for configuration in ({}, {"memory": True}):
+        profiler = profiler_on(counters=nothing, **configuration)
+        profiler.profile_node("node")(len)("")
+        assert by_name(profiler)["node"].counters == {}
