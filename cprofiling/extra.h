@@ -21,6 +21,7 @@ typedef enum {
     CPROF_GPU_FAILED,       /* the driver refused; cprof_gpu_event_reason() says how */
     CPROF_GPU_FULL,         /* too many pairs were waiting */
     CPROF_GPU_UNSUPPORTED,  /* the device cannot tell */
+    CPROF_GPU_UNTOLD,       /* the caller or the framework did not tell the stream */
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 

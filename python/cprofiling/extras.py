@@ -22,6 +22,7 @@ _CAUSES = (
     "the device refused",
     "too many calls waited for the device",
     "the device cannot tell",
+    "the stream was not told",
 )
 _NO_DEVICE_MEMORY = "during the calls no framework's allocator was in use that could be asked"
 
