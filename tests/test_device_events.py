@@ -160,7 +160,6 @@ def test_a_stream_that_changes_within_a_node(use: Callable[..., FakeTorch]) -> N
     torch.advance(9)
     device_events.poll()
     assert told == [(None, "failed", "xpu:0: ValueError: an elapsed time of -9.0 ms")]
-    assert device_events.reason() == "xpu:0: ValueError: an elapsed time of -9.0 ms"
 
 
 # ---- what is left out ----------------------------------------------------------------------------

@@ -244,7 +244,8 @@ def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(_core, "cupti_reason", lambda: "CUPTI")
     silent.setattr(reasons, "memory_reason", lambda: "memory")
     silent.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", "refused")])
-    rows = [full(), full(memory=NodeMemory(None, None, "nobody")), full(memory=NodeMemory(None, None, "nobody"))]
+    row = full(gpu_reason="the device refused (1 call)", memory=NodeMemory(None, None, "nobody"))
+    rows = [full(gpu_reason=None), row, row]
     counter = "the counter context_switches is not to be had: refused"
     for asked, told in (
         (0, ()),
