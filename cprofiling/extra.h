@@ -22,6 +22,7 @@ typedef enum {
     CPROF_GPU_FULL,         /* too many pairs were waiting */
     CPROF_GPU_UNSUPPORTED,  /* the device cannot tell */
     CPROF_GPU_SUSPENDED,    /* it gave way to its consumer, whose work is on the stream, too; or was given up */
+    CPROF_GPU_UNTOLD,       /* the caller or the framework did not tell the stream */
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 

@@ -53,13 +53,12 @@ static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *ans
         cprof_probe_begin_rest(&profiler->rest);
         return true;
     }
-    if (PyUnicode_Check(answer)) {
-        Py_XSETREF(profiler->device_note, Py_NewRef(answer));
-        probe->cause = CPROF_GPU_UNSUPPORTED;
-        return true;
-    }
     if (!PyTuple_Check(answer)) {
         return ext_device_mark_set(probe, profiler, answer);
+    }
+    if (PyTuple_GET_SIZE(answer) == 2 && PyUnicode_Check(PyTuple_GET_ITEM(answer, 0))) {
+        probe->cause = ext_device_mark_cause(profiler, PyTuple_GET_ITEM(answer, 0), PyTuple_GET_ITEM(answer, 1));
+        return true;
     }
     if (convert_place(answer, &probe->place) && cuda_is_in_use(profiler)) {
         probe->cause = CPROF_GPU_KNOWN;
@@ -129,6 +128,7 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
     bool known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LLL", &device, &in_use, &highest));
     if (known && answer != Py_None) {
         probe->memory = (cprof_probe_memory){true, device, in_use, highest};
+        profiler->rest = profiler->state->no_other_device = (cprof_probe_rest){0}; /* there is one */
     } else if (known && cuda_is_in_use(profiler)) {
         probe->memory = whole_device();
         probe->resets_peak = false;
@@ -217,10 +217,10 @@ static void ask_before(ext_state *state, cprof_probe *probe, ext_profiler *profi
                        PyObject *kwnames)
 {
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
-    if (arguments == NULL || ((probe->flags & CPROF_FLAG_GPU) != 0 && !ask_for_place(state, probe, profiler, arguments))) {
+    if (arguments == NULL || ((probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, profiler, arguments))) {
         count_fault(profiler);
     }
-    if (arguments != NULL && (probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, profiler, arguments)) {
+    if (arguments != NULL && (probe->flags & CPROF_FLAG_GPU) != 0 && !ask_for_place(state, probe, profiler, arguments)) {
         count_fault(profiler);
     }
     Py_XDECREF(arguments);

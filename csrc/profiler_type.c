@@ -155,12 +155,15 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
-    self->rest = self->cuda_rest = (cprof_probe_rest){0};
+    self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
     cprof_registry_configure(self->registry, flags, asked.skips, asked.resets);
     Py_END_ALLOW_THREADS
+    if (asked.resets) {
+        Py_CLEAR(self->device_note);
+    }
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
     (void)update_asked(self);
@@ -174,6 +177,7 @@ static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
     Py_BEGIN_ALLOW_THREADS
     cprof_registry_reset(self->registry);
     Py_END_ALLOW_THREADS
+    Py_CLEAR(self->device_note);
     Py_RETURN_NONE;
 }
 

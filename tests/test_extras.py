@@ -14,7 +14,7 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, profiler_on
-from cprofiling import _core, device_events, reasons
+from cprofiling import _core, reasons
 from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, MEMORY
 from cprofiling.counters import CounterValue, NodeCounters
 from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory, fields_from
@@ -99,6 +99,7 @@ def test_every_field_is_one_of_the_statistics() -> None:
         (1, 0, {6: 1}, "the device refused (1 call)"),
         (1, 0, {7: 1000}, "too many calls waited for the device (1000 calls)"),
         (0, 0, {8: 1}, "the device cannot tell (1 call)"),
+        (0, 0, {9: 1}, "the stream was not told (1 call)"),
         (1, 1, {}, "1 call began on one stream and ended on another"),
         (
             2, 2, {3: 1, 6: 3},
@@ -230,7 +231,6 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(_core, "gpu_time_reason", lambda: None)
     monkeypatch.setattr(_core, "cupti_reason", lambda: None)
     monkeypatch.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", None)])
-    monkeypatch.setattr(device_events, "reason", lambda: None)
     monkeypatch.setattr(reasons, "memory_reason", lambda: None)
     return monkeypatch
 
@@ -244,27 +244,40 @@ def test_where_all_is_well_there_is_nothing_to_say(silent: pytest.MonkeyPatch) -
 
 def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(_core, "gpu_time_reason", lambda: "the driver")
-    silent.setattr(device_events, "reason", lambda: "its events")
     silent.setattr(_core, "cupti_reason", lambda: "CUPTI")
     silent.setattr(reasons, "memory_reason", lambda: "memory")
     silent.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", "refused")])
-    rows = [full(), full(memory=NodeMemory(None, None, "nobody")), full(memory=NodeMemory(None, None, "nobody"))]
+    row = full(gpu_reason="the device refused (1 call)", memory=NodeMemory(None, None, "nobody"))
+    rows = [full(gpu_reason=None), row, row]
     counter = "the counter context_switches is not to be had: refused"
     for asked, told in (
         (0, ()),
-        (GPU, ("the driver", "its events", "note")),
+        (GPU, ("the driver", "note")),
         (LAUNCHES, ("CUPTI",)),
         (MEMORY, ("memory",)),
         (COUNTERS, ()),
         (COUNTERS | 1 << COUNTER_SHIFT, ()),
         (COUNTERS | 2 << COUNTER_SHIFT, (counter,)),
-        (EVERYTHING, ("the driver", "its events", "note", "CUPTI", "memory", counter)),
+        (EVERYTHING, ("the driver", "note", "CUPTI", "memory", counter)),
     ):
         assert reasons.reasons_beyond(asked, "note", rows) == told
     assert reasons.reasons_beyond(MEMORY, None, [full()]) == (), "the device's is known"
     assert reasons.reasons_beyond(MEMORY, None, [full(memory=None)]) == ()
-    silent.setattr(device_events, "reason", lambda: "the driver")
     assert reasons.reasons_beyond(GPU, "the driver", rows) == ("the driver",), "each is said once"
+    assert reasons.reasons_beyond(GPU, "note", [full(gpu_reason=None)]) == (), "no call lacks its GPU time"
+
+
+def test_why_a_peak_is_missing(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(reasons, "peak_reason", lambda: "nobody keeps it")
+    without = full(memory=NodeMemory(MemoryFigures(1, 1, 1, 0, None), None))
+    assert reasons.reasons_beyond(MEMORY, None, [full(), without]) == ("nobody keeps it",)
+    assert reasons.reasons_beyond(MEMORY, None, [full()]) == ()
+    assert reasons.reasons_beyond(GPU, None, [without]) == ()
+
+
+def test_why_a_device_was_not_waited_for(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(reasons, "wait_reason", lambda: "no wait")
+    assert "no wait" in reasons.reasons_of(0, 0, 0)
 
 
 def test_a_summary_has_them(silent: pytest.MonkeyPatch) -> None:

@@ -351,7 +351,7 @@ def test_streams_that_are_not_to_be_had(libcuda: Path) -> None:
         for stream, said in ((fails, "KeyError"), (lambda: "x", "gpu_stream must return"), (lambda: -5, "must return")):
             cp.set_profiling(True, gpu_time=True, gpu_stream=stream, reset=True)
             assert node(1) == "result"
-            assert stats().gpu_reason == "the device cannot tell (1 call)", stats()
+            assert stats().gpu_reason == "the stream was not told (1 call)", stats()
             assert said in str(cp.get_profiling_summary().reasons), cp.get_profiling_summary().reasons
         destroyed = fake.new_stream(0, 1)
         fake.destroy_stream(destroyed)
@@ -374,7 +374,7 @@ def test_wrong_arguments_change_nothing(libcuda: Path) -> None:
         node(1)
         for error, name, wrong in (
             (TypeError, "gpu_time", None), (TypeError, "gpu_time", "yes"), (TypeError, "gpu_stream", "x"),
-            (TypeError, "gpu_stream", -1), (TypeError, "gpu_stream", True), (TypeError, "gpu_stream", 1 << 64),
+            (ValueError, "gpu_stream", -1), (TypeError, "gpu_stream", True), (ValueError, "gpu_stream", 1 << 64),
             (TypeError, "gpu_stream", Stream), (TypeError, "kernels", "x"), (TypeError, "nvtx", None),
             (TypeError, "memory", 1), (ValueError, "memory", "all"), (TypeError, "counters", "cpu_time"),
             (ValueError, "counters", ["x"]), (TypeError, "counters", [1]), (TypeError, "counters", 5),
@@ -658,7 +658,7 @@ def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -
         """
         from cprofiling import _core, control, devices, nodes, probers
         def use(**replaced):
-            order = ("options", "place", "place_after", "memory", "memory_after", "launches")
+            order = ("options", "place", "place_after", "memory", "memory_after", "launches", "wait_device", "wait")
             mine = tuple(replaced.get(name, given) for name, given in zip(order, probers.PROBERS, strict=True))
             _core.configure(
                 mixin=cp.PipelineProfiling, profiler_class=cp.Profiler, default_profiler=control.default_profiler,

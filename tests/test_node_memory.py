@@ -321,7 +321,7 @@ LOST = "the framework does not answer (RuntimeError: the device is lost)"
 
 
 @pytest.mark.parametrize(
-    ("looks", "failing"), [(True, "memory"), (True, "device_count"), ("peak", "memory"), ("peak", "reset")]
+    ("looks", "failing"), [(True, "memory"), (True, "device_count"), ("peak", "memory"), ("peak", "device_count")]
 )
 def test_a_framework_that_does_not_answer(use: Callable[..., FakeTorch], looks: Any, failing: str) -> None:
     torch = use("cuda")

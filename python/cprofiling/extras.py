@@ -23,6 +23,7 @@ _CAUSES = (
     "too many calls waited for the device",
     "the device cannot tell",
     "it gave way to its consumer, whose work is on the same stream",
+    "the stream was not told",
 )
 _NO_DEVICE_MEMORY = "during the calls no framework's allocator was in use that could be asked"
 

@@ -10,6 +10,7 @@ from weakref import ref
 from cprofiling import _core
 from cprofiling.counters import checked_counters
 from cprofiling.device_memory import memory_at_entry, memory_at_exit
+from cprofiling.device_wait import device_to_wait_for, wait_for_device
 from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit, prepare
 from cprofiling.format import shown_value
 
@@ -75,4 +76,6 @@ PROBERS: tuple[Callable[..., Any], ...] = (
     memory_at_entry,
     memory_at_exit,
     _hold_launches,
+    device_to_wait_for,
+    wait_for_device,
 )

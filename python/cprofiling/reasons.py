@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from cprofiling import _core, device_events
+from cprofiling import _core
 from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, MEMORY
-from cprofiling.device_memory import memory_reason
+from cprofiling.device_memory import memory_reason, peak_reason
+from cprofiling.device_wait import wait_reason
 from cprofiling.snapshot import lost_reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cprofiling.extras import NodeMemory
     from cprofiling.stats import NodeProfilingStats
 
 
@@ -20,12 +22,14 @@ def reasons_beyond(asked: int, note: str | None, stats: Iterable[NodeProfilingSt
     ``note``: what a device has said of itself, or None.
     """
     reasons: list[str | None] = []
-    if asked & GPU:
-        reasons += [_core.gpu_time_reason(), device_events.reason(), note]
+    if asked & GPU and any(row.gpu_reason is not None for row in stats):
+        reasons += [_core.gpu_time_reason(), note]
     if asked & LAUNCHES:
         reasons.append(_core.cupti_reason())
     if asked & MEMORY and any(row.memory is not None and row.memory.device is None for row in stats):
         reasons.append(memory_reason())
+    if asked & MEMORY and any(_lacks_peak(row.memory) for row in stats):
+        reasons.append(peak_reason())
     if asked & COUNTERS:
         wanted = asked >> COUNTER_SHIFT
         reasons += [
@@ -34,6 +38,10 @@ def reasons_beyond(asked: int, note: str | None, stats: Iterable[NodeProfilingSt
             if reason is not None and wanted >> at & 1
         ]
     return tuple(dict.fromkeys(filter(None, reasons)))
+
+
+def _lacks_peak(memory: NodeMemory | None) -> bool:
+    return memory is not None and memory.device is not None and memory.device.peak is None
 
 
 def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
@@ -48,6 +56,9 @@ def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
         reasons.append(f"the clock went backwards {backward} times; these calls count as 0 ns")
     if gpu is not None:
         reasons.append(gpu)
+    not_waited = wait_reason()
+    if not_waited is not None:
+        reasons.append(not_waited)
     if lost:
         reasons.append(lost_reason(lost))
     if unread:
