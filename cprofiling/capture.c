@@ -34,7 +34,7 @@ cprof_status cprof_capture_set(cprof_name name, uint64_t skip, uint64_t count)
     return status;
 }
 
-static bool is_wanted(cprof_name name)
+bool cprof_capture_is_of(cprof_name name)
 {
     return cprof_capture_is_set() && name.length == cprof_capture.name.length &&
            memcmp(name.bytes, cprof_capture.name.bytes, name.length) == 0;
@@ -51,7 +51,7 @@ static void note_lock_held(int answer, const char *function)
 /* Whoever begins while the driver starts waits for it: what the call does is to be recorded. */
 bool cprof_capture_begin(cprof_name name)
 {
-    if (!is_wanted(name)) {
+    if (!cprof_capture_is_of(name)) {
         return false;
     }
     uint64_t turn = atomic_fetch_add_explicit(&cprof_capture.seen, 1, memory_order_relaxed);

@@ -50,6 +50,9 @@ static inline bool cprof_capture_is_set(void)
     return atomic_load_explicit(&cprof_capture.phase, memory_order_acquire) == CPROF_CAPTURE_SET;
 }
 
+/* Whether there is a window that is not over, for calls of this node. */
+bool cprof_capture_is_of(cprof_name name);
+
 /* Counts a call that begins now, if it is one of the node. True when it is to be captured: then it is, and must be ended. May
  * wait for the driver: not with the GIL held. */
 bool cprof_capture_begin(cprof_name name);

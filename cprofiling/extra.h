@@ -21,6 +21,7 @@ typedef enum {
     CPROF_GPU_FAILED,       /* the driver refused; cprof_gpu_event_reason() says how */
     CPROF_GPU_FULL,         /* too many pairs were waiting */
     CPROF_GPU_UNSUPPORTED,  /* the device cannot tell */
+    CPROF_GPU_SUSPENDED,    /* it gave way to its consumer, whose work is on the stream, too; or was given up */
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 
@@ -54,7 +55,7 @@ typedef struct {
     int64_t entry;
     int64_t exit;
     int64_t change; /* of all calls; a sum that would leave 64 bits stays at its end */
-    int64_t peak;   /* the highest inside a call, where that is known; else negative */
+    int64_t peak;   /* the highest inside the calls in which that is known; negative: in none */
 } cprof_extra_memory;
 
 typedef struct {

@@ -563,7 +563,7 @@ def test_each_option_is_measured_with_what_it_asks_for(monkeypatch: pytest.Monke
     assert asked == [
         {"gpu_time": True}, {"memory": True}, {"counters": ("cpu_time",)}, {"counters": ("page_faults",)},
     ]  # fmt: skip
-    assert costs["memory"] > _core.cost_ns()
+    assert costs["memory"] > _core.cost_ns(None)
 
 
 def test_what_an_option_costs_is_the_median_beyond_a_bare_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -591,17 +591,23 @@ def test_a_section_that_fails_keeps_no_other_from_being_seen(monkeypatch: pytest
     assert row["why"] == "it could not be found out: OSError: [Errno 5] broken"
 
 
-def test_the_real_machine_is_left_as_it_is(tmp_path: Path) -> None:  # G11
+@pytest.mark.parametrize("is_named", [False, True])
+def test_the_real_machine_is_left_as_it_is(is_named: bool, library: str, tmp_path: Path) -> None:  # G11
     """The doctor loads neither PyTorch nor a library of CUDA's, writes nothing, and ends with 0 whatever it finds."""
     code = (
         "import sys\n"
         "from cprofiling import cli\n"
         "status = cli.main(['doctor', '--json'])\n"
         "maps = open('/proc/self/maps').read()\n"
-        "assert 'libcuda' not in maps and 'libcupti' not in maps and 'torch' not in sys.modules\n"
+        "loaded = [name for name in ('libnvidia_fake', 'libcuda', 'libcupti') if name in maps]\n"
+        "assert not loaded and 'torch' not in sys.modules, loaded\n"
+        "import os; assert os.environ.get('CPROFILING_LIBCUDA') == os.environ.get('KEPT')\n"
         "sys.exit(status)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[1])}
+    environment.pop("CPROFILING_LIBCUDA", None)
+    if is_named:
+        environment["CPROFILING_LIBCUDA"] = environment["KEPT"] = library
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )

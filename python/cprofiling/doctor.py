@@ -149,7 +149,7 @@ def clock_facts() -> dict[str, Any]:
 def cost_facts() -> dict[str, Any]:
     """Return what a profiled call costs here, plain and with each option, and how long two reads of the clock take."""
     return {
-        "call_ns": round(_core.cost_ns(), 1),
+        "call_ns": round(_core.cost_ns(None), 1),
         "floor_ns": 2 * clock_facts()["read_ns"],
         "options_ns": own_costs_ns(),
     }

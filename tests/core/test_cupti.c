@@ -514,7 +514,7 @@ enum { THREADS = 4, LAUNCHES = 300 };
 /* Thread number THREADS is one of a backward pass. */
 static void *launch_many(void *argument)
 {
-    char name[16];
+    char name[32];
     int number = *(int *)argument;
     (void)snprintf(name, sizeof name, number < THREADS ? "t%d" : "pt_autograd_%d", number);
     if (number == THREADS) {
