@@ -23,7 +23,7 @@ from test_snapshot import sealed, u128
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
-CAUSES = 10
+CAUSES = 11
 NO_CAUSE = (0,) * CAUSES
 NO_GPU = (0, None, None, None, None, None, 0, NO_CAUSE)
 TIMES = (2, 1.5, 1.0, 2.0, 3.0, 0.25, 0, NO_CAUSE)
@@ -99,7 +99,8 @@ def test_every_field_is_one_of_the_statistics() -> None:
         (1, 0, {6: 1}, "the device refused (1 call)"),
         (1, 0, {7: 1000}, "too many calls waited for the device (1000 calls)"),
         (0, 0, {8: 1}, "the device cannot tell (1 call)"),
-        (0, 0, {9: 1}, "the stream was not told (1 call)"),
+        (0, 0, {9: 2}, "it gave way to its consumer, whose work is on the same stream (2 calls)"),
+        (0, 0, {10: 1}, "the stream was not told (1 call)"),
         (1, 1, {}, "1 call began on one stream and ended on another"),
         (
             2, 2, {3: 1, 6: 3},

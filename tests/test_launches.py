@@ -463,6 +463,8 @@ def test_every_call_of_cupti_may_fail(libraries: dict[str, str]) -> None:
                         continue
                     if function == "cuptiActivityGetNextRecord" and code in (12, 21):
                         continue                  # the end of a buffer, or of what is whole in it
+                    if function == "cuptiEnableCallback" and code == 1:
+                        continue                  # a call that this version of CUPTI does not know
                     cupti.fail(function.encode(), code, nth)
                     cp.set_profiling(True, kernels=True, reset=True)
                     assert node() == "result"
