@@ -25,17 +25,24 @@ typedef enum {
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 
-/* What a node gave to the devices. Bytes by direction: host to device, device to host, device to device. A sum that would reach
- * 2^63 stays below it. */
+/* The counts of what a node gave to the devices, in the order in which they are stored and told: calls that launch (kernels,
+ * graphs), kernels that have run, their time, copies, the bytes of these by direction (host to device, device to host, device
+ * to device), fills (memset). X(name) */
+#define CPROF_LAUNCH_COUNTS(X) \
+    X(launches)                \
+    X(kernels)                 \
+    X(kernel_ns)               \
+    X(copies)                  \
+    X(bytes_to_device)         \
+    X(bytes_to_host)           \
+    X(bytes_on_device)         \
+    X(fills)
+
+/* A sum that would reach 2^63 stays below it. */
 typedef struct {
-    uint64_t launches; /* calls that launch: kernels, graphs */
-    uint64_t kernels;  /* that have run */
-    uint64_t kernel_ns;
-    uint64_t copies;
-    uint64_t bytes_to_device;
-    uint64_t bytes_to_host;
-    uint64_t bytes_on_device;
-    uint64_t fills; /* memset */
+#define CPROF_LAUNCH_COUNT(name) uint64_t name;
+    CPROF_LAUNCH_COUNTS(CPROF_LAUNCH_COUNT)
+#undef CPROF_LAUNCH_COUNT
 } cprof_launch_counts;
 
 /* What was asked for: bits of cprof_extra_figures.asked. */
