@@ -670,7 +670,7 @@ def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -
         memory = {"memory": answers((0, 100, 200))}
         faults = 0
         for replaced in (
-            {"place": raises}, {"place": answers((1,))}, {"place": answers(("x", 1))}, {"place": answers(5)},
+            {"place": raises}, {"place": answers((1,))}, {"place": answers((1, "x"))}, {"place": answers(5)},
             {"place_after": raises}, {"place_after": answers((1,))}, {"place_after": answers("x")},
             {"memory": raises}, {"memory": answers((1, 2))}, {"memory": answers("x")},
             {**memory, "memory_after": raises}, {**memory, "memory_after": answers((1,))},
