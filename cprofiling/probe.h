@@ -74,7 +74,8 @@ extern cprof_probe_state cprof_probes;
 
 /* A while in which what was not there is not looked for again. All zero: it is over. */
 typedef struct {
-    int64_t until_ns;
+    bool is_on;
+    cprof_ticks since;
 } cprof_probe_rest;
 
 /* Begins a while of 100 ms. */

@@ -45,6 +45,10 @@ def synchronising(**options: Any) -> cp.Profiler:
     return profiler_on(synchronize_cuda=True, **options)
 
 
+def nothing(*_: object, **__: object) -> str:
+    return "result"
+
+
 def checked(profiler: cp.Profiler) -> dict[str, cp.NodeProfilingStats]:
     """The statistics by name; nothing went wrong."""
     assert profiler.get_profiling_summary().internal_errors == 0
@@ -78,7 +82,7 @@ def test_a_node_is_waited_for_before_and_after(use: UseTorch, kind: str, options
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_waited_for_unless_asked(use: UseTorch, kind: str) -> None:
     torch, profiler = use(kind), profiler_on(gpu_time=True)
-    profiler.profile_node("node")(lambda _: None)(torch.tensor())
+    profiler.profile_node("node")(nothing)(torch.tensor())
     with profiler.profile_node("block"):
         pass
     assert torch.calls("synchronize") == 0
@@ -86,14 +90,13 @@ def test_nothing_is_waited_for_unless_asked(use: UseTorch, kind: str) -> None:
 
 def test_the_device_is_that_of_the_arguments(use: UseTorch) -> None:
     torch, profiler = use("xpu", devices=3), synchronising()
-    node = profiler.profile_node("node")(lambda *_, **__: None)
-    for number, call in enumerate(
-        (
-            lambda: node(torch.tensor(1)),
-            lambda: node(5, [{"x": torch.tensor(1)}]),
-            lambda: node(key=torch.tensor(1)),
-        )
-    ):
+    node = profiler.profile_node("node")(nothing)
+    ways: list[Callable[[], object]] = [
+        lambda: node(torch.tensor(1)),
+        lambda: node(5, [{"x": torch.tensor(1)}]),
+        lambda: node(key=torch.tensor(1)),
+    ]
+    for number, call in enumerate(ways):
         before = torch.now
         for index, ms in ((0, 1000), (1, 5), (2, 1000)):
             torch.launch(ms, torch.stream(index))
@@ -164,7 +167,7 @@ def test_a_device_that_nobody_uses_is_not_asked(use: UseTorch, kind: str) -> Non
     torch, profiler = use(kind, begun=False), synchronising()
     torch.bytes[0][0] = 0
     for _ in range(3):
-        profiler.profile_node("node")(lambda _: None)(torch.tensor())
+        profiler.profile_node("node")(nothing)(torch.tensor())
         with profiler.profile_node("block"):
             pass
     assert (torch.log, torch.violations) == ([], [])
@@ -174,7 +177,7 @@ def test_a_device_that_nobody_uses_is_not_asked(use: UseTorch, kind: str) -> Non
 
 def test_the_devices_of_cuda_are_the_cores(use: UseTorch) -> None:
     torch, profiler = use("cuda"), synchronising()
-    profiler.profile_node("node")(lambda _: None)(torch.tensor())
+    profiler.profile_node("node")(nothing)(torch.tensor())
     with profiler.profile_node("block"):
         pass
     assert torch.calls("synchronize") == 0
@@ -186,7 +189,7 @@ def test_where_there_is_none_it_is_looked_for_now_and_then(monkeypatch: pytest.M
     asked: list[None] = []
     monkeypatch.setattr(device_wait, "row_in_use", lambda: asked.append(None))
     profiler = synchronising()
-    node = profiler.profile_node("node")(lambda: None)
+    node = profiler.profile_node("node")(nothing)
     calls = 0
     while len(asked) < 3:
         node()
@@ -224,13 +227,13 @@ def test_a_stream_capture_is_not_disturbed(use: UseTorch, kind: str) -> None:
     """H4."""
     torch, profiler = use(kind), synchronising()
     torch.capturing = True
-    profiler.profile_node("node")(lambda _: None)(torch.tensor())
+    profiler.profile_node("node")(nothing)(torch.tensor())
     with profiler.profile_node("block"):
         pass
     assert torch.calls("synchronize") == 0
     assert "waits left out during stream capture: 4" in profiler.get_profiling_summary().reasons
     torch.capturing = False
-    profiler.profile_node("node")(lambda _: None)(torch.tensor())
+    profiler.profile_node("node")(nothing)(torch.tensor())
     assert torch.calls("synchronize") == 2
     assert checked(profiler)["node"].count == 2
 
@@ -262,7 +265,7 @@ def test_an_error_switches_waiting_off_and_raises_nothing(use: UseTorch, name: s
 def test_a_device_that_cannot_be_waited_for_is_a_reason(use: UseTorch) -> None:
     torch, profiler = use("brand", accelerator=False), synchronising()
     del torch.brand.synchronize  # type: ignore[attr-defined]
-    profiler.profile_node("node")(lambda _: None)(torch.tensor())
+    profiler.profile_node("node")(nothing)(torch.tensor())
     assert "PyTorch's brand cannot wait for a device: synchronisation is off" in (
         profiler.get_profiling_summary().reasons
     )
@@ -278,7 +281,7 @@ def test_a_module_that_fails_does_not_keep_its_tensors_from_being_waited_for(use
 
     torch, profiler = use("xpu", devices=2), synchronising()
     torch.launch(5, torch.stream(1))
-    profiler.profile_node("node")(lambda *_: None)(Broken(), torch.tensor(1))
+    profiler.profile_node("node")(nothing)(Broken(), torch.tensor(1))
     assert torch.now == 5
     assert checked(profiler)["node"].count == 1
 
@@ -305,7 +308,7 @@ assert {s.node_name: s.count for s in cp.get_profiling_summary()} == {"block": 1
 @pytest.mark.parametrize("index", [-5, 1 << 16, 1 << 40])
 def test_an_index_that_is_none(use: UseTorch, index: int) -> None:
     torch, profiler = use("xpu", devices=2), synchronising()
-    assert profiler.profile_node("node")(lambda _: "result")(torch.tensor(index)) == "result"
+    assert profiler.profile_node("node")(nothing)(torch.tensor(index)) == "result"
     assert torch.calls("synchronize") == 0
     assert checked(profiler)["node"].count == 1
 
@@ -314,7 +317,7 @@ def test_an_index_that_is_none(use: UseTorch, index: int) -> None:
 def test_a_forked_child_makes_no_call_of_the_device(use: UseTorch, kind: str) -> None:
     """H5."""
     torch, profiler = use(kind), synchronising()
-    node = profiler.profile_node("node")(lambda _: "result")
+    node = profiler.profile_node("node")(nothing)
     node(torch.tensor())
     torch.failing = {"synchronize": RuntimeError("lost")}
     node(torch.tensor())

@@ -231,7 +231,7 @@ def test_a_device_that_refuses_at_the_beginning_is_told_as_such(use: UseTorch) -
 
 def test_a_callable_that_tells_no_stream_is_told_as_such(use: UseTorch) -> None:
     torch = use("xpu")
-    p = profiler_on(gpu_time=True, gpu_stream=lambda: {}["gone"])
+    p = profiler_on(gpu_time=True, gpu_stream=lambda: dict[str, int]()["gone"])
     assert call(p, lambda: "result") == "result"
     assert stats(p).gpu_reason == "the stream was not told (1 call)"
     assert "no stream was told (KeyError: 'gone')" in p.get_profiling_summary().reasons
