@@ -48,6 +48,7 @@ struct cprof_probe {
     cprof_thread *thread; /* in which it runs */
     cprof_probe *outer;   /* in the thread's list, while it runs */
     unsigned counters;    /* CPROF_PERF_BITs */
+    unsigned wanted;      /* CPROF_EXTRA_ bits of the counters asked for, also while the key skips */
     cprof_perf_reading before;
     cprof_extra_sample sample;
     int64_t host_highest;
