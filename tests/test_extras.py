@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import inspect
 import itertools
 import math
 import pickle
@@ -212,7 +213,7 @@ class TestValues:
 
     def test_are_described(self, value: Any) -> None:
         for field in dataclasses.fields(value):
-            assert f"        {field.name}: " in (type(value).__doc__ or "")
+            assert f"    {field.name}: " in (inspect.getdoc(type(value)) or "")
 
 
 def test_as_a_dict_everything_is_plain_but_the_counters() -> None:

@@ -65,7 +65,7 @@ class MemoryFigures:
         change: Sum of what the calls added, negative if they freed more.
         peak: The most inside any call, what was in use before included; None where no call is known to have reached
             it (a counter of peaks tells only when it rises).
-        peak_reason: Why ``peak`` is None; None otherwise.
+        peak_reason: Why ``peak`` is None; None otherwise. No part of comparisons.
     """
 
     calls: int
