@@ -1,7 +1,8 @@
 /* What is known of a key's calls beyond their times: GPU time, launches, counters, memory, waits for a device.
  *
  * Made for an accumulator when the first such figure comes, guarded by its lock, of a generation of its own: launches come
- * before the call that makes them has finished, GPU times after. Calls that begin while their key still skips give none.
+ * before the call that makes them has finished, GPU times after. Calls that begin while their key still skips, or that are no
+ * samples, give none, but say which counters were asked for.
  */
 #ifndef CPROF_EXTRA_H
 #define CPROF_EXTRA_H
@@ -46,15 +47,17 @@ typedef struct {
 #undef CPROF_LAUNCH_COUNT
 } cprof_launch_counts;
 
-/* What was asked for: bits of cprof_extra_figures.asked. */
+/* What was asked for, and what of that was not to be had: bits of cprof_extra_figures.asked. */
 enum {
     CPROF_EXTRA_GPU = 1,
     CPROF_EXTRA_LAUNCHES = 2,
     CPROF_EXTRA_COUNTERS = 4,
     CPROF_EXTRA_MEMORY = 8,
     CPROF_EXTRA_WAITS = 16,
-    CPROF_EXTRA_COUNTER_SHIFT = 8, /* of the CPROF_PERF_BITs of the counters that were asked for */
-    CPROF_EXTRA_ALL = 31 | CPROF_PERF_ALL << CPROF_EXTRA_COUNTER_SHIFT,
+    CPROF_EXTRA_LAUNCHES_UNKNOWN = 32, /* launches could not be counted in some call */
+    CPROF_EXTRA_PEAK_UNKNOWN = 64,     /* nobody kept the most device memory in use, or it could not be counted anew */
+    CPROF_EXTRA_COUNTER_SHIFT = 8,     /* of the CPROF_PERF_BITs of the counters that were asked for */
+    CPROF_EXTRA_ALL = 127 | CPROF_PERF_ALL << CPROF_EXTRA_COUNTER_SHIFT,
 };
 
 /* Bytes of one kind of memory around the calls of a key. Those at the entry and exit are of the last call. */
@@ -112,7 +115,7 @@ typedef struct {
 
 /* What one finished call adds, GPU time and launches apart. */
 typedef struct {
-    unsigned asked; /* CPROF_EXTRA_ bits of what is meant */
+    unsigned asked; /* CPROF_EXTRA_ bits of what is meant, or was not to be had */
     cprof_perf_reading counters;
     cprof_extra_memory_sample device_memory;
     cprof_extra_memory_sample host_memory;

@@ -51,15 +51,12 @@ static unsigned asked_of(unsigned flags, uint32_t options)
     return asked;
 }
 
-unsigned cprof_probe_asked(const cprof_registry *registry)
-{
-    return asked_of((unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL), cprof_registry_probing(registry));
-}
-
 void cprof_probe_leave_out(cprof_probe *probe, unsigned flags)
 {
+    bool is_missed = (probe->flags & flags & CPROF_FLAG_LAUNCHES) != 0;
     probe->flags &= ~flags;
     probe->sample.asked &= ~asked_of(flags, CPROF_PERF_ALL);
+    probe->sample.asked |= is_missed ? CPROF_EXTRA_LAUNCHES_UNKNOWN : 0U;
 }
 
 cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
@@ -71,6 +68,7 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
     if (probe == NULL) {
         return NULL;
     }
+    unsigned wanted = (state & CPROF_FLAG_STATS) != 0 ? asked_of(flags & CPROF_FLAG_COUNTERS, options) : 0;
     if ((state & CPROF_FLAG_STATS) == 0 || cprof_accum_is_skipping(accum, generation)) {
         flags &= ~(unsigned)CPROF_FLAG_FIGURES;
     }
@@ -78,6 +76,7 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
         .flags = flags,
         .accum = accum,
         .generation = generation,
+        .wanted = wanted,
         .cause = CPROF_GPU_NO_CUDA,
         .epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed),
         .sample = {.asked = asked_of(flags, options), .counters.known = CPROF_PERF_ALL},
@@ -163,6 +162,7 @@ void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory
     } else if (probe->memory.highest >= 0 && memory->highest > probe->memory.highest) {
         sample->peak = memory->highest; /* it rose inside the call, and so was reached there */
     }
+    probe->sample.asked |= probe->memory.highest < 0 ? CPROF_EXTRA_PEAK_UNKNOWN : 0U;
     sample->known = true;
     sample->entry = probe->memory.in_use;
     sample->exit = memory->in_use;
@@ -174,8 +174,7 @@ cprof_probe_memory cprof_probe_device_memory(void)
     if (!cprof_gpu_memory(CPROF_GPU_CURRENT_DEVICE, &unused, &total)) {
         return (cprof_probe_memory){.known = false};
     }
-    return (cprof_probe_memory){
-        .known = true, .device = CPROF_PROBE_WHOLE_DEVICE, .in_use = total - unused, .highest = UNKNOWN};
+    return (cprof_probe_memory){true, CPROF_PROBE_WHOLE_DEVICE, total - unused, UNKNOWN};
 }
 
 /* ---- Memory of the process */
@@ -396,6 +395,15 @@ void cprof_probe_settle_all(void)
     }
 }
 
+/* A call that has no counters, since its key skipped or it is no sample, tells which were asked for. */
+static void note_counters(const cprof_probe *probe, bool is_sample)
+{
+    unsigned told = is_sample ? probe->sample.asked : 0;
+    if (probe->thread != NULL && (probe->wanted & ~told) != 0) {
+        cprof_accum_add_sample(probe->accum, probe->generation, &(cprof_extra_sample){.asked = probe->wanted});
+    }
+}
+
 void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
 {
     cprof_probe_stop(probe);
@@ -412,6 +420,7 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
     if ((probe->flags & CPROF_FLAG_CAPTURE) != 0 && !cprof_capture_is_set()) {
         cprof_process_capture(probe->accum->registry->owner, 0); /* it is over: calls are quick again */
     }
+    note_counters(probe, is_sample);
     if (is_sample && probe->sample.asked != 0) {
         bool own = !was_switched || probe->has_paused;
         probe->sample.counters.known &= own && (probe->flags & CPROF_FLAG_COUNTERS) != 0 ? CPROF_PERF_ALL : 0;

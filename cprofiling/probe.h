@@ -51,6 +51,7 @@ struct cprof_probe {
     uint64_t thread_life; /* as records of threads are used again */
     cprof_probe *outer;   /* in the thread's list, while it runs */
     unsigned counters;    /* CPROF_PERF_BITs */
+    unsigned wanted;      /* CPROF_EXTRA_ bits of the counters asked for, also while the key skips */
     cprof_perf_reading before;
     cprof_extra_sample sample;
     int64_t host_highest;
@@ -83,9 +84,6 @@ void cprof_probe_begin_rest(cprof_probe_rest *rest);
 
 /* Whether it goes on. */
 bool cprof_probe_rests(const cprof_probe_rest *rest);
-
-/* What a registry's calls are asked beyond times, as CPROF_EXTRA_ bits. */
-unsigned cprof_probe_asked(const cprof_registry *registry);
 
 /* What is in use on the calling thread's CUDA device, by all processes, as the driver says; what the most was it does not know.
  * For calls whose framework has no allocator to be asked. May wait for the driver: not with the GIL held. */

@@ -22,8 +22,6 @@ typedef struct ext_profiler {
     PyObject *weakrefs;
     PyObject *gpu_stream;       /* the caller's, or what gives it at each call; NULL: the framework's. Owned */
     PyObject *device_note;      /* str: why a device cannot time nodes; NULL: none has said. Owned */
-    uint64_t asked_in;          /* the generation of which `asked` tells */
-    unsigned asked;             /* CPROF_EXTRA_ bits of what its statistics were asked for so far */
     cprof_probe_rest rest;      /* no device was in use: it is not asked for until this is over */
     cprof_probe_rest cuda_rest; /* no driver was found: likewise */
     bool has_cuda;              /* a driver was found */

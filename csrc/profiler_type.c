@@ -125,16 +125,6 @@ static unsigned flags_of(const settings *asked)
            ((asked->probing & CPROF_PERF_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
 }
 
-/* What the present statistics were asked beyond times, by whatever configuration. */
-static unsigned update_asked(ext_profiler *self)
-{
-    uint64_t generation = cprof_registry_state(self->registry) >> CPROF_STATE_GENERATION_SHIFT;
-    unsigned before = generation == self->asked_in ? self->asked : 0;
-    self->asked = before | cprof_probe_asked(self->registry);
-    self->asked_in = generation;
-    return self->asked;
-}
-
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -166,7 +156,6 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
-    (void)update_asked(self);
     Py_RETURN_NONE;
 }
 
@@ -284,13 +273,6 @@ static PyObject *profiler_refused_keys(PyObject *object, void *unused)
     return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
 }
 
-/* As CPROF_EXTRA_ bits. */
-static PyObject *profiler_asked(PyObject *object, void *unused)
-{
-    (void)unused;
-    return PyLong_FromUnsignedLong(update_asked((ext_profiler *)object));
-}
-
 static PyObject *profiler_device_note(PyObject *object, void *unused)
 {
     (void)unused;
@@ -389,7 +371,6 @@ static PyMethodDef profiler_methods[] = {
 static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
-    {"_asked", profiler_asked, NULL, PyDoc_STR("What the statistics were asked for, as bits of cprofiling/extra.h."), NULL},
     {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},

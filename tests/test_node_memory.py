@@ -303,7 +303,7 @@ def test_no_framework_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     found = memory(profiler)
     assert found.device is None
-    assert found.reason == "during the calls no framework's allocator was in use that could be asked"
+    assert found.reason == "neither a framework's allocator nor a driver told how much of it was in use"
     assert found.host is not None
     assert device_memory.NO_FRAMEWORK in profiler.get_profiling_summary().reasons
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import sys
 import time
@@ -20,6 +21,7 @@ from fakes.fake_torch import FakeTorch
 KINDS = ("rocm", "xpu", "mps", "npu")
 UseTorch = Callable[..., FakeTorch]
 CPU_MS = 30
+NO_QUEUE = "queue_delay_ms is not known, as the device's events tell nothing of its queue"
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +93,7 @@ def test_gpu_time_of_other_devices(use: UseTorch, kind: str) -> None:
     assert stats(p).gpu_count == 2
     torch.advance(4)
     known = stats(p)
-    assert (known.count, known.gpu_count, known.gpu_total_ms, known.gpu_reason) == (3, 3, 7.0, None)
+    assert (known.count, known.gpu_count, known.gpu_total_ms, known.gpu_reason) == (3, 3, 7.0, NO_QUEUE)
     assert known.queue_delay_ms is None
     assert torch.violations == []
     assert torch.calls("synchronize") == 0
@@ -325,7 +327,8 @@ def test_what_a_mark_may_tell(replace: Callable[..., None]) -> None:
     known = stats(p)
     assert (known.gpu_count, known.gpu_total_ms) == (1, 2.5)
     assert known.gpu_reason == (
-        "the stream was being captured (1 call); the device refused (2 calls); the device cannot tell (1 call)"
+        "the stream was being captured (1 call); the device refused (2 calls); the device cannot tell (1 call); "
+        + NO_QUEUE
     )
     p.reset_profiling()
     sink(3.5, None)
@@ -584,3 +587,22 @@ def test_the_package_has_to_be_whole(replace: Callable[..., None]) -> None:
             record_wrapper=nodes.wrap_as_record,
             probers=(len,),
         )
+
+
+# ---- the end of the process ----------------------------------------------------------------------
+
+
+def test_profilers_that_count_launches_are_remembered_once_and_let_go() -> None:
+    gc.collect()
+    before = len(probers._launching)
+    kept = profiler_on(kernels=True)
+    registered = atexit._ncallbacks()
+    for _ in range(20):
+        kept.set_profiling(False)
+        kept.set_profiling(True, kernels=True)
+        profiler_on(kernels=True)
+    assert len(probers._launching) == before + 1
+    del kept
+    assert len(probers._launching) == before
+    profiler_on(kernels=True)
+    assert atexit._ncallbacks() == registered

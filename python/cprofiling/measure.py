@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
 
-from cprofiling.format import shown_text, shown_value
+from cprofiling.format import format_time, shown_text, shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -571,8 +571,6 @@ def _outliers(samples_ns: list[int], step_ns: int) -> tuple[int, ...]:
 
 
 def _format_ms(milliseconds: float) -> str:
-    from cprofiling.notebook import format_time  # loads html, which measuring without printing does not need
-
     return format_time(milliseconds)
 
 
