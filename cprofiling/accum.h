@@ -3,8 +3,8 @@
  * An accumulator belongs to a registry and to a generation of it. A reset only raises the registry's generation; figures of
  * an older generation count as absent and are cleared by the next call that finishes.
  * Thread rule: finishing, recording and copying take the accumulator's own lock: for a few dozen instructions, and for one
- * allocation where a duration is of a new magnitude; a copy holds it for the rows of one histogram. Functions of copied figures
- * lock nothing, and dispose needs an accumulator that nobody uses any more.
+ * allocation where a duration is of a new magnitude; a copy holds it for the rows of two histograms. Functions of copied
+ * figures lock nothing, and dispose needs an accumulator that nobody uses any more.
  */
 #ifndef CPROF_ACCUM_H
 #define CPROF_ACCUM_H

@@ -107,17 +107,42 @@ static bool begin_line_lock_held(void)
     return true;
 }
 
-/* Without a reading the line goes on as before. */
-static bool continue_line_lock_held(void)
+/* Sets *goes_on to false where the line had to begin anew: what a recording has by then gets its times from the old one. */
+static bool add_moment_lock_held(bool *goes_on)
 {
     cprof_cupti_moment now;
     if (!read_moment_lock_held(&now)) {
         return false;
     }
+    cprof_cupti_timeline before = cprof_cupti_events_line();
+    cprof_cupti_timeline line = before;
+    *goes_on = cprof_cupti_timeline_continue(&line, now);
+    if (!*goes_on && atomic_load(&seen->is_traced)) {
+        cprof_cupti_trace_settle(&seen->trace, &before, cupti.since_epoch, cupti.trace_begin);
+    }
     cprof_lock_acquire(&seen->line_lock);
-    seen->line.last = now;
+    seen->line = line;
     cprof_lock_release(&seen->line_lock);
     return true;
+}
+
+/* Lets some time pass on both clocks, so that their rates can be told apart. */
+static void wait_for_rate(void)
+{
+    const struct timespec span = {.tv_nsec = RATE_SPAN_NS};
+    (void)nanosleep(&span, NULL);
+}
+
+/* Without a reading the line goes on as before. */
+static bool continue_line_lock_held(void)
+{
+    bool goes_on = true;
+    bool is_read = add_moment_lock_held(&goes_on);
+    if (is_read && !goes_on) {
+        wait_for_rate();
+        is_read = add_moment_lock_held(&goes_on);
+    }
+    return is_read;
 }
 
 /* ---- Taking the subscriber, and giving it back ---- */
@@ -174,19 +199,21 @@ static bool check_version_lock_held(void)
     return version >= OLDEST_VERSION;
 }
 
-/* What an older version does not know, no program that uses it calls. */
+/* What an older version does not know, no program that uses it calls; but none knows nothing. */
 static bool enable_calls_lock_held(unsigned domain)
 {
+    bool is_any_known = false;
     for (uint32_t number = 0; number < cprof_cupti_call_end(domain); number++) {
         if (cprof_cupti_call_of(domain, number) == NULL) {
             continue;
         }
         cprof_cupti_result result = seen->library.enable_callback(1, cupti.subscriber, (int)domain, number);
-        if (!check_lock_held(result, "cuptiEnableCallback") && result != CPROF_CUPTI_INVALID_PARAMETER) {
+        if (result != CPROF_CUPTI_INVALID_PARAMETER && !check_lock_held(result, "cuptiEnableCallback")) {
             return false;
         }
+        is_any_known = is_any_known || result == CPROF_CUPTI_SUCCESS;
     }
-    return true;
+    return is_any_known || check_lock_held(CPROF_CUPTI_INVALID_PARAMETER, "cuptiEnableCallback");
 }
 
 static bool enable_kinds_lock_held(void)
@@ -199,14 +226,13 @@ static bool enable_kinds_lock_held(void)
     return true;
 }
 
-/* Lets some time pass on both clocks, if not much has, so that their rates can be told apart. */
+/* As far as not enough time has passed. */
 static bool learn_rate_lock_held(void)
 {
     cprof_cupti_timeline line = cprof_cupti_events_line();
     if (cprof_cupti_timeline_ours(&line, cprof_clock_read()) - cprof_cupti_timeline_ours(&line, line.first.ours) <
         RATE_SPAN_NS) {
-        const struct timespec span = {.tv_nsec = RATE_SPAN_NS};
-        (void)nanosleep(&span, NULL);
+        wait_for_rate();
     }
     return continue_line_lock_held();
 }
@@ -392,8 +418,10 @@ bool cprof_cupti_set_folders(const char *const *folders, size_t count)
         at = stpcpy(at, folders[i]) + (folders[i][0] != '\0'); /* an empty one would be the end */
     }
     (void)pthread_mutex_lock(&cupti.lock);
-    cprof_alloc_release(cupti.folders);
-    cupti.folders = copy;
+    char *before = cupti.folders;
+    cupti.folders = copy; /* first: a child that is forked meanwhile has this one, or the other */
+    atomic_signal_fence(memory_order_seq_cst);
+    cprof_alloc_release(before);
     (void)pthread_mutex_unlock(&cupti.lock);
     return copy != NULL;
 }

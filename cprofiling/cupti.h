@@ -66,7 +66,7 @@ typedef struct {
     uint64_t unknown_node;   /* of them, by threads of PyTorch's backward pass, when no or several threads had a node */
     uint64_t records;        /* of kernels, copies and fills */
     uint64_t unknown_launch; /* of them, whose call was not seen, or is forgotten */
-    uint64_t untimed;        /* of them, without times, or with impossible ones */
+    uint64_t untimed;        /* of them, without times, or with impossible durations */
     uint64_t dropped;        /* records that CUPTI had no room for */
 } cprof_cupti_state;
 

@@ -1,7 +1,7 @@
 /* The calls of CUDA that give work to a device: their numbers in CUPTI's callbacks, which are the same in every version.
  *
- * A call that is newer than the CUPTI in use never comes there. Of the driver's functions, those from before CUDA 4 are left
- * out.
+ * A call that is newer than the CUPTI in use never comes there. Of the driver's copies and fills, those from before CUDA 3.2
+ * are left out.
  */
 #ifndef CPROF_CUPTI_CALLS_H
 #define CPROF_CUPTI_CALLS_H
@@ -30,6 +30,7 @@ typedef struct {
 
 /* X(domain, name in CUPTI, number, kind, name) */
 #define CPROF_CUPTI_RUNTIME_CALLS(X)                                                                                \
+    X(RUNTIME, cudaLaunch_v3020, 13, LAUNCH, "cudaLaunch")                                                          \
     X(RUNTIME, cudaMemcpy_v3020, 31, COPY, "cudaMemcpy")                                                            \
     X(RUNTIME, cudaMemcpy2D_v3020, 32, COPY, "cudaMemcpy2D")                                                        \
     X(RUNTIME, cudaMemcpyToArray_v3020, 33, COPY, "cudaMemcpyToArray")                                              \
@@ -61,6 +62,7 @@ typedef struct {
     X(RUNTIME, cudaMemcpy3DPeer_v4000, 162, COPY, "cudaMemcpy3DPeer")                                               \
     X(RUNTIME, cudaMemcpy3DPeerAsync_v4000, 163, COPY, "cudaMemcpy3DPeerAsync")                                     \
     X(RUNTIME, cudaLaunchKernel_v7000, 211, LAUNCH, "cudaLaunchKernel")                                             \
+    X(RUNTIME, cudaLaunch_ptsz_v7000, 213, LAUNCH, "cudaLaunch")                                                    \
     X(RUNTIME, cudaLaunchKernel_ptsz_v7000, 214, LAUNCH, "cudaLaunchKernel")                                        \
     X(RUNTIME, cudaMemcpy_ptds_v7000, 215, COPY, "cudaMemcpy")                                                      \
     X(RUNTIME, cudaMemcpy2D_ptds_v7000, 216, COPY, "cudaMemcpy2D")                                                  \
@@ -101,12 +103,17 @@ typedef struct {
     X(RUNTIME, cudaMemcpyBatchAsync_ptsz_v12080, 483, COPY, "cudaMemcpyBatchAsync")                                 \
     X(RUNTIME, cudaMemcpy3DBatchAsync_v12080, 484, COPY, "cudaMemcpy3DBatchAsync")                                  \
     X(RUNTIME, cudaMemcpy3DBatchAsync_ptsz_v12080, 485, COPY, "cudaMemcpy3DBatchAsync")                             \
+    X(RUNTIME, __cudaLaunchKernel_v13000, 505, LAUNCH, "cudaLaunchKernel")                                          \
+    X(RUNTIME, __cudaLaunchKernel_ptsz_v13000, 506, LAUNCH, "cudaLaunchKernel")                                     \
     X(RUNTIME, cudaMemcpyBatchAsync_v13000, 509, COPY, "cudaMemcpyBatchAsync")                                      \
     X(RUNTIME, cudaMemcpyBatchAsync_ptsz_v13000, 510, COPY, "cudaMemcpyBatchAsync")                                 \
     X(RUNTIME, cudaMemcpy3DBatchAsync_v13000, 511, COPY, "cudaMemcpy3DBatchAsync")                                  \
     X(RUNTIME, cudaMemcpy3DBatchAsync_ptsz_v13000, 512, COPY, "cudaMemcpy3DBatchAsync")
 
 #define CPROF_CUPTI_DRIVER_CALLS(X)                                                                      \
+    X(DRIVER, cuLaunch, 115, LAUNCH, "cuLaunch")                                                         \
+    X(DRIVER, cuLaunchGrid, 116, LAUNCH, "cuLaunchGrid")                                                 \
+    X(DRIVER, cuLaunchGridAsync, 117, LAUNCH, "cuLaunchGridAsync")                                       \
     X(DRIVER, cuMemsetD8Async, 216, FILL, "cuMemsetD8Async")                                             \
     X(DRIVER, cuMemsetD16Async, 218, FILL, "cuMemsetD16Async")                                           \
     X(DRIVER, cuMemsetD32Async, 220, FILL, "cuMemsetD32Async")                                           \

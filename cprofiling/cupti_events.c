@@ -167,13 +167,25 @@ static void count_record(const cprof_cupti_record *record, cprof_ns duration_ns,
     cprof_cupti_launches_count(&seen->launches, outer, &counts);
 }
 
-/* Whether the times of a record can be true. Of damaged ones the rest is. */
-static bool is_timed(const cprof_cupti_record *record, const cprof_cupti_timeline *line, cprof_ticks launched)
+/* What can be true of a record's times. */
+typedef enum {
+    TIMES_NONE,     /* nothing; of damaged ones the rest is */
+    TIMES_DURATION, /* how long it was, but not when: the clock was set */
+    TIMES_ALL,
+} known_times;
+
+static known_times times_of(const cprof_cupti_record *record, const cprof_cupti_timeline *line, cprof_ticks launched)
 {
     cprof_ticks now = cprof_clock_read();
-    return record->start != 0 && record->start <= record->end &&
-           cprof_cupti_timeline_is_credible(line, record->start, launched, now) &&
-           cprof_cupti_timeline_is_credible(line, record->end, launched, now);
+    if (record->start == 0 || record->start > record->end) {
+        return TIMES_NONE;
+    }
+    if (cprof_cupti_timeline_is_credible(line, record->start, launched, now) &&
+        cprof_cupti_timeline_is_credible(line, record->end, launched, now)) {
+        return TIMES_ALL;
+    }
+    bool is_possible = cprof_cupti_timeline_is_possible(line, record->start, record->end, launched, now);
+    return is_possible ? TIMES_DURATION : TIMES_NONE;
 }
 
 static void take_record(const cprof_cupti_record *record, const cprof_cupti_timeline *line)
@@ -185,15 +197,16 @@ static void take_record(const cprof_cupti_record *record, const cprof_cupti_time
         count(&seen->unknown_launch, 1);
         launch = (cprof_cupti_launch){record->correlation, line->origin.ticks};
     }
-    bool timed = is_timed(record, line, launch.start);
-    count(&seen->untimed, !timed);
+    known_times times = times_of(record, line, launch.start);
+    count(&seen->untimed, times == TIMES_NONE);
     if (is_known) {
-        count_record(record, timed ? cprof_cupti_timeline_between(line, record->start, record->end) : 0, launch.outer);
+        cprof_ns duration_ns = cprof_cupti_timeline_between(line, record->start, record->end);
+        count_record(record, times != TIMES_NONE ? duration_ns : 0, launch.outer);
     }
     if (!atomic_load_explicit(&seen->is_traced, memory_order_relaxed)) {
         return;
     }
-    if (timed) {
+    if (times == TIMES_ALL) {
         cprof_cupti_trace_add_record(&seen->trace, record, launch.outer);
     } else {
         cprof_cupti_trace_drop(&seen->trace, 1);

@@ -1,6 +1,7 @@
 #include "cprofiling/cupti_launches.h"
 
 #include "cprofiling/alloc.h"
+#include "cprofiling/registry.h"
 
 struct cprof_cupti_launch_place {
     cprof_lock lock; /* guards the rest */
@@ -12,7 +13,7 @@ struct cprof_cupti_launch_place {
 
 static const size_t all_bytes = CPROF_CUPTI_LAUNCHES * sizeof(struct cprof_cupti_launch_place);
 
-_Static_assert(CPROF_CUPTI_LAUNCHES * sizeof(struct cprof_cupti_launch_place) % 4096 == 0, "whole pages");
+_Static_assert(CPROF_CUPTI_LAUNCH_BLOCK * sizeof(struct cprof_cupti_launch_place) % 4096 == 0, "whole pages");
 
 bool cprof_cupti_launches_create(cprof_cupti_launches *launches)
 {
@@ -46,10 +47,18 @@ static void put(cprof_cupti_launches *launches, uint32_t number, uint32_t outer,
     }
 }
 
+static void set_once(_Atomic bool *flag)
+{
+    if (!atomic_load_explicit(flag, memory_order_relaxed)) {
+        atomic_store(flag, true);
+    }
+}
+
 void cprof_cupti_launches_put(cprof_cupti_launches *launches, uint32_t number, cprof_cupti_node node, cprof_ticks start)
 {
-    if (node.accum != NULL && !atomic_load_explicit(&launches->has_nodes, memory_order_relaxed)) {
-        atomic_store(&launches->has_nodes, true);
+    if (node.accum != NULL) {
+        set_once(&launches->has_nodes[number % CPROF_CUPTI_LAUNCHES / CPROF_CUPTI_LAUNCH_BLOCK]);
+        set_once(&node.accum->registry->has_launched);
     }
     put(launches, number, number, node, start);
 }
@@ -88,17 +97,27 @@ void cprof_cupti_launches_count(cprof_cupti_launches *launches, uint32_t outer, 
     }
 }
 
-void cprof_cupti_launches_forget(cprof_cupti_launches *launches, const cprof_registry *registry)
+static void forget_block(cprof_cupti_launches *launches, uint32_t block, const cprof_registry *registry)
 {
-    if (!atomic_load(&launches->has_nodes) || atomic_load(&launches->places) == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; i < CPROF_CUPTI_LAUNCHES; i++) {
+    uint32_t first = block * CPROF_CUPTI_LAUNCH_BLOCK;
+    for (uint32_t i = first; i < first + CPROF_CUPTI_LAUNCH_BLOCK; i++) {
         struct cprof_cupti_launch_place *place = lock_place(launches, i);
         if (place->node.accum != NULL && place->node.accum->registry == registry) {
             place->node.accum = NULL;
         }
         cprof_lock_release(&place->lock);
+    }
+}
+
+void cprof_cupti_launches_forget(cprof_cupti_launches *launches, const cprof_registry *registry)
+{
+    if (!atomic_load(&registry->has_launched) || atomic_load(&launches->places) == NULL) {
+        return;
+    }
+    for (uint32_t block = 0; block < CPROF_CUPTI_LAUNCH_BLOCKS; block++) {
+        if (atomic_load(&launches->has_nodes[block])) {
+            forget_block(launches, block, registry);
+        }
     }
 }
 

@@ -10,12 +10,16 @@
 #include "cprofiling/accum.h"
 #include "cprofiling/cupti.h"
 
-enum { CPROF_CUPTI_LAUNCHES = 1 << 17 }; /* that are remembered: those of the latest so many numbers */
+enum {
+    CPROF_CUPTI_LAUNCHES = 1 << 17,     /* that are remembered: those of the latest so many numbers, */
+    CPROF_CUPTI_LAUNCH_BLOCK = 1 << 10, /* in blocks of so many places, which take whole pages */
+    CPROF_CUPTI_LAUNCH_BLOCKS = CPROF_CUPTI_LAUNCHES / CPROF_CUPTI_LAUNCH_BLOCK,
+};
 
 /* All zero: an empty table, in which nothing is found and into which nothing is put. */
 typedef struct {
     _Atomic(struct cprof_cupti_launch_place *) places; /* made once */
-    _Atomic bool has_nodes;                            /* some have, or had, a node */
+    _Atomic bool has_nodes[CPROF_CUPTI_LAUNCH_BLOCKS]; /* by block: some have, or had, a node */
 } cprof_cupti_launches;
 
 /* What is known of a call. */
@@ -39,7 +43,8 @@ bool cprof_cupti_launches_find(const cprof_cupti_launches *launches, uint32_t nu
 /* Adds what came of a call, by the number of the outermost, to its node, if it has one and is still known. */
 void cprof_cupti_launches_count(cprof_cupti_launches *launches, uint32_t outer, const cprof_launch_counts *counts);
 
-/* Takes their node from all calls that have one of this registry. */
+/* Takes their node from all calls that have one of this registry, in which no call is open any more. Quick for a registry that
+ * was not seen here. */
 void cprof_cupti_launches_forget(cprof_cupti_launches *launches, const cprof_registry *registry);
 
 /* Gives the places back; the table is empty afterwards. Only while no other thread uses it. */

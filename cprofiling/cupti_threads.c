@@ -32,6 +32,7 @@ static void leave(void *thread)
         self->is_listed = false;
     }
     cprof_lock_release(&threads.lock);
+    self->is_ending = true; /* destructors run a few times over, but nobody says which time is the last */
 }
 
 static void make_key(void)
@@ -43,7 +44,7 @@ static void make_key(void)
 static void join_list(cprof_cupti_thread *self)
 {
     (void)pthread_once(&threads.key_once, make_key);
-    if (!threads.key_made || pthread_setspecific(threads.key, self) != 0) {
+    if (self->is_ending || !threads.key_made || pthread_setspecific(threads.key, self) != 0) {
         return;
     }
     cprof_lock_acquire(&threads.lock);

@@ -21,6 +21,7 @@ typedef enum {
 typedef struct cprof_cupti_thread {
     _Atomic(cprof_accum *) accum;
     _Atomic uint64_t generation;
+    bool is_ending; /* its keys' destructors run: the list is not joined any more */
     bool is_listed; /* guarded by the list's lock, as are: */
     struct cprof_cupti_thread *next;
     struct cprof_cupti_thread *previous;

@@ -8,10 +8,12 @@ enum {
                     * other units */
     STEADY_NS = 2000,
     PATIENCE_NS = 1000 * 1000,
-    UNCERTAINTY = 1024, /* one part in so many is what a rate may be wrong by */
+    UNCERTAINTY = 1024, /* one part in so many is what a rate that was measured may be wrong by, */
+    DRIFT = 5000,       /* and one in so many what clocks of one rate drift apart by */
 };
 
 static const int64_t farthest_ns = INT64_C(1) << 61;
+static const cprof_ns farthest_step_ns = INT64_C(366) * 86400 * 1000000000; /* by which somebody sets the time of day */
 
 cprof_ns cprof_cupti_timeline_ours(const cprof_cupti_timeline *line, cprof_ticks ticks)
 {
@@ -21,16 +23,22 @@ cprof_ns cprof_cupti_timeline_ours(const cprof_cupti_timeline *line, cprof_ticks
     return line->origin.ns + cprof_clock_between(line->origin.ticks, ticks);
 }
 
-/* Nanoseconds of ours in one of CUPTI's ticks, times 2^32. */
-static int64_t rate_of(const cprof_cupti_timeline *line)
+/* Nanoseconds of ours in one of CUPTI's ticks, times 2^32; 0: the moments do not tell. */
+static int64_t measured_rate(const cprof_cupti_timeline *line)
 {
     cprof_ns ours = cprof_cupti_timeline_ours(line, line->last.ours) - cprof_cupti_timeline_ours(line, line->first.ours);
     int64_t theirs = (int64_t)(line->last.theirs - line->first.theirs);
     if (ours < LEAST_SPAN_NS || theirs <= 0) {
-        return UNIT;
+        return 0;
     }
     __int128 rate = ((__int128)ours << 32) / theirs;
-    return rate < INT64_MAX ? (int64_t)rate : UNIT;
+    return rate < INT64_MAX ? (int64_t)rate : 0;
+}
+
+static int64_t rate_of(const cprof_cupti_timeline *line)
+{
+    int64_t rate = measured_rate(line);
+    return rate != 0 ? rate : UNIT;
 }
 
 static bool is_near(int64_t rate)
@@ -79,11 +87,45 @@ cprof_ns cprof_cupti_timeline_between(const cprof_cupti_timeline *line, uint64_t
     return scaled((int64_t)(end - start), is_near(rate) ? UNIT : rate);
 }
 
+static cprof_ns distance_of(cprof_ns one, cprof_ns other)
+{
+    return one > other ? one - other : other - one;
+}
+
+/* A rate of ticks that are no nanoseconds may at first be a bad guess. */
+bool cprof_cupti_timeline_continue(cprof_cupti_timeline *line, cprof_cupti_moment now)
+{
+    int64_t rate = measured_rate(line);
+    cprof_ns ours = cprof_cupti_timeline_ours(line, now.ours);
+    cprof_ns passed = distance_of(ours, cprof_cupti_timeline_ours(line, line->last.ours));
+    cprof_ns fault = distance_of(ours, cprof_cupti_timeline_theirs(line, now.theirs));
+    bool goes_on = rate == 0 || fault <= PATIENCE_NS + passed / (is_near(rate) ? UNCERTAINTY : NEAR_RATE);
+    line->last = now;
+    if (!goes_on) {
+        line->first = now;
+    }
+    return goes_on;
+}
+
+static bool is_between(const cprof_cupti_timeline *line, cprof_ns at, cprof_ticks from, cprof_ticks to, cprof_ns tolerance)
+{
+    return at >= cprof_cupti_timeline_ours(line, from) - tolerance && at <= cprof_cupti_timeline_ours(line, to) + tolerance;
+}
+
 bool cprof_cupti_timeline_is_credible(const cprof_cupti_timeline *line, uint64_t stamp, cprof_ticks from, cprof_ticks to)
 {
     cprof_ns at = cprof_cupti_timeline_theirs(line, stamp);
-    cprof_ns known = cprof_cupti_timeline_ours(line, line->last.ours);
-    cprof_ns distance = at > known ? at - known : known - at;
-    cprof_ns tolerance = PATIENCE_NS + (is_near(rate_of(line)) ? 0 : distance / UNCERTAINTY);
-    return at >= cprof_cupti_timeline_ours(line, from) - tolerance && at <= cprof_cupti_timeline_ours(line, to) + tolerance;
+    cprof_ns first = distance_of(at, cprof_cupti_timeline_ours(line, line->first.ours));
+    cprof_ns last = distance_of(at, cprof_cupti_timeline_ours(line, line->last.ours));
+    cprof_ns tolerance = PATIENCE_NS + (first < last ? first : last) / (is_near(rate_of(line)) ? DRIFT : UNCERTAINTY);
+    return is_between(line, at, from, to, tolerance);
+}
+
+bool cprof_cupti_timeline_is_possible(const cprof_cupti_timeline *line, uint64_t start, uint64_t end, cprof_ticks from,
+                                      cprof_ticks to)
+{
+    cprof_ns most = cprof_cupti_timeline_ours(line, to) - cprof_cupti_timeline_ours(line, from);
+    cprof_ns duration = cprof_cupti_timeline_between(line, start, end);
+    return duration >= 0 && duration <= most + PATIENCE_NS + most / UNCERTAINTY &&
+           is_between(line, cprof_cupti_timeline_theirs(line, start), from, to, farthest_step_ns);
 }

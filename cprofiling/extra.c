@@ -37,18 +37,17 @@ static void add_below_end(uint64_t *sum, uint64_t more)
     *sum = more > end - *sum ? end : *sum + more;
 }
 
+static void sum_launches(cprof_launch_counts *all, const cprof_launch_counts *more)
+{
+#define ADD(name) add_below_end(&all->name, more->name);
+    CPROF_LAUNCH_COUNTS(ADD)
+#undef ADD
+}
+
 void cprof_extra_add_launches(cprof_extra_figures *figures, const cprof_launch_counts *more)
 {
-    cprof_launch_counts *all = &figures->launched;
     figures->asked |= CPROF_EXTRA_LAUNCHES;
-    add_below_end(&all->launches, more->launches);
-    add_below_end(&all->kernels, more->kernels);
-    add_below_end(&all->kernel_ns, more->kernel_ns);
-    add_below_end(&all->copies, more->copies);
-    add_below_end(&all->bytes_to_device, more->bytes_to_device);
-    add_below_end(&all->bytes_to_host, more->bytes_to_host);
-    add_below_end(&all->bytes_on_device, more->bytes_on_device);
-    add_below_end(&all->fills, more->fills);
+    sum_launches(&figures->launched, more);
 }
 
 static int64_t add_within_range(int64_t a, int64_t b)
@@ -60,6 +59,11 @@ static int64_t add_within_range(int64_t a, int64_t b)
     return b > 0 ? INT64_MAX : INT64_MIN;
 }
 
+static int64_t largest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void add_memory(cprof_extra_memory *memory, const cprof_extra_memory_sample *sample)
 {
     if (!sample->known || sample->entry < 0 || sample->exit < 0) {
@@ -69,7 +73,9 @@ static void add_memory(cprof_extra_memory *memory, const cprof_extra_memory_samp
     memory->entry = sample->entry;
     memory->exit = sample->exit;
     memory->change = add_within_range(memory->change, sample->exit - sample->entry);
-    memory->peak = sample->peak > memory->peak ? sample->peak : memory->peak;
+    if (sample->peak >= 0) {
+        memory->peak = largest(memory->peak, largest(sample->peak, largest(sample->entry, sample->exit)));
+    }
 }
 
 static void add_counters(cprof_extra_figures *figures, const cprof_perf_reading *counters)
@@ -122,9 +128,7 @@ void cprof_extra_merge(cprof_extra_figures *figures, const cprof_extra_figures *
     for (unsigned i = 0; i < CPROF_GPU_CAUSES; i++) {
         figures->missed[i] += other->missed[i];
     }
-    unsigned asked = figures->asked;
-    cprof_extra_add_launches(figures, &other->launched);
-    figures->asked = asked;
+    sum_launches(&figures->launched, &other->launched);
     for (unsigned i = 0; i < CPROF_PERF_COUNT; i++) {
         figures->counted[i] += other->counted[i];
         figures->counters[i] += other->counters[i];

@@ -21,21 +21,29 @@ typedef enum {
     CPROF_GPU_FAILED,       /* the driver refused; cprof_gpu_event_reason() says how */
     CPROF_GPU_FULL,         /* too many pairs were waiting */
     CPROF_GPU_UNSUPPORTED,  /* the device cannot tell */
+    CPROF_GPU_SUSPENDED,    /* it gave way to its consumer, whose work is on the stream, too; or was given up */
     CPROF_GPU_UNTOLD,       /* the caller or the framework did not tell the stream */
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 
-/* What a node gave to the devices. Bytes by direction: host to device, device to host, device to device. A sum that would reach
- * 2^63 stays below it. */
+/* The counts of what a node gave to the devices, in the order in which they are stored and told: calls that launch (kernels,
+ * graphs), kernels that have run, their time, copies, the bytes of these by direction (host to device, device to host, device
+ * to device), fills (memset). X(name) */
+#define CPROF_LAUNCH_COUNTS(X) \
+    X(launches)                \
+    X(kernels)                 \
+    X(kernel_ns)               \
+    X(copies)                  \
+    X(bytes_to_device)         \
+    X(bytes_to_host)           \
+    X(bytes_on_device)         \
+    X(fills)
+
+/* A sum that would reach 2^63 stays below it. */
 typedef struct {
-    uint64_t launches; /* calls that launch: kernels, graphs */
-    uint64_t kernels;  /* that have run */
-    uint64_t kernel_ns;
-    uint64_t copies;
-    uint64_t bytes_to_device;
-    uint64_t bytes_to_host;
-    uint64_t bytes_on_device;
-    uint64_t fills; /* memset */
+#define CPROF_LAUNCH_COUNT(name) uint64_t name;
+    CPROF_LAUNCH_COUNTS(CPROF_LAUNCH_COUNT)
+#undef CPROF_LAUNCH_COUNT
 } cprof_launch_counts;
 
 /* What was asked for: bits of cprof_extra_figures.asked. */
@@ -55,7 +63,7 @@ typedef struct {
     int64_t entry;
     int64_t exit;
     int64_t change; /* of all calls; a sum that would leave 64 bits stays at its end */
-    int64_t peak;   /* the highest inside a call, where that is known; else negative */
+    int64_t peak;   /* the highest inside the calls in which that is known; negative: in none */
 } cprof_extra_memory;
 
 typedef struct {

@@ -30,14 +30,29 @@ typedef struct {
 } stay;
 
 /* The first reason wins. */
-static void keep_reason(cprof_gpu_answer answer, const char *effect)
+static void keep_text(const char *text)
 {
     int expected = REASON_NONE;
     if (atomic_compare_exchange_strong(&event.reason_state, &expected, REASON_BEING_WRITTEN)) {
-        (void)snprintf(event.reason, sizeof event.reason, "%s (%d) from %s: %s", cprof_gpu_driver_error_name(answer.code),
-                       answer.code, answer.function, effect);
+        (void)snprintf(event.reason, sizeof event.reason, "%s", text);
         atomic_store_explicit(&event.reason_state, REASON_THERE, memory_order_release);
     }
+}
+
+static void keep_reason(cprof_gpu_answer answer, const char *effect)
+{
+    char text[REASON_SIZE];
+    (void)snprintf(text, sizeof text, "%s (%d) from %s: %s", cprof_gpu_driver_error_name(answer.code), answer.code,
+                   answer.function, effect);
+    keep_text(text);
+}
+
+/* For a time that is none: ends that come before their beginnings, as on two streams, give negative ones. */
+static void keep_odd_time(float ms)
+{
+    char text[REASON_SIZE];
+    (void)snprintf(text, sizeof text, "an impossible time (%g ms) from cuEventElapsedTime: " OF_THIS_CALL, (double)ms);
+    keep_text(text);
 }
 
 /* The name of a function without which there are no events here; NULL: the driver has them all. */
@@ -204,6 +219,9 @@ static cprof_gpu_answer ask_pair(const cprof_gpu_pair *pair, cprof_gpu_times *ti
     if (answer.code == CU_SUCCESS) {
         bool is_time = cprof_gpu_delay_ns_of_ms(ms, &times->gpu_ns) && times->gpu_ns >= 0;
         times->cause = is_time ? CPROF_GPU_KNOWN : CPROF_GPU_FAILED;
+        if (!is_time) {
+            keep_odd_time(ms);
+        }
     }
     return answer;
 }
@@ -329,11 +347,46 @@ static cprof_gpu_cause create(cprof_gpu_context *context, cu_event *created)
     return judge(context, answer);
 }
 
+/* What tells that the current context, or one of its events, is not any more what it was; success: nothing does. Where contexts
+ * have ids these say it for sure; else an event that is none does. */
+static cprof_gpu_answer ask_life(const cprof_gpu_context *context, cu_event one)
+{
+    unsigned long long id;
+    int mode;
+    if (cprof_gpu_driver->ctx_get_id != NULL) {
+        cprof_gpu_answer told = cprof_gpu_visit_id(context->handle, &id);
+        bool is_other = told.code == CU_SUCCESS && id != context->id;
+        return is_other ? (cprof_gpu_answer){CU_CONTEXT_IS_DESTROYED, told.function} : told;
+    }
+    cprof_gpu_answer answer = cprof_gpu_visit_relax(&mode);
+    if (answer.code == CU_SUCCESS) {
+        answer = (cprof_gpu_answer){cprof_gpu_driver->event_query(one), "cuEventQuery"};
+        answer = cprof_gpu_answer_first_error(answer, cprof_gpu_visit_unrelax(&mode));
+    }
+    return answer.code == CU_NOT_READY ? (cprof_gpu_answer){CU_SUCCESS, ""} : answer;
+}
+
+/* CPROF_GPU_KNOWN when the event is recorded. An invalid handle is a dead event, or a stream of another context, which is the
+ * caller's error, and no sign that the context has gone. */
+static cprof_gpu_cause record(cprof_gpu_context *context, cu_event one, cu_stream stream)
+{
+    cprof_gpu_answer answer = {cprof_gpu_driver->event_record(one, stream), "cuEventRecord"};
+    if (answer.code != CU_INVALID_HANDLE) {
+        return judge(context, answer);
+    }
+    cprof_gpu_cause cause = judge(context, ask_life(context, one));
+    if (cause == CPROF_GPU_KNOWN) {
+        keep_reason(answer, OF_THIS_CALL);
+        cause = CPROF_GPU_FAILED;
+    }
+    return cause;
+}
+
 /* Taken before the call, as the event may be passed as soon as it is recorded. */
 static cprof_gpu_cause record_first(cprof_gpu_mark *mark)
 {
     mark->host_ns = cprof_gpu_driver_now();
-    return judge(mark->context, (cprof_gpu_answer){cprof_gpu_driver->event_record(mark->first, mark->stream), "cuEventRecord"});
+    return record(mark->context, mark->first, mark->stream);
 }
 
 static cprof_gpu_mark *begin_here(cprof_gpu_context *context, cu_stream stream, cprof_gpu_cause *cause)
@@ -396,7 +449,7 @@ static cprof_gpu_cause end_here(cprof_gpu_context *context, cprof_gpu_mark *mark
         cause = refuse_capture(context, stream);
     }
     if (cause == CPROF_GPU_KNOWN) {
-        cause = judge(context, (cprof_gpu_answer){cprof_gpu_driver->event_record(mark->last, stream), "cuEventRecord"});
+        cause = record(context, mark->last, stream);
     }
     if (cause == CPROF_GPU_KNOWN) {
         cause = cprof_gpu_pool_push(mark, stream);

@@ -174,7 +174,8 @@ cprof_probe_memory cprof_probe_device_memory(void)
     if (!cprof_gpu_memory(CPROF_GPU_CURRENT_DEVICE, &unused, &total)) {
         return (cprof_probe_memory){.known = false};
     }
-    return (cprof_probe_memory){.known = true, .device = CPROF_PROBE_WHOLE_DEVICE, .in_use = total - unused};
+    return (cprof_probe_memory){
+        .known = true, .device = CPROF_PROBE_WHOLE_DEVICE, .in_use = total - unused, .highest = UNKNOWN};
 }
 
 /* ---- Memory of the process */
@@ -241,6 +242,7 @@ void cprof_probe_continue(cprof_probe *probe, cprof_thread *thread)
 {
     probe->running = true;
     probe->thread = thread;
+    probe->thread_life = thread->life;
     probe->outer = thread->running;
     thread->running = probe;
     if ((probe->flags & CPROF_FLAG_LAUNCHES) != 0) {
@@ -266,12 +268,13 @@ static void take_out_of_running(cprof_probe *probe)
     }
 }
 
-void cprof_probe_pause(cprof_probe *probe)
+void cprof_probe_pause(cprof_probe *probe, bool yields)
 {
+    probe->has_yielded |= yields;
     if (!probe->running) {
         return;
     }
-    bool at_home = probe->thread == cprof_thread_self;
+    bool at_home = probe->thread == cprof_thread_self && probe->thread_life == probe->thread->life;
     if ((probe->flags & CPROF_FLAG_COUNTERS) != 0) {
         cprof_perf_reading now, difference;
         cprof_perf_read(probe->counters, &now);
@@ -308,9 +311,9 @@ void cprof_probe_begin(cprof_probe *probe, cprof_thread *thread, cprof_span *spa
     span->start = cprof_clock_read();
 }
 
-bool cprof_probe_looks_for_capture(const cprof_probe *probe)
+bool cprof_probe_is_for_capture(const cprof_probe *probe)
 {
-    return (probe->flags & CPROF_FLAG_CAPTURE) != 0;
+    return (probe->flags & CPROF_FLAG_CAPTURE) != 0 && cprof_capture_is_of(cprof_registry_names(probe->accum).node);
 }
 
 void cprof_probe_begin_capture(cprof_probe *probe)
@@ -333,7 +336,7 @@ void cprof_probe_stop(cprof_probe *probe)
     }
     probe->stopped = true;
     probe->stop = cprof_clock_read();
-    cprof_probe_pause(probe);
+    cprof_probe_pause(probe, false);
     if ((probe->flags & CPROF_FLAG_MEMORY) != 0) {
         end_host_memory(probe);
     }
@@ -352,16 +355,44 @@ void cprof_probe_end_wait(cprof_probe *probe)
 
 /* ---- The end */
 
-static void finish_gpu(cprof_probe *probe, bool is_sample)
+/* `counts`: for a mark of the layer above only kept, as to end it may run anything. */
+static void end_gpu(cprof_probe *probe, bool counts)
 {
-    if (probe->mark != NULL) {
-        probe->end_mark(probe->mark, is_sample ? probe->accum : NULL, probe->generation);
-    } else if (probe->events != NULL && is_sample) {
+    probe->mark_counts = counts;
+    if (probe->events != NULL && counts) {
         cprof_gpu_event_end(probe->events, probe->left_at, probe->accum, probe->generation);
     } else if (probe->events != NULL) {
         cprof_gpu_event_cancel(probe->events);
-    } else if (is_sample) {
-        cprof_accum_miss_gpu(probe->accum, probe->generation, probe->cause);
+    }
+}
+
+static void finish_gpu(cprof_probe *probe, bool is_sample)
+{
+    bool has_time = probe->events != NULL || probe->mark != NULL;
+    end_gpu(probe, is_sample && has_time && !probe->has_yielded);
+    if (is_sample && (!has_time || probe->has_yielded)) {
+        cprof_accum_miss_gpu(probe->accum, probe->generation, has_time ? CPROF_GPU_SUSPENDED : probe->cause);
+    }
+}
+
+static void leave_to_be_settled(cprof_probe *probe)
+{
+    cprof_lock_acquire(&cprof_probes.lock);
+    probe->next = atomic_load_explicit(&cprof_probes.unsettled, memory_order_relaxed);
+    atomic_store_explicit(&cprof_probes.unsettled, probe, memory_order_relaxed);
+    cprof_lock_release(&cprof_probes.lock);
+}
+
+void cprof_probe_settle_all(void)
+{
+    cprof_lock_acquire(&cprof_probes.lock);
+    cprof_probe *probe = atomic_exchange_explicit(&cprof_probes.unsettled, NULL, memory_order_relaxed);
+    cprof_lock_release(&cprof_probes.lock);
+    while (probe != NULL) {
+        cprof_probe *next = probe->next;
+        probe->end_mark(probe->mark, probe->mark_counts ? probe->accum : NULL, probe->generation);
+        give_back(probe);
+        probe = next;
     }
 }
 
@@ -386,11 +417,16 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
         probe->sample.counters.known &= own && (probe->flags & CPROF_FLAG_COUNTERS) != 0 ? CPROF_PERF_ALL : 0;
         cprof_accum_add_sample(probe->accum, probe->generation, &probe->sample);
     }
-    give_back(probe);
+    if (probe->mark != NULL) {
+        leave_to_be_settled(probe);
+    } else {
+        give_back(probe);
+    }
 }
 
 void cprof_probe_after_fork_in_child(void)
 {
     cprof_probes.spare = NULL; /* may have been half-changed; what is lost is little */
     cprof_probes.open = NULL;
+    atomic_store_explicit(&cprof_probes.unsettled, NULL, memory_order_relaxed);
 }

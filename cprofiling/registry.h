@@ -51,6 +51,7 @@ struct cprof_registry {
     unsigned added_flags;          /* are in the state beside those that were configured */
     _Atomic uint32_t probing;      /* CPROF_PERF_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
     uint64_t owner;                /* whose recordings it takes part in */
+    _Atomic bool has_launched;     /* cupti_launches.h remembers, or remembered, calls of its keys */
     cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
     cprof_lock table_lock;         /* guards names, slabs, */
     cprof_names_table names;

@@ -5,7 +5,6 @@
 #define LONGEST_NS ((uint64_t)INT64_MAX)
 #define PEAK_UNKNOWN (-1)
 
-
 void cprof_snapshot_extra_clear(cprof_snapshot_extra *extra)
 {
     extra->figures = (cprof_extra_figures){.gpu_min_ns = UINT64_MAX};
@@ -13,10 +12,13 @@ void cprof_snapshot_extra_clear(cprof_snapshot_extra *extra)
     extra->device_memory = extra->host_memory = (cprof_snapshot_memory){.taken_ns = 0};
 }
 
-static uint64_t any_launch(const cprof_launch_counts *l)
+static uint64_t any_launch(const cprof_launch_counts *launched)
 {
-    return l->launches | l->kernels | l->kernel_ns | l->copies | l->bytes_to_device | l->bytes_to_host | l->bytes_on_device |
-           l->fills;
+    uint64_t any = 0;
+#define INCLUDE(name) any |= launched->name;
+    CPROF_LAUNCH_COUNTS(INCLUDE)
+#undef INCLUDE
+    return any;
 }
 
 static uint64_t any_miss(const cprof_extra_figures *f)

@@ -177,14 +177,9 @@ static void pass_gpu(stream *s, cprof_extra_figures *figures)
 
 static void pass_launches(stream *s, cprof_launch_counts *launched)
 {
-    pass_u64(s, &launched->launches);
-    pass_u64(s, &launched->kernels);
-    pass_u64(s, &launched->kernel_ns);
-    pass_u64(s, &launched->copies);
-    pass_u64(s, &launched->bytes_to_device);
-    pass_u64(s, &launched->bytes_to_host);
-    pass_u64(s, &launched->bytes_on_device);
-    pass_u64(s, &launched->fills);
+#define PASS(name) pass_u64(s, &launched->name);
+    CPROF_LAUNCH_COUNTS(PASS)
+#undef PASS
 }
 
 static void pass_counters(stream *s, cprof_extra_figures *figures)

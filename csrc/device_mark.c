@@ -128,6 +128,7 @@ bool ext_device_mark_set(cprof_probe *probe, ext_profiler *profiler, PyObject *m
     }
     *own = (own_mark){Py_NewRef(mark), (ext_profiler *)Py_NewRef((PyObject *)profiler)};
     probe->mark = own;
+    probe->cause = CPROF_GPU_KNOWN;
     probe->end_mark = end_own_mark;
     return true;
 }

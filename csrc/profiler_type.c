@@ -125,6 +125,16 @@ static unsigned flags_of(const settings *asked)
            ((asked->probing & CPROF_PERF_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
 }
 
+/* What the present statistics were asked beyond times, by whatever configuration. */
+static unsigned update_asked(ext_profiler *self)
+{
+    uint64_t generation = cprof_registry_state(self->registry) >> CPROF_STATE_GENERATION_SHIFT;
+    unsigned before = generation == self->asked_in ? self->asked : 0;
+    self->asked = before | cprof_probe_asked(self->registry);
+    self->asked_in = generation;
+    return self->asked;
+}
+
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -145,7 +155,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
-    self->rest = self->state->no_other_device = (cprof_probe_rest){0};
+    self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
@@ -156,6 +166,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
+    (void)update_asked(self);
     Py_RETURN_NONE;
 }
 
@@ -228,7 +239,10 @@ static PyObject *profiler_rows(PyObject *object, PyObject *stage)
 static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    ext_probe_want_launches((ext_profiler *)object, false);
+    ext_profiler *self = (ext_profiler *)object;
+    if (self->launches != EXT_LAUNCHES_OFF) { /* else it may still wait for CUDA to come, also in a child of a fork */
+        ext_probe_want_launches(self, false);
+    }
     Py_RETURN_NONE;
 }
 
@@ -270,11 +284,11 @@ static PyObject *profiler_refused_keys(PyObject *object, void *unused)
     return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
 }
 
-/* The CPROF_EXTRA_ bits of what is asked for now. */
+/* As CPROF_EXTRA_ bits. */
 static PyObject *profiler_asked(PyObject *object, void *unused)
 {
     (void)unused;
-    return PyLong_FromUnsignedLong(cprof_probe_asked(((ext_profiler *)object)->registry));
+    return PyLong_FromUnsignedLong(update_asked((ext_profiler *)object));
 }
 
 static PyObject *profiler_device_note(PyObject *object, void *unused)
@@ -316,9 +330,7 @@ static void profiler_dealloc(PyObject *object)
     if (self->is_on) {
         set_on(self, false);
     }
-    if (self->counts_launches) {
-        ext_probe_want_launches(self, false);
-    }
+    ext_probe_want_launches(self, false);
     (void)profiler_clear(object);
     Py_CLEAR(self->device_note);
     cprof_registry_destroy(self->registry);
@@ -377,7 +389,7 @@ static PyMethodDef profiler_methods[] = {
 static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
-    {"_asked", profiler_asked, NULL, PyDoc_STR("What is asked for beyond times, as bits of cprofiling/extra.h."), NULL},
+    {"_asked", profiler_asked, NULL, PyDoc_STR("What the statistics were asked for, as bits of cprofiling/extra.h."), NULL},
     {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},

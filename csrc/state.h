@@ -48,6 +48,13 @@ typedef struct {
 
 enum { EXT_LABEL_PLACES = 64 };
 
+/* What one profiled call costs; 0: not measured yet. */
+typedef struct {
+    unsigned flags;   /* CPROF_FLAG_COUNTERS and _MEMORY, as asked for, */
+    uint32_t probing; /* and with which counters */
+    double cost_ns;
+} ext_cost;
+
 /* The state lives until its last user, the module or an object, lets go: at the interpreter's end objects may outlive the
  * module, as the collector takes the types of both apart. Struct, traverse and clear (module.c) list the same fields in the
  * same order. After clear (at the interpreter's end, while calls may still come) all types are NULL: whoever uses one looks
@@ -106,7 +113,7 @@ typedef struct {
     struct ext_suspendable *holding;  /* the suspended calls inside which blocks are open, in no order; borrowed */
     uint64_t serial;                  /* unique among the states of the process; 0 after clear */
     uint64_t internal_errors;         /* faults that belong to no Profiler */
-    double cost_ns;                   /* of one profiled call; 0 until measured */
+    ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */
 } ext_state;
 
 /* The module `word` names, when it is loaded: borrowed, or NULL. Never leaves an exception; safe late in finalisation. */

@@ -73,8 +73,9 @@ static PyObject *gpu_tuple(const ext_summary_extra *extra)
 
 static PyObject *launches_tuple(const cprof_launch_counts *all)
 {
-    const uint64_t values[] = {all->launches,        all->kernels,       all->kernel_ns,       all->copies,
-                               all->bytes_to_device, all->bytes_to_host, all->bytes_on_device, all->fills};
+#define VALUE(name) all->name,
+    const uint64_t values[] = {CPROF_LAUNCH_COUNTS(VALUE)};
+#undef VALUE
     return numbers(values, sizeof values / sizeof values[0]);
 }
 

@@ -158,6 +158,7 @@ def test_counters_need_not_be_the_packages_own_mapping() -> None:
         (1536, "1.5 KiB"),
         (-1, "-1 B"),
         (-1536, "-1.5 KiB"),
+        (1023.95, "1.0 KiB"),
         (1_048_524, "1023.9 KiB"),
         (1_048_525, "1.0 MiB"),  # 1023.95 KiB would be shown as 1024.0 KiB
         (1 << 20, "1.0 MiB"),
@@ -170,7 +171,7 @@ def test_counters_need_not_be_the_packages_own_mapping() -> None:
         (3 << 70, "3072.0 EiB"),
     ],
 )
-def test_bytes_have_the_unit_that_fits(count: int, shown: str) -> None:
+def test_bytes_have_the_unit_that_fits(count: float, shown: str) -> None:
     assert shown_bytes(count) == shown
 
 

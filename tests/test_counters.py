@@ -296,6 +296,7 @@ def test_it_is_what_the_kernel_says() -> None:
         for _ in range(5):
             time.sleep(0.001)
 
+    profiler.profile_node("before")(usage)()  # what happens the first time only
     before = usage()
     node()
     used, switches, faults = (now - then for now, then in zip(usage(), before, strict=True))
@@ -307,7 +308,7 @@ def test_it_is_what_the_kernel_says() -> None:
     # What is read around the node contains what is read inside it; in between there are some instructions.
     switched, faulted = (counted(profiler, counter=name).total for name in SOFTWARE[1:])
     assert 5 <= switched <= switches <= switched + 20
-    assert 100 <= faulted <= faults <= faulted + 50
+    assert 100 <= faulted <= faults <= faulted + 100
     assert stats.cpu_share is not None
     assert 0 < stats.cpu_share <= 1.01
     assert stats.cpu_share == cpu_time.total / 1e6 / stats.total_ms
@@ -531,6 +532,7 @@ def test_wrong_arguments_change_nothing(wrong: Any, error: type[Exception], mess
 
 @pytest.mark.parametrize("nothing", [(), [], set(), None, iter(())])
 def test_no_counters(nothing: Any) -> None:
-    profiler = profiler_on(counters=nothing)
-    profiler.profile_node("node")(len)("")
-    assert by_name(profiler)["node"].counters == {}
+    for configuration in ({}, {"memory": True}):
+        profiler = profiler_on(counters=nothing, **configuration)
+        profiler.profile_node("node")(len)("")
+        assert by_name(profiler)["node"].counters == {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import itertools
 import pickle
+import struct
 from typing import Any
 
 import pytest
@@ -17,10 +19,11 @@ from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, MEMORY
 from cprofiling.counters import CounterValue, NodeCounters
 from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory, fields_from
 from cprofiling.stats import NodeProfilingStats, is_beyond_times, stats_from_row
+from test_snapshot import sealed, u128
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
-CAUSES = 10
+CAUSES = 11
 NO_CAUSE = (0,) * CAUSES
 NO_GPU = (0, None, None, None, None, None, 0, NO_CAUSE)
 TIMES = (2, 1.5, 1.0, 2.0, 3.0, 0.25, 0, NO_CAUSE)
@@ -96,7 +99,8 @@ def test_every_field_is_one_of_the_statistics() -> None:
         (1, 0, {6: 1}, "the device refused (1 call)"),
         (1, 0, {7: 1000}, "too many calls waited for the device (1000 calls)"),
         (0, 0, {8: 1}, "the device cannot tell (1 call)"),
-        (0, 0, {9: 1}, "the stream was not told (1 call)"),
+        (0, 0, {9: 2}, "it gave way to its consumer, whose work is on the same stream (2 calls)"),
+        (0, 0, {10: 1}, "the stream was not told (1 call)"),
         (1, 1, {}, "1 call began on one stream and ended on another"),
         (
             2, 2, {3: 1, 6: 3},
@@ -175,7 +179,7 @@ class TestValues:
 
     def test_are_described(self, value: Any) -> None:
         for field in dataclasses.fields(value):
-            assert f"        {field.name}: " in (type(value).__doc__ or "")
+            assert f"\n    {field.name}: " in (inspect.getdoc(type(value)) or "")
 
 
 def test_as_a_dict_everything_is_plain_but_the_counters() -> None:
@@ -289,8 +293,32 @@ def test_a_summary_has_them(silent: pytest.MonkeyPatch) -> None:
         "the counter context_switches is not to be had: refused",
     ]
     assert [reason for reason in profiler.get_profiling_summary().reasons if "counter" in reason] == told
+    profiler.set_profiling(False)
     profiler.set_profiling(True)
+    assert [reason for reason in profiler.get_profiling_summary().reasons if "counter" in reason] == told
+    profiler.reset_profiling()
     assert [reason for reason in profiler.get_profiling_summary().reasons if "counter" in reason] == []
+
+
+def test_reasons_belong_to_the_statistics_and_not_to_the_configuration() -> None:
+    profiler = profiler_on(kernels=True, memory="peak")
+    profiler.profile_node("node")(len)("")
+    assert profiler._asked == LAUNCHES | MEMORY
+    told = profiler.get_profiling_summary().reasons
+    assert "no CUDA in the process" in told
+    profiler.set_profiling(False)
+    assert profiler.get_profiling_summary().reasons == told, "it may be read when all is over"
+    profiler.set_profiling(True, counters=("page_faults",))
+    assert profiler._asked == LAUNCHES | MEMORY | COUNTERS | 0b100 << COUNTER_SHIFT
+    profiler.set_profiling(True, skip_first_n=1)
+    assert profiler._asked == 0, "these are other statistics"
+    profiler.set_profiling(True, memory=True)
+    assert profiler._asked == MEMORY
+    profiler.set_profiling(True, reset=True)
+    assert profiler._asked == 0
+    profiler.set_profiling(True, memory=True)
+    profiler.reset_profiling()
+    assert profiler._asked == MEMORY
 
 
 @pytest.mark.parametrize(
@@ -370,6 +398,21 @@ def test_merging_adds_what_is_beyond_times() -> None:
     assert (merged.memory.host.entry, merged.memory.host.exit) == (last.entry, last.exit)
     (again,) = cp.Snapshot.merge(reversed(snapshots)).stats()
     assert again == merged
+
+
+def test_totals_beyond_64_bits() -> None:
+    data = measured(3).snapshot().to_bytes()
+    (before,) = cp.Snapshot.from_bytes(data).stats()
+    counter = before.counters["cpu_time"]
+    assert counter is not None
+    three = struct.pack("<Q", 3)
+    assert data.count(three + u128(counter.total)) == 1
+    for total in (2**64 - 1, 2**64, 2**64 + 5, 3 * (2**64 - 1)):
+        changed = data[:-8].replace(three + u128(counter.total), three + u128(total))
+        (stats,) = cp.Snapshot.from_bytes(sealed(changed)).stats()
+        assert stats.counters["cpu_time"] == CounterValue(total / 3, total, 3, "ns")
+    with pytest.raises(cp.FormatError, match="an impossible sum"):
+        cp.Snapshot.from_bytes(sealed(changed.replace(three + u128(total), three + u128(total + 1))))
 
 
 def test_a_reset_discards_it() -> None:

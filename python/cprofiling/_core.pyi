@@ -404,7 +404,7 @@ def cupti_status() -> dict[str, Any]: ...
 def take_snapshot(
     kind: type[_SnapshotT], profiler: Profiler, taken_ns: int, notes: tuple[bytes, ...], /
 ) -> _SnapshotT: ...
-def cost_ns() -> float: ...  # csrc/cost.c
+def cost_ns(profiler: Profiler | None, /) -> float: ...  # csrc/cost.c
 
 # Goes into sys.excepthook with its first two arguments bound. Is in csrc/program.c.
 def run_program(

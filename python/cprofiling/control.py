@@ -72,7 +72,7 @@ class Profiler(_core.Profiler, _NodeMaker):
             skip_first_n=skip_first_n,
             reasons=reasons_of(lost, unread, self._refused_keys),
             internal_errors=self._internal_errors,
-            cost_ns=_core.cost_ns(),
+            cost_ns=_core.cost_ns(self),
         )
         if self._asked:
             summary.reasons += reasons_beyond(self._asked, self._device_note, summary)

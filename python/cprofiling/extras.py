@@ -22,6 +22,7 @@ _CAUSES = (
     "the device refused",
     "too many calls waited for the device",
     "the device cannot tell",
+    "it gave way to its consumer, whose work is on the same stream",
     "the stream was not told",
 )
 _NO_DEVICE_MEMORY = "during the calls no framework's allocator was in use that could be asked"
@@ -31,11 +32,13 @@ _NO_DEVICE_MEMORY = "during the calls no framework's allocator was in use that c
 class NodeLaunches:
     """What the calls of one node gave to devices, nodes called inside not counted: totals.
 
+    Calls that an exception left have done so, too, and are part of it.
+
     Attributes:
         launches: Calls that launch kernels or graphs.
         kernels: Kernels that have run, 0 or more; those that are still under way are not counted yet.
         kernel_ms: Sum of their times on the device.
-        copies: Copies between host and device, or on devices.
+        copies: Copies in any direction; those from host to host have no bytes here.
         bytes_to_device: Bytes copied from host to device.
         bytes_to_host: Bytes copied from device to host.
         bytes_on_device: Bytes copied on or between devices.

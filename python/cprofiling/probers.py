@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from weakref import ref
 
@@ -63,6 +64,9 @@ def _stop_launches() -> None:
         profiler = held()
         if profiler is not None:
             profiler._stop_launches()
+
+
+os.register_at_fork(after_in_child=_stop_launches)  # CUPTI is the parent's: what the child launches is not known
 
 
 PROBERS: tuple[Callable[..., Any], ...] = (

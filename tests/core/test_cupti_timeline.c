@@ -92,14 +92,96 @@ static void test_work_begins_after_its_launch(void)
     cprof_ticks now = 100 + 20 * MS;
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 5 * MS, launched, now));
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 4 * MS, launched, now));
-    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 4 * MS - 1, launched, now));
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 4 * MS - 4 * MS / 5000, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 4 * MS - US, launched, now));
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 21 * MS, launched, now));
-    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 21 * MS + 1, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 21 * MS + 3 * US, launched, now));
     line = line_of(10 * MS, 20 * MS); /* a rate that was measured: the farther away, the less it tells */
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 8 * MS, launched, now));
     CHECK(!cprof_cupti_timeline_is_credible(&line, day + 7 * MS, launched, now));
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 42 * MS, launched, now));
     CHECK(!cprof_cupti_timeline_is_credible(&line, day + 43 * MS, launched, now));
+}
+
+/* An hour without a reading, with crystals that are 150 parts in a million apart; near a reading nothing of that is excused. */
+static void test_clocks_drift_apart(void)
+{
+    const int64_t hour = INT64_C(3600) * 1000000000;
+    const int64_t drift = hour / 1000000 * 150;
+    cprof_cupti_timeline line = line_of(MS, MS);
+    cprof_ticks launched = 100 + (cprof_ticks)hour;
+    uint64_t stamp = day + (uint64_t)hour;
+    CHECK(cprof_cupti_timeline_is_credible(&line, stamp + (uint64_t)drift, launched, launched));
+    CHECK(cprof_cupti_timeline_is_credible(&line, stamp - (uint64_t)drift, launched, launched));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, stamp + 2 * (uint64_t)drift, launched, launched));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, stamp - 2 * (uint64_t)drift, launched, launched));
+    line.last = (cprof_cupti_moment){launched, stamp};
+    CHECK(!cprof_cupti_timeline_is_credible(&line, stamp + 2 * MS, launched, launched));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 2 * MS, 100, 100)); /* near the first one */
+    CHECK(cprof_cupti_timeline_is_credible(&line, stamp / 2 + day / 2 + 300 * MS, 100 + (cprof_ticks)hour / 2,
+                                           100 + (cprof_ticks)hour / 2));
+}
+
+static cprof_cupti_moment moment(int64_t ours, int64_t theirs)
+{
+    return (cprof_cupti_moment){100 + (cprof_ticks)ours, day + (uint64_t)theirs};
+}
+
+static void check_breaks(cprof_cupti_timeline line, cprof_cupti_moment now)
+{
+    CHECK(!cprof_cupti_timeline_continue(&line, now));
+    CHECK(line.first.ours == now.ours && line.first.theirs == now.theirs);
+    CHECK(line.last.ours == now.ours && line.last.theirs == now.theirs);
+    CHECK_EQUAL(cprof_cupti_timeline_theirs(&line, now.theirs), cprof_cupti_timeline_ours(&line, now.ours));
+}
+
+static void check_goes_on(cprof_cupti_timeline line, cprof_cupti_moment now)
+{
+    cprof_cupti_moment first = line.first;
+    CHECK(cprof_cupti_timeline_continue(&line, now));
+    CHECK(line.first.ours == first.ours && line.first.theirs == first.theirs);
+    CHECK(line.last.ours == now.ours && line.last.theirs == now.theirs);
+}
+
+static void test_a_clock_that_is_set_breaks_the_line(void)
+{
+    const int64_t second = 1000 * MS;
+    const int64_t hour = 3600 * second;
+    cprof_cupti_timeline line = line_of(MS, MS);
+    check_goes_on(line, moment(10 * second, 10 * second + 10 * MS)); /* one that is being slewed */
+    check_breaks(line, moment(10 * second, 10 * second + 12 * MS));
+    check_breaks(line, moment(10 * second, 10 * second - 12 * MS));
+    check_breaks(line, moment(10 * second, 10 * second + hour));
+    check_breaks(line, moment(10 * second, 10 * second - hour));
+    check_breaks(line, moment(10 * second, 25 * second)); /* another clock */
+    line = line_of(0, 0);
+    check_goes_on(line, moment(10 * second, 25 * second)); /* nothing was known of it */
+    line = line_of(MS, 2 * MS + MS / 2);                   /* ticks, of a rate that is a guess */
+    check_goes_on(line, moment(10 * second, 26 * second));
+    check_breaks(line, moment(10 * second, 10 * second));
+    check_breaks(line, moment(10 * second, -second));
+}
+
+static void test_work_lasts_no_longer_than_since_its_launch(void)
+{
+    const uint64_t year = UINT64_C(366) * 86400 * 1000000000;
+    cprof_cupti_timeline line = line_of(10 * MS, 10 * MS);
+    cprof_ticks from = 100 + 10 * MS;
+    cprof_ticks to = 100 + 110 * MS;
+    const uint64_t away[] = {0, 3600 * UINT64_C(1000000000), year - MS, -year + 20 * MS};
+    for (size_t i = 0; i < sizeof away / sizeof away[0]; i++) {
+        uint64_t start = day + 10 * MS + away[i];
+        CHECK(cprof_cupti_timeline_is_possible(&line, start, start, from, to));
+        CHECK(cprof_cupti_timeline_is_possible(&line, start, start + 101 * MS, from, to));
+        CHECK(!cprof_cupti_timeline_is_possible(&line, start, start + 102 * MS, from, to));
+        CHECK(!cprof_cupti_timeline_is_possible(&line, start, UINT64_MAX, from, to));
+    }
+    CHECK(!cprof_cupti_timeline_is_possible(&line, day + 2 * year, day + 2 * year, from, to));
+    CHECK(!cprof_cupti_timeline_is_possible(&line, day - 2 * year, day - 2 * year, from, to));
+    CHECK(!cprof_cupti_timeline_is_possible(&line, 1, 2, from, to));
+    line = line_of(10 * MS, 25 * MS);
+    CHECK(cprof_cupti_timeline_is_possible(&line, day + 25 * MS, day + 275 * MS, from, to));
+    CHECK(!cprof_cupti_timeline_is_possible(&line, day + 25 * MS, day + 280 * MS, from, to));
 }
 
 int main(void)
@@ -112,5 +194,8 @@ int main(void)
     test_too_little_says_nothing_of_a_rate();
     test_damaged_stamps_are_far_away();
     test_work_begins_after_its_launch();
+    test_clocks_drift_apart();
+    test_a_clock_that_is_set_breaks_the_line();
+    test_work_lasts_no_longer_than_since_its_launch();
     return EXIT_SUCCESS;
 }

@@ -293,7 +293,8 @@ static void test_odd_times(void)
     call(0, here(stream), MS);
     advance_and_poll(MS);
     check_gpu(0, 2, 2 * MS);
-    check_reason("");
+    check_reason("an impossible time (nan ms) from cuEventElapsedTime: no GPU time of that call");
+    check_rules();
     end_test();
 }
 
@@ -599,6 +600,85 @@ static void test_wrong_stream(void)
     advance_and_poll(MS);
     check_gpu(0, 1, MS);
     check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
+    check_rules();
+    end_test();
+}
+
+enum { GOOD_CALLS = 100, BAD_CALLS = 200 };
+
+static void check_foreign_streams(bool answers, const char *reason)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    uint64_t foreign = fake.new_stream(1, 1);
+    fake.answer_for_foreign_streams(answers);
+    for (int i = 0; i < GOOD_CALLS; i++) {
+        call(0, here(stream), MS);
+    }
+    check_reason("");
+    int64_t events = fake.open_events();
+    for (int i = 0; i < BAD_CALLS; i++) {
+        CHECK(begin(1, here(foreign)) == NULL);
+        finish(2, begin(2, here(stream)), here(foreign));
+    }
+    check_miss(1, CPROF_GPU_FAILED, BAD_CALLS);
+    check_miss(2, CPROF_GPU_FAILED, BAD_CALLS);
+    CHECK(fake.open_events() <= events + 2); /* those of one mark: used again and again */
+    call(0, here(stream), MS);
+    advance_and_poll((GOOD_CALLS + 1) * MS);
+    check_gpu(0, GOOD_CALLS + 1, (GOOD_CALLS + 1) * MS);
+    check_reason(reason);
+    check_rules();
+    end_test();
+}
+
+/* H2: whether the driver notices it when it is asked for captures, or when an event is recorded, it costs nobody else. */
+static void test_streams_of_another_context(void)
+{
+    check_foreign_streams(false, "CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
+    check_foreign_streams(true, "CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
+}
+
+/* An event that cannot be recorded is looked into; what the driver says then of the context counts. */
+static void test_records_that_fail_in_a_context_that_goes(void)
+{
+    const char *asked_then = fake.is_old_driver() ? "cuEventQuery" : "cuCtxGetId";
+    static const struct {
+        int code;
+        cprof_gpu_cause cause;
+    } answers[] = {{709, CPROF_GPU_LOST}, {201, CPROF_GPU_LOST}, {400, CPROF_GPU_LOST}, {700, CPROF_GPU_FAILED}};
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        start_test();
+        uint64_t stream = fake.new_stream(0, 1);
+        cprof_gpu_mark *mark = begin(0, here(stream));
+        fake.fail("cuEventRecord", 400, 1);
+        fake.fail(asked_then, answers[i].code, fake.is_old_driver() ? 1 : 2); /* the first one is of the visit */
+        finish(0, mark, here(stream));
+        check_miss(0, answers[i].cause, 1);
+        check_rules();
+        end_test();
+    }
+}
+
+/* The device has not come so far yet, or the thread cannot be freed from a capture's ban. */
+static void test_records_that_fail_with_an_old_driver(void)
+{
+    if (!fake.is_old_driver()) {
+        return;
+    }
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    cprof_gpu_mark *mark = begin(0, here(stream));
+    fake.fail("cuEventRecord", 400, 1);
+    fake.fail("cuEventQuery", 600, 1);
+    finish(0, mark, here(stream));
+    check_miss(0, CPROF_GPU_FAILED, 1);
+    mark = begin(1, here(stream));
+    fake.fail("cuEventRecord", 400, 1);
+    fake.fail("cuThreadExchangeStreamCaptureMode", 999, 1);
+    finish(1, mark, here(stream));
+    check_miss(1, CPROF_GPU_FAILED, 1);
+    check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
     check_rules();
     end_test();
 }
@@ -1270,6 +1350,9 @@ int main(int count, char **arguments)
 
     test_end_elsewhere();
     test_wrong_stream();
+    test_streams_of_another_context();
+    test_records_that_fail_in_a_context_that_goes();
+    test_records_that_fail_with_an_old_driver();
     test_device_that_was_reset();
     test_device_that_was_reset_unnoticed();
     test_contexts_that_have_gone();

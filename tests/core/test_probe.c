@@ -234,7 +234,7 @@ static cprof_span *open_with(int node, cprof_probe *probe)
 {
     cprof_span *span = cprof_span_open(thread, &chain, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
     CHECK(span != NULL);
-    if (cprof_probe_looks_for_capture(probe)) {
+    if (cprof_probe_is_for_capture(probe)) {
         cprof_probe_begin_capture(probe);
     }
     cprof_probe_begin(probe, thread, span);
@@ -520,6 +520,41 @@ static void test_calls_that_are_no_sample_have_no_gpu_time(void)
     tear_down();
 }
 
+static void begin_generator(cprof_resumable *call)
+{
+    cprof_probe *probe = new_probe(0);
+    probe->cause = CPROF_GPU_KNOWN;
+    probe->place = (cprof_gpu_place){0, 1};
+    *call = (cprof_resumable){.span = NULL};
+    CHECK(cprof_resumable_begin(call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_resumable_begin_probe(call, thread, probe);
+}
+
+/* What its consumer gives the stream between two steps is not the generator's; what others give it while it waits is, as is the
+ * waiting itself. */
+static void test_a_generator_that_yields_has_no_gpu_time(void)
+{
+    cprof_resumable call;
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_continue(&call, &chain);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_notes("begin 0.1 end0 0.1 ");
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, true);
+    cprof_resumable_continue(&call, &chain);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_notes("begin 0.1 cancel1 ");
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS); /* long after it ran last */
+    check_notes("begin 0.1 cancel2 ");
+    CHECK_EQUAL(extra_of(0).gpu_count, 1);
+    CHECK_EQUAL(extra_of(0).missed[CPROF_GPU_SUSPENDED], 2);
+    tear_down();
+}
+
 static void test_why_there_is_no_gpu_time(void)
 {
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
@@ -559,12 +594,16 @@ static void test_a_mark_of_the_layer_above(void)
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
     close_node(open_marked(0, 1));
     close_as(open_marked(0, 2), CPROF_OUTCOME_ERROR);
-    check_notes("own1 counts own2 does not count ");
+    check_notes(""); /* not before whoever closes is done */
+    cprof_probe_settle();
+    check_notes("own2 does not count own1 counts ");
     CHECK_EQUAL(extra_of(0).gpu_count, 1);
+    cprof_probe_settle(); /* there is nothing left */
     cprof_probe *probe = new_probe(0); /* dropped before it began */
     probe->mark = &marks[3];
     probe->end_mark = end_own_mark;
     cprof_probe_finish(probe, false, true);
+    cprof_probe_settle();
     check_notes("own3 does not count ");
     tear_down();
 }
@@ -1283,6 +1322,7 @@ int main(void)
     test_waits();
     test_gpu_time();
     test_calls_that_are_no_sample_have_no_gpu_time();
+    test_a_generator_that_yields_has_no_gpu_time();
     test_why_there_is_no_gpu_time();
     test_a_mark_of_the_layer_above();
     test_launches_are_the_innermosts();

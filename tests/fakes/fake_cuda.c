@@ -161,6 +161,7 @@ static struct {
     int64_t event_limit;
     uint64_t last_id;
     bool hold_records;
+    bool answers_for_foreign_streams;
     int64_t free_bytes[FAKE_CUDA_MAX_DEVICES];
     int64_t total_bytes[FAKE_CUDA_MAX_DEVICES];
     int profiler_log[PROFILER_LOG_CAPACITY];
@@ -400,6 +401,7 @@ static void reset_lock_held(void)
     fake.event_limit = EVENT_CAPACITY;
     fake.last_id = 0;
     fake.hold_records = false;
+    fake.answers_for_foreign_streams = false;
     fake.profiler_calls = 0;
     for (int device = 0; device < FAKE_CUDA_MAX_DEVICES; device++) {
         fake.primary[device] = (fake_context){.device = device, .primary = true};
@@ -642,6 +644,13 @@ EXPORT void fake_invalidate_capture(uint64_t stream)
     fake_stream *target = need_stream(stream);
     require(target->capture != CAPTURE_NONE, "the stream is not being captured");
     target->capture = CAPTURE_INVALIDATED;
+    unlock_fake();
+}
+
+EXPORT void fake_answer_for_foreign_streams(int answers)
+{
+    lock_fake();
+    fake.answers_for_foreign_streams = answers != 0;
     unlock_fake();
 }
 
@@ -940,7 +949,7 @@ static int capture_of_legacy_stream(int *status)
     return code;
 }
 
-/* A stream is known in its own context only: stricter than the real driver may be. */
+/* A stream is known in its own context only, unless fake_answer_for_foreign_streams() says so: drivers may do either. */
 static int capture_of_stream(uint64_t handle, int *status)
 {
     fake_context *context = NULL;
@@ -949,7 +958,7 @@ static int capture_of_stream(uint64_t handle, int *status)
     if (code == CUDA_SUCCESS && stream == NULL) {
         violate(FUNCTION_cuStreamIsCapturing, "no such stream");
     }
-    if (code == CUDA_SUCCESS && (stream == NULL || stream->context != context)) {
+    if (code == CUDA_SUCCESS && (stream == NULL || (stream->context != context && !fake.answers_for_foreign_streams))) {
         code = CUDA_ERROR_INVALID_HANDLE;
     }
     if (code == CUDA_SUCCESS) {

@@ -83,6 +83,10 @@ int fake_end_capture(uint64_t stream);
 /* Invalidates the capture, as an illegal call by the user would. */
 void fake_invalidate_capture(uint64_t stream);
 
+/* 1: cuStreamIsCapturing answers for streams of other contexts than the current one, too; 0: it refuses them as invalid, as
+ * cuEventRecord always does. */
+void fake_answer_for_foreign_streams(int answers);
+
 /* The virtual clock, in ns. It moves by fake_advance(), and by waits, which end when the work does. */
 int64_t fake_now(void);
 void fake_advance(int64_t ns);
