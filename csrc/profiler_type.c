@@ -125,6 +125,11 @@ static unsigned flags_of(const settings *asked)
            ((asked->probing & CPROF_PERF_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
 }
 
+static uint64_t generation_of(const ext_profiler *self)
+{
+    return cprof_registry_state(self->registry) >> CPROF_STATE_GENERATION_SHIFT;
+}
+
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -148,11 +153,12 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
+    uint64_t generation = generation_of(self);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
     cprof_registry_configure(self->registry, flags, asked.skips, asked.resets);
     Py_END_ALLOW_THREADS
-    if (asked.resets) {
-        Py_CLEAR(self->device_note);
+    if (generation_of(self) != generation) {
+        Py_CLEAR(self->device_note); /* of calls that were discarded */
     }
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
@@ -326,15 +332,15 @@ PyDoc_STRVAR(set_profiling_doc,
              "    gpu_time=False, gpu_stream=None, kernels=False, nvtx=False, memory=False, counters=())\n--\n\n"
              "Switches profiling on or off; each call fully specifies the configuration.\n\n"
              "enabled: True to count the calls that start from now on.\n"
-             "synchronize_cuda: wait for the CUDA device that a node uses before and after it. Does nothing\n"
-             "    without CUDA.\n"
+             "synchronize_cuda: wait for the device that a node uses before and after it: CUDA's, or another\n"
+             "    kind that PyTorch uses. Does nothing in a process without one.\n"
              "reset: discard the statistics gathered so far.\n"
              "skip_first_n: of each key (stage, node), the number of first successful calls that are not\n"
              "    counted; 0 to 2**63-1. Enabling with another value than the present statistics were gathered\n"
              "    with discards them; disabling never does.\n"
              "gpu_time: also time each node on its device, by events on its stream, without waiting for it.\n"
-             "gpu_stream: the stream to time on: a handle, an object that has one (cuda_stream, ptr, handle,\n"
-             "    __cuda_stream__), or what returns one at each call; None: the one that PyTorch uses.\n"
+             "gpu_stream: the stream to time on: a handle (0 to 2**64-1), an object that has one (cuda_stream,\n"
+             "    ptr, handle, __cuda_stream__), or what returns one at each call; None: the one that PyTorch uses.\n"
              "kernels: also count what each node launches (kernels, copies, fills) through CUPTI.\n"
              "nvtx: also tell NVIDIA's tools of each node, as a range of the domain \"cprofiling\".\n"
              "memory: also look at the memory of device and process around each node; \"peak\": reset the\n"

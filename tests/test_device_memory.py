@@ -89,6 +89,10 @@ def test_a_peak_that_is_kept_but_cannot_be_reset(use: Callable[..., FakeTorch]) 
     assert memory_at_entry((), True) == (0, 10, UNKNOWN), "what is in use is known all the same"
     assert peak_reason() == "the most bytes could not be counted anew (RuntimeError: lost)"
     assert memory_at_exit(0, True) == (10, 10), "of the time since the reset at the entry"
+    assert peak_reason() is not None, "of this call"
+    torch.failing = {}
+    assert memory_at_entry((), True) == (0, 10, 10)
+    assert peak_reason() is None
     assert memory_reason() is None
 
 

@@ -911,6 +911,9 @@ def test_a_module_that_only_bears_the_name_of_torch(clock: Clock, monkeypatch: p
     result = measure(working(clock, [100 * MS] * 5), warmup=0, repeat=5)
     assert only_warning(result).startswith("nothing was waited for: torch told no device (AttributeError: ")
     assert result.count == 5
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=FakeTensor, nn=SimpleNamespace(Module=FakeModule)))
+    result = measure(working(clock, [100 * MS] * 5), warmup=0, repeat=5)
+    assert only_warning(result).startswith("nothing was waited for: PyTorch does not answer (AttributeError: ")
 
 
 def test_the_search_comes_after_the_warm_up(use_torch: Callable[..., Any]) -> None:

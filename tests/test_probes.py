@@ -247,15 +247,20 @@ def test_a_reason_goes_with_the_calls_that_it_is_of(use: UseTorch) -> None:
     def fails_at_the_end() -> None:
         torch.failing = {"record": RuntimeError("planned")}
 
-    for forget in (p.reset_profiling, lambda: p.set_profiling(True, gpu_time=True, reset=True)):
+    for forget in (
+        p.reset_profiling,
+        lambda: p.set_profiling(True, gpu_time=True, reset=True),
+        lambda: p.set_profiling(True, gpu_time=True, skip_first_n=1),
+    ):
         call(p, fails_at_the_end)
         torch.failing = {}
         assert told in p.get_profiling_summary().reasons
         p.set_profiling(True, gpu_time=True)
         assert told in p.get_profiling_summary().reasons, "the rows are still there"
         forget()
-        call(p, lambda: torch.launch(1))
-        torch.advance(1)
+        for _ in range(1 + p.get_profiling_summary().skip_first_n):
+            call(p, lambda: torch.launch(1))
+        torch.advance(10)
         assert (stats(p).gpu_count, p.get_profiling_summary().reasons) == (1, ())
         p.reset_profiling()
     call(other, lambda: None)

@@ -57,8 +57,8 @@ def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, 
             return None
         index = device_index(row, arguments)
         figures = _read(row, index)
-        if figures is not None and reset and figures[1] != UNKNOWN and not _has_reset(row, index):
-            figures = figures[0], UNKNOWN  # the most may be of any time before
+        if figures is not None and not _keeps_peak(row, index, figures[1], reset):
+            figures = figures[0], UNKNOWN
     except Exception as error:  # noqa: BLE001 the framework's
         _keep(f"the framework does not answer ({type(error).__name__}: {error})")
         return None
@@ -92,7 +92,7 @@ def memory_reason() -> str | None:
 
 
 def peak_reason() -> str | None:
-    """Why the most bytes were not known the latest time that they were not; None: they always were.
+    """Why the most bytes were not known at the latest entry; None: they were, and any missing one did not rise.
 
     Where no framework has answered, the core asks CUDA's driver, which does not know them.
     """
@@ -120,9 +120,18 @@ def _read(row: DeviceOperations, index: int) -> tuple[int, int] | None:
     if isinstance(row.memory, str):
         return _not_free(row, index)
     allocated, most = row.memory(index)
-    if most == UNKNOWN:
-        _without_peak(row.why_not("memory_peak"))
     return allocated, most
+
+
+def _keeps_peak(row: DeviceOperations, index: int, most: int, reset: bool) -> bool:
+    """Whether the most bytes are kept, and of the time that is asked for; takes note of why not."""
+    if most == UNKNOWN:
+        _without_peak(NO_PEAK_OF_DEVICE if isinstance(row.memory, str) else row.why_not("memory_peak"))
+        return False
+    if reset and not _has_reset(row, index):  # they may be of any time before
+        return False
+    _without_peak(None)
+    return True
 
 
 def _not_free(row: DeviceOperations, index: int) -> tuple[int, int] | None:
@@ -130,7 +139,6 @@ def _not_free(row: DeviceOperations, index: int) -> tuple[int, int] | None:
         _keep(f"{row.memory}; {row.memory_free_total}")
         return None
     free, total = row.memory_free_total(index)
-    _without_peak(NO_PEAK_OF_DEVICE)
     return total - free, UNKNOWN
 
 
