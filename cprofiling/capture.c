@@ -34,7 +34,7 @@ cprof_status cprof_capture_set(cprof_name name, uint64_t skip, uint64_t count)
     return status;
 }
 
-static bool is_wanted(cprof_name name)
+bool cprof_capture_is_of(cprof_name name)
 {
     return cprof_capture_is_set() && name.length == cprof_capture.name.length &&
            memcmp(name.bytes, cprof_capture.name.bytes, name.length) == 0;
@@ -51,7 +51,7 @@ static void note_lock_held(int answer, const char *function)
 /* Whoever begins while the driver starts waits for it: what the call does is to be recorded. */
 bool cprof_capture_begin(cprof_name name)
 {
-    if (!is_wanted(name)) {
+    if (!cprof_capture_is_of(name)) {
         return false;
     }
     uint64_t turn = atomic_fetch_add_explicit(&cprof_capture.seen, 1, memory_order_relaxed);
@@ -93,16 +93,32 @@ void cprof_capture_end(void)
     (void)pthread_mutex_unlock(&cprof_capture.lock);
 }
 
+/* What became of the calls that were to be passed by; nothing where there were to be none. */
+static void say_passed_lock_held(char *buffer, size_t size)
+{
+    uint64_t seen = atomic_load(&cprof_capture.seen);
+    if (seen == 0) {
+        (void)snprintf(buffer, size, "%s", ": there was no call of a node of that name");
+    } else if (seen < cprof_capture.skip) {
+        (void)snprintf(buffer, size, " after %" PRIu64 " of %" PRIu64 " that were to be passed by", seen, cprof_capture.skip);
+    } else if (cprof_capture.skip != 0) {
+        (void)snprintf(buffer, size, " after %" PRIu64 " that %s passed by", cprof_capture.skip,
+                       cprof_capture.skip == 1 ? "was" : "were");
+    }
+}
+
 static void report_lock_held(char *buffer, size_t size)
 {
+    char passed[96] = "";
     char answer[64] = "";
+    say_passed_lock_held(passed, sizeof passed);
     if (cprof_capture.refusal > 0) {
         (void)snprintf(answer, sizeof answer, "; %s answered %d", cprof_capture.refused, cprof_capture.refusal);
     } else if (cprof_capture.refusal < 0) {
         (void)snprintf(answer, sizeof answer, "; %s was left out: there was no driver", cprof_capture.refused);
     }
-    (void)snprintf(buffer, size, "%" PRIu64 " calls seen, %" PRIu64 " of %" PRIu64 " captured%s",
-                   atomic_load(&cprof_capture.seen), cprof_capture.begun, cprof_capture.count, answer);
+    (void)snprintf(buffer, size, "%" PRIu64 " of %" PRIu64 " calls captured%s%s", cprof_capture.begun, cprof_capture.count,
+                   passed, answer);
 }
 
 bool cprof_capture_report(char *buffer, size_t size)

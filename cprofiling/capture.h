@@ -50,6 +50,9 @@ static inline bool cprof_capture_is_set(void)
     return atomic_load_explicit(&cprof_capture.phase, memory_order_acquire) == CPROF_CAPTURE_SET;
 }
 
+/* Whether there is a window that is not over, for calls of this node. */
+bool cprof_capture_is_of(cprof_name name);
+
 /* Counts a call that begins now, if it is one of the node. True when it is to be captured: then it is, and must be ended. May
  * wait for the driver: not with the GIL held. */
 bool cprof_capture_begin(cprof_name name);
@@ -57,9 +60,10 @@ bool cprof_capture_begin(cprof_name name);
 /* Ends a call for which cprof_capture_begin() said true, in any thread. May wait as that. */
 void cprof_capture_end(void);
 
-/* What became of the window: calls seen and captured, and the driver's first answer that was no success, or that there was no
- * driver (`3 calls seen, 1 of 1 captured`). Writes at most `size` bytes with the NUL. False, and an empty text, when no window
- * was set in this process. */
+/* What became of the window: how many calls were captured of those that are wanted, how many were passed by before them, or
+ * that there was no call; and the driver's first answer that was no success, or that there was no driver (`2 of 2 calls
+ * captured after 1 that was passed by`). Calls after the window are in none of these numbers. Writes at most `size` bytes with
+ * the NUL. False, and an empty text, when no window was set in this process. */
 bool cprof_capture_report(char *buffer, size_t size);
 
 /* In the child of a fork: the window is the parent's. */

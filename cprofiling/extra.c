@@ -59,6 +59,11 @@ static int64_t add_within_range(int64_t a, int64_t b)
     return b > 0 ? INT64_MAX : INT64_MIN;
 }
 
+static int64_t largest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void add_memory(cprof_extra_memory *memory, const cprof_extra_memory_sample *sample)
 {
     if (!sample->known || sample->entry < 0 || sample->exit < 0) {
@@ -68,7 +73,9 @@ static void add_memory(cprof_extra_memory *memory, const cprof_extra_memory_samp
     memory->entry = sample->entry;
     memory->exit = sample->exit;
     memory->change = add_within_range(memory->change, sample->exit - sample->entry);
-    memory->peak = sample->peak > memory->peak ? sample->peak : memory->peak;
+    if (sample->peak >= 0) {
+        memory->peak = largest(memory->peak, largest(sample->peak, largest(sample->entry, sample->exit)));
+    }
 }
 
 static void add_counters(cprof_extra_figures *figures, const cprof_perf_reading *counters)

@@ -1,7 +1,8 @@
 /* What is known of a key's calls beyond their times: GPU time, launches, counters, memory, waits for a device.
  *
  * Made for an accumulator when the first such figure comes, guarded by its lock, of a generation of its own: launches come
- * before the call that makes them has finished, GPU times after. Calls that begin while their key still skips give none.
+ * before the call that makes them has finished, GPU times after. Calls that begin while their key still skips, or that are no
+ * samples, give none, but say which counters were asked for.
  */
 #ifndef CPROF_EXTRA_H
 #define CPROF_EXTRA_H
@@ -21,6 +22,8 @@ typedef enum {
     CPROF_GPU_FAILED,       /* the driver refused; cprof_gpu_event_reason() says how */
     CPROF_GPU_FULL,         /* too many pairs were waiting */
     CPROF_GPU_UNSUPPORTED,  /* the device cannot tell */
+    CPROF_GPU_SUSPENDED,    /* it gave way to its consumer, whose work is on the stream, too; or was given up */
+    CPROF_GPU_UNTOLD,       /* the caller or the framework did not tell the stream */
     CPROF_GPU_CAUSES,
 } cprof_gpu_cause;
 
@@ -44,15 +47,17 @@ typedef struct {
 #undef CPROF_LAUNCH_COUNT
 } cprof_launch_counts;
 
-/* What was asked for: bits of cprof_extra_figures.asked. */
+/* What was asked for, and what of that was not to be had: bits of cprof_extra_figures.asked. */
 enum {
     CPROF_EXTRA_GPU = 1,
     CPROF_EXTRA_LAUNCHES = 2,
     CPROF_EXTRA_COUNTERS = 4,
     CPROF_EXTRA_MEMORY = 8,
     CPROF_EXTRA_WAITS = 16,
-    CPROF_EXTRA_COUNTER_SHIFT = 8, /* of the CPROF_PERF_BITs of the counters that were asked for */
-    CPROF_EXTRA_ALL = 31 | CPROF_PERF_ALL << CPROF_EXTRA_COUNTER_SHIFT,
+    CPROF_EXTRA_LAUNCHES_UNKNOWN = 32, /* launches could not be counted in some call */
+    CPROF_EXTRA_PEAK_UNKNOWN = 64,     /* nobody kept the most device memory in use, or it could not be counted anew */
+    CPROF_EXTRA_COUNTER_SHIFT = 8,     /* of the CPROF_PERF_BITs of the counters that were asked for */
+    CPROF_EXTRA_ALL = 127 | CPROF_PERF_ALL << CPROF_EXTRA_COUNTER_SHIFT,
 };
 
 /* Bytes of one kind of memory around the calls of a key. Those at the entry and exit are of the last call. */
@@ -61,7 +66,7 @@ typedef struct {
     int64_t entry;
     int64_t exit;
     int64_t change; /* of all calls; a sum that would leave 64 bits stays at its end */
-    int64_t peak;   /* the highest inside a call, where that is known; else negative */
+    int64_t peak;   /* the highest inside the calls in which that is known; negative: in none */
 } cprof_extra_memory;
 
 typedef struct {
@@ -110,7 +115,7 @@ typedef struct {
 
 /* What one finished call adds, GPU time and launches apart. */
 typedef struct {
-    unsigned asked; /* CPROF_EXTRA_ bits of what is meant */
+    unsigned asked; /* CPROF_EXTRA_ bits of what is meant, or was not to be had */
     cprof_perf_reading counters;
     cprof_extra_memory_sample device_memory;
     cprof_extra_memory_sample host_memory;

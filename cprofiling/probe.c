@@ -51,15 +51,12 @@ static unsigned asked_of(unsigned flags, uint32_t options)
     return asked;
 }
 
-unsigned cprof_probe_asked(const cprof_registry *registry)
-{
-    return asked_of((unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL), cprof_registry_probing(registry));
-}
-
 void cprof_probe_leave_out(cprof_probe *probe, unsigned flags)
 {
+    bool is_missed = (probe->flags & flags & CPROF_FLAG_LAUNCHES) != 0;
     probe->flags &= ~flags;
     probe->sample.asked &= ~asked_of(flags, CPROF_PERF_ALL);
+    probe->sample.asked |= is_missed ? CPROF_EXTRA_LAUNCHES_UNKNOWN : 0U;
 }
 
 cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
@@ -71,6 +68,7 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
     if (probe == NULL) {
         return NULL;
     }
+    unsigned wanted = (state & CPROF_FLAG_STATS) != 0 ? asked_of(flags & CPROF_FLAG_COUNTERS, options) : 0;
     if ((state & CPROF_FLAG_STATS) == 0 || cprof_accum_is_skipping(accum, generation)) {
         flags &= ~(unsigned)CPROF_FLAG_FIGURES;
     }
@@ -78,6 +76,7 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
         .flags = flags,
         .accum = accum,
         .generation = generation,
+        .wanted = wanted,
         .cause = CPROF_GPU_NO_CUDA,
         .epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed),
         .sample = {.asked = asked_of(flags, options), .counters.known = CPROF_PERF_ALL},
@@ -89,12 +88,16 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
 
 void cprof_probe_begin_rest(cprof_probe_rest *rest)
 {
-    rest->until_ns = cprof_clock_monotonic_ns() + REST_NS;
+    *rest = (cprof_probe_rest){true, cprof_clock_read()};
 }
 
 bool cprof_probe_rests(const cprof_probe_rest *rest)
 {
-    return rest->until_ns != 0 && cprof_clock_monotonic_ns() < rest->until_ns;
+    if (!rest->is_on) {
+        return false;
+    }
+    cprof_ticks now = cprof_clock_read(); /* a tenth of what CLOCK_MONOTONIC costs: this is asked in every call */
+    return now >= rest->since && cprof_clock_between(rest->since, now) < REST_NS;
 }
 
 /* ---- Peaks of an allocator that is reset at each reading: what was the highest belongs to all that were open. */
@@ -159,6 +162,7 @@ void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory
     } else if (probe->memory.highest >= 0 && memory->highest > probe->memory.highest) {
         sample->peak = memory->highest; /* it rose inside the call, and so was reached there */
     }
+    probe->sample.asked |= probe->memory.highest < 0 ? CPROF_EXTRA_PEAK_UNKNOWN : 0U;
     sample->known = true;
     sample->entry = probe->memory.in_use;
     sample->exit = memory->in_use;
@@ -170,7 +174,7 @@ cprof_probe_memory cprof_probe_device_memory(void)
     if (!cprof_gpu_memory(CPROF_GPU_CURRENT_DEVICE, &unused, &total)) {
         return (cprof_probe_memory){.known = false};
     }
-    return (cprof_probe_memory){.known = true, .device = CPROF_PROBE_WHOLE_DEVICE, .in_use = total - unused};
+    return (cprof_probe_memory){true, CPROF_PROBE_WHOLE_DEVICE, total - unused, UNKNOWN};
 }
 
 /* ---- Memory of the process */
@@ -237,6 +241,7 @@ void cprof_probe_continue(cprof_probe *probe, cprof_thread *thread)
 {
     probe->running = true;
     probe->thread = thread;
+    probe->thread_life = thread->life;
     probe->outer = thread->running;
     thread->running = probe;
     if ((probe->flags & CPROF_FLAG_LAUNCHES) != 0) {
@@ -262,12 +267,13 @@ static void take_out_of_running(cprof_probe *probe)
     }
 }
 
-void cprof_probe_pause(cprof_probe *probe)
+void cprof_probe_pause(cprof_probe *probe, bool yields)
 {
+    probe->has_yielded |= yields;
     if (!probe->running) {
         return;
     }
-    bool at_home = probe->thread == cprof_thread_self;
+    bool at_home = probe->thread == cprof_thread_self && probe->thread_life == probe->thread->life;
     if ((probe->flags & CPROF_FLAG_COUNTERS) != 0) {
         cprof_perf_reading now, difference;
         cprof_perf_read(probe->counters, &now);
@@ -304,9 +310,9 @@ void cprof_probe_begin(cprof_probe *probe, cprof_thread *thread, cprof_span *spa
     span->start = cprof_clock_read();
 }
 
-bool cprof_probe_looks_for_capture(const cprof_probe *probe)
+bool cprof_probe_is_for_capture(const cprof_probe *probe)
 {
-    return (probe->flags & CPROF_FLAG_CAPTURE) != 0;
+    return (probe->flags & CPROF_FLAG_CAPTURE) != 0 && cprof_capture_is_of(cprof_registry_names(probe->accum).node);
 }
 
 void cprof_probe_begin_capture(cprof_probe *probe)
@@ -329,7 +335,7 @@ void cprof_probe_stop(cprof_probe *probe)
     }
     probe->stopped = true;
     probe->stop = cprof_clock_read();
-    cprof_probe_pause(probe);
+    cprof_probe_pause(probe, false);
     if ((probe->flags & CPROF_FLAG_MEMORY) != 0) {
         end_host_memory(probe);
     }
@@ -348,16 +354,53 @@ void cprof_probe_end_wait(cprof_probe *probe)
 
 /* ---- The end */
 
-static void finish_gpu(cprof_probe *probe, bool is_sample)
+/* `counts`: for a mark of the layer above only kept, as to end it may run anything. */
+static void end_gpu(cprof_probe *probe, bool counts)
 {
-    if (probe->mark != NULL) {
-        probe->end_mark(probe->mark, is_sample ? probe->accum : NULL, probe->generation);
-    } else if (probe->events != NULL && is_sample) {
+    probe->mark_counts = counts;
+    if (probe->events != NULL && counts) {
         cprof_gpu_event_end(probe->events, probe->left_at, probe->accum, probe->generation);
     } else if (probe->events != NULL) {
         cprof_gpu_event_cancel(probe->events);
-    } else if (is_sample) {
-        cprof_accum_miss_gpu(probe->accum, probe->generation, probe->cause);
+    }
+}
+
+static void finish_gpu(cprof_probe *probe, bool is_sample)
+{
+    bool has_time = probe->events != NULL || probe->mark != NULL;
+    end_gpu(probe, is_sample && has_time && !probe->has_yielded);
+    if (is_sample && (!has_time || probe->has_yielded)) {
+        cprof_accum_miss_gpu(probe->accum, probe->generation, has_time ? CPROF_GPU_SUSPENDED : probe->cause);
+    }
+}
+
+static void leave_to_be_settled(cprof_probe *probe)
+{
+    cprof_lock_acquire(&cprof_probes.lock);
+    probe->next = atomic_load_explicit(&cprof_probes.unsettled, memory_order_relaxed);
+    atomic_store_explicit(&cprof_probes.unsettled, probe, memory_order_relaxed);
+    cprof_lock_release(&cprof_probes.lock);
+}
+
+void cprof_probe_settle_all(void)
+{
+    cprof_lock_acquire(&cprof_probes.lock);
+    cprof_probe *probe = atomic_exchange_explicit(&cprof_probes.unsettled, NULL, memory_order_relaxed);
+    cprof_lock_release(&cprof_probes.lock);
+    while (probe != NULL) {
+        cprof_probe *next = probe->next;
+        probe->end_mark(probe->mark, probe->mark_counts ? probe->accum : NULL, probe->generation);
+        give_back(probe);
+        probe = next;
+    }
+}
+
+/* A call that has no counters, since its key skipped or it is no sample, tells which were asked for. */
+static void note_counters(const cprof_probe *probe, bool is_sample)
+{
+    unsigned told = is_sample ? probe->sample.asked : 0;
+    if (probe->thread != NULL && (probe->wanted & ~told) != 0) {
+        cprof_accum_add_sample(probe->accum, probe->generation, &(cprof_extra_sample){.asked = probe->wanted});
     }
 }
 
@@ -377,16 +420,22 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
     if ((probe->flags & CPROF_FLAG_CAPTURE) != 0 && !cprof_capture_is_set()) {
         cprof_process_capture(probe->accum->registry->owner, 0); /* it is over: calls are quick again */
     }
+    note_counters(probe, is_sample);
     if (is_sample && probe->sample.asked != 0) {
         bool own = !was_switched || probe->has_paused;
         probe->sample.counters.known &= own && (probe->flags & CPROF_FLAG_COUNTERS) != 0 ? CPROF_PERF_ALL : 0;
         cprof_accum_add_sample(probe->accum, probe->generation, &probe->sample);
     }
-    give_back(probe);
+    if (probe->mark != NULL) {
+        leave_to_be_settled(probe);
+    } else {
+        give_back(probe);
+    }
 }
 
 void cprof_probe_after_fork_in_child(void)
 {
     cprof_probes.spare = NULL; /* may have been half-changed; what is lost is little */
     cprof_probes.open = NULL;
+    atomic_store_explicit(&cprof_probes.unsettled, NULL, memory_order_relaxed);
 }

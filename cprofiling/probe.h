@@ -31,13 +31,15 @@ struct cprof_probe {
     unsigned flags;    /* CPROF_FLAG_ bits of what is measured */
     bool running;
     bool stopped;
-    bool has_paused; /* was paused when its call was suspended: what others did meanwhile is not in its counters */
+    bool has_yielded; /* to a consumer, or was given up: the device's time is not its own */
+    bool has_paused;  /* was paused when its call was suspended: what others did meanwhile is not in its counters */
     cprof_ticks stop;
     /* Set by the layer above before the beginning: */
     cprof_gpu_cause cause;   /* why there is no GPU time, or KNOWN: there is a place, or a mark of its own */
     cprof_gpu_place place;   /* at the start; then */
     cprof_gpu_place left_at; /* at the end, for which it is set before the end */
     void *mark;              /* of the layer above, or NULL; owned, until `end_mark` is called */
+    bool mark_counts;        /* worked here: what it is told then */
     cprof_probe_ender end_mark;
     bool resets_peak;          /* the allocator's highest is reset whenever it is read */
     cprof_probe_memory memory; /* of the allocator at the start */
@@ -46,8 +48,10 @@ struct cprof_probe {
     cprof_accum *accum; /* of the span, for launches and ranges */
     uint64_t generation;
     cprof_thread *thread; /* in which it runs */
+    uint64_t thread_life; /* as records of threads are used again */
     cprof_probe *outer;   /* in the thread's list, while it runs */
     unsigned counters;    /* CPROF_PERF_BITs */
+    unsigned wanted;      /* CPROF_EXTRA_ bits of the counters asked for, also while the key skips */
     cprof_perf_reading before;
     cprof_extra_sample sample;
     int64_t host_highest;
@@ -63,14 +67,16 @@ struct cprof_probe {
 typedef struct {
     cprof_lock lock; /* guards: */
     cprof_probe *spare;
-    cprof_probe *open; /* whose peaks are folded */
+    cprof_probe *open;                /* whose peaks are folded */
+    _Atomic(cprof_probe *) unsettled; /* whose marks are to be ended */
 } cprof_probe_state;
 
 extern cprof_probe_state cprof_probes;
 
 /* A while in which what was not there is not looked for again. All zero: it is over. */
 typedef struct {
-    int64_t until_ns;
+    bool is_on;
+    cprof_ticks since;
 } cprof_probe_rest;
 
 /* Begins a while of 100 ms. */
@@ -78,9 +84,6 @@ void cprof_probe_begin_rest(cprof_probe_rest *rest);
 
 /* Whether it goes on. */
 bool cprof_probe_rests(const cprof_probe_rest *rest);
-
-/* What a registry's calls are asked beyond times, as CPROF_EXTRA_ bits. */
-unsigned cprof_probe_asked(const cprof_registry *registry);
 
 /* What is in use on the calling thread's CUDA device, by all processes, as the driver says; what the most was it does not know.
  * For calls whose framework has no allocator to be asked. May wait for the driver: not with the GIL held. */
@@ -100,8 +103,8 @@ void cprof_probe_begin(cprof_probe *probe, cprof_thread *thread, cprof_span *spa
 void cprof_probe_begin_wait(cprof_probe *probe);
 void cprof_probe_end_wait(cprof_probe *probe);
 
-/* Whether a probe that is not begun yet is to be asked for the capture window. */
-bool cprof_probe_looks_for_capture(const cprof_probe *probe);
+/* Whether a probe that is not begun yet is of the node that the capture window is for. */
+bool cprof_probe_is_for_capture(const cprof_probe *probe);
 
 /* Begin a captured call, if this is one, before the probe is begun, and end it after it was stopped. They may wait for the
  * driver and the tool, so not with the GIL held, and are no part of what lets one thread at a time into these functions. What
@@ -109,8 +112,8 @@ bool cprof_probe_looks_for_capture(const cprof_probe *probe);
 void cprof_probe_begin_capture(cprof_probe *probe);
 void cprof_probe_end_capture(cprof_probe *probe);
 
-/* The call is suspended, and goes on, maybe in another thread. */
-void cprof_probe_pause(cprof_probe *probe);
+/* The call is suspended, and goes on, maybe in another thread. `yields`: to its consumer. */
+void cprof_probe_pause(cprof_probe *probe, bool yields);
 void cprof_probe_continue(cprof_probe *probe, cprof_thread *thread);
 
 /* The end of the call, before anything else is done: its clock stands from here on. Idempotent. */
@@ -118,6 +121,16 @@ void cprof_probe_stop(cprof_probe *probe);
 
 /* Sets what the allocator holds at the end of the call. */
 void cprof_probe_set_memory(cprof_probe *probe, const cprof_probe_memory *memory);
+
+/* Ends the marks of probes that were given up: goes after each closing of a span, when that is done with its chain, as to end a
+ * mark may run anything. */
+void cprof_probe_settle_all(void);
+static inline void cprof_probe_settle(void)
+{
+    if (__builtin_expect(atomic_load_explicit(&cprof_probes.unsettled, memory_order_relaxed) != NULL, 0)) {
+        cprof_probe_settle_all();
+    }
+}
 
 /* For span.c. Gives up the probe of a span that is closed. `is_sample`: its figures count; `was_switched`: others ran in its
  * thread meanwhile, so that its counters are not its own. */

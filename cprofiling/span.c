@@ -334,11 +334,11 @@ static void pause_call(cprof_resumable *call, bool step_ends)
 
 /* What is measured beyond the clock stands still while a call is suspended, also for the blocks that are open inside it; the
  * innermost first, and the last one to go on. */
-static void pause_probes(const cprof_resumable *call, cprof_span *inner)
+static void pause_probes(const cprof_resumable *call, cprof_span *inner, bool step_ends)
 {
     for (cprof_span *span = inner; span != NULL; span = span != call->span ? span->parent : NULL) {
         if (span->probe != NULL) {
-            cprof_probe_pause(span->probe);
+            cprof_probe_pause(span->probe, step_ends);
         }
     }
 }
@@ -368,7 +368,7 @@ void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool ste
 {
     pause_call(call, step_ends);
     if (may_have_probes(call, chain->top)) {
-        pause_probes(call, chain->top);
+        pause_probes(call, chain->top, step_ends);
     }
     call->inner = chain->top;
     chain->top = call->span->parent;
@@ -457,5 +457,8 @@ void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chai
 
 void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome)
 {
+    if (call->span->probe != NULL) {
+        cprof_probe_pause(call->span->probe, true);
+    }
     count_resumable(call, thread, outcome);
 }

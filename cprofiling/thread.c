@@ -29,6 +29,7 @@ static void retire(void *record)
     thread->binding = NULL;
     thread->free_spans = NULL;
     thread->running = NULL;
+    thread->life++;
     thread->trace.serial = 0;
     cprof_lock_acquire(&cprof_thread_spare.lock);
     if (first != NULL) {

@@ -33,6 +33,7 @@ typedef struct cprof_thread {
     cprof_span *free_spans;
     void *binding; /* of the layer above: opaque here, NULL at first and after the thread's end */
     struct cprof_thread *next_free;
+    uint64_t life;        /* raised when the thread ends */
     cprof_probe *running; /* the innermost probe that runs in it; worked by probe.c */
     cprof_thread_trace trace;
     _Atomic uint32_t trace_mark; /* the serial of the recording for which it is writing an event at this moment; else 0 */

@@ -75,9 +75,10 @@ typedef struct {
     _Atomic uint32_t open_serial; /* of the recording while it runs; 0: there is none, or it is paused */
     _Atomic uint32_t serial;      /* of the recording, running or paused; 0: there is none */
     _Atomic uint32_t last_serial;
-    _Atomic bool fenced;        /* there is no membarrier: writers fence by themselves */
-    _Atomic cprof_ticks paused; /* when it was paused last; meaningful while it is */
-    cprof_lock lock;            /* guards the lists of: */
+    _Atomic bool fenced;            /* there is no membarrier: writers fence by themselves */
+    _Atomic int64_t inherited_peak; /* of resident memory, in what getrusage() tells; 0: not looked at yet */
+    _Atomic cprof_ticks paused;     /* when it was paused last; meaningful while it is */
+    cprof_lock lock;                /* guards the lists of: */
     cprof_trace_session *session;
     struct cprof_trace_ring *left_rings; /* of recordings that have ended, to threads that have stopped while they wrote */
 } cprof_trace_state;

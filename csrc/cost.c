@@ -73,31 +73,50 @@ static bool measure_apart(ext_state *state, PyObject *bare, PyObject *profiled, 
     return measured;
 }
 
-static PyObject *profiled_nothing(ext_state *state, PyObject *bare)
+static PyObject *profiled_nothing(ext_state *state, PyObject *bare, const ext_cost *asked)
 {
     PyObject *profiler = state->serial != 0 ? PyObject_CallNoArgs((PyObject *)state->profiler_type) : NULL;
     if (profiler == NULL) {
         return NULL;
     }
-    cprof_registry_set_added(((ext_profiler *)profiler)->registry, 0); /* what is measured is no part of one */
-    cprof_registry_configure(((ext_profiler *)profiler)->registry, CPROF_FLAG_STATS, 0, false);
+    cprof_registry *registry = ((ext_profiler *)profiler)->registry;
+    cprof_registry_set_added(registry, 0); /* what is measured is no part of a recording */
+    cprof_registry_set_probing(registry, asked->probing);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | asked->flags, 0, false);
     PyObject *function = PyObject_CallFunction((PyObject *)state->function_type, "OiOsOOOiii", bare, (int)EXT_KIND_CALL,
                                                Py_None, nothing.ml_name, Py_None, profiler, Py_None, 0, 0, 0);
     Py_DECREF(profiler);
     return function;
 }
 
-PyObject *ext_cost_ns(ext_state *state)
+static bool measure_cost(ext_state *state, ext_cost *cost)
 {
-    if (state->cost_ns == 0.0) {
-        PyObject *bare = PyCFunction_New(&nothing, NULL);
-        PyObject *profiled = bare != NULL ? profiled_nothing(state, bare) : NULL;
-        bool measured = profiled != NULL && measure_apart(state, bare, profiled, &state->cost_ns);
-        Py_XDECREF(bare);
-        Py_XDECREF(profiled);
-        if (!measured) {
+    PyObject *bare = PyCFunction_New(&nothing, NULL);
+    PyObject *profiled = bare != NULL ? profiled_nothing(state, bare, cost) : NULL;
+    bool measured = profiled != NULL && measure_apart(state, bare, profiled, &cost->cost_ns);
+    Py_XDECREF(bare);
+    Py_XDECREF(profiled);
+    return measured;
+}
+
+/* What is asked of devices and tools is not asked for the sake of this: it would be done on them. */
+static ext_cost asked_of(const ext_profiler *profiler)
+{
+    uint64_t state = profiler != NULL ? cprof_registry_state(profiler->registry) : 0;
+    ext_cost asked = {.flags = (unsigned)(state & (CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY))};
+    asked.probing = asked.flags != 0 ? cprof_registry_probing(profiler->registry) & ~(uint32_t)CPROF_REGISTRY_RESETS_PEAK : 0;
+    return asked;
+}
+
+PyObject *ext_cost_ns(ext_state *state, const ext_profiler *profiler)
+{
+    ext_cost asked = asked_of(profiler);
+    ext_cost *known = &state->costs[asked.flags != 0];
+    if (known->cost_ns == 0.0 || known->flags != asked.flags || known->probing != asked.probing) {
+        if (!measure_cost(state, &asked)) {
             return NULL;
         }
+        *known = asked;
     }
-    return PyFloat_FromDouble(state->cost_ns);
+    return PyFloat_FromDouble(known->cost_ns);
 }

@@ -29,7 +29,12 @@ static cprof_gpu_cause cause_of(PyObject *name)
     static const struct {
         const char *name;
         cprof_gpu_cause cause;
-    } causes[] = {{"full", CPROF_GPU_FULL}, {"captured", CPROF_GPU_CAPTURED}, {"unsupported", CPROF_GPU_UNSUPPORTED}};
+    } causes[] = {
+        {"full", CPROF_GPU_FULL},
+        {"captured", CPROF_GPU_CAPTURED},
+        {"unsupported", CPROF_GPU_UNSUPPORTED},
+        {"untold", CPROF_GPU_UNTOLD},
+    };
     for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++) {
         if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, causes[i].name) == 0) {
             return causes[i].cause;
@@ -38,17 +43,31 @@ static cprof_gpu_cause cause_of(PyObject *name)
     return CPROF_GPU_FAILED;
 }
 
-/* sink(elapsed_ms, cause): one of them is None. */
+cprof_gpu_cause ext_device_mark_cause(ext_profiler *profiler, PyObject *name, PyObject *reason)
+{
+    if (PyUnicode_Check(reason)) {
+        Py_XSETREF(profiler->device_note, Py_NewRef(reason));
+    }
+    return cause_of(name);
+}
+
+static bool is_of_now(const own_sink *sink)
+{
+    return cprof_registry_state(sink->profiler->registry) >> CPROF_STATE_GENERATION_SHIFT == sink->generation;
+}
+
+/* sink(elapsed_ms, None), sink(None, cause, reason=None) */
 static PyObject *sink_call(PyObject *capsule, PyObject *args)
 {
     own_sink *sink = PyCapsule_GetPointer(capsule, sink_name);
-    PyObject *elapsed, *cause;
+    PyObject *elapsed, *cause, *reason = Py_None;
     double elapsed_ms;
-    if (sink == NULL || !PyArg_ParseTuple(args, "OO:sink", &elapsed, &cause)) {
+    if (sink == NULL || !PyArg_ParseTuple(args, "OO|O:sink", &elapsed, &cause, &reason)) {
         return NULL;
     }
     if (elapsed == Py_None) {
-        cprof_accum_miss_gpu(sink->accum, sink->generation, cause_of(cause));
+        reason = is_of_now(sink) ? reason : Py_None; /* of statistics that were discarded it says nothing */
+        cprof_accum_miss_gpu(sink->accum, sink->generation, ext_device_mark_cause(sink->profiler, cause, reason));
     } else if (ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
         cprof_accum_add_gpu(sink->accum, sink->generation, cprof_extra_ns_of_ms(elapsed_ms), -1, false);
     } else {
@@ -109,6 +128,7 @@ bool ext_device_mark_set(cprof_probe *probe, ext_profiler *profiler, PyObject *m
     }
     *own = (own_mark){Py_NewRef(mark), (ext_profiler *)Py_NewRef((PyObject *)profiler)};
     probe->mark = own;
+    probe->cause = CPROF_GPU_KNOWN;
     probe->end_mark = end_own_mark;
     return true;
 }

@@ -8,8 +8,12 @@
 
 #include "cprofiling/probe.h"
 
-/* Gives a probe such an object, with the methods end(sink) and cancel(); sink(elapsed_ms, cause) is to be called once, with one
- * of the two None. False with MemoryError. */
+/* Gives a probe such an object, with the methods end(sink) and cancel(); sink(elapsed_ms, None), or sink(None, cause,
+ * reason=None) is to be called once. False with MemoryError. */
 bool ext_device_mark_set(cprof_probe *probe, ext_profiler *profiler, PyObject *mark);
+
+/* The cause that the package calls so (CPROF_GPU_FAILED, where it is none); a reason that is a str becomes what a device has
+ * said to the Profiler. */
+cprof_gpu_cause ext_device_mark_cause(ext_profiler *profiler, PyObject *name, PyObject *reason);
 
 #endif

@@ -53,6 +53,7 @@ static inline void close_call(ext_view *view, cprof_span *span, PyObject *result
         ext_view_forget_idle(view, chain);
     }
     Py_DECREF(owner);
+    cprof_probe_settle();
 }
 
 /* Calls the function without a span, as none could be had. */

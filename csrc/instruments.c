@@ -102,6 +102,24 @@ static PyObject *instruments_capture_report(PyObject *module, PyObject *unused)
     return ask(cprof_capture_report);
 }
 
+/* Tries none of them. */
+static PyObject *instruments_perf_units(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    PyObject *all = PyTuple_New(CPROF_PERF_COUNT);
+    for (Py_ssize_t i = 0; all != NULL && i < CPROF_PERF_COUNT; i++) {
+        cprof_perf_counter counter = (cprof_perf_counter)i;
+        PyObject *one = Py_BuildValue("(ss)", cprof_perf_name(counter), cprof_perf_unit(counter));
+        if (one == NULL) {
+            Py_CLEAR(all);
+        } else {
+            PyTuple_SET_ITEM(all, i, one);
+        }
+    }
+    return all;
+}
+
 /* (name, unit, why it has no value here, or None). */
 static PyObject *perf_status_of(cprof_perf_counter counter)
 {
@@ -144,6 +162,7 @@ static PyMethodDef functions[] = {
      PyDoc_STR("Sets the capture window: the node's name, its calls to skip, and those to capture.")},
     {"capture_report", instruments_capture_report, METH_NOARGS,
      PyDoc_STR("What became of the capture window, or None where this process has none.")},
+    {"perf_units", instruments_perf_units, METH_NOARGS, PyDoc_STR("Of each counter: its name and its unit.")},
     {"perf_status", instruments_perf_status, METH_NOARGS,
      PyDoc_STR("Of each counter: its name, its unit, and why it has no value here, or None.")},
     {"perf_in_user_space", instruments_perf_in_user_space, METH_NOARGS,

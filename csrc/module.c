@@ -149,10 +149,14 @@ static PyObject *module_refine_clock(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *module_cost_ns(PyObject *module, PyObject *unused)
+static PyObject *module_cost_ns(PyObject *module, PyObject *profiler)
 {
-    (void)unused;
-    return ext_cost_ns(ext_state_of_module(module));
+    ext_state *state = ext_state_of_module(module);
+    if (profiler != Py_None && (state->profiler_type == NULL || !PyObject_TypeCheck(profiler, state->profiler_type))) {
+        ext_convert_refuse_type("profiler", "a Profiler or None", profiler);
+        return NULL;
+    }
+    return ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL);
 }
 
 static PyMethodDef module_methods[] = {
@@ -174,7 +178,8 @@ static PyMethodDef module_methods[] = {
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
-    {"cost_ns", module_cost_ns, METH_NOARGS, PyDoc_STR("What one profiled call costs here, in ns, measured at the first use.")},
+    {"cost_ns", module_cost_ns, METH_O,
+     PyDoc_STR("What one call of a Profiler (None: a plain one) costs here, in ns, measured at the first use.")},
     {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
      PyDoc_STR("Runs a program with no Python frame below it: see csrc/program.h.")},
     {NULL, NULL, 0, NULL},

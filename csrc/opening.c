@@ -33,6 +33,20 @@ static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target
     return span;
 }
 
+/* Whether other tasks may run in the thread while the block is open: it is in one, and no call is around it that stands still
+ * with it. What they launch, and tell tools, would be taken for the block's. */
+static bool others_may_run(const ext_view *view)
+{
+    if (view->task == view->base_task) {
+        return false;
+    }
+    const cprof_span *span = view->chain.top;
+    while (span != view->chain.base && cprof_resumable_of(span) == NULL) {
+        span = span->parent;
+    }
+    return span == view->chain.base;
+}
+
 /* With all that is asked for beyond times. */
 static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, ext_view *view, const ext_target *target)
 {
@@ -42,6 +56,9 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
         ext_recorder_describe(view, NULL, 0, NULL, &detail);
     }
     cprof_probe *probe = ext_probe_prepare(view->state, target, NULL, 0, NULL);
+    if (probe != NULL && others_may_run(view)) {
+        cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
+    }
     ext_probe_wait(view->state, probe, (target->state & CPROF_FLAG_SYNC) != 0 ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
     cprof_span *span = open_here(self, view, target);
     if (span == NULL) {
@@ -135,6 +152,7 @@ static bool close_span(ext_opening *self, ext_view *view, cprof_chain *chain, cp
     ext_view_forget_idle(view, chain);
     self->open--;
     Py_XDECREF(owner);
+    cprof_probe_settle();
     return true;
 }
 
@@ -167,6 +185,7 @@ static bool close_inside(ext_opening *self, ext_view *view, ext_suspendable *hol
     cprof_resumable_close(&holder->call, view->thread, span, outcome);
     self->open--;
     Py_XDECREF(owner);
+    cprof_probe_settle();
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include "csrc/fault.h"
 #include "csrc/sync.h"
 
+#include "cprofiling/capture.h"
 #include "cprofiling/cupti.h"
 
 static PyObject *prober(const ext_state *state, ext_prober which)
@@ -20,12 +21,16 @@ static void count_fault(ext_profiler *profiler)
 
 /* ---- The device and the stream */
 
+/* The GIL is given up for that: seldom, as others may want it. */
 static bool cuda_is_in_use(ext_profiler *profiler)
 {
-    if (!profiler->has_cuda) {
+    if (!profiler->has_cuda && !cprof_probe_rests(&profiler->cuda_rest)) {
         Py_BEGIN_ALLOW_THREADS
         profiler->has_cuda = cprof_gpu_probe();
         Py_END_ALLOW_THREADS
+        if (!profiler->has_cuda) {
+            cprof_probe_begin_rest(&profiler->cuda_rest);
+        }
     }
     return profiler->has_cuda;
 }
@@ -48,13 +53,12 @@ static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *ans
         cprof_probe_begin_rest(&profiler->rest);
         return true;
     }
-    if (PyUnicode_Check(answer)) {
-        Py_XSETREF(profiler->device_note, Py_NewRef(answer));
-        probe->cause = CPROF_GPU_UNSUPPORTED;
-        return true;
-    }
     if (!PyTuple_Check(answer)) {
         return ext_device_mark_set(probe, profiler, answer);
+    }
+    if (PyTuple_GET_SIZE(answer) == 2 && PyUnicode_Check(PyTuple_GET_ITEM(answer, 0))) {
+        probe->cause = ext_device_mark_cause(profiler, PyTuple_GET_ITEM(answer, 0), PyTuple_GET_ITEM(answer, 1));
+        return true;
     }
     if (convert_place(answer, &probe->place) && cuda_is_in_use(profiler)) {
         probe->cause = CPROF_GPU_KNOWN;
@@ -78,14 +82,30 @@ static bool ask_for_place(ext_state *state, cprof_probe *probe, ext_profiler *pr
     return known;
 }
 
-static bool ask_for_place_after(ext_state *state, cprof_probe *probe, const ext_profiler *profiler)
+/* Whether the call is still open: what is asked for may run code that leaves it. */
+typedef struct {
+    cprof_span *span;
+    cprof_probe *probe;
+    uint64_t serial;
+} ending;
+
+static bool goes_on(const ending *call)
 {
+    return call->span->serial == call->serial && call->span->probe == call->probe;
+}
+
+static bool ask_for_place_after(ext_state *state, const ending *call, const ext_profiler *profiler)
+{
+    cprof_gpu_place place = call->probe->place;
     PyObject *stream = Py_NewRef(profiler->gpu_stream != NULL ? profiler->gpu_stream : Py_None);
-    PyObject *answer = PyObject_CallFunction(prober(state, EXT_PROBER_PLACE_AFTER), "(iK)O", probe->place.device,
-                                             (unsigned long long)probe->place.stream, stream);
-    bool known = answer != NULL && (answer == Py_None || convert_place(answer, &probe->left_at));
+    PyObject *answer = PyObject_CallFunction(prober(state, EXT_PROBER_PLACE_AFTER), "(iK)O", place.device,
+                                             (unsigned long long)place.stream, stream);
+    bool known = answer != NULL && (answer == Py_None || convert_place(answer, &place));
     Py_DECREF(stream);
     Py_XDECREF(answer);
+    if (known && goes_on(call)) {
+        call->probe->left_at = place;
+    }
     return known;
 }
 
@@ -108,6 +128,7 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
     bool known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LLL", &device, &in_use, &highest));
     if (known && answer != Py_None) {
         probe->memory = (cprof_probe_memory){true, device, in_use, highest};
+        profiler->rest = profiler->state->no_other_device = (cprof_probe_rest){0}; /* there is one */
     } else if (known && cuda_is_in_use(profiler)) {
         probe->memory = whole_device();
         probe->resets_peak = false;
@@ -116,22 +137,27 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
     return known;
 }
 
-static bool ask_for_memory_after(ext_state *state, cprof_probe *probe)
+static bool ask_for_memory_after(ext_state *state, const ending *call)
 {
-    if (probe->memory.device == CPROF_PROBE_WHOLE_DEVICE) {
-        cprof_probe_memory now = whole_device();
-        cprof_probe_set_memory(probe, &now);
-        return true;
-    }
+    cprof_probe_memory now = {.known = true, .device = call->probe->memory.device};
     long long in_use, highest;
-    PyObject *resets = probe->resets_peak ? Py_True : Py_False;
-    PyObject *answer =
-        PyObject_CallFunction(prober(state, EXT_PROBER_MEMORY_AFTER), "LO", (long long)probe->memory.device, resets);
-    bool known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LL", &in_use, &highest));
-    if (known && answer != Py_None) {
-        cprof_probe_set_memory(probe, &(cprof_probe_memory){true, probe->memory.device, in_use, highest});
+    bool known = true;
+    if (now.device == CPROF_PROBE_WHOLE_DEVICE) {
+        now = whole_device();
+    } else {
+        PyObject *resets = call->probe->resets_peak ? Py_True : Py_False;
+        PyObject *answer = PyObject_CallFunction(prober(state, EXT_PROBER_MEMORY_AFTER), "LO", (long long)now.device, resets);
+        known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LL", &in_use, &highest));
+        now.known = known && answer != Py_None;
+        Py_XDECREF(answer);
     }
-    Py_XDECREF(answer);
+    if (now.known && now.device != CPROF_PROBE_WHOLE_DEVICE) {
+        now.in_use = in_use;
+        now.highest = highest;
+    }
+    if (now.known && goes_on(call)) {
+        cprof_probe_set_memory(call->probe, &now);
+    }
     return known;
 }
 
@@ -149,34 +175,39 @@ static void announce_launches(ext_profiler *profiler)
     Py_XDECREF(answer);
 }
 
-static void start_launches(ext_profiler *profiler)
+static void release_launches(void)
 {
-    bool has_cuda, started;
-    profiler->counts_launches = true; /* others may come here meanwhile */
-    announce_launches(profiler);
-    Py_BEGIN_ALLOW_THREADS
-    has_cuda = cprof_gpu_probe();
-    started = cprof_cupti_start(CPROF_CUPTI_COUNTS);
-    Py_END_ALLOW_THREADS
-    profiler->counts_launches = started;
-    profiler->seeks_cuda = !started && !has_cuda;
-}
-
-static void stop_launches(ext_profiler *profiler)
-{
-    profiler->counts_launches = false;
     Py_BEGIN_ALLOW_THREADS
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     Py_END_ALLOW_THREADS
 }
 
+/* Others may come here meanwhile: they leave the start to this thread, and only say what they want. */
+static void start_launches(ext_profiler *profiler)
+{
+    bool has_cuda, started;
+    profiler->launches = EXT_LAUNCHES_STARTING;
+    announce_launches(profiler);
+    Py_BEGIN_ALLOW_THREADS
+    has_cuda = cprof_gpu_probe();
+    started = cprof_cupti_start(CPROF_CUPTI_COUNTS);
+    Py_END_ALLOW_THREADS
+    profiler->launches = started && profiler->wants_launches ? EXT_LAUNCHES_ON : EXT_LAUNCHES_OFF;
+    profiler->seeks_cuda = !has_cuda && profiler->wants_launches;
+    if (started && profiler->launches == EXT_LAUNCHES_OFF) {
+        release_launches();
+    }
+}
+
 void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
 {
+    profiler->wants_launches = wanted;
     profiler->seeks_cuda = false;
-    if (wanted && !profiler->counts_launches) {
+    if (wanted && profiler->launches == EXT_LAUNCHES_OFF) {
         start_launches(profiler);
-    } else if (!wanted && profiler->counts_launches) {
-        stop_launches(profiler);
+    } else if (!wanted && profiler->launches == EXT_LAUNCHES_ON) {
+        profiler->launches = EXT_LAUNCHES_OFF;
+        release_launches();
     }
 }
 
@@ -186,10 +217,10 @@ static void ask_before(ext_state *state, cprof_probe *probe, ext_profiler *profi
                        PyObject *kwnames)
 {
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
-    if (arguments == NULL || ((probe->flags & CPROF_FLAG_GPU) != 0 && !ask_for_place(state, probe, profiler, arguments))) {
+    if (arguments == NULL || ((probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, profiler, arguments))) {
         count_fault(profiler);
     }
-    if (arguments != NULL && (probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, profiler, arguments)) {
+    if (arguments != NULL && (probe->flags & CPROF_FLAG_GPU) != 0 && !ask_for_place(state, probe, profiler, arguments)) {
         count_fault(profiler);
     }
     Py_XDECREF(arguments);
@@ -210,7 +241,7 @@ cprof_probe *ext_probe_prepare(ext_state *state, const ext_target *target, PyObj
     if ((probe->flags & (CPROF_FLAG_GPU | CPROF_FLAG_MEMORY)) != 0 && state->probers != NULL) {
         ask_before(state, probe, profiler, args, nargs, kwnames);
     }
-    if (cprof_probe_looks_for_capture(probe)) {
+    if (cprof_probe_is_for_capture(probe)) {
         Py_BEGIN_ALLOW_THREADS
         cprof_probe_begin_capture(probe);
         Py_END_ALLOW_THREADS
@@ -218,7 +249,7 @@ cprof_probe *ext_probe_prepare(ext_state *state, const ext_target *target, PyObj
     if (profiler->seeks_cuda && cuda_is_in_use(profiler)) {
         ext_probe_want_launches(profiler, true);
     }
-    if (!profiler->counts_launches) {
+    if (profiler->launches != EXT_LAUNCHES_ON) {
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES);
     }
     return probe;
@@ -228,6 +259,7 @@ void ext_probe_drop(cprof_probe *probe)
 {
     if (probe != NULL) {
         cprof_probe_finish(probe, false, true);
+        cprof_probe_settle();
     }
 }
 
@@ -242,29 +274,46 @@ void ext_probe_wait(ext_state *state, cprof_probe *probe, int device)
     cprof_probe_end_wait(probe);
 }
 
-void ext_probe_end(ext_state *state, cprof_span *span)
+static void ask_after(ext_state *state, const ending *call, ext_profiler *profiler)
 {
-    cprof_probe *probe = span->probe;
-    if (probe == NULL) {
-        return;
+    if (call->probe->events != NULL && !ask_for_place_after(state, call, profiler)) {
+        count_fault(profiler);
     }
-    cprof_probe_stop(probe);
-    if (probe->captures) {
+    if (goes_on(call) && call->probe->memory.known && !ask_for_memory_after(state, call)) {
+        count_fault(profiler);
+    }
+}
+
+/* Once it is over, what is off is quick again. */
+static void end_capture(ext_state *state, const ending *call)
+{
+    if (call->probe->captures) {
         Py_BEGIN_ALLOW_THREADS
-        cprof_probe_end_capture(probe);
+        cprof_probe_end_capture(call->probe);
         Py_END_ALLOW_THREADS
     }
-    if ((probe->events == NULL && !probe->memory.known) || state->probers == NULL) {
+    if (state->capturing && !cprof_capture_is_set()) {
+        state->capturing = false;
+        ext_state_set_gate(state);
+    }
+}
+
+void ext_probe_end(ext_state *state, cprof_span *span)
+{
+    ending call = {span, span->probe, span->serial};
+    if (call.probe == NULL) {
         return;
     }
-    ext_profiler *profiler = (ext_profiler *)span->owner;
+    cprof_probe_stop(call.probe);
+    end_capture(state, &call);
+    bool asks = goes_on(&call) && (call.probe->events != NULL || call.probe->memory.known) && state->probers != NULL;
+    if (!asks) {
+        return;
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    if (probe->events != NULL && !ask_for_place_after(state, probe, profiler)) {
-        count_fault(profiler);
-    }
-    if (span->probe == probe && probe->memory.known && !ask_for_memory_after(state, probe)) {
-        count_fault(profiler);
-    }
+    ext_profiler *profiler = (ext_profiler *)Py_NewRef(span->owner);
+    ask_after(state, &call, profiler);
+    Py_DECREF(profiler);
     PyErr_Restore(type, value, traceback);
 }

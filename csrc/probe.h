@@ -17,11 +17,13 @@
 /* What the package answers, as a tuple of callables in this order. */
 typedef enum {
     EXT_PROBER_OPTIONS,      /* (gpu_stream, memory, counters) -> (stream, whether peaks are reset, mask), or raises */
-    EXT_PROBER_PLACE,        /* (arguments, stream) -> (device, stream), a mark of the device's own, a reason, or None */
+    EXT_PROBER_PLACE,        /* (arguments, stream) -> (device, stream), a mark of the device's own, (cause, reason), or None */
     EXT_PROBER_PLACE_AFTER,  /* ((device, stream), stream) -> the same at the end, or None */
     EXT_PROBER_MEMORY,       /* (arguments, reset) -> (device, bytes in use, the most since the last reset), or None */
     EXT_PROBER_MEMORY_AFTER, /* (device, reset) -> (bytes in use, the most), or None */
     EXT_PROBER_LAUNCHES,     /* (profiler): it will hold CUPTI, which the package looks for, and gives back at exit */
+    EXT_PROBER_WAIT_DEVICE,  /* (arguments) -> a device that is not CUDA's, -1: it is on none, or None: none is in use */
+    EXT_PROBER_WAIT,         /* (device), or (-1) for the current one -> whether one that is not CUDA's is in use */
     EXT_PROBERS,
 } ext_prober;
 

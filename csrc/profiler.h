@@ -6,6 +6,13 @@
 
 #include "cprofiling/probe.h"
 
+/* How a Profiler stands with CUPTI. */
+typedef enum {
+    EXT_LAUNCHES_OFF,
+    EXT_LAUNCHES_STARTING, /* a thread is at it */
+    EXT_LAUNCHES_ON,       /* it is a user of CUPTI's */
+} ext_launches;
+
 typedef struct ext_profiler {
     PyObject_HEAD
     cprof_registry *registry; /* owned */
@@ -13,13 +20,15 @@ typedef struct ext_profiler {
     ext_state *state;         /* held */
     uint64_t internal_errors; /* faults inside the profiler, none of which reached the user */
     PyObject *weakrefs;
-    PyObject *gpu_stream;  /* the caller's, or what gives it at each call; NULL: the framework's. Owned */
-    PyObject *device_note; /* str: why a device cannot time nodes; NULL: none has said. Owned */
-    cprof_probe_rest rest; /* no device was in use: it is not asked for until this is over */
-    bool has_cuda;         /* a driver was found */
-    bool counts_launches;  /* is a user of CUPTI's, */
-    bool seeks_cuda;       /* or wants to be, as soon as there is CUDA */
-    bool is_on;            /* counted in state->profilers_on */
+    PyObject *gpu_stream;       /* the caller's, or what gives it at each call; NULL: the framework's. Owned */
+    PyObject *device_note;      /* str: why a device cannot time nodes; NULL: none has said. Owned */
+    cprof_probe_rest rest;      /* no device was in use: it is not asked for until this is over */
+    cprof_probe_rest cuda_rest; /* no driver was found: likewise */
+    bool has_cuda;              /* a driver was found */
+    ext_launches launches;      /* is a user of CUPTI's, */
+    bool wants_launches;        /* as it was asked for last */
+    bool seeks_cuda;            /* or wants to be, as soon as there is CUDA */
+    bool is_on;                 /* counted in state->profilers_on */
     bool overflow_warned;
 } ext_profiler;
 

@@ -145,12 +145,15 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
-    self->rest = (cprof_probe_rest){0};
+    self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
     ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
     cprof_registry_configure(self->registry, flags, asked.skips, asked.resets);
     Py_END_ALLOW_THREADS
+    if (asked.resets) {
+        Py_CLEAR(self->device_note);
+    }
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
     Py_RETURN_NONE;
@@ -163,6 +166,7 @@ static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
     Py_BEGIN_ALLOW_THREADS
     cprof_registry_reset(self->registry);
     Py_END_ALLOW_THREADS
+    Py_CLEAR(self->device_note);
     Py_RETURN_NONE;
 }
 
@@ -224,7 +228,10 @@ static PyObject *profiler_rows(PyObject *object, PyObject *stage)
 static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    ext_probe_want_launches((ext_profiler *)object, false);
+    ext_profiler *self = (ext_profiler *)object;
+    if (self->launches != EXT_LAUNCHES_OFF) { /* else it may still wait for CUDA to come, also in a child of a fork */
+        ext_probe_want_launches(self, false);
+    }
     Py_RETURN_NONE;
 }
 
@@ -266,13 +273,6 @@ static PyObject *profiler_refused_keys(PyObject *object, void *unused)
     return PyLong_FromUnsignedLongLong(atomic_load(&((ext_profiler *)object)->registry->refused_keys));
 }
 
-/* The CPROF_EXTRA_ bits of what is asked for now. */
-static PyObject *profiler_asked(PyObject *object, void *unused)
-{
-    (void)unused;
-    return PyLong_FromUnsignedLong(cprof_probe_asked(((ext_profiler *)object)->registry));
-}
-
 static PyObject *profiler_device_note(PyObject *object, void *unused)
 {
     (void)unused;
@@ -312,9 +312,7 @@ static void profiler_dealloc(PyObject *object)
     if (self->is_on) {
         set_on(self, false);
     }
-    if (self->counts_launches) {
-        ext_probe_want_launches(self, false);
-    }
+    ext_probe_want_launches(self, false);
     (void)profiler_clear(object);
     Py_CLEAR(self->device_note);
     cprof_registry_destroy(self->registry);
@@ -373,7 +371,6 @@ static PyMethodDef profiler_methods[] = {
 static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
-    {"_asked", profiler_asked, NULL, PyDoc_STR("What is asked for beyond times, as bits of cprofiling/extra.h."), NULL},
     {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -70,7 +70,7 @@ static cprof_name *names_of(PyObject *notes)
     return names;
 }
 
-static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns, PyObject *notes)
+static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns, PyObject *cost, PyObject *notes)
 {
     ext_state *state = profiler->state;
     cprof_name *names = names_of(notes);
@@ -80,7 +80,7 @@ static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns
     cprof_snapshot_remarks remarks = {
         .taken_ns = taken_ns > 0 ? (uint64_t)taken_ns : 0,
         .internal_errors = profiler->internal_errors + state->internal_errors,
-        .cost_ns = state->cost_ns,
+        .cost_ns = PyFloat_AS_DOUBLE(cost),
         .notes = names,
         .note_count = (size_t)PyTuple_GET_SIZE(notes),
     };
@@ -121,8 +121,8 @@ PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
         ext_convert_refuse_type("type", "Snapshot or a subclass", type);
         return NULL;
     }
-    PyObject *cost = ext_cost_ns(state);
-    PyObject *snapshot = cost != NULL ? take(type, (ext_profiler *)profiler, taken_ns, notes) : NULL;
+    PyObject *cost = ext_cost_ns(state, (ext_profiler *)profiler);
+    PyObject *snapshot = cost != NULL ? take(type, (ext_profiler *)profiler, taken_ns, cost, notes) : NULL;
     Py_XDECREF(cost);
     return snapshot;
 }

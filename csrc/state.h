@@ -9,6 +9,7 @@
 #include "csrc/compat.h"
 #include "csrc/ptrmap.h"
 
+#include "cprofiling/probe.h"
 #include "cprofiling/registry.h"
 
 /* Attribute names that are looked up again and again, interned once. */
@@ -46,6 +47,13 @@ typedef struct {
 } ext_label;
 
 enum { EXT_LABEL_PLACES = 64 };
+
+/* What one profiled call costs; 0: not measured yet. */
+typedef struct {
+    unsigned flags;   /* CPROF_FLAG_COUNTERS and _MEMORY, as asked for, */
+    uint32_t probing; /* and with which counters */
+    double cost_ns;
+} ext_cost;
 
 /* The state lives until its last user, the module or an object, lets go: at the interpreter's end objects may outlive the
  * module, as the collector takes the types of both apart. Struct, traverse and clear (module.c) list the same fields in the
@@ -97,14 +105,15 @@ typedef struct {
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on, a recording of it runs, or a capture window
                               was set */
     size_t profilers_on;
-    bool capturing;                  /* a capture window was set */
-    bool recording;                  /* one of this interpreter runs, not paused */
-    const void *recorder;            /* the Recorder of it, or of the last one; compared only */
-    bool wants_memory;               /* as do its details */
-    struct ext_suspendable *holding; /* the suspended calls inside which blocks are open, in no order; borrowed */
-    uint64_t serial;                 /* unique among the states of the process; 0 after clear */
-    uint64_t internal_errors;        /* faults that belong to no Profiler */
-    double cost_ns;                  /* of one profiled call; 0 until measured */
+    cprof_probe_rest no_other_device; /* none but CUDA's was in use: it is not asked for until this is over */
+    bool capturing;                   /* a capture window was set */
+    bool recording;                   /* one of this interpreter runs, not paused */
+    const void *recorder;             /* the Recorder of it, or of the last one; compared only */
+    bool wants_memory;                /* as do its details */
+    struct ext_suspendable *holding;  /* the suspended calls inside which blocks are open, in no order; borrowed */
+    uint64_t serial;                  /* unique among the states of the process; 0 after clear */
+    uint64_t internal_errors;         /* faults that belong to no Profiler */
+    ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */
 } ext_state;
 
 /* The module `word` names, when it is loaded: borrowed, or NULL. Never leaves an exception; safe late in finalisation. */

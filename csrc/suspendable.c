@@ -253,6 +253,7 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     (void)leave(self, now);
     cprof_resumable_end(&self->call, now->thread, chain_of_call(self, now), outcome);
     Py_DECREF(self->profiler);
+    cprof_probe_settle();
 }
 
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
@@ -435,6 +436,7 @@ static void end_unfinished(ext_suspendable *self)
         drop_inside(self);
         cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
         Py_DECREF(self->profiler);
+        cprof_probe_settle();
     }
 }
 

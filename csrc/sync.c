@@ -2,10 +2,13 @@
 
 #include "csrc/convert.h"
 #include "csrc/fault.h"
+#include "csrc/probe.h"
 
 #include "cprofiling/gpu.h"
 
 _Static_assert((int)EXT_SYNC_CURRENT == CPROF_GPU_CURRENT_DEVICE, "the core's word for the current device");
+
+enum { MOST_DEVICES = 1 << 16 };
 
 static bool cuda_is_in_use(void)
 {
@@ -26,12 +29,38 @@ static int ask_finder(PyObject *finder, PyObject *const *args, size_t nargs, PyO
     return (int)device;
 }
 
-int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames)
+static PyObject *other_prober(ext_state *state, ext_prober which)
 {
-    if (state->device_finder == NULL || !cuda_is_in_use()) {
+    bool asks = state->probers != NULL && !cprof_probe_rests(&state->no_other_device);
+    return asks ? PyTuple_GET_ITEM(state->probers, which) : NULL;
+}
+
+static int other_device(ext_state *state, PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    PyObject *finder = other_prober(state, EXT_PROBER_WAIT_DEVICE);
+    if (finder == NULL) {
         return EXT_SYNC_NONE;
     }
-    int device = ask_finder(state->device_finder, args, nargs, kwnames);
+    PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
+    PyObject *answer = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
+    if (answer == Py_None) {
+        cprof_probe_begin_rest(&state->no_other_device);
+    }
+    long index = answer != NULL && answer != Py_None ? PyLong_AsLong(answer) : -1;
+    Py_XDECREF(arguments);
+    Py_XDECREF(answer);
+    return index >= 0 && index < MOST_DEVICES ? EXT_SYNC_OTHER - (int)index : EXT_SYNC_NONE;
+}
+
+int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    int device = EXT_SYNC_NONE;
+    if (state->device_finder != NULL && cuda_is_in_use()) {
+        device = ask_finder(state->device_finder, args, nargs, kwnames);
+    }
+    if (device == EXT_SYNC_NONE) {
+        device = other_device(state, args, nargs, kwnames);
+    }
     if (PyErr_Occurred()) {
         ext_fault_forget();
         profiler->internal_errors++;
@@ -55,16 +84,48 @@ static uint64_t stream_of(ext_state *state, int device)
     return stream;
 }
 
-void ext_sync_wait(ext_state *state, int device)
+static void wait_for_cuda(ext_state *state, int device)
 {
-    if (device == EXT_SYNC_NONE || state->stream_finder == NULL) {
+    if (state->stream_finder == NULL) {
         return;
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
     uint64_t stream = stream_of(state, device);
     Py_BEGIN_ALLOW_THREADS(void)
     cprof_gpu_synchronize(device, stream);
     Py_END_ALLOW_THREADS
+}
+
+/* `index`: negative for the one that the thread uses, if the process uses one. */
+static void wait_for_other(ext_state *state, int index)
+{
+    PyObject *waiter = other_prober(state, EXT_PROBER_WAIT);
+    if (waiter == NULL) {
+        return;
+    }
+    PyObject *answer = PyObject_CallFunction(waiter, "i", index);
+    if (answer == NULL) {
+        ext_fault_forget();
+        state->internal_errors++;
+    } else if (answer == Py_False) {
+        cprof_probe_begin_rest(&state->no_other_device);
+    }
+    Py_XDECREF(answer);
+}
+
+void ext_sync_wait(ext_state *state, int device)
+{
+    if (device == EXT_SYNC_NONE) {
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (device <= EXT_SYNC_OTHER) {
+        wait_for_other(state, EXT_SYNC_OTHER - device);
+    } else {
+        wait_for_cuda(state, device);
+    }
+    if (device == EXT_SYNC_CURRENT) {
+        wait_for_other(state, EXT_SYNC_CURRENT);
+    }
     PyErr_Restore(type, value, traceback);
 }

@@ -3,6 +3,8 @@
 #include "csrc/context_stack.h"
 #include "csrc/fault.h"
 
+#include "cprofiling/probe.h"
+
 /* Spans left open when their thread ended: they are not counted, and their Profilers let go. */
 static void drop_chain(cprof_chain *chain)
 {
@@ -38,6 +40,7 @@ static void view_dealloc(PyObject *object)
     }
     drop_chain(&view->chain);
     drop_parked(view);
+    cprof_probe_settle();
     Py_CLEAR(view->task);
     Py_CLEAR(view->base_task);
     ext_state_release(view->state);

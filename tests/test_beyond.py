@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling.beyond import beyond_text, columns_of, shown_bytes, shown_ms, synchronising_lines
+from cprofiling.beyond import beyond_text, columns_of, lines_below, shown_bytes, synchronising_lines
 from cprofiling.counters import CounterValue, NodeCounters
 from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
-from cprofiling.format import shown_text
+from cprofiling.format import format_time, shown_text
 from cprofiling.stats import NodeProfilingStats
 from test_notebook import DASH, HOSTILE_NAMES, parsed
 
@@ -40,8 +40,8 @@ COUNTED = {
         }
     )
 }
-COUNTERS = ["cpu_time", "page_faults", "cycles", "instructions", "cache_misses", "CPU share", "IPC"]
-WAITED = {"sync_total_ms": 4.0}
+COUNTERS = ["CPU time", "Page faults", "Cycles", "Instructions", "Cache misses", "CPU share", "IPC"]
+WAITED: dict[str, Any] = {"sync_total_ms": 4.0, "sync_count": 4}
 ALL: dict[str, Any] = {**TIMED, **LAUNCHED, **KEPT, **COUNTED, **WAITED}
 
 
@@ -79,9 +79,9 @@ def reason(label: str, row: NodeProfilingStats, *others: NodeProfilingStats) -> 
         (KEPT, MEMORY),
         ({"memory": NodeMemory(None, None)}, MEMORY),
         (COUNTED, COUNTERS),
-        ({"counters": NodeCounters({"cpu_time": None})}, ["cpu_time", "CPU share"]),
-        ({"counters": NodeCounters({"cycles": None})}, ["cycles"]),
-        ({"counters": NodeCounters({"instructions": None, "cycles": None})}, ["instructions", "cycles", "IPC"]),
+        ({"counters": NodeCounters({"cpu_time": None})}, ["CPU time", "CPU share"]),
+        ({"counters": NodeCounters({"cycles": None})}, ["Cycles"]),
+        ({"counters": NodeCounters({"instructions": None, "cycles": None})}, ["Instructions", "Cycles", "IPC"]),
         (WAITED, ["Waiting"]),
         ({"sync_total_ms": 0.0}, ["Waiting"]),
         (ALL, [*GPU, *LAUNCHES, *MEMORY, *COUNTERS, "Waiting"]),
@@ -96,7 +96,7 @@ def test_columns_are_there_when_any_row_has_something(more: dict[str, Any], show
 def test_counters_of_several_rows_are_one_column_each() -> None:
     first = node(counters=NodeCounters({"cpu_time": None, "cycles": None}))
     second = node(counters=NodeCounters({"cycles": None, "page_faults": None}))
-    assert labels(first, second) == ["cpu_time", "cycles", "page_faults", "CPU share"]
+    assert labels(first, second) == ["CPU time", "Cycles", "Page faults", "CPU share"]
 
 
 def test_no_row_no_column() -> None:
@@ -110,8 +110,8 @@ def test_what_the_figures_say() -> None:
         "GPU mean": "1.50 ms", "GPU p50": "1.00 ms", "GPU p99": "2.00 ms", "GPU total": "3.00 ms", "Queue": "250.0 µs",
         "Launches": "1,234", "Kernels": "5", "Kernel time": "750.0 µs", "Copied": "4.5 KiB",
         "Device change": "-3.0 MiB", "Device peak": "5.0 GiB", "Host change": "100 B", "Host peak": None,
-        "cpu_time": "500.0 µs", "page_faults": "1,234.6", "cycles": "100.0", "instructions": "150.0",
-        "cache_misses": None, "CPU share": "10%", "IPC": "1.50", "Waiting": "4.00 ms",
+        "CPU time": "500.0 µs", "Page faults": "1,234.6", "Cycles": "100.0", "Instructions": "150.0",
+        "Cache misses": None, "CPU share": "10%", "IPC": "1.50", "Waiting": "4.00 ms",
     }  # fmt: skip
 
 
@@ -127,13 +127,16 @@ def test_why_a_figure_is_unknown() -> None:
         assert reason(label, node(memory=NodeMemory(None, None))) == "not known for this node"
     no_device = node(memory=NodeMemory(None, MemoryFigures(1, 1, 1, 0, None), "nobody was asked"))
     assert reason("Device change", no_device) == reason("Device peak", no_device) == "nobody was asked"
-    assert reason("Host peak", no_device) == "it did not rise inside a call"
-    no_peak = node(memory=NodeMemory(MemoryFigures(1, 1, 1, 0, None), None))
-    assert reason("Device peak", no_peak) == "it did not rise inside a call"
+    assert reason("Host peak", no_device) == "not known for this node"
+    no_peak = node(memory=NodeMemory(MemoryFigures(1, 1, 1, 0, None, "nobody keeps it"), None))
+    assert reason("Device peak", no_peak) == "nobody keeps it"
     assert reason("Host change", no_peak) == "not known for this node"
-    for label in ("cpu_time", "cache_misses"):
+    for label in ("CPU time", "Cache misses"):
         assert reason(label, plain, full) == "refused, or others ran in the thread meanwhile"
+        assert reason(label, node(count=0, total_ms=0.0), full) == "no samples"
     assert reason("CPU share", plain, full) == "CPU time is not known"
+    short = node(total_ms=0.03, counters=COUNTED["counters"])
+    assert reason("CPU share", short) == "calls are too short, or some were not counted"
     assert reason("IPC", plain, full) == "cycles or instructions are not known"
     assert reason("Waiting", node(gpu_reason="another matter"), full) == "nothing was waited for"
 
@@ -141,7 +144,7 @@ def test_why_a_figure_is_unknown() -> None:
 def test_counters_need_not_be_the_packages_own_mapping() -> None:
     value = CounterValue(1.0, 2, 2, "times")
     assert figures(node(counters={"cycles": value, "instructions": value})) == {
-        "cycles": "1.0", "instructions": "1.0", "IPC": None,
+        "Cycles": "1.0", "Instructions": "1.0", "IPC": None,
     }  # fmt: skip
 
 
@@ -158,6 +161,7 @@ def test_counters_need_not_be_the_packages_own_mapping() -> None:
         (1536, "1.5 KiB"),
         (-1, "-1 B"),
         (-1536, "-1.5 KiB"),
+        (1023.95, "1.0 KiB"),
         (1_048_524, "1023.9 KiB"),
         (1_048_525, "1.0 MiB"),  # 1023.95 KiB would be shown as 1024.0 KiB
         (1 << 20, "1.0 MiB"),
@@ -170,7 +174,7 @@ def test_counters_need_not_be_the_packages_own_mapping() -> None:
         (3 << 70, "3072.0 EiB"),
     ],
 )
-def test_bytes_have_the_unit_that_fits(count: int, shown: str) -> None:
+def test_bytes_have_the_unit_that_fits(count: float, shown: str) -> None:
     assert shown_bytes(count) == shown
 
 
@@ -182,7 +186,7 @@ def test_every_unit_ends_where_the_next_begins() -> None:
 
 
 def test_times_have_the_unit_that_fits() -> None:
-    assert [shown_ms(ms) for ms in (0.0, 1e-6, 0.5, 1.0, 1e3, 1e6)] == [
+    assert [format_time(ms) for ms in (0.0, 1e-6, 0.5, 1.0, 1e3, 1e6)] == [
         "0.00 ns", "1.00 ns", "500.0 µs", "1.00 ms", "1.00 s", "1000.0 s",
     ]  # fmt: skip
 
@@ -194,14 +198,14 @@ Node                                     Stage         GPU mean   GPU p50   GPU 
 -----------------------------------------------------------------------------------------------------------------------------------------------------------
 slow                                     train                -         -         -         -         -         1         2     1.00 ms       2 B         -
 timed                                    val            1.50 ms   1.00 ms   2.00 ms   3.00 ms  250.0 µs         -         -           -         -   4.00 ms
-GPU time of slow: no device was in use (1 call)
-Waiting for devices (synchronize_cuda) took 4.00 ms, 2.00 ms a call; the GPU times need none of it."""  # noqa: E501
+GPU time of slow (train): no device was in use (1 call)
+Waiting for devices (synchronize_cuda) took 4.00 ms in 4 waits, 1.00 ms each; the GPU times need none of it."""  # noqa: E501
 
 
 def test_the_golden_table() -> None:
     launches = NodeLaunches(1, 2, 1.0, 0, 0, 2, 0, 0)
     stats = [
-        node("timed", "val", total_ms=1.0, **TIMED, sync_total_ms=4.0),
+        node("timed", "val", total_ms=1.0, **TIMED, **WAITED),
         node("slow", total_ms=2.0, gpu_reason="no device was in use (1 call)", launches=launches),
     ]
     assert beyond_text(stats) == beyond_text(iter(stats)) == GOLDEN
@@ -222,7 +226,7 @@ def test_columns_are_as_wide_as_what_they_hold() -> None:
     wide = NodeCounters({"cycles": CounterValue(1e18, 10**18, 1, "times"), "x" * 30: None})
     lines = beyond_text([node("n" * 50, "s" * 20, counters=wide), node("m", counters=wide)]).split("\n")
     head = lines[0]
-    assert head == f"{'Node':<40} {'Stage':<12} {'cycles':>27} {'x' * 30}"
+    assert head == f"{'Node':<40} {'Stage':<12} {'Cycles':>27} {'x' * 30}"
     assert lines[1] == "-" * len(head)
     assert lines[2] == f"{'n' * 50} {'s' * 20} 1,000,000,000,000,000,000.0 {'-':>30}"
     assert len(lines[3]) == len(head)
@@ -237,10 +241,21 @@ def test_each_reason_is_one_line() -> None:
         node("c", **TIMED),
     ]
     assert beyond_text(stats).split("\n")[7:] == [
-        "GPU time of a: the device refused (1 call)",
-        "GPU time of a: the device refused (2 calls)",
-        "GPU time of b: the device has not told yet",
+        "GPU time of a (train): the device refused (1 call)",
+        "GPU time of a (val): the device refused (1 call)",
+        "GPU time of a (test): the device refused (2 calls)",
+        "GPU time of b (train): the device has not told yet",
     ]
+    assert lines_below(stats) == beyond_text(stats).split("\n")[7:]
+
+
+def test_the_summarys_reasons_are_below_the_table_also_where_there_is_none() -> None:
+    assert beyond_text([node()], ["why", "it\nis"]) == "why\nit\\nis"
+    assert beyond_text([], iter(["why"])) == "why"
+    waited = beyond_text([node(**WAITED)], ["why"]).split("\n")
+    assert waited[0].split() == ["Node", "Stage", "Waiting"]
+    assert waited[3].startswith("Waiting for devices")
+    assert waited[4:] == ["why"]
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
@@ -264,20 +279,21 @@ def test_control_characters_are_escaped(name: str) -> None:
         ([], []),
         ([node(**TIMED)], []),
         (
-            [node(count=1, sync_total_ms=0.5)],
-            ["Waiting for devices (synchronize_cuda) took 500.0 µs, 500.0 µs a call."],
+            [node(count=1, sync_total_ms=0.5, sync_count=1)],
+            ["Waiting for devices (synchronize_cuda) took 500.0 µs in 1 wait, 500.0 µs each."],
         ),
         (
-            [node(count=3, sync_total_ms=1.0), node(count=1, sync_total_ms=3.0), node(count=100)],
-            ["Waiting for devices (synchronize_cuda) took 4.00 ms, 1.00 ms a call."],
+            # Calls that did not wait do not make the others' waits shorter.
+            [node(count=999, sync_total_ms=1.0, sync_count=2), node(sync_total_ms=3.0, sync_count=2), node(count=100)],
+            ["Waiting for devices (synchronize_cuda) took 4.00 ms in 4 waits, 1.00 ms each."],
         ),
+        ([node(count=0, total_ms=0.0, sync_total_ms=2.0)], ["Waiting for devices (synchronize_cuda) took 2.00 ms."]),
         (
-            [node(count=0, total_ms=0.0, sync_total_ms=2.0)],
-            ["Waiting for devices (synchronize_cuda) took 2.00 ms, 2.00 ms a call."],
-        ),
-        (
-            [node(count=4, sync_total_ms=2.0, **TIMED)],
-            ["Waiting for devices (synchronize_cuda) took 2.00 ms, 500.0 µs a call; the GPU times need none of it."],
+            [node(count=4, sync_total_ms=2.0, sync_count=8, **TIMED)],
+            [
+                "Waiting for devices (synchronize_cuda) took 2.00 ms in 8 waits, 250.0 µs each; "
+                "the GPU times need none of it."
+            ],
         ),
     ],
 )
@@ -331,9 +347,16 @@ def test_html_has_the_same_columns() -> None:
         (head,) = (cell for cell in fragment.rows[0] if cell.text == column.label)
         assert head.attributes["title"] == column.tip
     assert fragment.titles("Waiting")[0] is None
-    assert "Waiting for devices (synchronize_cuda) took 4.00 ms, 2.00 ms a call; the GPU times need none of it." in (
-        fragment.items
+    assert fragment.items[-1] == (
+        "Waiting for devices (synchronize_cuda) took 4.00 ms in 4 waits, 1.00 ms each; the GPU times need none of it."
     )
+
+
+def test_html_tells_also_why_some_of_the_calls_have_no_gpu_time() -> None:
+    partly = node("<a>", **TIMED, gpu_reason="the device refused (1 call)")
+    fragment = parsed(beyond_html([partly]))
+    assert fragment.column("GPU mean") == ["1.50 ms"]
+    assert "GPU time of <a> (train): the device refused (1 call)" in fragment.items
 
 
 def test_html_without_them_is_as_ever() -> None:
@@ -366,7 +389,7 @@ def test_the_profilers_summary_has_a_second_table_where_there_is_more() -> None:
     profiler.profile_node("counted")(len)("")
     first, second = profiler.format_profiling_summary(total_frames=7).split("\n\n")
     assert first.startswith("Profiling Summary (7 frames)\n")
-    assert second.split("\n")[0].split() == ["Node", "Stage", "cpu_time", "CPU", "share"]
+    assert second.split("\n")[0].split() == ["Node", "Stage", "CPU", "time", "CPU", "share"]
     assert {line.split()[0] for line in second.split("\n")[2:]} == {"plain", "counted"}
     assert profiler.format_profiling_summary("train") == "No profiling data collected."
 

@@ -15,6 +15,7 @@ from nvtx_headers import nvtx_include
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPECTED = "expected node:skip:count, both numbers whole, count from 1 to 9223372036854775807"
+NO_CALL = "calls captured: there was no call of a node of that name"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 
 
@@ -60,8 +61,8 @@ def test_a_name_that_no_node_can_have_is_refused() -> None:
 
 def test_a_window_is_set_at_the_import() -> None:
     done = run("my:node:3:2", "from cprofiling import _core; print(_core.capture_report())")
-    assert done.stdout == "0 calls seen, 0 of 2 captured\n"
-    assert done.stderr == "cprofiling: CPROFILING_CAPTURE: 0 calls seen, 0 of 2 captured\n"
+    assert done.stdout == f"0 of 2 {NO_CALL}\n"
+    assert done.stderr == f"cprofiling: CPROFILING_CAPTURE: 0 of 2 {NO_CALL}\n"
     assert done.returncode == 0
 
 
@@ -124,22 +125,54 @@ def test_a_forked_child_has_no_window_and_says_nothing() -> None:  # D1
     )
     done = run("node:0:1", code)
     assert done.stdout == "None\n0\n"
-    assert done.stderr.count("0 calls seen") == 1
+    assert done.stderr.count("there was no call") == 1
 
 
 def test_a_window_that_got_its_calls_is_no_news() -> None:
-    code = "from cprofiling import _core, capture; _core.capture_report = lambda: '9 calls seen, 2 of 2 captured'"
+    report = "2 of 2 calls captured after 1 that was passed by"
+    code = f"from cprofiling import _core, capture; _core.capture_report = lambda: '{report}'"
     done = run("node:0:2", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    told = run("node:0:2", f"{code.removesuffix(chr(39))}; cuProfilerStart answered 201'")
+    assert told.stderr.endswith("passed by; cuProfilerStart answered 201\n")
+
+
+def test_a_window_that_is_over_tells_which_calls_it_had() -> None:
+    code = (
+        "import cprofiling as cp\n"
+        "from cprofiling import _core\n"
+        "cp.set_profiling(True)\n"
+        "node = cp.profile_node('node')(lambda: None)\n"
+        "for _ in range(5):\n"
+        "    node()\n"
+        "print(_core.capture_report().partition(';')[0])\n"
+    )
+    assert run("node:1:2", code).stdout == "2 of 2 calls captured after 1 that was passed by\n"
+    assert run("node:7:2", code).stdout == "0 of 2 calls captured after 5 of 7 that were to be passed by\n"
+
+
+def test_commands_tell_nothing_of_a_window(tmp_path: Path) -> None:
+    """Neither those that only look, nor one that becomes a tool, whose program is the one that tells."""
+    for arguments in (["nsys", "--node", "a", "--", "app"], ["report", str(tmp_path / "none.json")]):
+        code = f"import sys; from cprofiling import cli; sys.exit(cli.main({arguments!r}))"
+        assert "CPROFILING_CAPTURE: " not in run("node:0:1", code).stderr
+    ours = (
+        "import os; from cprofiling import cli; cli.leave_no_trace(); print(os.environ.get('CPROFILING_CAPTURE_OWNER'))"
+    )
+    assert run("node:0:1", ours).stdout == "None\n"
+    assert run("nonsense", ours).stdout == "None\n"
+    child = f"import cprofiling, subprocess, sys; subprocess.run([sys.executable, '-c', {ours!r}])"
+    assert run("node:0:1", child).stdout != "None\n"
 
 
 def test_other_processes_tell_only_of_calls_that_they_had() -> None:
     child = "from cprofiling import _core; print(_core.capture_report())"
-    telling = "from cprofiling import _core; _core.capture_report = lambda: '1 calls seen, 0 of 1 captured'"
+    report = "0 of 1 calls captured after 1 that was passed by"
+    telling = f"from cprofiling import _core; _core.capture_report = lambda: '{report}'"
     for window, code, told in (
         ("node:0:1", child, []),
         ("nonsense", child, []),
-        ("node:1:1", telling, ["1 calls seen"]),
+        ("node:1:1", telling, ["after 1 that was passed by"]),
     ):
         program = f"import subprocess, sys, cprofiling; subprocess.run([sys.executable, '-c', {code!r}])"
         lines = run(window, program).stderr.splitlines()
@@ -158,7 +191,7 @@ def test_there_is_one_window_in_a_process() -> None:
     )
     done = run("one:0:1", code)
     assert done.stdout == "OTHER='two:0:2' is not used, nothing is captured: set_capture: there is one already\n"
-    assert done.stderr == "cprofiling: CPROFILING_CAPTURE: 0 calls seen, 0 of 1 captured\n"
+    assert done.stderr == f"cprofiling: CPROFILING_CAPTURE: 0 of 1 {NO_CALL}\n"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import inspect
 import math
 import random
 import sys
+import textwrap
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, by_name, counts, outcomes, profiler_on, stages
+from calls import NEVER, by_name, counts, outcomes, profiler_on, run_python, stages
 from cprofiling import _core
 
 
@@ -884,3 +885,49 @@ def test_whatever_makes_a_summary_less_certain_is_said(monkeypatch: pytest.Monke
         "2 keys or more are missing, as a thread has stopped in the middle of an update",
         "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage",
     )
+
+
+# --- while the interpreter ends ---
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "",
+        "synchronize_cuda=True",
+        "gpu_time=True, kernels=True, nvtx=True",
+        "memory='peak'",
+        "counters=('cpu_time', 'cycles')",
+    ],
+)
+def test_what_is_gathered_can_be_read_when_nothing_can_be_imported_any_more(asked: str) -> None:
+    """A pipeline that prints its summary in __del__, which runs at the end of the interpreter, prints it (G5)."""
+    script = f"""
+        import sys
+        import cprofiling as cp
+
+        profiler = cp.Profiler()
+        profiler.set_profiling(True, {asked})
+        profiler.profile_node("node")(len)("")
+        is_more = {asked!r} not in ("", "synchronize_cuda=True")
+        assert ("cprofiling.extras" in sys.modules) == is_more, "times and waits need not pay for more"
+
+        class Late:
+            def __del__(self, profiler=profiler):
+                try:
+                    import colorsys
+                except ImportError:
+                    pass
+                else:
+                    print("too early")
+                [stats] = profiler.get_profiling_summary()
+                [same] = profiler.snapshot().stats()
+                assert stats == same
+                assert stats.node_name in profiler.format_profiling_summary()
+                profiler.set_profiling(True, {asked})
+                print("done")
+
+        late = Late()
+    """
+    done = run_python(textwrap.dedent(script))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")

@@ -24,9 +24,9 @@ from cprofiling.counters import (
     UNITS,
     CounterValue,
     NodeCounters,
-    checked_counters,
     counters_from,
 )
+from cprofiling.probers import checked_counters
 
 ALL = (1 << len(COUNTERS)) - 1
 CPU_TIME = CounterValue(mean=1234.5, total=2469, samples=2, unit="ns")
@@ -40,7 +40,7 @@ def counters() -> NodeCounters:
 
 
 def test_names_and_units_are_the_cores() -> None:
-    assert [(name, unit) for name, unit, _ in _core.perf_status()] == list(UNITS.items())
+    assert [(name, unit) for name, unit, _ in _core.perf_status()] == list(_core.perf_units()) == list(UNITS.items())
     assert HARDWARE_COUNTERS == ("cycles", "instructions", "branch_misses", "cache_misses")
 
 
@@ -296,6 +296,7 @@ def test_it_is_what_the_kernel_says() -> None:
         for _ in range(5):
             time.sleep(0.001)
 
+    profiler.profile_node("before")(usage)()  # what happens the first time only
     before = usage()
     node()
     used, switches, faults = (now - then for now, then in zip(usage(), before, strict=True))
@@ -307,7 +308,7 @@ def test_it_is_what_the_kernel_says() -> None:
     # What is read around the node contains what is read inside it; in between there are some instructions.
     switched, faulted = (counted(profiler, counter=name).total for name in SOFTWARE[1:])
     assert 5 <= switched <= switches <= switched + 20
-    assert 100 <= faulted <= faults <= faulted + 50
+    assert 100 <= faulted <= faults <= faulted + 100
     assert stats.cpu_share is not None
     assert 0 < stats.cpu_share <= 1.01
     assert stats.cpu_share == cpu_time.total / 1e6 / stats.total_ms
@@ -459,7 +460,7 @@ def test_hardware_counters_have_a_value_or_a_reason_that_is_said_once() -> None:
     for name in HARDWARE_COUNTERS:
         if name in refused:
             assert stats.counters[name] is None
-            assert told.count(f"the counter {name} is not to be had: {refused[name]}") == 1
+            assert sum(name in reason and reason.endswith(refused[name]) for reason in told) == 1
         else:
             assert not any(name in reason for reason in told)
             assert counted(profiler, counter=name).total > 0
@@ -481,7 +482,7 @@ def test_calls_that_are_no_samples_are_left_out() -> None:
             node(error)
     stats = by_name(profiler)["node"]
     assert (stats.count, stats.skipped_count, stats.error_count) == (0, 2, 3)
-    assert stats.counters == {}
+    assert stats.counters == {"cpu_time": None}
     used = node()
     assert counted(profiler).samples == 1
     assert used <= counted(profiler).total < used + 30_000_000
@@ -531,6 +532,7 @@ def test_wrong_arguments_change_nothing(wrong: Any, error: type[Exception], mess
 
 @pytest.mark.parametrize("nothing", [(), [], set(), None, iter(())])
 def test_no_counters(nothing: Any) -> None:
-    profiler = profiler_on(counters=nothing)
-    profiler.profile_node("node")(len)("")
-    assert by_name(profiler)["node"].counters == {}
+    for configuration in ({}, {"memory": True}):
+        profiler = profiler_on(counters=nothing, **configuration)
+        profiler.profile_node("node")(len)("")
+        assert by_name(profiler)["node"].counters == {}

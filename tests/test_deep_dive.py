@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cprofiling
-from cprofiling import cli, deep_dive
+from cprofiling import cli, deep_dive, session, toolkits
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 PROGRAM = ("--", "python", "app.py", "--epochs", "1 0")
@@ -35,6 +35,7 @@ def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": ()})
+    monkeypatch.setattr(toolkits, "USUAL", ())
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
     return folder
@@ -142,12 +143,15 @@ def test_wrong_arguments(name: str, arguments: list[str], complaint: str, capsys
     assert complaint in captured.err
 
 
-@pytest.mark.parametrize("more", [["--node", "a"], ["--run"], PROGRAM])
+@pytest.mark.parametrize(
+    "more",
+    [["--node", "a"], ["--run"], PROGRAM, ["--skip", "0"], ["--count", "1"], ["--set", "basic"], ["--output", "x"]],
+)
 def test_a_report_is_analyzed_alone(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         cli.main(["ncu", "--analyze", "x.csv", *more])
     assert exit_.value.code == 2
-    assert "argument --analyze: it goes without a node, a program and --run" in capsys.readouterr().err
+    assert "argument --analyze: it goes without a program and other options" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["ncu", "--set", ""], ["ncu", "--analyze", ""], ["ncu", "--analyze", "a\0"]])
@@ -224,6 +228,19 @@ def test_the_tool_may_be_where_it_usually_is(tools: Path, tmp_path: Path, monkey
     assert deep_dive.find_tool("nsys") == str(first)
     install(tools, "nsys")
     assert deep_dive.find_tool("nsys") == "nsys"
+
+
+def test_toolkits_come_in_one_order(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cuda-9.2", "cuda-13.0", "cuda-12.8", "cuda"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(toolkits, "USUAL", (f"{tmp_path}/cuda*",))
+    usual = [str(tmp_path / name) for name in ("cuda-13.0", "cuda-12.8", "cuda-9.2", "cuda")]
+    assert toolkits.toolkit_folders() == usual
+    monkeypatch.setenv("CUDA_PATH", "/there")
+    monkeypatch.setenv("CUDA_HOME", usual[1])
+    assert toolkits.toolkit_folders() == [usual[1], "/there", usual[0], *usual[2:]]
+    monkeypatch.setattr(session, "environment_is_trusted", lambda: False)  # failure scenario G13
+    assert toolkits.toolkit_folders() == usual
 
 
 def test_usual_places_are_known_for_each_tool() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import cprofiling as cp
 from calls import run_python
-from cprofiling import _core, activities, device_activity
+from cprofiling import _core, activities, device_activity, toolkits
 from cprofiling.analysis.top_kernels import NodeKernel
 from cprofiling.recording import Recording
 from recordings import DROPPED, NODE, call, device, host, made
@@ -231,9 +231,11 @@ def test_another_client_is_warned_of_and_the_recording_goes_on(libraries: dict[s
         with cp.profile() as prof:  # all that there is: that is without devices now
             node()
         assert [event.name for event in prof.events()] == ["node"]
-        assert "holds CUPTI" in device_activity.try_out()
         fake.fake_cupti_hold(0)
-        assert device_activity.try_out() is None
+        with cp.profile(activities=["CUDA"]) as prof:
+            launch("gemm", 10)
+            wait()
+        assert len(works(prof)) == 1
         """,
         libraries,
     )
@@ -319,7 +321,6 @@ def test_without_cuda_no_library_is_opened() -> None:
         import cprofiling as cp
         from cprofiling import _core, device_activity
         assert device_activity.missing_reason() == "no CUDA in the process"
-        assert device_activity.try_out() == "no CUDA in the process"
         with cp.profile():
             pass
         assert _core.cupti_status()["library"] is None
@@ -346,9 +347,16 @@ def test_installed_libraries_are_looked_for_where_packages_have_them(
 ) -> None:
     folder = tmp_path / "nvidia" / "cu13" / "lib"
     folder.mkdir(parents=True)
+    toolkit = tmp_path / "cuda"
+    for name in ("lib64", "lib"):
+        (toolkit / name).mkdir(parents=True)
     monkeypatch.setattr(sys, "path", ["/no/such", str(tmp_path)])
-    assert device_activity.library_folders() == (os.fsencode(folder),)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)] * 40)
+    monkeypatch.setattr(toolkits, "toolkit_folders", lambda: [str(toolkit), str(toolkit)])
+    in_order = (folder, toolkit / "lib64", toolkit / "lib")
+    assert device_activity.library_folders() == tuple(map(os.fsencode, in_order))
+    monkeypatch.setattr(
+        toolkits, "toolkit_folders", lambda: [f"{toolkit}/{'../cuda/' * number}" for number in range(40)]
+    )
     _core.cupti_set_folders(device_activity.library_folders())
     assert len(device_activity.library_folders()) == 32
     _core.cupti_set_folders(())
@@ -423,7 +431,6 @@ def test_what_is_taken_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     activity.forget()
     activity.stop()
     assert cupti.calls() == ["folders", "start"]
-    assert device_activity.try_out() is None
 
 
 def test_what_cannot_be_had_is_said_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import cprofiling as cp
 from cprofiling import details, device_memory, device_table
-from cprofiling.device_memory import UNKNOWN, memory_at_entry, memory_at_exit, memory_reason
+from cprofiling.device_memory import UNKNOWN, memory_at_entry, memory_at_exit, memory_reason, peak_reason
 from fakes.fake_torch import FakeTorch
 
 
@@ -21,6 +21,7 @@ def without_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_table, "_found", None)
     monkeypatch.setattr(device_memory, "_cupy_in_use", None)
     monkeypatch.setattr(device_memory, "_reason", None)
+    monkeypatch.setattr(device_memory, "_peak_reason", None)
     for name in ("torch", "cupy"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
@@ -69,6 +70,26 @@ def test_a_peak_that_cannot_be_reset(use: Callable[..., FakeTorch]) -> None:
     torch = use("mps")
     torch.allocate(10)
     assert memory_at_entry((), True) == (0, 10, UNKNOWN)
+    assert peak_reason() == "PyTorch's mps does not keep the most bytes allocated"
+
+
+def test_a_peak_that_is_kept_but_cannot_be_reset(use: Callable[..., FakeTorch]) -> None:
+    """What the most was since the start of the process is not what it was in the call."""
+    torch = use("xpu", accelerator=False)
+    del torch.xpu.reset_peak_memory_stats
+    torch.allocate(500)
+    torch.allocate(-400)
+    assert memory_at_entry((), False) == (0, 100, 500)
+    assert peak_reason() is None
+    assert memory_at_entry((), True) == (0, 100, UNKNOWN)
+    assert peak_reason() == "PyTorch's xpu cannot reset the most bytes"
+    torch = use("xpu")
+    torch.allocate(10)
+    torch.failing = {"reset": RuntimeError("lost")}
+    assert memory_at_entry((), True) == (0, 10, UNKNOWN), "what is in use is known all the same"
+    assert peak_reason() == "the most bytes could not be counted anew (RuntimeError: lost)"
+    assert memory_at_exit(0, True) == (10, 10), "of the time since the reset at the entry"
+    assert memory_reason() is None
 
 
 def test_the_device_of_the_node_among_several(use: Callable[..., FakeTorch]) -> None:
@@ -103,9 +124,42 @@ def test_no_framework() -> None:
 def test_a_device_without_an_allocator(use: Callable[..., FakeTorch]) -> None:
     torch = use("brand", accelerator=False)
     del torch.brand.memory_allocated  # type: ignore[attr-defined]
-    for answer in (memory_at_entry((), False), memory_at_exit(0, False)):
+    torch.allocate(300)
+    assert memory_at_entry((), True) == (0, 300, UNKNOWN), "what is not free on the device"
+    assert memory_at_exit(0, False) == (300, UNKNOWN)
+    assert peak_reason() == "a device tells what is in use now, not the most there was"
+    torch = use("brand", accelerator=False)
+    del torch.brand.memory_allocated, torch.brand.mem_get_info  # type: ignore[attr-defined]
+    for answer in (memory_at_entry((), True), memory_at_exit(0, True)):
         assert answer is None
-        assert memory_reason() == "PyTorch's brand does not tell what it has allocated"
+        assert memory_reason() == (
+            "PyTorch's brand does not tell what it has allocated; PyTorch's brand cannot tell how much memory is free"
+        )
+
+
+def test_why_there_were_no_figures_stays_known(use: Callable[..., FakeTorch]) -> None:
+    """It is told where a node has none, whatever others had later."""
+    torch = use("cuda")
+    torch.failing = {"memory": RuntimeError("lost")}
+    assert memory_at_entry((), False) is None
+    torch.failing = {}
+    assert memory_at_entry((), False) == (0, 0, 0)
+    assert memory_reason() == "the framework does not answer (RuntimeError: lost)"
+
+
+def test_a_module_that_fails_costs_no_figures(use: Callable[..., FakeTorch]) -> None:
+    class Broken:
+        def parameters(self) -> Any:
+            raise KeyError("own")
+
+        buffers = parameters
+
+    torch = use("xpu", devices=3)
+    torch.allocate(7, device=1)
+    torch.current = 1
+    torch.allocate(9, device=2)
+    assert memory_at_entry((Broken(), torch.tensor(2)), False) == (2, 9, 9)
+    assert memory_at_entry((Broken(),), False) == (1, 7, 7)
 
 
 def test_torch_that_does_not_answer(use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +230,7 @@ def test_the_pool_of_cupy(cupy: FakeCupy) -> None:
     assert memory_at_exit(key, False) == (2500, UNKNOWN), "of the same device"
     assert cupy.current == 0
     assert memory_reason() is None
+    assert peak_reason() == "CuPy's pool does not keep the most bytes used"
     assert memory_at_entry((), False) == (key - 1, 1000, UNKNOWN)
 
 
@@ -184,7 +239,6 @@ def test_cupy_is_not_made_to_begin_with_cuda(cupy: FakeCupy) -> None:
     assert memory_at_entry((1, "x", object()), False) is None
     assert memory_reason() == "CuPy has shown no array yet, and is not made to begin with CUDA"
     assert cupy.log == []
-    assert memory_at_entry((), False, True) is not None, "the caller knows that CUDA was begun"
 
 
 def test_cupy_beside_torch(cupy: FakeCupy, use: Callable[..., FakeTorch]) -> None:
@@ -196,7 +250,7 @@ def test_cupy_beside_torch(cupy: FakeCupy, use: Callable[..., FakeTorch]) -> Non
 
 
 def test_cupy_that_does_not_answer(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    key, *_ = memory_at_entry((), False, True) or (-1,)
+    key, *_ = memory_at_entry((FakeCupy.ndarray(),), False) or (-1,)
     cupy.used.clear()
     assert memory_at_entry((), False) is None
     assert memory_reason() == "the framework does not answer (IndexError: list index out of range)"
@@ -207,7 +261,7 @@ def test_cupy_that_does_not_answer(cupy: FakeCupy, monkeypatch: pytest.MonkeyPat
 
 def test_the_child_of_a_fork_asks_nobody(cupy: FakeCupy) -> None:
     """H5."""
-    assert memory_at_entry((), False, True) is not None
+    assert memory_at_entry((FakeCupy.ndarray(),), False) is not None
     child = os.fork()
     if child == 0:
         cupy.log.clear()

@@ -293,13 +293,14 @@ def test_another_torch_is_asked(use: Callable[..., FakeTorch]) -> None:
 def test_a_torch_that_does_not_answer(use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
     torch = use("cuda")
     torch.failing = {"raw_stream": RuntimeError("lost")}
-    assert placed() == "no stream was told (RuntimeError: lost)"
+    assert placed() == ("untold", "no stream was told (RuntimeError: lost)")
     assert gpu_place_at_exit((0, 0)) is None
     torch = use("cuda")
     del torch.cuda.device_count
-    assert "has no attribute 'device_count'" in placed()
+    assert "has no attribute 'device_count'" in placed()[1]
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
-    assert placed().startswith("PyTorch does not answer (AttributeError: ")
+    assert placed()[0] == "untold"
+    assert placed()[1].startswith("PyTorch does not answer (AttributeError: ")
     assert placed(stream=3) == (-1, 3)
 
 
@@ -402,7 +403,7 @@ def test_streams(use: Callable[..., FakeTorch], stream: Any, place: Any) -> None
 
 
 WRONG = [
-    -1, 2**64, True, 1.5, "0", b"", [], {}, object(), of(cuda_stream="x"), of(ptr=None), of(handle=of(value="x")),
+    True, 1.5, "0", b"", [], {}, object(), of(cuda_stream="x"), of(ptr=None), of(handle=of(value="x")),
     of(device="cpu"), Protocol((0, -1)), Protocol(None), Protocol(("x",)), Raises(), type("Stream", (), {}),
 ]  # fmt: skip
 
@@ -413,22 +414,30 @@ def test_what_is_no_stream(wrong: Any) -> None:
         checked_stream(wrong)
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: type(wrong).__name__)
+@pytest.mark.parametrize("wrong", [-1, 2**64, -(10**99)])
+def test_handles_that_there_are_not(wrong: int) -> None:
+    with pytest.raises(ValueError, match=r"^gpu_stream must be 0 to 2\*\*64 - 1 where it is a handle, got -?\d+"):
+        checked_stream(wrong)
+    most: Any = checked_stream(2**64 - 1)
+    assert most.handle == 2**64 - 1
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, -1, 2**64], ids=lambda wrong: type(wrong).__name__)
 def test_a_callable_that_returns_no_stream(use: Callable[..., FakeTorch], wrong: Any) -> None:
     """The node goes on without a GPU time, and this is why."""
     for kind in ("cpu", "cuda"):
         use(kind)
         checked = checked_stream(lambda: wrong)
-        answer = gpu_place((), checked)
-        assert isinstance(answer, str)
-        assert answer.startswith("no stream was told (")
+        cause, reason = gpu_place((), checked)  # type: ignore[misc]
+        assert cause == "untold"
+        assert str(reason).startswith("no stream was told (")
         assert gpu_place_at_exit((0, 0), checked) is None
 
 
 def test_a_callable_that_raises(use: Callable[..., FakeTorch]) -> None:
     use("cuda")
-    assert placed(stream=lambda: dict[str, int]()["gone"]) == "no stream was told (KeyError: 'gone')"
-    assert placed(stream=lambda _: 1).startswith("no stream was told (TypeError: ")
+    assert placed(stream=lambda: dict[str, int]()["gone"]) == ("untold", "no stream was told (KeyError: 'gone')")
+    assert placed(stream=lambda _: 1)[1].startswith("no stream was told (TypeError: ")
 
 
 def test_a_callable_is_asked_each_time(use: Callable[..., FakeTorch]) -> None:
@@ -457,15 +466,19 @@ def test_streams_of_any_kind_of_device(use: Callable[..., FakeTorch]) -> None:
     stream = torch.stream(1, 4)
     generic = of(stream_id=4, device_index=1, device_type=1, device=stream.device)
     assert placed(stream=generic) == (1, 104)
+    not_used = ("unsupported", "gpu_stream is one of xpu, which PyTorch does not use in this process")
     other = FakeTorch("xpu").stream(0, 1)
-    assert placed(stream=other) == "gpu_stream is one of xpu, which PyTorch does not use in this process"
+    assert placed(stream=other) == not_used
     use("cpu")
-    assert placed(stream=other) == "gpu_stream is one of xpu, which PyTorch does not use in this process"
+    assert placed(stream=other) == not_used
     use("npu")
-    assert placed(stream=other) == "gpu_stream is one of xpu, which PyTorch does not use in this process"
+    assert placed(stream=other) == not_used
     assert placed(stream=17) == (-1, 17)
     use("rocm")
-    assert placed(stream=17) == "gpu_stream must be a stream of PyTorch where that uses rocm"
+    assert placed(stream=17) == (
+        "unsupported",
+        "gpu_stream must be a stream of PyTorch where that uses rocm",
+    )
 
 
 def test_a_stream_that_does_not_name_its_device(use: Callable[..., FakeTorch]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from cprofiling import _core, cli, cuda_probe, deep_dive, doctor
+import cprofiling
+from cprofiling import _core, cli, cuda_probe, deep_dive, device_activity, device_table, doctor, own_cost, toolkits
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTHING: dict[str, Any] = {"fault": None, "driver": {"error": "no driver"}, "cupti": {}}
@@ -41,6 +43,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of a machine that has nothing."""
     monkeypatch.setattr(doctor, "ROOT", str(tmp_path))
     monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": (f"{tmp_path}/opt/nsys/*/bin",)})
+    monkeypatch.setattr(toolkits, "USUAL", (f"{tmp_path}/usr/local/cuda*",))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for name in ("CUDA_HOME", "CUDA_PATH", "NVTX_INJECTION64_PATH", "CPROFILING_LIBCUDA", "CPROFILING_LIBCUPTI"):
         monkeypatch.delenv(name, raising=False)
@@ -52,7 +55,6 @@ def core(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that has everything."""
     monkeypatch.setattr(_core, "perf_status", lambda: [(name, "times", None) for name in COUNTERS], raising=False)
     monkeypatch.setattr(_core, "perf_in_user_space", lambda: True, raising=False)
-    monkeypatch.setattr(_core, "cupti_reason", lambda: None, raising=False)
 
 
 def put(path: Path, text: str, *, runs: bool = False) -> Path:
@@ -66,8 +68,13 @@ def put(path: Path, text: str, *, runs: bool = False) -> Path:
 def only(rows: Any) -> doctor.Row:
     """The one row of a section, which is well-formed."""
     (row,) = rows
-    assert row.works is not False or row.why
+    check_row(row)
     return row  # type: ignore[no-any-return]
+
+
+def check_row(row: doctor.Row) -> None:
+    """What does not work has a reason, and something to do about it."""
+    assert row.works is not False or (row.why and row.what_to_do), row
 
 
 def words(row: doctor.Row) -> str:
@@ -104,7 +111,10 @@ def test_the_probe_tells_what_the_driver_refuses(library: str, monkeypatch: pyte
 
 def test_the_probe_takes_the_first_cupti_that_loads(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"path": library, "version": 130000, "code": 0, "code_name": "CUPTI_SUCCESS"}
-    assert cuda_probe.cupti(["/nowhere/libcupti.so", "libc.so.6", library, "/nowhere"]) == found
+    assert cuda_probe.cupti(["/nowhere/libcupti.so", library, "/nowhere"]) == found
+    lacking = {"path": "libc.so.6", "error": "it lacks cuptiGetVersion"}  # the profiler gives up there, too
+    assert cuda_probe.cupti(["/nowhere/libcupti.so", "libc.so.6", library]) == lacking
+    assert only(doctor.cupti_rows({"cupti": lacking}))[2:4] == ("libc.so.6", "it lacks cuptiGetVersion")
     assert cuda_probe.cupti([library])["code"] == 0, "the subscriber was given back"
     monkeypatch.setenv("FAKE_NVIDIA_SUBSCRIBE", "39")
     assert cuda_probe.cupti([library])["code_name"] == "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
@@ -198,7 +208,8 @@ def test_a_program_with_other_rights_loads_no_library_of_its_environment(  # G13
 def test_a_driver_that_works() -> None:
     driver = {"version": 12080, "code": 0, "code_name": "", "devices": []}
     assert only(doctor.driver_rows({"driver": driver})) == ("CUDA driver", True, "for CUDA 12.8 and earlier", "", "")
-    assert words(only(doctor.device_rows({"driver": driver}))) == "the CPU only | the driver lists no device | "
+    row = next(iter(doctor.device_rows({"driver": driver})))
+    assert words(row) == "the CPU only | the driver lists no device | "
 
 
 @pytest.mark.parametrize(
@@ -230,12 +241,41 @@ def test_without_a_driver_the_advice_fits_the_machine(machine: Path) -> None:
 @pytest.mark.usefixtures("asked")
 def test_devices_are_rows() -> None:
     rows = list(doctor.device_rows(doctor.ask_cuda()))
-    assert [row.name for row in rows] == ["device 0", "device 1"]
+    assert [row.name for row in rows] == ["device 0", "device 1", "other devices"]
     assert rows[0].detail.endswith("8.0 GiB, compute capability 9.0, 132 multiprocessors")
 
 
+def presence(kind: str, count: int | None, why: str | None) -> device_table.DevicePresence:
+    operations = (("synchronize", why), ("new_event", why), ("memory_peak", why or "it keeps none"))
+    return device_table.DevicePresence(kind, count is not None, count, operations)
+
+
+def test_devices_of_other_kinds_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        presence("cpu", 1, None),
+        presence("cuda", None, "x"),
+        presence("xpu", 2, None),
+        presence("mps", None, None),
+    ]
+    found += [presence("rocm", None, "not built for it"), presence("npu", None, "not built for it")]
+    monkeypatch.setattr(device_table, "present", lambda: found)
+    assert [(row.name, row.works, row.detail, row.why) for row in doctor.device_rows(NOTHING)] == [
+        ("xpu devices", True, "2", "no memory_peak: it keeps none"),
+        ("other devices", None, "through PyTorch: mps", "the program has not begun to use it"),
+        ("other devices", None, "through PyTorch: rocm, npu", "not built for it"),
+    ]
+
+
+def test_devices_that_nobody_can_have_begun_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    cpu, others = doctor.device_rows(NOTHING)
+    assert cpu.detail == "the CPU only"
+    assert (others.detail, others.why) == ("through PyTorch: rocm, xpu, mps, npu", "PyTorch is not loaded")
+    assert others.what_to_do
+
+
 @pytest.mark.usefixtures("machine", "core")
-def test_cupti_works_or_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cupti_works_or_says_why() -> None:
     good = {"version": 28, "path": "/lib/libcupti.so.12", "code": 0, "code_name": ""}
     answers: dict[str, Any] = {"driver": {"code": 0}, "cupti": good}
     assert only(doctor.cupti_rows(answers)) == ("CUPTI", True, "version 28, /lib/libcupti.so.12", "", "")
@@ -248,8 +288,18 @@ def test_cupti_works_or_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "driver to work first" in only(doctor.cupti_rows({"cupti": old})).what_to_do
     assert "pip install" in only(doctor.cupti_rows(NOTHING)).what_to_do
     assert only(doctor.cupti_rows({"cupti": {"error": "libcupti.so: no"}})).why == "libcupti.so: no"
-    monkeypatch.setattr(_core, "cupti_reason", lambda: "another tool has it", raising=False)
-    assert only(doctor.cupti_rows(answers)).why == "another tool has it"
+
+
+def test_the_library_is_the_one_that_the_profiler_takes() -> None:
+    """The core has the names and the functions of its own; they are the same ones, in the same order."""
+    library = (ROOT / "cprofiling/cupti_library.c").read_text() + (ROOT / "cprofiling/cupti_library.h").read_text()
+    names = re.findall(r'"(libcupti\.so[.0-9]*)"', library)
+    assert {*names} == {*doctor._CUPTI_NAMES}
+    (listed,) = re.findall(r"names\[\] = \{(.*?)\}", library)
+    assert listed.replace('"', "").split(", ") == [*doctor._CUPTI_NAMES[:-1], "ANY_NAME"]
+    assert tuple(re.findall(r"X\(\w+, (cupti\w+),", library)) == cuda_probe._CUPTI_FUNCTIONS
+    for folder in re.findall(r'"(\S*lib64)"', library):
+        assert folder in device_activity._IN_TOOLKITS
 
 
 def test_cupti_is_looked_for_in_packages_then_toolkits(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,15 +307,16 @@ def test_cupti_is_looked_for_in_packages_then_toolkits(machine: Path, monkeypatc
     monkeypatch.setattr(sys, "path", [str(packages)])
     monkeypatch.setenv("CUDA_HOME", str(machine / "own"))
     expected = [
-        put(packages / "nvidia/cuda_cupti/lib/libcupti.so.12", ""),
         put(packages / "nvidia/cu13/lib/libcupti.so.13", ""),
+        put(packages / "nvidia/cuda_cupti/lib/libcupti.so.12", ""),
+        put(packages / "triton/backends/nvidia/lib/cupti/libcupti.so", ""),
         put(machine / "own/extras/CUPTI/lib64/libcupti.so", ""),
         put(machine / "usr/local/cuda-13.0/lib64/libcupti.so.13", ""),
-        put(machine / "usr/local/cuda-9.2/lib64/libcupti.so", ""),
+        put(machine / "usr/local/cuda-9.2/lib/libcupti.so", ""),
     ]
     paths = doctor.cupti_paths()
-    assert paths[:5] == [str(path) for path in expected]
-    assert paths[5:] == list(doctor._CUPTI_NAMES)
+    assert paths == [*map(str, expected), *doctor._CUPTI_NAMES]
+    assert device_activity.library_folders() == tuple(os.fsencode(path.parent) for path in expected)
 
 
 # ---- NVTX and NVIDIA's tools
@@ -358,10 +409,14 @@ def test_counters_that_share_a_reason_share_a_row(machine: Path, core: None, mon
         ("4\n", False, "EACCES", "sysctl kernel.perf_event_paranoid=2"),
         ("3", True, "EPERM", "sysctl kernel.perf_event_paranoid=2"),
         ("2\n", True, "EPERM", "docker run --cap-add PERFMON"),
-        ("-1\n", True, "EINVAL", ""),
-        ("1\n", False, "EACCES", ""),
-        ("garbage", False, "EACCES", ""),
-        ("9" * 5000, False, "EACCES", ""),
+        ("-1\n", True, "EINVAL", "fewer hardware counters at once"),
+        ("1\n", False, "EACCES", "CAP_PERFMON"),
+        ("2\n", False, "EPERM", "CAP_PERFMON"),
+        ("garbage", False, "EACCES", "CAP_PERFMON"),
+        ("9" * 5000, False, "EACCES", "CAP_PERFMON"),
+        ("2\n", False, "EMFILE", "ulimit -n"),
+        ("2\n", True, "EBUSY", "free what is short"),
+        ("2\n", False, "ENOSYS", "newer kernel"),
         ("", True, "ENOSYS", "seccomp"),
         (None, True, "EPERM", "docker run"),
         ("4", True, "ENOENT", "no virtual one"),
@@ -372,9 +427,7 @@ def test_advice_on_counters(machine: Path, level: str | None, container: bool, r
         put(machine / "proc/sys/kernel/perf_event_paranoid", level)
     if container:
         put(machine / "proc/1/cgroup", "0::/kubepods/pod1\n")
-    found = doctor.perf_advice(reason)
-    assert advice in found
-    assert bool(found) is bool(advice)
+    assert advice in doctor.perf_advice(reason)
 
 
 def test_files_that_cannot_be_read_are_unknown(machine: Path, core: None) -> None:
@@ -449,6 +502,9 @@ def check(facts: dict[str, Any]) -> None:
     assert facts["clock"]["resolution_ns"] > 0
     assert facts["cost"]["call_ns"] > 0
     assert facts["cost"]["floor_ns"] > 0
+    assert list(facts["cost"]) == ["call_ns", "floor_ns", "options_ns"]
+    assert {"gpu_time", "memory", "cpu_time"} <= facts["cost"]["options_ns"].keys()
+    assert all(ns >= 0 for ns in facts["cost"]["options_ns"].values())
     for row in facts["checks"]:
         assert list(row) == ["name", "works", "detail", "why", "what_to_do"]
         assert row["works"] in (True, False, None)
@@ -472,7 +528,8 @@ def test_json_has_the_documented_keys(
 
 @pytest.mark.usefixtures("machine", "asked", "core")
 def test_the_page_is_plain_and_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:  # F4
-    monkeypatch.setattr(_core, "cupti_reason", lambda: "\x1b[2J" + "why " * 40, raising=False)
+    hostile = ("cycles", "times", "\x1b[2J" + "why " * 40)
+    monkeypatch.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), hostile])
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
@@ -485,6 +542,40 @@ def test_the_page_is_plain_and_fits(capsys: pytest.CaptureFixture[str], monkeypa
     assert lines[2].startswith("clock            ok  ")
     assert any(line.startswith("ncu              no  why: ncu was not found") for line in lines)
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_each_option_is_measured_with_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the memory takes a system call, which a plain call has none of, so that its cost cannot be plain's."""
+    status = [("cpu_time", "ns", None), ("page_faults", "times", None), ("cycles", "times", "ENOENT: not offered")]
+    monkeypatch.setattr(_core, "perf_status", lambda: status)
+    asked: list[dict[str, Any]] = []
+
+    class Profiler(cprofiling.Profiler):
+        __slots__ = ()
+
+        def set_profiling(self, enabled: bool, **keywords: Any) -> None:
+            asked.append(keywords)
+            super().set_profiling(enabled, **keywords)
+
+    monkeypatch.setattr(own_cost, "Profiler", Profiler)
+    costs = own_cost.own_costs_ns()
+    assert list(costs) == ["gpu_time", "memory", "cpu_time", "page_faults"]
+    assert asked == [
+        {"gpu_time": True}, {"memory": True}, {"counters": ("cpu_time",)}, {"counters": ("page_faults",)},
+    ]  # fmt: skip
+    assert costs["memory"] > _core.cost_ns(None)
+
+
+def test_what_an_option_costs_is_the_median_beyond_a_bare_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loop_ns(function: Any) -> int:
+        return 1_000 if function is own_cost._nothing else next(times)
+
+    times = iter([9_000_000, *range(11_000, 11_000 + 100 * own_cost._ROUNDS, 100)])  # the first one only warms up
+    monkeypatch.setattr(own_cost, "options", lambda: {"one": {}})
+    monkeypatch.setattr(own_cost, "_loop_ns", loop_ns)
+    assert own_cost.own_costs_ns() == {"one": 100.0 + own_cost._ROUNDS // 2}
+    monkeypatch.setattr(own_cost, "_loop_ns", lambda function: 1_000 * (function is own_cost._nothing))
+    assert own_cost.own_costs_ns() == {"one": 0.0}
 
 
 def test_a_section_that_fails_keeps_no_other_from_being_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,17 +591,23 @@ def test_a_section_that_fails_keeps_no_other_from_being_seen(monkeypatch: pytest
     assert row["why"] == "it could not be found out: OSError: [Errno 5] broken"
 
 
-def test_the_real_machine_is_left_as_it_is(tmp_path: Path) -> None:  # G11
+@pytest.mark.parametrize("is_named", [False, True])
+def test_the_real_machine_is_left_as_it_is(is_named: bool, library: str, tmp_path: Path) -> None:  # G11
     """The doctor loads neither PyTorch nor a library of CUDA's, writes nothing, and ends with 0 whatever it finds."""
     code = (
         "import sys\n"
         "from cprofiling import cli\n"
         "status = cli.main(['doctor', '--json'])\n"
         "maps = open('/proc/self/maps').read()\n"
-        "assert 'libcuda' not in maps and 'libcupti' not in maps and 'torch' not in sys.modules\n"
+        "loaded = [name for name in ('libnvidia_fake', 'libcuda', 'libcupti') if name in maps]\n"
+        "assert not loaded and 'torch' not in sys.modules, loaded\n"
+        "import os; assert os.environ.get('CPROFILING_LIBCUDA') == os.environ.get('KEPT')\n"
         "sys.exit(status)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(doctor.__file__).parents[1])}
+    environment.pop("CPROFILING_LIBCUDA", None)
+    if is_named:
+        environment["CPROFILING_LIBCUDA"] = environment["KEPT"] = library
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -523,7 +620,7 @@ def test_a_page_tells_of_an_installation_and_of_a_container() -> None:
     facts: dict[str, Any] = {
         "cprofiling": None, "python": "3.11.7", "system": "Linux", "container": True, "checks": [],
         "clock": {"name": "CLOCK_MONOTONIC", "reason": "no invariant TSC", "resolution_ns": 1.0, "read_ns": 21.04},
-        "cost": {"call_ns": 99.6, "floor_ns": 42.08},
+        "cost": {"call_ns": 99.6, "floor_ns": 42.08, "options_ns": {"gpu_time": 149.6, "memory": 12345.6}},
     }  # fmt: skip
     assert doctor.page(facts).splitlines() == [
         "cprofiling (not installed), Python 3.11.7, Linux, in a container",
@@ -531,6 +628,8 @@ def test_a_page_tells_of_an_installation_and_of_a_container() -> None:
         "clock            ok  CLOCK_MONOTONIC: resolution 1 ns, a read takes 21.0 ns",
         "                     why: no invariant TSC",
         "cost of a call   ok  100 ns for a node; 42 ns are the clock's",
+        "cost of options  -   of a call in all, with gpu_time 150 ns (no device is in use here), memory",
+        "                     12,346 ns",
     ]
     facts.update(cprofiling="1.2", container=False)
     assert doctor.page(facts).startswith("cprofiling 1.2, Python 3.11.7, Linux\n")

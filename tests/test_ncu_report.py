@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import cprofiling as cp
 import ncu_samples as samples
-from cprofiling import cli, deep_dive, ncu_csv, ncu_numbers, ncu_reader
+from cprofiling import cli, deep_dive, ncu_csv, ncu_numbers, ncu_reader, toolkits
 from cprofiling.ncu_kernels import NcuKernel, NcuReport
 from cprofiling.ncu_metrics import Metrics, Texts
 from ncu_samples import KERNELS, LAYOUTS, Kernel
@@ -27,6 +27,7 @@ from ncu_samples import KERNELS, LAYOUTS, Kernel
 Layout = Callable[[Sequence[Kernel]], str]
 WHERE = r"sample: line \d+, column \d+: "
 HEADER = '"ID","Kernel Name","gpu__time_duration.sum","dram__bytes.sum"\n'
+UNITS = '"","","us","byte"\n'
 
 
 def read(data: str | bytes) -> NcuReport:
@@ -57,6 +58,7 @@ def without_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": ()})
+    monkeypatch.setattr(toolkits, "USUAL", ())
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
     return folder
@@ -174,7 +176,7 @@ def test_kernels_of_one_name_are_one_line() -> None:
 
 
 def test_averages_of_kernels_whose_time_is_not_known() -> None:
-    report = read(HEADER + '"0","k","n/a","5"\n"1","k","1,5","5"\n')
+    report = read(HEADER + UNITS + '"0","k","n/a","5"\n"1","k","1,5","5"\n')
     (average,) = report.by_kernel()
     assert (average.count, average.total_us, average.mean_us, average.share_percent) == (2, None, None, None)
     assert average.verdict is None
@@ -353,7 +355,7 @@ def test_numbers_of_percent_tell_where_nothing_else_does() -> None:
 
 
 def test_a_file_that_contradicts_itself_says_so() -> None:
-    report = read(HEADER + '"0","k","1.5","2,5"\n"1","k","1,234","5"\n')
+    report = read(HEADER + UNITS + '"0","k","1.5","2,5"\n"1","k","1,234","5"\n')
     assert report[1].duration_ns is None
     assert report.notes == (
         "The file marks decimals with both points and commas: 1 of its numbers may mean one or a thousand, as 1,234 "
@@ -377,6 +379,47 @@ def test_a_file_that_contradicts_itself_says_so() -> None:
 def test_units_old_and_new(unit: str, base: str, one: float) -> None:
     assert values("1", "1.5", unit=unit) == [pytest.approx(one), pytest.approx(1.5 * one)]
     assert ncu_numbers.base_unit(unit)[1] == base
+
+
+@pytest.mark.parametrize(
+    ("units", "duration_ns", "moved", "notes"),
+    [
+        ('"","","us","Kbyte"\n', 1500, 2000, ()),
+        ('"","","","byte"\n', None, 2, ("gpu__time_duration.sum is not known: the report has no unit of it.",)),
+        (
+            '"","","microsec","MiB"\n', None, None,
+            (
+                "gpu__time_duration.sum is not known: its unit, 'microsec', does not lead to ns.",
+                "dram__bytes.sum is not known: its unit, 'MiB', does not lead to byte.",
+            ),
+        ),
+        (
+            "", None, None,
+            (
+                "gpu__time_duration.sum is not known: the report has no unit of it.",
+                "dram__bytes.sum is not known: the report has no unit of it.",
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_times_and_bytes_in_other_units_are_not_known(
+    units: str, duration_ns: float | None, moved: float | None, notes: tuple[str, ...]
+) -> None:
+    """Failure scenario I9: a file without its line of units, or with units that nobody has heard of."""
+    report = read(HEADER + units + '"0","k","1.5","2"\n"1","k","n/a","2"\n')
+    assert (report[0].duration_ns, report[0].dram_bytes, report[1].duration_ns) == (duration_ns, moved, None)
+    assert report.notes == notes
+    assert read(HEADER + '"0","k","n/a","n/a"\n').notes == ()
+
+
+def test_percentages_may_lack_their_unit_but_have_no_other_one() -> None:
+    name = samples.COMPUTE
+    assert values("12.5", name=name, unit="") == values("12.5", name=name, unit="%") == [12.5]
+    assert values("12.5", name=name, unit="Gbyte/s") == [None]
+
+
+def test_numbers_in_an_unknown_unit_still_tell_the_locale() -> None:
+    assert read(HEADER + '"","","?","byte"\n"0","k","1,5","1.234"\n')[0].dram_bytes == 1234
 
 
 def test_exact_numbers_stay_exact() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import ncu_samples as samples
@@ -22,6 +24,10 @@ NAMES = {
 
 def metrics(**known: float) -> Metrics:
     return Metrics({NAMES.get(name, name): place for place, name in enumerate(known)}, list(known.values()))
+
+
+def operation(kind: str, unit: str = "sm") -> str:
+    return f"{unit}__sass_thread_inst_executed_op_{kind}_pred_on.sum"
 
 
 def judged(blocks: float | None = None, **known: float) -> Verdict:
@@ -126,15 +132,36 @@ def test_waves_follow_from_blocks_and_limits() -> None:
     )
 
 
+OF_SINGLE = {operation(kind): count for kind, count in (("fadd", 10.0), ("fmul", 5.0), ("ffma", 100.0))}
+
+
 def test_operations_and_bytes() -> None:
-    add, fused, half = (f"sm__sass_thread_inst_executed_op_{kind}_pred_on.sum" for kind in ("fadd", "ffma", "hmul"))
     reads, writes = ncu_metrics.DRAM_PARTS
-    kernel = NcuKernel("k", metrics(**{add: 10, fused: 100, half: 5, reads: 30, writes: 13}))
+    kernel = NcuKernel("k", metrics(**OF_SINGLE, **{reads: 30, writes: 13}))
     assert (kernel.flops, kernel.dram_bytes, kernel.arithmetic_intensity) == (215, 43, 5)
-    whole = NcuKernel("k", metrics(**{add: 10, "dram__bytes.sum": 40, reads: 1}))
-    assert (whole.dram_bytes, whole.arithmetic_intensity) == (40, 0.25)
-    assert NcuKernel("k", metrics(**{add: 10, reads: 1})).dram_bytes is None
-    assert NcuKernel("k", metrics(**{add: 10, "dram__bytes.sum": 0})).arithmetic_intensity is None
+    whole = NcuKernel("k", metrics(**OF_SINGLE, **{"dram__bytes.sum": 860, reads: 1}))
+    assert (whole.dram_bytes, whole.arithmetic_intensity) == (860, 0.25)
+    assert NcuKernel("k", metrics(**OF_SINGLE, **{reads: 1})).dram_bytes is None
+    assert NcuKernel("k", metrics(**OF_SINGLE, **{"dram__bytes.sum": 0})).arithmetic_intensity is None
+
+
+@pytest.mark.parametrize("unit", ["sm", "smsp"])
+@pytest.mark.parametrize("kind", "fhd")
+def test_operations_are_counted_for_each_type_of_which_all_are_known(kind: str, unit: str) -> None:
+    add, mul, fma = (operation(f"{kind}{name}", unit) for name in ("add", "mul", "fma"))
+    whole = {add: 1.0, mul: 2.0, fma: 4.0}
+    assert NcuKernel("k", metrics(**whole)).flops == 11
+    assert NcuKernel("k", metrics(**{**whole, operation(f"{kind}add", "smsp"): 1.0})).flops == 11
+    for name in whole:
+        assert NcuKernel("k", metrics(**{**whole, name: math.nan})).flops is None
+        assert NcuKernel("k", metrics(**{each: whole[each] for each in whole if each != name})).flops is None
+
+
+def test_a_sum_of_some_operations_is_none_of_all() -> None:
+    half = {operation("hadd"): math.nan, operation("hmul"): math.nan, operation("hfma"): math.nan}
+    kernel = NcuKernel("k", metrics(**OF_SINGLE, **half, **{"dram__bytes.sum": 10}))
+    assert (kernel.flops, kernel.arithmetic_intensity) == (None, None)
+    assert NcuKernel("k", metrics(**OF_SINGLE, **dict.fromkeys(half, 1.0))).flops == 219
 
 
 def test_blocks_come_from_the_grid_or_the_metric() -> None:

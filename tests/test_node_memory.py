@@ -303,7 +303,7 @@ def test_no_framework_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     found = memory(profiler)
     assert found.device is None
-    assert found.reason == "during the calls no framework's allocator was in use that could be asked"
+    assert found.reason == "neither a framework's allocator nor a driver told how much of it was in use"
     assert found.host is not None
     assert device_memory.NO_FRAMEWORK in profiler.get_profiling_summary().reasons
 
@@ -321,7 +321,7 @@ LOST = "the framework does not answer (RuntimeError: the device is lost)"
 
 
 @pytest.mark.parametrize(
-    ("looks", "failing"), [(True, "memory"), (True, "device_count"), ("peak", "memory"), ("peak", "reset")]
+    ("looks", "failing"), [(True, "memory"), (True, "device_count"), ("peak", "memory"), ("peak", "device_count")]
 )
 def test_a_framework_that_does_not_answer(use: Callable[..., FakeTorch], looks: Any, failing: str) -> None:
     torch = use("cuda")
@@ -357,32 +357,45 @@ def test_a_framework_that_fails_inside_a_node(use: Callable[..., FakeTorch], loo
 
 def test_host_memory() -> None:
     script = """
+import mmap
 import cprofiling as cp
 MB = 1 << 20
-cp.set_profiling(True, memory=True)
+
+def touched(size):
+    memory = mmap.mmap(-1, size)
+    for page in range(0, size, mmap.PAGESIZE):
+        memory[page] = 1
+    return memory
 
 @cp.profile_node
 def keeps():
-    return b"x" * (64 * MB)
+    return touched(64 * MB)
 
 @cp.profile_node
 def gives_back():
-    b"x" * (128 * MB)
+    touched(128 * MB).close()
+
+@cp.profile_node
+def frees(memory):
+    memory.close()
 
 @cp.profile_node
 def nothing():
     pass
 
+cp.set_profiling(True, memory=True)
 kept = keeps()
 gives_back()
+frees(kept)
 nothing()
 host = {s.node_name: s.memory.host for s in cp.get_profiling_summary()}
-keeps, gives_back, nothing = host["keeps"], host["gives_back"], host["nothing"]
+keeps, gives_back, frees, nothing = (host[name] for name in ("keeps", "gives_back", "frees", "nothing"))
 assert 60 * MB < keeps.change < 80 * MB, keeps
 assert keeps.exit - keeps.entry == keeps.change and keeps.calls == 1
 assert keeps.exit <= keeps.peak < keeps.exit + 16 * MB, keeps
 assert abs(gives_back.change) < 16 * MB, gives_back
 assert 110 * MB < gives_back.peak - gives_back.entry < 150 * MB, gives_back
+assert -80 * MB < frees.change < -60 * MB and frees.peak is None, frees
 assert abs(nothing.change) < 8 * MB and nothing.peak is None, nothing
 """
     done = run_python(script)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cprofiling.notebook import format_time, summary_html
+from cprofiling.format import format_time
+from cprofiling.notebook import summary_html
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 
 DASH = "\N{EN DASH}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import sys
 import time
@@ -20,6 +21,7 @@ from fakes.fake_torch import FakeTorch
 KINDS = ("rocm", "xpu", "mps", "npu")
 UseTorch = Callable[..., FakeTorch]
 CPU_MS = 30
+NO_QUEUE = "queue_delay_ms is not known, as the device's events tell nothing of its queue"
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +48,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> UseTorch:
 @pytest.fixture
 def replace() -> Iterator[Callable[..., None]]:
     """Replaces what the core asks of the package, until the test is over."""
-    order = ("options", "place", "place_after", "memory", "memory_after", "launches")
+    order = ("options", "place", "place_after", "memory", "memory_after", "launches", "wait_device", "wait")
 
     def replace(**replaced: Any) -> None:
         answers = zip(order, probers.PROBERS, strict=True)
@@ -91,7 +93,7 @@ def test_gpu_time_of_other_devices(use: UseTorch, kind: str) -> None:
     assert stats(p).gpu_count == 2
     torch.advance(4)
     known = stats(p)
-    assert (known.count, known.gpu_count, known.gpu_total_ms, known.gpu_reason) == (3, 3, 7.0, None)
+    assert (known.count, known.gpu_count, known.gpu_total_ms, known.gpu_reason) == (3, 3, 7.0, NO_QUEUE)
     assert known.queue_delay_ms is None
     assert torch.violations == []
     assert torch.calls("synchronize") == 0
@@ -121,7 +123,7 @@ def test_every_kind_of_node_on_another_device(use: UseTorch) -> None:
     torch.advance(1000)
     assert {name: each.gpu_total_ms for name, each in by_name(p).items()} == {
         "coroutine": 3.0,
-        "generator": 12.0,
+        "generator": None,  # what its consumer gives the device is not its own
         "block": 16.0,
         "thread": 32.0,
     }
@@ -135,15 +137,15 @@ def test_calls_that_are_no_sample_ask_the_device_no_more(use: UseTorch) -> None:
 
     with pytest.raises(PlannedError):
         call(p, fails)
-    assert device_events.waiting() == 0
+    assert len(device_events._waiting) == 0
     assert (stats(p).error_count, stats(p).gpu_count) == (1, 0)
     call(p, lambda: p.reset_profiling())
-    assert device_events.waiting() == 0
+    assert len(device_events._waiting) == 0
     call(p, lambda: torch.launch(5))
     p.reset_profiling()  # while the time is under way
     torch.advance(5)
     device_events.poll()
-    assert device_events.waiting() == 0
+    assert len(device_events._waiting) == 0
     call(p, lambda: torch.launch(7))
     torch.advance(7)
     assert (stats(p).gpu_count, stats(p).gpu_total_ms) == (1, 7.0)
@@ -155,7 +157,7 @@ def test_a_profiler_that_nobody_has_any_more_gets_its_times(use: UseTorch) -> No
     gc.collect()
     torch.advance(5)
     device_events.poll()
-    assert (device_events.waiting(), device_events.reason()) == (0, None)
+    assert len(device_events._waiting) == 0
 
 
 def test_a_mark_of_a_generator_that_is_dropped_is_given_up(use: UseTorch) -> None:
@@ -174,7 +176,7 @@ def test_a_mark_of_a_generator_that_is_dropped_is_given_up(use: UseTorch) -> Non
     running.send(None)
     del running
     gc.collect()
-    assert (stats(p).cancelled_count, device_events.waiting()) == (1, 0)
+    assert (stats(p).cancelled_count, len(device_events._waiting)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +209,81 @@ def test_a_device_that_cannot_tell_says_why(use: UseTorch) -> None:
     assert call(p, lambda: "result") == "result"
     assert stats(p).gpu_reason == "the device cannot tell (1 call)"
     assert "this PyTorch's mps has no events" in p.get_profiling_summary().reasons
+
+
+@pytest.mark.parametrize("kind", ["rocm", "xpu", "npu"])
+def test_a_stream_that_is_captured_at_the_beginning_is_told_as_such(use: UseTorch, kind: str) -> None:
+    """H4."""
+    torch, p = use(kind), profiler_on(gpu_time=True)
+    torch.capturing = True
+    call(p, lambda: None)
+    torch.capturing = False
+    assert stats(p).gpu_reason == "the stream was being captured (1 call)"
+    assert p._device_note is None
+
+
+def test_a_device_that_refuses_at_the_beginning_is_told_as_such(use: UseTorch) -> None:
+    """H2."""
+    torch, p = use("xpu"), profiler_on(gpu_time=True)
+    torch.failing = {"record": RuntimeError("planned")}
+    call(p, lambda: None)
+    assert stats(p).gpu_reason == "the device refused (1 call)"
+    assert "xpu:0: RuntimeError: planned" in p.get_profiling_summary().reasons
+
+
+def test_a_callable_that_tells_no_stream_is_told_as_such(use: UseTorch) -> None:
+    torch = use("xpu")
+    p = profiler_on(gpu_time=True, gpu_stream=lambda: dict[str, int]()["gone"])
+    assert call(p, lambda: "result") == "result"
+    assert stats(p).gpu_reason == "the stream was not told (1 call)"
+    assert "no stream was told (KeyError: 'gone')" in p.get_profiling_summary().reasons
+    assert torch.calls("record") == 0
+
+
+def test_a_reason_goes_with_the_calls_that_it_is_of(use: UseTorch) -> None:
+    torch, p, other = use("xpu"), profiler_on(gpu_time=True), profiler_on(gpu_time=True)
+    told = "xpu:0: RuntimeError: planned"
+
+    def fails_at_the_end() -> None:
+        torch.failing = {"record": RuntimeError("planned")}
+
+    for forget in (p.reset_profiling, lambda: p.set_profiling(True, gpu_time=True, reset=True)):
+        call(p, fails_at_the_end)
+        torch.failing = {}
+        assert told in p.get_profiling_summary().reasons
+        p.set_profiling(True, gpu_time=True)
+        assert told in p.get_profiling_summary().reasons, "the rows are still there"
+        forget()
+        call(p, lambda: torch.launch(1))
+        torch.advance(1)
+        assert (stats(p).gpu_count, p.get_profiling_summary().reasons) == (1, ())
+        p.reset_profiling()
+    call(other, lambda: None)
+    assert told not in other.get_profiling_summary().reasons
+
+
+def test_a_reason_of_statistics_that_were_discarded_meanwhile_is_not_kept(use: UseTorch) -> None:
+    torch, p = use("xpu"), profiler_on(gpu_time=True)
+    call(p, lambda: torch.launch(1))
+    p.reset_profiling()
+    torch.failing = {"query": RuntimeError("planned")}
+    device_events.poll()
+    torch.failing = {}
+    assert (p._device_note, len(device_events._waiting)) == (None, 0)
+
+
+def test_a_module_that_fails_costs_no_gpu_time(use: UseTorch) -> None:
+    class Broken:
+        def parameters(self) -> Any:
+            raise KeyError("own")
+
+        buffers = parameters
+
+    torch, p = use("xpu", devices=2), profiler_on(gpu_time=True)
+    p.profile_node("node")(lambda *_: torch.launch(4, torch.stream(1)))(Broken(), torch.tensor(1))
+    torch.advance(4)
+    assert (stats(p).gpu_count, stats(p).gpu_total_ms) == (1, 4.0)
+    assert p.get_profiling_summary().internal_errors == 0
 
 
 class OwnMark:
@@ -250,7 +327,8 @@ def test_what_a_mark_may_tell(replace: Callable[..., None]) -> None:
     known = stats(p)
     assert (known.gpu_count, known.gpu_total_ms) == (1, 2.5)
     assert known.gpu_reason == (
-        "the stream was being captured (1 call); the device refused (2 calls); the device cannot tell (1 call)"
+        "the stream was being captured (1 call); the device refused (2 calls); the device cannot tell (1 call); "
+        + NO_QUEUE
     )
     p.reset_profiling()
     sink(3.5, None)
@@ -509,3 +587,22 @@ def test_the_package_has_to_be_whole(replace: Callable[..., None]) -> None:
             record_wrapper=nodes.wrap_as_record,
             probers=(len,),
         )
+
+
+# ---- the end of the process ----------------------------------------------------------------------
+
+
+def test_profilers_that_count_launches_are_remembered_once_and_let_go() -> None:
+    gc.collect()
+    before = len(probers._launching)
+    kept = profiler_on(kernels=True)
+    registered = atexit._ncallbacks()
+    for _ in range(20):
+        kept.set_profiling(False)
+        kept.set_profiling(True, kernels=True)
+        profiler_on(kernels=True)
+    assert len(probers._launching) == before + 1
+    del kept
+    assert len(probers._launching) == before
+    profiler_on(kernels=True)
+    assert atexit._ncallbacks() == registered

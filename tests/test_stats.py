@@ -28,9 +28,9 @@ WITH_DEFAULTS = (
 )  # fmt: skip
 BEYOND_TIMES = (
     "gpu_count", "gpu_mean_ms", "gpu_p50_ms", "gpu_p99_ms", "gpu_total_ms", "queue_delay_ms", "gpu_reason",
-    "counters", "launches", "memory", "sync_total_ms",
+    "counters", "launches", "memory", "sync_total_ms", "sync_count",
 )  # fmt: skip
-UNASKED: tuple[Any, ...] = (0, None, None, None, None, None, None, NO_COUNTERS, None, None, None)
+UNASKED: tuple[Any, ...] = (0, None, None, None, None, None, None, NO_COUNTERS, None, None, None, 0)
 ROW: tuple[Any, ...] = (
     "blur", "train", 3, 2.0, 2.5, 0.5, 1.0, 3.0, 6.0, 3.0,
     2.5, 2.9, 2.95, 2.99, 2.999, 1, 2, 3, 4, 9.0, 5.0, None,

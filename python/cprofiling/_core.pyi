@@ -6,7 +6,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from enum import Enum
 from types import CodeType, MethodType, TracebackType
-from typing import Any, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import Buffer, Self, disjoint_base
 
@@ -53,8 +53,6 @@ class Profiler:
     @property
     def _refused_keys(self) -> int: ...
     @property
-    def _asked(self) -> int: ...
-    @property
     def _device_note(self) -> str | None: ...
     def set_profiling(
         self,
@@ -67,8 +65,8 @@ class Profiler:
         gpu_stream: object = None,
         kernels: bool = False,
         nvtx: bool = False,
-        memory: bool | str = False,
-        counters: Iterable[str] = (),
+        memory: bool | Literal["peak"] = False,
+        counters: Iterable[str] | None = (),
     ) -> None: ...
     def reset_profiling(self) -> None: ...
     def record(self, stage: str | Enum, node_name: str, elapsed_ms: SupportsFloat | SupportsIndex) -> None: ...
@@ -389,6 +387,7 @@ def gpu_time_reason() -> str | None: ...  # gpu_event.c
 def nvtx_status() -> tuple[bool, str | None]: ...  # nvtx.c
 def set_capture(name: str, skip: SupportsIndex, count: SupportsIndex, /) -> None: ...  # capture.c
 def capture_report() -> str | None: ...
+def perf_units() -> tuple[tuple[str, str], ...]: ...  # perf.c: of each counter its name and its unit
 def perf_status() -> list[tuple[str, str, str | None]]: ...  # of each counter: its name, its unit, why it has no value
 def perf_in_user_space() -> bool: ...  # perf_event.c
 
@@ -404,7 +403,7 @@ def cupti_status() -> dict[str, Any]: ...
 def take_snapshot(
     kind: type[_SnapshotT], profiler: Profiler, taken_ns: int, notes: tuple[bytes, ...], /
 ) -> _SnapshotT: ...
-def cost_ns() -> float: ...  # csrc/cost.c
+def cost_ns(profiler: Profiler | None, /) -> float: ...  # csrc/cost.c
 
 # Goes into sys.excepthook with its first two arguments bound. Is in csrc/program.c.
 def run_program(

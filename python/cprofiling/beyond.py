@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
-from cprofiling.format import is_failures_only, shown_text, sorted_rows
+from cprofiling.format import format_time, is_failures_only, shown_text, sorted_rows
 from cprofiling.stats import NodeProfilingStats
 
 TYPE_CHECKING = False
@@ -16,9 +15,17 @@ if TYPE_CHECKING:
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NAME_WIDTH, _STAGE_WIDTH, _LEAST_WIDTH = 40, 12, 9
 _UNKNOWN = "not known for this node"
+_HEADS = {
+    "cpu_time": "CPU time",
+    "context_switches": "Switches",
+    "page_faults": "Page faults",
+    "cycles": "Cycles",
+    "instructions": "Instructions",
+    "branch_misses": "Branch misses",
+    "cache_misses": "Cache misses",
+}
 
 
-@dataclass(frozen=True)
 class Column:
     """One figure of a node.
 
@@ -29,10 +36,13 @@ class Column:
         reason: Why it is not known there.
     """
 
-    label: str
-    tip: str
-    text: Callable[[Any], str | None]
-    reason: Callable[[Any], str]
+    __slots__ = ("label", "reason", "text", "tip")
+
+    def __init__(self, label: str, tip: str, text: Callable[[Any], str | None], reason: Callable[[Any], str]) -> None:
+        self.label = label
+        self.tip = tip
+        self.text = text
+        self.reason = reason
 
 
 def columns_of(rows: Sequence[NodeProfilingStats]) -> list[Column]:
@@ -55,15 +65,20 @@ def columns_of(rows: Sequence[NodeProfilingStats]) -> list[Column]:
     return columns
 
 
-def beyond_text(stats: Iterable[NodeProfilingStats]) -> str:
-    """The figures beyond host times as a plain-text table, and what synchronising cost; empty where there are none.
+def beyond_text(stats: Iterable[NodeProfilingStats], reasons: Iterable[str] = ()) -> str:
+    """The figures beyond host times as a plain-text table, what is to be said of them, and the reasons, one a line.
 
-    It has the rows that the table of host times has, in the same order.
+    It has the rows that the table of host times has, in the same order; empty where there is nothing of all that.
     """
     rows = sorted_rows(row for row in stats if not is_failures_only(row))
+    shown = [shown_text("reasons", reason) for reason in reasons]
+    return "\n".join([*_table(rows), *lines_below(rows), *shown])
+
+
+def _table(rows: Sequence[NodeProfilingStats]) -> list[str]:
     columns = columns_of(rows)
     if not columns:
-        return ""
+        return []
     cells = [[column.text(row) or "-" for column in columns] for row in rows]
     widths = [
         max(_LEAST_WIDTH, len(column.label), *(len(line[at]) for line in cells)) for at, column in enumerate(columns)
@@ -71,8 +86,12 @@ def beyond_text(stats: Iterable[NodeProfilingStats]) -> str:
     header = _line(("Node", "Stage"), [column.label for column in columns], widths)
     named = [(shown_text("node_name", row.node_name), shown_text("stage", row.stage)) for row in rows]
     lines = [header, "-" * len(header)]
-    lines += [_line(names, line, widths) for names, line in zip(named, cells, strict=True)]
-    return "\n".join([*lines, *_reason_lines(rows), *synchronising_lines(rows)])
+    return lines + [_line(names, line, widths) for names, line in zip(named, cells, strict=True)]
+
+
+def lines_below(rows: Sequence[NodeProfilingStats]) -> list[str]:
+    """What is said below the table, as text without line breaks: why GPU times are missing, what waiting cost."""
+    return [*_reason_lines(rows), *synchronising_lines(rows)]
 
 
 def synchronising_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
@@ -81,28 +100,21 @@ def synchronising_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
     if not waited:
         return []
     wait_ms = math.fsum(row.sync_total_ms or 0.0 for row in waited)
-    calls = sum(row.count for row in waited)
-    line = (
-        f"Waiting for devices (synchronize_cuda) took {shown_ms(wait_ms)}, {shown_ms(wait_ms / max(calls, 1))} a call"
-    )
+    waits = sum(row.sync_count for row in waited)
+    line = f"Waiting for devices (synchronize_cuda) took {format_time(wait_ms)}"
+    if waits:
+        line += f" in {waits} {'wait' if waits == 1 else 'waits'}, {format_time(wait_ms / waits)} each"
     timed = any(_of(row, "gpu_count") for row in waited)
     return [line + ("; the GPU times need none of it." if timed else ".")]
 
 
 def _reason_lines(rows: Sequence[NodeProfilingStats]) -> list[str]:
-    reasons = dict.fromkeys(
-        (shown_text("node_name", row.node_name), shown_text("gpu_reason", row.gpu_reason))
+    return [
+        f"GPU time of {shown_text('node_name', row.node_name)} ({shown_text('stage', row.stage)}): "
+        f"{shown_text('gpu_reason', row.gpu_reason)}"
         for row in rows
         if _of(row, "gpu_reason")
-    )
-    return [f"GPU time of {name}: {reason}" for name, reason in reasons]
-
-
-def shown_ms(milliseconds: float) -> str:
-    """A time with the unit that fits it, from ns to s."""
-    from cprofiling.notebook import format_time
-
-    return format_time(milliseconds)
+    ]
 
 
 def shown_bytes(count: float) -> str:
@@ -126,7 +138,7 @@ def _of(row: Any, name: str) -> Any:
 def _time(field: str, label: str, tip: str, reason: Callable[[Any], str]) -> Column:
     def text(row: Any) -> str | None:
         value = _of(row, field)
-        return None if value is None else shown_ms(value)
+        return None if value is None else format_time(value)
 
     return Column(label, tip, text, reason)
 
@@ -160,7 +172,8 @@ def _memory(kind: str, field: str, label: str, tip: str) -> Column:
         if memory is None or getattr(memory, kind) is None:
             told: str | None = memory.reason if memory is not None and kind == "device" else None
             return told or _UNKNOWN
-        return "it did not rise inside a call"  # only peaks may be unknown where the rest is not
+        peak_reason: str | None = getattr(memory, kind).peak_reason  # all else is known where anything is
+        return peak_reason or _UNKNOWN
 
     return Column(label, tip, text, reason)
 
@@ -170,20 +183,25 @@ def _counter_column(name: str) -> Column:
         value = (_of(row, "counters") or {}).get(name)
         if value is None:
             return None
-        return shown_ms(value.mean / 1e6) if name == "cpu_time" else f"{value.mean:,.1f}"
+        return format_time(value.mean / 1e6) if name == "cpu_time" else f"{value.mean:,.1f}"
 
-    label = shown_text("a counter's name", name)
-    return Column(
-        label,
-        f"mean of the counter {label} in a call",
-        text,
-        lambda _row: "refused, or others ran in the thread meanwhile",
-    )
+    shown = shown_text("a counter's name", name)
+    tip = f"mean of the counter {shown} in a call"
+    return Column(_HEADS.get(name, shown), tip, text, _why_not_counted)
+
+
+def _why_not_counted(row: Any) -> str:
+    return "no samples" if row.count == 0 else "refused, or others ran in the thread meanwhile"
 
 
 def _share_text(row: Any) -> str | None:
     share = _of(row, "cpu_share")
     return None if share is None else f"{100 * share:.0f}%"
+
+
+def _why_no_share(row: Any) -> str:
+    known = (_of(row, "counters") or {}).get("cpu_time") is not None
+    return "calls are too short, or some were not counted" if known else "CPU time is not known"
 
 
 def _ipc_text(row: Any) -> str | None:
@@ -202,7 +220,7 @@ _GPU = [
 _LAUNCHES = [
     _launch("launches", "Launches", "calls that launched kernels or graphs", "{:,}".format),
     _launch("kernels", "Kernels", "kernels that have run", "{:,}".format),
-    _launch("kernel_ms", "Kernel time", "sum of the kernels' times", shown_ms),
+    _launch("kernel_ms", "Kernel time", "sum of the kernels' times", format_time),
     Column(
         "Copied",
         "bytes copied between host and device and on devices",
@@ -216,9 +234,7 @@ _MEMORY = [
     _memory("host", "change", "Host change", "resident memory that the calls added, all together"),
     _memory("host", "peak", "Host peak", "the most resident memory inside a call"),
 ]
-_CPU_SHARE = Column(
-    "CPU share", "CPU time over elapsed time; the rest was waiting", _share_text, lambda _row: "CPU time is not known"
-)
+_CPU_SHARE = Column("CPU share", "CPU time over elapsed time; the rest was waiting", _share_text, _why_no_share)
 _IPC = Column("IPC", "instructions per cycle", _ipc_text, lambda _row: "cycles or instructions are not known")
 _SYNC = _time(
     "sync_total_ms", "Waiting", "waiting for devices because of synchronize_cuda", lambda _row: "nothing was waited for"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 
 from cprofiling import _core
 from cprofiling.autostart import is_first_with, say
@@ -10,6 +11,7 @@ from cprofiling.warn import mention
 
 OWNER = "CPROFILING_CAPTURE_OWNER"  # says to other processes who tells of the window
 _SHOWN = 80  # characters of a value
+_NO_CALL = "there was no call"  # among the words of the core's report
 _MOST = 2**63 - 1
 _EXPECTED = f"expected node:skip:count, both numbers whole, count from 1 to {_MOST}"
 
@@ -58,9 +60,16 @@ def _number(text: str) -> int | None:
     return number if number <= _MOST else None
 
 
+def say_nothing() -> None:
+    """Tell nothing at the end: this process is a command, and the window its program's, which it becomes or starts."""
+    atexit.unregister(_tell)
+    if is_first_with(OWNER):
+        os.environ.pop(OWNER, None)
+
+
 def _tell(variable: str, count: int, is_first: bool) -> None:
     report = _core.capture_report()
-    if report is None or report.endswith(f" {count} of {count} captured"):
+    if report is None or (report.startswith(f"{count} of {count} calls captured") and ";" not in report):
         return
-    if is_first or not report.startswith("0 "):
+    if is_first or _NO_CALL not in report:
         say(f"{variable}: {report}")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 EXIT_FAILURE = 1
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
 REPORT_ROWS = 20
+NCU_SET = "basic"
 DEMO_PACKAGES = ("numpy", "scipy", "sklearn")
 INT64_MAX = 2**63 - 1
 
@@ -86,8 +87,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def leave_no_trace() -> None:
-    """Do not write a trace of this command where the environment asks for one: it may be the very file to be read."""
-    autostart = sys.modules.get("cprofiling.autostart")  # not there unless the environment asks
+    """Neither write a trace of this command where the environment asks for one, nor tell of a window for captures.
+
+    The trace may be the very file to be read.
+    """
+    capture = sys.modules.get("cprofiling.capture")  # these two are not there unless the environment asks
+    if capture is not None:
+        capture.say_nothing()
+    autostart = sys.modules.get("cprofiling.autostart")
     if autostart is not None and autostart.Automatic.current is not None:
         if autostart.Automatic.current.output.is_owner:
             os.environ.pop(autostart.OWNER, None)  # a program that this process becomes, or starts, may have it
@@ -195,8 +202,7 @@ def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made.add_argument(
         "--set",
         type=not_empty,
-        default="basic",
-        help="ncu's set of metrics: basic, detailed, full (default: %(default)s)",
+        help=f"ncu's set of metrics: basic, detailed, full (default: {NCU_SET})",
     )
     made.add_argument(
         "--output",
@@ -239,16 +245,14 @@ def add_window(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--skip",
         type=whole_number(0, INT64_MAX),
-        default=0,
         metavar="N",
-        help="first calls of the node to pass by, such as those that warm up (default: %(default)s)",
+        help="first calls of the node to pass by, such as those that warm up (default: 0)",
     )
     made.add_argument(
         "--count",
         type=whole_number(1, INT64_MAX),
-        default=1,
         metavar="N",
-        help="calls to measure after them (default: %(default)s)",
+        help="calls to measure after them (default: 1)",
     )
     made.add_argument("--run", action="store_true", dest="execute", help="run it; the exit status is the tool's")
 
@@ -348,9 +352,11 @@ def ncu(options: argparse.Namespace) -> str:
 
     if options.analyze is None:
         check_window(options)
-        return deep_dived(options, deep_dive.ncu_command(options.node, options.program, options.set, options.output))
-    if options.node is not None or options.program or options.execute:
-        options.refuse("argument --analyze: it goes without a node, a program and --run")
+        metrics = options.set or NCU_SET
+        return deep_dived(options, deep_dive.ncu_command(options.node, options.program, metrics, options.output))
+    others = (options.node, options.skip, options.count, options.set, options.output)
+    if any(other is not None for other in others) or options.program or options.execute:
+        options.refuse("argument --analyze: it goes without a program and other options")
     from cprofiling.format import shown_text
     from cprofiling.ncu_report import analyze_ncu_report
 
@@ -369,11 +375,13 @@ def nsys(options: argparse.Namespace) -> str:
 
 
 def check_window(options: argparse.Namespace) -> None:
-    """Refuse a command without a node or a program."""
+    """Refuse a command without a node or a program, and put in which calls are meant where that is not said."""
     if options.node is None:
         options.refuse("argument --node: the name of a node is required")
     if not options.program:
         options.refuse("a program is required, such as: -- python app.py")
+    options.skip = 0 if options.skip is None else options.skip
+    options.count = 1 if options.count is None else options.count
 
 
 def deep_dived(options: argparse.Namespace, command: list[str]) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 
 from cprofiling import _core, device_events, devices, probers
-from cprofiling.format import format_profiling_table
+from cprofiling.asked import is_any
+from cprofiling.beyond import beyond_text
+from cprofiling.format import NO_DATA, format_profiling_table
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.reasons import reasons_beyond, reasons_of
 from cprofiling.snapshot import Snapshot
-from cprofiling.stats import ProfilingSummary, is_beyond_times, stats_from_row
+from cprofiling.stats import ProfilingSummary, stats_from_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
+    from typing import Any, Literal
 
     from cprofiling.nodes import F, Instrumentation, NodeName, NodeSite, StageName
 
@@ -67,32 +69,35 @@ class Profiler(_core.Profiler, _NodeMaker):
         """
         _prepare_reading()
         rows, skip_first_n, lost, unread = self._rows(stage)
+        beyond = reasons_beyond(rows, self._device_note)
         summary = ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
-            reasons=reasons_of(lost, unread, self._refused_keys),
+            reasons=reasons_of(lost, unread, self._refused_keys) + beyond,
             internal_errors=self._internal_errors,
-            cost_ns=_core.cost_ns(),
+            cost_ns=_core.cost_ns(self),
         )
-        if self._asked:
-            summary.reasons += reasons_beyond(self._asked, self._device_note, summary)
+        if beyond:
+            summary._reasons_beyond = beyond  # noqa: SLF001 the package's own
         return summary
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
-        """The summary as a text table; see ``format_profiling_table``. A second one has what is known beyond times."""
+        """The summary as a text table; see ``format_profiling_table``.
+
+        A second one has what is known beyond times, and below it why some of that is not.
+        """
         summary = self.get_profiling_summary(stage)
         table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
-        if not any(map(is_beyond_times, summary)):
-            return table
-        from cprofiling.beyond import beyond_text  # here, as most programs never show it
-
-        beyond = beyond_text(summary)
+        beyond = "" if table == NO_DATA else beyond_text(summary, summary._reasons_beyond)  # noqa: SLF001 as above
         return f"{table}\n\n{beyond}" if beyond else table
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
         _prepare_reading()
-        notes = tuple(map(str.encode, reasons_of(0, 0, self._refused_keys)))
+        reasons = reasons_of(0, 0, self._refused_keys)
+        if is_any():
+            reasons += reasons_beyond(self._rows(None)[0], self._device_note)
+        notes = tuple(reason.encode("utf-8", "replace") for reason in reasons)
         return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
 
     def _repr_html_(self) -> str:
@@ -146,8 +151,8 @@ class PipelineProfiling(_NodeMaker):
         gpu_stream: object = None,
         kernels: bool = False,
         nvtx: bool = False,
-        memory: bool | str = False,
-        counters: Iterable[str] = (),
+        memory: bool | Literal["peak"] = False,
+        counters: Iterable[str] | None = (),
     ) -> None:
         """Switch profiling on or off; see ``Profiler.set_profiling``."""
         self.profiler.set_profiling(
@@ -219,8 +224,8 @@ def set_profiling(  # noqa: PLR0913 what can be asked for
     gpu_stream: object = None,
     kernels: bool = False,
     nvtx: bool = False,
-    memory: bool | str = False,
-    counters: Iterable[str] = (),
+    memory: bool | Literal["peak"] = False,
+    counters: Iterable[str] | None = (),
 ) -> None:
     """Switch the default Profiler on or off; see ``Profiler.set_profiling``."""
     default_profiler.set_profiling(

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from cprofiling import _core
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-# The order is that of the bits in cprofiling/perf.h.
-UNITS = {
-    "cpu_time": "ns",
-    "context_switches": "times",
-    "page_faults": "times",
-    "cycles": "times",
-    "instructions": "times",
-    "branch_misses": "times",
-    "cache_misses": "times",
-}
+UNITS = dict(_core.perf_units())  # in the order of the bits in cprofiling/perf.h
 COUNTERS = tuple(UNITS)
 HARDWARE_COUNTERS = COUNTERS[COUNTERS.index("cycles") :]
 
@@ -117,29 +110,11 @@ def _refuse(values: dict[Any, Any]) -> None:
             checks.member(f"the value of {name}", value, CounterValue)
 
 
-def checked_counters(counters: Iterable[str]) -> int:
-    """Return the counters that are asked for as bits, in the order of ``COUNTERS``; 0 for an empty iterable.
-
-    Names may come more than once. TypeError for what is no iterable of str, a single str among it; ValueError for a
-    name that is not known: it lists those that are.
-    """
-    from cprofiling import checks
-    from cprofiling.format import checked_text, shown_value
-
-    if isinstance(counters, (str, bytes)) or not isinstance(counters, Iterable):
-        raise TypeError(f"counters must be a tuple of names, such as ('cpu_time',), got {shown_value(counters)}")
-    asked = 0
-    for index, name in enumerate(counters):
-        parameter = f"counters[{index}]"
-        asked |= 1 << COUNTERS.index(checks.choice(parameter, checked_text(parameter, name), COUNTERS))
-    return asked
-
-
 def counters_from(asked: int, counted: Sequence[int], totals: Sequence[int], estimated: int) -> NodeCounters:
     """Make a node's counters from the core's figures.
 
     Args:
-        asked: The bits that ``checked_counters`` returned.
+        asked: The bits that ``probers.checked_counters`` returned.
         counted: For each of ``COUNTERS``, the samples with a value.
         totals: For each, the sum of these.
         estimated: The samples whose hardware counters were scaled.

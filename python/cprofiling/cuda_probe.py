@@ -15,6 +15,12 @@ from collections.abc import Sequence
 _NAME_SIZE = 256
 # Attributes of devices, by the driver's numbers.
 _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+# Those that the profiler calls.
+_CUPTI_FUNCTIONS = (
+    "cuptiGetVersion", "cuptiGetResultString", "cuptiGetTimestamp", "cuptiSubscribe", "cuptiUnsubscribe",
+    "cuptiEnableCallback", "cuptiActivityRegisterCallbacks", "cuptiActivityEnable", "cuptiActivityDisable",
+    "cuptiActivityFlushAll", "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
+)  # fmt: skip
 _CALLBACK_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 _CALLBACK = _CALLBACK_TYPE(lambda *_arguments: None)  # what CUPTI would call, were anything enabled
 
@@ -69,16 +75,24 @@ def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
 
 
 def cupti(paths: Sequence[str]) -> dict[str, object]:
-    """Return CUPTI's path and version, and whether it can be had: the ``code`` that subscribing was answered with."""
+    """Return CUPTI's path and version, and whether it can be had: the ``code`` that subscribing was answered with.
+
+    As in the profiler, it is the first that loads, and of no use (``error``) without all of its functions. Where none
+    loads there is no ``path``.
+    """
     found: dict[str, object] = {}
     for path in paths:
         try:
             library = ctypes.CDLL(path)
-            version = ctypes.c_uint32()
-            library.cuptiGetVersion(ctypes.byref(version))
-            return {"path": path, "version": version.value, **_subscribed(library)}
-        except (OSError, AttributeError) as error:
+        except OSError as error:
             found = found or {"error": str(error)}
+            continue
+        missing = [name for name in _CUPTI_FUNCTIONS if not hasattr(library, name)]
+        if missing:
+            return {"path": path, "error": f"it lacks {missing[0]}"}
+        version = ctypes.c_uint32()
+        library.cuptiGetVersion(ctypes.byref(version))
+        return {"path": path, "version": version.value, **_subscribed(library)}
     return found
 
 

@@ -14,19 +14,19 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from cprofiling.handlers import file_name_of
+from cprofiling.toolkits import newest_first, toolkit_folders
 
 VARIABLE = "CPROFILING_CAPTURE"
 LONGEST_NODE = 4096  # bytes of UTF-8, as names of nodes have
 USUAL_PLACES = {
     "ncu": (
-        "/usr/local/cuda*/bin", "/usr/local/cuda*/nsight-compute-*", "/opt/nvidia/nsight-compute/*",
+        "/usr/local/cuda*/nsight-compute-*", "/opt/nvidia/nsight-compute/*",
     ),
     "nsys": (
-        "/usr/local/cuda*/bin", "/usr/local/cuda*/nsight-systems-*/bin", "/opt/nvidia/nsight-systems/*/bin",
+        "/usr/local/cuda*/nsight-systems-*/bin", "/opt/nvidia/nsight-systems/*/bin",
         "/opt/nvidia/nsight-systems-cli/*/bin",
     ),
 }  # fmt: skip
-_HOMES = ("CUDA_HOME", "CUDA_PATH")
 _PACKAGES = {"ncu": ("Nsight Compute", "nsight-compute"), "nsys": ("Nsight Systems", "nsight-systems")}
 _SPECIAL = re.compile(r"[\\/\[\]+*@,]")  # what means something in ncu's filter of NVTX ranges
 _WITH_VALUE = ("--node", "--skip", "--count", "--set", "--output", "--analyze")
@@ -41,19 +41,8 @@ def find_tool(name: str) -> str | None:
     """Return how to call ``ncu`` or ``nsys``: by its name where PATH leads to it, else by its path; None without it."""
     if shutil.which(name) is not None:
         return name
-    homes = [f"{home}/bin" for variable in _HOMES if (home := os.environ.get(variable))]
-    return shutil.which(name, path=os.pathsep.join([*homes, *_newest_first(USUAL_PLACES[name])]))
-
-
-def _newest_first(patterns: Sequence[str]) -> list[str]:
-    """Return the folders that there are; of those of one pattern, the ones with the largest numbers first."""
-    import glob
-
-    return [folder for pattern in patterns for folder in sorted(glob.glob(pattern), key=_numbers, reverse=True)]
-
-
-def _numbers(folder: str) -> list[int]:
-    return [int(number) for number in re.findall("[0-9]{1,9}", folder)]
+    toolkits = [os.path.join(folder, "bin") for folder in toolkit_folders()]
+    return shutil.which(name, path=os.pathsep.join([*toolkits, *newest_first(USUAL_PLACES[name])]))
 
 
 def missing(name: str) -> str:

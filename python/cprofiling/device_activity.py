@@ -14,16 +14,9 @@ import sys
 from cprofiling import _core
 from cprofiling.warn import mention
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# Where packages of NVIDIA's, and of others, have a libcupti, below a folder of packages.
-_INSTALLED = (
-    ("nvidia", "cu13", "lib"),
-    ("nvidia", "cuda_cupti", "lib"),
-    ("triton", "backends", "nvidia", "lib", "cupti"),
-)
+# Where a libcupti is: below a folder of packages, in those of NVIDIA's and of others; and in a toolkit.
+_IN_PACKAGES = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib", "triton/backends/nvidia/lib/cupti")
+_IN_TOOLKITS = ("extras/CUPTI/lib64", "lib64", "lib")
 _MOST_FOLDERS = 32
 NO_CUDA = "no CUDA in the process"
 
@@ -34,24 +27,13 @@ def missing_reason() -> str | None:
 
 
 def library_folders() -> tuple[bytes, ...]:
-    """Return the folders in which an installed libcupti may be."""
-    return tuple(os.fsencode(folder) for folder in _folders())[:_MOST_FOLDERS]
+    """Return the folders in which an installed libcupti may be: this is the one list of them, in its order."""
+    from cprofiling.toolkits import toolkit_folders  # here, as few programs have CUDA
 
-
-def _folders() -> Iterator[str]:
-    for path in sys.path:
-        for parts in _INSTALLED:
-            folder = os.path.join(path, *parts)
-            if os.path.isdir(folder):
-                yield folder
-
-
-def try_out() -> str | None:
-    """Take CUPTI for a moment, and return why that, or what belongs to it, fails; None: it works."""
-    activity = DeviceActivity(is_wanted=False)
-    activity.start()
-    activity.cancel()
-    return _core.cupti_reason()
+    places = [(_IN_PACKAGES, path) for path in sys.path] + [(_IN_TOOLKITS, path) for path in toolkit_folders()]
+    folders = (os.path.join(path, part) for parts, path in places for part in parts)
+    found = dict.fromkeys(folder for folder in folders if os.path.isdir(folder))
+    return tuple(map(os.fsencode, found))[:_MOST_FOLDERS]
 
 
 class DeviceActivity:

@@ -1,7 +1,7 @@
 """How long a node's work takes on a device that is not CUDA's, without waiting for it: pairs of events of PyTorch.
 
 A pair is recorded around the node and resolved later, when both events have been passed. Nothing here waits; errors of
-the framework never get out, the first one is kept as a reason.
+the framework never get out, they are told as causes with a reason (csrc/device_mark.c).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,15 +18,16 @@ if TYPE_CHECKING:
 
     from cprofiling.device_table import DeviceOperations
 
-    Sink = Callable[[float | None, str | None], object]
+    Sink = Callable[..., object]
+    Missed = tuple[str, str | None]  # why a call has no time: the name of a cause, and what there is to say about it
 
 MOST_WAITING = 4096
 
 FULL = "full"
 FAILED = "failed"
 CAPTURED = "captured"
-
-IS_CAPTURED = "the stream is being captured"
+UNSUPPORTED = "unsupported"
+UNTOLD = "untold"
 
 _MOST_FAILURES = 16  # in a row: an error that stays, such as a lost device
 _SOME = 4  # pairs looked at when one is added, so that they do not pile up where nobody polls
@@ -59,14 +61,10 @@ class _Source:
             event.record(self.operations.current_stream(self.index))  # else it would be the current device's
         return event
 
-    def is_captured(self) -> bool:
-        is_capturing = self.operations.is_capturing
-        return not isinstance(is_capturing, str) and is_capturing()
-
     def failed(self, error: Exception) -> str:
         """Take note of an error; return the reason."""
         self.failures += 1
-        self.why_failed = _keep_reason(self.operations, self.index, error)
+        self.why_failed = _shown(self.operations, self.index, error)
         return self.why_failed
 
 
@@ -83,8 +81,8 @@ class DeviceMark:
     def end(self, sink: Sink) -> None:
         """Record the second event; the time in ms goes to ``sink(elapsed_ms, None)`` later, from whichever thread.
 
-        ``sink(None, cause)`` says why there is none: "full", "captured" or "failed". A mark ends once, and a mark from
-        before a fork not at all: then the sink is not called.
+        ``sink(None, cause)`` says why there is none: "full" or "captured"; ``sink(None, "failed", reason)``. A mark
+        ends once, and a mark from before a fork not at all: then the sink is not called.
         """
         source = self._given_up()
         if source is None:
@@ -94,13 +92,12 @@ class DeviceMark:
             _tell(sink, None, FULL)
             return
         try:
-            if source.is_captured():
+            if source.operations.is_captured():
                 _tell(sink, None, CAPTURED)
                 return
             end = source.recorded(self._stream)
         except Exception as error:  # noqa: BLE001 the framework's
-            source.failed(error)
-            _tell(sink, None, FAILED)
+            _tell(sink, None, FAILED, source.failed(error))
             return
         _waiting.append((source, self._begin, end, sink))
 
@@ -119,28 +116,27 @@ class DeviceMark:
 # deques are changed by single operations only, which need no lock: what is called in between may come back here.
 _waiting: deque[tuple[_Source, Any, Any, Sink]] = deque()
 _sources: dict[int, _Source] = {}
-_reason: str | None = None
 _of_the_parent: list[object] = []  # kept, for the end of an event calls a driver that does not survive a fork
 
 
-def begin(operations: DeviceOperations, index: int, stream: Any = None) -> DeviceMark | str:
-    """Record the first event of a pair of a device, on a stream or (None) the current one. A str: why not."""
+def begin(operations: DeviceOperations, index: int, stream: Any = None) -> DeviceMark | Missed:
+    """Record the first event of a pair of a device, on a stream or (None) the current one; or say why not."""
     if isinstance(operations.new_event, str):
-        return operations.new_event
+        return UNSUPPORTED, operations.new_event
     try:
         source = _sources.get(index)
         if source is None or source.operations is not operations:
             source = _sources[index] = _Source(operations, index)
         if source.failures >= _MOST_FAILURES:
-            return f"{source.why_failed}: no GPU time from there any more"
+            return FAILED, f"{source.why_failed}: no GPU time from there any more"
     except Exception as error:  # noqa: BLE001 the framework's
-        return _keep_reason(operations, index, error)
+        return FAILED, _shown(operations, index, error)
     try:
-        if source.is_captured():
-            return IS_CAPTURED
+        if operations.is_captured():
+            return CAPTURED, None
         return DeviceMark(source, source.recorded(stream), stream)
     except Exception as error:  # noqa: BLE001 the framework's
-        return source.failed(error)
+        return FAILED, source.failed(error)
 
 
 def poll() -> None:
@@ -152,16 +148,6 @@ def poll() -> None:
             return
         if not _resolve(pair):
             _waiting.append(pair)
-
-
-def waiting() -> int:
-    """How many pairs their devices have not passed yet, after the last poll."""
-    return len(_waiting)
-
-
-def reason() -> str | None:
-    """Why pairs failed: the first error; None: none did."""
-    return _reason
 
 
 def _resolve_some() -> None:
@@ -179,7 +165,7 @@ def _resolve(pair: tuple[_Source, Any, Any, Sink]) -> bool:
     """Whether a pair is done with. False: its device has not passed it."""
     source, begin_event, end_event, sink = pair
     try:
-        if source.is_captured():
+        if source.operations.is_captured():
             return False  # to ask now would spoil the capture
         if not end_event.query() or not begin_event.query():
             return False
@@ -187,8 +173,7 @@ def _resolve(pair: tuple[_Source, Any, Any, Sink]) -> bool:
         if not 0 <= elapsed < math.inf:
             raise ValueError(f"an elapsed time of {elapsed} ms")
     except Exception as error:  # noqa: BLE001 the framework's
-        source.failed(error)
-        _tell(sink, None, FAILED)
+        _tell(sink, None, FAILED, source.failed(error))
         return True
     source.failures = 0
     source.unused += (begin_event, end_event)
@@ -196,29 +181,20 @@ def _resolve(pair: tuple[_Source, Any, Any, Sink]) -> bool:
     return True
 
 
-def _tell(sink: Sink, elapsed_ms: float | None, cause: str | None) -> None:
-    try:
-        sink(elapsed_ms, cause)
-    except Exception as error:  # noqa: BLE001 one that fails must not keep the others from their times
-        _keep_first(f"what takes the times failed: {type(error).__name__}: {error}")
+def _tell(sink: Sink, *answer: float | str | None) -> None:
+    with suppress(Exception):  # one that fails must not keep the others from their times
+        sink(*answer)
 
 
-def _keep_reason(operations: DeviceOperations, index: int, error: Exception) -> str:
-    return _keep_first(f"{operations.device_type}:{index}: {type(error).__name__}: {error}")
-
-
-def _keep_first(text: str) -> str:
-    global _reason  # noqa: PLW0603 the first one is the cause of those that follow
-    if _reason is None:
-        _reason = text
-    return text
+def _shown(operations: DeviceOperations, index: int, error: Exception) -> str:
+    return f"{operations.device_type}:{index}: {type(error).__name__}: {error}"
 
 
 def forget() -> None:
-    """Forget all pairs and reasons, without a call of a device. A thread may go on using the old ones."""
-    global _waiting, _sources, _reason
+    """Forget all pairs, without a call of a device. A thread may go on using the old ones."""
+    global _waiting, _sources
     _of_the_parent.append((_waiting, _sources))
-    _waiting, _sources, _reason = deque(), {}, None
+    _waiting, _sources = deque(), {}
 
 
 os.register_at_fork(after_in_child=forget)

@@ -20,67 +20,83 @@ UNKNOWN = -1  # in the place of the most bytes, where nobody keeps them
 
 NO_FRAMEWORK = "neither PyTorch nor CuPy is loaded"
 NOTHING_IN_USE = "PyTorch uses no device in this process"
+NO_PEAK_OF_CUPY = "CuPy's pool does not keep the most bytes used"
+NO_PEAK_OF_DEVICE = "a device tells what is in use now, not the most there was"
 CUPY_UNUSED = "CuPy has shown no array yet, and is not made to begin with CUDA"
 
 _CUPY = 1 << 16  # added to the index in the key of a device whose pool is CuPy's
 _MOST_ARGUMENTS = 64
 
 _reason: str | None = None
+_peak_reason: str | None = None
 _cupy_in_use: Any = None  # the cupy of which an array was seen
 
 
 def _after_fork_in_child() -> None:
-    global _cupy_in_use, _reason  # noqa: PLW0603 CUDA does not survive a fork
-    _cupy_in_use = _reason = None
+    global _cupy_in_use, _reason, _peak_reason  # noqa: PLW0603 CUDA does not survive a fork
+    _cupy_in_use = _reason = _peak_reason = None
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def memory_at_entry(
-    arguments: tuple[Any, ...], reset: bool, cuda_has_begun: bool = False
-) -> tuple[int, int, int] | None:
+def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, int] | None:
     """The key of a call's device, the bytes that the framework has allocated there, and the most there were.
 
-    The most counts from the start or the last reset; -1 where it is not known. ``reset`` has it counted anew, after it
-    is read, for everybody in the process who reads it. CuPy is only asked once an array of it was an argument, or where
-    the caller knows that CUDA was begun in this process: its answer could begin it. None: see ``memory_reason``.
+    Where its allocator does not tell, the bytes that are not free on the device. The most counts from the start or the
+    last reset; -1 where it is not known (``peak_reason``), as it is where a reset is asked for and cannot be done.
+    ``reset`` has it counted anew, after it is read, for everybody in the process who reads it. CuPy is only asked once
+    an array of it was an argument: its answer could begin CUDA. None: see ``memory_reason``.
     """
-    global _reason  # noqa: PLW0603 that of the latest answer
     try:
         row = row_in_use()
         if row is None:
-            return _cupy_at_entry(arguments, cuda_has_begun)
+            return _cupy_at_entry(arguments)
         if isinstance(row, str):
-            _reason = row
+            _keep(row)
             return None
         index = device_index(row, arguments)
-        figures = _read(row, index, reset)
+        figures = _read(row, index)
+        if figures is not None and reset and figures[1] != UNKNOWN and not _has_reset(row, index):
+            figures = figures[0], UNKNOWN  # the most may be of any time before
     except Exception as error:  # noqa: BLE001 the framework's
-        _reason = f"the framework does not answer ({type(error).__name__}: {error})"
+        _keep(f"the framework does not answer ({type(error).__name__}: {error})")
         return None
     return None if figures is None else (index, *figures)
 
 
 def memory_at_exit(device_key: int, reset: bool) -> tuple[int, int] | None:
-    """The bytes allocated on a device that ``memory_at_entry`` named, and the most there were; see there."""
-    global _reason  # noqa: PLW0603 that of the latest answer
+    """The bytes allocated on a device that ``memory_at_entry`` named, and the most there were; see there.
+
+    ``reset`` only where the most was known at the entry; whether it can be done now changes nothing about this call.
+    """
     try:
         if device_key >= _CUPY:
             return _cupy_figures(sys.modules["cupy"], device_key - _CUPY)
         row = row_in_use()
         if row is None or isinstance(row, str):
-            _reason = row or NOTHING_IN_USE
+            _keep(row or NOTHING_IN_USE)
             return None
-        return _read(row, device_key, reset)
+        figures = _read(row, device_key)
+        if reset and figures is not None and figures[1] != UNKNOWN:
+            _has_reset(row, device_key)
     except Exception as error:  # noqa: BLE001 the framework's
-        _reason = f"the framework does not answer ({type(error).__name__}: {error})"
+        _keep(f"the framework does not answer ({type(error).__name__}: {error})")
         return None
+    return figures
 
 
 def memory_reason() -> str | None:
-    """Why the latest of these functions to answer None did so; None: the latest answer was no None."""
+    """Why the latest answer was None, of those that were; None: none was."""
     return _reason
+
+
+def peak_reason() -> str | None:
+    """Why the most bytes were not known the latest time that they were not; None: they always were.
+
+    Where no framework has answered, the core asks CUDA's driver, which does not know them.
+    """
+    return _peak_reason
 
 
 def current_memory() -> tuple[int, int] | None:
@@ -89,30 +105,56 @@ def current_memory() -> tuple[int, int] | None:
     return None if found is None else (found[1], max(found[2], 0))
 
 
-def _read(row: DeviceOperations, index: int, reset: bool) -> tuple[int, int] | None:
-    global _reason  # noqa: PLW0603 that of the latest answer
+def _keep(reason: str) -> None:
+    global _reason, _peak_reason
+    _reason, _peak_reason = reason, NO_PEAK_OF_DEVICE
+
+
+def _without_peak(reason: str | None) -> None:
+    global _peak_reason  # noqa: PLW0603 as above
+    _peak_reason = reason
+
+
+def _read(row: DeviceOperations, index: int) -> tuple[int, int] | None:
+    """The figures of a device's allocator, or of the device; None where neither is told."""
     if isinstance(row.memory, str):
-        _reason = row.memory
-        return None
+        return _not_free(row, index)
     allocated, most = row.memory(index)
-    if reset:
-        if isinstance(row.memory_reset_peak, str):
-            most = UNKNOWN  # it may be of any time before
-        else:
-            row.memory_reset_peak(index)
-    _reason = None
+    if most == UNKNOWN:
+        _without_peak(row.why_not("memory_peak"))
     return allocated, most
 
 
-def _cupy_at_entry(arguments: tuple[Any, ...], cuda_has_begun: bool) -> tuple[int, int, int] | None:
-    global _cupy_in_use, _reason  # noqa: PLW0603 once in use, it stays so
+def _not_free(row: DeviceOperations, index: int) -> tuple[int, int] | None:
+    if isinstance(row.memory_free_total, str):
+        _keep(f"{row.memory}; {row.memory_free_total}")
+        return None
+    free, total = row.memory_free_total(index)
+    _without_peak(NO_PEAK_OF_DEVICE)
+    return total - free, UNKNOWN
+
+
+def _has_reset(row: DeviceOperations, index: int) -> bool:
+    if isinstance(row.memory_reset_peak, str):
+        _without_peak(row.memory_reset_peak)
+        return False
+    try:
+        row.memory_reset_peak(index)
+    except Exception as error:  # noqa: BLE001 the framework's; what is in use is known all the same
+        _without_peak(f"the most bytes could not be counted anew ({type(error).__name__}: {error})")
+        return False
+    return True
+
+
+def _cupy_at_entry(arguments: tuple[Any, ...]) -> tuple[int, int, int] | None:
+    global _cupy_in_use  # noqa: PLW0603 once in use, it stays so
     cupy = sys.modules.get("cupy")
     if cupy is None:
-        _reason = NO_FRAMEWORK if sys.modules.get("torch") is None else NOTHING_IN_USE
+        _keep(NO_FRAMEWORK if sys.modules.get("torch") is None else NOTHING_IN_USE)
         return None
     if cupy is not _cupy_in_use:
-        if not cuda_has_begun and not any(isinstance(each, cupy.ndarray) for each in arguments[:_MOST_ARGUMENTS]):
-            _reason = CUPY_UNUSED
+        if not any(isinstance(each, cupy.ndarray) for each in arguments[:_MOST_ARGUMENTS]):
+            _keep(CUPY_UNUSED)
             return None
         _cupy_in_use = cupy
     index = cupy.cuda.runtime.getDevice()
@@ -121,12 +163,11 @@ def _cupy_at_entry(arguments: tuple[Any, ...], cuda_has_begun: bool) -> tuple[in
 
 def _cupy_figures(cupy: Any, index: int) -> tuple[int, int]:
     """A pool answers for the current device, and keeps no peak."""
-    global _reason  # noqa: PLW0603 that of the latest answer
     pool = cupy.get_default_memory_pool()
     if cupy.cuda.runtime.getDevice() == index:
         used = pool.used_bytes()
     else:
         with cupy.cuda.Device(index):
             used = pool.used_bytes()
-    _reason = None
+    _without_peak(NO_PEAK_OF_CUPY)
     return used, UNKNOWN

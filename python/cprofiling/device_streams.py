@@ -28,13 +28,15 @@ class GivenStream:
 
 
 def checked_stream(stream: object | None) -> object | None:
-    """Return a stream in the form in which it is asked in each call. TypeError for what is none.
+    """Return a stream in the form in which it is asked in each call. TypeError or ValueError for what is none.
 
-    Streams are None (the current one), handles (an int >= 0), objects of PyTorch, CuPy, numba or any others with
+    Streams are None (the current one), handles (0 to 2**64 - 1), objects of PyTorch, CuPy, numba or any others with
     ``__cuda_stream__``, and callables without arguments that return one of these each time.
     """
     if stream is None or isinstance(stream, GivenStream):
         return stream
+    if isinstance(stream, int) and not isinstance(stream, bool) and not _is_handle(stream):
+        raise ValueError(f"gpu_stream must be 0 to 2**64 - 1 where it is a handle, got {shown_value(stream)}")
     try:
         given = _stream_in(stream)
     except MemoryError:

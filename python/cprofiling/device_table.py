@@ -70,6 +70,10 @@ class DeviceOperations:
         value = getattr(self, operation)
         return value if isinstance(value, str) else None
 
+    def is_captured(self) -> bool:
+        """Whether the calling thread's stream is being captured, where that can be."""
+        return not isinstance(self.is_capturing, str) and bool(self.is_capturing())
+
 
 @dataclass(frozen=True)
 class DevicePresence:

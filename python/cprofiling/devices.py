@@ -12,6 +12,7 @@ from itertools import chain
 from weakref import ref
 
 from cprofiling import device_events
+from cprofiling.device_events import UNSUPPORTED, UNTOLD
 from cprofiling.device_streams import CUDA, checked_stream, given_stream
 
 TYPE_CHECKING = False
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from cprofiling.device_events import DeviceMark
+    from cprofiling.device_events import DeviceMark, Missed
     from cprofiling.device_streams import GivenStream
     from cprofiling.device_table import DeviceOperations
 
@@ -32,6 +33,7 @@ __all__ = [
     "device_index",
     "gpu_place",
     "gpu_place_at_exit",
+    "index_of_call",
     "prepare",
     "row_in_use",
 ]
@@ -59,7 +61,7 @@ class _Cuda:
     def device_of(self, arguments: tuple[Any, ...]) -> int:
         if self.is_single:
             return 0
-        device = _index_in(arguments, CUDA)
+        device = index_of_call(arguments, CUDA)
         return self.current_device() if device is None else device
 
 
@@ -80,7 +82,10 @@ def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
 
     None when there is none, or PyTorch is not loaded.
     """
-    return None if "torch" not in sys.modules else _index_in(arguments, CUDA)
+    if "torch" not in sys.modules:
+        return None
+    device = _device_of_first(arguments, CUDA)
+    return _device_of_tensors(arguments, CUDA) if device is None else device
 
 
 def cuda_stream_of(device: int) -> int:
@@ -92,11 +97,12 @@ def cuda_stream_of(device: int) -> int:
     return stream
 
 
-def gpu_place(arguments: tuple[Any, ...], stream: object | None = None) -> Place | DeviceMark | str | None:
+def gpu_place(arguments: tuple[Any, ...], stream: object | None = None) -> Place | DeviceMark | Missed | None:
     """Where the work of a call that begins now is to be timed; ``stream`` is what ``checked_stream`` returned.
 
     The answer is a CUDA device and a stream there; for a device of another kind a mark, whose first event is recorded;
-    a str: why the time will not be known; None: PyTorch uses no device in this process, and no stream is given.
+    a cause's name and a reason: why the time will not be known; None: PyTorch uses no device in this process, and no
+    stream is given.
     """
     try:
         cuda = _cuda
@@ -107,7 +113,7 @@ def gpu_place(arguments: tuple[Any, ...], stream: object | None = None) -> Place
         device = 0 if cuda.is_single else cuda.device_of(arguments)
         return device, cuda.raw_stream(device)
     except Exception as error:  # noqa: BLE001 the framework's, or of a callable that is to return a stream
-        return f"no stream was told ({type(error).__name__}: {error})"
+        return UNTOLD, f"no stream was told ({type(error).__name__}: {error})"
 
 
 def gpu_place_at_exit(place: Place, stream: object | None = None) -> Place | None:
@@ -148,16 +154,31 @@ def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
     """The index of a call's device of the kind of a row: that of its arguments, else the current one."""
     if isinstance(row.count, str) or isinstance(row.current_index, str) or row.count() == 1:
         return 0
-    index = _index_in(arguments, row.tensor_type)
+    index = index_of_call(arguments, row.tensor_type)
     return row.current_index() if index is None else index
 
 
-def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -> Place | DeviceMark | str | None:
+def index_of_call(arguments: tuple[Any, ...], kind: str) -> int | None:
+    """The index of a call's device of a kind, as ``cuda_device_of`` finds it; what raises is passed over.
+
+    That is code of the program's own: it must not cost the call what the tensors, or the framework, can tell.
+    """
+    for find in (_device_of_first, _device_of_tensors):
+        with suppress(Exception):
+            device = find(arguments, kind)
+            if device is not None:
+                return device
+    return None
+
+
+def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -> Place | DeviceMark | Missed | None:
     """Where a call is timed as long as it is not known that PyTorch uses CUDA."""
     global _cuda  # noqa: PLW0603 made once
     row = row_in_use()
     if row is None or isinstance(row, str):
-        return row if given is None else _place_of_handle(given)
+        if given is not None:
+            return _place_of_handle(given)
+        return None if row is None else (UNTOLD, row)
     if row.device_type == CUDA:
         _cuda = cuda = _Cuda(sys.modules["torch"])
         return _place_on_stream(cuda, arguments, given)
@@ -166,12 +187,12 @@ def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -
     if given.kind != row.tensor_type:
         return _place_of_handle(given)
     if not hasattr(given.source, "stream_id"):
-        return f"gpu_stream must be a stream of PyTorch where that uses {row.device_type}"
+        return UNSUPPORTED, f"gpu_stream must be a stream of PyTorch where that uses {row.device_type}"
     device = given.device if given.device >= 0 else device_index(row, arguments)
     return device_events.begin(row, device, given.source)
 
 
-def _place_on_stream(cuda: _Cuda, arguments: tuple[Any, ...], given: GivenStream | None) -> Place | str:
+def _place_on_stream(cuda: _Cuda, arguments: tuple[Any, ...], given: GivenStream | None) -> Place | Missed:
     if given is None:
         device = cuda.device_of(arguments)
         return device, cuda.raw_stream(device)
@@ -180,22 +201,17 @@ def _place_on_stream(cuda: _Cuda, arguments: tuple[Any, ...], given: GivenStream
     return given.device if given.device >= 0 else cuda.device_of(arguments), given.handle
 
 
-def _place_of_handle(given: GivenStream) -> Place | str:
+def _place_of_handle(given: GivenStream) -> Place | Missed:
     """Where a stream is that is not PyTorch's as far as is known."""
     return (given.device, given.handle) if given.kind == CUDA else _not_used(given)
 
 
-def _not_used(given: GivenStream) -> str:
-    return f"gpu_stream is one of {given.kind}, which PyTorch does not use in this process"
+def _not_used(given: GivenStream) -> Missed:
+    return UNSUPPORTED, f"gpu_stream is one of {given.kind}, which PyTorch does not use in this process"
 
 
-def _index_in(arguments: tuple[Any, ...], kind: str) -> int | None:
-    """The index of a call's device of a kind, as PyTorch names it: that of ``cuda_device_of``, for any kind."""
-    if arguments:
-        device = _device_of_module(arguments[0], kind)
-        if device is not None:
-            return device
-    return _device_of_tensors(arguments, kind)
+def _device_of_first(arguments: tuple[Any, ...], kind: str) -> int | None:
+    return _device_of_module(arguments[0], kind) if arguments else None
 
 
 def _device_of_module(node: Any, kind: str) -> int | None:

@@ -14,12 +14,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from glob import glob
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
-from cprofiling import _core, cuda_probe, deep_dive
+from cprofiling import _core, cuda_probe, deep_dive, device_table
+from cprofiling.device_activity import library_folders
+from cprofiling.device_streams import CUDA
 from cprofiling.format import shown_text
+from cprofiling.own_cost import own_costs_ns
 from cprofiling.session import environment_is_trusted
 
 FORMAT, FORMAT_VERSION = "cprofiling doctor", 1
@@ -29,11 +31,11 @@ PATIENCE_S = 20.0  # for a process that is asked: a driver with many devices tak
 _MARKS = {True: "ok", False: "no", None: "-"}
 _INJECTED = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")  # what would make a tool record the question
 _CUPTI_NAMES = ("libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", "libcupti.so")
-_CUPTI_PLACES = ("extras/CUPTI/lib64", "lib64", "lib")
 _BUILT_FOR = (("cuda", "CUDA"), ("hip", "ROCm"), ("xpu", "XPU"))
 _MULTIPLE_SUBSCRIBERS = 39  # a CUptiResult
 _SYS_ADMIN = 1 << 21  # among the capabilities
-_NOT_ALLOWED, _NOT_OFFERED = ("EACCES", "EPERM", "ENOSYS"), ("ENOENT", "EOPNOTSUPP", "ENODEV", "ENXIO")
+_NOT_ALLOWED, _NOT_OFFERED = ("EACCES", "EPERM"), ("ENOENT", "EOPNOTSUPP", "ENODEV", "ENXIO")
+_SHORT_OF = ("EMFILE", "ENFILE", "ENOMEM", "EBUSY")
 _DRIVER_ADVICE = {
     34: "take the toolkit's stubs out of LD_LIBRARY_PATH: they are for linking only",
     100: "see whether nvidia-smi lists a device, and what CUDA_VISIBLE_DEVICES says",
@@ -54,7 +56,7 @@ class Row(NamedTuple):
 
 
 def examine() -> dict[str, Any]:
-    """Return all that is known, as ``--json`` prints it; README.md has the keys."""
+    """Return all that is known, as ``--json`` prints it; README.md has the keys, under its heading of devices."""
     answers = ask_cuda()
     sections: list[tuple[str, Callable[[], Iterable[Row]]]] = [
         ("CUDA driver", lambda: driver_rows(answers)),
@@ -107,10 +109,17 @@ def page(facts: dict[str, Any]) -> str:
             clock["reason"] or "",
         ),
         Row("cost of a call", True, f"{cost['call_ns']:.0f} ns for a node; {cost['floor_ns']:.0f} ns are the clock's"),
+        Row("cost of options", None, _shown_costs(cost["options_ns"])),
         *(Row(**check) for check in facts["checks"]),
     ]
     lines = [title + (", in a container" if facts["container"] else ""), ""]
     return "\n".join(lines + [line for row in rows for line in _lines_of(row)])
+
+
+def _shown_costs(options_ns: dict[str, float]) -> str:
+    without = {"gpu_time": " (no device is in use here)"}
+    costs = (f"{name} {ns:,.0f} ns{without.get(name, '')}" for name, ns in options_ns.items())
+    return f"of a call in all, with {', '.join(costs)}"
 
 
 def _lines_of(row: Row) -> Iterable[str]:
@@ -137,9 +146,13 @@ def clock_facts() -> dict[str, Any]:
     return {"name": name, "reason": reason, "resolution_ns": tick_ps / 1000, "read_ns": read_ps / 1000}
 
 
-def cost_facts() -> dict[str, float]:
-    """Return what a profiled call costs here, and what of that two reads of the clock are, below which it cannot be."""
-    return {"call_ns": round(_core.cost_ns(), 1), "floor_ns": 2 * clock_facts()["read_ns"]}
+def cost_facts() -> dict[str, Any]:
+    """Return what a profiled call costs here, plain and with each option, and how long two reads of the clock take."""
+    return {
+        "call_ns": round(_core.cost_ns(None), 1),
+        "floor_ns": 2 * clock_facts()["read_ns"],
+        "options_ns": own_costs_ns(),
+    }
 
 
 # ---- CUDA
@@ -192,30 +205,9 @@ def _output_of(command: Sequence[str], environment: dict[str, str] | None = None
 
 
 def cupti_paths() -> list[str]:
-    """Return where a libcupti may be: in packages of this Python, in toolkits, and wherever the loader looks."""
-    folders = []
-    for search in sys.path:
-        folders += sorted(glob(os.path.join(glob_escaped(search), "nvidia", "*", "lib")), reverse=True)
-    for home in cuda_homes():
-        folders += [os.path.join(home, place) for place in _CUPTI_PLACES]
-    paths = [os.path.join(folder, name) for folder in folders for name in _CUPTI_NAMES]
+    """Return where a libcupti may be, in the order in which the profiler looks: its folders, then the loader's."""
+    paths = [os.path.join(os.fsdecode(folder), name) for folder in library_folders() for name in _CUPTI_NAMES]
     return [path for path in paths if os.path.exists(path)] + list(_CUPTI_NAMES)
-
-
-def glob_escaped(path: str) -> str:
-    """Return a pattern that only this path matches."""
-    return re.sub(r"([*?[])", r"[\1]", path)
-
-
-def cuda_homes() -> list[str]:
-    """Return the folders of CUDA toolkits: those that the environment names, then those in their usual place."""
-    named = [os.environ.get(variable) for variable in ("CUDA_HOME", "CUDA_PATH")]
-    usual = sorted(glob(os.path.join(ROOT, "usr/local/cuda*")), key=_numbers_in, reverse=True)
-    return [home for home in [*named, *usual] if home]
-
-
-def _numbers_in(path: str) -> list[int]:
-    return [int(number) for number in re.findall("[0-9]{1,9}", path)]
 
 
 def driver_rows(answers: dict[str, Any]) -> Iterable[Row]:
@@ -248,14 +240,35 @@ def _missing_driver_advice() -> str:
 
 
 def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
-    """The devices, as the driver lists them."""
-    devices = (answers.get("driver") or {}).get("devices")
-    if not devices:
-        yield Row("devices", True, "the CPU only", "" if devices is None else "the driver lists no device")
-    for device in devices or ():
+    """The devices: as the driver lists them, and those that PyTorch has begun to use."""
+    listed = (answers.get("driver") or {}).get("devices")
+    others = [each for each in device_table.present() if each.device_type not in (device_table.CPU, CUDA)]
+    used = [each for each in others if each.is_in_use]
+    if not listed and not used:
+        yield Row("devices", True, "the CPU only", "" if listed is None else "the driver lists no device")
+    for device in listed or ():
         memory = f"{device['memory_bytes'] / 2**30:.1f} GiB"
         kind = f"compute capability {device['compute_capability']}, {device['multiprocessors']} multiprocessors"
         yield Row(f"device {device['ordinal']}", True, f"{device['name']}, {memory}, {kind}")
+    for each in used:
+        yield Row(f"{each.device_type} devices", True, f"{each.count}", "; ".join(_wants_of(each)))
+    yield from _unused_rows([each for each in others if not each.is_in_use])
+
+
+def _wants_of(device: device_table.DevicePresence) -> Iterable[str]:
+    """What cannot be asked of a kind of device, with the reasons."""
+    return (f"no {operation}: {why}" for operation, why in device.operations if why is not None)
+
+
+def _unused_rows(devices: Sequence[device_table.DevicePresence]) -> Iterable[Row]:
+    """The kinds of devices that nobody has begun to use, those with one reason in one row."""
+    groups: dict[str, list[str]] = {}
+    for each in devices:
+        why = dict(each.operations)["synchronize"] or "the program has not begun to use it"
+        groups.setdefault(why, []).append(each.device_type)
+    for why, kinds in groups.items():
+        advice = "use one in a program: its summary's reasons tell what is missing then"
+        yield Row("other devices", None, f"through PyTorch: {', '.join(kinds)}", why, advice)
 
 
 def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
@@ -264,22 +277,17 @@ def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
     if cupti is None:
         yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
         return
-    if "code" not in cupti:
+    if "path" not in cupti:
         advice = "pip install nvidia-cuda-cupti (for CUDA 12: nvidia-cuda-cupti-cu12), or install the CUDA toolkit"
         yield Row(name, False, "", cupti.get("error", "there is no libcupti"), advice)
         return
+    if "error" in cupti:
+        yield Row(name, False, cupti["path"], cupti["error"], "install CUPTI anew, or take this one away")
+        return
     detail = f"version {cupti['version']}, {cupti['path']}"
-    held = cupti_in_use()
-    if cupti["code"] != 0:
-        why = f"cuptiSubscribe answers {cupti['code_name'] or 'CUptiResult'} ({cupti['code']})"
-        yield Row(name, False, detail, why, "" if held else _cupti_advice(answers, cupti["code"]))
-    else:
-        yield Row(name, True, detail, held)
-
-
-def cupti_in_use() -> str:
-    """Return what this process knows of CUPTI: why it would not use it; empty where there is nothing."""
-    return _core.cupti_reason() or ""
+    why = f"cuptiSubscribe answers {cupti['code_name'] or 'CUptiResult'} ({cupti['code']})"
+    works = cupti["code"] == 0
+    yield Row(name, works, detail, "" if works else why, "" if works else _cupti_advice(answers, cupti["code"]))
 
 
 def _cupti_advice(answers: dict[str, Any], code: int) -> str:
@@ -374,9 +382,13 @@ def perf_advice(reason: str) -> str:
     level = re.match(r"\s*(-?\d{1,9})\s*$", text_of("proc/sys/kernel/perf_event_paranoid") or "")
     if level is not None and int(level[1]) > 2:
         return "sysctl kernel.perf_event_paranoid=2, or give the program CAP_PERFMON"
-    if in_container() and any(word in reason for word in _NOT_ALLOWED):
+    if in_container() and any(word in reason for word in (*_NOT_ALLOWED, "ENOSYS")):
         return "let the container call perf_event_open: docker run --cap-add PERFMON, or a seccomp profile that has it"
-    return ""
+    if any(word in reason for word in _NOT_ALLOWED):
+        return "give the program CAP_PERFMON, or have what restricts it (SELinux, seccomp) let perf_event_open pass"
+    if any(word in reason for word in _SHORT_OF):
+        return "free what is short, and ask again: open files (ulimit -n), memory, or the counters themselves"
+    return "ask for fewer hardware counters at once, or take a newer kernel"
 
 
 # ---- PyTorch

@@ -12,6 +12,7 @@ from cprofiling.stats import NodeProfilingStats
 NO_DATA = "No profiling data collected."
 
 _INT64_MAX = 2**63 - 1
+_UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
 _REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
 
 
@@ -156,6 +157,20 @@ def shown_text(parameter: str, value: object) -> str:
 def frames_per_second(frame_ms: float) -> float:
     """Return the frames per second for a time per frame in milliseconds; 0.0 if the time is 0."""
     return 1000.0 / frame_ms if frame_ms > 0 else 0.0
+
+
+def format_time(time_ms: float) -> str:
+    """Return a time in ms with the unit (ns, µs, ms or s) that shows it as 1 to 999.9, with three to four digits."""
+    for unit, per_ms in _UNITS:
+        value = float(time_ms) * per_ms
+        number = f"{value:.2f}"
+        if float(number) >= 100:
+            number = f"{value:.1f}"
+        text = f"{number} {unit}"
+        # Decided on the rounded number, so that 999.96 ns is 1.00 µs and never 1000.0 ns.
+        if float(number) < 1000:
+            break
+    return text
 
 
 def _refused(value: int) -> str:

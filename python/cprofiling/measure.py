@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
 
-from cprofiling.format import shown_text, shown_value
+from cprofiling.format import format_time, shown_text, shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal, TypeAlias
+
+    from cprofiling.device_table import DeviceOperations
 
     _Synchronize: TypeAlias = Literal["auto"] | bool | Callable[[], object] | None
 
@@ -318,8 +320,14 @@ def _find_device_wait(fn: Callable[..., object], args: tuple[object, ...]) -> _W
     torch = sys.modules.get("torch")
     if torch is None:
         return _Wait()
+    from cprofiling.device_table import in_use  # here, as only torch's devices are in it
+
     try:
-        return _wait_for(torch, _accelerators_held_by(torch, fn, args) or _accelerators_in_use(torch))
+        row = in_use()
+        names = _accelerators_held_by(torch, fn, args)
+        if isinstance(row, str):
+            return _Wait(warnings=(f"nothing was waited for: {row}",))
+        return _wait_for(row, names or _accelerators_in_use(torch, row))
     except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
         return _Wait(warnings=(f"nothing was waited for: torch told no device ({type(error).__name__}: {error})",))
 
@@ -371,52 +379,30 @@ def _closure_of(function: types.FunctionType) -> Iterator[object]:
             continue
 
 
-def _accelerators_in_use(torch: Any) -> list[str]:
-    if torch.cuda.is_initialized():
-        has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
-        if has_context is None:
-            return [f"cuda:{torch.cuda.current_device()}"]
-        # To wait for a device without a context would make one.
-        return [f"cuda:{index}" for index in range(torch.cuda.device_count()) if has_context(index)]
-    name = _other_accelerator(torch)
-    if name is None or not torch.accelerator.is_available():
+def _accelerators_in_use(torch: Any, row: DeviceOperations | None) -> list[str]:
+    if row is None:
         return []
-    is_initialized = getattr(getattr(torch, name, None), "is_initialized", None)
-    return [name] if is_initialized is None or is_initialized() else []
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    if row.tensor_type != "cuda" or has_context is None:
+        return [f"{row.tensor_type}:{0 if isinstance(row.current_index, str) else row.current_index()}"]
+    # To wait for a device without a context would make one.
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count()) if has_context(index)]
 
 
-def _other_accelerator(torch: Any) -> str | None:
-    """The type of the accelerator that torch was built for ("xpu", "mps"), unless that is CUDA or there is none."""
-    accelerator = getattr(torch, "accelerator", None)
-    device = None if accelerator is None else accelerator.current_accelerator()
-    return None if device is None or device.type == "cuda" else str(device.type)
-
-
-def _wait_for(torch: Any, names: list[str]) -> _Wait:
+def _wait_for(row: DeviceOperations | None, names: list[str]) -> _Wait:
     waited, calls, missed = [], [], []
     for name in names:
-        synchronize = _synchronize_of(torch, _device_type(name))
-        if synchronize is None:
+        kind, _, index = name.partition(":")
+        # None in use in a forked child and for tensors without storage, even though a tensor says that it is there.
+        if row is None or kind != row.tensor_type or isinstance(row.synchronize, str):
             missed.append(name)
         else:
             waited.append(name)
-            calls.append(functools.partial(synchronize, name))
-    if any(_device_type(name) == "cuda" for name in waited) and _is_capturing(torch):
-        return _Wait(warnings=("a CUDA stream is being captured: nothing was waited for",))
+            calls.append(functools.partial(row.synchronize, int(index or 0)))
+    if row is not None and calls and row.is_captured():
+        return _Wait(warnings=(f"a stream of {row.device_type} is being captured: nothing was waited for",))
     warnings = (f"torch cannot wait for {', '.join(missed)}: work there may be missing",) if missed else ()
     return _Wait(", ".join(waited) or None, _all_of(calls), warnings)
-
-
-def _synchronize_of(torch: Any, kind: str) -> Callable[[str], object] | None:
-    if kind == "cuda":
-        # False in a forked child and for tensors without storage, even though a tensor says that it is there.
-        return torch.cuda.synchronize if torch.cuda.is_initialized() else None
-    return torch.accelerator.synchronize if kind == _other_accelerator(torch) else None
-
-
-def _is_capturing(torch: Any) -> bool:
-    is_capturing = getattr(torch.cuda, "is_current_stream_capturing", None)
-    return is_capturing is not None and bool(is_capturing())
 
 
 def _all_of(calls: Sequence[Callable[[], object]]) -> Callable[[], object] | None:
@@ -585,8 +571,6 @@ def _outliers(samples_ns: list[int], step_ns: int) -> tuple[int, ...]:
 
 
 def _format_ms(milliseconds: float) -> str:
-    from cprofiling.notebook import format_time  # loads html, which measuring without printing does not need
-
     return format_time(milliseconds)
 
 

@@ -120,11 +120,12 @@ class NcuKernel:
     def flops(self) -> float | None:
         """Floating-point operations of the threads: additions, products, and fused ones as two.
 
-        Those of tensor cores are not among them.
+        Those of tensor cores are not among them, nor those of types (half, single, double) of which the report has no
+        metric. None where it has none of any type, or of one type some only, or without a value.
         """
-        counts = [(self.metrics.get(name), times) for name, times in ncu_metrics.OPERATIONS.items()]
-        known = [count * times for count, times in counts if count is not None]
-        return math.fsum(known) if known else None
+        sums = [_operations(self.metrics, kinds) for kinds in ncu_metrics.OPERATIONS if _lists(self.metrics, kinds)]
+        known = [each for each in sums if each is not None]
+        return math.fsum(known) if known and len(known) == len(sums) else None
 
     @property
     def arithmetic_intensity(self) -> float | None:
@@ -169,6 +170,18 @@ class NcuKernel:
             self.name, None if duration_ns is None else duration_ns / 1000, self.compute_percent, self.memory_percent,
             self.dram_percent, self.tensor_percent, self.occupancy_percent, self.waves, judged.kind, judged.limiter,
         )  # fmt: skip
+
+
+def _lists(metrics: Metrics, operations: ncu_metrics.Operations) -> bool:
+    """Whether a report has any of these metrics, with a value or without."""
+    return any(name in metrics for names, _ in operations for name in names)
+
+
+def _operations(metrics: Metrics, operations: ncu_metrics.Operations) -> float | None:
+    """Return the operations of one type; None where not all are known."""
+    counts = [(metrics.first(names), times) for names, times in operations]
+    known = [count * times for count, times in counts if count is not None]
+    return math.fsum(known) if len(known) == len(counts) else None
 
 
 @dataclass(frozen=True)

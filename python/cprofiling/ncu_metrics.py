@@ -37,18 +37,31 @@ LIMITS = {
     "the number of blocks on an SM": ("launch__occupancy_limit_blocks",),
     "barriers": ("launch__occupancy_limit_barriers",),
 }
-OPERATIONS = {
-    f"sm__sass_thread_inst_executed_op_{kind}{name}_pred_on.sum": count
+Operations = tuple[tuple[tuple[str, ...], int], ...]
+# Of each type of numbers, additions, products and fused operations: the metrics that count them, and how many one is.
+OPERATIONS: tuple[Operations, ...] = tuple(
+    tuple(
+        (tuple(f"{unit}__sass_thread_inst_executed_op_{kind}{name}_pred_on.sum" for unit in ("sm", "smsp")), count)
+        for name, count in (("add", 1), ("mul", 1), ("fma", 2))
+    )
     for kind in "fhd"
-    for name, count in (("add", 1), ("mul", 1), ("fma", 2))
-}
+)
+_OPERATION_NAMES = [name for operations in OPERATIONS for names, _ in operations for name in names]
+_SHARES = (*COMPUTE, *MEMORY, *DRAM, *L2, *L1, *TENSOR, *OCCUPANCY, *MOST_OCCUPANCY)
 # What verdicts and figures are made of: these are numbers, or the file is damaged.
 NUMBERS = frozenset(
     (
-        *DURATION, *COMPUTE, *MEMORY, *DRAM, *L2, *L1, *TENSOR, *OCCUPANCY, *MOST_OCCUPANCY, *WAVES, *GRID,
-        *PROCESSORS, *DRAM_BYTES, *DRAM_PARTS, *(name for names in LIMITS.values() for name in names), *OPERATIONS,
+        *DURATION, *_SHARES, *WAVES, *GRID, *PROCESSORS, *DRAM_BYTES, *DRAM_PARTS,
+        *(name for names in LIMITS.values() for name in names), *_OPERATION_NAMES,
     )
 )  # fmt: skip
+# The base units that some of them must have; "" where the name itself tells what is counted.
+BASES = {
+    **dict.fromkeys(DURATION, ("ns",)),
+    **dict.fromkeys((*DRAM_BYTES, *DRAM_PARTS), ("byte",)),
+    **dict.fromkeys(_SHARES, ("%", "")),
+    **dict.fromkeys(_OPERATION_NAMES, ("inst", "")),
+}
 
 # The labels of the details page, of several versions, in small letters; where one label is of two metrics, the
 # percentage comes first, and what is no percentage second.

@@ -12,7 +12,7 @@ from typing import IO, Any
 from cprofiling import ncu_csv
 from cprofiling.ncu_csv import Source, Table
 from cprofiling.ncu_kernels import NcuKernel, NcuReport
-from cprofiling.ncu_metrics import NO_TEXTS, NUMBERS, Metrics, Texts, metric_id
+from cprofiling.ncu_metrics import BASES, NO_TEXTS, NUMBERS, Metrics, Texts, metric_id
 from cprofiling.ncu_numbers import EITHER, ENGLISH, Evidence, Number, base_unit, parsed, scaled
 
 _NUMBERED = {"id": "id", "process id": "process_id", "device": "device", "context": "context", "stream": "stream"}
@@ -47,11 +47,13 @@ class _Column:
         id: Its id.
         power: The power of ten that leads to the base unit.
         base: The base unit.
+        refused: The unit as it is written, where it is none that such a metric can have; None where it is one.
     """
 
     id: str
     power: int
     base: str
+    refused: str | None
 
 
 class _Draft:
@@ -75,6 +77,7 @@ class _Reader:
         self._evidence = Evidence()
         self._open: list[tuple[array[float], int, Number, int]] = []  # values that depend on the locale
         self._units: dict[str, str] = {}
+        self._refused: dict[str, str] = {}  # units that do not fit their metrics
         self._columns: dict[tuple[str, str], _Column] = {}
         self._table: Table | None = None
         self._layout: _Layout
@@ -125,18 +128,19 @@ class _Reader:
         column = self._columns.get((name, unit))
         if column is None:
             power, base = base_unit(unit)
-            column = self._columns[name, unit] = _Column(metric_id(name, base), power, base)
+            id_ = metric_id(name, base)
+            refused = None if base in BASES.get(id_, (base,)) else unit
+            column = self._columns[name, unit] = _Column(id_, power, base, refused)
             self._units.setdefault(column.id, base)
         return column
 
     def _add(self, draft: _Draft, column: _Column, text: str, place: int) -> None:
         """Add a value to a kernel."""
-        number = parsed(text)
+        number = self._number(column, text)
         value = math.nan
         if isinstance(number, float):
             value = scaled(number, column.power)
         elif isinstance(number, Number):
-            self._evidence.add(number, column.base, text)
             value = number.value(ENGLISH, column.power)
             if number.is_ambiguous:
                 self._open.append((draft.values, len(draft.values), number, column.power))
@@ -148,6 +152,16 @@ class _Reader:
             draft.texts[column.id] = text
         draft.places[column.id] = len(draft.values)
         draft.values.append(value)
+
+    def _number(self, column: _Column, text: str) -> Number | float | None:
+        """Return what a cell says, as ``parsed``; nan for a number in a unit that does not fit."""
+        number = parsed(text)
+        if isinstance(number, Number):
+            self._evidence.add(number, column.base, text)
+        if column.refused is None or number is None or (isinstance(number, float) and math.isnan(number)):
+            return number
+        self._refused[column.id] = column.refused
+        return math.nan
 
     def _finish(self, draft: _Draft) -> None:
         """Make a kernel of what is known of it. Those of one layout share its names."""
@@ -166,6 +180,9 @@ class _Reader:
             says = "" if source.complaint is None else f"; ncu says: {source.complaint}"
             source.refuse_cell(-1, f"the file ends behind the header, without any kernel{says}", ",")
         notes = self._settle()
+        for name, unit in self._refused.items():
+            why = f"its unit, {unit!r}, does not lead to {BASES[name][0]}" if unit else "the report has no unit of it"
+            notes.append(f"{name} is not known: {why}.")
         if source.foreign:
             verb = "line is" if source.foreign == 1 else "lines are"
             notes.append(f"{source.foreign} {verb} not of the table, and left out.")

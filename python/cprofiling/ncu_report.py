@@ -33,14 +33,14 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
 
     Args:
         path: The file.
-        timeout_s: How many seconds ncu may take for a file ``*.ncu-rep``, more than 0.
+        timeout_s: How many seconds ncu may take for a file ``*.ncu-rep``: above 0, and below 1e9.
 
     Returns:
         An immutable sequence of kernels, which prints itself as a table; see ``cprofiling.ncu_kernels``.
 
     Raises:
         TypeError: ``path`` is no path, or ``timeout_s`` no number.
-        ValueError: ``path`` is empty or has a NUL, or ``timeout_s`` is not above 0.
+        ValueError: ``path`` is empty or has a NUL, or ``timeout_s`` is out of range.
         OSError: The file cannot be read. FileNotFoundError, telling what to install, where ncu is needed and not there;
             TimeoutError where it took too long.
         FormatError: The file is no such report, or cut, or damaged; the message tells line and column. So is a file

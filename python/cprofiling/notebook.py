@@ -6,13 +6,14 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
-from cprofiling.beyond import Column, columns_of, synchronising_lines
+from cprofiling.beyond import Column, columns_of, lines_below
 from cprofiling.format import (
     NO_DATA,
     checked_count,
     checked_frames,
     checked_rows,
     checked_text,
+    format_time,
     frames_per_second,
     shown_text,
     sorted_rows,
@@ -57,7 +58,6 @@ _EVENT_COLUMNS = (
     ("Skipped", "first calls left out of the samples", "skipped_count"),
     ("Dropped", "calls whose statistics were discarded before they finished", "dropped_count"),
 )
-_UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
 
 
 def summary_html(
@@ -104,22 +104,8 @@ def summary_html(
         return "\n".join([f"<p>{NO_DATA}</p>", *_list(notes)])
     lines = ['<div class="cprofiling-summary">', _STYLE, *_table(title, rows, reasons)]
     return "\n".join(
-        [*lines, *_list([*_frame_lines(rows, total_frames), *synchronising_lines(rows), *notes]), "</div>"]
+        [*lines, *_list([*_frame_lines(rows, total_frames), *map(_escaped_line, lines_below(rows)), *notes]), "</div>"]
     )
-
-
-def format_time(time_ms: float) -> str:
-    """Return a time in ms with the unit (ns, µs, ms or s) that shows it as 1 to 999.9, with three to four digits."""
-    for unit, per_ms in _UNITS:
-        value = float(time_ms) * per_ms
-        number = f"{value:.2f}"
-        if float(number) >= 100:
-            number = f"{value:.1f}"
-        text = f"{number} {unit}"
-        # Decided on the rounded number, so that 999.96 ns is 1.00 µs and never 1000.0 ns.
-        if float(number) < 1000:
-            break
-    return text
 
 
 def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -> list[str]:
@@ -282,6 +268,10 @@ def _count(row: NodeProfilingStats, name: str) -> int:
 
 def _escaped(parameter: str, text: str) -> str:
     return html.escape(shown_text(parameter, text))
+
+
+def _escaped_line(line: str) -> str:
+    return _escaped("line", line)
 
 
 def _isolated(parameter: str, text: str) -> str:

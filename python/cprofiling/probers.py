@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+from collections.abc import Iterable
+from functools import partial
 from weakref import ref
 
-from cprofiling import _core
-from cprofiling.counters import checked_counters
+from cprofiling import _core, checks
+from cprofiling.asked import fields_maker
+from cprofiling.counters import COUNTERS
 from cprofiling.device_memory import memory_at_entry, memory_at_exit
+from cprofiling.device_wait import device_to_wait_for, wait_for_device
 from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit, prepare
-from cprofiling.format import shown_value
+from cprofiling.format import checked_text, shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +30,7 @@ def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[
 
     Raises TypeError or ValueError naming the parameter.
     """
-    from cprofiling import beyond, extras  # noqa: F401 they show and make it, when nothing may be imported any more
-
+    fields_maker()
     looks, resets = _checked_memory(memory)
     if "torch" in sys.modules:
         prepare()
@@ -43,7 +47,23 @@ def _checked_memory(memory: object) -> tuple[bool, bool]:
     return memory, False
 
 
-_launching: list[ref[_core.Profiler]] = []
+def checked_counters(counters: Iterable[str]) -> int:
+    """Return the counters that are asked for as bits, in the order of ``COUNTERS``; 0 for an empty iterable.
+
+    Names may come more than once. TypeError for what is no iterable of str, a single str among it; ValueError for a
+    name that is not known: it lists those that are.
+    """
+    if isinstance(counters, (str, bytes)) or not isinstance(counters, Iterable):
+        raise TypeError(f"counters must be a tuple of names, such as ('cpu_time',), got {shown_value(counters)}")
+    asked = 0
+    for index, name in enumerate(counters):
+        parameter = f"counters[{index}]"
+        asked |= 1 << COUNTERS.index(checks.choice(parameter, checked_text(parameter, name), COUNTERS))
+    return asked
+
+
+_launching: dict[int, ref[_core.Profiler]] = {}  # by their ids, until they are gone
+_is_at_exit = False
 
 
 def _hold_launches(profiler: _core.Profiler) -> None:
@@ -51,17 +71,21 @@ def _hold_launches(profiler: _core.Profiler) -> None:
     from cprofiling.device_activity import library_folders
 
     _core.cupti_set_folders(library_folders())
-    if not _launching:
+    global _is_at_exit  # noqa: PLW0603 once is enough
+    if not _is_at_exit:
+        _is_at_exit = True
         atexit.register(_stop_launches)
-    _launching[:] = [held for held in _launching if held() is not None]
-    _launching.append(ref(profiler))
+    _launching[id(profiler)] = ref(profiler, partial(_launching.pop, id(profiler)))
 
 
 def _stop_launches() -> None:
-    for held in _launching:
+    for held in tuple(_launching.values()):
         profiler = held()
         if profiler is not None:
             profiler._stop_launches()
+
+
+os.register_at_fork(after_in_child=_stop_launches)  # CUPTI is the parent's: what the child launches is not known
 
 
 PROBERS: tuple[Callable[..., Any], ...] = (
@@ -71,4 +95,6 @@ PROBERS: tuple[Callable[..., Any], ...] = (
     memory_at_entry,
     memory_at_exit,
     _hold_launches,
+    device_to_wait_for,
+    wait_for_device,
 )

@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
-from cprofiling import _core, device_events
-from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, MEMORY
-from cprofiling.device_memory import memory_reason
+from cprofiling import _core
+from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, LAUNCHES_UNKNOWN, MEMORY, PEAK_UNKNOWN
+from cprofiling.device_memory import memory_reason, peak_reason
+from cprofiling.device_wait import wait_reason
 from cprofiling.snapshot import lost_reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
-    from cprofiling.stats import NodeProfilingStats
+_NO_CUDA = 1  # among the causes of cprof_gpu_cause
+_IN_TASKS = (
+    "those of blocks in tasks are not counted, as others run in the thread meanwhile, "
+    "but inside a profiled coroutine, which stands still with them"
+)
 
 
-def reasons_beyond(asked: int, note: str | None, stats: Iterable[NodeProfilingStats]) -> tuple[str, ...]:
-    """Why figures beyond times are missing, one sentence each, for what a Profiler asks for (bits as in the core).
+def reasons_beyond(rows: Iterable[tuple[Any, ...]], note: str | None) -> tuple[str, ...]:
+    """Why figures beyond times are missing from a summary's rows, as the core gives them: one sentence each.
 
     ``note``: what a device has said of itself, or None.
     """
-    reasons: list[str | None] = []
+    known = [row[-1] for row in rows if row[-1] is not None]
+    asked = 0
+    for each in known:
+        asked |= each[0]
+    told: list[tuple[str, str | None]] = []
     if asked & GPU:
-        reasons += [_core.gpu_time_reason(), device_events.reason(), note]
-    if asked & LAUNCHES:
-        reasons.append(_core.cupti_reason())
-    if asked & MEMORY and any(row.memory is not None and row.memory.device is None for row in stats):
-        reasons.append(memory_reason())
+        told += [("", reason) for reason in _gpu_reasons(known, note)]
+    if asked & (LAUNCHES | LAUNCHES_UNKNOWN):
+        told.append(("launches: ", _core.cupti_reason() or (_IN_TASKS if asked & LAUNCHES_UNKNOWN else None)))
+    if any(each[0] & MEMORY and each[4][0] == 0 for each in known):
+        told.append(("", memory_reason()))
+    if asked & PEAK_UNKNOWN:
+        told.append(("", peak_reason()))
+    reasons = [what + reason for what, reason in told if reason]
     if asked & COUNTERS:
-        wanted = asked >> COUNTER_SHIFT
-        reasons += [
-            f"the counter {name} is not to be had: {reason}"
-            for at, (name, _, reason) in enumerate(_core.perf_status())
-            if reason is not None and wanted >> at & 1
-        ]
-    return tuple(dict.fromkeys(filter(None, reasons)))
+        reasons += _counter_reasons(asked >> COUNTER_SHIFT)
+    return tuple(dict.fromkeys(reasons))
+
+
+def _gpu_reasons(known: Iterable[tuple[Any, ...]], note: str | None) -> list[str | None]:
+    """What the driver and the framework have said, if that can be why any of the calls has no time."""
+    causes = {cause for each in known for cause, calls in enumerate(each[1][-1]) if calls}
+    reasons = [_core.gpu_time_reason()] if causes else []
+    return [*reasons, note] if causes - {_NO_CUDA} else reasons
+
+
+def _counter_reasons(wanted: int) -> list[str]:
+    """Why counters have no value here, those of one reason together."""
+    refused: dict[str, list[str]] = {}
+    for at, (name, _, reason) in enumerate(_core.perf_status()):
+        if reason is not None and wanted >> at & 1:
+            refused.setdefault(reason, []).append(name)
+    return [
+        f"the {'counter' if len(names) == 1 else 'counters'} {', '.join(names)} "
+        f"{'is' if len(names) == 1 else 'are'} not to be had: {reason}"
+        for reason, names in refused.items()
+    ]
 
 
 def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
@@ -48,6 +76,9 @@ def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
         reasons.append(f"the clock went backwards {backward} times; these calls count as 0 ns")
     if gpu is not None:
         reasons.append(gpu)
+    not_waited = wait_reason()
+    if not_waited is not None:
+        reasons.append(not_waited)
     if lost:
         reasons.append(lost_reason(lost))
     if unread:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 
+from cprofiling.asked import WAITS, fields_maker
 from cprofiling.counters import NO_COUNTERS, NodeCounters
 
 TYPE_CHECKING = False
@@ -73,11 +74,13 @@ class NodeProfilingStats:
         queue_delay_ms: Mean time by which the device began with the node later than the host did, beyond the least
             such delay of the stream in the last seconds: how far the device runs behind.
         gpu_reason: Why GPU times are missing or uncertain, with the number of calls; None if there is nothing to say.
-        counters: For each counter that was asked for a value with ``mean`` and ``total``, or None where it was refused.
+        counters: For each counter that was asked for a value with ``mean`` and ``total``, or None where it was refused,
+            or the key has no sample yet. The values hold what reading them costs, about 1 µs of ``cpu_time`` a call.
         launches: What the node itself launched on devices, without nodes called inside; None if not known.
         memory: Memory of device and process around the calls; None if it was not asked for.
         sync_total_ms: Time spent waiting for devices because of ``synchronize_cuda``, before the calls (which is no
             part of ``total_ms``) and after them (which is); None if nothing was waited for.
+        sync_count: How often devices were waited for: mostly twice a call; 0 if not at all, or not known.
     """
 
     node_name: str
@@ -113,22 +116,27 @@ class NodeProfilingStats:
     launches: NodeLaunches | None = None
     memory: NodeMemory | None = None
     sync_total_ms: float | None = None
+    sync_count: int = 0
 
     @property
     def cpu_share(self) -> float | None:
         """The part of ``total_ms`` in which the thread had a processor, from 0 to about 1; the rest was waiting.
 
-        None without the counter ``cpu_time``.
+        None without the counter ``cpu_time``, and where a call takes less than 0.02 ms on average: that the counter is
+        read, which costs about 1 µs, would be too large a part of it.
         """
         cpu_time = self.counters.get("cpu_time")
-        if cpu_time is None or cpu_time.samples != self.count or self.total_ms == 0:
+        if cpu_time is None or cpu_time.samples != self.count or self.total_ms < self.count * _LEAST_SHARED_MS:
             return None
         return float(cpu_time.total / 1e6 / self.total_ms)
 
 
+_LEAST_SHARED_MS = 0.02
 _KNOWN_STAGES: dict[str, str] = {member.value: member for member in ExecutionStage}
 _new = object.__new__
-_UNASKED = {field.name: field.default for field in fields(NodeProfilingStats)[22:]}
+_LAST_OF_TIMES = "active_total_ms"
+_NAMES = [field.name for field in fields(NodeProfilingStats)]
+_UNASKED = {field.name: field.default for field in fields(NodeProfilingStats)[_NAMES.index(_LAST_OF_TIMES) + 1 :]}
 
 
 def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
@@ -153,15 +161,12 @@ def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
     values["stage"] = _KNOWN_STAGES.get(stage, stage)
     values.update(_UNASKED)
     if beyond is not None:
-        from cprofiling.extras import fields_from  # here, as most programs ask for times only
-
-        values.update(fields_from(beyond))
+        asked, *_, waits, wait_ms = beyond
+        if waits:
+            values["sync_total_ms"], values["sync_count"] = wait_ms, waits
+        if asked & ~WAITS:
+            values.update(fields_maker()(beyond))
     return stats
-
-
-def is_beyond_times(stats: NodeProfilingStats) -> bool:
-    """Tell whether anything is known, or was asked for, beyond host times."""
-    return any(stats.__dict__.get(name, unasked) != unasked for name, unasked in _UNASKED.items())
 
 
 class ProfilingSummary(list[NodeProfilingStats]):
@@ -176,6 +181,8 @@ class ProfilingSummary(list[NodeProfilingStats]):
         internal_errors: Faults inside the profiler since the reset, 0 or more; the nodes never notice them.
         cost_ns: Measured own cost of one profiled call in nanoseconds; None if it was not measured.
     """
+
+    _reasons_beyond: tuple[str, ...] = ()  # of the reasons, those of figures beyond times, where a Profiler told them
 
     def __init__(
         self,

@@ -234,7 +234,7 @@ static cprof_span *open_with(int node, cprof_probe *probe)
 {
     cprof_span *span = cprof_span_open(thread, &chain, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
     CHECK(span != NULL);
-    if (cprof_probe_looks_for_capture(probe)) {
+    if (cprof_probe_is_for_capture(probe)) {
         cprof_probe_begin_capture(probe);
     }
     cprof_probe_begin(probe, thread, span);
@@ -362,13 +362,12 @@ static void test_what_is_asked(void)
     set_up(FLAG(STATS), 5 | CPROF_REGISTRY_RESETS_PEAK, 0);
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
         cprof_registry_configure(registry, FLAG(STATS) | each[i].flag, 0, false);
-        CHECK_EQUAL(cprof_probe_asked(registry), each[i].asked);
         cprof_probe *probe = new_probe(0);
         CHECK_EQUAL(probe->sample.asked, each[i].asked);
         CHECK_EQUAL(probe->flags, each[i].flag & CPROF_FLAG_PROBED);
         CHECK(probe->counters == 5 && probe->resets_peak);
         cprof_probe_leave_out(probe, each[i].flag);
-        CHECK_EQUAL(probe->sample.asked, 0);
+        CHECK_EQUAL(probe->sample.asked, each[i].flag == FLAG(LAUNCHES) ? CPROF_EXTRA_LAUNCHES_UNKNOWN : 0);
         CHECK_EQUAL(probe->flags, 0);
         cprof_probe_finish(probe, false, true);
     }
@@ -384,7 +383,46 @@ static void test_leaving_out_leaves_the_rest(void)
     CHECK(launching.accum == NULL);
     worked += 3;
     close_node(span);
-    CHECK_EQUAL(extra_of(0).asked, CPROF_EXTRA_COUNTERS | CPROF_EXTRA_WAITS | 1 << CPROF_EXTRA_COUNTER_SHIFT);
+    CHECK_EQUAL(extra_of(0).asked, CPROF_EXTRA_COUNTERS | CPROF_EXTRA_WAITS | CPROF_EXTRA_LAUNCHES_UNKNOWN |
+                                       1 << CPROF_EXTRA_COUNTER_SHIFT);
+    tear_down();
+}
+
+/* What is never asked for is not unknown either. */
+static void test_leaving_out_what_was_not_asked_for(void)
+{
+    set_up(FLAG(STATS) | FLAG(SYNC), 0, 0);
+    cprof_probe *probe = new_probe(0);
+    cprof_probe_leave_out(probe, FLAG(LAUNCHES));
+    close_node(open_with(0, probe));
+    CHECK_EQUAL(extra_of(0).asked, CPROF_EXTRA_WAITS);
+    tear_down();
+}
+
+/* Which counters were asked for is known of calls that have none: no samples, and calls that began while their key skipped. */
+static void test_counters_that_were_only_asked_for(void)
+{
+    const unsigned counters = CPROF_EXTRA_COUNTERS | 5 << CPROF_EXTRA_COUNTER_SHIFT;
+    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), 5, 0);
+    close_as(open_node(0), CPROF_OUTCOME_ERROR);
+    cprof_extra_figures figures = extra_of(0);
+    CHECK_EQUAL(figures.asked, counters);
+    CHECK(figures.counted[0] == 0 && figures.host_memory.calls == 0 && figures.estimated == 0);
+    cprof_probe *dropped = new_probe(1);
+    cprof_probe_finish(dropped, false, true); /* its call was never made */
+    CHECK_EQUAL(extra_of(1).asked, 0);
+    cprof_registry_configure(registry, FLAG(STATS) | FLAG(COUNTERS), 1, false);
+    cprof_span *early = open_node(0);
+    cprof_span *later = open_node(0);
+    close_node(later); /* skipped; so that the other one, which began while the key skipped, is a sample */
+    CHECK_EQUAL(extra_of(0).asked, counters);
+    close_node(early);
+    CHECK_EQUAL(extra_of(0).asked, counters);
+    CHECK_EQUAL(extra_of(0).counted[0], 0);
+    cprof_span *before = open_node(0);
+    cprof_registry_reset(registry);
+    close_node(before);
+    CHECK_EQUAL(extra_of(0).asked, 0);
     tear_down();
 }
 
@@ -398,11 +436,11 @@ static void test_skipping_key(void)
     CHECK_EQUAL(span->probe->sample.asked, 0);
     close_node(span);
     check_notes("register a push0 pop ");
-    CHECK_EQUAL(extra_of(0).asked, 0);
+    CHECK_EQUAL(extra_of(0).asked, CPROF_EXTRA_COUNTERS | CPROF_PERF_ALL << CPROF_EXTRA_COUNTER_SHIFT);
     span = open_at(0, (cprof_gpu_place){0, 0});
     close_node(span);
     check_notes("begin 0.0 push1 pop end0 0.0 ");
-    CHECK_EQUAL(extra_of(0).asked, CPROF_EXTRA_ALL);
+    CHECK_EQUAL(extra_of(0).asked, CPROF_EXTRA_ALL & ~(unsigned)(CPROF_EXTRA_LAUNCHES_UNKNOWN | CPROF_EXTRA_PEAK_UNKNOWN));
     check_time(0, 1, 0);
     tear_down();
 }
@@ -520,6 +558,41 @@ static void test_calls_that_are_no_sample_have_no_gpu_time(void)
     tear_down();
 }
 
+static void begin_generator(cprof_resumable *call)
+{
+    cprof_probe *probe = new_probe(0);
+    probe->cause = CPROF_GPU_KNOWN;
+    probe->place = (cprof_gpu_place){0, 1};
+    *call = (cprof_resumable){.span = NULL};
+    CHECK(cprof_resumable_begin(call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_resumable_begin_probe(call, thread, probe);
+}
+
+/* What its consumer gives the stream between two steps is not the generator's; what others give it while it waits is, as is the
+ * waiting itself. */
+static void test_a_generator_that_yields_has_no_gpu_time(void)
+{
+    cprof_resumable call;
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_continue(&call, &chain);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_notes("begin 0.1 end0 0.1 ");
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, true);
+    cprof_resumable_continue(&call, &chain);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_notes("begin 0.1 cancel1 ");
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS); /* long after it ran last */
+    check_notes("begin 0.1 cancel2 ");
+    CHECK_EQUAL(extra_of(0).gpu_count, 1);
+    CHECK_EQUAL(extra_of(0).missed[CPROF_GPU_SUSPENDED], 2);
+    tear_down();
+}
+
 static void test_why_there_is_no_gpu_time(void)
 {
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
@@ -559,12 +632,16 @@ static void test_a_mark_of_the_layer_above(void)
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
     close_node(open_marked(0, 1));
     close_as(open_marked(0, 2), CPROF_OUTCOME_ERROR);
-    check_notes("own1 counts own2 does not count ");
+    check_notes(""); /* not before whoever closes is done */
+    cprof_probe_settle();
+    check_notes("own2 does not count own1 counts ");
     CHECK_EQUAL(extra_of(0).gpu_count, 1);
+    cprof_probe_settle(); /* there is nothing left */
     cprof_probe *probe = new_probe(0); /* dropped before it began */
     probe->mark = &marks[3];
     probe->end_mark = end_own_mark;
     cprof_probe_finish(probe, false, true);
+    cprof_probe_settle();
     check_notes("own3 does not count ");
     tear_down();
 }
@@ -892,6 +969,7 @@ static void test_memory_that_is_not_known(void)
     close_using(open_using(0, 1, 100, UNKNOWN), 1, 130, UNKNOWN); /* an allocator that keeps no peak */
     cprof_extra_figures extra = extra_of(0);
     check_memory(&extra.device_memory, 1, 100, 130, UNKNOWN);
+    CHECK_EQUAL(extra.asked, CPROF_EXTRA_MEMORY | CPROF_EXTRA_PEAK_UNKNOWN);
     tear_down();
 }
 
@@ -907,6 +985,7 @@ static void test_peaks_that_are_not_reset(void)
     check_memory(&extra.device_memory, 1, 100, 120, 901);
     extra = extra_of(1);
     check_memory(&extra.device_memory, 1, 150, 160, UNKNOWN);
+    CHECK_EQUAL(extra.asked, CPROF_EXTRA_MEMORY); /* kept, if not known */
     tear_down();
 }
 
@@ -1274,6 +1353,8 @@ int main(void)
     test_figures_without_memory();
     test_what_is_asked();
     test_leaving_out_leaves_the_rest();
+    test_leaving_out_what_was_not_asked_for();
+    test_counters_that_were_only_asked_for();
     test_skipping_key();
     test_without_statistics();
     test_the_clock_is_read_innermost();
@@ -1281,6 +1362,7 @@ int main(void)
     test_waits();
     test_gpu_time();
     test_calls_that_are_no_sample_have_no_gpu_time();
+    test_a_generator_that_yields_has_no_gpu_time();
     test_why_there_is_no_gpu_time();
     test_a_mark_of_the_layer_above();
     test_launches_are_the_innermosts();

@@ -360,7 +360,7 @@ static void test_reasons_of_gpu_times(void)
         {AT_GPU_FILLED, 0xffff, 2, "a length that points behind the end"},
         {AT_GPU_FILLED, 1, 2, "a histogram of another number of samples"},
         {AT_GPU_FILLED, 0, 2, "a histogram of another number of samples"},
-        {AT_ASKED, 32 | 31, 2, "figures that were not asked for"},
+        {AT_ASKED, 128 | 31, 2, "figures that were not asked for"},
         {AT_ASKED, 0, 2, "figures that were not asked for"},
         {AT_ASKED, 31 - CPROF_EXTRA_GPU, 2, "figures that were not asked for"},
         {AT_GPU_COUNT, TWO_63, 8, "a count of 2^63 or more"},

@@ -118,3 +118,20 @@ EXPORT int cuptiGetResultString(int code, const char **text)
     *text = code == 0 ? "CUPTI_SUCCESS" : code == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : NULL;
     return *text != NULL ? 0 : INVALID_VALUE;
 }
+
+/* What is only looked for. */
+#define NOT_CALLED(name)   \
+    EXPORT int name(void); \
+    EXPORT int name(void)  \
+    {                      \
+        abort();           \
+    }
+
+NOT_CALLED(cuptiGetTimestamp)
+NOT_CALLED(cuptiEnableCallback)
+NOT_CALLED(cuptiActivityRegisterCallbacks)
+NOT_CALLED(cuptiActivityEnable)
+NOT_CALLED(cuptiActivityDisable)
+NOT_CALLED(cuptiActivityFlushAll)
+NOT_CALLED(cuptiActivityGetNextRecord)
+NOT_CALLED(cuptiActivityGetNumDroppedRecords)

@@ -80,7 +80,7 @@ def settled(scenario: Callable[[cp.Profiler], object]) -> leaks_harness.Scenario
         _core.poll_devices()
         device_events.poll()
         torch.log.clear()
-        assert device_events.waiting() == 0
+        assert len(device_events._waiting) == 0
 
     return settle
 

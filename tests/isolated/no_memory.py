@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cprofiling as cp
-from cprofiling import _core, control, details, devices, nodes, probers
+from cprofiling import _core, control, details, device_activity, devices, nodes, probers  # noqa: F401
 
 ENOUGH = 40  # allocations beyond the last that made a difference
 TRIES = 3

@@ -44,3 +44,17 @@ def wrong(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> None:
     cp.profile().key_averages(3)  # type: ignore[arg-type]
     cp.schedule(wait=0, warmup=0, active="2")  # type: ignore[arg-type]
     cp.load_trace(3)  # type: ignore[arg-type]
+
+
+def wrong_beyond_times(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> None:
+    profiler.set_profiling(True, gpu_time="yes")  # type: ignore[arg-type]
+    profiler.set_profiling(True, kernels=None)  # type: ignore[arg-type]
+    profiler.set_profiling(True, nvtx="yes")  # type: ignore[arg-type]
+    profiler.set_profiling(True, memory=1.0)  # type: ignore[arg-type]
+    profiler.set_profiling(True, counters=5)  # type: ignore[arg-type]
+    cp.set_profiling(True, counters=(1,))  # type: ignore[arg-type]
+    stats.counters["cpu_time"].mean  # type: ignore[union-attr]  # noqa: B018
+    stats.counters["cpu_time"] = None  # type: ignore[index]
+    stats.launches.kernels  # type: ignore[union-attr]  # noqa: B018
+    stats.memory = None  # type: ignore[misc]
+    stats.gpu_total_ms + 1.0  # type: ignore[operator]

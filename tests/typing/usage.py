@@ -120,6 +120,45 @@ def check_reading(profiler: cp.Profiler) -> None:
     profiler.reset_profiling()
 
 
+class Stream:
+    cuda_stream = 7
+
+
+def check_beyond_times(profiler: cp.Profiler, pipeline: Pipeline) -> None:
+    profiler.set_profiling(
+        True, gpu_time=True, gpu_stream=Stream(), kernels=True, nvtx=True, memory="peak", counters=("cpu_time",)
+    )
+    profiler.set_profiling(True, gpu_stream=lambda: 7, memory=True, counters=["cycles", "instructions"])
+    pipeline.set_profiling(True, gpu_time=True, gpu_stream=None, memory=False, counters={"page_faults": "x"})
+    cp.set_profiling(True, kernels=True, nvtx=True, memory="peak", counters=iter(["cpu_time"]))
+    for stats in profiler.get_profiling_summary():
+        assert_type(stats.gpu_count, int)
+        assert_type(stats.gpu_mean_ms, float | None)
+        assert_type(stats.gpu_p50_ms, float | None)
+        assert_type(stats.gpu_p99_ms, float | None)
+        assert_type(stats.gpu_total_ms, float | None)
+        assert_type(stats.queue_delay_ms, float | None)
+        assert_type(stats.gpu_reason, str | None)
+        assert_type(stats.sync_total_ms, float | None)
+        assert_type(stats.cpu_share, float | None)
+        assert_type(stats.counters.ipc, float | None)
+        for name, value in stats.counters.items():
+            assert_type(name, str)
+            if value is not None:
+                assert_type((value.mean, value.total, value.samples), tuple[float, int, int])
+                assert_type((value.unit, value.estimated), tuple[str, bool])
+        if stats.launches is not None:
+            assert_type((stats.launches.launches, stats.launches.kernel_ms), tuple[int, float])
+            assert_type(stats.launches.bytes_to_device + stats.launches.fills, int)
+        if stats.memory is not None:
+            assert_type(stats.memory.reason, str | None)
+            for figures in (stats.memory.device, stats.memory.host):
+                if figures is not None:
+                    assert_type((figures.change, figures.peak), tuple[int, int | None])
+        assert_type(replace(stats, counters=stats.counters), cp.NodeProfilingStats)
+        print({stats: 1}, {stats.counters: 2})
+
+
 def check_binding(pipeline: Pipeline) -> None:
     assert_type(pipeline.profiler, cp.Profiler)
     assert_type(pipeline.get_profiling_summary(), cp.ProfilingSummary)

@@ -1,0 +1,33 @@
+"""Where CUDA's toolkits are, for all that looks into them: libraries that are loaded, tools that are run."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+USUAL = ("/usr/local/cuda*",)
+_VARIABLES = ("CUDA_HOME", "CUDA_PATH")
+
+
+def toolkit_folders() -> list[str]:
+    """Return the folders of toolkits: those that the environment names, where it is trusted, then the usual ones."""
+    from cprofiling.session import environment_is_trusted  # here, as what uses this is loaded by it
+
+    named = [os.environ.get(variable) for variable in _VARIABLES] if environment_is_trusted() else []
+    return list(dict.fromkeys(folder for folder in [*named, *newest_first(USUAL)] if folder))
+
+
+def newest_first(patterns: Iterable[str]) -> list[str]:
+    """Return the paths that there are; of those of one pattern, the ones with the largest numbers first."""
+    import glob
+
+    return [path for pattern in patterns for path in sorted(glob.glob(pattern), key=_numbers, reverse=True)]
+
+
+def _numbers(path: str) -> list[int]:
+    import re
+
+    return [int(number) for number in re.findall("[0-9]{1,9}", path)]
