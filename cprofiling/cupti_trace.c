@@ -132,7 +132,12 @@ void cprof_cupti_trace_settle(cprof_cupti_trace *trace, const cprof_cupti_timeli
 cprof_status cprof_cupti_trace_collect(cprof_cupti_trace *trace, cprof_cupti_demangler demangler, cprof_table *table)
 {
     cprof_lock_acquire(&trace->lock);
-    cprof_cupti_trace taken = *trace;
+    cprof_cupti_trace taken = {
+        .calls = trace->calls,
+        .records = trace->records,
+        .names = trace->names,
+        .dropped = trace->dropped,
+    }; /* not the lock, for which others wait */
     trace->calls = trace->records = (cprof_cupti_items){.chunks = NULL};
     trace->names = (cprof_names_table){.slots = NULL};
     trace->name_bytes = 0;

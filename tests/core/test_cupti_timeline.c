@@ -92,10 +92,10 @@ static void test_work_begins_after_its_launch(void)
     cprof_ticks now = 100 + 20 * MS;
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 5 * MS, launched, now));
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 4 * MS, launched, now));
-    CHECK(cprof_cupti_timeline_is_credible(&line, day + 4 * MS - 4 * MS / 5000, launched, now));
-    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 4 * MS - US, launched, now));
-    CHECK(cprof_cupti_timeline_is_credible(&line, day + 21 * MS, launched, now));
-    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 21 * MS + 3 * US, launched, now));
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 4 * MS - 799, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 4 * MS - 800, launched, now));
+    CHECK(cprof_cupti_timeline_is_credible(&line, day + 21 * MS + 2200, launched, now));
+    CHECK(!cprof_cupti_timeline_is_credible(&line, day + 21 * MS + 2201, launched, now));
     line = line_of(10 * MS, 20 * MS); /* a rate that was measured: the farther away, the less it tells */
     CHECK(cprof_cupti_timeline_is_credible(&line, day + 8 * MS, launched, now));
     CHECK(!cprof_cupti_timeline_is_credible(&line, day + 7 * MS, launched, now));
