@@ -334,7 +334,7 @@ def test_another_client_is_named_and_nothing_else_is_harmed(libraries: dict[str,
         assert (s.count, s.launches, s.counters["cpu_time"].samples) == (3, None, 3)
         told = cp.get_profiling_summary().reasons
         assert told.count(
-            "another profiler (torch.profiler, Nsight) holds CUPTI: "
+            "launches: another profiler (torch.profiler, Nsight) holds CUPTI: "
             "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39) from cuptiSubscribe") == 1, told
         assert "Launches" not in cp.format_profiling_summary()
         cupti.hold(0)
@@ -530,7 +530,7 @@ def test_an_old_cupti_and_lost_records_are_said(libraries: dict[str, str]) -> No
         node()
         cupti.drop(3)
         assert (launches().launches, launches().kernels) == (1, 1)
-        assert "records that CUPTI had no room for: 3" in cp.get_profiling_summary().reasons
+        assert "launches: records that CUPTI had no room for: 3" in cp.get_profiling_summary().reasons
         cp.set_profiling(False)
         finish()
         """,
@@ -542,13 +542,13 @@ def test_an_old_cupti_and_lost_records_are_said(libraries: dict[str, str]) -> No
 
 
 @pytest.fixture
-def nobody_launches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def nobody_launches(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
     """Profilers that other tests have left are none of ours."""
-    monkeypatch.setattr(probers, "_launching", [])
+    monkeypatch.setattr(probers, "_launching", {})
     return probers._launching
 
 
-def test_without_cuda_there_is_a_reason(nobody_launches: list[Any]) -> None:
+def test_without_cuda_there_is_a_reason(nobody_launches: dict[int, Any]) -> None:
     """H1."""
     before = _core.cupti_status()
     profiler = profiler_on(kernels=True)
@@ -558,24 +558,25 @@ def test_without_cuda_there_is_a_reason(nobody_launches: list[Any]) -> None:
     stats = by_name(profiler)["node"]
     assert (stats.count, stats.launches) == (3, None)
     summary = profiler.get_profiling_summary()
-    assert [reason for reason in summary.reasons if "CUDA" in reason] == ["no CUDA in the process"]
+    assert [reason for reason in summary.reasons if "CUDA" in reason] == ["launches: no CUDA in the process"]
     assert "Launches" not in profiler.format_profiling_summary()
     assert before["library"] is _core.cupti_status()["library"] is None
 
 
 def test_who_holds_cupti_is_remembered_as_long_as_it_lives(
-    nobody_launches: list[Any], monkeypatch: pytest.MonkeyPatch
+    nobody_launches: dict[int, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registered: list[Any] = []
     monkeypatch.setattr("atexit.register", registered.append)
+    monkeypatch.setattr(probers, "_is_at_exit", False)
     first = profiler_on(kernels=True)
     assert registered == [probers._stop_launches]
     second = profiler_on(kernels=True)
     assert len(registered) == 1
-    assert [held() for held in nobody_launches] == [first, second]
+    assert [held() for held in nobody_launches.values()] == [first, second]
     del first
     third = profiler_on(kernels=True)
-    assert [held() for held in nobody_launches] == [second, third]
+    assert [held() for held in nobody_launches.values()] == [second, third]
     del second
     probers._stop_launches()
     third.profile_node("node")(len)("")

@@ -69,7 +69,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         """
         _prepare_reading()
         rows, skip_first_n, lost, unread = self._rows(stage)
-        beyond = reasons_beyond(rows, self._device_note)
+        beyond = reasons_beyond(rows, self._device_note) if is_any() else ()
         summary = ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
@@ -97,11 +97,14 @@ class Profiler(_core.Profiler, _NodeMaker):
         reasons = reasons_of(0, 0, self._refused_keys)
         if is_any():
             reasons += reasons_beyond(self._rows(None)[0], self._device_note)
-        notes = tuple(reason.encode("utf-8", "replace") for reason in reasons)
-        return _core.take_snapshot(Snapshot, self, time.time_ns(), notes)
+        return _core.take_snapshot(Snapshot, self, time.time_ns(), tuple(map(_note, reasons)))
 
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
+
+
+def _note(reason: str) -> bytes:
+    return reason.encode("utf-8", "replace")
 
 
 def _prepare_reading() -> None:
