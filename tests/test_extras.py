@@ -348,7 +348,7 @@ def test_why_a_device_was_not_waited_for(silent: pytest.MonkeyPatch) -> None:
 def test_why_blocks_in_tasks_have_no_launches(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(_core, "cupti_reason", lambda: None)
     [reason] = reasons.reasons_beyond([core_row(LAUNCHES_UNKNOWN)], None)
-    assert reason.startswith("launches: those of blocks in tasks are not counted")
+    assert reason.startswith("launches: not counted in all calls: ")
     assert reasons.reasons_beyond([core_row(LAUNCHES)], None) == ()
 
 

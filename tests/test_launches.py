@@ -342,7 +342,8 @@ def test_another_client_is_named_and_nothing_else_is_harmed(libraries: dict[str,
         cp.set_profiling(True, kernels=True)      # asked for anew, it is to be had
         node()
         assert launches().launches == 1
-        assert cp.get_profiling_summary().reasons == ()
+        [told] = cp.get_profiling_summary().reasons
+        assert told.startswith("launches: not counted in all calls: CUPTI was not to be had then"), told
         cp.set_profiling(False)
         finish()
         """,

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _NO_CUDA = 1  # among the causes of cprof_gpu_cause
-_IN_TASKS = (
-    "those of blocks in tasks are not counted, as others run in the thread meanwhile, "
-    "but inside a profiled coroutine, which stands still with them"
+_NOT_IN_ALL = (
+    "not counted in all calls: CUPTI was not to be had then, or they were blocks in tasks outside of a profiled "
+    "coroutine, where others run in the thread meanwhile"
 )
 
 
@@ -33,7 +33,7 @@ def reasons_beyond(rows: Iterable[tuple[Any, ...]], note: str | None) -> tuple[s
     if asked & GPU:
         told += [("", reason) for reason in _gpu_reasons(known, note)]
     if asked & (LAUNCHES | LAUNCHES_UNKNOWN):
-        told.append(("launches: ", _core.cupti_reason() or (_IN_TASKS if asked & LAUNCHES_UNKNOWN else None)))
+        told.append(("launches: ", _core.cupti_reason() or (_NOT_IN_ALL if asked & LAUNCHES_UNKNOWN else None)))
     if any(each[0] & MEMORY and each[4][0] == 0 for each in known):
         told.append(("", memory_reason()))
     if asked & PEAK_UNKNOWN:
