@@ -265,13 +265,14 @@ void ext_probe_drop(cprof_probe *probe)
 
 void ext_probe_wait(ext_state *state, cprof_probe *probe, int device)
 {
-    if (device == EXT_SYNC_NONE || probe == NULL) {
-        ext_sync_wait(state, device);
+    if (probe == NULL) {
+        (void)ext_sync_wait(state, device);
         return;
     }
     cprof_probe_begin_wait(probe);
-    ext_sync_wait(state, device);
-    cprof_probe_end_wait(probe);
+    if (ext_sync_wait(state, device)) {
+        cprof_probe_end_wait(probe);
+    }
 }
 
 static void ask_after(ext_state *state, const ending *call, ext_profiler *profiler)

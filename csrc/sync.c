@@ -84,25 +84,28 @@ static uint64_t stream_of(ext_state *state, int device)
     return stream;
 }
 
-static void wait_for_cuda(ext_state *state, int device)
+static bool wait_for_cuda(ext_state *state, int device)
 {
     if (state->stream_finder == NULL) {
-        return;
+        return false;
     }
     uint64_t stream = stream_of(state, device);
-    Py_BEGIN_ALLOW_THREADS(void)
-    cprof_gpu_synchronize(device, stream);
+    int outcome;
+    Py_BEGIN_ALLOW_THREADS
+    outcome = cprof_gpu_synchronize(device, stream);
     Py_END_ALLOW_THREADS
+    return outcome == CPROF_GPU_WAITED;
 }
 
 /* `index`: negative for the one that the thread uses, if the process uses one. */
-static void wait_for_other(ext_state *state, int index)
+static bool wait_for_other(ext_state *state, int index)
 {
     PyObject *waiter = other_prober(state, EXT_PROBER_WAIT);
     if (waiter == NULL) {
-        return;
+        return false;
     }
     PyObject *answer = PyObject_CallFunction(waiter, "i", index);
+    bool waited = answer == Py_True;
     if (answer == NULL) {
         ext_fault_forget();
         state->internal_errors++;
@@ -110,22 +113,20 @@ static void wait_for_other(ext_state *state, int index)
         cprof_probe_begin_rest(&state->no_other_device);
     }
     Py_XDECREF(answer);
+    return waited;
 }
 
-void ext_sync_wait(ext_state *state, int device)
+bool ext_sync_wait(ext_state *state, int device)
 {
     if (device == EXT_SYNC_NONE) {
-        return;
+        return false;
     }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    if (device <= EXT_SYNC_OTHER) {
-        wait_for_other(state, EXT_SYNC_OTHER - device);
-    } else {
-        wait_for_cuda(state, device);
-    }
+    bool waited = device <= EXT_SYNC_OTHER ? wait_for_other(state, EXT_SYNC_OTHER - device) : wait_for_cuda(state, device);
     if (device == EXT_SYNC_CURRENT) {
-        wait_for_other(state, EXT_SYNC_CURRENT);
+        waited = wait_for_other(state, EXT_SYNC_CURRENT) || waited;
     }
     PyErr_Restore(type, value, traceback);
+    return waited;
 }

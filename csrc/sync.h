@@ -15,8 +15,9 @@ enum { EXT_SYNC_OTHER = -3 }; /* less the index of a device that is not CUDA's *
 int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames);
 
 /* Waits with the GIL released (by the framework, where the device is not CUDA's) until the device's work is done; for a block,
- * which has no arguments, EXT_SYNC_CURRENT is the device that the thread uses. Keeps a pending exception. */
+ * which has no arguments, EXT_SYNC_CURRENT is the device that the thread uses. True if anything was waited for. Keeps a
+ * pending exception. */
 enum { EXT_SYNC_CURRENT = -1 };
-void ext_sync_wait(ext_state *state, int device);
+bool ext_sync_wait(ext_state *state, int device);
 
 #endif
