@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cprofiling
+from bare_path import bare_path
 from cprofiling import cli, deep_dive, session, toolkits
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
@@ -30,15 +31,7 @@ ODD = (
 
 @pytest.fixture
 def tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder of PATH, which has nothing else; the tools are nowhere."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": ()})
-    monkeypatch.setattr(toolkits, "USUAL", ())
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(variable, raising=False)
-    return folder
+    return bare_path(monkeypatch, tmp_path)
 
 
 def install(folder: Path, name: str, script: str = "exit 0") -> Path:

@@ -13,27 +13,17 @@ import pytest
 import cprofiling as cp
 from cprofiling import details, device_memory, device_table
 from cprofiling.device_memory import UNKNOWN, memory_at_entry, memory_at_exit, memory_reason, peak_reason
-from fakes.fake_torch import FakeTorch
+from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 
 @pytest.fixture(autouse=True)
 def without_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_table, "_found", None)
-    monkeypatch.setattr(device_memory, "_cupy_in_use", None)
-    monkeypatch.setattr(device_memory, "_reason", None)
-    monkeypatch.setattr(device_memory, "_peak_reason", None)
-    for name in ("torch", "cupy"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget_devices(monkeypatch)
 
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
-    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
-        torch = FakeTorch(*arguments, **keywords)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        return torch
-
-    return put
+    return torch_loader(monkeypatch, in_use=False)
 
 
 # ---- PyTorch -------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,9 +11,9 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, profiler_on, run_python
-from cprofiling import device_table, device_wait, devices
+from cprofiling import device_wait
 from cprofiling.device_wait import device_to_wait_for, wait_for_device, wait_reason
-from fakes.fake_torch import FakeTorch
+from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 KINDS = ("rocm", "xpu", "mps", "npu", "brand")
 UseTorch = Callable[..., FakeTorch]
@@ -22,9 +21,7 @@ UseTorch = Callable[..., FakeTorch]
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(device_table, "_found", None)
-    monkeypatch.setattr(devices, "_cuda", None)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    forget_devices(monkeypatch)
     device_wait.forget()
     yield
     device_wait.forget()
@@ -32,13 +29,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> UseTorch:
-    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
-        torch = FakeTorch(*arguments, **keywords)
-        torch.allocate(1)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        return torch
-
-    return put
+    return torch_loader(monkeypatch, in_use=True)
 
 
 def synchronising(**options: Any) -> cp.Profiler:

@@ -660,10 +660,7 @@ def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -
         def use(**replaced):
             order = ("options", "place", "place_after", "memory", "memory_after", "launches", "wait_device", "wait")
             mine = tuple(replaced.get(name, given) for name, given in zip(order, probers.PROBERS, strict=True))
-            _core.configure(
-                mixin=cp.PipelineProfiling, profiler_class=cp.Profiler, default_profiler=control.default_profiler,
-                device_finder=devices.cuda_device_of, stream_finder=devices.cuda_stream_of, awaiter=nodes.awaiting,
-                record_wrapper=nodes.wrap_as_record, probers=mine)
+            control.set_up_core(mine)
         def raises(*arguments):
             raise ValueError("planted")
         def answers(answer):

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import cprofiling as cp
 import ncu_samples as samples
-from cprofiling import cli, deep_dive, ncu_csv, ncu_numbers, ncu_reader, toolkits
+from bare_path import bare_path
+from cprofiling import cli, ncu_csv, ncu_numbers, ncu_reader
 from cprofiling.ncu_kernels import NcuKernel, NcuReport
 from cprofiling.ncu_metrics import Metrics, Texts
 from ncu_samples import KERNELS, LAYOUTS, Kernel
@@ -53,15 +54,7 @@ def values(*cells: str, name: str = "some__metric.sum", unit: str = "") -> list[
 
 @pytest.fixture
 def without_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine on which the tools are nowhere, and a folder of PATH to put some."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": ()})
-    monkeypatch.setattr(toolkits, "USUAL", ())
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(variable, raising=False)
-    return folder
+    return bare_path(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,29 +11,19 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, by_name, profiler_on, run_python
-from cprofiling import device_memory, device_table, devices
+from cprofiling import device_memory
 from cprofiling.extras import MemoryFigures, NodeMemory
-from fakes.fake_torch import FakeTorch
+from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 
 @pytest.fixture(autouse=True)
 def without_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_table, "_found", None)
-    monkeypatch.setattr(device_memory, "_cupy_in_use", None)
-    monkeypatch.setattr(device_memory, "_reason", None)
-    monkeypatch.setattr(devices, "_cuda", None)
-    for name in ("torch", "cupy"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    forget_devices(monkeypatch)
 
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
-    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
-        torch = FakeTorch(*arguments, **keywords)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        return torch
-
-    return put
+    return torch_loader(monkeypatch, in_use=False)
 
 
 def memory(profiler: cp.Profiler, name: str = "node") -> NodeMemory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on
-from cprofiling import _core, control, device_events, device_memory, device_table, devices, nodes, probers
+from cprofiling import control, device_events, device_memory, probers
 from cprofiling.extras import MemoryFigures
-from fakes.fake_torch import FakeTorch
+from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 KINDS = ("rocm", "xpu", "mps", "npu")
 UseTorch = Callable[..., FakeTorch]
@@ -26,9 +25,7 @@ NO_QUEUE = "queue_delay_ms is not known, as the device's events tell nothing of 
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(device_table, "_found", None)
-    monkeypatch.setattr(devices, "_cuda", None)
-    monkeypatch.setattr(device_memory, "_reason", None)
+    forget_devices(monkeypatch)
     device_events.forget()
     yield
     device_events.forget()
@@ -36,13 +33,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> UseTorch:
-    def put(*arguments: Any, **keywords: Any) -> FakeTorch:
-        torch = FakeTorch(*arguments, **keywords)
-        torch.allocate(1)
-        monkeypatch.setitem(sys.modules, "torch", torch)
-        return torch
-
-    return put
+    return torch_loader(monkeypatch, in_use=True)
 
 
 @pytest.fixture
@@ -52,16 +43,7 @@ def replace() -> Iterator[Callable[..., None]]:
 
     def replace(**replaced: Any) -> None:
         answers = zip(order, probers.PROBERS, strict=True)
-        _core.configure(
-            mixin=cp.PipelineProfiling,
-            profiler_class=cp.Profiler,
-            default_profiler=control.default_profiler,
-            device_finder=devices.cuda_device_of,
-            stream_finder=devices.cuda_stream_of,
-            awaiter=nodes.awaiting,
-            record_wrapper=nodes.wrap_as_record,
-            probers=tuple(replaced.get(name, given) for name, given in answers),
-        )
+        control.set_up_core(tuple(replaced.get(name, given) for name, given in answers))
 
     yield replace
     replace()
@@ -582,16 +564,7 @@ def test_a_stream_that_cannot_be_checked_without_memory_is_not_refused() -> None
 def test_the_package_has_to_be_whole(replace: Callable[..., None]) -> None:
     del replace  # puts back what is set up
     with pytest.raises(ValueError, match="probers must be"):
-        _core.configure(
-            mixin=cp.PipelineProfiling,
-            profiler_class=cp.Profiler,
-            default_profiler=control.default_profiler,
-            device_finder=devices.cuda_device_of,
-            stream_finder=devices.cuda_stream_of,
-            awaiter=nodes.awaiting,
-            record_wrapper=nodes.wrap_as_record,
-            probers=(len,),
-        )
+        control.set_up_core((len,))
 
 
 # ---- the end of the process ----------------------------------------------------------------------

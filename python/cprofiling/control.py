@@ -17,7 +17,7 @@ from cprofiling.stats import ProfilingSummary, stats_from_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
     from cprofiling.nodes import F, Instrumentation, NodeName, NodeSite, StageName
@@ -205,16 +205,23 @@ def _forget_when_deleted(cls: type) -> None:
 
 
 default_profiler = Profiler()
-_core.configure(
-    mixin=PipelineProfiling,
-    profiler_class=Profiler,
-    default_profiler=default_profiler,
-    device_finder=devices.cuda_device_of,
-    stream_finder=devices.cuda_stream_of,
-    awaiter=awaiting,
-    record_wrapper=wrap_as_record,
-    probers=probers.PROBERS,
-)
+
+
+def set_up_core(answers: tuple[Callable[..., Any], ...] = probers.PROBERS) -> None:
+    """Tell the extension what it needs of the package; ``answers``: for those of ``probers``, in their order."""
+    _core.configure(
+        mixin=PipelineProfiling,
+        profiler_class=Profiler,
+        default_profiler=default_profiler,
+        device_finder=devices.cuda_device_of,
+        stream_finder=devices.cuda_stream_of,
+        awaiter=awaiting,
+        record_wrapper=wrap_as_record,
+        probers=answers,
+    )
+
+
+set_up_core()
 
 
 def set_profiling(  # noqa: PLR0913 what can be asked for

@@ -6,8 +6,14 @@ the first to use a device is noted in ``violations``.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
+
+from cprofiling import device_memory, device_table, devices
 
 MODULE_OF = {"rocm": "cuda"}
 
@@ -230,3 +236,27 @@ class FakeEvent:
         assert end.stamp is not None
         assert max(self.stamp, end.stamp) <= self.torch.now, "this would wait"
         return end.stamp - self.stamp
+
+
+def forget_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be as in a process in which no framework was loaded, and nothing is known of any device."""
+    for module, name in (
+        (device_table, "_found"), (devices, "_cuda"), (device_memory, "_cupy_in_use"), (device_memory, "_reason"),
+        (device_memory, "_peak_reason"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, None)
+    for name in ("torch", "cupy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def torch_loader(monkeypatch: pytest.MonkeyPatch, *, in_use: bool) -> Callable[..., FakeTorch]:
+    """What loads a FakeTorch of the arguments given; ``in_use``: its device was begun to be used."""
+
+    def load(*arguments: Any, **keywords: Any) -> FakeTorch:
+        torch = FakeTorch(*arguments, **keywords)
+        if in_use:
+            torch.allocate(1)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return torch
+
+    return load

@@ -183,16 +183,7 @@ def marked(wrap: Callable[[cp.Profiler], Callable[[], Any]]) -> Callable[[cp.Pro
 
     def wrap_marked(profiler: cp.Profiler) -> Callable[[], Any]:
         answers = (probers.PROBERS[0], lambda *_: mark, *probers.PROBERS[2:])
-        _core.configure(
-            mixin=cp.PipelineProfiling,
-            profiler_class=cp.Profiler,
-            default_profiler=control.default_profiler,
-            device_finder=devices.cuda_device_of,
-            stream_finder=devices.cuda_stream_of,
-            awaiter=nodes.awaiting,
-            record_wrapper=nodes.wrap_as_record,
-            probers=answers,
-        )
+        control.set_up_core(answers)
         return asked(wrap, gpu_time=True)(profiler)
 
     return wrap_marked
