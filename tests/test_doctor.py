@@ -18,6 +18,7 @@ import pytest
 
 import cprofiling
 from cprofiling import _core, cli, cuda_probe, deep_dive, device_activity, device_table, doctor, own_cost, toolkits
+from fakes.fake_torch import forget_devices
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTHING: dict[str, Any] = {"fault": None, "driver": {"error": "no driver"}, "cupti": {}}
@@ -135,7 +136,8 @@ def test_the_probe_prints_each_answer(
 
 @pytest.fixture
 def asked(library: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The fake libraries are what a process that is asked loads."""
+    """The fake libraries are what a process that is asked loads; no framework is loaded in this one."""
+    forget_devices(monkeypatch)
     monkeypatch.setenv("CPROFILING_LIBCUDA", library)
     monkeypatch.setenv("CPROFILING_LIBCUPTI", library)
     return library
