@@ -1,0 +1,1 @@
+"""What the stage reports, their harness and their comparison share."""
