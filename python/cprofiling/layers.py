@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
+from logging import INFO
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -26,13 +27,8 @@ from cprofiling import _core, checks, session
 from cprofiling.format import shown_value
 from cprofiling.stages import environment, log, output, process, workers
 from cprofiling.stages.memory import MemoryReader
-from cprofiling.stages.registry import Registry, checked_name, json_value
-from cprofiling.stages.signatures import (
-    Capture,
-    StageIOSignature,
-    metadata_of,
-    signature_of_output,
-)
+from cprofiling.stages.registry import STAGE, Registry, checked_name, json_value
+from cprofiling.stages.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
 from cprofiling.stages.stage_recording import StageRecording
 
 TYPE_CHECKING = False
@@ -44,6 +40,7 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
     from cprofiling.stages.memory import DevicePeak, StageMemory
+    from cprofiling.stages.signatures import Inputs
 
     F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,22 +68,12 @@ _folder_of_main = workers.folder_of_main()
 _names: tuple[str, ...] = ()  # patterns of the stages to record
 
 
-class _Use:
-    """One use of a context, from its start to its end."""
+_claim = session._claim  # of whoever records now
+_logs = log.logger.isEnabledFor
 
-    __slots__ = ("before", "closed", "context", "generation", "label", "peak", "recording", "start_ns")
-
-    def __init__(self, context: ProfilingContext, before: _Use | None) -> None:
-        self.context = context
-        self.before = before  # the use around it, of this thread or task
-        self.generation = _registry.generation
-        self.closed = False
-        self.label: _core.record | None = None
-        self.peak: DevicePeak | None = None
-        self.recording: StageRecording | None = None
-        self.start_ns = 0
-
-
+# One use of a context: the context, the use around it in this thread or task, the time of its start, and what it takes
+# part in beyond the time.
+_Use = tuple["ProfilingContext", "Any", int, "_Beyond | None"]
 _innermost: ContextVar[_Use | None] = ContextVar("cprofiling_stage", default=None)
 
 
@@ -119,7 +106,7 @@ class ProfilingContext:
         self.name = checked_name(name)
         self.reset_peak_memory = reset_peak_memory
         self.capture_memory = capture_memory
-        self._latest: _Use | None = None
+        self._latest: _Use | None = None  # that has not ended
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies are new ones."""
@@ -129,15 +116,13 @@ class ProfilingContext:
         return f"ProfilingContext({self.name!r})"
 
     def __enter__(self) -> ProfilingContext:
-        use = _Use(self, _innermost.get())
+        start_ns = perf_counter_ns()
+        beyond = None
+        if self.capture_memory or _names or _claim._owner is not None or start_ns >= _memory.look_ns:
+            beyond = _begin_beyond(self, start_ns)
+            start_ns = perf_counter_ns()
+        self._latest = use = (self, _innermost.get(), start_ns, beyond)
         _innermost.set(use)
-        self._latest = use
-        if self.capture_memory or self.reset_peak_memory or _names:
-            _prepare(use)
-        if session._claim._owner is not None:
-            use.label = _core.record(self.name)
-            use.label.__enter__()
-        use.start_ns = perf_counter_ns()
         return self
 
     def __exit__(
@@ -145,27 +130,40 @@ class ProfilingContext:
     ) -> None:
         end_ns = perf_counter_ns()
         use = _innermost.get()
-        if use is not None and use.context is self and not use.closed:
-            before = use.before
-            while before is not None and before.closed:
-                before = before.before
-            _innermost.set(before)
+        if use is not None and use[0] is self:
+            _innermost.set(use[1])
         else:
-            use = self._open_use(use)
-        if use is None:
-            return
-        use.closed = True
+            use = self._take_out(use)
+            if use is None:
+                return
         self._latest = None
-        if use.label is not None:
-            use.label.__exit__(kind, error, traceback)
-        _finish(use, end_ns, kind)
+        name, start_ns = self.name, use[2]
+        if (
+            kind is None
+            and use[3] is None
+            and end_ns < _memory.stale_ns
+            and _registry.latest.get(name) is _memory.host
+            and start_ns >= _registry.reset_ns
+            and _registry.worker is None
+            and not (log.debug or _logs(INFO))
+        ):
+            _registry.record_ms(STAGE, name, (end_ns - start_ns) / 1e6)
+            _registry.ended_ns = end_ns
+        else:
+            _end_use(self, use, end_ns, kind)
 
-    def _open_use(self, use: _Use | None) -> _Use | None:
-        """Find the use that ends, where it is not the innermost: blocks may end out of order, or elsewhere."""
-        while use is not None and (use.context is not self or use.closed):
-            use = use.before
-        if use is None and self._latest is not None and not self._latest.closed:
+    def _take_out(self, use: _Use | None) -> _Use | None:
+        """Find the use that ends, where it is not the innermost: blocks may end out of order, or in another task."""
+        inner = []
+        while use is not None and use[0] is not self:
+            inner.append(use)
+            use = use[1]
+        if use is None:
             return self._latest
+        around = use[1]
+        for each in reversed(inner):
+            around = (each[0], around, each[2], each[3])
+        _innermost.set(around)
         return use
 
     async def __aenter__(self) -> ProfilingContext:
@@ -188,11 +186,11 @@ class ProfilingContext:
 
         @functools.wraps(function)
         def measured(*args: Any, **kwargs: Any) -> Any:
+            start_ns = perf_counter_ns()
             inputs = _captured(capture, args, kwargs)
-            generation = _registry.generation
             with self:
                 result = function(*args, **kwargs)
-            _keep_signature(self.name, inputs, result, generation)
+            _keep_signature(self.name, start_ns, inputs, result)
             return result
 
         return measured  # type: ignore[return-value]
@@ -200,11 +198,11 @@ class ProfilingContext:
     def _coroutine(self, function: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
         @functools.wraps(function)
         async def measured(*args: Any, **kwargs: Any) -> Any:
+            start_ns = perf_counter_ns()
             inputs = _captured(capture, args, kwargs)
-            generation = _registry.generation
             with self:
                 result = await function(*args, **kwargs)
-            _keep_signature(self.name, inputs, result, generation)
+            _keep_signature(self.name, start_ns, inputs, result)
             return result
 
         return measured
@@ -222,42 +220,66 @@ returns the function itself."""
 # ---- What a use does beyond taking the time
 
 
-def _prepare(use: _Use) -> None:
-    """Do what is asked for before the stage starts. What goes wrong is the profiler's, and is only told."""
-    context = use.context
+class _Beyond:
+    """What a use takes part in beyond the time."""
+
+    __slots__ = ("label", "peak", "recording")
+
+    def __init__(self) -> None:
+        self.label: _core.record | None = None
+        self.peak: DevicePeak | None = None
+        self.recording: StageRecording | None = None
+
+
+def _begin_beyond(context: ProfilingContext, now_ns: int) -> _Beyond | None:
+    """Do what is asked for before a stage starts. What goes wrong is the profiler's, and is only told."""
+    beyond = _Beyond()
+    name = context.name
     try:
-        if _names and is_enabled(context.name):
-            use.recording = StageRecording.begin(context.name)
+        if _names and is_enabled(name):
+            beyond.recording = StageRecording.begin(name)
         if context.capture_memory:
-            _checkpoint(f"before_{context.name}")
-        if context.reset_peak_memory and _memory.uses_device(perf_counter_ns()):
-            use.peak = _memory.begin_peak()
+            _checkpoint(f"before_{name}")
+        if _memory.uses_device(now_ns) and context.reset_peak_memory:
+            beyond.peak = _memory.begin_peak()
+        if _claim._owner is not None:
+            label = _core.record(name)
+            label.__enter__()
+            beyond.label = label
     except Exception as error:  # noqa: BLE001 the stage must run
-        log.complain(f"[Profiler] {context.name!a}: {type(error).__name__}: {error}")
+        _complain(name, error)
+    return beyond
 
 
-def _finish(use: _Use, end_ns: int, kind: type[BaseException] | None) -> None:
+def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseException] | None) -> None:
     """Take note of a use that has ended."""
-    name = use.context.name
+    name = context.name
+    _, _, start_ns, beyond = use
     try:
-        memory = _memory.read(end_ns) if use.peak is None else _memory.end_peak(use.peak)
-        if use.generation == _registry.generation:
-            if kind is None:
-                _registry.add(name, use.start_ns, end_ns, memory)
-            else:
-                _registry.add_fault(name, is_cancelled=kind.__name__ == "CancelledError")
-        if use.context.capture_memory:
+        if beyond is not None and beyond.label is not None:
+            beyond.label.__exit__(None, None, None)
+        peak = None if beyond is None else beyond.peak
+        memory = _memory.read(end_ns) if peak is None else _memory.end_peak(peak)
+        if kind is None:
+            _registry.add(name, start_ns, end_ns, memory)
+        else:
+            _registry.add_fault(name, start_ns, is_cancelled=kind.__name__ == "CancelledError")
+        if context.capture_memory:
             _checkpoint(f"after_{name}")
         if log.is_heard():
-            log.say(_line(name, end_ns - use.start_ns, memory, kind))
-        if use.recording is not None:
-            use.recording.end(process.rank())
+            log.say(_line(name, end_ns - start_ns, memory, kind))
+        if beyond is not None and beyond.recording is not None:
+            beyond.recording.end(process.rank())
     except Exception as error:  # noqa: BLE001 the stage has run, and its result or exception counts
-        log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
+        _complain(name, error)
+
+
+def _complain(name: str, error: Exception) -> None:
+    log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
 
 
 def _checkpoint(name: str) -> None:
-    memory = _memory.read_now()
+    memory = _memory.read_anew()
     if memory is not None:
         _registry.add_checkpoint(name, memory)
 
@@ -276,23 +298,21 @@ def _line(name: str, elapsed_ns: int, memory: StageMemory | None, kind: type[Bas
     )
 
 
-def _captured(capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _captured(capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
     """Return the signatures of a call's arguments; None where code of theirs raises."""
+    if not args and not kwargs:
+        return NO_INPUTS
     try:
         return capture.inputs(args, kwargs)
-    except Exception:  # noqa: BLE001 as above
+    except Exception as error:  # noqa: BLE001 as above
+        _complain("signature", error)
         return None
 
 
-def _keep_signature(name: str, inputs: Any, result: Any, generation: int) -> None:
-    if inputs is None or generation != _registry.generation:
-        return
-    try:
-        given, types = inputs
+def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any) -> None:
+    if inputs is not None and start_ns >= _registry.reset_ns:
         output_signature = None if result is None else signature_of_output(result)
-        _registry.add_signature(StageIOSignature(name, given, output_signature, metadata_of(given, types), types))
-    except Exception as error:  # noqa: BLE001 as above
-        log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
+        _registry.add_signature(name, inputs, output_signature)
 
 
 # ---- Which stages are recorded, and where files go

@@ -41,46 +41,49 @@ class MemoryReader:
     """Reads the memory of the accelerator that this process uses through PyTorch, or of the process.
 
     What the process has is read at most once in a millisecond: stages that take less cost less, and share a reading.
-    None may use an accelerator yet; whether one is in use is looked at as often.
+    There may be no accelerator in use yet; that is looked at as often. Times are those of ``perf_counter_ns``.
+
+    Attributes:
+        look_ns: When to look whether an accelerator is in use; a time long ago once one is.
+        stale_ns: When what was read of the process is too old; a time long ago while an accelerator is in use.
+        host: What was read of the process.
     """
 
     def __init__(self) -> None:
         """Know nothing yet."""
-        self._row: DeviceOperations | None = None
-        self._looked_ns = -_GOOD_FOR_NS
-        self._host_ns = -_GOOD_FOR_NS
-        self._host: StageMemory | None = None
-        self._open: list[DevicePeak] = []
         self._cpu = operations_of(CPU)
+        self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """Know nothing, as in a forked child, which cannot use the accelerator of its parent."""
-        self._row = self._host = None
-        self._looked_ns = self._host_ns = -_GOOD_FOR_NS
-        self._open = []
+        self._row: DeviceOperations | None = None
+        self._open: list[DevicePeak] = []
+        self.look_ns = self.stale_ns = 0
+        self.host: StageMemory | None = None
 
     def uses_device(self, now_ns: int) -> bool:
-        """Whether an accelerator is in use; ``now_ns``: the time of ``perf_counter_ns``."""
-        if self._row is None and now_ns - self._looked_ns >= _GOOD_FOR_NS:
-            self._looked_ns = now_ns
+        """Whether an accelerator is in use, as it was seen lately."""
+        if self._row is None and now_ns >= self.look_ns:
+            self.look_ns = now_ns + _GOOD_FOR_NS
             row = row_in_use()
             if isinstance(row, DeviceOperations):
                 self._row = row
+                self.look_ns = self.stale_ns = 0
         return self._row is not None
 
     def read(self, now_ns: int) -> StageMemory | None:
         """Return the memory in use; None where neither framework nor kernel tells. Raises what the framework raises."""
-        if self._row is not None or self.uses_device(now_ns):
+        if self.uses_device(now_ns):
             return self._device_memory()
-        if now_ns - self._host_ns >= _GOOD_FOR_NS:
-            self._host_ns = now_ns
-            self._host = self._host_memory()
-        return self._host
+        if now_ns >= self.stale_ns:
+            self.stale_ns = now_ns + _GOOD_FOR_NS
+            self.host = self._host_memory()
+        return self.host
 
-    def read_now(self) -> StageMemory | None:
-        """Return the memory in use, read anew; None and errors as ``read``."""
-        return self._device_memory() if self.uses_device(self._looked_ns + _GOOD_FOR_NS) else self._host_memory()
+    def read_anew(self) -> StageMemory | None:
+        """Return the memory in use now; None and errors as ``read``."""
+        return self._device_memory() if self.uses_device(self.look_ns) else self._host_memory()
 
     def _host_memory(self) -> StageMemory | None:
         memory = self._cpu.memory

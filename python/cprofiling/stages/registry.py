@@ -6,7 +6,6 @@ import json
 import os
 import threading
 from datetime import datetime, timezone
-from types import MappingProxyType
 from typing import NamedTuple
 
 from cprofiling import _core
@@ -23,18 +22,27 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cprofiling.stages.memory import StageMemory
+    from cprofiling.stages.signatures import Inputs
     from cprofiling.stats import NodeProfilingStats
 
 SCHEMA_VERSION = 1
 
-_STAGE = "inference"  # of the Profiler that adds up; nobody sees it
+STAGE = "inference"  # of the Profiler that adds up; nobody sees it
 _NS_PER_MS = 1e6
 _GIBIBYTE = 1024**3
 _DIGITS = 6  # of milliseconds: nanoseconds
 
 
 class Registry:
-    """Adds up each use of a stage. Any thread may use it at any time."""
+    """Adds up each use of a stage. Any thread may use it at any time.
+
+    Attributes:
+        record_ms: Adds a use that succeeded to the times: called with STAGE, the name, and ms.
+        reset_ns: When the stages were forgotten last, as ``perf_counter_ns``; uses that began before do not count.
+        ended_ns: When the latest use ended.
+        latest: The memory after the latest use of each stage.
+        worker: Where the records of this process go too, if it works for another one.
+    """
 
     def __init__(self) -> None:
         """Know nothing; the request has no name."""
@@ -42,7 +50,7 @@ class Registry:
         self._profiler = Profiler()
         self._profiler.set_profiling(True)
         self.record_ms = self._profiler.record
-        self.generation = 0
+        self.reset_ns = 0
         self.worker: WorkerWriter | None = None
         self.records = WorkerRecords()
         self._begin("", {})
@@ -51,22 +59,21 @@ class Registry:
     def _begin(self, request_id: str, metadata: Mapping[str, Any]) -> None:
         self.request_id = request_id
         self.metadata = dict(metadata)
-        self.begun_ns = 0
         self.ended_ns = 0
+        self.latest: dict[str, StageMemory | None] = {}
+        self._begun_ns: int | None = None
         self._identity = os.urandom(16).hex()
         self._memories: dict[str, StageMemory] = {}
-        self._latest: dict[str, StageMemory] = {}
-        self._signatures: dict[str, StageIOSignature] = {}
+        self._signatures: dict[str, tuple[Inputs, Any]] = {}
         self._checkpoints: dict[str, StageMemory] = {}
         self._faults: dict[str, list[int]] = {}
 
     def reset(self, request_id: str, metadata: Mapping[str, Any], now_ns: int) -> None:
         """Forget everything, and begin with a request. What is being measured meanwhile belongs to neither."""
         with self._lock:
-            self.generation += 1
             self._profiler.reset_profiling()
             self._begin(request_id, metadata)
-            self.begun_ns = now_ns
+            self.reset_ns = self._begun_ns = now_ns
             self.records.pass_by()
 
     def _after_fork_in_child(self) -> None:
@@ -80,39 +87,36 @@ class Registry:
 
     def add(self, name: str, start_ns: int, end_ns: int, memory: StageMemory | None) -> None:
         """Add a use that succeeded."""
+        if start_ns < self.reset_ns:
+            return
         elapsed_ms = (end_ns - start_ns) / _NS_PER_MS
-        self.record_ms(_STAGE, name, elapsed_ms)
-        if not self.begun_ns:
-            self.begun_ns = start_ns
-        self.ended_ns = end_ns
-        if memory is not self._latest.get(name):
-            self._add_memory(name, memory)
+        self.record_ms(STAGE, name, elapsed_ms)
+        with self._lock:
+            self._begun_ns = start_ns if self._begun_ns is None else min(self._begun_ns, start_ns)
+            self.ended_ns = max(self.ended_ns, end_ns)
+            self.latest[name] = memory
+            if memory is not None:
+                known = self._memories.get(name)
+                self._memories[name] = memory if known is None else memory.with_peaks_of(known)
         if self.worker is not None:
             self.worker.use(name, elapsed_ms, memory)
 
-    def _add_memory(self, name: str, memory: StageMemory | None) -> None:
-        if memory is None:
-            return
-        with self._lock:
-            known = self._memories.get(name)
-            self._latest[name] = memory
-            self._memories[name] = memory if known is None else memory.with_peaks_of(known)
-
-    def add_fault(self, name: str, *, is_cancelled: bool) -> None:
+    def add_fault(self, name: str, start_ns: int, *, is_cancelled: bool) -> None:
         """Add a use that an exception has left; it has no time."""
         with self._lock:
-            self._faults.setdefault(name, [0, 0])[is_cancelled] += 1
+            if start_ns >= self.reset_ns:
+                self._faults.setdefault(name, [0, 0])[is_cancelled] += 1
 
     def add_checkpoint(self, name: str, memory: StageMemory) -> None:
         """Keep the memory at a moment, under a name; a later one of that name takes its place."""
         with self._lock:
             self._checkpoints[name] = memory
 
-    def add_signature(self, signature: StageIOSignature) -> None:
-        """Keep a signature; the latest of a stage counts."""
-        self._signatures[signature.stage_name] = signature
+    def add_signature(self, name: str, inputs: Inputs, output: Any) -> None:
+        """Keep a stage's signature; the latest counts."""
+        self._signatures[name] = (inputs, output)
         if self.worker is not None:
-            self.worker.signature(signature)
+            self.worker.signature(StageIOSignature.of_call(name, inputs, output))
 
     def set_metadata(self, key: str, value: Any) -> None:
         """Keep something that the report is to say. TypeError and ValueError for what JSON cannot say."""
@@ -128,7 +132,10 @@ class Registry:
 
     def signatures(self) -> dict[str, StageIOSignature]:
         """Return the signatures, by stage: those of this process before those of workers."""
-        return {**self.records.read().signatures, **self._signatures}
+        own = dict(self._signatures)
+        made = self.records.read().signatures
+        made.update((name, StageIOSignature.of_call(name, *call)) for name, call in own.items())
+        return made
 
     def signature_file(self) -> dict[str, Any]:
         """Return the signatures as their file has them."""
@@ -163,7 +170,7 @@ class Registry:
 
     def _wall_clock_ms(self, uses: list[StageUse]) -> float:
         """From the reset, or the first use, to the end of the last; at least the longest stage, which a worker had."""
-        own = max(self.ended_ns - self.begun_ns, 0) / _NS_PER_MS
+        own = 0.0 if self._begun_ns is None else max(self.ended_ns - self._begun_ns, 0) / _NS_PER_MS
         return _ms(max([own, *(use.row.total_ms for use in uses if use.workers)]))
 
     def _uses(self) -> Iterator[StageUse]:
@@ -172,7 +179,9 @@ class Registry:
         workers = self.records.read().processes
         names = dict.fromkeys([*own, *self._faults, *(name for each in workers for name in each.rows)])
         for name in names:
-            ranks = [RankUse(each.rank, each.rows[name], each.memories.get(name)) for each in workers if name in each.rows]
+            ranks = [
+                RankUse(each.rank, each.rows[name], each.memories.get(name)) for each in workers if name in each.rows
+            ]
             row = own.get(name)
             if ranks and row is not None:
                 ranks.append(RankUse(process.rank(), row, self._memories.get(name)))
@@ -270,4 +279,3 @@ def _now() -> str:
 
 
 checked_name = _core.convert_name
-EMPTY: Mapping[str, Any] = MappingProxyType({})

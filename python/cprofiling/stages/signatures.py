@@ -7,6 +7,7 @@ value is not what plain JSON says, ``types`` has a word for it, by its JSON poin
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Encoder = Callable[["_Encoding", Any, str, int], Any]
+    Inputs = tuple[dict[str, Any], dict[str, str]]  # signatures by parameter, and words by place
 
 SCHEMA_VERSION = 1
 NUMPY = "numpy"  # the device of an array that is NumPy's
@@ -26,6 +28,8 @@ _DEEPEST = 16
 _MOST_VALUES = 10_000  # of one call
 _INT_BITS = 64
 _OWN_PARAMETERS = ("self", "cls")
+
+NO_INPUTS: Inputs = ({}, {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +52,12 @@ class StageIOSignature:
     output_signature: Any = None
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of_call(cls, name: str, inputs: Inputs, output: Any) -> StageIOSignature:
+        """Return the signature of a call, of which inputs and output are as captured."""
+        given, types = inputs
+        return cls(name, given, output, metadata_of(given, types), types)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the signature as files have it."""
@@ -78,7 +88,7 @@ class Capture:
         self._first = 1 if self._names[:1] and self._names[0] in _OWN_PARAMETERS else 0
         self._gathers = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None)
 
-    def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
         """Return the signatures of a call's arguments by parameter, and the words for what JSON does not say."""
         encoding = _Encoding()
         names = self._names
@@ -220,25 +230,27 @@ class _Encoding:
         """Return the description of a tensor. One whose elements are not laid out in strides has none."""
         return {
             "shape": [int(size) for size in value.shape],
-            "dtype": str(value.dtype).removeprefix("torch."),
-            "device": str(value.device),
-            "stride": [int(step) for step in value.stride()] if _is_strided(value) else [],
+            "dtype": _text_of(value.dtype),
+            "device": _text_of(value.device),
+            "stride": list(map(int, value.stride())) if _text_of(value.layout) == "strided" else [],
             "requires_grad": bool(value.requires_grad),
         }
 
     def dtype(self, value: Any, where: str, _depth: int) -> str:
         """Return the name of an element's type of PyTorch's."""
         self.types[where] = "dtype"
-        return str(value).removeprefix("torch.")
+        return _text_of(value)
 
     def device(self, value: Any, where: str, _depth: int) -> str:
         """Return the name of a device of PyTorch's."""
         self.types[where] = "device"
-        return str(value)
+        return _text_of(value)
 
 
-def _is_strided(value: Any) -> bool:
-    return str(value.layout) == "torch.strided"
+@functools.lru_cache(maxsize=256)
+def _text_of(value: Any) -> str:
+    """Return the text of a type of elements, a device or a layout of PyTorch's, of which there are few."""
+    return str(value).removeprefix("torch.")
 
 
 def _full_name(kind: type) -> str:
