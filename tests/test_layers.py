@@ -24,7 +24,9 @@ import pytest
 import cprofiling as cp
 from cprofiling import _core, layers
 from cprofiling.stages import environment, log, output
-from cprofiling.stages.memory import StageMemory
+from cprofiling.stages.memory import MemoryReader, StageMemory
+from cprofiling.stages.registry import Registry
+from fakes.fake_torch import forget_devices, torch_loader
 
 Context = layers.ProfilingContext
 HERE = Path(__file__).parent
@@ -124,7 +126,7 @@ def test_a_coroutine_is_measured_to_its_end() -> None:
 
     async def both() -> list[float]:
         async with Context("around"):
-            return await asyncio.gather(wait(0.004), wait(0.001))
+            return list(await asyncio.gather(wait(0.004), wait(0.001)))
 
     assert inspect.iscoroutinefunction(wait)
     assert asyncio.run(both()) == [0.004, 0.001]
@@ -295,11 +297,21 @@ def test_strange_names_are_names(name: str, caplog: pytest.LogCaptureFixture) ->
     assert list(json.loads(Path("timing.json").read_text())["stages"]) == [name]
 
 
+def test_a_fork_begins_anew() -> None:
+    registry = Registry()
+    registry.add_fault("x", 1, is_cancelled=False)
+    registry.add_signature("x", ({}, {}), None)
+    records = registry.records
+    registry._after_fork_in_child()
+    assert registry.records is not records
+    assert (registry.is_empty(), registry.signatures()) == (True, {})
+
+
 # ---- What is off
 
 
 def test_debug_contexts_are_off_without_debug() -> None:
-    assert layers.ProfilingContextDebug is _core.IdleContext
+    assert layers.ProfilingContextDebug.__name__ == "IdleContext"
     idle = layers.ProfilingContextDebug("x", reset_peak_memory=False, capture_memory=True)
     assert idle(stages) is stages
 
@@ -324,7 +336,7 @@ def test_wrong_arguments_of_what_is_off() -> None:
     with pytest.raises(TypeError):
         _core.IdleContext()  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        _core.IdleContext("x", True)  # type: ignore[misc]
+        _core.IdleContext("x", True)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         _core.IdleContext("x")()  # type: ignore[call-arg]
 
@@ -386,7 +398,7 @@ def test_a_fault_of_the_profilers_is_told_and_loses_nothing(
     for name in ("read", "read_anew", "uses_device"):
         monkeypatch.setattr(layers._memory, name, fails)
     monkeypatch.setattr(layers._memory, "stale_ns", 0)
-    monkeypatch.setattr(layers.Capture, "inputs", fails)
+    monkeypatch.setattr("cprofiling.stages.signatures.Capture.inputs", fails)
 
     @Context("x", capture_memory=True)
     def twice(x: int) -> int:
@@ -421,6 +433,22 @@ def test_peaks_are_the_highest_of_all_uses(monkeypatch: pytest.MonkeyPatch) -> N
     assert stages()["x"]["memory"] == {
         "allocated_mb": 7.0, "reserved_mb": 8.0, "peak_allocated_mb": 50.0, "peak_reserved_mb": 90.0,
     }  # fmt: skip
+
+
+def test_the_devices_peak_is_the_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_devices(monkeypatch)
+    torch = torch_loader(monkeypatch, in_use=True)("cuda")
+    monkeypatch.setattr(layers, "_memory", MemoryReader())
+    torch.allocate(900 << 20)
+    torch.allocate(-(900 << 20))
+    with Context("outer"), Context("kept", reset_peak_memory=False):
+        torch.allocate(40 << 20)
+        with Context("inner"):
+            torch.allocate(-(40 << 20))
+    peaks = {name: stage["memory"]["peak_allocated_mb"] for name, stage in stages().items()}
+    assert peaks == {"inner": 40.0, "kept": 40.0, "outer": 40.0}
+    assert torch.calls("reset") == 2
+    assert torch.violations == []
 
 
 # ---- Signatures

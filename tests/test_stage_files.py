@@ -345,7 +345,7 @@ def test_a_line_that_is_written_in_part_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = workers.WorkerWriter(str(tmp_path))
-    monkeypatch.setattr(workers.os, "write", lambda _fd, line: len(line) - 1)
+    monkeypatch.setattr("cprofiling.stages.workers.os.write", lambda _fd, line: len(line) - 1)
     writer.use("x", 1.0, None)
     assert caplog.messages == ["[Profiler] Further records of this worker are lost: there is no room"]
 
@@ -404,11 +404,11 @@ class FakeDistributed:
 def test_the_rank_is_that_of_the_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("WORLD_SIZE", "8")
-    monkeypatch.setitem(sys.modules, "torch.distributed", FakeDistributed)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch.distributed", FakeDistributed)
     assert (process.rank(), process.world_size()) == (3, 4)
     monkeypatch.setattr(FakeDistributed, "initialized", False)
     assert (process.rank(), process.world_size()) == (5, 8)
-    monkeypatch.setitem(sys.modules, "torch.distributed", object())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch.distributed", object())
     assert (process.rank(), process.world_size()) == (5, 8)
     monkeypatch.setenv("RANK", "none")
     assert process.rank() == 0

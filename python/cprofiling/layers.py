@@ -214,7 +214,8 @@ def _made_again(kind: type[ProfilingContext], name: str, reset: bool, capture: b
     return kind(name, reset_peak_memory=reset, capture_memory=capture)
 
 
-ProfilingContextDebug: type[ProfilingContext] = ProfilingContext if log.debug else _core.IdleContext  # type: ignore[assignment]
+_context: Any = ProfilingContext if log.debug else _core.IdleContext
+ProfilingContextDebug: type[ProfilingContext] = _context
 """``ProfilingContext`` where ``CPROFILING_PROFILE_DEBUG`` is true; else one that does nothing, and as a decorator
 returns the function itself."""
 
