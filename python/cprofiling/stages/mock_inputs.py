@@ -6,7 +6,6 @@ it is. Nothing is imported but PyTorch and NumPy, and these only where the signa
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import checks
 from cprofiling.format import shown_text, shown_value
+from cprofiling.stages import log
 from cprofiling.stages.signature_file import element_size, is_tensor
 from cprofiling.stages.signatures import NUMPY
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 INTEGERS = (0, 2)  # from the first to below the second: valid as indices, tokens and masks nearly everywhere
 SEED = 0
 
-_log = logging.getLogger("cprofiling")
 _MOST_GAPS = 4  # times the elements: a view into so much more memory is made without its gaps
 _SMALL_VIEW = 1 << 26  # bytes that such a view may have anyway
 
@@ -37,8 +36,8 @@ class MockInputs(dict[str, "Any"]):
     """Inputs by parameter.
 
     Attributes:
-        unknown: The inputs, or parts of them, whose values the signature does not have, by JSON pointer, each with the
-            name of its type; they are None.
+        unknown: The inputs whose values the signature does not have, by parameter, each with the name of its type; they
+            are None. Those of a part of an input have its JSON pointer.
     """
 
     def __init__(self) -> None:
@@ -52,6 +51,7 @@ def make_inputs(
     value_ranges: Mapping[str, Range] | None = None,
     device: Any = None,
     seed: int = SEED,
+    given: Mapping[str, Any] | None = None,
 ) -> MockInputs:
     """Make inputs for a stage.
 
@@ -67,6 +67,7 @@ def make_inputs(
         device: The device for all tensors that were on an accelerator; None: the recorded one, or where this machine
             lacks it, another accelerator or the CPU, which a line in the log says.
         seed: Of the values, 0 to 2^63 - 1; equal seeds give equal inputs.
+        given: Values by parameter that are not made, but taken as they are.
 
     Raises:
         TypeError: An argument is of another type.
@@ -75,8 +76,10 @@ def make_inputs(
         MemoryError: A tensor is larger than this machine's memory.
     """
     maker = _Maker(signature, _checked_ranges(value_ranges, signature), device, seed)
+    given = given or {}
     for name, value in signature.input_signatures.items():
-        maker.made[name] = maker.value(value, f"/{_escaped(name)}")
+        maker.made[name] = given[name] if name in given else maker.value(value, f"/{_escaped(name)}")
+    maker.made.update(given)
     return maker.made
 
 
@@ -90,7 +93,7 @@ def _checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range
         if not isinstance(key, str):
             raise TypeError(f"value_ranges must have names of parameters as keys, got {shown_value(key)}")
         pointer = key if key.startswith("/") else f"/{_escaped(key)}"
-        if pointer.split("/")[1].replace("~1", "/").replace("~0", "~") not in signature.input_signatures:
+        if _unescaped(pointer.split("/")[1]) not in signature.input_signatures:
             known = ", ".join(map(repr, signature.input_signatures))
             raise ValueError(f"value_ranges must be for inputs of the stage ({known}), got {shown_value(key)}")
         made[pointer] = _checked_range(key, limits)
@@ -112,6 +115,10 @@ def _checked_range(key: str, limits: Any) -> Range:
 
 def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def _unescaped(key: str) -> str:
+    return key.replace("~1", "/").replace("~0", "~")
 
 
 class _Maker:
@@ -158,10 +165,9 @@ class _Maker:
             return self._of_torch().dtype(value, pointer)
         if kind == "device":
             return self._of_torch().device(value)
-        self.made.unknown[pointer] = value
-        _log.info(
-            "[Harness] Input %s: a value of type %s is not in the signature; None stands in for it", pointer, value
-        )
+        is_part = "/" in pointer[1:]
+        self.made.unknown[pointer if is_part else _unescaped(pointer[1:])] = value
+        log.say(f"[Harness] Input {_shown(pointer)}: only its type is known, {_shown(value)}; None stands in for it")
         return None
 
     def _tensor(self, tensor: dict[str, Any], pointer: str) -> Any:
@@ -221,8 +227,7 @@ def _imported(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        extra = "torch" if name == "torch" else "demo"
-        raise ImportError(f'the signature has values of {name}: pip install "cprofiling[{extra}]"') from None
+        raise ImportError(f"the signature has values of {name}, which is not installed: pip install {name}") from None
 
 
 def _check_memory(tensor: dict[str, Any], pointer: str) -> None:
@@ -306,9 +311,7 @@ class _TorchValues:
         except Exception as error:  # noqa: BLE001 each backend has an error of its own
             other = self._substitute(kind)
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            _log.warning(
-                "[Harness] Device %s is not on this machine (%s); %s stands in for it", _shown(name), reason, other
-            )
+            log.complain(f"[Harness] Device {_shown(name)} is not here ({reason}); {other} stands in for it")
             return other
         return device
 

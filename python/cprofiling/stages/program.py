@@ -7,6 +7,7 @@ names and values are in strings, of which only the program's own code makes anyt
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from cprofiling.handlers import file_name_of
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _WIDTH = 100  # of a piece of a long line
+_NUMBERS = re.compile(r"\[\n *(?:-?\d+,\n *)*-?\d+\n *\]")  # a list of them, which gets one line
 _PLACES = ("@STAGE@", "@SIGNATURE@", "@OPTIONS@")
 
 TEMPLATE = '''\
@@ -88,7 +90,8 @@ def program_name(stage_name: str) -> str:
 
 def _laid_out(value: Any) -> str:
     """A value as the literals of its JSON, a line of which has a line in the program, or several."""
-    lines = json.dumps(value, indent=1).splitlines(keepends=True)
+    text = _NUMBERS.sub(lambda found: " ".join(found[0].split()), json.dumps(value, indent=1))
+    lines = text.splitlines(keepends=True)
     pieces = [line[start : start + _WIDTH] for line in lines for start in range(0, len(line), _WIDTH)]
     if len(pieces) == 1:
         return repr(pieces[0])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import sys
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from cprofiling.format import shown_value
+from cprofiling.stages import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,6 @@ ENTRY = "process"
 OWN_STEP = "profile_step"
 STEPS = 2  # of the schedule, of which the first is taken
 
-_log = logging.getLogger("cprofiling")
 _PREDICT = "predict_noise_with_cfg"
 # What a stage's inputs, and the parameters of models, are called that mean the same.
 _LATENTS = ("latents", "hidden_states", "sample", "x", "latent", "noise")
@@ -126,7 +125,10 @@ def accepts(function: Callable[..., Any], name: str) -> bool:
 
 
 def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return those of the inputs that a callable accepts, as its arguments; TypeError for what it lacks, by name."""
+    """Return those of the inputs that a callable accepts, as its arguments; TypeError for what it lacks, by name.
+
+    An input of ``MockInputs`` of which only the type is known is left out where there is a default for it.
+    """
     parameters = parameters_of(function)
     if parameters is None:
         return [], dict(inputs)
@@ -137,12 +139,13 @@ def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tu
     gathered = rest.pop(gathers, None) if gathers is not None else None
     is_positional = bool(gathered)
     spreads = False
+    unknown = getattr(inputs, "unknown", {})
     for name, parameter in parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             spreads = True
         elif parameter.kind is parameter.VAR_POSITIONAL:
             args.extend(gathered or ())
-        elif name in rest:
+        elif name in rest and not (name in unknown and parameter.default is not parameter.empty):
             if parameter.kind is parameter.POSITIONAL_ONLY or (is_positional and _is_by_place(parameter)):
                 args.append(rest.pop(name))
             else:
@@ -152,7 +155,7 @@ def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tu
         elif is_positional and _is_by_place(parameter):
             args.append(parameter.default)
     if spreads:
-        kwargs.update(rest)
+        kwargs.update((name, value) for name, value in rest.items() if name not in parameters)
     return args, kwargs
 
 
@@ -210,7 +213,7 @@ class DenoisingStep:
         names = ", ".join(map(repr, inputs)) or "none"
         if not callable(process):
             raise TypeError(f"a denoising step needs 'latents', which are not among the inputs ({names})")
-        _log.info("[Harness] There are no latents among the inputs (%s): %s() is run as a whole", names, ENTRY)
+        log.say(f"[Harness] There are no latents among the inputs ({names}): {ENTRY}() is run as a whole")
         return _caller(process)(inputs)
 
     def _set_timesteps(self, inputs: Mapping[str, Any]) -> None:
@@ -322,7 +325,7 @@ def _autocast(torch: Any, stage: Any) -> Iterator[None]:
 
 
 class _State:
-    """The attributes of an object as they are now: lists, dicts and sets with their items, tensors with their values."""
+    """The attributes of an object as they are now: lists, dicts and sets with items, tensors with values."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
