@@ -145,7 +145,7 @@ class StageBenchHarness:
         self._inputs = made
         shown = shown_text("stage_name", self.stage_name)
         if self.stage_instance is not None:
-            log.say(f"[Harness] Stage '{shown}' is run by its {self._how_to_run().name}")
+            log.say(f"[Harness] Stage '{shown}' is run by {self._how_to_run().name}")
         log.say(f"[Harness] Setup complete for stage '{shown}'")
         log.say(f"[Harness] Mock inputs: {list(made)}")
 
@@ -179,9 +179,7 @@ class StageBenchHarness:
             unknown = getattr(inputs, "unknown", None)
             if unknown:
                 shown = ", ".join(f"{name!a} ({kind!a})" for name, kind in unknown.items())
-                log.complain(
-                    f"[Harness] The stage failed with None for what the signature only has the type of: {shown}"
-                )
+                log.complain(f"[Harness] The stage failed; None stood in for what only the type is known of: {shown}")
             raise
 
     def profile(
@@ -211,10 +209,10 @@ class StageBenchHarness:
         )
         suffix = checked_text("output_suffix", output_suffix)
         step, inputs = self._how_to_run(), self._made_inputs()
+        folder = _folder(config.output_dir)
         with step.restored():
             self._warm_up(step, inputs, config.warmup)
             recorded = _Recorded(self, step, inputs, config.profile_steps)
-            folder = _folder(config.output_dir)
             trace_path = _named(folder, f"{self.stage_name}{suffix}", "_trace.json.gz")
             recorded.write_trace(trace_path)
         breakdown = breakdown_of(recorded.recording, self.stage_name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 INTEGERS = (0, 2)  # from the first to below the second: valid as indices, tokens and masks nearly everywhere
 SEED = 0
 
+_ARRAY_DTYPE = re.compile(r"[<>=|]?\w+(\[\w+\])?", re.ASCII)
 _MOST_GAPS = 4  # times the elements: a view into so much more memory is made without its gaps
+_MOST_DRAWN = 2**63 - 1
 _SMALL_VIEW = 1 << 26  # bytes that such a view may have anyway
 
 
@@ -162,7 +165,7 @@ class _Maker:
         if kind == "float":
             return float(value)
         if kind == "dtype":
-            return self._of_torch().dtype(value, pointer)
+            return self._dtype(value, pointer)
         if kind == "device":
             return self._of_torch().device(value)
         is_part = "/" in pointer[1:]
@@ -170,13 +173,18 @@ class _Maker:
         log.say(f"[Harness] Input {_shown(pointer)}: only its type is known, {_shown(value)}; None stands in for it")
         return None
 
+    def _dtype(self, name: str, pointer: str) -> Any:
+        try:
+            return self._of_torch().dtype(name)
+        except ValueError as error:
+            raise ValueError(f"input {_shown(pointer)}: {error}") from None
+
     def _tensor(self, tensor: dict[str, Any], pointer: str) -> Any:
         limits = self._limits(pointer)
         _check_memory(tensor, pointer)
+        make = self._array if tensor["device"] == NUMPY else self._of_torch().tensor
         try:
-            if tensor["device"] == NUMPY:
-                return self._array(tensor, limits)
-            return self._of_torch().tensor(tensor, limits, pointer)
+            return make(tensor, limits)
         except (RuntimeError, TypeError, ValueError, OverflowError, NotImplementedError) as error:
             shown = _shown(f"{tensor['dtype']} {tensor['shape']} on {tensor['device']}")
             raise ValueError(f"input {_shown(pointer)}: no such tensor can be made here ({shown}): {error}") from None
@@ -282,16 +290,19 @@ class _TorchValues:
 
     def __init__(self, device: Any, seed: int) -> None:
         self._torch = _imported("torch")
-        self._wanted = None if device is None else self._torch.device(device)
+        try:
+            self._wanted = None if device is None else self._torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"device must be one of PyTorch's, got {shown_value(device)}: {error}") from None
         self._seed = seed
         self._generators: dict[str, Any] = {}
         self._devices: dict[str, Any] = {}
 
-    def dtype(self, name: str, where: str) -> Any:
+    def dtype(self, name: str) -> Any:
         """Return the type of elements that has a name."""
         found = getattr(self._torch, name, None)
         if not isinstance(found, self._torch.dtype):
-            raise ValueError(f"input {_shown(where)}: this PyTorch has no dtype {shown_value(name)}")
+            raise ValueError(f"this PyTorch has no dtype {shown_value(name)}")
         return found
 
     def device(self, name: str) -> Any:
@@ -326,10 +337,10 @@ class _TorchValues:
             return torch.device(kind, 0)
         return torch.device("cpu")
 
-    def tensor(self, tensor: dict[str, Any], limits: Range | None, where: str) -> Any:
+    def tensor(self, tensor: dict[str, Any], limits: Range | None) -> Any:
         """Return a tensor."""
         torch = self._torch
-        dtype = self.dtype(tensor["dtype"], where)
+        dtype = self.dtype(tensor["dtype"])
         device = self.device(tensor["device"])
         shape, steps = tensor["shape"], _steps(tensor)
         if steps is None:
@@ -371,8 +382,8 @@ class _TorchValues:
         kept = torch.iinfo(dtype)
         if low < kept.min or high - 1 > kept.max:
             raise ValueError(f"its values are from {kept.min} to {kept.max}, not from {low} to {high - 1}")
-        if high > 2**63:  # beyond what is drawn from
-            raise ValueError(f"values above {2**63 - 1} cannot be drawn")
+        if high > _MOST_DRAWN:
+            raise ValueError(f"values from {_MOST_DRAWN} on cannot be drawn")
         return torch.randint(low, max(high, low + 1), shape, dtype=torch.int64, **place).to(dtype)
 
     def _floats(self, shape: list[int], dtype: Any, limits: Range | None, place: dict[str, Any]) -> Any:
@@ -396,6 +407,8 @@ class _TorchValues:
 
 
 def _array(numpy: Any, generator: Any, tensor: dict[str, Any], limits: Range | None) -> Any:
+    if not _ARRAY_DTYPE.fullmatch(tensor["dtype"]):  # of the others, NumPy makes records by evaluating them
+        raise ValueError(f"no values can be made for {shown_value(tensor['dtype'])}")
     dtype = numpy.dtype(tensor["dtype"])
     shape, steps = tensor["shape"], _steps(tensor)
     if steps is None:

@@ -90,7 +90,7 @@ def program_name(stage_name: str) -> str:
 
 def _laid_out(value: Any) -> str:
     """A value as the literals of its JSON, a line of which has a line in the program, or several."""
-    text = _NUMBERS.sub(lambda found: " ".join(found[0].split()), json.dumps(value, indent=1))
+    text = _NUMBERS.sub(lambda found: f"[{', '.join(re.findall('-?[0-9]+', found[0]))}]", json.dumps(value, indent=1))
     lines = text.splitlines(keepends=True)
     pieces = [line[start : start + _WIDTH] for line in lines for start in range(0, len(line), _WIDTH)]
     if len(pieces) == 1:

@@ -127,9 +127,7 @@ def _check_nesting(text: str) -> None:
         if character in "[{":
             depth += 1
             if depth > _DEEPEST:
-                raise _FaultError(
-                    "", f"lists and objects are nested deeper than {_DEEPEST} at character {token.start()}"
-                )
+                raise _FaultError("", f"it is nested deeper than {_DEEPEST} at character {token.start()}")
         elif character in "]}":
             depth -= 1
 

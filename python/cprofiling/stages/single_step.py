@@ -36,7 +36,7 @@ class Step:
     """One run of a stage, to be repeated: ``step(inputs)``.
 
     Attributes:
-        name: What is run: ``"process"``, ``"profile_step"``, ``"denoising step"``, ...
+        name: What is run, in words: ``"process()"``, ``"a single denoising step"``, ...
     """
 
     def __init__(self, name: str, run: Callable[[Mapping[str, Any]], Any], *changed: Any) -> None:
@@ -75,15 +75,18 @@ def step_of(stage: Any, entry: str | None = None) -> Step:
         method = getattr(stage, entry, None)
         if not callable(method):
             raise ValueError(f"entry must be a method of the stage, a {type(stage).__name__}, got {shown_value(entry)}")
-        return Step(entry, _caller(method))
+        return Step(f"{entry}()", _caller(method))
     if callable(getattr(stage, OWN_STEP, None)):
-        return Step(OWN_STEP, _caller(getattr(stage, OWN_STEP)))
+        return Step(f"{OWN_STEP}()", _caller(getattr(stage, OWN_STEP)))
     if getattr(stage, "dit", None) is not None and getattr(stage, "scheduler", None) is not None:
         step = DenoisingStep(stage)
-        return Step("denoising step", step, stage.scheduler, getattr(stage.dit, "sparse_attention_state", None))
-    for name in (ENTRY, "__call__"):
-        if callable(getattr(stage, name, None)):
-            return Step(name, _caller(getattr(stage, name)))
+        return Step(
+            "a single denoising step", step, stage.scheduler, getattr(stage.dit, "sparse_attention_state", None)
+        )
+    if callable(getattr(stage, ENTRY, None)):
+        return Step(f"{ENTRY}()", _caller(getattr(stage, ENTRY)))
+    if callable(stage):
+        return Step("a call", _caller(stage))
     raise ValueError(
         f"stage_instance must have a method {ENTRY!r} or {OWN_STEP!r}, or be callable, or an entry must be named, "
         f"got {shown_value(stage)}"
@@ -132,31 +135,30 @@ def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tu
     parameters = parameters_of(function)
     if parameters is None:
         return [], dict(inputs)
+    unknown = getattr(inputs, "unknown", {})
+    rest = {name: value for name, value in inputs.items() if name not in unknown or _is_required(parameters, name)}
+    gathers = next((each.name for each in parameters.values() if each.kind is each.VAR_POSITIONAL), "")
+    gathered = rest.pop(gathers, None) or ()
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    rest = dict(inputs)
-    gathers = next((each.name for each in parameters.values() if each.kind is each.VAR_POSITIONAL), None)
-    gathered = rest.pop(gathers, None) if gathers is not None else None
-    is_positional = bool(gathered)
-    spreads = False
-    unknown = getattr(inputs, "unknown", {})
     for name, parameter in parameters.items():
+        by_place = parameter.kind is parameter.POSITIONAL_ONLY or (gathered and _is_by_place(parameter))
         if parameter.kind is parameter.VAR_KEYWORD:
-            spreads = True
+            kwargs.update(rest)
         elif parameter.kind is parameter.VAR_POSITIONAL:
-            args.extend(gathered or ())
-        elif name in rest and not (name in unknown and parameter.default is not parameter.empty):
-            if parameter.kind is parameter.POSITIONAL_ONLY or (is_positional and _is_by_place(parameter)):
-                args.append(rest.pop(name))
-            else:
-                kwargs[name] = rest.pop(name)
+            args.extend(gathered)
+        elif name in rest:
+            value = rest.pop(name)
+            args.append(value) if by_place else kwargs.update({name: value})
         elif parameter.default is parameter.empty:
             _refuse(function, name, inputs)
-        elif is_positional and _is_by_place(parameter):
+        elif by_place:
             args.append(parameter.default)
-    if spreads:
-        kwargs.update((name, value) for name, value in rest.items() if name not in parameters)
     return args, kwargs
+
+
+def _is_required(parameters: Mapping[str, inspect.Parameter], name: str) -> bool:
+    return name in parameters and parameters[name].default is inspect.Parameter.empty
 
 
 def _is_by_place(parameter: inspect.Parameter) -> bool:
@@ -192,9 +194,9 @@ class DenoisingStep:
         torch = sys.modules.get("torch")
         scheduler = self._stage.scheduler
         self._set_timesteps(inputs)
-        first, timestep = scheduler.timesteps[0], scheduler.timesteps[0:1]
+        first = scheduler.timesteps[0]
         dtype, device = getattr(self._stage, "torch_dtype", None), getattr(self._stage, "device", None)
-        timestep = _moved(timestep, dtype=dtype, device=device)
+        timestep = _moved(scheduler.timesteps[0:1], dtype=dtype, device=device)
         reference = _first(inputs, _REFERENCE)
         latent_input = latents
         if reference is not None and torch is not None:
@@ -257,8 +259,9 @@ class DenoisingStep:
         if condition is not None:
             given.setdefault(_name_for(dit, _CONDITION), condition)
         latents = arguments["latents"]
-        given[_name_for(dit, _LATENTS)] = latents
-        given[_name_for(dit, _TIMESTEP)] = _per_sample(arguments["timestep"], latents)
+        name = _name_for(dit, _LATENTS)
+        given[name] = latents
+        given[_name_for(dit, _TIMESTEP)] = _timestep_for(name, arguments["timestep"], latents)
         args, kwargs = arguments_for(dit, given)
         return _result(dit(*args, **kwargs), "sample")
 
@@ -288,10 +291,12 @@ def _moved(value: Any, **wanted: Any) -> Any:
     return value.to(**arguments) if arguments and hasattr(value, "to") else value
 
 
-def _per_sample(timestep: Any, latents: Any) -> Any:
-    """The timestep once for each sample of a batch."""
+def _timestep_for(name: str, timestep: Any, latents: Any) -> Any:
+    """The timestep as loops give it: a U-Net, whose latents are its ``sample``, one number, others one per sample."""
+    if name == "sample":
+        return timestep[0]
     shape = getattr(latents, "shape", ())
-    return timestep.expand(shape[0]) if len(shape) > 0 and shape[0] > 1 and hasattr(timestep, "expand") else timestep
+    return timestep.expand(shape[0]) if len(shape) > 0 and hasattr(timestep, "expand") else timestep
 
 
 def _result(value: Any, attribute: str) -> Any:
