@@ -43,18 +43,34 @@ def recorded(profiler: cp.Profiler, ranks: list[int], nodes: int, count: int) ->
                 profiler.record(STAGE, f"node {node}", sample)
 
 
+def store_of(rank: int, ranks: int, told: Path) -> Any:
+    """The store of the group, which rank 0 has; it tells the others where."""
+    from torch.distributed import TCPStore
+
+    if rank == 0:
+        store = TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False)
+        told.with_suffix(".new").write_text(str(store.port))
+        told.with_suffix(".new").rename(told)
+        return store
+    while not told.exists():
+        time.sleep(0.01)
+    return TCPStore("127.0.0.1", int(told.read_text()), ranks, is_master=False)
+
+
 def child(rank: int, options: argparse.Namespace, folder: Path) -> None:
     """Be one rank: count, and gather on rank ``dst``, which writes what it got."""
     import torch.distributed as dist
 
     from cprofiling.integrations.torch_distributed import gather
 
-    store: Any = vars(dist)["FileStore"](str(folder / "store"), options.ranks)
+    store = store_of(rank, options.ranks, folder / "port")
     dist.init_process_group("gloo", store=store, rank=rank, world_size=options.ranks)
     profiler = cp.Profiler()
     recorded(profiler, [rank], options.nodes, options.samples)
     if rank == options.kill:
         os.kill(os.getpid(), signal.SIGKILL)
+    if options.kill is not None:
+        time.sleep(0.5)  # until it is dead
     begin = time.monotonic()
     got = gather(profiler, dst=options.dst, timeout=options.timeout)
     if got is not None and got.snapshot is not None:
@@ -66,6 +82,10 @@ def child(rank: int, options: argparse.Namespace, folder: Path) -> None:
         }
         (folder / "merged").write_bytes(got.snapshot.to_bytes())
         (folder / "result").write_text(json.dumps(result))
+    if rank == 0:
+        while any(not (folder / f"end {other}").exists() for other in range(1, options.ranks) if other != options.kill):
+            time.sleep(0.01)  # the store ends with it
+    (folder / f"end {rank}").touch()
 
 
 def forked(rank: int, options: argparse.Namespace, folder: Path) -> int:
