@@ -45,16 +45,17 @@ def recorded(profiler: cp.Profiler, ranks: list[int], nodes: int, count: int) ->
 
 def store_of(rank: int, ranks: int, told: Path) -> Any:
     """The store of the group, which rank 0 has; it tells the others where."""
-    from torch.distributed import TCPStore
+    import torch.distributed
 
+    dist: Any = torch.distributed
     if rank == 0:
-        store = TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False)
+        store = dist.TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False)
         told.with_suffix(".new").write_text(str(store.port))
         told.with_suffix(".new").rename(told)
         return store
     while not told.exists():
         time.sleep(0.01)
-    return TCPStore("127.0.0.1", int(told.read_text()), ranks, is_master=False)
+    return dist.TCPStore("127.0.0.1", int(told.read_text()), ranks, is_master=False)
 
 
 def child(rank: int, options: argparse.Namespace, folder: Path) -> None:

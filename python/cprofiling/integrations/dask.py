@@ -98,10 +98,10 @@ async def _collect(client: Any, timeout: float) -> GatheredStatistics:
 
 
 async def _workers(client: Any) -> dict[str, bool]:
-    """Return the addresses of the workers that ever had the plugin, and whether they are there now."""
+    """Return the addresses of the workers that there are or that have had the plugin: whether they are there."""
     events = await client.scheduler.events(topic=_TOPIC)
     present = (await client.scheduler.identity())["workers"]
-    return {event["worker"]: event["worker"] in present for _, event in events}
+    return {**{event["worker"]: False for _, event in events}, **dict.fromkeys(present, True)}
 
 
 def _note(address: str, task: asyncio.Future[Any], taken: dict[str, RankedSnapshot], missing: dict[str, str]) -> None:
@@ -110,13 +110,16 @@ def _note(address: str, task: asyncio.Future[Any], taken: dict[str, RankedSnapsh
         answer = task.result()[address]
         if isinstance(answer, BaseException):
             raise answer
-        taken[address] = RankedSnapshot.from_bytes(answer)
+        if answer is not None:
+            taken[address] = RankedSnapshot.from_bytes(answer)
     except FormatError as error:
         missing[address] = f"its answer is damaged: {error}"
     except Exception as error:  # noqa: BLE001 of any kind: the worker's, or of the way to it
         missing[address] = f"it failed: {str(error) or type(error).__name__}"
 
 
-def _take() -> bytes:
-    """What a worker answers."""
+def _take() -> bytes | None:
+    """What a worker answers; None where profiling is off and nothing was counted."""
+    if not control.profiling_enabled() and not control.get_profiling_summary():
+        return None
     return ranks.take(control.default_profiler).to_bytes()
