@@ -420,14 +420,21 @@ def test_the_output_is_none_of_the_files(three: list[Path], capsys: pytest.Captu
     assert (status, errors) == (1, ["cannot write /nowhere/at/all: No such file or directory"])
 
 
-def test_a_file_that_is_too_large_for_the_memory_is_named(three: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_when_it_is_its_turn_is_named(
+    three: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def read(path: str) -> merge_statistics.Part:
         if path == str(three[0]):
             raise MemoryError
+        if path == str(three[1]):
+            three[1].unlink()
         return part_of_file(path)
 
     monkeypatch.setattr(merge_statistics, "part_of_file", read)
-    assert merge_files(three).complaints == (f"{three[0]} is not merged: there is not enough memory",)
+    assert merge_files(three).complaints == (
+        f"{three[0]} is not merged: there is not enough memory",
+        f"{three[1]} is not merged: No such file or directory",
+    )
 
 
 # ---- Skew

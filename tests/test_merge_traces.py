@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import FormatError, cli, facts
+from cprofiling import FormatError, _core, cli, facts
+from cprofiling.recording import Recording
 from cprofiling.stages import merge_traces as module
 from cprofiling.stages.merge import MergeError, merge_files
 from cprofiling.stages.merge_traces import ON_ONE_CLOCK, ON_SEVERAL, Trace, merge_traces, read_trace
@@ -42,7 +43,7 @@ def written(
     return path
 
 
-def merged(paths: list[Path], out: Path) -> tuple[dict[str, Any], cp.Recording]:
+def merged(paths: list[Path], out: Path) -> tuple[dict[str, Any], Recording]:
     outcome = merge_files(paths, out)
     assert outcome.complaints == () or all("missing of" in line for line in outcome.complaints)
     data = gzip.decompress(out.read_bytes()) if out.suffix == ".gz" else out.read_bytes()
@@ -100,6 +101,13 @@ def test_what_a_recording_says_of_its_process(monkeypatch: pytest.MonkeyPatch) -
     assert abs(own["since_epoch_ns"] - since_epoch_ns) < 10**9
     monkeypatch.setattr(os, "readlink", lambda path: (_ for _ in ()).throw(OSError))
     assert facts._monotonic_clock() is None
+
+
+def test_a_recorder_knows_what_its_times_are_ahead_of_the_clock() -> None:
+    recorder = _core.Recorder(10, False, None, False, None, True)
+    assert isinstance(recorder.since_epoch_ns, int)
+    recorder.finish(Recording)
+    assert recorder.since_epoch_ns is None
 
 
 def test_traces_of_one_machine_are_on_its_monotonic_clock(tmp_path: Path) -> None:

@@ -127,8 +127,6 @@ def _chosen(parts: Iterable[Part]) -> tuple[list[Part], dict[str, str]]:
         if other is None:
             owners.update(dict.fromkeys(part.sources, part))
             chosen.append(part)
-        elif other.name == part.name:
-            refused[part.name] = "it was given more than once, and is counted once"
         else:
             what = "the same data as" if other.digest == part.digest else "data of the same Profiler as"
             refused[part.name] = f"it has {what} {other.name}, and is not counted again"
