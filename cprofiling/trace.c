@@ -86,6 +86,11 @@ cprof_status cprof_trace_start(const cprof_trace_options *options, cprof_trace_s
     return CPROF_OK;
 }
 
+cprof_ns cprof_trace_since_epoch(const cprof_trace_session *session)
+{
+    return session->since_epoch;
+}
+
 void cprof_trace_pause(cprof_trace_session *session)
 {
     if (atomic_load(&cprof_trace.open_serial) == session->serial) {

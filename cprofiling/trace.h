@@ -88,6 +88,10 @@ extern cprof_trace_state cprof_trace;
 /* Begins a recording. CPROF_IN_USE: there is one already; CPROF_OUT_OF_RANGE: the capacity; CPROF_NO_MEMORY. */
 cprof_status cprof_trace_start(const cprof_trace_options *options, cprof_trace_session **session);
 
+/* What the recording takes the time of day to be ahead of CLOCK_MONOTONIC: its events' times less this are on that clock, which
+ * all processes of a machine have in common. */
+cprof_ns cprof_trace_since_epoch(const cprof_trace_session *session);
+
 /* Stops to record, and goes on. Idempotent. Of spans that other threads close at the moment of a pause the inner one may end a
  * little later than the outer one, which is cut. */
 void cprof_trace_pause(cprof_trace_session *session);

@@ -270,6 +270,16 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     Py_RETURN_NONE;
 }
 
+static PyObject *recorder_since_epoch_ns(PyObject *object, void *unused)
+{
+    (void)unused;
+    recorder_object *self = (recorder_object *)object;
+    if (self->session == NULL) {
+        Py_RETURN_NONE;
+    }
+    return PyLong_FromLongLong(cprof_trace_since_epoch(self->session));
+}
+
 /* It is in a cycle: type, module, thread namer, the package's handle, itself. */
 static int recorder_traverse(PyObject *object, visitproc visit, void *arg)
 {
@@ -300,11 +310,18 @@ static PyMethodDef recorder_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyGetSetDef recorder_getset[] = {
+    {"since_epoch_ns", recorder_since_epoch_ns, NULL,
+     PyDoc_STR("What the time of day was ahead of CLOCK_MONOTONIC, in ns, for its events; None when it has ended."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot recorder_slots[] = {
     {Py_tp_new, recorder_new},
     {Py_tp_traverse, recorder_traverse},
     {Py_tp_dealloc, recorder_dealloc},
     {Py_tp_methods, recorder_methods},
+    {Py_tp_getset, recorder_getset},
     {Py_tp_doc, (void *)"Recorder(capacity, drop_newest, describer, memory, device_memory, hosts)\n--\n\n"
                         "A recording that runs from now on. There can be one at a time in a process."},
     {0, NULL},

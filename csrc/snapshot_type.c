@@ -361,6 +361,24 @@ static PyObject *snapshot_facts(PyObject *object, PyObject *unused)
                          snapshot->cost_ns, notes);
 }
 
+static PyObject *snapshot_sources(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    const cprof_snapshot *snapshot = core_of(object);
+    PyObject *sources = PyTuple_New((Py_ssize_t)snapshot->source_count);
+    for (size_t i = 0; sources != NULL && i < snapshot->source_count; i++) {
+        const cprof_snapshot_source *source = &snapshot->sources[i];
+        PyObject *pair = Py_BuildValue("(y#K)", (const char *)source->id, (Py_ssize_t)sizeof source->id,
+                                       (unsigned long long)source->generation);
+        if (pair == NULL) {
+            Py_CLEAR(sources);
+            break;
+        }
+        PyTuple_SET_ITEM(sources, (Py_ssize_t)i, pair);
+    }
+    return sources;
+}
+
 PyDoc_STRVAR(merge_doc, "merge($type, /, snapshots)\n--\n\n"
                         "One snapshot of the calls of all.\n\n"
                         "snapshots: an iterable of at least one Snapshot, in any order, merged ones among them: the result is "
@@ -397,6 +415,8 @@ static PyMethodDef snapshot_methods[] = {
     {"_rows", snapshot_rows, METH_O, PyDoc_STR("As Profiler._rows, of what was taken.")},
     {"_facts", snapshot_facts, METH_NOARGS,
      PyDoc_STR("Keys, sources, merged or not, least and most skip_first_n, internal errors, cost in ns, notes.")},
+    {"_sources", snapshot_sources, METH_NOARGS,
+     PyDoc_STR("Whose data it holds, ascending: the id of each Profiler, as bytes, and which of its generations.")},
     {"__reduce__", snapshot_reduce, METH_NOARGS, NULL},
     {"__copy__", snapshot_itself, METH_NOARGS, NULL},
     {"__deepcopy__", snapshot_itself, METH_O, NULL},

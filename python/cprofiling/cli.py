@@ -84,6 +84,8 @@ def parser() -> argparse.ArgumentParser:
     add_nsys(commands)
     add_doctor(commands)
     add_harness(commands)
+
+    add_merge(commands)
     return made
 
 
@@ -332,6 +334,26 @@ def add_harness(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     made.set_defaults(run=harness, refuse=made.error)
 
 
+def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``merge``."""
+    text = "Merge what many ranks wrote: statistics, timing reports or traces. The order of the files means nothing."
+    made = commands.add_parser(
+        "merge",
+        help="merge what many ranks wrote",
+        description=text,
+        epilog="What cannot be merged, and ranks that are missing, are named on stderr; then the exit status is 1.",
+    )
+    made.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help="a file of one rank")
+    made.add_argument("-o", "--output", type=not_empty, metavar="OUT", help="where to write the merged file")
+    made.add_argument(
+        "--expect",
+        type=whole_number(1, INT64_MAX),
+        metavar="N",
+        help="how many ranks there should be (default: as the files say)",
+    )
+    made.set_defaults(run=merge)
+
+
 def node_glob(text: str) -> str:
     """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
     from cprofiling.node_patterns import Pattern
@@ -471,6 +493,27 @@ def harness(options: argparse.Namespace) -> str:
         return harness_command.run(options)
     except harness_command.HarnessError as error:
         raise CommandError(str(error)) from None
+
+
+def merge(options: argparse.Namespace) -> str:
+    """Merge files and return what they hold; CommandError, after that was printed, where some are not among them."""
+    from cprofiling.stages.merge import MergeError, merge_files
+
+    try:
+        outcome = merge_files(options.files, options.output, options.expect)
+    except MergeError as error:
+        for complaint in error.complaints:
+            fail(complaint)
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename}: {error.strerror}") from None
+    if not outcome.complaints:
+        return outcome.text
+    write(outcome.text)
+    *complaints, last = outcome.complaints
+    for complaint in complaints:
+        fail(complaint)
+    raise CommandError(last)
 
 
 def write(text: str) -> None:

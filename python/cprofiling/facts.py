@@ -25,10 +25,14 @@ _MAIN_FIRST = 0
 _MOST_DIGITS = 19  # of a number
 
 
-def of_recording(recording: Recording, note: str | None) -> dict[str, str]:
-    """Return the facts, as JSON texts by their keys, but for those that the recording has already."""
+def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | None = None) -> dict[str, str]:
+    """Return the facts, as JSON texts by their keys, but for those that the recording has already.
+
+    ``since_epoch_ns``: what the recording's times are ahead of CLOCK_MONOTONIC, where that is known.
+    """
     clock, refusal = _core.clock()
     own: dict[str, Any] = {"format_version": FORMAT_VERSION, "clock": clock, "dropped": recording.dropped}
+    own["process"] = _process(since_epoch_ns)
     if refusal is not None:
         own["clock_reason"] = refusal
     if note is not None:
@@ -66,6 +70,27 @@ def checked_json(value: Any) -> str:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"there is no {constant} in JSON")
+
+
+def _process(since_epoch_ns: int | None) -> dict[str, Any]:
+    """Which process this is, for those who put the traces of several together.
+
+    ``id`` is random, so that the same recording twice is recognised; ``clock``: processes where this is the same have
+    one CLOCK_MONOTONIC, and ``since_epoch_ns`` leads to it.
+    """
+    facts: dict[str, Any] = {"host": os.uname().nodename, "pid": os.getpid(), "id": os.urandom(16).hex()}
+    if since_epoch_ns is not None:
+        facts |= {"clock": _monotonic_clock(), "since_epoch_ns": since_epoch_ns}
+    return facts
+
+
+def _monotonic_clock() -> str | None:
+    """Which CLOCK_MONOTONIC this process has: that of a boot of a machine, and of a name space of times in it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"
+    except (OSError, ValueError):
+        return None
 
 
 def _distributed() -> dict[str, Any]:

@@ -171,6 +171,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._pid = 0
         self._names: dict[int, str] = {}
         self._note: str | None = None
+        self._since_epoch_ns: int | None = None
         self._cycles = 0
         self._cycle_ended_before = 0  # the step that followed the last cycle
         self.step_num = 0
@@ -498,6 +499,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         self._note_threads()
         for source in self._sources:
             source.end()
+        self._since_epoch_ns = recorder.since_epoch_ns
         recording = recorder.finish(Recording)
         for source in self._sources:
             source.join(recording)
@@ -514,7 +516,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """Give names to threads and process, and say how it was recorded."""
         from cprofiling import facts
 
-        for key, value in facts.of_recording(recording, self._note).items():
+        for key, value in facts.of_recording(recording, self._note, self._since_epoch_ns).items():
             recording._set_fact(key, value)
         for key, value in self._metadata.items():
             recording._set_fact(key, value)

@@ -21,7 +21,7 @@ WIDTH = 120
 LONGEST_FUNCTION = 70  # lines, with the docstring
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 # What may be imported at the top of a module that no other module imports at its own top.
-NEEDS = {"demo": {"numpy", "scipy", "sklearn"}}
+NEEDS = {"demo": {"numpy", "scipy", "sklearn"}, "integrations.dask": {"distributed"}}
 # What makes objects, or runs code, as a file or a message says.
 UNSAFE_MODULES = {"cloudpickle", "dill", "joblib", "jsonpickle", "marshal", "pickle", "shelve", "yaml"}
 UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "numpy.load", "np.load", "torch.load"}
@@ -29,6 +29,11 @@ UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "numpy.load", "np.load"
 
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def dotted(path: Path) -> str:
+    """The name of a module within the package."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
 def imported_by(nodes: Iterator[ast.AST]) -> set[str]:
@@ -71,13 +76,13 @@ def test_modules_import_the_standard_library_only() -> None:
     wrong = []
     for path in MODULES:
         top = {name.partition(".")[0] for name in imported_by(iter(tree_of(path).body))}
-        foreign = top - set(sys.stdlib_module_names) - {"cprofiling"} - NEEDS.get(path.stem, set())
+        foreign = top - set(sys.stdlib_module_names) - {"cprofiling"} - NEEDS.get(dotted(path), set())
         wrong += [f"{relative(path)}: {name}" for name in sorted(foreign)]
     assert wrong == [], "what is an extra is imported where it is used"
 
 
 def test_what_needs_an_extra_is_imported_by_nobody_at_once() -> None:
-    needy = {f"cprofiling.{stem}" for stem in NEEDS}
+    needy = {f"cprofiling.{name}" for name in NEEDS}
     importers = {relative(path): imported_by(iter(tree_of(path).body)) & needy for path in MODULES}
     assert {name: found for name, found in importers.items() if found} == {}
 
@@ -94,7 +99,7 @@ def test_the_package_itself_only_passes_names_on() -> None:
 def modules() -> list[ModuleType]:
     """The package's modules that can be imported here."""
     names = [name for _, name, _ in pkgutil.walk_packages([str(PACKAGE)], "cprofiling.")]
-    needy = {f"cprofiling.{stem}" for stem in NEEDS}
+    needy = {f"cprofiling.{name}" for name in NEEDS}
     return [importlib.import_module(name) for name in names if name not in needy and not name.endswith("__main__")]
 
 

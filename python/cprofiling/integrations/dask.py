@@ -1,0 +1,125 @@
+"""Statistics of the workers of Dask: a plugin that switches profiling on in each of them, and a way to gather them.
+
+::
+
+    client.register_plugin(ProfilingPlugin(skip_first_n=3))
+    ...
+    print(gather(client).skew())
+
+Needs the package ``distributed``, here and on the workers, which need this package, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from distributed import Client, WorkerPlugin
+
+from cprofiling import control
+from cprofiling.format import shown_value
+from cprofiling.snapshot import FormatError
+from cprofiling.stages import ranks
+from cprofiling.stages.gathered import GatheredStatistics, gathered
+from cprofiling.stages.ranks import RankedSnapshot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["GatheredStatistics", "ProfilingPlugin", "gather"]
+
+_TOPIC = "cprofiling"  # of the scheduler's events: which workers have the plugin
+_MOST_S = 86_400.0
+
+
+class ProfilingPlugin(WorkerPlugin):  # type: ignore[misc]  # there are no types of it
+    """Switches the default Profiler of each worker on, of those that come later, too; for ``client.register_plugin``.
+
+    options: As of ``Profiler.set_profiling``, without ``enabled``. TypeError and ValueError for wrong ones.
+    """
+
+    name = "cprofiling"
+
+    def __init__(self, **options: Any) -> None:
+        trial = control.Profiler()
+        trial.set_profiling(True, **options)
+        trial.set_profiling(False)
+        self._options = options
+
+    def setup(self, worker: Any) -> None:
+        """Switch profiling on in a worker. Dask calls it."""
+        control.set_profiling(True, **self._options)
+        worker.log_event(_TOPIC, {"worker": worker.address, "pid": os.getpid()})
+
+    def teardown(self, worker: Any) -> None:  # noqa: ARG002 Dask's
+        """Switch it off when the plugin is taken away. Dask calls it."""
+        control.set_profiling(False)
+
+
+def gather(client: Client, *, timeout: float = 30.0) -> GatheredStatistics:
+    """Gather the statistics of all workers that have, or had, the plugin.
+
+    They are told by their addresses. A worker that does not answer in time, and one that is gone, are named in
+    ``missing``. Workers that are threads of one process share its statistics, which count once: the others of them
+    are in ``refused``.
+
+    client: The client of the cluster; of an asynchronous one, the result is to be awaited. timeout: The longest time
+        to wait, in seconds, from 0 to a day.
+
+    Raises TypeError and ValueError for wrong arguments, OSError and TimeoutError where the scheduler does not answer.
+    """
+    if not isinstance(client, Client):
+        raise TypeError(f"client must be a distributed.Client, got {shown_value(client)}")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds, got {shown_value(timeout)}")
+    if not 0 <= timeout <= _MOST_S:
+        raise ValueError(f"timeout must be from 0 to {_MOST_S:.0f} seconds, got {shown_value(timeout)}")
+    result: GatheredStatistics = client.sync(_collect, client, float(timeout))
+    return result
+
+
+async def _collect(client: Any, timeout: float) -> GatheredStatistics:
+    known = await asyncio.wait_for(_workers(client), max(timeout, 1.0))
+    taken: dict[str, RankedSnapshot] = {}
+    missing = {address: "it is gone" for address, is_there in known.items() if not is_there}
+    asked = {
+        asyncio.ensure_future(client.run(_take, workers=[address], on_error="return")): address
+        for address, is_there in known.items()
+        if is_there
+    }
+    done, pending = await asyncio.wait(asked, timeout=timeout) if asked else (set(), set())
+    for task in pending:
+        task.cancel()
+        missing[asked[task]] = "it did not answer in time"
+    for task in done:
+        _note(asked[task], task, taken, missing)
+    return gathered(taken, missing)
+
+
+async def _workers(client: Any) -> dict[str, bool]:
+    """Return the addresses of the workers that there are or that have had the plugin: whether they are there."""
+    events = await client.scheduler.events(topic=_TOPIC)
+    present = (await client.scheduler.identity())["workers"]
+    return {**{event["worker"]: False for _, event in events}, **dict.fromkeys(present, True)}
+
+
+def _note(address: str, task: asyncio.Future[Any], taken: dict[str, RankedSnapshot], missing: dict[str, str]) -> None:
+    """Take what a worker answered."""
+    try:
+        answer = task.result()[address]
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer is not None:
+            taken[address] = RankedSnapshot.from_bytes(answer)
+    except FormatError as error:
+        missing[address] = f"its answer is damaged: {error}"
+    except Exception as error:  # noqa: BLE001 of any kind: the worker's, or of the way to it
+        missing[address] = f"it failed: {str(error) or type(error).__name__}"
+
+
+def _take() -> bytes | None:
+    """What a worker answers; None where profiling is off and nothing was counted."""
+    if not control.profiling_enabled() and not control.get_profiling_summary():
+        return None
+    return ranks.take(control.default_profiler).to_bytes()

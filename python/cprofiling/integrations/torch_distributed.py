@@ -1,0 +1,193 @@
+"""Statistics of the ranks of torch.distributed, gathered on one of them.
+
+They travel through the store of the process group (TCP, file or memory), not by its collectives: so they need no GPU,
+work alike with gloo and nccl, and a rank that is dead or late keeps nobody from going on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+from cprofiling import checks
+from cprofiling.format import shown_value
+from cprofiling.snapshot import FormatError
+from cprofiling.stages import ranks
+from cprofiling.stages.gathered import GatheredStatistics, gathered
+from cprofiling.stages.ranks import RankedSnapshot
+from cprofiling.warn import warn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.control import PipelineProfiling, Profiler
+
+__all__ = ["GatheredStatistics", "gather"]
+
+_PREFIX = "cprofiling/gather"
+_PIECE = 1 << 20  # bytes of a value: stores have a limit of 8 MiB
+_SHORTEST_S, _LONGEST_S = 0.0005, 0.02  # of a pause between two looks
+_MOST_S = 86_400.0
+
+
+def gather(
+    profiler: Profiler | PipelineProfiling, *, group: Any = None, dst: int = 0, timeout: float = 60.0
+) -> GatheredStatistics | None:
+    """Gather the statistics of all ranks of a process group on one of them. Each rank of the group has to call it.
+
+    A rank that does not answer is named in ``missing``, not waited for; the others go on at once. Where the store
+    itself does not answer any more, since its rank is dead, a RuntimeWarning says so, and what there is counts.
+
+    Args:
+        profiler: Whose statistics: a Profiler, or a pipeline with one.
+        group: The process group; None: all ranks.
+        dst: The rank, as all ranks are counted, that gets the result.
+        timeout: The longest time, in seconds, that it waits for the others in all, from 0 to a day.
+
+    Returns:
+        On rank ``dst`` the statistics; on the others, and on those that are not in the group, None.
+
+    Raises:
+        TypeError: An argument is of another kind.
+        ValueError: ``dst`` is not in the group, ``timeout`` out of range.
+        RuntimeError: There is no process group.
+    """
+    import torch.distributed as dist
+
+    seconds = _checked_timeout(timeout)
+    target = checks.index("dst", dst)
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError("gather() needs a process group: call torch.distributed.init_process_group() first")
+    members = _members(dist, group)
+    if members is None:
+        return None
+    if target not in members:
+        raise ValueError(f"dst must be a rank of the group, one of {_shown_ranks(members)}, got {target}")
+    deadline = time.monotonic() + seconds
+    own = ranks.take(profiler)
+    rank = dist.get_rank()
+    mail = _Mail(dist.distributed_c10d._get_default_store(), members, target, rank)  # noqa: SLF001 there is no other
+    if rank == target:
+        return _received(mail, own, rank, members, deadline)
+    try:
+        mail.post(own.to_bytes())
+    except Exception as error:  # noqa: BLE001 of any kind: the store's
+        warn(f"the statistics of rank {rank} were not sent, as the store of the process group failed: {_first(error)}")
+    return None
+
+
+def _checked_timeout(timeout: Any) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds, got {shown_value(timeout)}")
+    if not 0 <= timeout <= _MOST_S:
+        raise ValueError(f"timeout must be from 0 to {_MOST_S:.0f} seconds, got {shown_value(timeout)}")
+    return float(timeout)
+
+
+def _members(dist: Any, group: Any) -> list[int] | None:
+    """Return the ranks of a group; None where this process is none of them."""
+    if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
+        return None
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"group must be a process group or None, got {shown_value(group)}")
+    found: list[int] = dist.get_process_group_ranks(group)
+    return found if dist.get_rank() in found else None
+
+
+def _shown_ranks(members: list[int]) -> str:
+    shown = ", ".join(map(str, members[:20]))
+    return shown if len(members) <= 20 else f"{shown}, ..."
+
+
+def _received(mail: _Mail, own: RankedSnapshot, rank: int, members: list[int], deadline: float) -> GatheredStatistics:
+    """Wait for the others, and merge."""
+    taken = {rank: own}
+    missing: dict[int, str] = {}
+    try:
+        mail.open()
+        for other in members:
+            if other != rank:
+                _fetch(mail, other, deadline, taken, missing)
+        mail.close()
+    except Exception as error:  # noqa: BLE001 of any kind: the store's
+        reason = f"the store of the process group failed: {_first(error)}"
+        warn(reason)
+        missing |= {other: reason for other in members if other not in taken and other not in missing}
+    return gathered(taken, missing)
+
+
+def _fetch(mail: _Mail, other: int, deadline: float, taken: dict[int, RankedSnapshot], missing: dict[int, str]) -> None:
+    """Wait for one of the others. Raises what the store raises."""
+    try:
+        taken[other] = RankedSnapshot.from_bytes(mail.fetch(other, deadline))
+    except TimeoutError:
+        missing[other] = "it did not answer in time"
+    except FormatError as error:
+        missing[other] = f"its answer is damaged: {error}"
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of what torch says; a trace of its C++ follows."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+class _Mail:
+    """One call's values in a store: of each rank its pieces, then, as the last, how many they are and their hash.
+
+    The number of the call is part of the keys: the store counts the calls of each rank, so that they find together.
+    When the receiver has gone on, later senders do not leave anything behind.
+    """
+
+    def __init__(self, store: Any, members: list[int], target: int, rank: int) -> None:
+        whose = hashlib.sha256(repr((members, target)).encode("ascii")).hexdigest()[:16]
+        self._store = store
+        self._room = f"{_PREFIX}/{whose}"
+        self._rank = rank
+        self._call = 0  # not known yet
+
+    def open(self) -> None:
+        """Find out which call this is."""
+        self._call = self._store.add(f"{self._room}/calls/{self._rank}", 1)
+
+    def post(self, data: bytes) -> None:
+        """Leave this rank's bytes, unless the receiver has gone on already."""
+        self.open()
+        if self._is_closed():
+            return
+        pieces = [data[at : at + _PIECE] for at in range(0, len(data), _PIECE)]
+        for place, piece in enumerate(pieces):
+            self._store.set(self._key(self._rank, place), piece)
+        self._store.set(self._key(self._rank), f"{len(pieces)} {hashlib.sha256(data).hexdigest()}")
+
+    def fetch(self, rank: int, deadline: float) -> bytes:
+        """Return a rank's bytes, and remove them. TimeoutError where they are not there in time."""
+        self._wait(self._key(rank), deadline)
+        count, _, digest = bytes(self._store.get(self._key(rank))).decode("ascii").partition(" ")
+        keys = [self._key(rank, place) for place in range(int(count))]
+        data = b"".join(bytes(self._store.get(key)) for key in keys)
+        for key in (*keys, self._key(rank)):
+            self._store.delete_key(key)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise FormatError(f"{len(data)} bytes do not have the hash that they should")
+        return data
+
+    def close(self) -> None:
+        """Tell those that come later that nobody waits for them."""
+        self._store.set(f"{self._room}/closed", str(self._call))
+
+    def _is_closed(self) -> bool:
+        key = f"{self._room}/closed"
+        return bool(self._store.check([key])) and int(self._store.get(key)) >= self._call
+
+    def _wait(self, key: str, deadline: float) -> None:
+        pause = _SHORTEST_S
+        while not self._store.check([key]):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_S)
+
+    def _key(self, rank: int, place: int | None = None) -> str:
+        return f"{self._room}/{self._call}/{rank}" + ("" if place is None else f"/{place}")

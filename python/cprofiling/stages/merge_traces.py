@@ -1,0 +1,412 @@
+"""Merging the traces of many ranks into one, with rows of its own for each rank, on a common clock.
+
+Times of traces of one boot of one machine are brought to its CLOCK_MONOTONIC, which all its processes share: their
+uncertainty is that of the clock's calibration, about a microsecond. Between machines, and for traces that do not tell
+their clock, there is only the time of day: as good as the machines' clocks agree, which nobody has measured.
+The merged trace says so among its facts: ``cprofiling.merged``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+
+from cprofiling.kinds import NODE
+from cprofiling.loading import load
+from cprofiling.snapshot import FormatError
+from cprofiling.stages.merge_statistics import CHANGED, reason_of
+from cprofiling.stages.ranks import rank_of_name
+from cprofiling.stages.skew import Skew, SkewBuilder, label_order
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from cprofiling.recording import Recording
+
+    Write = Callable[[bytes], object]
+
+ON_ONE_CLOCK = "CLOCK_MONOTONIC of one machine: exact to about a microsecond"
+ON_SEVERAL = (
+    "the time of day of several machines, or of traces that do not tell their clock: as good as these clocks agree, "
+    "which was not measured; within one machine exact to about a microsecond"
+)
+_BASE = "baseTimeNanoseconds"
+_SORT_STEP = 10_000_000  # between the processes of a rank and those of the next; Kineto's own numbers are below
+_GREATEST_ID = 2**52  # larger ones are random, and stay as they are
+_TRACK = re.compile(rb',"pid":(-?\d+|"(?:[^"\\]|\\.)*")')
+_TIME = re.compile(rb',"ts":(-?\d+)\.(\d{3})')
+_FLOW_ID = re.compile(rb',"id":(\d+)')
+_JOINING = re.compile(rb'"(correlation|External id)"(\s*:\s*)(\d+)(?![\d.eE])')
+_BEGIN = b'\n{"ph":"'
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that may be merged: what is known of it before it is.
+
+    Attributes:
+        path: Its file.
+        label: The rank, or the path where none is known.
+        world_size: As the trace tells; None: not known.
+        identity: What tells the recording: its id, or a hash of it.
+        digest: A hash of it.
+        events: How many rows it has.
+        dropped: How many more there were.
+        base_ns: What the times in its file are counted from.
+        clock: Which CLOCK_MONOTONIC it has; None: not known.
+        since_epoch_ns: What its times are ahead of that.
+        where: Host and process, as far as they are known.
+        totals: Of each node: stage, name, ms.
+    """
+
+    path: str
+    label: str
+    world_size: int | None
+    identity: str
+    digest: str
+    events: int
+    dropped: int
+    base_ns: int
+    clock: str | None
+    since_epoch_ns: int
+    where: str
+    totals: tuple[tuple[str, str, float], ...]
+
+
+@dataclass(frozen=True)
+class MergedTraces:
+    """What was merged: see the attributes of MergedStatistics; ``clock`` is what the times are, and how certain."""
+
+    labels: tuple[str, ...]
+    skew: Skew
+    world_size: int | None
+    clock: str
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def read_trace(path: str) -> Trace:
+    """Read a trace, to learn what it is of. OSError where it cannot be read, FormatError for a damaged one."""
+    recording = load(path)
+    known = {key: _parsed(value) for key, value in recording.facts.items()}
+    own = known.get("cprofiling")
+    process = own.get("process") if isinstance(own, dict) else None
+    process = process if isinstance(process, dict) else {}
+    distributed = known.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    rank = _rank(distributed, path)
+    clock = _clock(process)
+    identity = process.get("id")
+    survey = _Survey(recording)
+    return Trace(
+        path,
+        path if rank is None else str(rank),
+        distributed["world_size"] if _is_index(distributed.get("world_size")) and rank is not None else None,
+        identity if isinstance(identity, str) else survey.digest,
+        survey.digest,
+        len(recording),
+        recording.dropped,
+        survey.base_ns,
+        clock[0],
+        clock[1],
+        ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
+        _totals(recording),
+    )
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _clock(process: dict[str, Any]) -> tuple[str | None, int]:
+    """Which CLOCK_MONOTONIC a process has, if it is known, and what its times are ahead of that."""
+    clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
+    if isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62:
+        return clock, since_epoch_ns
+    return None, 0
+
+
+def _rank(distributed: dict[str, Any], path: str) -> int | None:
+    """The rank that a trace tells, where it is one of several; else that of its name."""
+    rank: Any = distributed.get("rank")
+    size: Any = distributed.get("world_size")
+    if _is_index(rank) and _is_index(size) and size > 1:
+        return int(rank)
+    named = rank_of_name(path)
+    return named if named is not None or not _is_index(rank) or rank == 0 else int(rank)
+
+
+class _Survey:
+    """What a trace is when it is written: a hash of it, and what its times are counted from.
+
+    FormatError where its events cannot be told apart: somebody has hidden some in others.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._digest = hashlib.sha256()
+        self._rows = 0
+        splitter = _Splitter(self._look)
+
+        def take(piece: bytes) -> None:
+            self._digest.update(piece)
+            splitter.take(piece)
+
+        recording.write_chrome(take)
+        splitter.close()
+        if self._rows != len(recording):
+            raise FormatError(f"{len(recording)} events look like {self._rows}")
+        found = re.search(rb'\n"baseTimeNanoseconds":(-?\d+),\n', splitter.head or b"")
+        self.base_ns = int(found[1]) if found is not None else 0
+        self.digest = self._digest.hexdigest()
+
+    def _look(self, event: bytes) -> None:
+        self._rows += event.startswith((b"X", b"i", b"C"))
+        if _TRACK.search(event) is None:
+            raise FormatError(f"an event has no process: {event[:80]!r}")
+
+
+def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
+    """The total time of each node, in ms."""
+    sums: dict[tuple[int, int], int] = {}
+    names = ("kind", "name", "start_ns", "end_ns")
+    kinds, texts, starts, ends = (recording.column(name) or () for name in names)
+    stages = recording.column("stage") or [0] * len(recording)
+    for kind, text, stage, start, end in zip(kinds, texts, stages, starts, ends, strict=True):
+        if kind == NODE:
+            sums[stage, text] = sums.get((stage, text), 0) + end - start
+    strings = recording.strings
+    return tuple((strings[stage], strings[text], total / 1e6) for (stage, text), total in sums.items())
+
+
+def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
+    """Merge traces, in any order, into one, which goes through ``write`` piece by piece; the result is the same.
+
+    At any time one of them is in memory. Of two with the same recording the one with more events is merged, the other
+    refused; so is one that cannot be read again. Raises what ``write`` raises.
+    """
+    chosen, refused = _chosen(traces)
+    shifts, clock = _shifts(chosen)
+    base_ns = min((trace.base_ns + shifts[trace.path] for trace in chosen), default=0)
+    skew = SkewBuilder()
+    writer = _Writer(write, _facts(chosen, shifts, clock, base_ns))
+    for place, trace in enumerate(chosen):
+        try:
+            recording = load(trace.path)
+            if _Survey(recording).digest != trace.digest:
+                raise FormatError(CHANGED)
+        except (OSError, FormatError) as error:
+            refused[trace.path] = reason_of(error)
+            continue
+        writer.add(recording, trace, place, trace.base_ns + shifts[trace.path] - base_ns)
+        skew.add(trace.label, trace.totals)
+    writer.close()
+    merged = [trace for trace in chosen if trace.path not in refused]
+    return MergedTraces(
+        tuple(sorted({trace.label for trace in merged}, key=label_order)),
+        skew.build(),
+        max((trace.world_size for trace in merged if trace.world_size), default=None),
+        clock,
+        dict(sorted(refused.items())),
+    )
+
+
+def _chosen(traces: Iterable[Trace]) -> tuple[list[Trace], dict[str, str]]:
+    """Return the traces that are merged, by rank, and why others are not."""
+    chosen: list[Trace] = []
+    refused: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for trace in sorted(traces, key=lambda trace: (-trace.events, trace.digest, trace.path)):
+        other = owners.get(trace.identity)
+        if other is None:
+            owners[trace.identity] = trace.path
+            chosen.append(trace)
+        else:
+            refused[trace.path] = f"it has the same recording as {other}, and is not merged again"
+    return sorted(chosen, key=lambda trace: (label_order(trace.label), trace.where, trace.digest)), refused
+
+
+def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
+    """Return what is to be added to the times of each trace, in ns, and what the common clock is.
+
+    Of each machine the trace of the lowest rank keeps its times of day, and the others of that machine follow it.
+    """
+    firsts: dict[str, int] = {}
+    for trace in traces:
+        if trace.clock is not None:
+            firsts.setdefault(trace.clock, trace.since_epoch_ns)
+    shifts = {trace.path: 0 if trace.clock is None else firsts[trace.clock] - trace.since_epoch_ns for trace in traces}
+    clocks = {trace.clock for trace in traces}
+    return shifts, ON_ONE_CLOCK if len(clocks) == 1 and None not in clocks else ON_SEVERAL
+
+
+def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns: int) -> dict[str, Any]:
+    """What the merged trace says of itself."""
+    ranks = [
+        {"rank": trace.label, "where": trace.where, "shift_ns": shifts[trace.path], "events": trace.events}
+        for trace in traces
+    ]
+    sizes = [trace.world_size for trace in traces if trace.world_size]
+    dropped = sum(trace.dropped for trace in traces)
+    return {
+        "schemaVersion": 1,
+        _BASE: base_ns,
+        "displayTimeUnit": "ms",
+        "deviceProperties": [],
+        "distributedInfo": {"backend": "", "rank": 0, "world_size": max([len({t.label for t in traces}), *sizes])},
+        **({"droppedEvents": dropped} if dropped else {}),
+        "cprofiling": {"format_version": 1, "merged": {"clock": clock, "ranks": ranks}},
+    }
+
+
+class _Writer:
+    """Writes one trace of many."""
+
+    def __init__(self, write: Write, facts: dict[str, Any]) -> None:
+        self._write = write
+        self._is_first = True
+        self._pids: set[int] = set()
+        self._next_pid = 1
+        self._known: dict[tuple[str, str, bytes], int] = {}
+        self.ids_before = 0  # the greatest id of the traces before
+        text = ",\n".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in facts.items())
+        write(b"{\n" + text.encode("ascii") + b',\n"traceEvents":[')
+
+    def close(self) -> None:
+        self._write(b"\n]}\n")
+
+    def add(self, recording: Recording, trace: Trace, place: int, shift_ns: int) -> None:
+        """Add the events of a trace, moved in time; ``place``: which of the traces it is."""
+        events = _Events(self, trace, place, shift_ns)
+        splitter = _Splitter(events.put)
+        recording.write_chrome(splitter.take)
+        splitter.close()
+        events.name_processes()
+        self.ids_before = events.greatest_id
+
+    def put(self, event: bytes) -> None:
+        self._write((_BEGIN if self._is_first else b"," + _BEGIN) + event)
+        self._is_first = False
+
+    def pid_of(self, trace: Trace, wanted: bytes) -> int:
+        """Return the number of a process, which no other process of the merged trace has.
+
+        Several traces of one process, by rank, host and number, have it in common.
+        """
+        key = (trace.label, trace.where, wanted)
+        pid = self._known.get(key) if trace.where else None
+        if pid is None:
+            pid = self._known[key] = self._new_pid(wanted)
+        return pid
+
+    def _new_pid(self, wanted: bytes) -> int:
+        """Return a free number: if possible, the one that it had."""
+        pid = int(wanted) if re.fullmatch(rb"\d{1,9}", wanted) else 0
+        if pid == 0 or pid in self._pids:
+            while self._next_pid in self._pids:
+                self._next_pid += 1
+            pid = self._next_pid
+        self._pids.add(pid)
+        return pid
+
+
+class _Splitter:
+    """Takes a trace as it is written, and gives its events: what follows ``{"ph":"``."""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put = put
+        self._rest = b""
+        self.head: bytes | None = None  # what comes before the events
+
+    def take(self, piece: bytes) -> None:
+        *events, self._rest = (self._rest + piece).split(_BEGIN)
+        for event in events:
+            self._give(event)
+
+    def close(self) -> None:
+        self._give(self._rest.removesuffix(b"\n]}\n"))
+
+    def _give(self, event: bytes) -> None:
+        if self.head is None:
+            self.head = event
+        else:
+            self._put(event.removesuffix(b","))
+
+
+class _Events:
+    """The events of one trace on their way into the merged one."""
+
+    def __init__(self, writer: _Writer, trace: Trace, place: int, shift_ns: int) -> None:
+        self._writer = writer
+        self._trace = trace
+        self._sort = place * _SORT_STEP
+        self._shift_ns = shift_ns
+        self._offset = writer.ids_before
+        self._pids: dict[bytes, int] = {}
+        self._names: dict[bytes, str] = {}
+        self._sorts: dict[bytes, int] = {}
+        self.greatest_id = writer.ids_before
+
+    def put(self, event: bytes) -> None:
+        """Put an event into the merged trace. Names of processes wait until the end."""
+        found = _TRACK.search(event)
+        assert found is not None  # noqa: S101 the survey has looked
+        pid = found[1]
+        if pid not in self._pids:
+            self._pids[pid] = self._writer.pid_of(self._trace, pid)
+        if event.startswith(b"M") and self._keep(event, pid):
+            return
+        head, tail = event[: found.start()], event[found.end() :]
+        if head.startswith((b"s", b"t", b"f")):
+            head = _FLOW_ID.sub(lambda id_: b',"id":%d' % self._id(int(id_[1])), head)
+        if not head.startswith(b"M"):
+            tail = _TIME.sub(self._moved, tail, count=1)
+        if b'"correlation"' in tail or b'"External id"' in tail:
+            tail = _JOINING.sub(lambda id_: b'"%b"%b%d' % (id_[1], id_[2], self._id(int(id_[3]))), tail)
+        self._writer.put(head + b',"pid":%d' % self._pids[pid] + tail)
+
+    def _moved(self, time: re.Match[bytes]) -> bytes:
+        sign = -1 if time[1].startswith(b"-") else 1
+        at_ns = int(time[1]) * 1000 + sign * int(time[2]) + self._shift_ns
+        whole, rest = divmod(abs(at_ns), 1000)
+        return b',"ts":%b%d.%03d' % (b"-" if at_ns < 0 else b"", whole, rest)
+
+    def _id(self, number: int) -> int:
+        """Return a number that joins events of this trace, as one that joins none of the others."""
+        if not 0 < number < _GREATEST_ID:
+            return number
+        self.greatest_id = max(self.greatest_id, number + self._offset)
+        return number + self._offset
+
+    def _keep(self, event: bytes, pid: bytes) -> bool:
+        """Keep what is said of a process. False: it is said of a thread."""
+        if not event.startswith((b'M","name":"process_name"', b'M","name":"process_sort_index"')):
+            return False
+        said = json.loads(b'{"ph":"' + event)["args"]
+        if "name" in said:
+            self._names[pid] = said["name"]
+        else:
+            self._sorts[pid] = said["sort_index"]
+        return True
+
+    def name_processes(self) -> None:
+        """Name the processes by their rank, and put them beneath those of the ranks before."""
+        whose = f"rank {self._trace.label}" if self._trace.label.isdecimal() else self._trace.label
+        for pid, number in self._pids.items():
+            name = self._names.get(pid) or str(json.loads(pid))
+            where = f" ({self._trace.where})" if self._trace.where else ""
+            sort = self._sort + min(max(self._sorts.get(pid, 0), 0), _SORT_STEP - 1)
+            for kind, args in (("name", {"name": f"{whose}: {name}{where}"}), ("sort_index", {"sort_index": sort})):
+                text = json.dumps(
+                    {"name": f"process_{kind}", "pid": number, "tid": 0, "args": args}, separators=(",", ":")
+                )
+                self._writer.put(b'M",' + text[1:].encode("ascii"))
