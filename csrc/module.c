@@ -3,6 +3,7 @@
 #include "csrc/cost.h"
 #include "csrc/device_activity.h"
 #include "csrc/function.h"
+#include "csrc/idle.h"
 #include "csrc/instruments.h"
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
@@ -200,6 +201,7 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->function_type = add_type(module, &ext_function_spec)) != NULL &&
            (state->block_type = add_type(module, &ext_block_spec)) != NULL &&
            (state->stage_type = add_type(module, &ext_stage_spec)) != NULL &&
+           (state->idle_type = add_type(module, &ext_idle_spec)) != NULL &&
            (state->generator_type = add_type(module, &ext_generator_spec)) != NULL &&
            (state->coroutine_type = add_type(module, &ext_coroutine_spec)) != NULL &&
            (state->async_generator_type = add_type(module, &ext_async_generator_spec)) != NULL &&
@@ -240,6 +242,7 @@ static bool add_words(ext_state *state)
 static bool add_record_profiler(ext_state *state)
 {
     ext_record_prepare(state->record_type);
+    ext_idle_prepare(state->idle_type);
     state->record_profiler = (ext_profiler *)PyObject_CallNoArgs((PyObject *)state->profiler_type);
     return state->record_profiler != NULL;
 }
@@ -280,6 +283,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->function_type);
     Py_VISIT(state->block_type);
     Py_VISIT(state->stage_type);
+    Py_VISIT(state->idle_type);
     Py_VISIT(state->generator_type);
     Py_VISIT(state->coroutine_type);
     Py_VISIT(state->async_generator_type);
@@ -320,6 +324,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->function_type);
     Py_CLEAR(state->block_type);
     Py_CLEAR(state->stage_type);
+    Py_CLEAR(state->idle_type);
     Py_CLEAR(state->generator_type);
     Py_CLEAR(state->coroutine_type);
     Py_CLEAR(state->async_generator_type);

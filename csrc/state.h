@@ -65,6 +65,7 @@ typedef struct {
     PyTypeObject *function_type;
     PyTypeObject *block_type;
     PyTypeObject *stage_type;
+    PyTypeObject *idle_type;
     PyTypeObject *generator_type;
     PyTypeObject *coroutine_type;
     PyTypeObject *async_generator_type;

@@ -6,9 +6,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from enum import Enum
 from types import CodeType, MethodType, TracebackType
-from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
+from typing import Any, Final, Literal, SupportsFloat, SupportsIndex, TypeAlias, TypeVar, final, overload
 
-from typing_extensions import Buffer, Self, disjoint_base
+from typing_extensions import Buffer, Never, Self, disjoint_base
 
 _F = TypeVar("_F")
 _SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
@@ -265,6 +265,26 @@ class stage:  # noqa: N801
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
+
+@final
+class IdleContext:
+    """What stands for a stage's context where stages are not measured. Is in csrc/idle_type.c."""
+
+    name: Final[str]
+    def __new__(cls, name: str, *, reset_peak_memory: bool = True, capture_memory: bool = False) -> Self: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    def __aenter__(self) -> Awaitable[Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Awaitable[None]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Never: ...
+    def __await__(self) -> Self: ...
+    def __call__(self, function: _F) -> _F: ...
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]: ...
 
 @final
 class ProfiledGenerator(Generator[Any, Any, Any]):

@@ -70,12 +70,17 @@ def _refuse(constant: str) -> None:
 
 def _distributed() -> dict[str, Any]:
     """The rank of this process, as its environment tells it; rank 0 of 1 where it does not."""
-    return {"backend": "", "rank": rank() or 0, "world_size": max(1, _number(_WORLD_SIZE) or 1)}
+    return {"backend": "", "rank": rank() or 0, "world_size": world_size()}
 
 
 def rank() -> int | None:
     """Return which of several processes this is, as its environment tells; None where it does not."""
     return _number(_RANK)
+
+
+def world_size() -> int:
+    """Return how many ranks there are, as the environment of this process tells it; 1 where it does not."""
+    return max(1, _number(_WORLD_SIZE) or 1)
 
 
 def _number(variable: str) -> int | None:

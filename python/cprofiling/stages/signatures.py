@@ -1,0 +1,293 @@
+"""What a stage was given and gave back: shapes and types of tensors, values of numbers and texts, names of other types.
+
+A signature is made of plain lists, dicts and values, so that it can be written as JSON; it keeps nothing alive. Where a
+value is not what plain JSON says, ``types`` has a word for it, by its JSON pointer (RFC 6901) into the inputs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    Encoder = Callable[["_Encoding", Any, str, int], Any]
+    Inputs = tuple[dict[str, Any], dict[str, str]]  # signatures by parameter, and words by place
+
+SCHEMA_VERSION = 1
+NUMPY = "numpy"  # the device of an array that is NumPy's
+TENSOR_KEYS = ("shape", "dtype", "device", "stride", "requires_grad")
+
+_DEEPEST = 16
+_MOST_VALUES = 10_000  # of one call
+_INT_BITS = 64
+_OWN_PARAMETERS = ("self", "cls")
+
+NO_INPUTS: Inputs = ({}, {})
+
+
+@dataclasses.dataclass(frozen=True)
+class StageIOSignature:
+    """The signature of one call of a stage.
+
+    Attributes:
+        stage_name: The stage's name.
+        input_signatures: What it was given, by parameter: a tensor's description (see ``TENSOR_KEYS``), a number, text
+            or None, lists and dicts of these, or the name of another type.
+        output_signature: What it gave back, likewise.
+        metadata: The numbers and texts among the inputs.
+        types: Words for values that are not what JSON says: "tuple", "set", "namedtuple module.Name",
+            "dataclass module.Name", "dict" (a mapping as a list of pairs), "dtype" and "device" (of PyTorch), "float"
+            (nan, inf or -inf), "other" (the text is a type's name), "truncated" (deeper, or more, than is looked at).
+    """
+
+    stage_name: str
+    input_signatures: Mapping[str, Any]
+    output_signature: Any = None
+    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    types: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of_call(cls, name: str, inputs: Inputs, output: Any) -> StageIOSignature:
+        """Return the signature of a call, of which inputs and output are as captured."""
+        given, types = inputs
+        return cls(name, given, output, metadata_of(given, types), types)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the signature as files have it."""
+        made: dict[str, Any] = {
+            "stage_name": self.stage_name,
+            "input_signatures": dict(self.input_signatures),
+            "output_signature": self.output_signature,
+            "metadata": dict(self.metadata),
+        }
+        if self.types:
+            made["types"] = dict(self.types)
+        return made
+
+
+class Capture:
+    """Makes the signatures of a function's calls."""
+
+    __slots__ = ("_first", "_gathers", "_names")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Look at the function's parameters. One whose parameters are not known has ``arg0``, ``arg1`` and so on."""
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        self._names = [each.name for each in places]
+        self._first = 1 if self._names[:1] and self._names[0] in _OWN_PARAMETERS else 0
+        self._gathers = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None)
+
+    def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
+        """Return the signatures of a call's arguments by parameter, and the words for what JSON does not say."""
+        encoding = _Encoding()
+        names = self._names
+        known = len(names)
+        made = {}
+        for place in range(self._first, min(len(args), known)):
+            name = names[place]
+            made[name] = encoding.of(args[place], f"/{name}", 0)
+        if len(args) > known:
+            self._add_others(made, encoding, args[known:])
+        for name, value in kwargs.items():
+            made[name] = encoding.of(value, "/" + _escaped(name), 0)
+        return made, encoding.types
+
+    def _add_others(self, made: dict[str, Any], encoding: _Encoding, others: tuple[Any, ...]) -> None:
+        if self._gathers is not None:
+            made[self._gathers] = encoding.of(list(others), "/" + self._gathers, 0)
+            return
+        for place, value in enumerate(others, len(self._names)):
+            made[f"arg{place}"] = encoding.of(value, f"/arg{place}", 0)
+
+
+def signature_of_output(value: Any) -> Any:
+    """Return the signature of what a stage gave back."""
+    return _Encoding().of(value, "", 0)
+
+
+def metadata_of(inputs: Mapping[str, Any], types: Mapping[str, str]) -> dict[str, Any]:
+    """Return the numbers and texts among a call's inputs."""
+    return {
+        name: value
+        for name, value in inputs.items()
+        if isinstance(value, (str, int, float)) and (not types or "/" + _escaped(name) not in types)
+    }
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1") if "~" in name or "/" in name else name
+
+
+class _Encoding:
+    """The signature of one call in the making."""
+
+    __slots__ = ("left", "types")
+
+    def __init__(self) -> None:
+        self.left = _MOST_VALUES
+        self.types: dict[str, str] = {}
+
+    def of(self, value: Any, where: str, depth: int) -> Any:
+        """Return the signature of a value at a place."""
+        kind = type(value)
+        if value is None or kind is bool or kind is str:
+            return value
+        self.left -= 1
+        if depth > _DEEPEST or self.left < 0:
+            return self._named(value, where, "truncated")
+        encode = _BY_TYPE.get(kind)
+        if encode is None:
+            encode = _encoder_for(value)
+        try:
+            return encode(self, value, where, depth)
+        except Exception:  # noqa: BLE001 code of the value's class; its name is always known
+            return self._named(value, where, "other")
+
+    def _named(self, value: Any, where: str, word: str) -> str:
+        self.types[where] = word
+        return type(value).__name__
+
+    def number(self, value: Any, where: str, _depth: int) -> Any:
+        """Return an int."""
+        return value if value.bit_length() <= _INT_BITS else self._named(value, where, "other")
+
+    def real(self, value: Any, where: str, _depth: int) -> Any:
+        """Return a float; JSON has no word for some."""
+        if math.isfinite(value):
+            return value
+        self.types[where] = "float"
+        return repr(value)
+
+    def other(self, value: Any, where: str, _depth: int) -> str:
+        """Return the name of a type that nothing more is said of."""
+        return self._named(value, where, "other")
+
+    def list_(self, value: Any, where: str, depth: int) -> list[Any]:
+        """Return the signatures of a list's items."""
+        return [self.of(item, f"{where}/{place}", depth + 1) for place, item in enumerate(value)]
+
+    def tuple_(self, value: Any, where: str, depth: int) -> list[Any]:
+        """Return the signatures of a tuple's items."""
+        kind = type(value)
+        self.types[where] = "tuple" if not hasattr(kind, "_fields") else f"namedtuple {_full_name(kind)}"
+        return self.list_(value, where, depth)
+
+    def set_(self, value: Any, where: str, depth: int) -> list[Any]:
+        """Return the signatures of a set's items, in no order of meaning."""
+        self.types[where] = "set"
+        return self.list_(value, where, depth)
+
+    def mapping(self, value: Any, where: str, depth: int) -> Any:
+        """Return the signatures of a mapping's values by its keys, or of its pairs."""
+        keys = list(value)
+        if all(type(key) is str for key in keys) and not set(TENSOR_KEYS) <= set(keys):
+            return {key: self.of(value[key], f"{where}/{_escaped(key)}", depth + 1) for key in keys}
+        self.types[where] = "dict"
+        return [
+            [
+                self.of(key, f"{where}/{place}/0", depth + 1),
+                self.of(value[key], f"{where}/{place}/1", depth + 1),
+            ]
+            for place, key in enumerate(keys)
+        ]
+
+    def dataclass_(self, value: Any, where: str, depth: int) -> dict[str, Any]:
+        """Return the signatures of a dataclass's fields by their names."""
+        self.types[where] = f"dataclass {_full_name(type(value))}"
+        return {
+            field.name: self.of(getattr(value, field.name), f"{where}/{field.name}", depth + 1)
+            for field in dataclasses.fields(value)
+            if hasattr(value, field.name)
+        }
+
+    def array(self, value: Any, _where: str, _depth: int) -> dict[str, Any]:
+        """Return the description of a NumPy array; strides are in elements, as PyTorch's."""
+        size = max(value.itemsize, 1)
+        return {
+            "shape": list(value.shape),
+            "dtype": str(value.dtype),
+            "device": NUMPY,
+            "stride": [step // size for step in value.strides],
+            "requires_grad": False,
+        }
+
+    def scalar(self, value: Any, where: str, depth: int) -> Any:
+        """Return a NumPy scalar as the number that it is."""
+        return self.of(value.item(), where, depth + 1)
+
+    def tensor(self, value: Any, _where: str, _depth: int) -> dict[str, Any]:
+        """Return the description of a tensor. One whose elements are not laid out in strides has none."""
+        return {
+            "shape": [int(size) for size in value.shape],
+            "dtype": _text_of(value.dtype),
+            "device": _text_of(value.device),
+            "stride": list(map(int, value.stride())) if _text_of(value.layout) == "strided" else [],
+            "requires_grad": bool(value.requires_grad),
+        }
+
+    def dtype(self, value: Any, where: str, _depth: int) -> str:
+        """Return the name of an element's type of PyTorch's."""
+        self.types[where] = "dtype"
+        return _text_of(value)
+
+    def device(self, value: Any, where: str, _depth: int) -> str:
+        """Return the name of a device of PyTorch's."""
+        self.types[where] = "device"
+        return _text_of(value)
+
+
+@functools.lru_cache(maxsize=256)
+def _text_of(value: Any) -> str:
+    """Return the text of a type of elements, a device or a layout of PyTorch's, of which there are few."""
+    return str(value).removeprefix("torch.")
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+_BY_TYPE: dict[type, Encoder] = {
+    int: _Encoding.number,
+    float: _Encoding.real,
+    list: _Encoding.list_,
+    tuple: _Encoding.tuple_,
+    set: _Encoding.set_,
+    frozenset: _Encoding.set_,
+    dict: _Encoding.mapping,
+}
+
+
+def _encoder_for(value: Any) -> Encoder:
+    """Return what encodes a value that is of none of Python's own types."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get(NUMPY)
+    if torch is not None:
+        for name, encode in (("Tensor", _Encoding.tensor), ("dtype", _Encoding.dtype), ("device", _Encoding.device)):
+            if _is_a(value, torch, name):
+                return encode
+    if numpy is not None:
+        for name, encode in (("ndarray", _Encoding.array), ("number", _Encoding.scalar), ("bool_", _Encoding.scalar)):
+            if _is_a(value, numpy, name):
+                return encode
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _Encoding.dataclass_
+    return next((_BY_TYPE[base] for base in _SUBCLASSED if isinstance(value, base)), _Encoding.other)
+
+
+_SUBCLASSED: tuple[type, ...] = (list, tuple, set, frozenset, dict)
+
+
+def _is_a(value: Any, module: Any, name: str) -> bool:
+    """Whether a value is of a class of a module, which may be half imported, or only bear the name."""
+    kind = getattr(module, name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
