@@ -37,7 +37,7 @@ def markdown(comparison: TimingComparison) -> str:
         verdict = f"**{row[-1]}**" if row[-1].startswith(("slower", "missing")) else row[-1]
         lines.append(f"| {' | '.join((name, *row[1:-1], verdict))} |")
     notes = [*comparison.notes, _legend(comparison)]
-    return "\n".join([*lines, "", *(f"- {_literal(note)}" for note in notes)])
+    return "\n".join([*lines, "", *(f"- {literal(note)}" for note in notes)])
 
 
 def text(comparison: TimingComparison) -> str:
@@ -107,9 +107,9 @@ def _legend(comparison: TimingComparison) -> str:
 def _code(name: str) -> str:
     """Return a name as code in a cell of a table."""
     shown = shown_text("name", name)
-    return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{_literal(shown)}</code>"
+    return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{literal(shown)}</code>"
 
 
-def _literal(shown: str) -> str:
+def literal(shown: str) -> str:
     """Return text in which nothing means anything to Markdown or HTML; plain sentences stay as they are."""
     return "".join(f"&#{ord(sign)};" if sign in "\\`*_{}[]<>#|~&@$!" else sign for sign in shown)
