@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     add_ncu(commands)
     add_nsys(commands)
     add_doctor(commands)
+    add_harness(commands)
     return made
 
 
@@ -325,6 +326,55 @@ def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made.set_defaults(run=doctor)
 
 
+def add_harness(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``harness``."""
+    made = commands.add_parser(
+        "harness",
+        help="profile one stage of a pipeline alone",
+        description="Run one stage under the profiler, with inputs made up from its recorded signature, and write a "
+        "trace, a breakdown by kernels and a program that does the same.",
+        epilog="example: cprofiling harness --signature timing_io_signature.json --stage denoise --factory app:stage",
+    )
+    made.add_argument("--signature", required=True, type=not_empty, metavar="FILE", help="the signatures of the stages")
+    made.add_argument("--list", action="store_true", help="print the stages and their inputs, and run none")
+    made.add_argument("--stage", metavar="NAME", help="the stage, by its exact name")
+    made.add_argument(
+        "--factory",
+        type=not_empty,
+        metavar="MODULE:FUNCTION",
+        help="a function that is called without arguments and returns the stage; modules are found in the current "
+        "directory, too",
+    )
+    made.add_argument(
+        "--warmup",
+        type=whole_number(0, 1_000_000),
+        default=1,
+        metavar="N",
+        help="runs before the recorded ones (default: %(default)s)",
+    )
+    made.add_argument(
+        "--profile-steps",
+        type=whole_number(1, 1_000_000),
+        default=1,
+        metavar="N",
+        help="recorded runs (default: %(default)s)",
+    )
+    made.add_argument(
+        "--output-dir",
+        type=not_empty,
+        metavar="DIR",
+        help="where the files go (default: work_dirs/profiler_output/PIPELINE/TIME)",
+    )
+    made.add_argument(
+        "--entry",
+        type=not_empty,
+        metavar="NAME",
+        help="the method to run (default: profile_step where the stage has it, a single denoising step where it has a "
+        "dit and a scheduler, else process)",
+    )
+    made.set_defaults(run=harness, refuse=made.error)
+
+
 def node_glob(text: str) -> str:
     """Return a pattern for ``-n`` as it is; for argparse, which refuses what is none."""
     from cprofiling.node_patterns import Pattern
@@ -465,6 +515,20 @@ def doctor(options: argparse.Namespace) -> str:
     from cprofiling.doctor import report
 
     return report(as_json=options.json)
+
+
+def harness(options: argparse.Namespace) -> str:
+    """Run a stage alone and return what it took, or return the stages of a file of signatures."""
+    from cprofiling.stages import harness_command
+
+    if not options.list and (options.stage is None or options.factory is None):
+        options.refuse("the following arguments are required: --stage and --factory, or --list")
+    try:
+        if options.list:
+            return harness_command.stages_in(options.signature)
+        return harness_command.run(options)
+    except harness_command.HarnessError as error:
+        raise CommandError(str(error)) from None
 
 
 def write(text: str) -> None:

@@ -1,0 +1,387 @@
+"""One stage of a pipeline alone under a profiler, with inputs made up from its recorded signature.
+
+The signatures are in a file that stage reports have written (``timing_io_signature.json``); see ``cprofiling.layers``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from cprofiling import checks, chrome
+from cprofiling.files import atomic_writer
+from cprofiling.format import checked_text, shown_text, shown_value
+from cprofiling.handlers import file_name_of
+from cprofiling.session import profile
+from cprofiling.stages import log, output, stage_recording
+from cprofiling.stages.breakdown import breakdown_of
+from cprofiling.stages.mock_inputs import SEED, MockInputs, make_inputs
+from cprofiling.stages.program import program_for
+from cprofiling.stages.progress import progress
+from cprofiling.stages.signature_file import checked_signature, is_tensor, load_signatures
+from cprofiling.stages.signatures import signature_of_output
+from cprofiling.stages.single_step import Step, step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from _typeshed import StrOrBytesPath, StrPath
+
+    from cprofiling.recording import Recording
+    from cprofiling.stages.mock_inputs import Range
+    from cprofiling.stages.signatures import StageIOSignature
+
+__all__ = ["HarnessConfig", "StageBenchHarness", "call_factory"]
+
+MOST_TRACE_BYTES = 10_000_000  # of one step
+
+_MOST_RUNS = 1_000_000
+
+
+@dataclass
+class HarnessConfig:
+    """How a stage is run.
+
+    Attributes:
+        warmup: Runs before the recorded ones, 0 or more.
+        profile_steps: Recorded runs, 1 or more.
+        output_dir: Where the files go; it is made. None: where the pipeline's own reports go, see
+            ``cprofiling.layers.get_profiler_output_dir``.
+        capture_output: Keep what the last recorded run gave back, and compare it with the signature.
+
+    TypeError and ValueError for what is out of these ranges.
+    """
+
+    warmup: int = 1
+    profile_steps: int = 1
+    output_dir: StrPath | None = None
+    capture_output: bool = False
+
+    def __post_init__(self) -> None:
+        self.warmup = checks.index_between("warmup", self.warmup, 0, _MOST_RUNS)
+        self.profile_steps = checks.index_between("profile_steps", self.profile_steps, 1, _MOST_RUNS)
+        if self.output_dir is not None:
+            self.output_dir = checks.path("output_dir", self.output_dir)
+
+
+class StageBenchHarness:
+    """Runs one stage alone: ``StageBenchHarness.from_signature_file(path, name, stage).profile()``.
+
+    Inputs are made as ``cprofiling.stages.mock_inputs.make_inputs`` says: equal ones in each run, and in each process.
+    The stage is run as ``cprofiling.stages.single_step.step_of`` says: by the method ``entry``, if one is named; else
+    by its own ``profile_step``; else, if it has a ``dit`` and a ``scheduler``, by a single denoising step; else by its
+    ``process``; else by a call of it. It gets those inputs that it accepts.
+
+    Args:
+        stage_name: The stage's name.
+        io_signature: Its signature: as ``cprofiling.layers.get_io_signatures`` has it, or as a file does.
+        stage_instance: The stage, or a callable; it can be set later, as the attribute of this name.
+        config: See ``HarnessConfig``.
+        entry: The method to run.
+        value_ranges: Limits of the inputs' values by parameter, such as ``{"tokens": (0, 32000)}``.
+        device: The device of all tensors that were on an accelerator; None: as recorded, or what there is.
+        seed: Of the inputs' values.
+        inputs: Values of inputs that are not made up, such as those of which the signature only has the type.
+
+    Raises TypeError for arguments of other types, FormatError (a ValueError) for a signature that makes no sense.
+    """
+
+    def __init__(  # noqa: PLR0913 the options of a harness
+        self,
+        stage_name: str,
+        io_signature: StageIOSignature | Mapping[str, Any],
+        stage_instance: Any = None,
+        config: HarnessConfig | None = None,
+        *,
+        entry: str | None = None,
+        value_ranges: Mapping[str, Range] | None = None,
+        device: Any = None,
+        seed: int = SEED,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.stage_name = checked_text("stage_name", stage_name)
+        self.io_signature = checked_signature("io_signature", io_signature)
+        self.stage_instance = stage_instance
+        self.config = HarnessConfig() if config is None else checks.member("config", config, HarnessConfig)
+        self.entry = entry
+        self._ranges = None if value_ranges is None else dict(value_ranges)
+        self._device = device
+        self._seed = checks.index_between("seed", seed, 0, 2**63 - 1)
+        self._given = dict(inputs or {})
+        self._inputs: MockInputs | None = None
+        self._step: tuple[Any, str | None, Step] | None = None
+
+    @classmethod
+    def from_signature_file(
+        cls,
+        signature_path: StrOrBytesPath,
+        stage_name: str,
+        stage_instance: Any = None,
+        config: HarnessConfig | None = None,
+        **options: Any,
+    ) -> StageBenchHarness:
+        """Make a harness for a stage of a file of signatures; ``options``: those of the class.
+
+        Raises FormatError for a damaged file, OSError for one that cannot be read, and ValueError for a stage that it
+        does not have; the message lists those that it has.
+        """
+        signatures = load_signatures(signature_path)
+        if stage_name not in signatures:
+            known = ", ".join(map(repr, signatures)) or "none"
+            raise ValueError(
+                f"stage_name must be a stage in {signature_path!r} ({known}), got {shown_value(stage_name)}"
+            )
+        return cls(stage_name, signatures[stage_name], stage_instance, config, **options)
+
+    def setup(self) -> None:
+        """Make the inputs, and see how the stage is run, if there is one. Raises as ``make_inputs`` and ``step_of``."""
+        made = make_inputs(
+            self.io_signature, value_ranges=self._ranges, device=self._device, seed=self._seed, given=self._given
+        )
+        self._inputs = made
+        shown = shown_text("stage_name", self.stage_name)
+        if self.stage_instance is not None:
+            log.say(f"[Harness] Stage '{shown}' is run by its {self._how_to_run().name}")
+        log.say(f"[Harness] Setup complete for stage '{shown}'")
+        log.say(f"[Harness] Mock inputs: {list(made)}")
+
+    def _made_inputs(self) -> MockInputs:
+        if self._inputs is None:
+            self.setup()
+        assert self._inputs is not None  # noqa: S101 setup() has made them
+        return self._inputs
+
+    def _how_to_run(self) -> Step:
+        if self.stage_instance is None:
+            raise RuntimeError("there is no stage to run: give stage_instance")
+        if self._step is None or self._step[0] is not self.stage_instance or self._step[1] != self.entry:
+            self._step = (self.stage_instance, self.entry, step_of(self.stage_instance, self.entry))
+        return self._step[2]
+
+    def run_single_step(self, inputs: Mapping[str, Any] | None = None) -> Any:
+        """Run the stage once and return what it gives back; ``inputs``: by parameter, in the place of those made up.
+
+        RuntimeError without a stage; what the stage raises is passed on.
+        """
+        step = self._how_to_run()
+        given = self._made_inputs() if inputs is None else inputs
+        with step.restored():
+            return self._run(step, given)
+
+    def _run(self, step: Step, inputs: Mapping[str, Any]) -> Any:
+        try:
+            return step(inputs)
+        except Exception:
+            unknown = getattr(inputs, "unknown", None)
+            if unknown:
+                shown = ", ".join(f"{name!a} ({kind!a})" for name, kind in unknown.items())
+                log.complain(
+                    f"[Harness] The stage failed with None for what the signature only has the type of: {shown}"
+                )
+            raise
+
+    def profile(
+        self, warmup: int | None = None, profile_steps: int | None = None, output_suffix: str = ""
+    ) -> dict[str, Any]:
+        """Run the stage under ``cprofiling.profile``, and write trace, breakdown and program into ``output_dir``.
+
+        Args:
+            warmup: Runs before, 0 or more; None: as configured.
+            profile_steps: Recorded runs, 1 or more; None: as configured.
+            output_suffix: Added to the stage's name in those of trace and breakdown.
+
+        Returns:
+            ``stage_name``, ``warmup``, ``profile_steps``, ``timing_ms`` (of each recorded run, with what recording
+            costs, up to the end of the device's work), ``kernel_breakdown`` (see
+            ``cprofiling.stages.breakdown.breakdown_of``), ``trace_path``, ``breakdown_path``, ``script_path``; with
+            ``capture_output`` also ``output`` and ``output_differences``, a list of where it is not as recorded.
+
+        Raises TypeError and ValueError for wrong arguments, RuntimeError without a stage or where another recording
+        runs, OSError where files cannot be written. What the stage raises is passed on.
+        """
+        config = HarnessConfig(
+            self.config.warmup if warmup is None else warmup,
+            self.config.profile_steps if profile_steps is None else profile_steps,
+            self.config.output_dir,
+            self.config.capture_output,
+        )
+        suffix = checked_text("output_suffix", output_suffix)
+        step, inputs = self._how_to_run(), self._made_inputs()
+        with step.restored():
+            self._warm_up(step, inputs, config.warmup)
+            recorded = _Recorded(self, step, inputs, config.profile_steps)
+            folder = _folder(config.output_dir)
+            trace_path = _named(folder, f"{self.stage_name}{suffix}", "_trace.json.gz")
+            recorded.write_trace(trace_path)
+        breakdown = breakdown_of(recorded.recording, self.stage_name)
+        breakdown_path = _named(folder, f"{self.stage_name}{suffix}", "_breakdown.json")
+        output.write_json(breakdown_path, breakdown)
+        log.say(f"[Harness] Kernel breakdown saved to: {breakdown_path}")
+        result: dict[str, Any] = {
+            "stage_name": self.stage_name,
+            "warmup": config.warmup,
+            "profile_steps": config.profile_steps,
+            "timing_ms": recorded.timing_ms,
+            "kernel_breakdown": breakdown,
+            "trace_path": str(trace_path),
+            "breakdown_path": str(breakdown_path),
+            "script_path": str(self._save_program(folder)),
+        }
+        if config.capture_output:
+            result["output"] = recorded.output
+            result["output_differences"] = _differences(
+                signature_of_output(recorded.output), self.io_signature.output_signature
+            )
+        mean_ms = sum(recorded.timing_ms) / len(recorded.timing_ms)
+        log.say(f"[Harness] Average iteration time: {mean_ms:.2f} ms")
+        return result
+
+    def _warm_up(self, step: Step, inputs: MockInputs, runs: int) -> None:
+        log.say(f"[Harness] Running {runs} warmup iteration(s)...")
+        with progress("warmup", runs) as advance:
+            for _ in range(runs):
+                self._run(step, inputs)
+                synchronize(inputs)
+                advance()
+
+    def generate_test_script(self) -> str:
+        """Return a program that does what ``profile`` does: ``python profile_x.py --factory module:function``."""
+        options = {
+            "warmup": self.config.warmup,
+            "profile_steps": self.config.profile_steps,
+            "entry": self.entry,
+            "value_ranges": self._ranges,
+            "seed": self._seed,
+        }
+        return program_for(self.stage_name, self.io_signature.to_dict(), options)
+
+    def _save_program(self, folder: Path) -> Path:
+        path = output.named(folder, f"profile_{file_name_of(self.stage_name)}", ".py")
+        with atomic_writer(path) as file:
+            file.write(self.generate_test_script().encode("ascii"))
+        log.say(f"[Harness] Test script saved to: {path}")
+        return path
+
+
+class _Recorded:
+    """Runs of a stage under a recording.
+
+    Attributes:
+        recording: What was recorded.
+        timing_ms: The time of each run.
+        output: What the last one gave back.
+    """
+
+    def __init__(self, harness: StageBenchHarness, step: Step, inputs: MockInputs, runs: int) -> None:
+        self._harness, self._step, self._inputs, self._runs = harness, step, inputs, runs
+        log.say(f"[Harness] Running {runs} profile iteration(s)...")
+        self._options = dict(stage_recording.options())
+        self.timing_ms: list[float] = []
+        self.output: Any = None
+        self.recording = self._record()
+
+    def _record(self) -> Recording:
+        times = []
+        with profile(**self._options) as prof, progress("profile", self._runs) as advance:
+            for number in range(self._runs):
+                start_ns = perf_counter_ns()
+                with prof.record(f"step {number}"):
+                    self.output = self._harness._run(self._step, self._inputs)  # noqa: SLF001 parts of one thing
+                    synchronize(self._inputs)
+                times.append((perf_counter_ns() - start_ns) / 1e6)
+                advance()
+        self.timing_ms = times
+        return prof.recording
+
+    def write_trace(self, path: Path) -> None:
+        """Write the trace; one that is too large is recorded again, without Python's frames, which are most of it."""
+        chrome.export_to_path(self.recording, path, compress=True)
+        size = path.stat().st_size
+        if size > MOST_TRACE_BYTES * self._runs and self._options["with_stack"]:
+            log.say(f"[Harness] The trace has {size / 1e6:.1f} MB: it is recorded again, without Python's frames")
+            self._options["with_stack"] = False
+            self.recording = self._record()
+            chrome.export_to_path(self.recording, path, compress=True)
+        log.say(f"[Harness] Chrome trace saved to: {path}")
+
+
+def call_factory(spec: str) -> Any:
+    """Call a function without arguments, and return the stage, or callable, that it returns.
+
+    spec: ``module:function``; the function may be one of an object in the module, as in ``module:Class.method``.
+
+    Raises TypeError for what is no str; ValueError for one of another form, an unknown module or function, and for a
+    function that returns None. What module and function raise is passed on.
+    """
+    module_name, _, name = checked_text("factory", spec).partition(":")
+    if not module_name or not name:
+        raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"factory must be in a module that can be imported, got {shown_value(spec)}") from None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ValueError(f"factory must name a function in its module, got {shown_value(spec)}")
+    stage = found()
+    if stage is None:
+        raise ValueError(f"factory must return a stage, {shown_value(spec)} returned None")
+    return stage
+
+
+def synchronize(inputs: Mapping[str, Any]) -> None:
+    """Wait for the work of the device in use, and of those where inputs are; where none is in use, do nothing."""
+    from cprofiling.device_table import DeviceOperations, in_use
+
+    row = in_use()
+    if not isinstance(row, DeviceOperations) or isinstance(row.synchronize, str) or isinstance(row.current_index, str):
+        return
+    indices = {row.current_index()}
+    for value in inputs.values():
+        device = getattr(value, "device", None)
+        if getattr(device, "type", None) == row.tensor_type and device.index is not None:
+            indices.add(device.index)
+    for index in sorted(indices):
+        row.synchronize(index)
+
+
+def _folder(output_dir: StrPath | None) -> Path:
+    from pathlib import Path
+
+    if output_dir is None:
+        from cprofiling.layers import get_profiler_output_dir
+
+        return get_profiler_output_dir()
+    folder = Path(output_dir)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _named(folder: Path, name: str, ending: str) -> Path:
+    stem, _, rest = ending.partition(".")
+    return output.named(folder, f"{file_name_of(name)}{stem}", f".{rest}")
+
+
+def _differences(made: Any, recorded: Any, where: str = "output") -> list[str]:
+    """Where an output's signature is not the recorded one, in its structure, shapes and types of elements."""
+    if is_tensor(made) and is_tensor(recorded):
+        return [
+            f"{where}: {key} is {made[key]}, was {recorded[key]}"
+            for key in ("shape", "dtype")
+            if made[key] != recorded[key]
+        ]
+    if isinstance(made, dict) and isinstance(recorded, dict) and made.keys() == recorded.keys():
+        return [line for key in made for line in _differences(made[key], recorded[key], f"{where}[{key!r}]")]
+    if isinstance(made, list) and isinstance(recorded, list) and len(made) == len(recorded):
+        pairs = zip(made, recorded, strict=True)
+        return [line for place, pair in enumerate(pairs) for line in _differences(*pair, f"{where}[{place}]")]
+    if type(made) is type(recorded) and not isinstance(made, (dict, list)):
+        return []
+    return [f"{where}: is {shown_value(made)}, was {shown_value(recorded)}"]
