@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -185,13 +186,17 @@ def changed(report: dict[str, Any], place: tuple[str | int, ...], change: Callab
     return copied
 
 
+def put(value: Any, holder: Any, key: str | int) -> None:
+    holder[key] = value
+
+
 def variants() -> list[Any]:
     """Reports, right and wrong ones: without a part, and with another value in its place."""
     made: list[Any] = [OURS, PEERS, *WRONG]
     for report in (OURS, PEERS):
         for place in places(report)[1:]:
             made.append(changed(report, place, lambda holder, key: holder.pop(key)))
-            made += [changed(report, place, lambda holder, key, x=x: holder.__setitem__(key, x)) for x in WRONG]
+            made += [changed(report, place, functools.partial(put, x)) for x in WRONG]
     return made
 
 

@@ -1,9 +1,9 @@
 """Drop-in for the profiler of telefuser: a program changes one import, or calls ``install()``.
 
 It has the names of ``telefuser.utils.profiler``, ``.memory_snapshot`` and ``.stage_bench_harness``, and follows their
-variables: ``TELEFUSER_PROFILE_DEBUG`` (when this is imported), ``TELEFUSER_TIMING_REPORT``, ``TELEFUSER_PIPELINE_NAME``,
-``TELEFUSER_PROFILER_OUTPUT_DIR``, ``PROFILER_OUTPUT_DIR``, ``ENABLE_PROFILER_NAMES`` and
-``TELEFUSER_TORCH_PROFILER_RECORD_SHAPES``, ``_PROFILE_MEMORY`` and ``_WITH_STACK``; they go before those of
+variables: ``TELEFUSER_PROFILE_DEBUG`` (when this is imported), ``TELEFUSER_TIMING_REPORT``,
+``TELEFUSER_PIPELINE_NAME``, ``TELEFUSER_PROFILER_OUTPUT_DIR``, ``PROFILER_OUTPUT_DIR``, ``ENABLE_PROFILER_NAMES``, and
+``TELEFUSER_TORCH_PROFILER_RECORD_SHAPES``, ``_PROFILE_MEMORY`` and ``_WITH_STACK``. They go before those of
 ``cprofiling.layers``. Neither telefuser nor an accelerator is needed.
 
 It differs in this: a stage that runs again adds up; a use that an exception leaves has no time, and is counted apart;

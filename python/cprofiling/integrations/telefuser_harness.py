@@ -44,7 +44,7 @@ class StageBenchHarness(harness.StageBenchHarness):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the stages of a file of signatures, or the signature of one; ``arguments``: those of the process.
 
-    ``cprofiling harness`` runs a stage. SystemExit for wrong arguments, a file that cannot be read, and an unknown stage.
+    ``cprofiling harness`` runs a stage. SystemExit for wrong arguments, an unreadable file, and an unknown stage.
     """
     import argparse
 

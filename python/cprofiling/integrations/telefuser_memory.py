@@ -6,7 +6,6 @@ Where no accelerator is in use, the memory is that of the process.
 from __future__ import annotations
 
 import os
-
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -49,7 +48,6 @@ class MemorySnapshot:
     """
 
     __slots__ = ("allocated_mb", "peak_allocated_mb", "peak_reserved_mb", "reserved_mb")
-    __hash__ = None  # type: ignore[assignment]
 
     allocated_mb: float
     reserved_mb: float
@@ -160,6 +158,7 @@ def record_memory_snapshot(checkpoint_name: str) -> MemorySnapshot:
     snapshot = capture_memory_snapshot()
     memory = memory_of(snapshot)
     assert memory is not None  # noqa: S101 only that of no snapshot is
+    report_analyses()
     layers._registry.add_checkpoint(checked_text("checkpoint_name", checkpoint_name), memory)
     return snapshot
 
@@ -216,6 +215,11 @@ def analysis_of(kept: Mapping[str, StageMemory]) -> dict[str, Any]:
     return analysis
 
 
+def report_analyses() -> None:
+    """Have reports say of memory what an analysis does."""
+    layers._registry.report_memory = analysis_of
+
+
 def _total_bytes() -> int:
     """Return how much memory there is, of the accelerator in use or the machine; 0 where that is not known."""
     try:
@@ -253,6 +257,3 @@ def _analysis_text() -> str:
         for name, each in analysis["snapshots"].items()
     ]
     return "\n".join(lines)
-
-
-layers._registry.report_memory = analysis_of

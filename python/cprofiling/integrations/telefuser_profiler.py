@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import time
 from collections.abc import Mapping
@@ -18,19 +20,24 @@ from cprofiling.integrations.telefuser_memory import (
     memory_of,
     print_memory_analysis,
     record_memory_snapshot,
+    report_analyses,
     reset_memory_registry,
     reset_peak_memory_stats,
     set_memory_baseline,
 )
 from cprofiling.layers import mark_as_worker_process, set_timing_metadata
-from cprofiling.stages import environment, log, output, signatures
+from cprofiling.stages import environment, log, signatures
+from cprofiling.stages.registry import checked_name
 from cprofiling.stages.stage_recording import StageRecording, options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
     from _typeshed import StrPath
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 __all__ = [
     "NCU_KEY_METRICS",
@@ -75,7 +82,8 @@ environment.also(environment.OUTPUT_DIR, OUTPUT_DIR, "PROFILER_OUTPUT_DIR")
 environment.also(environment.SHAPES, "TELEFUSER_TORCH_PROFILER_RECORD_SHAPES")
 environment.also(environment.MEMORY, "TELEFUSER_TORCH_PROFILER_PROFILE_MEMORY")
 environment.also(environment.STACK, "TELEFUSER_TORCH_PROFILER_WITH_STACK")
-log.debug = environment.boolean(DEBUG, default=log.debug)
+_debug = environment.boolean(DEBUG, default=log.debug)
+log.debug = log.debug or _debug
 
 
 # ---- Signatures
@@ -190,15 +198,33 @@ class ProfilingContext(layers.ProfilingContext):
 
     def __init__(self, name: str, *, reset_peak_memory: bool = True, capture_memory: bool = False) -> None:
         super().__init__(name, reset_peak_memory=reset_peak_memory, capture_memory=capture_memory)
-        layers._Automatic.is_wanted = True
+        _want_report()
 
     def __enter__(self) -> ProfilingContext:
         _follow_environment()
         super().__enter__()
         return self
 
+    def __call__(self, function: F) -> F:
+        """Return a function that measures each call; of one that yields, only the call itself."""
+        if not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+            return super().__call__(function)
 
-ProfilingContext4Debug: Any = ProfilingContext if log.debug else _core.IdleContext
+        @functools.wraps(function)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return measured  # type: ignore[return-value]
+
+
+def _want_report() -> None:
+    """Have the report written at the end of the process in any case, as telefuser does for what is always on."""
+    layers._Automatic.is_wanted = True
+    report_analyses()
+
+
+ProfilingContext4Debug: Any = ProfilingContext if _debug else _core.IdleContext
 """``ProfilingContext`` where ``TELEFUSER_PROFILE_DEBUG`` was true on import; else one that does nothing."""
 
 
@@ -281,9 +307,9 @@ class GlobalTimingRegistry:
 
         TypeError and ValueError for what is no name, and for what is no time from 0 to 1e12 ms.
         """
-        layers._Automatic.is_wanted = True
+        _want_report()
         now_ns = time.perf_counter_ns()
-        layers._registry.add_ms(layers.checked_name(name), duration_ms, now_ns, now_ns, memory_of(memory_snapshot))
+        layers._registry.add_ms(checked_name(name), duration_ms, now_ns, now_ns, memory_of(memory_snapshot))
 
     def record_parallel_stage(self, name: str, rank_records: Mapping[int, Mapping[str, Any]]) -> None:
         """Add a use of a stage over ranks, with the time of the slowest.
@@ -391,7 +417,7 @@ def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
     report_path: What ``cprofiling.analyze_ncu_report`` reads, which raises what is raised here.
 
     Returns:
-        ``metrics``: those of NCU_KEY_METRICS that the report has, as texts; ``dram_throughput_pct`` and
+        ``metrics``: those of NCU_KEY_METRICS that the report has, as texts, the time in ns; ``dram_throughput_pct`` and
         ``sm_throughput_pct``, 0.0 where they are not known; ``bottleneck``: ``memory_bound`` above 80 % of the one,
         else ``compute_bound`` above 60 % of the other, else ``latency_bound``; and a ``recommendation``.
     """
@@ -399,10 +425,10 @@ def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
 
     kernels = analyze(report_path)
     longest = max(kernels, key=lambda kernel: kernel.duration_ns or 0.0, default=None)
-    told = {} if longest is None else {name: _metric(longest.metrics, name) for name in NCU_KEY_METRICS}
-    metrics = {name: f"{value:g}" for name, value in told.items() if value is not None}
-    dram = float(told.get(NCU_KEY_METRICS[2]) or 0.0)
-    sm = float(told.get(NCU_KEY_METRICS[1]) or 0.0)
+    names = ("duration_ns", "compute_percent", "dram_percent", "occupancy_percent")
+    figures = [getattr(longest, name, None) for name in names]
+    metrics = {key: f"{value:.6g}" for key, value in zip(NCU_KEY_METRICS, figures, strict=True) if value is not None}
+    sm, dram = (float(value or 0.0) for value in figures[1:3])
     bottleneck = "memory_bound" if dram > 80 else "compute_bound" if sm > 60 else "latency_bound"
     return {
         "metrics": metrics,
@@ -411,13 +437,6 @@ def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
         "bottleneck": bottleneck,
         "recommendation": _ADVICE[bottleneck],
     }
-
-
-def _metric(metrics: Mapping[str, float | None], name: str) -> float | None:
-    """Return a metric of the exact name, or, as in summaries, of one that has the name in it."""
-    if name in metrics:
-        return metrics[name]
-    return next((value for key, value in metrics.items() if name in key), None)
 
 
 def compare_timing_reports(baseline_path: StrPath, new_path: StrPath) -> str:

@@ -300,7 +300,7 @@ def _total_terms(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[tuple[f
             sample = stage.sample
             if sample is None:
                 return [], "the spread of the calls is not known for every stage"
-            terms.append((sample.variance * sample.count, sample.count - 1))
+            terms.append((sample.variance * sample.size, sample.size - 1))
     return terms, "" if terms else "there are no stages"
 
 

@@ -15,7 +15,7 @@ _PRECISION = 1e-15
 class Sample(NamedTuple):
     """What is known of repeated values: how many (at least 2), their mean, and their sample variance (n - 1)."""
 
-    count: int
+    size: int
     mean: float
     variance: float
 
@@ -26,7 +26,7 @@ def welch_interval(first: Sample, second: Sample, confidence: float) -> tuple[fl
     B. L. Welch, "The generalization of Student's problem when several different population variances are involved",
     Biometrika 34 (1947), with the degrees of freedom of Welch and Satterthwaite. Without any spread it has no width.
     """
-    terms = [(first.variance / first.count, first.count - 1), (second.variance / second.count, second.count - 1)]
+    terms = [(first.variance / first.size, first.size - 1), (second.variance / second.size, second.size - 1)]
     return interval_of(second.mean - first.mean, terms, confidence)
 
 
