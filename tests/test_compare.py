@@ -15,7 +15,7 @@ import pytest
 import cprofiling as cp
 from cprofiling import cli
 from cprofiling.stages.compare import StageComparison, TimingComparison, compare_timing_reports
-from cprofiling.stages.student import Sample, interval_of, student_quantile, welch_interval
+from cprofiling.stages.student import Sample, interval_of, student_quantile, student_tail, welch_interval
 from timing_reports import ours, peers, stage
 
 
@@ -49,6 +49,10 @@ def test_quantiles_are_those_of_scipy() -> None:
             # Where the quantile is next to 0, the probability itself has no more digits.
             assert student_quantile(probability, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-10)
     assert student_quantile(0.5, 3) == pytest.approx(0, abs=1e-12)
+
+
+def test_tails_at_both_ends() -> None:
+    assert (student_tail(0.0, 5.0), student_tail(1e200, 5.0)) == (0.5, 0.0)
 
 
 def test_the_interval_is_welchs() -> None:

@@ -40,6 +40,16 @@ class HarnessConfig(harness.HarnessConfig):
 class StageBenchHarness(harness.StageBenchHarness):
     """``cprofiling.harness.StageBenchHarness``, which also takes signatures of the drop-in's and telefuser's kind."""
 
+    def __init__(
+        self,
+        stage_name: str,
+        io_signature: Any,
+        stage_instance: Any = None,
+        config: harness.HarnessConfig | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(stage_name, io_signature, stage_instance, config, **options)
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the stages of a file of signatures, or the signature of one; ``arguments``: those of the process.

@@ -444,7 +444,7 @@ def compare_timing_reports(baseline_path: StrPath, new_path: StrPath) -> str:
 
     ``cprofiling.stages.compare.compare_timing_reports`` knows noise from change. Errors: as those of it.
     """
-    from cprofiling.stages.comparison_text import literal
+    from cprofiling.stages.comparison_text import in_cell
     from cprofiling.stages.timing_file import load_timing_report
 
     reports = load_timing_report(baseline_path), load_timing_report(new_path)
@@ -462,7 +462,7 @@ def compare_timing_reports(baseline_path: StrPath, new_path: StrPath) -> str:
     ]
     for name in sorted({*reports[0]["stages"], *reports[1]["stages"]}):
         times = [float(report["stages"].get(name, {}).get("duration_ms", 0.0)) for report in reports]
-        lines.append(f"| {literal(name)} | {times[0]:.1f} | {times[1]:.1f} | {_change(*times)} |")
+        lines.append(f"| {in_cell(name)} | {times[0]:.1f} | {times[1]:.1f} | {_change(*times)} |")
     return "\n".join(lines)
 
 

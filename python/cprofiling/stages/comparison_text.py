@@ -104,6 +104,12 @@ def _legend(comparison: TimingComparison) -> str:
     )
 
 
+def in_cell(name: str) -> str:
+    """Return a name for a cell of a table: plain ones as they are, others so that nothing in them means anything."""
+    shown = shown_text("name", name)
+    return shown if _PLAIN.fullmatch(shown) else literal(shown)
+
+
 def _code(name: str) -> str:
     """Return a name as code in a cell of a table."""
     shown = shown_text("name", name)
