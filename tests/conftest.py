@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -15,6 +16,13 @@ assert cprofiling.__file__ is not None, "the package is not installed or built: 
 
 # A shell that runs the tests in the background has interrupts ignored, in the processes that they start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collections() -> None:
+    """Have the garbage collector look at nothing that is older than a file of tests: many of them collect in a loop."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

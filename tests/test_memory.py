@@ -166,19 +166,28 @@ def test_a_node_called_overflow_is_an_ordinary_key(profiler: cp.Profiler) -> Non
     assert (stats.node_name, stats.count) == (OVERFLOW, 1)
 
 
-@pytest.mark.filterwarnings("ignore:a Profiler keeps")
 def test_a_full_profiler_grows_no_more() -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
-    for i in range(MOST_KEYS + 2000):
-        profiler.record("train", str(i), 1.0)
-    gc.collect()
-    before = resident_bytes()
-    for i in range(200_000):
-        profiler.record("train", f"{i} of very many keys", 1.0)
-    gc.collect()
-    assert resident_bytes() - before < 200_000 * 32  # a name alone takes more
-    assert overflow(profiler)["train"].count == 202_000
+    """In a process of its own, of which nothing else takes memory or gives it back."""
+    program = f"""
+        import warnings
+        import cprofiling as cp
+        from test_memory import overflow, resident_bytes
+
+        warnings.simplefilter("ignore")
+        profiler = cp.Profiler()
+        profiler.set_profiling(True)
+        for i in range({MOST_KEYS} + 2000):
+            profiler.record("train", str(i), 1.0)
+        before = resident_bytes()
+        for i in range(200_000):
+            profiler.record("train", f"{{i}} of very many keys", 1.0)
+        assert resident_bytes() - before < 200_000 * 32  # a name alone takes more
+        assert overflow(profiler)["train"].count == 202_000
+    """
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_memory_per_key_is_bounded_however_its_times_are_spread(profiler: cp.Profiler) -> None:

@@ -16,7 +16,8 @@ import atexit
 import functools
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from logging import INFO
@@ -68,7 +69,7 @@ _folder_of_main = workers.folder_of_main()
 _names: tuple[str, ...] = ()  # patterns of the stages to record
 
 
-_claim = session._claim  # of whoever records now
+_claim = session._claim  # noqa: SLF001 of whoever records now; what it has is looked at in each use
 _logs = log.logger.isEnabledFor
 
 # One use of a context: the context, the use around it in this thread or task, the time of its start, and what it takes
@@ -81,9 +82,9 @@ class ProfilingContext:
     """Measures a stage: the time and memory of each use, as a context manager, an async one, or a decorator.
 
     As ``with ProfilingContext("vae_decode"):``, ``async with``, or ``@ProfilingContext("vae_decode")`` on a function,
-    method or coroutine function; a decorated one also keeps what it is given and gives back (``get_io_signatures``). One
-    object may be used any number of times, by any threads and tasks, and inside itself. It is always on. Each use logs
-    a line at INFO to ``logging.getLogger("cprofiling")``. One that an exception leaves has no time, and is counted
+    method or coroutine function; a decorated one also keeps what it is given and gives back (``get_io_signatures``).
+    One object may be used any number of times, by any threads and tasks, and inside itself. It is always on. Each use
+    logs a line at INFO to ``logging.getLogger("cprofiling")``. One that an exception leaves has no time, and is counted
     apart; the exception passes.
 
     The memory is that of the accelerator that the process uses through PyTorch, of the current device; else the
@@ -118,7 +119,8 @@ class ProfilingContext:
     def __enter__(self) -> ProfilingContext:
         start_ns = perf_counter_ns()
         beyond = None
-        if self.capture_memory or _names or _claim._owner is not None or start_ns >= _memory.look_ns:
+        is_recording = _claim._owner is not None  # noqa: SLF001
+        if is_recording or self.capture_memory or _names or start_ns >= _memory.look_ns:
             beyond = _begin_beyond(self, start_ns)
             start_ns = perf_counter_ns()
         self._latest = use = (self, _innermost.get(), start_ns, beyond)
@@ -212,7 +214,8 @@ def _made_again(kind: type[ProfilingContext], name: str, reset: bool, capture: b
     return kind(name, reset_peak_memory=reset, capture_memory=capture)
 
 
-ProfilingContextDebug: type[ProfilingContext] = ProfilingContext if log.debug else _core.IdleContext  # type: ignore[assignment]
+_context: Any = ProfilingContext if log.debug else _core.IdleContext
+ProfilingContextDebug: type[ProfilingContext] = _context
 """``ProfilingContext`` where ``CPROFILING_PROFILE_DEBUG`` is true; else one that does nothing, and as a decorator
 returns the function itself."""
 
@@ -231,23 +234,21 @@ class _Beyond:
         self.recording: StageRecording | None = None
 
 
-def _begin_beyond(context: ProfilingContext, now_ns: int) -> _Beyond | None:
-    """Do what is asked for before a stage starts. What goes wrong is the profiler's, and is only told."""
+def _begin_beyond(context: ProfilingContext, now_ns: int) -> _Beyond:
+    """Do what is asked for before a stage starts."""
     beyond = _Beyond()
     name = context.name
-    try:
+    with _told(name):
         if _names and is_enabled(name):
             beyond.recording = StageRecording.begin(name)
+    with _told(name):
         if context.capture_memory:
             _checkpoint(f"before_{name}")
         if _memory.uses_device(now_ns) and context.reset_peak_memory:
             beyond.peak = _memory.begin_peak()
-        if _claim._owner is not None:
-            label = _core.record(name)
-            label.__enter__()
-            beyond.label = label
-    except Exception as error:  # noqa: BLE001 the stage must run
-        _complain(name, error)
+    if _claim.owner is not None:
+        beyond.label = _core.record(name)
+        beyond.label.__enter__()
     return beyond
 
 
@@ -255,11 +256,13 @@ def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseE
     """Take note of a use that has ended."""
     name = context.name
     _, _, start_ns, beyond = use
-    try:
-        if beyond is not None and beyond.label is not None:
-            beyond.label.__exit__(None, None, None)
+    if beyond is not None and beyond.label is not None:
+        beyond.label.__exit__(kind, None, None)
+    memory = None
+    with _told(name):
         peak = None if beyond is None else beyond.peak
         memory = _memory.read(end_ns) if peak is None else _memory.end_peak(peak)
+    with _told(name):
         if kind is None:
             _registry.add(name, start_ns, end_ns, memory)
         else:
@@ -268,14 +271,18 @@ def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseE
             _checkpoint(f"after_{name}")
         if log.is_heard():
             log.say(_line(name, end_ns - start_ns, memory, kind))
-        if beyond is not None and beyond.recording is not None:
+    if beyond is not None and beyond.recording is not None:
+        with _told(name):
             beyond.recording.end(process.rank())
-    except Exception as error:  # noqa: BLE001 the stage has run, and its result or exception counts
-        _complain(name, error)
 
 
-def _complain(name: str, error: Exception) -> None:
-    log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Tell of what goes wrong in the profiler; the stage is to run, and its result or exception is what counts."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 for that
+        log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
 
 
 def _checkpoint(name: str) -> None:
@@ -302,11 +309,9 @@ def _captured(capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     """Return the signatures of a call's arguments; None where code of theirs raises."""
     if not args and not kwargs:
         return NO_INPUTS
-    try:
+    with _told("signature"):
         return capture.inputs(args, kwargs)
-    except Exception as error:  # noqa: BLE001 as above
-        _complain("signature", error)
-        return None
+    return None
 
 
 def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any) -> None:
@@ -359,8 +364,8 @@ def set_profiler_output_dir(path: StrPath) -> None:
 def get_profiler_output_dir() -> Path:
     """Return the folder of this run's files, which is made.
 
-    ``work_dirs/profiler_output/{pipeline}/{YYYYMMDD_HHMM}``, with ``-2`` and so on where an earlier run has that, unless
-    another one was set. The same for the whole run. OSError where it cannot be made.
+    ``work_dirs/profiler_output/{pipeline}/{YYYYMMDD_HHMM}``, with ``-2`` and so on where an earlier run has that,
+    unless another one was set. The same for the whole run. OSError where it cannot be made.
     """
     return output.folder()
 
@@ -411,8 +416,8 @@ def get_timing_report() -> dict[str, Any]:
     The keys are those of ``timing.json``, of which the package has a schema: ``request_id``, ``timestamp``,
     ``wall_clock_ms`` (from the reset, or the first use, to the end of the last), ``total_stages_ms``, ``num_stages``,
     ``metadata``, and ``stages``: by name ``count``, ``duration_ms`` (of all uses), ``mean_ms``, ``min_ms``, ``max_ms``,
-    ``std_ms``, ``percentage`` (of ``total_stages_ms``, to which stages inside others add too), ``memory`` in MiB (in use
-    after the last use, and the highest of all), and ``error_count`` and ``cancelled_count`` where there were any. A
+    ``std_ms``, ``percentage`` (of ``total_stages_ms``, to which stages inside others add too), ``memory`` in MiB (in
+    use after the last use, and the highest of all), and ``error_count`` and ``cancelled_count`` where there were any. A
     stage that worker processes have used has the times of the slowest process, and those of all in ``parallel_info``.
     ``memory`` at the top has the checkpoints of ``capture_memory``.
     """

@@ -23,7 +23,7 @@ _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def boolean(variable: str, default: bool) -> bool:
-    """Return what a variable says; the default where it is not set or empty, and, with a warning, where it says else."""
+    """Return what a variable says; the default where it is not set or empty, or, with a warning, says else."""
     variable = _that_is_set(variable)
     value = os.environ.get(variable, "")
     word = value.strip().lower()

@@ -10,7 +10,7 @@ import json
 import os
 from contextlib import suppress
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 from cprofiling.files import atomic_writer
@@ -19,7 +19,7 @@ from cprofiling.stages import environment, process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 _TREE = ("work_dirs", "profiler_output")
@@ -79,7 +79,7 @@ def _joined(key: str) -> Path | None:
     return told if told.is_dir() else None
 
 
-def _numbered(parent: Path, minute: str) -> Any:
+def _numbered(parent: Path, minute: str) -> Iterator[Path]:
     yield parent / minute
     for number in count(2):
         yield parent / f"{minute}-{number}"
@@ -87,16 +87,18 @@ def _numbered(parent: Path, minute: str) -> Any:
 
 def _claimed(parent: Path, minute: str) -> Path:
     """Make a folder that no other run has. One that another rank has made early is taken over, by one process only."""
-    for path in _numbered(parent, minute):
+    return next(path for path in _numbered(parent, minute) if _is_claimed(path))
+
+
+def _is_claimed(path: Path) -> bool:
+    try:
+        path.mkdir(_MODE)
+    except FileExistsError:
         try:
-            path.mkdir(_MODE)
-        except FileExistsError:
-            try:
-                (path / _EARLY).unlink()
-            except OSError:
-                continue
-        return Path(path)
-    raise AssertionError
+            (path / _EARLY).unlink()
+        except OSError:
+            return False
+    return True
 
 
 def _shared(parent: Path, minute: str) -> Path:
@@ -123,15 +125,16 @@ def named(where: Path, stem: str, ending: str) -> Path:
 
 def reserved(where: Path, stem: str, ending: str) -> tuple[Path, str]:
     """Return the path of a new, empty file, and its stem, with ``-2`` or a higher number where the name is taken."""
-    for number in count(1):
-        own = stem if number == 1 else f"{stem}-{number}"
-        path = where / f"{own}{ending}"
-        try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        except FileExistsError:
-            continue
-        return path, own
-    raise AssertionError
+    stems = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    return next((where / f"{each}{ending}", each) for each in stems if _is_new(where / f"{each}{ending}"))
+
+
+def _is_new(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:

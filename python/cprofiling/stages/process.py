@@ -8,6 +8,10 @@ import sys
 
 from cprofiling import facts
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _IMPORTED_IN = os.getpid()
 
 
@@ -23,7 +27,7 @@ def world_size() -> int:
     return facts.world_size() if distributed is None else int(distributed.get_world_size())
 
 
-def _distributed() -> object:
+def _distributed() -> Any:
     """Return torch.distributed if it is in use, without importing it."""
     module = sys.modules.get("torch.distributed")
     try:

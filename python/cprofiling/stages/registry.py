@@ -14,6 +14,7 @@ from cprofiling.format import shown_value
 from cprofiling.stages import process
 from cprofiling.stages.signatures import SCHEMA_VERSION as SIGNATURE_VERSION
 from cprofiling.stages.signatures import StageIOSignature
+from cprofiling.stages.uses import RankUse, ms, times_of
 from cprofiling.stages.workers import WorkerRecords, WorkerWriter
 
 TYPE_CHECKING = False
@@ -29,8 +30,6 @@ SCHEMA_VERSION = 1
 
 STAGE = "inference"  # of the Profiler that adds up; nobody sees it
 _NS_PER_MS = 1e6
-_GIBIBYTE = 1024**3
-_DIGITS = 6  # of milliseconds: nanoseconds
 
 
 class Registry:
@@ -175,7 +174,7 @@ class Registry:
                 "request_id": self.request_id,
                 "timestamp": _now(),
                 "wall_clock_ms": self._wall_clock_ms(uses),
-                "total_stages_ms": _ms(total_ms),
+                "total_stages_ms": ms(total_ms),
                 "num_stages": len(uses),
                 "stages": {use.name: self._stage(use, total_ms) for use in uses},
                 "metadata": dict(self.metadata),
@@ -190,7 +189,7 @@ class Registry:
     def _wall_clock_ms(self, uses: list[StageUse]) -> float:
         """From the reset, or the first use, to the end of the last; at least the longest stage, which a worker had."""
         own = 0.0 if self._begun_ns is None else max(self.ended_ns - self._begun_ns, 0) / _NS_PER_MS
-        return _ms(max([own, *(use.row.total_ms for use in uses if use.workers)]))
+        return ms(max([own, *(use.row.total_ms for use in uses if use.workers)]))
 
     def _uses(self) -> Iterator[StageUse]:
         """Each stage once, in the order of first use, with the figures of the process in which it took longest."""
@@ -226,37 +225,12 @@ class Registry:
         return made
 
 
-class RankUse(NamedTuple):
-    """What one process has of a stage."""
-
-    rank: int
-    row: NodeProfilingStats
-    memory: StageMemory | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as reports have it; the memory is the highest that was reserved, in units of 1024**3 bytes."""
-        peak = round(self.memory.peak_reserved / _GIBIBYTE, 4) if self.memory is not None else None
-        return {"rank": self.rank, **times_of(self.row), "peak_memory_gb": peak}
-
-
 class StageUse(NamedTuple):
     """A stage with the figures that count, and those of each process where workers had a part in it."""
 
     name: str
     row: NodeProfilingStats
     workers: list[RankUse]
-
-
-def times_of(row: NodeProfilingStats) -> dict[str, Any]:
-    """Return the times of a stage as reports have them, in ms."""
-    return {
-        "count": row.count,
-        "duration_ms": _ms(row.total_ms),
-        "mean_ms": _ms(row.mean_ms),
-        "min_ms": _ms(row.min_ms),
-        "max_ms": _ms(row.max_ms),
-        "std_ms": _ms(row.std_ms),
-    }
 
 
 def checkpoints_report(checkpoints: Mapping[str, StageMemory]) -> dict[str, Any]:
@@ -288,10 +262,6 @@ def _unused(name: str) -> NodeProfilingStats:
     from cprofiling.stats import ExecutionStage, NodeProfilingStats
 
     return NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-
-
-def _ms(value: float) -> float:
-    return round(value, _DIGITS)
 
 
 def _now() -> str:

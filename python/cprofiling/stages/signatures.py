@@ -160,14 +160,18 @@ class _Encoding:
 
     def number(self, value: Any, where: str, _depth: int) -> Any:
         """Return an int."""
-        return value if value.bit_length() <= _INT_BITS else self._named(value, where, "other")
+        return int(value) if value.bit_length() <= _INT_BITS else self._named(value, where, "other")
 
     def real(self, value: Any, where: str, _depth: int) -> Any:
         """Return a float; JSON has no word for some."""
         if math.isfinite(value):
-            return value
+            return float(value)
         self.types[where] = "float"
-        return repr(value)
+        return repr(float(value))
+
+    def text(self, value: Any, _where: str, _depth: int) -> str:
+        """Return a str of a class of its own."""
+        return str.__str__(value)
 
     def other(self, value: Any, where: str, _depth: int) -> str:
         """Return the name of a type that nothing more is said of."""
@@ -258,6 +262,7 @@ def _full_name(kind: type) -> str:
 
 
 _BY_TYPE: dict[type, Encoder] = {
+    str: _Encoding.text,
     int: _Encoding.number,
     float: _Encoding.real,
     list: _Encoding.list_,
@@ -270,21 +275,22 @@ _BY_TYPE: dict[type, Encoder] = {
 
 def _encoder_for(value: Any) -> Encoder:
     """Return what encodes a value that is of none of Python's own types."""
-    torch, numpy = sys.modules.get("torch"), sys.modules.get(NUMPY)
-    if torch is not None:
-        for name, encode in (("Tensor", _Encoding.tensor), ("dtype", _Encoding.dtype), ("device", _Encoding.device)):
-            if _is_a(value, torch, name):
-                return encode
-    if numpy is not None:
-        for name, encode in (("ndarray", _Encoding.array), ("number", _Encoding.scalar), ("bool_", _Encoding.scalar)):
-            if _is_a(value, numpy, name):
-                return encode
+    for module, kinds in _BY_CLASS:
+        loaded = sys.modules.get(module)
+        if loaded is not None:
+            for name, encode in kinds:
+                if _is_a(value, loaded, name):
+                    return encode
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _Encoding.dataclass_
     return next((_BY_TYPE[base] for base in _SUBCLASSED if isinstance(value, base)), _Encoding.other)
 
 
-_SUBCLASSED: tuple[type, ...] = (list, tuple, set, frozenset, dict)
+_BY_CLASS: tuple[tuple[str, tuple[tuple[str, Encoder], ...]], ...] = (
+    ("torch", (("Tensor", _Encoding.tensor), ("dtype", _Encoding.dtype), ("device", _Encoding.device))),
+    (NUMPY, (("ndarray", _Encoding.array), ("number", _Encoding.scalar), ("bool_", _Encoding.scalar))),
+)
+_SUBCLASSED: tuple[type, ...] = (str, int, float, list, tuple, set, frozenset, dict)
 
 
 def _is_a(value: Any, module: Any, name: str) -> bool:

@@ -13,9 +13,10 @@ from cprofiling.stages.breakdown import breakdown_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Any
 
 
-def options() -> dict[str, bool]:
+def options() -> dict[str, Any]:
     """Return what a stage's recording is asked for, as the environment says: all, unless it says otherwise."""
     return {
         "record_shapes": environment.boolean(environment.SHAPES, default=True),

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-_HEAD = f"{'Stage':<32} {'Count':>7} {'Total(ms)':>12} {'Mean(ms)':>11} {'Min(ms)':>11} {'Max(ms)':>11} {'%':>6} {'Peak(MB)':>9}"
+_HEAD = (
+    f"{'Stage':<32} {'Count':>7} {'Total(ms)':>12} {'Mean(ms)':>11} {'Min(ms)':>11} {'Max(ms)':>11} {'%':>6} "
+    f"{'Peak(MB)':>9}"
+)
 
 
 def timing_table(report: Mapping[str, Any]) -> str:

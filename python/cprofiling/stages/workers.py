@@ -19,6 +19,7 @@ from cprofiling.stages import process
 from cprofiling.stages.log import complain
 from cprofiling.stages.memory import StageMemory
 from cprofiling.stages.signatures import StageIOSignature
+from cprofiling.stages.uses import RankUse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ class WorkerProcess:
             with suppress(ValueError, KeyError, TypeError):  # a line that somebody else has written
                 self._add(json.loads(line))
         self.rows = {row.node_name: row for row in self._profiler.get_profiling_summary()}
+
+    def use_of(self, name: str) -> RankUse:
+        """Return what this worker has of a stage that it has used."""
+        return RankUse(self.rank, self.rows[name], self.memories.get(name))
 
     def _add(self, record: dict[str, Any]) -> None:
         self.rank = int(record["rank"])

@@ -1,0 +1,421 @@
+"""The files of a run, its ranks and workers (failure scenarios D2, D10, D12 and D13 for stage reports)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cprofiling import layers
+from cprofiling.stages import environment, output, process, workers
+
+Context = layers.ProfilingContext
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No stage was used, nothing is set, and files go to a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    for variable in (environment.PIPELINE, environment.OUTPUT_DIR, environment.TIMING_REPORT, environment.NAMES):
+        monkeypatch.delenv(variable, raising=False)
+    output.forget()
+    layers.reset_timing_registry("test")
+    yield
+    layers.reset_timing_registry()
+    output.forget()
+
+
+# ---- Files
+
+
+def test_files_of_a_run_are_in_its_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    layers.set_pipeline_name("../wan/2.1")
+    with caplog.at_level(logging.INFO, "cprofiling"):
+        timing, signatures = layers.dump_timing_report(), layers.dump_io_signatures()
+    folder = layers.get_profiler_output_dir()
+    assert folder.parent == tmp_path / "work_dirs" / "profiler_output" / "..%2Fwan%2F2.1"
+    assert re.fullmatch(r"\d{8}_\d{4}", folder.name)
+    assert (timing, signatures) == (folder / "timing.json", folder / "timing_io_signature.json")
+    assert timing.stat().st_mode & 0o777 == 0o600
+    assert caplog.messages == [
+        f"[Profiler] Timing report saved to: {timing}", f"[Profiler] Stage I/O signatures saved to: {signatures}",
+    ]  # fmt: skip
+
+
+def test_a_folder_and_a_report_that_were_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers.set_profiler_output_dir(tmp_path / "out" / "here")
+    assert layers.get_profiler_output_dir() == tmp_path / "out" / "here"
+    assert layers.dump_timing_report() == tmp_path / "out" / "here" / "timing.json"
+    monkeypatch.setenv(environment.TIMING_REPORT, str(tmp_path / "x.json"))
+    assert (layers.dump_timing_report(), layers.dump_io_signatures()) == (
+        tmp_path / "x.json",
+        tmp_path / "x_io_signature.json",
+    )
+
+
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        layers.dump_timing_report(tmp_path / "file" / "timing.json")
+
+
+def test_the_summary_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with Context("a\nb", capture_memory=True):
+        pass
+    layers.print_timing_summary()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Pipeline timing of test"
+    assert lines[4].split()[:2] == [r"a\nb", "1"]
+    assert lines[-2].startswith(r"  before_a\nb: ")
+
+
+# ---- Whole processes
+
+
+PROGRAM = """
+import logging, sys
+from cprofiling import layers
+
+@layers.ProfilingContextDebug("stage")
+def stage(x):
+    return x
+
+with layers.ProfilingContext("always"):
+    stage(1)
+"""
+
+
+AT_A_MINUTE = """
+from datetime import datetime
+from cprofiling.stages import output
+
+class AMinute(datetime):
+    @classmethod
+    def now(cls):
+        return cls(2026, 1, 2, 3, 4)
+
+output.datetime = AMinute
+"""
+
+
+def run(program: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("CPROFILING_", "_CPROFILING"))}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, cwd=folder, env={**environ, **variables}, capture_output=True, text=True, check=True, timeout=60
+    )
+
+
+def test_debug_mode_writes_at_exit(tmp_path: Path) -> None:
+    done = run(PROGRAM, tmp_path, CPROFILING_PROFILE_DEBUG="on", CPROFILING_PIPELINE_NAME="wan")
+    (folder,) = (tmp_path / "work_dirs" / "profiler_output" / "wan").iterdir()
+    timing = json.loads((folder / "timing.json").read_text())
+    assert {name: stage["count"] for name, stage in timing["stages"].items()} == {"stage": 1, "always": 1}
+    signatures = json.loads((folder / "timing_io_signature.json").read_text())
+    assert signatures["stages"]["stage"]["input_signatures"] == {"x": 1}
+    assert "[Timing] stage:" in done.stderr
+    assert f"[Profiler] Timing report saved to: {folder / 'timing.json'}" in done.stderr
+    assert done.stdout == ""
+
+
+def test_nothing_is_written_without_debug_mode(tmp_path: Path) -> None:
+    done = run(PROGRAM, tmp_path)
+    assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == ("", "", [])
+
+
+def test_a_report_asked_for_by_path_is_written(tmp_path: Path) -> None:
+    run(PROGRAM, tmp_path, CPROFILING_TIMING_REPORT="x.json")
+    assert list(json.loads((tmp_path / "x.json").read_text())["stages"]) == ["always"]
+    assert not (tmp_path / "x_io_signature.json").exists(), "no stage was decorated"
+
+
+def test_a_report_that_cannot_be_written_at_exit_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run(PROGRAM, tmp_path, CPROFILING_TIMING_REPORT="file/x.json")
+    assert "[Profiler] The timing report is lost: " in done.stderr
+
+
+def test_runs_in_one_minute_have_folders_of_their_own(tmp_path: Path) -> None:
+    program = AT_A_MINUTE + PROGRAM
+    for _ in range(3):
+        run(program, tmp_path, CPROFILING_PROFILE_DEBUG="1")
+    folders = sorted(path.name for path in (tmp_path / "work_dirs" / "profiler_output" / "default").iterdir())
+    assert folders == ["20260102_0304", "20260102_0304-2", "20260102_0304-3"]
+
+
+def test_ranks_share_a_folder_and_no_file(tmp_path: Path) -> None:
+    program = AT_A_MINUTE + PROGRAM
+    for rank in ("1", "0", "2"):
+        done = run(
+            program,
+            tmp_path,
+            CPROFILING_PROFILE_DEBUG="1",
+            CPROFILING_PROFILER_NAMES="always",
+            RANK=rank,
+            WORLD_SIZE="3",
+        )
+        assert f"[Rank {rank}] [Timing] always" in done.stderr
+    (folder,) = (tmp_path / "work_dirs" / "profiler_output" / "default").iterdir()
+    names = sorted(path.name for path in folder.iterdir())
+    assert [name for name in names if "trace" in name] == [f"always_rank{rank}.trace.json.gz" for rank in range(3)]
+    timing = [name for name in names if name.startswith("timing") and "io_signature" not in name]
+    assert timing[0] == "timing.json"
+    assert [name.split("_")[1] for name in timing[1:]] == ["rank1", "rank2"]
+    assert [json.loads((folder / name).read_text())["rank"] for name in timing] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("value", ["maybe", "2"])
+def test_booleans_that_are_none_are_warned_of_once(tmp_path: Path, value: str) -> None:
+    program = (
+        "import warnings\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        "    warnings.simplefilter('always')\n"
+        "    from cprofiling import layers\n"
+        "    import cprofiling.layers\n"
+        "print([(str(each.message), each.category.__name__) for each in told], layers.log.debug)\n"
+    )
+    done = run(
+        program, tmp_path, CPROFILING_PROFILE_DEBUG=value, CPROFILING_WITH_STACK=value, CPROFILING_PROFILE_MEMORY=""
+    )
+    told, debug = done.stdout.rsplit(" ", 1)
+    assert debug.strip() == "False"
+    assert told.count("RuntimeWarning") == 2
+    assert (
+        f"CPROFILING_PROFILE_DEBUG must be one of 1, true, yes, on, or one of 0, false, no, off, got '{value}'" in told
+    )
+    assert "it is taken as false" in told
+    assert "CPROFILING_WITH_STACK" in told
+    assert "it is taken as true" in told
+    assert "CPROFILING_PROFILE_MEMORY" not in told
+
+
+WORKERS = """
+import json, multiprocessing, os, sys, time
+from cprofiling import layers
+
+def work(rank):
+    os.environ["RANK"] = str(rank)
+    layers.mark_as_worker_process()
+    layers.mark_as_worker_process()
+    for _ in range(rank):
+        with layers.ProfilingContext("dit"):
+            time.sleep(0.005)
+    layers.ProfilingContext("decode")(lambda latents: None)(rank)
+
+if __name__ == "__main__":
+    layers.reset_timing_registry("req")
+    context = multiprocessing.get_context(sys.argv[1])
+    with layers.ProfilingContext("all"):
+        workers = [context.Process(target=work, args=(rank,)) for rank in (1, 2, 3)]
+        for each in workers: each.start()
+        for each in workers: each.join()
+    report = layers.get_timing_report()
+    layers.print_timing_summary()
+    print(json.dumps(report))
+    print(json.dumps({name: each.to_dict() for name, each in layers.get_io_signatures().items()}))
+    layers.reset_timing_registry("next")
+    print(json.dumps(layers.get_timing_report()["stages"]))
+    print(os.path.isdir(layers._registry.records._folder))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_records_of_workers_are_the_main_processes(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(WORKERS)
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("CPROFILING_", "_CPROFILING"))}
+    environ["CPROFILING_PROFILE_DEBUG"] = "true"
+    environ["TMPDIR"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, script, method],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    *table, report, signatures, after, folder = done.stdout.splitlines()
+    stages = json.loads(report)["stages"]
+    assert set(stages) == {"dit", "decode", "all"}
+    dit = stages["dit"]
+    ranks = dit["parallel_info"]["ranks"]
+    assert dit["parallel_info"]["num_ranks"] == 3
+    assert [(each["rank"], each["count"]) for each in ranks] == [(1, 1), (2, 2), (3, 3)]
+    slowest = max(each["duration_ms"] for each in ranks)
+    assert dit["duration_ms"] == slowest >= 15
+    assert dit["memory"]["peak_allocated_mb"] > 0
+    assert "parallel_info" not in stages["all"]
+    assert json.loads(signatures)["decode"]["input_signatures"] == {"latents": 1}, "that of the lowest rank"
+    assert json.loads(after) == {}
+    assert folder == "True"
+    assert sum("rank " in line for line in table) == 6
+    written = sorted(path.name for path in tmp_path.rglob("*.json"))
+    assert written == [], "nothing was left to report after the reset, and workers report nothing"
+    assert not list(tmp_path.glob("cprofiling-workers-*"))
+
+
+# ---- Folders
+
+
+def test_an_existing_folder_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parent = tmp_path / "work_dirs" / "profiler_output" / "default"
+    first = layers.get_profiler_output_dir()
+    assert layers.get_profiler_output_dir() == first
+    output.forget()
+    monkeypatch.setattr(output, "_numbered", lambda parent, _minute: (parent / name for name in (first.name, "next")))
+    assert layers.get_profiler_output_dir() == parent / "next"
+    (parent / "next").rmdir()
+    assert layers.get_profiler_output_dir() == parent / "next", "somebody has removed it"
+
+
+def test_children_are_in_the_folder_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = layers.get_profiler_output_dir()
+    told = os.environ["_CPROFILING_RUN_FOLDERS"]
+    output.forget()
+    monkeypatch.setenv("_CPROFILING_RUN_FOLDERS", told)
+    monkeypatch.setattr(process, "is_main", lambda: False)
+    assert layers.get_profiler_output_dir() == folder
+    assert layers.dump_timing_report() == folder / f"timing_rank0_{os.getpid()}.json"
+    for broken in ("", "7", "{}", "nonsense", '{"x": 7}'):
+        output.forget()
+        monkeypatch.setenv("_CPROFILING_RUN_FOLDERS", broken)
+        assert layers.get_profiler_output_dir().parent == folder.parent
+
+
+def test_other_ranks_join_the_latest_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = layers.get_profiler_output_dir()
+    second = first.with_name(f"{first.name}-2")
+    second.mkdir()
+    output.forget()
+    monkeypatch.setattr(process, "rank", lambda: 1)
+    assert output._shared(first.parent, first.name) == second
+
+
+# ---- Workers
+
+
+def test_lines_of_workers_that_make_no_sense(tmp_path: Path) -> None:
+    records = workers.WorkerRecords()
+    assert (records.read().processes, bool(records)) == ([], False)
+    records._folder = tmp_path / "workers"
+    writer = workers.WorkerWriter(str(tmp_path / "workers"))
+    assert (records.read().processes, bool(records)) == ([], False)
+    (path,) = (tmp_path / "workers").iterdir()
+    with path.open("ab") as file:
+        file.write(b'{"rank": 0}\nnonsense\n7\n{"rank": 0, "name": "x", "ms": "y", "memory": null}\n\xff\n')
+    writer.use("x", 2.0, None)
+    with path.open("ab") as file:
+        file.write(b'{"rank": 0, "name": "x", "ms": 3.0')
+    (worker,) = records.read().processes
+    assert (worker.rows["x"].count, worker.use_of("x").as_dict()["peak_memory_gb"]) == (1, None)
+    with path.open("ab") as file:
+        file.write(b', "memory": [1, 2, 3, 1073741824]}\n')
+    assert records.read().processes[0].use_of("x").as_dict()["peak_memory_gb"] == 1.0
+    assert worker.rows["x"].count == 2
+    path.unlink()
+    assert records.read().processes[0].rows["x"].count == 2
+    (tmp_path / "workers").rmdir()
+    records.pass_by()
+    assert records.read().processes == []
+
+
+def test_a_worker_that_cannot_write_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()
+    writer = workers.WorkerWriter(str(tmp_path / "file"))
+    writer.use("x", 1.0, None)
+    assert len(caplog.messages) == 1
+    assert "The records of this worker are lost: cannot write to" in caplog.messages[0]
+    full = workers.WorkerWriter(str(tmp_path / "workers"))
+    os.close(full._descriptor)
+    full._descriptor = os.open("/dev/full", os.O_WRONLY)
+    for _ in range(2):
+        full.use("x", 1.0, None)
+    assert caplog.messages[1:] == ["[Profiler] Further records of this worker are lost: No space left on device"]
+
+
+def test_a_line_that_is_written_in_part_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = workers.WorkerWriter(str(tmp_path))
+    monkeypatch.setattr("cprofiling.stages.workers.os.write", lambda _fd, line: len(line) - 1)
+    writer.use("x", 1.0, None)
+    assert caplog.messages == ["[Profiler] Further records of this worker are lost: there is no room"]
+
+
+def test_a_worker_that_nobody_reads_is_a_worker_all_the_same(tmp_path: Path) -> None:
+    program = (
+        "import os\nfrom cprofiling import layers\nlayers._folder_of_main = None\n"
+        "os.environ.pop('_CPROFILING_WORKER_FOLDER')\nlayers.mark_as_worker_process()\n"
+        "with layers.ProfilingContext('x'): pass\nprint(layers.get_timing_report()['num_stages'])\n"
+    )
+    done = run(program, tmp_path, CPROFILING_PROFILE_DEBUG="1")
+    assert done.stdout == "1\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_worker_has_told_what_it_did(tmp_path: Path) -> None:
+    program = (
+        "import os, signal\nfrom cprofiling import layers\n"
+        "pid = os.fork()\n"
+        "if not pid:\n"
+        "    layers.mark_as_worker_process()\n"
+        "    for _ in range(7):\n"
+        "        with layers.ProfilingContext('x'): pass\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.waitpid(pid, 0)\n"
+        "print(layers.get_timing_report()['stages']['x']['count'])\n"
+        "with layers.ProfilingContext('x'): pass\n"
+        "print([each['count'] for each in layers.get_timing_report()['stages']['x']['parallel_info']['ranks']])\n"
+    )
+    assert run(program, tmp_path).stdout == "7\n[7, 1]\n"
+
+
+# ---- Ranks
+
+
+class FakeDistributed:
+    initialized = True
+
+    @staticmethod
+    def is_available() -> bool:
+        return True
+
+    @classmethod
+    def is_initialized(cls) -> bool:
+        return cls.initialized
+
+    @staticmethod
+    def get_rank() -> int:
+        return 3
+
+    @staticmethod
+    def get_world_size() -> int:
+        return 4
+
+
+def test_the_rank_is_that_of_the_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setitem(sys.modules, "torch.distributed", FakeDistributed)
+    assert (process.rank(), process.world_size()) == (3, 4)
+    monkeypatch.setattr(FakeDistributed, "initialized", False)
+    assert (process.rank(), process.world_size()) == (5, 8)
+    monkeypatch.setitem(sys.modules, "torch.distributed", object())
+    assert (process.rank(), process.world_size()) == (5, 8)
+    monkeypatch.setenv("RANK", "none")
+    assert process.rank() == 0
+
+
+def test_a_fork_is_not_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert process.is_main()
+    monkeypatch.setattr(process, "_IMPORTED_IN", 1)
+    assert not process.is_main()
+    assert output.named(Path("x"), "timing", ".json") == Path(f"x/timing_rank0_{os.getpid()}.json")
