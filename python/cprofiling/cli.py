@@ -1,7 +1,8 @@
 """The command ``cprofiling``: its arguments, its exit status, and where its output goes.
 
 Results go to stdout, everything else to stderr. The exit status is 0, or 1 after a failure, which one line on stderr
-explains, or 2 for arguments that make no sense; that of ``run`` is the program's.
+explains, or 2 for arguments that make no sense; that of ``run`` is the program's, and ``compare`` has 3 for what
+became slower.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 EXIT_FAILURE = 1
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
 REPORT_ROWS = 20
+MIN_CHANGE = 2.0
 NCU_SET = "basic"
 DEMO_PACKAGES = ("numpy", "scipy", "sklearn")
 INT64_MAX = 2**63 - 1
@@ -63,23 +65,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             own[1:], program = deep_dive.split(own[1:])
         elif own[:1] != ["demo"]:
             leave_no_trace()
-        options = parser().parse_args(own, argparse.Namespace(program=program))
+        options = parser().parse_args(own, argparse.Namespace(program=program, status=0))
         write(options.run(options))
+        status: int = options.status
     except CommandError as error:
         return fail(str(error), error.status)
     except KeyboardInterrupt:
         return fail("interrupted")
-    return 0
+    return status
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. Each command sets ``run``, which returns the text to print."""
+    """Return the parser of the command line. Each command sets ``run``, which returns the text to print.
+
+    It may set ``status``, the exit status after that.
+    """
     made = argparse.ArgumentParser(prog="cprofiling", description="The per-node profiler for Python pipelines.")
     made.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     add_demo(commands)
     add_run(commands)
     add_report(commands)
+    add_compare(commands)
     add_ncu(commands)
     add_nsys(commands)
     add_doctor(commands)
@@ -187,6 +194,42 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     made.add_argument("--group-by-node", action="store_true", help="tell apart what runs in different nodes")
     made.set_defaults(run=report)
+
+
+def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``compare``."""
+    made = commands.add_parser(
+        "compare",
+        help="compare two timing reports",
+        description="Print which stages became slower or faster from one timing report (timing.json) to another. Exit "
+        "status: 0 if nothing is slower, 3 if a stage or the total is slower or a stage is missing in the new report, "
+        "1 if the reports cannot be compared, 2 for wrong arguments.",
+        epilog="example: cprofiling compare --format md main/timing.json branch/timing.json",
+    )
+    made.add_argument("baseline", metavar="BASELINE", help="the timing report to compare with")
+    made.add_argument("new", metavar="NEW", help="the timing report to judge")
+    made.add_argument(
+        "--min-change",
+        type=percentage,
+        default=MIN_CHANGE,
+        metavar="PCT",
+        help="the smallest change that counts, in percent of the baseline (default: %(default)g)",
+    )
+    made.add_argument(
+        "--format", choices=("text", "md", "json"), default="text", help="what to print (default: %(default)s)"
+    )
+    made.set_defaults(run=compare)
+
+
+def percentage(text: str) -> float:
+    """Return a number from 0 to 1e6; for argparse, which refuses all else."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1000000, got {text!r}")
+    return value
 
 
 def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -416,6 +459,21 @@ def report(options: argparse.Namespace) -> str:
         return report_on(options.file, options.sort_by, options.limit, group_by_node=options.group_by_node)
     except ReportError as error:
         raise CommandError(str(error)) from None
+
+
+def compare(options: argparse.Namespace) -> str:
+    """Return what became of the times of a timing report's stages in another one."""
+    from cprofiling.format import shown_text
+    from cprofiling.stages.compare import compare_timing_reports
+
+    try:
+        found = compare_timing_reports(options.baseline, options.new, min_change_pct=options.min_change)
+    except (OSError, ValueError) as error:
+        raise CommandError(shown_text("error", str(error))) from None
+    options.status = found.exit_status
+    if options.status == EXIT_FAILURE:
+        raise CommandError("nothing can be compared: no stage has times in both reports")
+    return {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()
 
 
 def ncu(options: argparse.Namespace) -> str:

@@ -488,12 +488,13 @@ class _Automatic:
     """What happens by itself: the report at the end of the process."""
 
     is_worker = False
+    is_wanted = False  # in any case
 
     @staticmethod
     def at_exit() -> None:
         """Write the report where that is asked for, and remove what workers have left."""
         try:
-            wanted = log.debug or environment.text(environment.TIMING_REPORT) is not None
+            wanted = log.debug or _Automatic.is_wanted or environment.text(environment.TIMING_REPORT) is not None
             if wanted and not _Automatic.is_worker and not _registry.is_empty():
                 report = dump_timing_report()
                 if _registry.signatures():

@@ -17,11 +17,14 @@ STACK = "CPROFILING_WITH_STACK"
 
 DEFAULT_PIPELINE = "default"
 
+_others: dict[str, tuple[str, ...]] = {}
+
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def boolean(variable: str, default: bool) -> bool:
     """Return what a variable says; the default where it is not set or empty, or, with a warning, says else."""
+    variable = _that_is_set(variable)
     value = os.environ.get(variable, "")
     word = value.strip().lower()
     if word in _TRUE or word in _FALSE:
@@ -36,4 +39,14 @@ def boolean(variable: str, default: bool) -> bool:
 
 def text(variable: str) -> str | None:
     """Return what a variable says now; None where it is not set or empty."""
-    return os.environ.get(variable) or None
+    return os.environ.get(_that_is_set(variable)) or None
+
+
+def also(variable: str, *others: str) -> None:
+    """Have other variables, such as those of a program that this package stands in for, be looked at before one."""
+    _others[variable] = others
+
+
+def _that_is_set(variable: str) -> str:
+    """Return the first of a variable's others that is set and not empty, else the variable itself."""
+    return next(filter(os.environ.get, _others.get(variable, ())), variable)

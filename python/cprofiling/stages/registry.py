@@ -19,7 +19,7 @@ from cprofiling.stages.workers import WorkerRecords, WorkerWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from cprofiling.stages.memory import StageMemory
@@ -41,6 +41,9 @@ class Registry:
         ended_ns: When the latest use ended.
         latest: The memory after the latest use of each stage.
         worker: Where the records of this process go too, if it works for another one.
+        beside: What somebody has a stage's part of the report say beside its figures.
+        made_signatures: Signatures that somebody has made, by stage: they go before those of calls.
+        report_memory: Makes the report's part on the checkpoints.
     """
 
     def __init__(self) -> None:
@@ -52,6 +55,7 @@ class Registry:
         self.reset_ns = 0
         self.worker: WorkerWriter | None = None
         self.records = WorkerRecords()
+        self.report_memory: Callable[[Mapping[str, StageMemory]], dict[str, Any]] = checkpoints_report
         self._begin("", {})
         os.register_at_fork(after_in_child=self._after_fork_in_child)
 
@@ -66,6 +70,8 @@ class Registry:
         self._signatures: dict[str, tuple[Inputs, Any]] = {}
         self._checkpoints: dict[str, StageMemory] = {}
         self._faults: dict[str, list[int]] = {}
+        self.beside: dict[str, dict[str, Any]] = {}
+        self.made_signatures: dict[str, StageIOSignature] = {}
 
     def reset(self, request_id: str, metadata: Mapping[str, Any], now_ns: int) -> None:
         """Forget everything, and begin with a request. What is being measured meanwhile belongs to neither."""
@@ -86,9 +92,11 @@ class Registry:
 
     def add(self, name: str, start_ns: int, end_ns: int, memory: StageMemory | None) -> None:
         """Add a use that succeeded."""
-        if start_ns < self.reset_ns:
-            return
-        elapsed_ms = (end_ns - start_ns) / _NS_PER_MS
+        if start_ns >= self.reset_ns:
+            self.add_ms(name, (end_ns - start_ns) / _NS_PER_MS, start_ns, end_ns, memory)
+
+    def add_ms(self, name: str, elapsed_ms: float, start_ns: int, end_ns: int, memory: StageMemory | None) -> None:
+        """Add a use that took so long, between these times."""
         self.record_ms(STAGE, name, elapsed_ms)
         with self._lock:
             self._begun_ns = start_ns if self._begun_ns is None else min(self._begun_ns, start_ns)
@@ -110,6 +118,16 @@ class Registry:
         """Keep the memory at a moment, under a name; a later one of that name takes its place."""
         with self._lock:
             self._checkpoints[name] = memory
+
+    def checkpoints(self) -> dict[str, StageMemory]:
+        """Return the memory that was kept, by name."""
+        with self._lock:
+            return dict(self._checkpoints)
+
+    def forget_checkpoints(self) -> None:
+        """Forget the memory that was kept."""
+        with self._lock:
+            self._checkpoints = {}
 
     def add_signature(self, name: str, inputs: Inputs, output: Any) -> None:
         """Keep a stage's signature; the latest counts."""
@@ -134,6 +152,7 @@ class Registry:
         own = dict(self._signatures)
         made = self.records.read().signatures
         made.update((name, StageIOSignature.of_call(name, *call)) for name, call in own.items())
+        made.update(self.made_signatures)
         return made
 
     def signature_file(self) -> dict[str, Any]:
@@ -164,7 +183,7 @@ class Registry:
                 "process": {"host": process.host(), "pid": os.getpid(), "id": self._identity},
             }
             if self._checkpoints:
-                made["memory"] = checkpoints_report(self._checkpoints)
+                made["memory"] = self.report_memory(self._checkpoints)
             return made
 
     def _wall_clock_ms(self, uses: list[StageUse]) -> float:
@@ -202,6 +221,7 @@ class Registry:
                 "num_ranks": len(use.workers),
                 "ranks": [each.as_dict() for each in use.workers],
             }
+        made.update(self.beside.get(use.name, {}))
         return made
 
 

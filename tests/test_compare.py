@@ -1,0 +1,458 @@
+"""Two timing reports compared: figures, intervals, verdicts, and what a gate makes of them (failure scenario I12)."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import math
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from cprofiling import cli
+from cprofiling.stages.compare import StageComparison, TimingComparison, compare_timing_reports
+from cprofiling.stages.student import Sample, interval_of, student_quantile, student_tail, welch_interval
+from timing_reports import ours, peers, stage
+
+
+def compared(old: dict[str, Any], new: dict[str, Any], **options: Any) -> StageComparison:
+    """The comparison of one stage, as ours has it."""
+    (row,) = compare_timing_reports(ours({"vae": old}), ours({"vae": new}), **options).stages
+    return row
+
+
+# ---- Student's distribution and Welch's interval
+
+
+def sample_of(values: list[float]) -> Sample:
+    return Sample(len(values), statistics.fmean(values), statistics.variance(values))
+
+
+# Quantiles of Student's distribution as tables print them.
+TABLE = [(1, 0.975, 12.706), (2, 0.975, 4.303), (4, 0.95, 2.132), (10, 0.995, 3.169), (30, 0.975, 2.042)]
+
+
+@pytest.mark.parametrize(("freedom", "probability", "quantile"), TABLE)
+def test_quantiles_of_tables(freedom: float, probability: float, quantile: float) -> None:
+    assert student_quantile(probability, freedom) == pytest.approx(quantile, abs=5e-4)
+
+
+def test_quantiles_are_those_of_scipy() -> None:
+    special = pytest.importorskip("scipy.special", reason="scipy is not installed")
+    for probability in (0.500001, 0.6, 0.9, 0.975, 0.9999995):
+        for freedom in (1, 1.5, 2, 3.7, 10, 99.9, 999.9, 1000, 1e5, 1e9, 1e15):
+            expected = float(special.stdtrit(freedom, probability))
+            # Where the quantile is next to 0, the probability itself has no more digits.
+            assert student_quantile(probability, freedom) == pytest.approx(expected, rel=1e-9, abs=1e-10)
+    assert student_quantile(0.5, 3) == pytest.approx(0, abs=1e-12)
+
+
+def test_tails_at_both_ends() -> None:
+    assert (student_tail(0.0, 5.0), student_tail(1e200, 5.0)) == (0.5, 0.0)
+
+
+def test_the_interval_is_welchs() -> None:
+    stats = pytest.importorskip("scipy.stats", reason="scipy is not installed")
+    numbers = random.Random(1)
+    for first_count, second_count, spread in ((2, 2, 1.0), (5, 30, 0.1), (100, 3, 10.0)):
+        first = [numbers.gauss(10, 1) for _ in range(first_count)]
+        second = [numbers.gauss(12, spread) for _ in range(second_count)]
+        found = welch_interval(sample_of(first), sample_of(second), 0.95)
+        expected = stats.ttest_ind(second, first, equal_var=False).confidence_interval(0.95)
+        assert found == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_without_spread_the_interval_has_no_width() -> None:
+    assert interval_of(3.0, [(0.0, 1), (0.0, 5)], 0.95) == (3.0, 3.0)
+
+
+def test_intervals_hold_the_difference_as_often_as_they_say() -> None:
+    numbers = random.Random(2)
+    held = 0
+    for _ in range(400):
+        samples = []
+        for count, mean, spread in ((4, 10, 1), (8, 12, 3)):
+            values = [numbers.gauss(mean, spread) for _ in range(count)]
+            samples.append(sample_of(values))
+        low, high = welch_interval(samples[0], samples[1], 0.95)
+        held += low <= 2 <= high
+    assert 364 <= held <= 394  # 380 are expected; 4.4 is one standard deviation
+
+
+# ---- Verdicts
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        (stage(20, 10, 0.1), stage(20, 12, 0.1), "slower"),
+        (stage(20, 12, 0.1), stage(20, 10, 0.1), "faster"),
+        (stage(20, 10, 0.1), stage(20, 10.15, 0.1), "same"),  # more than noise, and less than counts
+        (stage(20, 10, 0.1), stage(20, 9.85, 0.1), "same"),
+        (stage(3, 10, 3), stage(3, 13, 3), "same"),  # no more than noise
+        (stage(20, 10, 0), stage(20, 10, 0), "same"),
+        (stage(20, 10, 0), stage(30, 10.3, 0), "slower"),
+        (stage(20, 0, 0), stage(20, 5, 0.1), "slower"),
+        (stage(20, 5, 0.1), stage(20, 0, 0), "faster"),
+        (stage(20, 0, 0), stage(20, 0, 0), "same"),
+        (stage(1, 10, 0), stage(1, 20, 0), "unknown"),
+        (stage(20, 10, 1), stage(1, 10.5, 0), "unknown"),
+        (stage(20, 10, 1), stage(1, 20, 0), "slower"),
+        (stage(1, 20, 0), stage(2, 10, 1), "faster"),
+        (stage(20, 10, 0), stage(1, 10.1, 0), "same"),  # apart, by less than counts
+        (stage(20, 10, 1), {**stage(20, 20, 1), "std_ms": None}, "slower"),
+        (stage(20, 10, 1), {**stage(20, 20, 1), "std_ms": None, "min_ms": None}, "unknown"),
+        (stage(20, 10, 1), {**stage(1, 20, 0), "mean_ms": None, "min_ms": None}, "slower"),
+        (stage(0, 0, 0), stage(20, 5, 1), "unknown"),
+        (stage(20, 5, 1), stage(0, 0, 0), "unknown"),
+        (stage(20, 1e18 / 20, 0), stage(20, 0, 0), "faster"),
+        (stage(20, 5e-324, 0), stage(20, 1e16, 0), "slower"),
+    ],
+)
+def test_verdicts(old: dict[str, Any], new: dict[str, Any], verdict: str) -> None:
+    row = compared(old, new)
+    assert row.verdict == verdict
+    assert (row.interval_ms is None) == bool(row.reason)
+    assert bool(row.reason) >= (verdict == "unknown")
+
+
+def test_figures_of_a_stage() -> None:
+    row = compared(stage(4, 10, 1), stage(9, 15, 2))
+    assert (row.baseline_ms, row.new_ms, row.difference_ms, row.difference_pct) == (10, 15, 5, 50)
+    assert (row.baseline_count, row.new_count, row.reason, row.is_missing) == (4, 9, "", False)
+    # By hand: variances 1 * 4/3 and 4 * 9/8; of the means 1/3 and 1/2; 10.998 degrees of freedom.
+    freedom = (1 / 3 + 1 / 2) ** 2 / ((1 / 3) ** 2 / 3 + (1 / 2) ** 2 / 8)
+    half = student_quantile(0.975, freedom) * math.sqrt(1 / 3 + 1 / 2)
+    assert row.interval_ms == pytest.approx((5 - half, 5 + half), rel=1e-12)
+    narrow = compared(stage(4, 10, 1), stage(9, 15, 2), confidence=0.5).interval_ms
+    assert narrow is not None
+    assert narrow[0] > 5 - half / 2
+
+
+def test_a_baseline_of_zero_has_no_percentage() -> None:
+    row = compared(stage(4, 0, 0), stage(4, 5, 1))
+    assert (row.difference_ms, row.difference_pct) == (5, None)
+    assert compared(stage(4, 5e-324, 0), stage(4, 5, 1)).difference_pct is None
+    result = compare_timing_reports(peers({"vae": 0.0}), peers({"vae": 0.0}))
+    assert (result.total.difference_ms, result.total.difference_pct) == (0, None)
+
+
+def test_the_smallest_change_that_counts_can_be_chosen() -> None:
+    old, new = stage(20, 10, 0.1), stage(20, 10.5, 0.1)
+    assert [compared(old, new, min_change_pct=pct).verdict for pct in (0, 4.9, 5.1, 100)] == [
+        "slower", "slower", "same", "same",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        (stage(1, 10, 0), stage(1, 11, 0), "only one call in both"),
+        (stage(1, 10, 0), stage(5, 11, 2), "only one call in the baseline"),
+        ({**stage(3, 1, 0), "std_ms": None}, stage(1, 1, 0), "no spread known in the baseline, only one call in the"),
+        (stage(1, 10, 0), stage(5, 20, 1), "by ranges that do not overlap: only one call in the baseline"),
+        (stage(0, 0, 0), stage(5, 20, 1), "no completed call in the baseline"),
+        (stage(0, 0, 0), stage(0, 0, 0), "no completed call in the baseline and no completed call in the new report"),
+    ],
+)  # fmt: skip
+def test_reasons(old: dict[str, Any], new: dict[str, Any], reason: str) -> None:
+    assert reason in compared(old, new).reason
+
+
+def test_reports_of_telefuser_tell_no_spread(tmp_path: Path) -> None:
+    result = compare_timing_reports(peers({"vae": 10.0, "dit": 20.0}), peers({"vae": 30.0, "dit": 20.0}))
+    assert [(row.difference_ms, row.difference_pct, row.verdict) for row in result.stages] == [
+        (20, 200, "unknown"),
+        (0, 0, "unknown"),
+    ]
+    assert (result.total.baseline_ms, result.total.new_ms, result.total.verdict) == (30, 50, "unknown")
+    assert not result.has_regressed
+    assert str(result).splitlines()[2] == "**No verdict (stages: 2 unknown)**"
+    mixed = compare_timing_reports(peers({"vae": 10.0}), ours({"vae": stage(5, 11, 0.1)}))
+    assert (mixed.stages[0].verdict, mixed.stages[0].reason) == ("unknown", "no spread known in the baseline")
+    older = {"total_ms": 40, "stages": {"vae": {"duration_ms": 10}}}
+    assert compare_timing_reports(older, {"stages": {"vae": {"duration_ms": 10}}}).total.difference_ms == -30
+
+
+# ---- Totals
+
+
+def test_the_total_is_judged_where_the_same_calls_were_made() -> None:
+    old = ours({"vae": stage(10, 10, 1), "dit": stage(10, 20, 1)})
+    # No stage changes by more than its noise, all together do.
+    new = ours({"vae": stage(10, 10.9, 1), "dit": stage(10, 20.9, 1)})
+    result = compare_timing_reports(old, new)
+    assert [row.verdict for row in result.stages] == ["same", "same"]
+    assert (result.total.verdict, result.total.reason) == ("slower", "")
+    assert result.total.difference_ms == pytest.approx(18)
+    assert result.has_regressed
+    interval = result.total.interval_ms
+    assert interval is not None
+    spread = math.sqrt(4 * 10 * 10 / 9)  # of four sums of ten calls each
+    assert interval[1] - interval[0] == pytest.approx(2 * student_quantile(0.975, 36) * spread)
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        ({"vae": stage(10, 50, 1), "dit": stage(10, 1, 0.1)}, "the reports have different stages"),
+        ({"vae": stage(11, 50, 1)}, "the stages have different numbers of calls"),
+        ({"vae": {**stage(10, 50, 1), "std_ms": None}}, "the spread of the calls is not known for every stage"),
+    ],
+)
+def test_totals_of_other_calls_are_not_judged(new: dict[str, Any], reason: str) -> None:
+    total = compare_timing_reports(ours({"vae": stage(10, 10, 1)}), ours(new)).total
+    assert (total.verdict, total.reason, total.interval_ms) == ("unknown", reason, None)
+
+
+# ---- A gate
+
+
+def test_a_missing_stage_fails_a_gate_and_a_new_one_does_not() -> None:
+    both, one = ours({"vae": stage(5, 1, 0.1), "dit": stage(5, 1, 0.1)}), ours({"vae": stage(5, 1, 0.1)})
+    result = compare_timing_reports(both, one)
+    assert [(row.name, row.verdict, row.is_missing) for row in result.stages] == [
+        ("vae", "same", False),
+        ("dit", "unknown", True),
+    ]
+    assert (result.has_regressed, result.exit_status) == (True, 3)
+    assert "Missing in the new report: dit." in result.notes
+    assert "**missing (not in the new report)**" in str(result)
+    result = compare_timing_reports(one, both)
+    assert [row.name for row in result.stages] == ["vae", "dit"]
+    assert (result.has_regressed, result.exit_status) == (False, 0)
+    assert "Without times in the baseline: dit." in result.notes
+    failed = ours({"vae": stage(0, 0, 0, error_count=3)})
+    result = compare_timing_reports(one, failed)
+    assert (result.exit_status, result.stages[0].reason) == (3, "no completed call in the new report")
+    assert "More calls failed than in the baseline: vae." in result.notes
+
+
+@pytest.mark.parametrize("stages", [{}, {"dit": stage(5, 1, 0.1)}])
+def test_what_has_nothing_in_common_does_not_pass(stages: dict[str, Any]) -> None:
+    result = compare_timing_reports(ours({}), ours(stages))
+    assert (result.has_regressed, result.exit_status) == (False, 1)
+    assert "No verdict" in str(result)
+
+
+def test_other_machines_and_other_numbers_of_ranks_are_said() -> None:
+    vae = {"vae": stage(5, 1, 0.01)}
+    other = ours(vae, process={"host": "the|re\n", "pid": 7, "id": "11"}, world_size=4)
+    result = compare_timing_reports(ours(vae), other)
+    assert result.notes == (
+        "The reports are from different machines: here and the|re\\n.",
+        "The reports are of different numbers of ranks: 1 and 4.",
+    )
+    assert "- The reports are from different machines: here and the&#124;re&#92;n." in str(result)
+    assert compare_timing_reports(ours(vae), ours(vae)).notes == ("Both are the same report.",)
+    assert compare_timing_reports(ours(vae), ours(vae, request_id="req_2")).notes == ()
+    assert compare_timing_reports(peers({"vae": 1.0}), ours(vae)).notes == ()
+
+
+def test_noise_in_which_much_could_hide_is_said() -> None:
+    noisy = {f"s{number}": stage(5, 10, 1.5) for number in range(12)}
+    result = compare_timing_reports(ours(noisy), ours(noisy, request_id="req_2"))
+    assert result.notes == (
+        "Calls spread so much that a change of 10 % could be hidden; more calls tell more: "
+        "s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 2 more.",
+    )
+
+
+# ---- Arguments
+
+
+def test_wrong_arguments() -> None:
+    report = peers({"vae": 1.0})
+    for wrong in (None, 1, [], object()):
+        with pytest.raises(TypeError, match="baseline must be a path or a report as a dict, got "):
+            compare_timing_reports(wrong, report)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="new must be a path or a report as a dict, got "):
+            compare_timing_reports(report, wrong)  # type: ignore[arg-type]
+    with pytest.raises(cp.FormatError, match=r"^new: \$\.stages: it is missing"):
+        compare_timing_reports(report, {})
+    for pct, error in (
+        (-1, ValueError),
+        (math.nan, ValueError),
+        (1e7, ValueError),
+        (True, TypeError),
+        ("2", TypeError),
+    ):
+        with pytest.raises(error, match="min_change_pct must be "):
+            compare_timing_reports(report, report, min_change_pct=pct)  # type: ignore[arg-type]
+    for level in (0, 1, math.inf):
+        with pytest.raises(ValueError, match=r"confidence must be from 1e-06 to 0\.999999"):
+            compare_timing_reports(report, report, confidence=level)
+
+
+def test_paths_and_dicts_can_be_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "timing.json"
+    path.write_text(json.dumps(ours({"vae": stage(5, 10, 1)})))
+    new = ours({"vae": stage(5, 20, 1)})
+    for baseline in (path, str(path), str(path).encode()):
+        assert compare_timing_reports(baseline, new).stages[0].verdict == "slower"
+
+
+# ---- Presentations
+
+NAMES = [
+    "vae_decode",
+    "a|b",
+    "\\|",
+    "`x`",
+    "<script>",
+    "a\nb",
+    "",
+    " ",
+    "*x*",
+    "&lt;",
+    "@team #1",
+    "\ud800",
+    "🧑‍🚀",
+    "](",
+]
+
+
+@pytest.fixture
+def result() -> TimingComparison:
+    old = {name: stage(5, 10, 0.1) for name in NAMES}
+    new = ours({**old, "a|b": stage(5, 15, 0.1)}, request_id="req_2")
+    return compare_timing_reports(ours(old), new)
+
+
+class Cells(html.parser.HTMLParser):
+    """The text of the cells of a table."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_markdown_has_names_as_they_are_and_nothing_else(result: TimingComparison) -> None:
+    lines = str(result).splitlines()
+    assert lines[2] == f"**Slower than the baseline (stages: 1 slower, {len(NAMES) - 1} same)**"
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == len(NAMES) + 3
+    assert {line.count("|") for line in table} == {9}
+    assert table[0] == (
+        "| Stage | Calls | Baseline (ms) | New (ms) | Difference (ms) | Difference (%) | 95 % interval (ms) | Verdict |"
+    )
+    assert table[2].startswith("| `vae_decode` | 5 / 5 | 10.000 | 10.000 | +0.000 | +0.0 | -0.")
+    assert table[3].startswith("| <code>a&#124;b</code> | 5 / 5 | 10.000 | 15.000 | +5.000 | +50.0 | ")
+    assert table[3].endswith(" | **slower** |")
+    assert table[-1].startswith("| **Total** |  | 700.000 | 725.000 | +25.000 | +3.6 | +")
+    shown = [line.split(" | ")[0].removeprefix("| ") for line in table[2:-1]]
+    for name, cell in zip(NAMES, shown, strict=True):
+        text = cell.strip("`") if cell.startswith("`") else "".join(Cells(cell).texts)
+        assert text == name.replace("\n", "\\n").replace("\ud800", "\\ud800")
+        assert Cells(cell).tags <= {"code"}
+    str(result).encode()
+
+
+def test_text_for_terminals(result: TimingComparison) -> None:
+    lines = result.to_text().splitlines()
+    assert lines[0] == f"Slower than the baseline (stages: 1 slower, {len(NAMES) - 1} same)"
+    assert lines[2].split("  ")[0] == "Stage"
+    assert lines[3] == lines[-4] == "-" * len(lines[3])
+    assert lines[4].startswith("vae_decode  5 / 5")
+    assert lines[5].startswith("a|b         5 / 5")
+    assert lines[5].endswith("+5.000           +50.0    +4.837 to +5.163  slower")
+    assert lines[-3].startswith("Total")
+    assert lines[-1].startswith("Times are means per call")
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_small_times_keep_their_digits() -> None:
+    result = compare_timing_reports(ours({"vae": stage(5, 0.00123, 0)}), ours({"vae": stage(5, 0.00246, 0)}))
+    assert "| 0.00123 | 0.00246 | +0.00123 | +100.0 | +0.00123 to +0.00123 | **slower** |" in str(result)
+
+
+def test_notebooks_show_a_table(result: TimingComparison) -> None:
+    shown = Cells(result._repr_html_())
+    assert {"table", "td"} <= shown.tags
+    assert "script" not in shown.tags
+    assert "<script>" in "".join(shown.texts)
+
+
+def test_results_are_values(result: TimingComparison) -> None:
+    with pytest.raises(AttributeError):
+        result.notes = ()  # type: ignore[misc]
+    again = compare_timing_reports(ours({}), ours({}))
+    assert again == compare_timing_reports(ours({}), ours({}))
+    assert hash(again) == hash(compare_timing_reports(ours({}), ours({})))
+
+
+def test_json_has_all_of_it(result: TimingComparison) -> None:
+    told = json.loads(result.to_json())
+    assert [row["name"] for row in told["stages"]] == NAMES
+    assert told["stages"][1]["verdict"] == "slower"
+    assert told["total"]["name"] == "Total"
+    assert (told["has_regressed"], told["exit_status"], told["confidence"]) == (True, 3, 0.95)
+
+
+# ---- The command
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    paths = tmp_path / "old.json", tmp_path / "new.json"
+    for path, mean_ms in zip(paths, (10, 15), strict=True):
+        path.write_text(json.dumps(ours({"vae": stage(5, mean_ms, 0.1)}, request_id=path.name)))
+    return str(paths[0]), str(paths[1])
+
+
+def test_the_command_is_a_gate(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = files
+    assert cli.main(["compare", old, new]) == 3
+    assert "slower" in capsys.readouterr().out
+    assert cli.main(["compare", new, old]) == 0
+    assert cli.main(["compare", old, old, "--min-change", "0"]) == 0
+    assert cli.main(["compare", "--min-change", "60", old, new]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_formats_of_the_command(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    result = compare_timing_reports(*files)
+    for name, text in (("md", str(result)), ("json", result.to_json()), ("text", result.to_text())):
+        assert cli.main(["compare", *files, "--format", name]) == 3
+        assert capsys.readouterr().out == f"{text}\n"
+
+
+def test_failures_of_the_command(tmp_path: Path, files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty.json"
+    empty.write_text('{"stages": {}}')
+    broken = tmp_path / "bro\nken.json"
+    broken.write_text('{"stages": {"a": {"duration_ms": -1}}}')
+    for path, complaint in (
+        (str(empty), "nothing can be compared: no stage has times in both reports"),
+        (str(broken), "bro\\nken.json: $.stages.a.duration_ms: must be a number"),
+        (str(tmp_path / "nothing.json"), "No such file or directory"),
+    ):
+        assert cli.main(["compare", path, files[1]]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert complaint in printed.err
+        assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "options", [["--min-change", "x"], ["--min-change", "-1"], ["--min-change", "nan"], ["--format", "x"]]
+)
+def test_wrong_arguments_of_the_command(
+    options: list[str], files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["compare", *files, *options])
+    assert exit_.value.code == 2
+    assert options[1] in capsys.readouterr().err
