@@ -209,6 +209,56 @@ def test_totals_of_other_calls_are_not_judged(new: dict[str, Any], reason: str) 
     assert (total.verdict, total.reason, total.interval_ms) == ("unknown", reason, None)
 
 
+# ---- Several runs a side
+
+
+def runs(*means_ms: float) -> list[dict[str, Any]]:
+    """Runs of a stage of which the calls say that they are all alike."""
+    return [ours({"vae": stage(50, mean, 0.01)}, request_id=f"{place} {mean}") for place, mean in enumerate(means_ms)]
+
+
+def test_the_noise_from_run_to_run_is_known_of_several_runs() -> None:
+    old, new = runs(10.0, 11.0, 10.2, 10.9), runs(10.6, 11.4, 10.3)
+    alone = compare_timing_reports(old[0], new[0])
+    assert (alone.stages[0].verdict, alone.total.verdict) == ("slower", "slower")
+    result = compare_timing_reports(old, new)
+    row = result.stages[0]
+    assert (row.verdict, result.total.verdict, result.has_regressed) == ("same", "same", False)
+    assert (row.baseline_count, row.new_count) == (200, 150)
+    assert (result.baseline_runs, result.new_runs) == (4, 3)
+    assert row.baseline_ms == pytest.approx(10.525)
+    assert row.interval_ms == pytest.approx(
+        welch_interval(sample_of([10.0, 11.0, 10.2, 10.9]), sample_of([10.6, 11.4, 10.3]), 0.95)
+    )
+    assert result.total.interval_ms == pytest.approx(tuple(50 * bound for bound in row.interval_ms or ()))
+    assert "from the spread of 4 and 3 runs" in str(result)
+    assert compare_timing_reports(old, runs(15.0, 15.5)).exit_status == 3
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_run_is_as_uncertain_as_each_of_several(turned: bool) -> None:
+    old, one = runs(10.0, 11.0, 10.2), runs(10.9)
+    row = compare_timing_reports(*((one, old) if turned else (old, one))).stages[0]
+    assert row.verdict == "same"
+    assert row.interval_ms is not None
+    width = 2 * student_quantile(0.975, 2) * math.sqrt(statistics.variance([10.0, 11.0, 10.2]) * 4 / 3)
+    assert row.interval_ms[1] - row.interval_ms[0] == pytest.approx(width)
+
+
+def test_runs_of_telefuser_have_a_spread_together() -> None:
+    old = [peers({"vae": time_ms, "dit": 5.0}) for time_ms in (10.0, 10.1, 10.2)]
+    new = [peers({"vae": time_ms}) for time_ms in (12.0, 12.1)]
+    result = compare_timing_reports(old, new)
+    assert [(row.verdict, row.is_missing) for row in result.stages] == [("slower", False), ("unknown", True)]
+    assert (result.stages[0].baseline_count, result.total.reason) == (None, "the reports have different stages")
+
+
+def test_a_stage_of_some_runs_only() -> None:
+    old = [ours({}, request_id="a"), *runs(10.0, 10.1)]
+    row = compare_timing_reports(old, [ours({"vae": stage(0, 0, 0)}), *runs(10.0, 10.1)]).stages[0]
+    assert (row.verdict, row.baseline_count, row.new_count) == ("same", 100, 100)
+
+
 # ---- A gate
 
 
@@ -244,11 +294,11 @@ def test_other_machines_and_other_numbers_of_ranks_are_said() -> None:
     other = ours(vae, process={"host": "the|re\n", "pid": 7, "id": "11"}, world_size=4)
     result = compare_timing_reports(ours(vae), other)
     assert result.notes == (
-        "The reports are from different machines: here and the|re\\n.",
-        "The reports are of different numbers of ranks: 1 and 4.",
+        "The reports are from different machines: here, the|re\\n.",
+        "The reports are of different numbers of ranks: 1, 4.",
     )
-    assert "- The reports are from different machines: here and the&#124;re&#92;n." in str(result)
-    assert compare_timing_reports(ours(vae), ours(vae)).notes == ("Both are the same report.",)
+    assert "- The reports are from different machines: here, the&#124;re&#92;n." in str(result)
+    assert compare_timing_reports(ours(vae), ours(vae)).notes == ("A report is on both sides.",)
     assert compare_timing_reports(ours(vae), ours(vae, request_id="req_2")).notes == ()
     assert compare_timing_reports(peers({"vae": 1.0}), ours(vae)).notes == ()
 
@@ -257,7 +307,7 @@ def test_noise_in_which_much_could_hide_is_said() -> None:
     noisy = {f"s{number}": stage(5, 10, 1.5) for number in range(12)}
     result = compare_timing_reports(ours(noisy), ours(noisy, request_id="req_2"))
     assert result.notes == (
-        "Calls spread so much that a change of 10 % could be hidden; more calls tell more: "
+        "Times spread so much that a change of 10 % could be hidden; more calls or runs tell more: "
         "s0, s1, s2, s3, s4, s5, s6, s7, s8, s9 and 2 more.",
     )
 
@@ -267,11 +317,16 @@ def test_noise_in_which_much_could_hide_is_said() -> None:
 
 def test_wrong_arguments() -> None:
     report = peers({"vae": 1.0})
-    for wrong in (None, 1, [], object()):
+    for wrong in (None, 1, [None], object()):
         with pytest.raises(TypeError, match="baseline must be a path or a report as a dict, got "):
             compare_timing_reports(wrong, report)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="new must be a path or a report as a dict, got "):
             compare_timing_reports(report, wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"baseline must have at least one report, got \[\]"):
+        compare_timing_reports([], report)
+    twice = ours({"vae": stage(5, 1, 0)})
+    with pytest.raises(ValueError, match="new must not have a report twice: that of 'req_1'"):
+        compare_timing_reports(report, (twice, peers({"vae": 1.0}), dict(twice)))
     with pytest.raises(cp.FormatError, match=r"^new: \$\.stages: it is missing"):
         compare_timing_reports(report, {})
     for pct, error in (
@@ -419,6 +474,11 @@ def test_the_command_is_a_gate(files: tuple[str, str], capsys: pytest.CaptureFix
     assert cli.main(["compare", new, old]) == 0
     assert cli.main(["compare", old, old, "--min-change", "0"]) == 0
     assert cli.main(["compare", "--min-change", "60", old, new]) == 0
+    assert capsys.readouterr().err == ""
+    assert cli.main(["compare", old, new, "--baseline", new]) == 0
+    assert "2 and 1 runs" in capsys.readouterr().out
+    assert cli.main(["compare", old, new, "--new", old, "--new", old]) == 1
+    assert "new must not have a report twice" in capsys.readouterr().err
     assert capsys.readouterr().err == ""
 
 

@@ -208,6 +208,15 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     made.add_argument("baseline", metavar="BASELINE", help="the timing report to compare with")
     made.add_argument("new", metavar="NEW", help="the timing report to judge")
+    for side in ("baseline", "new"):
+        made.add_argument(
+            f"--{side}",
+            action="append",
+            default=[],
+            dest=f"more_{side}",
+            metavar="FILE",
+            help=f"a further run of {side.upper()}: several tell the noise from run to run. May be given several times",
+        )
     made.add_argument(
         "--min-change",
         type=percentage,
@@ -466,8 +475,9 @@ def compare(options: argparse.Namespace) -> str:
     from cprofiling.format import shown_text
     from cprofiling.stages.compare import compare_timing_reports
 
+    baseline, new = [options.baseline, *options.more_baseline], [options.new, *options.more_new]
     try:
-        found = compare_timing_reports(options.baseline, options.new, min_change_pct=options.min_change)
+        found = compare_timing_reports(baseline, new, min_change_pct=options.min_change)
     except (OSError, ValueError) as error:
         raise CommandError(shown_text("error", str(error))) from None
     options.status = found.exit_status

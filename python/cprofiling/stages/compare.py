@@ -1,9 +1,10 @@
 """Two timing reports side by side: which stages became slower, by how much, and whether the calls' noise explains it.
 
-A call's time is compared, not a stage's sum, so that runs with different numbers of calls can be. The interval is
-Welch's, from mean, standard deviation and number of calls. It tells of the noise from call to call within the two
-runs. Two runs of one program differ by more than that (other clocks, other addresses, other neighbours), which no
-single report shows; the smallest change that counts is there for that.
+A call's time is compared, not a stage's sum, so that runs with different numbers of calls can be. Of one report a side,
+the interval is Welch's from mean, standard deviation and number of the calls. It tells of the noise from call to call
+within the two runs. Two runs of one program differ by more than that (other clocks, other addresses, other neighbours),
+which no single report shows: for that there is the smallest change that counts, and, better, several reports a side,
+whose means then are the sample.
 """
 
 from __future__ import annotations
@@ -11,21 +12,24 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from cprofiling.format import shown_text, shown_value
 from cprofiling.stages.comparison_text import markdown, text
-from cprofiling.stages.student import Sample, interval_of, welch_interval
+from cprofiling.stages.stage_times import StageTimes, interval_between, totals_of
+from cprofiling.stages.student import interval_of
 from cprofiling.stages.timing_file import checked_timing_report, load_timing_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any, Literal, TypeAlias
 
     from _typeshed import StrOrBytesPath
 
     Verdict: TypeAlias = Literal["faster", "slower", "same", "unknown"]
     Report: TypeAlias = StrOrBytesPath | Mapping[str, Any]
+    Reports: TypeAlias = Report | Sequence[Report]
 
 MIN_CHANGE_PCT = 2.0
 CONFIDENCE = 0.95
@@ -75,6 +79,8 @@ class TimingComparison:
         min_change_pct: The smallest change that counts, in percent of the baseline.
         confidence: Of the intervals.
         notes: Sentences that belong to the figures.
+        baseline_runs: The reports of the baseline.
+        new_runs: Those that it is compared with.
     """
 
     stages: tuple[StageComparison, ...]
@@ -82,6 +88,8 @@ class TimingComparison:
     min_change_pct: float
     confidence: float
     notes: tuple[str, ...]
+    baseline_runs: int = 1
+    new_runs: int = 1
 
     @property
     def has_regressed(self) -> bool:
@@ -119,40 +127,42 @@ class TimingComparison:
 
 
 def compare_timing_reports(
-    baseline: Report, new: Report, *, min_change_pct: float = MIN_CHANGE_PCT, confidence: float = CONFIDENCE
+    baseline: Reports, new: Reports, *, min_change_pct: float = MIN_CHANGE_PCT, confidence: float = CONFIDENCE
 ) -> TimingComparison:
-    """Compare the times of stages in two timing reports, of ``cprofiling.layers`` or of telefuser.
+    """Compare the times of stages in two timing reports, of ``cprofiling.layers`` or of telefuser, or several a side.
 
     A stage is slower (or faster) where the interval for the difference of the two means lies above (below) 0 and the
     difference is larger than the smallest change that counts; else it is the same. Where no interval can be made, as
     for a stage with one call, or for telefuser's reports, which tell no spread, the verdict is ``unknown``; unless both
     ranges from the shortest to the longest call are known, one of them of repeated calls, and they do not overlap.
 
-    The interval is that of B. L. Welch (Biometrika 34, 1947) with Student's distribution, from mean, standard deviation
-    and count; see the module for what it does not tell. Of many stages that are all the same, one in forty is found
-    slower by chance at the default confidence, if it also changes by more than ``min_change_pct``.
+    The interval is that of B. L. Welch (Biometrika 34, 1947) with Student's distribution: of one report a side from its
+    calls, which do not tell how runs differ; of several a side from the means of the runs; of one against several with
+    the spread of the latter for both. Of many stages that are all the same, one in forty is found slower by chance at
+    the default confidence, if it also changes by more than ``min_change_pct``.
 
     Args:
-        baseline: A path, or a report as a dict.
+        baseline: A path, or a report as a dict; or a list of these: runs of the same program.
         new: The same.
         min_change_pct: The smallest change that counts, in percent of the baseline: 0 to 1e6.
         confidence: Of the interval: above 0, at most 0.999999.
 
     Raises:
         TypeError: A report is neither path nor mapping, or another argument no number.
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range, or a side has no report, or the same one twice.
         OSError: A file cannot be read.
         FormatError: A report is damaged; see ``cprofiling.stages.timing_file.load_timing_report``.
     """
     smallest_pct = _checked_number("min_change_pct", min_change_pct, 0.0, 1e6)
     level = _checked_number("confidence", confidence, 1e-6, 0.999999)
-    old, current = _report("baseline", baseline), _report("new", new)
+    old, current = _reports("baseline", baseline), _reports("new", new)
     stages = tuple(
-        _compared(name, _Stage(old["stages"].get(name)), _Stage(current["stages"].get(name)), smallest_pct, level)
-        for name in dict.fromkeys((*old["stages"], *current["stages"]))
+        _compared(name, _times(old, name), _times(current, name), smallest_pct, level)
+        for name in _names([*old, *current])
     )
     total = _compared_totals(old, current, smallest_pct, level)
-    return TimingComparison(stages, total, smallest_pct, level, tuple(_notes(old, current, stages)))
+    notes = tuple(_notes(old, current, stages))
+    return TimingComparison(stages, total, smallest_pct, level, notes, len(old), len(current))
 
 
 def _checked_number(parameter: str, value: Any, least: float, most: float) -> float:
@@ -163,6 +173,21 @@ def _checked_number(parameter: str, value: Any, least: float, most: float) -> fl
     return float(value)
 
 
+def _reports(parameter: str, given: Any) -> list[dict[str, Any]]:
+    """Return the reports of one side."""
+    several = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not several:
+        raise ValueError(f"{parameter} must have at least one report, got {shown_value(given)}")
+    reports = [_report(parameter, each) for each in several]
+    known: list[object] = []
+    for report in reports:
+        identity = _identity(report)
+        if identity is not None and identity in known:
+            raise ValueError(f"{parameter} must not have a report twice: that of {shown_value(report['request_id'])}")
+        known.append(identity)
+    return reports
+
+
 def _report(parameter: str, report: Any) -> dict[str, Any]:
     if hasattr(report, "keys"):
         return checked_timing_report(report, parameter)
@@ -171,74 +196,46 @@ def _report(parameter: str, report: Any) -> dict[str, Any]:
     return load_timing_report(report)
 
 
-class _Stage:
-    """What a report tells of a stage; None: it is not there.
-
-    A report without counts has the time of the last call only.
-    """
-
-    def __init__(self, figures: dict[str, Any] | None) -> None:
-        told = figures or {}
-        self.is_there = figures is not None
-        self.count: int | None = told.get("count")
-        self.total_ms: float = told.get("duration_ms", 0.0)
-        self.std_ms: float | None = told.get("std_ms")
-        self.mean_ms = self._mean(told)
-        self.range_ms = self._range(told)
-
-    def _mean(self, told: dict[str, Any]) -> float | None:
-        if not self.is_there or self.count == 0:
-            return None
-        mean = told.get("mean_ms")
-        return float(mean) if mean is not None else self.total_ms / (self.count or 1)
-
-    def _range(self, told: dict[str, Any]) -> tuple[float, float] | None:
-        if self.count == 1 and self.mean_ms is not None:
-            return self.mean_ms, self.mean_ms
-        least, most = told.get("min_ms"), told.get("max_ms")
-        return None if not self.count or least is None or most is None else (least, most)
-
-    @property
-    def sample(self) -> Sample | None:
-        """The sample; None without repeated calls of known spread. The report's spread is that of a population."""
-        if self.count is None or self.count < 2 or self.std_ms is None or self.mean_ms is None:
-            return None
-        return Sample(self.count, self.mean_ms, self.std_ms**2 * (self.count / (self.count - 1)))
-
-    @property
-    def lack(self) -> str:
-        """Why there is no sample, if there is none."""
-        return "" if self.sample is not None else "only one call" if self.count == 1 else "no spread known"
+def _identity(report: dict[str, Any]) -> object:
+    """Return what tells a report from all others; None: nothing does."""
+    process = report.get("process")
+    return None if process is None else (process.get("id"), report.get("request_id"), report.get("timestamp"))
 
 
-def _compared(name: str, old: _Stage, new: _Stage, smallest_pct: float, confidence: float) -> StageComparison:
+def _names(reports: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for report in reports for name in report["stages"]))
+
+
+def _times(reports: list[dict[str, Any]], name: str) -> StageTimes:
+    return StageTimes([report["stages"][name] for report in reports if name in report["stages"]])
+
+
+def _compared(name: str, old: StageTimes, new: StageTimes, smallest_pct: float, confidence: float) -> StageComparison:
     counts = (old.count, new.count)
     if old.mean_ms is None or new.mean_ms is None:
         reason = " and ".join(
-            f"{'not' if not stage.is_there else 'no completed call'} in the {where}"
-            for stage, where in ((old, "baseline"), (new, "new report"))
-            if stage.mean_ms is None
+            f"{'not' if not times.is_there else 'no completed call'} in the {where}"
+            for times, where in ((old, "baseline"), (new, "new report"))
+            if times.mean_ms is None
         )
         is_missing = old.mean_ms is not None
         return StageComparison(
             name, old.mean_ms, new.mean_ms, None, None, None, "unknown", reason, *counts, is_missing=is_missing
         )
     difference = new.mean_ms - old.mean_ms
-    first, second = old.sample, new.sample
-    interval = None if first is None or second is None else welch_interval(first, second, confidence)
+    interval = interval_between(old, new, confidence)
     if interval is not None:
         verdict, reason = _verdict(difference, interval, old.mean_ms, smallest_pct), ""
     else:
         verdict, reason = _verdict_by_ranges(old, new, difference, smallest_pct)
-    percent = difference / old.mean_ms * 100 if old.mean_ms else None
-    return StageComparison(
-        name, old.mean_ms, new.mean_ms, difference, _finite(percent), interval, verdict, reason, *counts
-    )
+    percent = _percent(difference, old.mean_ms)
+    return StageComparison(name, old.mean_ms, new.mean_ms, difference, percent, interval, verdict, reason, *counts)
 
 
-def _finite(value: float | None) -> float | None:
-    """Return a ratio, or None where the baseline is so near to 0 that there is none."""
-    return value if value is not None and math.isfinite(value) else None
+def _percent(difference: float, baseline: float) -> float | None:
+    """Return a change in percent; None where the baseline is 0, or so near to it that there is none."""
+    percent = difference / baseline * 100 if baseline else math.inf
+    return percent if math.isfinite(percent) else None
 
 
 def _verdict(difference: float, interval: tuple[float, float], baseline: float, smallest_pct: float) -> Verdict:
@@ -248,7 +245,7 @@ def _verdict(difference: float, interval: tuple[float, float], baseline: float, 
     return "slower" if difference > 0 else "faster"
 
 
-def _verdict_by_ranges(old: _Stage, new: _Stage, difference: float, smallest_pct: float) -> tuple[Verdict, str]:
+def _verdict_by_ranges(old: StageTimes, new: StageTimes, difference: float, smallest_pct: float) -> tuple[Verdict, str]:
     """Judge a stage without an interval."""
     reason = _lacks(old.lack, new.lack)
     if old.range_ms is None or new.range_ms is None or max(old.count or 0, new.count or 0) < 2:
@@ -268,63 +265,68 @@ def _lacks(old: str, new: str) -> str:
 
 
 def _compared_totals(
-    old: dict[str, Any], new: dict[str, Any], smallest_pct: float, confidence: float
+    old: list[dict[str, Any]], new: list[dict[str, Any]], smallest_pct: float, confidence: float
 ) -> StageComparison:
-    baseline_ms, new_ms = _total_ms(old), _total_ms(new)
+    sums = totals_of(old), totals_of(new)
+    baseline_ms, new_ms = map(fmean, sums)
     difference = new_ms - baseline_ms
-    percent = _finite(difference / baseline_ms * 100) if baseline_ms else None
-    terms, reason = _total_terms(old["stages"], new["stages"])
+    percent = _percent(difference, baseline_ms)
+    terms, reason = _total_terms(old, new)
     if reason:
         return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, None, "unknown", reason)
-    interval = interval_of(difference, terms, confidence)
+    runs = [StageTimes([{"duration_ms": each} for each in side]) for side in sums]
+    interval = interval_between(runs[0], runs[1], confidence) or interval_of(difference, terms, confidence)
     verdict = _verdict(difference, interval, baseline_ms, smallest_pct)
     return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, interval, verdict)
 
 
-def _total_ms(report: dict[str, Any]) -> float:
-    """The sum of the stages as the report tells it; older ones of telefuser call it ``total_ms``."""
-    told = report.get("total_stages_ms", report.get("total_ms"))
-    return float(told) if told is not None else math.fsum(stage["duration_ms"] for stage in report["stages"].values())
+def _total_terms(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> tuple[list[tuple[float, int]], str]:
+    """Return variance and degrees of freedom of each stage's sum, or why the totals cannot be judged.
 
-
-def _total_terms(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[tuple[float, int]], str]:
-    """Return variance and degrees of freedom of each stage's sum, or why the totals cannot be judged."""
-    if old.keys() != new.keys():
+    Of several reports there are none: their totals have a spread of their own.
+    """
+    reports = [*old, *new]
+    first = reports[0]["stages"]
+    if any(report["stages"].keys() != first.keys() for report in reports):
         return [], "the reports have different stages"
+    if not first:
+        return [], "there are no stages"
     terms = []
-    for name, figures in old.items():
-        stages = _Stage(figures), _Stage(new[name])
-        if stages[0].count != stages[1].count:
+    for name in first:
+        if len({report["stages"][name].get("count") for report in reports}) > 1:
             return [], "the stages have different numbers of calls"
-        for stage in stages:
-            sample = stage.sample
+        for report in reports if len(reports) == 2 else ():
+            sample = _times([report], name).sample
             if sample is None:
                 return [], "the spread of the calls is not known for every stage"
             terms.append((sample.variance * sample.size, sample.size - 1))
-    return terms, "" if terms else "there are no stages"
+    return terms, ""
 
 
-def _notes(old: dict[str, Any], new: dict[str, Any], stages: tuple[StageComparison, ...]) -> list[str]:
-    notes = [*_notes_on_origin(old, new)]
-    missing = [row.name for row in stages if row.is_missing]
-    if missing:
-        notes.append(f"Missing in the new report: {_listed(missing)}.")
-    added = [row.name for row in stages if row.baseline_ms is None and row.new_ms is not None]
-    if added:
-        notes.append(f"Without times in the baseline: {_listed(added)}.")
-    failed = [
-        name for name, stage in new["stages"].items()
-        if stage.get("error_count", 0) > old["stages"].get(name, {}).get("error_count", 0)
-    ]  # fmt: skip
-    if failed:
-        notes.append(f"More calls failed than in the baseline: {_listed(failed)}.")
+def _notes(old: list[dict[str, Any]], new: list[dict[str, Any]], stages: tuple[StageComparison, ...]) -> list[str]:
+    notes = _notes_on_origin(old, new)
     wide = [row.name for row in stages if row.verdict == "same" and _is_wide(row)]
-    if wide:
-        notes.append(
-            f"Calls spread so much that a change of {_WIDE_PCT:g} % could be hidden; more calls tell more: "
-            f"{_listed(wide)}."
-        )
+    for names, sentence in (
+        ([row.name for row in stages if row.is_missing], "Missing in the new report"),
+        ([row.name for row in stages if _is_added(row)], "Without times in the baseline"),
+        (
+            [row.name for row in stages if _failures(new, row.name) > _failures(old, row.name)],
+            "More calls failed than in the baseline",
+        ),
+        (wide, f"Times spread so much that a change of {_WIDE_PCT:g} % could be hidden; more calls or runs tell more"),
+    ):
+        if names:
+            notes.append(f"{sentence}: {_listed(names)}.")
     return notes
+
+
+def _is_added(row: StageComparison) -> bool:
+    return row.baseline_ms is None and row.new_ms is not None
+
+
+def _failures(reports: list[dict[str, Any]], name: str) -> float:
+    """Return how many calls of a stage have failed, on average of the reports."""
+    return fmean(float(report["stages"].get(name, {}).get("error_count", 0)) for report in reports)
 
 
 def _is_wide(row: StageComparison) -> bool:
@@ -335,19 +337,19 @@ def _is_wide(row: StageComparison) -> bool:
     )
 
 
-def _notes_on_origin(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def _notes_on_origin(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
     """Say where the two come from, if that makes them hard to compare."""
-    processes = [report.get("process", {}) for report in (old, new)]
-    hosts = [process.get("host") for process in processes]
-    sizes = [report.get("world_size") for report in (old, new)]
-    requests = [(report.get("request_id"), report.get("timestamp")) for report in (old, new)]
+    reports = [*old, *new]
+    hosts = dict.fromkeys(report["process"]["host"] for report in reports if "process" in report)
+    sizes = dict.fromkeys(report["world_size"] for report in reports if "world_size" in report)
+    identities = [set(map(_identity, side)) - {None} for side in (old, new)]
     notes = []
-    if None not in hosts and hosts[0] != hosts[1]:
-        notes.append(f"The reports are from different machines: {_shown(hosts[0])} and {_shown(hosts[1])}.")
-    if None not in sizes and sizes[0] != sizes[1]:
-        notes.append(f"The reports are of different numbers of ranks: {sizes[0]} and {sizes[1]}.")
-    if processes[0] and processes[0] == processes[1] and requests[0] == requests[1]:
-        notes.append("Both are the same report.")
+    if len(hosts) > 1:
+        notes.append(f"The reports are from different machines: {', '.join(map(_shown, hosts))}.")
+    if len(sizes) > 1:
+        notes.append(f"The reports are of different numbers of ranks: {', '.join(map(str, sizes))}.")
+    if identities[0] & identities[1]:
+        notes.append("A report is on both sides.")
     return notes
 
 

@@ -98,9 +98,11 @@ def _ms(value: float | None, sign: str = "") -> str:
 
 
 def _legend(comparison: TimingComparison) -> str:
+    runs = (comparison.baseline_runs, comparison.new_runs)
+    sample = "the calls of one run each" if runs == (1, 1) else f"{runs[0]} and {runs[1]} runs"
     return (
         f"Times are means per call, the total is per run. A change counts above {comparison.min_change_pct:g} % of the "
-        "baseline where the interval (Welch, from the calls' spread) does not reach 0."
+        f"baseline where the interval (Welch, from the spread of {sample}) does not reach 0."
     )
 
 
