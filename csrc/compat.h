@@ -35,6 +35,17 @@ static inline bool ext_compat_can_be_referenced(PyObject *object)
 #endif
 }
 
+/* Interns a new reference to a str, but for CPython 3.12, where interned strings are never freed and names may be without end:
+ * what is remembered by the identity of a name is then only looked up more often. */
+static inline void ext_compat_intern(PyObject **string)
+{
+#if PY_VERSION_HEX >= 0x030c0000 && PY_VERSION_HEX < 0x030d0000
+    (void)string;
+#else
+    PyUnicode_InternInPlace(string);
+#endif
+}
+
 /* What a module with state of its own for each interpreter may declare. */
 #if PY_VERSION_HEX >= 0x030c0000
 #define EXT_COMPAT_MODULE_SLOTS {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},

@@ -119,7 +119,7 @@ static PyObject *legal_name(PyObject *value, const char *parameter)
         Py_DECREF(name);
         return NULL;
     }
-    PyUnicode_InternInPlace(&name);
+    ext_compat_intern(&name);
     return name;
 }
 

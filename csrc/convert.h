@@ -8,8 +8,8 @@ enum { EXT_NAME_LIMIT = 4096 };
 
 #define EXT_MAX_MS 1e12
 
-/* A node name: any str of at most 4,096 bytes of UTF-8 (surrogates passed) without NUL, as a new exact, interned str.
- * NULL with TypeError or ValueError naming `parameter`, the value and the limit. */
+/* A node name: any str of at most 4,096 bytes of UTF-8 (surrogates passed) without NUL, as a new exact str, interned but on
+ * CPython 3.12. NULL with TypeError or ValueError naming `parameter`, the value and the limit. */
 PyObject *ext_convert_name(PyObject *value, const char *parameter);
 
 /* A stage: as a name, or an enum whose value is one; an enum and its value give the same object. */

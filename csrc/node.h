@@ -12,10 +12,10 @@ enum { EXT_KEY_PLACES = 4 };
 
 /* A name, and the accumulators it was lately found at. */
 typedef struct {
-    PyObject *name; /* interned str; owned */
+    PyObject *name; /* str; owned */
     struct {
         uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
-        PyObject *stage;       /* interned str; owned */
+        PyObject *stage;       /* str; owned */
         cprof_accum *accum;    /* borrowed */
     } places[EXT_KEY_PLACES];
 } ext_key;
@@ -23,7 +23,7 @@ typedef struct {
 typedef struct {
     ext_state *state;         /* held */
     ext_profiler *profiler;   /* owned; NULL: found at each call */
-    PyObject *stage;          /* interned str, owned; NULL: the one in force */
+    PyObject *stage;          /* str, owned; NULL: the one in force */
     PyObject *name_finder;    /* callable(first argument) -> name; NULL: always key.name. Owned */
     ext_key key;              /* its name may be NULL for a block: then it cannot be entered */
     ext_key passing_key;      /* of the last instance that cannot be told again; with a name_finder */

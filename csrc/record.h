@@ -11,7 +11,7 @@ typedef struct {
     uint32_t label;
 } ext_record_number;
 
-/* The number of a label in the recording that runs, remembered for names used lately. Both are interned. */
+/* The number of a label in the recording that runs, remembered for names used lately. */
 ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *name);
 
 /* What a record() may read from the word of its Profiler: nobody counts it. */

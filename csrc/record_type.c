@@ -160,7 +160,7 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view)
     uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & EXT_RECORD_FLAGS;
     ext_record_number number = {0, 0};
     if ((flags & CPROF_FLAG_TRACE) != 0) {
-        PyUnicode_InternInPlace(&self->name);
+        ext_compat_intern(&self->name);
         number = ext_record_label(state, stage_in_force(view), self->name);
     }
     if (number.label == 0 && opening->open == 0) {

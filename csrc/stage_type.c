@@ -6,7 +6,7 @@
 typedef struct {
     PyObject_HEAD
     ext_state *state;   /* held */
-    PyObject *stage;    /* interned str */
+    PyObject *stage;    /* str */
     PyObject *replaced; /* list: the defaults that entering replaced, innermost last; NULL for a stage of the context */
 } stage_object;
 

@@ -414,8 +414,11 @@ def test_the_command_runs_a_stage(
     assert shown[0].startswith("stage: ")
     assert shown[0].endswith(", ... ms per step, recording included")
     assert shown[1:] == [
-        NOTHING, "trace: out/stage_trace.json.gz", "breakdown: out/stage_breakdown.json", "script: out/profile_stage.py",
-    ]  # fmt: skip
+        NOTHING,
+        "trace: out/stage_trace.json.gz",
+        "breakdown: out/stage_breakdown.json",
+        "script: out/profile_stage.py",
+    ]
     assert sorted(path.name for path in Path("out").iterdir()) == FILES
     assert command(*run, "--entry", "other") == 0
     assert capsys.readouterr().err == "other\n"

@@ -148,6 +148,10 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 def check_one_step(names: list[str], step_of_loop: list[str]) -> None:
     """What a single step ran is what a step of the loop does, after setting the schedule."""
     assert len(step_of_loop) > 100
@@ -173,7 +177,7 @@ def test_a_fresh_process_runs_one_step_and_so_does_its_program(full_runs: dict[s
 
     done = python(folder, "out/profile_denoise.py", "--factory", "tiny_stages:guided", "--output-dir", "again")
     assert done.returncode == 0, done.stderr
-    assert sorted(path.name for path in (folder / "again").iterdir()) == sorted(os.listdir(folder / "out"))
+    assert names_in(folder / "again") == names_in(folder / "out")
     check_one_step(operators_of_trace(folder / "again" / "denoise_trace.json.gz"), full_runs[GUIDED])
 
 

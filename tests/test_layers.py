@@ -31,6 +31,7 @@ from fakes.fake_torch import forget_devices, torch_loader
 Context = layers.ProfilingContext
 HERE = Path(__file__).parent
 LOGGER = logging.getLogger("cprofiling")
+HUGE = 64 << 20  # so large that the allocator asks the system, whatever was freed before
 
 
 class PlannedError(Exception):
@@ -415,11 +416,11 @@ def test_a_fault_of_the_profilers_is_told_and_loses_nothing(
 
 def test_checkpoints_of_memory() -> None:
     with Context("stage", capture_memory=True):
-        kept = bytearray(8 << 20)
+        kept = bytearray(HUGE)
     memory = layers.get_timing_report()["memory"]
     assert list(memory["snapshots"]) == ["before_stage", "after_stage"]
     before, after = memory["snapshots"].values()
-    assert after["allocated_mb"] >= before["allocated_mb"] + len(kept) / 2**20 - 1
+    assert after["allocated_mb"] >= before["allocated_mb"] + len(kept) / 2**20 * 0.9
     assert memory["peak_allocated_mb"] >= after["peak_allocated_mb"] - 0.01
 
 

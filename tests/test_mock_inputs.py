@@ -289,9 +289,7 @@ def test_types_that_there_are_not_are_named(torch: Any, dtype: str) -> None:
 
 
 def test_a_tensor_larger_than_the_machine_is_refused() -> None:
-    with pytest.raises(
-        MemoryError, match=r"input /x: float32 \[1099511627776\] takes 4194304 MiB, and this"
-    ):
+    with pytest.raises(MemoryError, match=r"input /x: float32 \[1099511627776\] takes 4194304 MiB, and this"):
         one(described([2**40], "float32"))
 
 
@@ -333,9 +331,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     importing = builtins.__import__
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "numpy", None)
-    with pytest.raises(
-        ImportError, match="the signature has values of torch, which is not installed: pip in"
-    ):
+    with pytest.raises(ImportError, match="the signature has values of torch, which is not installed: pip in"):
         one(described([1], "float32"))
     with pytest.raises(ImportError, match="the signature has values of numpy"):
         one(described([1], "float32", "numpy"))

@@ -187,7 +187,8 @@ def schema_validator() -> Callable[[Any], None]:
 
 def test_the_schema_says_what_files_have() -> None:
     validate = schema_validator()
-    for content in (whole(), TELEFUSER, {"stages": {}}):
+    contents: list[Any] = [whole(), TELEFUSER, {"stages": {}}]
+    for content in contents:
         validate(content)
 
 

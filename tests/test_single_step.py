@@ -125,7 +125,7 @@ def test_one_step_of_the_schedule_is_taken() -> None:
     assert told == [
         ("set_timesteps", 2, "cpu", 8.0, 0.7),
         ("create_sparse_state", 1, 0),
-        ("predict", (1, 3, 4), torch.bfloat16, [1000.0], "cat", 2.0, 3.0),
+        ("predict", (1, 3, 4), torch.bfloat16, [1000.0], torch.bfloat16, "cat", 2.0, 3.0),
         ("inside", True, 1, "after"),
         ("step", 1000.0, False),
     ]
@@ -254,9 +254,7 @@ def test_the_way_in_which_a_stage_is_run() -> None:
 
 
 def test_a_stage_with_nothing_to_run_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="stage_instance must have a method 'process' or 'profile_step'"
-    ):
+    with pytest.raises(ValueError, match="stage_instance must have a method 'process' or 'profile_step'"):
         step_of(SimpleNamespace(dit=None, scheduler=1))
     with pytest.raises(ValueError, match="entry must be a method of the stage, a Stage, got 'nothing'"):
         step_of(Stage(), "nothing")

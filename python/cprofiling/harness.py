@@ -343,7 +343,7 @@ def synchronize(inputs: Mapping[str, Any]) -> None:
         return
     indices = {row.current_index()}
     for value in inputs.values():
-        device = getattr(value, "device", None)
+        device: Any = getattr(value, "device", None)
         if getattr(device, "type", None) == row.tensor_type and device.index is not None:
             indices.add(device.index)
     for index in sorted(indices):

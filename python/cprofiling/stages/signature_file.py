@@ -42,8 +42,8 @@ _POINTER_PLACE = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 _FLOAT_WORDS = ("nan", "inf", "-inf")
 # What a file that has no "types" calls a value of which it only knows the type.
 _TYPE_NAME = re.compile(
-    r"list\[\w+\]|[A-Z]\w*|_\w+|bytes|bytearray|dict|device|dtype|function|generator|method|ndarray|object|partial|range"
-    r"|set|frozenset|slice|type"
+    r"list\[\w+\]|[A-Z]\w*|_\w+|bytes|bytearray|dict|device|dtype|function|generator|method|ndarray|object|partial"
+    r"|range|set|frozenset|slice|type"
 )
 
 

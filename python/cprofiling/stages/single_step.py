@@ -106,12 +106,12 @@ def _caller(method: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
     """The parameters of a callable by name; None: nobody knows them."""
-    function = getattr(function, "_orig_mod", function)  # of torch.compile
-    is_module = hasattr(function, "forward") and hasattr(function, "_parameters")  # whose __call__ takes anything
-    if is_module and hasattr(getattr(function, "module", None), "forward"):  # for data-parallel work
-        function = function.module
+    known: Any = getattr(function, "_orig_mod", function)  # of torch.compile
+    is_module = hasattr(known, "forward") and hasattr(known, "_parameters")  # whose __call__ takes anything
+    if is_module and hasattr(getattr(known, "module", None), "forward"):  # for data-parallel work
+        known = known.module
     try:
-        return dict(inspect.signature(function.forward if is_module else function).parameters)
+        return dict(inspect.signature(known.forward if is_module else known).parameters)
     except (TypeError, ValueError):
         return None
 
@@ -304,7 +304,9 @@ def _result(value: Any, attribute: str) -> Any:
     found = getattr(value, attribute, None)
     if found is not None:
         return found
-    return value[0] if isinstance(value, (tuple, list)) and value else value
+    if isinstance(value, (tuple, list)):
+        return next(iter(value), value)
+    return value
 
 
 @contextmanager
