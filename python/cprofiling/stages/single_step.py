@@ -295,7 +295,7 @@ def _timestep_for(name: str, timestep: Any, latents: Any) -> Any:
     """The timestep as loops give it: a U-Net, whose latents are its ``sample``, one number, others one per sample."""
     if name == "sample":
         return timestep[0]
-    shape = getattr(latents, "shape", ())
+    shape: tuple[int, ...] = getattr(latents, "shape", ())
     return timestep.expand(shape[0]) if len(shape) > 0 and hasattr(timestep, "expand") else timestep
 
 
