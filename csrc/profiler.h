@@ -29,6 +29,7 @@ typedef struct ext_profiler {
     bool wants_launches;        /* as it was asked for last */
     bool seeks_cuda;            /* or wants to be, as soon as there is CUDA */
     bool is_on;                 /* counted in state->profilers_on */
+    bool counts_no_nodes;       /* and never is: only record() is called */
     bool overflow_warned;
 } ext_profiler;
 

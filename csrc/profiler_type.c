@@ -33,6 +33,7 @@ static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 /* Unbound wrapped functions look at the gate only, until some Profiler of the interpreter is on, or a recording runs. */
 static void set_on(ext_profiler *self, bool is_on)
 {
+    is_on = is_on && !self->counts_no_nodes;
     if (is_on != self->is_on) {
         self->is_on = is_on;
         self->state->profilers_on += is_on ? 1 : (size_t)-1;
@@ -241,6 +242,15 @@ static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *profiler_count_no_nodes(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_profiler *self = (ext_profiler *)object;
+    self->counts_no_nodes = true;
+    set_on(self, false);
+    Py_RETURN_NONE;
+}
+
 static PyObject *profiler_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
@@ -368,6 +378,8 @@ static PyMethodDef profiler_methods[] = {
     {"_rows", profiler_rows, METH_O,
      PyDoc_STR("The summary's rows of one stage (None: all), and the skip_first_n they were gathered with.")},
     {"_stop_launches", profiler_stop_launches, METH_NOARGS, PyDoc_STR("Lets go of CUPTI; launches are not counted any more.")},
+    {"_count_no_nodes", profiler_count_no_nodes, METH_NOARGS,
+     PyDoc_STR("Leaves what nodes cost as it is: from now on this Profiler only counts what record() is given.")},
     {"__enter__", profiler_enter, METH_NOARGS, PyDoc_STR("Binds this Profiler to the calls of this thread or task.")},
     {"__exit__", (PyCFunction)(void (*)(void))profiler_exit, METH_FASTCALL, PyDoc_STR("Ends the binding.")},
     {"__reduce__", profiler_reduce, METH_NOARGS, NULL},

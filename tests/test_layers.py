@@ -10,7 +10,9 @@ import logging
 import os
 import pickle
 import re
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -61,6 +63,29 @@ def counts() -> dict[str, int]:
 
 
 # ---- Contexts and decorators
+
+
+def test_stages_leave_nodes_as_cheap_as_they_were() -> None:
+    """The Profiler that adds stages up is on, yet nodes that are off need not look for one that is."""
+    program = """
+        import cprofiling as cp
+        from cprofiling import layers
+
+        def count(profiler):
+            with profiler:
+                node()
+            return len(profiler.get_profiling_summary())
+
+        node = cp.profile_node(name="node")(lambda: None)
+        plain = cp.Profiler()
+        with layers.ProfilingContext("stage"):
+            assert count(layers._registry._profiler) == 0
+        plain.set_profiling(True)
+        assert count(plain) == 1
+        assert layers.get_timing_report()["stages"]["stage"]["count"] == 1
+    """
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environ, timeout=60, check=True)
 
 
 def test_each_use_adds_up() -> None:

@@ -14,6 +14,7 @@ from . import counters as k
 from . import device as d
 from . import extras as x
 from . import peers
+from . import stages as s
 from .results import Outcome, Run
 
 ROUNDS = 15
@@ -86,6 +87,11 @@ def decorator_over_forwarder(figures: Figures) -> float:
 def record_function_fast(figures: Figures) -> float:
     """Return the cheaper way to use torch's ``_RecordFunctionFast``: an object for each call, or one for all."""
     return min(figures.over(peers.FAST), figures.over(peers.FAST_REUSED))
+
+
+def stage_cost(figures: Figures) -> float:
+    """Return what a use of ProfilingContext costs in its dearest form, in ns."""
+    return max(figures.over(name) for name in (s.STAGE_WITH, s.STAGE_WITH_NEW, s.STAGE_DECORATOR))
 
 
 BUDGETS = (
@@ -228,6 +234,30 @@ BUDGETS = (
         ">=",
         lambda f: 10,
         (c.RECORD_OFF, peers.RECORD_FUNCTION),
+    ),
+    Budget(
+        "ProfilingContext, by torch's record_function, profiler off",
+        "x",
+        lambda f: stage_cost(f) / f.over(peers.RECORD_FUNCTION),
+        "<=",
+        lambda f: 1 / 3,
+        (s.STAGE_WITH, s.STAGE_WITH_NEW, s.STAGE_DECORATOR, peers.RECORD_FUNCTION),
+    ),
+    Budget(
+        "ProfilingContextDebug, off, against an empty Python with, each made for its block",
+        "ns",
+        lambda f: f.over(s.IDLE_WITH_NEW),
+        "<=",
+        lambda f: f.over(s.PYTHON_WITH_NEW),
+        (s.IDLE_WITH_NEW, s.PYTHON_WITH_NEW),
+    ),
+    Budget(
+        "one ProfilingContextDebug, off, against an empty Python with",
+        "ns",
+        lambda f: f.over(s.IDLE_WITH),
+        "<=",
+        lambda f: f.over(s.PYTHON_WITH),
+        (s.IDLE_WITH, s.PYTHON_WITH),
     ),
     Budget(
         "summary of 1,000 keys, by making 1,000 frozen 22-field dataclasses",

@@ -50,6 +50,7 @@ class Registry:
         """Know nothing; the request has no name."""
         self._lock = threading.RLock()
         self._profiler = Profiler()
+        self._profiler._count_no_nodes()  # noqa: SLF001 as nodes that are off cost more where some Profiler is on
         self._profiler.set_profiling(True)
         self.record_ms = self._profiler.record
         self.reset_ns = 0
