@@ -599,7 +599,9 @@ def test_what_a_forked_child_lets_go_of() -> None:
     run = source._run
     assert run is not None
     try:
+        assert source.silence_thread()
         source.forget()
+        assert not source.silence_thread()
         neg(X)
         prof.stop()
         assert names(prof) == ["neg"]
@@ -609,7 +611,7 @@ def test_what_a_forked_child_lets_go_of() -> None:
             prof.start()
         prof.stop()
     finally:
-        torch._C._autograd._enable_record_function(True)
+        source.unsilence_thread()
         run.stop()
     with prof:
         neg(X)

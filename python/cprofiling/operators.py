@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 import tempfile
-from _thread import get_native_id
+from _thread import get_ident, get_native_id
 from contextlib import suppress
 from time import monotonic_ns, time_ns
 
@@ -146,10 +146,23 @@ class Operators:
             self._attempt(run.cancel)
 
     def forget(self) -> None:
-        """Leave what runs to the process that this one was forked from; this thread records nothing for it any more."""
-        if self._run is not None:
-            self._torch._C._autograd._enable_record_function(False)  # to stop the profiler may hang
+        """Leave what runs to the process that this one was forked from."""
         self._run = self._prepared = None
+
+    def silence_thread(self) -> bool:
+        """Have this thread, which forks, record nothing. Whether it did: ``unsilence_thread()`` is to follow.
+
+        The child's only thread must not record into what is the parent's. It can neither stop the profiler nor be
+        silenced itself: another thread may have held a lock of PyTorch's, which nobody gives back there.
+        """
+        is_running = self._run is not None
+        if is_running:
+            self._torch._C._autograd._enable_record_function(False)
+        return is_running
+
+    def unsilence_thread(self) -> None:
+        """Have this thread record again."""
+        self._torch._C._autograd._enable_record_function(True)
 
     def _prepare(self) -> None:
         self._prepared = self._prepared_run()
@@ -186,10 +199,11 @@ class Operators:
 
 
 class _AtExit:
-    """Stops torch.profiler when the process ends, which would crash otherwise."""
+    """Stops torch.profiler when the process ends, which would crash otherwise, and keeps it out of forked children."""
 
     def __init__(self) -> None:
         self._watched: Operators | None = None
+        self._silenced: dict[int, Operators] = {}  # by the thread that forks
         self._left: list[_Run] = []
         self._is_over = False
 
@@ -197,6 +211,11 @@ class _AtExit:
         """Watch what is started now. False: the process ends already."""
         if self._watched is None:
             atexit.register(self._stop)
+            os.register_at_fork(
+                before=self._before_fork,
+                after_in_parent=self._after_fork_in_parent,
+                after_in_child=self._silenced.clear,
+            )
         self._watched = operators
         self._stop_left()
         return not self._is_over
@@ -212,6 +231,15 @@ class _AtExit:
                 with suppress(Exception):
                     run.stop()
             self._left.clear()
+
+    def _before_fork(self) -> None:
+        if self._watched is not None and self._watched.silence_thread():
+            self._silenced[get_ident()] = self._watched
+
+    def _after_fork_in_parent(self) -> None:
+        operators = self._silenced.pop(get_ident(), None)
+        if operators is not None:
+            operators.unsilence_thread()
 
     def _stop(self) -> None:
         self._is_over = True

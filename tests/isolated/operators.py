@@ -185,8 +185,19 @@ def started_in_another_thread() -> Result:
 
 
 def forked() -> Result:
-    """The child goes on without operators, and can tell why; the parent's are those of the parent."""
+    """The child goes on without operators, and can tell why; the parent's are those of the parent.
+
+    In the child nothing is called that takes a lock of PyTorch's, which another thread may have held.
+    """
     busy = threading.Event()
+    switch = torch._C._autograd._enable_record_function
+    switched: list[tuple[int, bool]] = []
+
+    def logged(is_on: bool) -> None:
+        switched.append((os.getpid(), is_on))
+        switch(is_on)
+
+    torch._C._autograd._enable_record_function = logged
 
     def work() -> None:
         while not busy.is_set():
@@ -204,11 +215,14 @@ def forked() -> Result:
                 with cp.profile() as own, cp.record("label"):
                     torch.neg(X)
             as_expected = of_ours(own) == ["label"] and "forked" in str(caught[0].message)
+            as_expected = as_expected and switched == [(os.getppid(), False)]
             os._exit(0 if as_expected else 1)
         _, status = os.waitpid(pid, 0)
         torch.exp(X)
         busy.set()
         thread.join(NEVER)
+    torch._C._autograd._enable_record_function = switch
+    assert switched == [(os.getpid(), False), (os.getpid(), True)]
     return [f"status {status}"], [name for name in of_ours(ours) if name != "aten::tan"]
 
 
