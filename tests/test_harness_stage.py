@@ -26,9 +26,14 @@ pytestmark = pytest.mark.filterwarnings("default")
 PROGRAM = '''
 """Two denoising stages, of a transformer with guidance and of a U-Net."""
 
+import sys
+
 import cprofiling as cp
 import torch
 from cprofiling.layers import ProfilingContext
+
+sys.modules.setdefault("torchvision", None)  # diffusers uses what it finds, which may be for another build of PyTorch
+
 from diffusers.models.transformers.dit_transformer_2d import DiTTransformer2DModel
 from diffusers.models.unets.unet_2d import UNet2DModel
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
@@ -106,6 +111,8 @@ def stages(folder: Path) -> Iterator[ModuleType]:
 
     yield importlib.import_module("tiny_stages")
     sys.path.remove(str(folder))
+    if sys.modules["torchvision"] is None:
+        del sys.modules["torchvision"]
 
 
 @pytest.fixture(scope="module")

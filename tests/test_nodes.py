@@ -828,7 +828,10 @@ class Tree:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_self_time_is_the_time_without_direct_children(p: cp.Profiler, seed: int) -> None:
-    """For any nesting of calls, blocks, generators and coroutines, to the nanosecond."""
+    """For any nesting of calls, blocks, generators and coroutines, to the nanosecond.
+
+    Each of a generator's three stretches is rounded to one as it ends, as is the whole.
+    """
     tree = Tree(p, seed)
     for _ in range(5):
         tree.run()
@@ -837,7 +840,7 @@ def test_self_time_is_the_time_without_direct_children(p: cp.Profiler, seed: int
     for name, children in tree.children.items():
         nested = sum(stats[child].total_ms for child in children)
         assert stats[name].self_total_ms == pytest.approx(
-            stats[name].total_ms - nested, abs=1e-6 * (1 + len(children))
+            stats[name].total_ms - nested, abs=1e-6 * (1.5 + 3 * len(children))
         ), name
 
 

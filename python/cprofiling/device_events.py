@@ -125,8 +125,11 @@ def begin(operations: DeviceOperations, index: int, stream: Any = None) -> Devic
         return UNSUPPORTED, operations.new_event
     try:
         source = _sources.get(index)
-        if source is None or source.operations is not operations:
-            source = _sources[index] = _Source(operations, index)
+        if source is not None and source.operations is not operations:
+            del _sources[index]
+            source = None
+        if source is None:
+            source = _sources.setdefault(index, _Source(operations, index))  # another thread may have been faster
         if source.failures >= _MOST_FAILURES:
             return FAILED, f"{source.why_failed}: no GPU time from there any more"
     except Exception as error:  # noqa: BLE001 the framework's

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import RLock
 from dataclasses import dataclass, fields
 from functools import partial
 
@@ -91,9 +92,12 @@ class DevicePresence:
 _found: tuple[Any, DeviceOperations] | None = None  # the torch whose device is in use, and that device's row
 
 
+_lock = RLock()  # of what was found, so that all threads find the same row
+
+
 def _after_fork_in_child() -> None:
-    global _found  # noqa: PLW0603 devices do not survive a fork, so what was found is the parent's
-    _found = None
+    global _found, _lock
+    _found, _lock = None, RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
@@ -104,12 +108,19 @@ def in_use() -> DeviceOperations | str | None:
 
     There is one at a time: CUDA or ROCm before XPU, a backend from outside, and MPS.
     """
-    global _found  # noqa: PLW0603 asked in every call; a device that is in use once stays so
     torch, found = sys.modules.get("torch"), _found
     if found is not None and found[0] is torch:
         return found[1]
     if torch is None:
         return None
+    with _lock:
+        return _find(torch)
+
+
+def _find(torch: Any) -> DeviceOperations | str | None:
+    global _found  # noqa: PLW0603 asked in every call; a device that is in use once stays so
+    if _found is not None and _found[0] is torch:
+        return _found[1]
     try:
         kind = _kind_in_use(torch)
         row = None if kind is None else _row_of(torch, kind)
