@@ -159,7 +159,7 @@ def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str
         try:
             yield read(path)
         except FormatError as error:
-            refused[path] = str(error).removeprefix(f"{path}: ")
+            refused[path] = str(error).removeprefix(f"{path}: ").removeprefix(f"{shown_text('path', path)}: ")
         except OSError as error:
             refused[path] = reason_of(error)
         except MemoryError:
