@@ -13,6 +13,8 @@ import json
 import re
 from dataclasses import dataclass, field
 
+from cprofiling.facts import FORMAT_VERSION
+from cprofiling.format import shown_value
 from cprofiling.kinds import NODE
 from cprofiling.loading import load
 from cprofiling.snapshot import FormatError
@@ -89,14 +91,16 @@ class MergedTraces:
 
 
 def read_trace(path: str) -> Trace:
-    """Read a trace, to learn what it is of. OSError where it cannot be read, FormatError for a damaged one."""
+    """Read a trace, to learn what it is of.
+
+    OSError where it cannot be read, FormatError for one that is damaged, of another version, or merged already.
+    """
     recording = load(path)
     known = {key: _parsed(value) for key, value in recording.facts.items()}
-    own = known.get("cprofiling")
-    process = own.get("process") if isinstance(own, dict) else None
-    process = process if isinstance(process, dict) else {}
-    distributed = known.get("distributedInfo")
-    distributed = distributed if isinstance(distributed, dict) else {}
+    own = _object(known, "cprofiling")
+    _check_own(own)
+    process = _object(own, "process")
+    distributed = _object(known, "distributedInfo")
     rank = _rank(distributed, path)
     clock = _clock(process)
     identity = process.get("id")
@@ -122,6 +126,21 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _object(known: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return an object of what is known; an empty one where it is none."""
+    value = known.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _check_own(own: dict[str, Any]) -> None:
+    """Refuse what is written by rules that are not known here, and what would hide that a recording is there twice."""
+    version = own.get("format_version", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise FormatError(f"it is of format version {shown_value(version)}, expected {FORMAT_VERSION}")
+    if "merged" in own:
+        raise FormatError("it is merged already: merge the traces that it is made of")
 
 
 def _is_index(value: Any) -> bool:
@@ -264,7 +283,7 @@ def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns:
         "deviceProperties": [],
         "distributedInfo": {"backend": "", "rank": 0, "world_size": max([len({t.label for t in traces}), *sizes])},
         **({"droppedEvents": dropped} if dropped else {}),
-        "cprofiling": {"format_version": 1, "merged": {"clock": clock, "ranks": ranks}},
+        "cprofiling": {"format_version": FORMAT_VERSION, "merged": {"clock": clock, "ranks": ranks}},
     }
 
 
