@@ -191,6 +191,16 @@ def test_data_of_a_merged_report_are_known_by_their_requests(tmp_path: Path) -> 
     assert list(merged.refused) == [one, two]
 
 
+def test_one_rank_on_several_machines_is_said(tmp_path: Path) -> None:
+    paths = [
+        write(tmp_path, host, report(0, {"s": stage(1, 1.0)}, process={"host": host, "pid": 7, "id": host}))
+        for host in "ba"
+    ]
+    line = "Rank 0 is of several machines, and adds up: a, b"
+    merge_files(paths, tmp_path / "merged")
+    assert line in merge_files([tmp_path / "merged"]).text
+
+
 def test_a_process_without_a_call_tells_no_times(tmp_path: Path) -> None:
     failed = {**stage(1, 0.0), "count": 0, "error_count": 2}
     a = report(0, {"s": failed, "t": failed})

@@ -52,6 +52,7 @@ class MergedTiming:
     labels: tuple[str, ...]
     skew: Skew
     world_size: int | None
+    hosts: tuple[tuple[str, str], ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -94,7 +95,15 @@ def merge_reports(reports: Iterable[Report]) -> MergedTiming:
     labels = labels or sorted({report.label for report in chosen}, key=label_order)
     sizes = [int(report.content["world_size"]) for report in chosen if report.content.get("world_size")]
     merged = _merged(chosen, ranks, labels) if chosen else None
-    return MergedTiming(merged, tuple(labels), skew.build(), max(sizes, default=None), dict(sorted(refused.items())))
+    whose = [process for report in chosen for process in _processes(report.content)]
+    return MergedTiming(
+        merged,
+        tuple(labels),
+        skew.build(),
+        max(sizes, default=None),
+        tuple((str(int(process["rank"])), process["host"]) for process in whose),
+        dict(sorted(refused.items())),
+    )
 
 
 def _chosen(reports: Iterable[Report]) -> tuple[list[Report], dict[str, str]]:

@@ -61,6 +61,7 @@ class Trace:
         base_ns: What the times in its file are counted from.
         clock: Which CLOCK_MONOTONIC it has; None: not known.
         since_epoch_ns: What its times are ahead of that.
+        host: The machine; empty: not known.
         where: Host and process, as far as they are known.
         totals: Of each node: stage, name, ms.
     """
@@ -75,6 +76,7 @@ class Trace:
     base_ns: int
     clock: str | None
     since_epoch_ns: int
+    host: str
     where: str
     totals: tuple[tuple[str, str, float], ...]
 
@@ -87,6 +89,7 @@ class MergedTraces:
     skew: Skew
     world_size: int | None
     clock: str
+    hosts: tuple[tuple[str, str], ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -116,6 +119,7 @@ def read_trace(path: str) -> Trace:
         survey.base_ns,
         clock[0],
         clock[1],
+        process["host"] if isinstance(process.get("host"), str) else "",
         ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
         _totals(recording),
     )
@@ -235,6 +239,7 @@ def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
         skew.build(),
         max((trace.world_size for trace in merged if trace.world_size), default=None),
         clock,
+        tuple((trace.label, trace.host) for trace in merged),
         dict(sorted(refused.items())),
     )
 
