@@ -17,10 +17,11 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling import FormatError, Snapshot, cli
+from cprofiling.integrations.torch_distributed import write_rank_snapshot
 from cprofiling.stages import merge_statistics, ranks
 from cprofiling.stages.merge import MergeError, merge_files
 from cprofiling.stages.merge_statistics import merge_parts, missing_ranks, part_of_file, part_of_snapshot
-from cprofiling.stages.ranks import RankedSnapshot, own_rank, rank_of_name, take, write_rank_snapshot
+from cprofiling.stages.ranks import RankedSnapshot, own_rank, rank_of_name, take
 from cprofiling.stages.skew import Skew, SkewBuilder
 
 Values = dict[str, list[float]]

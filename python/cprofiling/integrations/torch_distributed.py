@@ -1,7 +1,7 @@
-"""Statistics of the ranks of torch.distributed, gathered on one of them.
+"""Statistics of the ranks of torch.distributed, gathered on one of them, or written by each, for ``cprofiling merge``.
 
-They travel through the store of the process group (TCP, file or memory), not by its collectives: so they need no GPU,
-work alike with gloo and nccl, and a rank that is dead or late keeps nobody from going on.
+Gathered, they travel through the store of the process group (TCP, file or memory), not by its collectives: so they
+need no GPU, work alike with gloo and nccl, and a rank that is dead or late keeps nobody from going on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cprofiling.format import shown_value
 from cprofiling.snapshot import FormatError
 from cprofiling.stages import ranks
 from cprofiling.stages.gathered import GatheredStatistics, gathered
-from cprofiling.stages.ranks import RankedSnapshot
+from cprofiling.stages.ranks import RankedSnapshot, write_rank_snapshot
 from cprofiling.warn import warn
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cprofiling.control import PipelineProfiling, Profiler
 
-__all__ = ["GatheredStatistics", "gather"]
+__all__ = ["GatheredStatistics", "gather", "write_rank_snapshot"]
 
 _PREFIX = "cprofiling/gather"
 _PIECE = 1 << 20  # bytes of a value: stores have a limit of 8 MiB
