@@ -294,10 +294,10 @@ def test_other_machines_and_other_numbers_of_ranks_are_said() -> None:
     other = ours(vae, process={"host": "the|re\n", "pid": 7, "id": "11"}, world_size=4)
     result = compare_timing_reports(ours(vae), other)
     assert result.notes == (
-        "The reports are from different machines: here, the|re\\n.",
+        "The reports are from different machines: here; the|re\\n.",
         "The reports are of different numbers of ranks: 1, 4.",
     )
-    assert "- The reports are from different machines: here, the&#124;re&#92;n." in str(result)
+    assert "- The reports are from different machines: here; the&#124;re&#92;n." in str(result)
     assert compare_timing_reports(ours(vae), ours(vae)).notes == ("A report is on both sides.",)
     assert compare_timing_reports(ours(vae), ours(vae, request_id="req_2")).notes == ()
     assert compare_timing_reports(peers({"vae": 1.0}), ours(vae)).notes == ()
@@ -490,12 +490,9 @@ def test_formats_of_the_command(files: tuple[str, str], capsys: pytest.CaptureFi
 
 
 def test_failures_of_the_command(tmp_path: Path, files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    empty = tmp_path / "empty.json"
-    empty.write_text('{"stages": {}}')
     broken = tmp_path / "bro\nken.json"
     broken.write_text('{"stages": {"a": {"duration_ms": -1}}}')
     for path, complaint in (
-        (str(empty), "nothing can be compared: no stage has times in both reports"),
         (str(broken), "bro\\nken.json: $.stages.a.duration_ms: must be a number"),
         (str(tmp_path / "nothing.json"), "No such file or directory"),
     ):
@@ -504,6 +501,19 @@ def test_failures_of_the_command(tmp_path: Path, files: tuple[str, str], capsys:
         assert printed.out == ""
         assert complaint in printed.err
         assert printed.err.count("\n") == 1
+
+
+def test_a_gate_does_not_pass_what_it_cannot_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One call each, of which nobody knows the spread, and no stage in common (I12)."""
+    paths = [tmp_path / name for name in ("old", "new", "empty")]
+    for path, stages in zip(paths, ({"a": stage(1, 1.0, 0)}, {"a": stage(1, 9.0, 0)}, {}), strict=True):
+        path.write_text(json.dumps(ours(stages, process={"host": "here", "pid": 7, "id": path.name})))
+    old, new, empty = map(str, paths)
+    for pair in ((old, new), (empty, new), (empty, empty)):
+        assert cli.main(["compare", *pair]) == 1
+        printed = capsys.readouterr()
+        assert "No verdict" in printed.out
+        assert "no stage can be judged" in printed.err
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,33 @@ def test_workers_that_are_threads_share_their_statistics() -> None:
         assert counts(gather(client).snapshot) == {"work": 1}
 
 
+def test_a_thread_that_ends_switches_nothing_off_for_the_others() -> None:
+    with cluster(2, processes=False) as client:
+        client.register_plugin(ProfilingPlugin())
+        client.retire_workers([min(known(client))], close_workers=True)
+        deadline = time.monotonic() + NEVER
+        while len(dask._with_plugin) == 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert cp.profiling_enabled()
+    assert not cp.profiling_enabled()
+
+
+def test_a_client_without_its_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(client: Any) -> dict[str, bool]:
+        await asyncio.sleep(NEVER)
+        raise AssertionError
+
+    with cluster(1, processes=False) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(dask, "_workers", silent)
+            with pytest.raises(TimeoutError, match="the scheduler did not answer in time"):
+                gather(client, timeout=0)
+        client.close()
+        with pytest.raises(ConnectionError, match="the client is closed"):
+            gather(client)
+
+
 def test_an_asynchronous_client() -> None:
     async def run() -> Any:
         async with (

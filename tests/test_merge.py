@@ -17,10 +17,11 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling import FormatError, Snapshot, cli
+from cprofiling.integrations.torch_distributed import write_rank_snapshot
 from cprofiling.stages import merge_statistics, ranks
 from cprofiling.stages.merge import MergeError, merge_files
 from cprofiling.stages.merge_statistics import merge_parts, missing_ranks, part_of_file, part_of_snapshot
-from cprofiling.stages.ranks import RankedSnapshot, own_rank, rank_of_name, take, write_rank_snapshot
+from cprofiling.stages.ranks import RankedSnapshot, own_rank, rank_of_name, take
 from cprofiling.stages.skew import Skew, SkewBuilder
 
 Values = dict[str, list[float]]
@@ -352,6 +353,19 @@ def test_one_rank_in_several_files_adds_up(tmp_path: Path) -> None:
     merged = merge_parts(map(part_of_file, map(str, paths)))
     assert merged.labels == ("0",)
     assert [(row.ranks, row.slowest_ms) for row in merged.skew] == [(1, 3.0)]
+
+
+def test_one_rank_on_several_machines_is_said(tmp_path: Path) -> None:
+    """Of two jobs, perhaps: each has a rank 0 (D13)."""
+    paths: list[Path] = []
+    for rank, host in ((0, "b"), (0, "a\n"), (1, "a\n"), (1, "c"), (2, "a\n"), (2, "")):
+        paths.append(tmp_path / f"s{len(paths)}")
+        paths[-1].write_bytes(RankedSnapshot(snapshot_of({"a": [1.0]}), rank, None, host).to_bytes())
+    both = merge_files(paths).text.splitlines()[:3]
+    line = "Rank 0 is of several machines, and adds up: a\\n, b"
+    assert both == ["Merged: statistics of 3 ranks", f"{line}; 1 more rank likewise", ""]
+    assert merge_files(paths[:2]).text.splitlines()[1] == line
+    assert merge_files(paths[1:3]).text.splitlines()[1] == ""
 
 
 # ---- Missing ranks

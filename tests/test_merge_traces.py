@@ -222,12 +222,31 @@ def test_a_recording_counts_once_and_bad_files_are_named(tmp_path: Path, capsys:
     assert len(lines) == 6
     assert any(f"{good} is not merged: it has the same recording as {packed}" in line for line in lines)
     assert any(f"it has the same recording as {nameless[0]}" in line for line in lines)
-    assert any("damaged.json is not merged: the" in line or "damaged.json is not merged" in line for line in lines)
+    assert any("damaged.json is not merged" in line for line in lines)
     assert any("ends in the middle" in line for line in lines)
     assert any("one of timing reports" in line for line in lines)
     assert lines[-1].startswith("cprofiling: missing of 4 ranks") or any("2 of 4 ranks" in line for line in lines)
     assert f"Clock: {ON_SEVERAL}" in printed.out
     assert [each.name for each in cp.load_trace(tmp_path / "out").events()] == ["a", "n", "b"]
+
+
+def test_one_rank_on_several_machines_is_said(tmp_path: Path) -> None:
+    paths = [written(tmp_path, 0, [event(host)], process(host)) for host in "ba"]
+    assert "\nRank 0 is of several machines, and adds up: a, b\n" in merge_files(paths, tmp_path / "out.json").text
+
+
+def test_what_is_merged_already_or_of_another_version_is_named(tmp_path: Path) -> None:
+    """In a merged trace nobody finds out what is there twice."""
+    paths = [written(tmp_path, rank, [event(f"e{rank}")], process(pid=rank), size=2) for rank in range(2)]
+    merge_files(paths, tmp_path / "merged.json")
+    newer = tmp_path / "newer_rank1.json"
+    newer.write_text(json.dumps({"cprofiling": {"format_version": 2}, "traceEvents": [event("new")]}))
+    outcome = merge_files([*paths, tmp_path / "merged.json", newer], tmp_path / "again.json")
+    assert outcome.complaints == (
+        f"{tmp_path}/merged.json is not merged: it is merged already: merge the traces that it is made of",
+        f"{newer} is not merged: it is of format version 2 (int), expected 1",
+    )
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "merged.json").read_bytes()
 
 
 def test_the_rank_of_a_trace(tmp_path: Path) -> None:

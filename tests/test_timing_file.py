@@ -15,7 +15,7 @@ import pytest
 import cprofiling as cp
 from cprofiling.stages import json_file
 from cprofiling.stages.timing_file import checked_timing_report, load_timing_report
-from timing_reports import OURS, PEERS
+from timing_reports import MERGED, OURS, PEERS
 
 SCHEMA = Path(cp.__file__).parent / "schemas" / "timing.schema.json"
 
@@ -37,7 +37,9 @@ def refusal(path: Path, content: str | bytes) -> str:
     return message.removeprefix(f"{shown}: ")
 
 
-@pytest.mark.parametrize("report", [OURS, PEERS, {"stages": {}}], ids=["ours", "telefuser's", "the least"])
+@pytest.mark.parametrize(
+    "report", [OURS, PEERS, MERGED, {"stages": {}}], ids=["ours", "telefuser's", "merged", "the least"]
+)
 def test_reports_are_read_as_they_are(report: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps(report))
     assert load_timing_report(path) == report
@@ -192,8 +194,8 @@ def put(value: Any, holder: Any, key: str | int) -> None:
 
 def variants() -> list[Any]:
     """Reports, right and wrong ones: without a part, and with another value in its place."""
-    made: list[Any] = [OURS, PEERS, *WRONG]
-    for report in (OURS, PEERS):
+    made: list[Any] = [OURS, PEERS, MERGED, *WRONG]
+    for report in (OURS, PEERS, MERGED):
         for place in places(report)[1:]:
             made.append(changed(report, place, lambda holder, key: holder.pop(key)))
             made += [changed(report, place, functools.partial(put, x)) for x in WRONG]

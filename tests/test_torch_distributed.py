@@ -160,6 +160,31 @@ def test_a_store_that_fails_loses_no_rank_and_raises_nothing() -> None:
     assert total(got) == 1.0
 
 
+class Hanging:
+    """A store whose process is stopped: it has answered once, and does not any more."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def add(self, key: str, amount: int) -> int:
+        return amount
+
+    def check(self, keys: list[str]) -> bool:
+        self.released.wait()
+        raise RuntimeError("it is over")
+
+
+def test_a_store_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_distributed, "_GRACE_S", 0.05)
+    store = Hanging()
+    own = take(counted(a=1.0))
+    with pytest.warns(RuntimeWarning, match="the store of the process group does not answer$"):
+        got = torch_distributed._received(Mail(store, [0, 1], 0, 0), own, 0, [0, 1], time.monotonic())
+    assert dict(got.missing) == {1: "the store of the process group does not answer"}
+    assert total(got) == 1.0
+    store.released.set()
+
+
 def test_one_process_alone(group: None) -> None:
     profiler = counted(a=1.0)
     got = gather(profiler)

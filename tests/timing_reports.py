@@ -67,3 +67,8 @@ PEERS["stages"]["dit"]["parallel_info"] = {
     "num_ranks": 1,
     "ranks": [{"rank": 0, "duration_ms": 3.0, "peak_memory_gb": 0.5}],
 }
+MERGED = {key: value for key, value in OURS.items() if key != "process"}
+MERGED["processes"] = [{**OURS["process"], "rank": 0, "request_id": "req_1"}]
+MERGED["stages"] = {
+    "dit": {"duration_ms": 3.5, "percentage": 100.0, "parallel_info": {"num_ranks": 1, "ranks": [RANK]}}
+}

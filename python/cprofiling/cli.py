@@ -203,7 +203,7 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="compare two timing reports",
         description="Print which stages became slower or faster from one timing report (timing.json) to another. Exit "
         "status: 0 if nothing is slower, 3 if a stage or the total is slower or a stage is missing in the new report, "
-        "1 if the reports cannot be compared, 2 for wrong arguments.",
+        "1 if they cannot be compared or no stage can be judged, 2 for wrong arguments.",
         epilog="example: cprofiling compare --format md main/timing.json branch/timing.json",
     )
     made.add_argument("baseline", metavar="BASELINE", help="the timing report to compare with")
@@ -481,9 +481,11 @@ def compare(options: argparse.Namespace) -> str:
     except (OSError, ValueError) as error:
         raise CommandError(shown_text("error", str(error))) from None
     options.status = found.exit_status
+    told = {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()
     if options.status == EXIT_FAILURE:
-        raise CommandError("nothing can be compared: no stage has times in both reports")
-    return {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()
+        write(told)
+        raise CommandError("no stage can be judged")
+    return told
 
 
 def ncu(options: argparse.Namespace) -> str:

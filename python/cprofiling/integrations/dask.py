@@ -31,6 +31,7 @@ __all__ = ["GatheredStatistics", "ProfilingPlugin", "gather"]
 
 _TOPIC = "cprofiling"  # of the scheduler's events: which workers have the plugin
 _MOST_S = 86_400.0
+_with_plugin: set[str] = set()  # workers of this process: there are several where they are threads
 
 
 class ProfilingPlugin(WorkerPlugin):  # type: ignore[misc]  # there are no types of it
@@ -50,11 +51,14 @@ class ProfilingPlugin(WorkerPlugin):  # type: ignore[misc]  # there are no types
     def setup(self, worker: Any) -> None:
         """Switch profiling on in a worker. Dask calls it."""
         control.set_profiling(True, **self._options)
+        _with_plugin.add(worker.address)
         worker.log_event(_TOPIC, {"worker": worker.address, "pid": os.getpid()})
 
-    def teardown(self, worker: Any) -> None:  # noqa: ARG002 Dask's
-        """Switch it off when the plugin is taken away. Dask calls it."""
-        control.set_profiling(False)
+    def teardown(self, worker: Any) -> None:
+        """Switch it off when the plugin is taken away, or the last worker of the process ends. Dask calls it."""
+        _with_plugin.discard(worker.address)
+        if not _with_plugin:
+            control.set_profiling(False)
 
 
 def gather(client: Client, *, timeout: float = 30.0) -> GatheredStatistics:
@@ -80,7 +84,10 @@ def gather(client: Client, *, timeout: float = 30.0) -> GatheredStatistics:
 
 
 async def _collect(client: Any, timeout: float) -> GatheredStatistics:
-    known = await asyncio.wait_for(_workers(client), max(timeout, 1.0))
+    try:
+        known = await asyncio.wait_for(_workers(client), max(timeout, 1.0))
+    except asyncio.TimeoutError:
+        raise TimeoutError("the scheduler did not answer in time") from None
     taken: dict[str, RankedSnapshot] = {}
     missing = {address: "it is gone" for address, is_there in known.items() if not is_there}
     asked = {
@@ -99,6 +106,8 @@ async def _collect(client: Any, timeout: float) -> GatheredStatistics:
 
 async def _workers(client: Any) -> dict[str, bool]:
     """Return the addresses of the workers that there are or that have had the plugin: whether they are there."""
+    if client.scheduler is None:
+        raise ConnectionError("the client is closed")
     events = await client.scheduler.events(topic=_TOPIC)
     present = (await client.scheduler.identity())["workers"]
     return {**{event["worker"]: False for _, event in events}, **dict.fromkeys(present, True)}

@@ -1,12 +1,13 @@
-"""Statistics of the ranks of torch.distributed, gathered on one of them.
+"""Statistics of the ranks of torch.distributed, gathered on one of them, or written by each, for ``cprofiling merge``.
 
-They travel through the store of the process group (TCP, file or memory), not by its collectives: so they need no GPU,
-work alike with gloo and nccl, and a rank that is dead or late keeps nobody from going on.
+Gathered, they travel through the store of the process group (TCP, file or memory), not by its collectives: so they
+need no GPU, work alike with gloo and nccl, and a rank that is dead or late keeps nobody from going on.
 """
 
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 
 from cprofiling import checks
@@ -14,21 +15,23 @@ from cprofiling.format import shown_value
 from cprofiling.snapshot import FormatError
 from cprofiling.stages import ranks
 from cprofiling.stages.gathered import GatheredStatistics, gathered
-from cprofiling.stages.ranks import RankedSnapshot
+from cprofiling.stages.ranks import RankedSnapshot, write_rank_snapshot
 from cprofiling.warn import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cprofiling.control import PipelineProfiling, Profiler
 
-__all__ = ["GatheredStatistics", "gather"]
+__all__ = ["GatheredStatistics", "gather", "write_rank_snapshot"]
 
 _PREFIX = "cprofiling/gather"
 _PIECE = 1 << 20  # bytes of a value: stores have a limit of 8 MiB
 _SHORTEST_S, _LONGEST_S = 0.0005, 0.02  # of a pause between two looks
 _MOST_S = 86_400.0
+_GRACE_S = 10.0  # that the store has after the timeout for what it has begun
 
 
 def gather(
@@ -37,13 +40,15 @@ def gather(
     """Gather the statistics of all ranks of a process group on one of them. Each rank of the group has to call it.
 
     A rank that does not answer is named in ``missing``, not waited for; the others go on at once. Where the store
-    itself does not answer any more, since its rank is dead, a RuntimeWarning says so, and what there is counts.
+    itself does not answer any more, since its rank is dead or hangs, a RuntimeWarning says so, and what there is
+    counts. Calls are told by their number on each rank: one that leaves a call out is late in all that follow.
 
     Args:
         profiler: Whose statistics: a Profiler, or a pipeline with one.
         group: The process group; None: all ranks.
         dst: The rank, as all ranks are counted, that gets the result.
-        timeout: The longest time, in seconds, that it waits for the others in all, from 0 to a day.
+        timeout: The longest time, in seconds, that it waits for the others in all, from 0 to a day; for a store that
+            hangs, 10 s more.
 
     Returns:
         On rank ``dst`` the statistics; on the others, and on those that are not in the group, None.
@@ -70,11 +75,28 @@ def gather(
     mail = _Mail(dist.distributed_c10d._get_default_store(), members, target, rank)  # noqa: SLF001 there is no other
     if rank == target:
         return _received(mail, own, rank, members, deadline)
-    try:
-        mail.post(own.to_bytes())
-    except Exception as error:  # noqa: BLE001 of any kind: the store's
-        warn(f"the statistics of rank {rank} were not sent, as the store of the process group failed: {_first(error)}")
+    reason = _failure(lambda: mail.post(own.to_bytes()), deadline)
+    if reason is not None:
+        warn(f"the statistics of rank {rank} were not sent, as {reason}")
     return None
+
+
+def _failure(talk: Callable[[], None], deadline: float) -> str | None:
+    """Talk to the store, in a thread of its own, as one that hangs never answers. Return why it failed, if it did."""
+    failures: list[str] = []
+
+    def run() -> None:
+        try:
+            talk()
+        except Exception as error:  # noqa: BLE001 of any kind: the store's
+            failures.append(f"the store of the process group failed: {_first(error)}")
+
+    thread = threading.Thread(target=run, name="cprofiling.gather", daemon=True)
+    thread.start()
+    thread.join(max(deadline - time.monotonic(), 0.0) + _GRACE_S)
+    if thread.is_alive():
+        return "the store of the process group does not answer"
+    return failures[0] if failures else None
 
 
 def _checked_timeout(timeout: Any) -> float:
@@ -104,14 +126,17 @@ def _received(mail: _Mail, own: RankedSnapshot, rank: int, members: list[int], d
     """Wait for the others, and merge."""
     taken = {rank: own}
     missing: dict[int, str] = {}
-    try:
+
+    def talk() -> None:
         mail.open()
         for other in members:
             if other != rank:
                 _fetch(mail, other, deadline, taken, missing)
         mail.close()
-    except Exception as error:  # noqa: BLE001 of any kind: the store's
-        reason = f"the store of the process group failed: {_first(error)}"
+
+    reason = _failure(talk, deadline)
+    taken, missing = dict(taken), dict(missing)  # a store that hangs may yet go on
+    if reason is not None:
         warn(reason)
         missing |= {other: reason for other in members if other not in taken and other not in missing}
     return gathered(taken, missing)

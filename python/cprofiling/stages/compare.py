@@ -19,7 +19,7 @@ from cprofiling.format import shown_text, shown_value
 from cprofiling.stages.comparison_text import markdown, text
 from cprofiling.stages.stage_times import StageTimes, interval_between, totals_of
 from cprofiling.stages.student import interval_of
-from cprofiling.stages.timing_file import checked_timing_report, load_timing_report
+from cprofiling.stages.timing_file import checked_timing_report, load_timing_report, processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 MIN_CHANGE_PCT = 2.0
 CONFIDENCE = 0.95
-EXIT_SAME, EXIT_NOTHING_COMPARED, EXIT_REGRESSED = 0, 1, 3
+EXIT_SAME, EXIT_NO_VERDICT, EXIT_REGRESSED = 0, 1, 3
 _WIDE_PCT = 10.0  # an interval that reaches further than this is worth a note
 _TOTAL = "Total"
 
@@ -97,12 +97,16 @@ class TimingComparison:
         return any(row.verdict == "slower" or row.is_missing for row in (*self.stages, self.total))
 
     @property
+    def has_verdict(self) -> bool:
+        """Whether any stage, or the total, could be judged."""
+        return any(row.verdict != "unknown" for row in (*self.stages, self.total))
+
+    @property
     def exit_status(self) -> int:
-        """A gate's: 3 where something ``has_regressed``; 1 where no stage has times in both reports; else 0."""
+        """A gate's: 3 where something ``has_regressed``; 1 where nothing could be judged, which is no pass; else 0."""
         if self.has_regressed:
             return EXIT_REGRESSED
-        is_compared = any(row.difference_ms is not None for row in self.stages)
-        return EXIT_SAME if is_compared else EXIT_NOTHING_COMPARED
+        return EXIT_SAME if self.has_verdict else EXIT_NO_VERDICT
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as what JSON can say."""
@@ -198,8 +202,8 @@ def _report(parameter: str, report: Any) -> dict[str, Any]:
 
 def _identity(report: dict[str, Any]) -> object:
     """Return what tells a report from all others; None: nothing does."""
-    process = report.get("process")
-    return None if process is None else (process.get("id"), report.get("request_id"), report.get("timestamp"))
+    ids = frozenset(process["id"] for process in processes_of(report))
+    return (ids, report.get("request_id"), report.get("timestamp")) if ids else None
 
 
 def _names(reports: list[dict[str, Any]]) -> list[str]:
@@ -340,12 +344,16 @@ def _is_wide(row: StageComparison) -> bool:
 def _notes_on_origin(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
     """Say where the two come from, if that makes them hard to compare."""
     reports = [*old, *new]
-    hosts = dict.fromkeys(report["process"]["host"] for report in reports if "process" in report)
+    hosts = [
+        list(dict.fromkeys(process["host"] for report in side for process in processes_of(report)))
+        for side in (old, new)
+    ]
     sizes = dict.fromkeys(report["world_size"] for report in reports if "world_size" in report)
     identities = [set(map(_identity, side)) - {None} for side in (old, new)]
     notes = []
-    if len(hosts) > 1:
-        notes.append(f"The reports are from different machines: {', '.join(map(_shown, hosts))}.")
+    if all(hosts) and set(hosts[0]) != set(hosts[1]):
+        named = "; ".join(", ".join(map(_shown, side)) for side in hosts)
+        notes.append(f"The reports are from different machines: {named}.")
     if len(sizes) > 1:
         notes.append(f"The reports are of different numbers of ranks: {', '.join(map(str, sizes))}.")
     if identities[0] & identities[1]:

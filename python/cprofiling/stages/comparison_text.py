@@ -63,8 +63,7 @@ def headline(comparison: TimingComparison) -> str:
     told = ", ".join(f"{count} {kind}" for count, kind in counts if count) or "none"
     if comparison.has_regressed:
         return f"Slower than the baseline (stages: {told})"
-    is_judged = any(row.verdict != "unknown" for row in (*comparison.stages, comparison.total))
-    return f"{'Not slower' if is_judged else 'No verdict'} (stages: {told})"
+    return f"{'Not slower' if comparison.has_verdict else 'No verdict'} (stages: {told})"
 
 
 def _cells(row: StageComparison) -> tuple[str, ...]:

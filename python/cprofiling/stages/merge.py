@@ -21,7 +21,7 @@ from cprofiling.stages import merge_statistics, merge_timing, merge_traces, rank
 from cprofiling.stages.merge_statistics import MergedStatistics, missing_ranks, reason_of
 from cprofiling.stages.merge_timing import MergedTiming
 from cprofiling.stages.merge_traces import MergedTraces
-from cprofiling.stages.skew import Skew
+from cprofiling.stages.skew import Skew, label_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _KINDS = (STATISTICS, TIMING, TRACES)
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD = 4096  # bytes by which a file is told
 _MOST_NAMED = 100  # ranks that are missing
+_MOST_HOSTS = 10
 _TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
 
 
@@ -159,7 +160,7 @@ def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str
         try:
             yield read(path)
         except FormatError as error:
-            refused[path] = str(error).removeprefix(f"{path}: ")
+            refused[path] = str(error).removeprefix(f"{path}: ").removeprefix(f"{shown_text('path', path)}: ")
         except OSError as error:
             refused[path] = reason_of(error)
         except MemoryError:
@@ -217,8 +218,24 @@ def _missing(labels: Sequence[str], expected: int | None) -> list[str]:
 
 def _described(kind: str, merged: Merged, target: str | None) -> str:
     where = "" if target is None else f", written to {shown_text('output', target)}"
-    text = f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"
-    return f"{text}\nClock: {merged.clock}" if isinstance(merged, MergedTraces) else text
+    lines = [f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"]
+    if isinstance(merged, MergedTraces):
+        lines.append(f"Clock: {merged.clock}")
+    return "\n".join([*lines, *_shared(merged.hosts)])
+
+
+def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line that tells of ranks that several machines say they are, if there are any: of two jobs, perhaps."""
+    hosts_of: dict[str, set[str]] = {}
+    for label, host in hosts:
+        if host:
+            hosts_of.setdefault(label, set()).add(host)
+    shared = sorted((label for label in hosts_of if len(hosts_of[label]) > 1), key=label_order)
+    if not shared:
+        return []
+    machines = ", ".join(shown_text("host", host) for host in sorted(hosts_of[shared[0]])[:_MOST_HOSTS])
+    more = f"; {counted(len(shared) - 1, 'more rank')} likewise" if len(shared) > 1 else ""
+    return [f"Rank {shown_text('rank', shared[0])} is of several machines, and adds up: {machines}{more}"]
 
 
 def _tables(merged: Merged) -> list[str]:

@@ -26,6 +26,7 @@ class Part:
     Attributes:
         name: What messages call them: a path, a rank, an address.
         label: The rank, or what stands for it.
+        host: The machine; empty: not known.
         world_size: How many ranks there are, as it tells; None: not known.
         sources: Whose data they are: Profilers and generations.
         calls: How many calls they count, however these ended.
@@ -35,6 +36,7 @@ class Part:
 
     name: str
     label: str
+    host: str
     world_size: int | None
     sources: tuple[tuple[bytes, int], ...]
     calls: int
@@ -51,6 +53,7 @@ class MergedStatistics:
         labels: The ranks that are in it, in their order; of files that tell no rank, their names.
         skew: Each node over the ranks.
         world_size: The most that any of them tells; None: not known.
+        hosts: Rank and machine of each that is in it; empty where it is not known.
         refused: What was not merged, by its name, with the reason.
     """
 
@@ -58,6 +61,7 @@ class MergedStatistics:
     labels: tuple[str, ...]
     skew: Skew
     world_size: int | None
+    hosts: tuple[tuple[str, str], ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -94,7 +98,7 @@ def _part(name: str, taken: RankedSnapshot, label: str, digest: bytes, load: Cal
         stats.count + stats.error_count + stats.cancelled_count + stats.skipped_count + stats.dropped_count
         for stats in taken.snapshot.stats()
     )
-    return Part(name, label, taken.world_size, taken.snapshot._sources(), calls, digest, load)
+    return Part(name, label, taken.host, taken.world_size, taken.snapshot._sources(), calls, digest, load)
 
 
 def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
@@ -113,6 +117,7 @@ def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
         tuple(sorted({part.label for part in merger.parts}, key=label_order)),
         merger.skew.build(),
         max((part.world_size for part in merger.parts if part.world_size is not None), default=None),
+        tuple((part.label, part.host) for part in merger.parts),
         dict(sorted(refused.items())),
     )
 

@@ -1,8 +1,9 @@
 """Merging the timing reports of many ranks into one: a stage lasts as long as on its slowest rank.
 
 In a merged report ``count, duration_ms, mean_ms, std_ms`` of a stage are those of its slowest rank, ``min_ms`` and
-``max_ms`` those of all ranks, ``error_count`` a sum, memory the most on any rank; ``parallel_info`` has each rank.
-Reports of several processes of one rank add up there. ``processes`` lists whose reports are in it.
+``max_ms`` those of all ranks, ``error_count`` and ``cancelled_count`` sums, memory the most on any rank;
+``parallel_info`` has each rank. Reports of several processes of one rank add up there. ``processes`` lists whose
+reports are in it, in place of ``process``.
 """
 
 from __future__ import annotations
@@ -11,24 +12,19 @@ import json
 import math
 from dataclasses import dataclass, field
 
-from cprofiling.format import shown_value
-from cprofiling.snapshot import FormatError
 from cprofiling.stages.ranks import rank_of_name
 from cprofiling.stages.skew import Skew, SkewBuilder, label_order
+from cprofiling.stages.timing_file import SCHEMA_VERSION, load_timing_report, processes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from typing import Any
 
-SCHEMA_VERSION = 1
-_MOST_BYTES = 256 << 20
 _TIMES = ("mean_ms", "min_ms", "max_ms", "std_ms")
-_COUNTS = ("count", "error_count")
-_MEMORY = ("allocated_mb", "reserved_mb", "peak_allocated_mb", "peak_reserved_mb")
+_FAULTS = ("error_count", "cancelled_count")  # they are there where there were any
 _PEAKS = ("peak_allocated_mb", "peak_reserved_mb")
 _MB_PER_GB = 1024
-_MOST = 2**53
 
 
 @dataclass(frozen=True)
@@ -56,105 +52,35 @@ class MergedTiming:
     labels: tuple[str, ...]
     skew: Skew
     world_size: int | None
+    hosts: tuple[tuple[str, str], ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
 
 def read_report(path: str) -> Report:
     """Read a timing report, ours or one of telefuser. OSError where it cannot be read, FormatError for what is none."""
-    with open(path, "rb") as file:
-        data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise FormatError(f"more than {_MOST_BYTES} bytes are no timing report")
-    try:
-        content = json.loads(data, parse_constant=_refused)
-    except RecursionError:
-        raise FormatError("it is nested too deeply") from None
-    except ValueError as error:
-        raise FormatError(f"it is no JSON: {error}") from None
-    _check(content)
+    content = load_timing_report(path)
     rank = content.get("rank", rank_of_name(path))
-    label = path if rank is None else str(rank)
+    label = path if rank is None else str(int(rank))
     return Report(path, label, content, _identities(content))
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"there is no {constant} in JSON")
-
-
-def _check(content: Any) -> None:
-    """Check all that is used. FormatError for the first thing that is wrong."""
-    if not isinstance(content, dict) or not isinstance(content.get("stages"), dict):
-        raise FormatError("it is no timing report: it has no object of stages")
-    version = content.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
-        raise FormatError(f"it is of schema version {shown_value(version)}, expected {SCHEMA_VERSION}")
-    for key in ("rank", "world_size"):
-        _check_integer(key, content.get(key, 0))
-    if not isinstance(content.get("processes", []), list) or not isinstance(content.get("metadata", {}), dict):
-        raise FormatError("processes must be a list, and metadata an object")
-    for name, stage in content["stages"].items():
-        _check_stage(f"stage {shown_value(name)}", stage)
-
-
-def _check_stage(where: str, stage: Any) -> None:
-    if not isinstance(stage, dict):
-        raise FormatError(f"{where} must be an object, got {shown_value(stage)}")
-    _check_number(f"{where}: duration_ms", stage.get("duration_ms"))
-    _check_figures(where, stage)
-    memory = stage.get("memory")
-    if memory is not None:
-        _check_numbers(f"{where}: memory", memory, _MEMORY)
-    parallel = stage.get("parallel_info")
-    ranks = [] if parallel is None else parallel.get("ranks") if isinstance(parallel, dict) else None
-    if not isinstance(ranks, list):
-        raise FormatError(f"{where}: parallel_info must have a list of ranks")
-    for rank in ranks:
-        if not isinstance(rank, dict):
-            raise FormatError(f"{where}: each of the ranks must be an object, got {shown_value(rank)}")
-        _check_integer(f"{where}: rank", rank.get("rank"))
-        _check_number(f"{where}: duration_ms of a rank", rank.get("duration_ms"))
-        _check_figures(where, rank)
-
-
-def _check_figures(where: str, figures: dict[str, Any]) -> None:
-    for key in _COUNTS:
-        if key in figures:
-            _check_integer(f"{where}: {key}", figures[key])
-    _check_numbers(where, figures, (*_TIMES, "peak_memory_gb"))
-
-
-def _check_numbers(where: str, figures: Any, keys: Sequence[str]) -> None:
-    if not isinstance(figures, dict):
-        raise FormatError(f"{where} must be an object, got {shown_value(figures)}")
-    for key in keys:
-        if figures.get(key) is not None:
-            _check_number(f"{where}: {key}", figures[key])
-
-
-def _check_number(what: str, value: Any) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= _MOST:
-        raise FormatError(f"{what} must be a number from 0 to 2**53, got {shown_value(value)}")
-
-
-def _check_integer(what: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise FormatError(f"{what} must be an integer from 0 to 2**53, got {shown_value(value)}")
 
 
 def _identities(content: dict[str, Any]) -> tuple[str, ...]:
     """What tells the data of a report: of whose records it is made, or the whole of it where that is not said."""
-    processes = [content.get("process"), *content.get("processes", [])]
-    ids = [each.get("id") for each in processes if isinstance(each, dict)]
-    request = content.get("request_id")
-    named = tuple(f"{each} {request}" for each in ids if isinstance(each, str))
+    named = tuple(f"{process['id']} {process['request_id']}" for process in _processes(content))
     return named or (json.dumps(content, sort_keys=True),)
+
+
+def _processes(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return whose records are in a report, with rank and request."""
+    known = {"rank": content.get("rank", 0), "request_id": content.get("request_id", "")}
+    return [{**known, **process} for process in processes_of(content)]
 
 
 def merge_reports(reports: Iterable[Report]) -> MergedTiming:
     """Merge timing reports, in any order; the result is the same.
 
-    Of two with records of one process and request, that with the longer total time is merged, the other is refused.
+    Of two with records of one process and request, that with the longer time, of all its ranks, is merged; the other
+    is refused.
     """
     chosen, refused = _chosen(reports)
     skew = SkewBuilder()
@@ -167,17 +93,26 @@ def merge_reports(reports: Iterable[Report]) -> MergedTiming:
                 of_stage[label] = _added(of_stage[label], figures) if label in of_stage else figures
     labels = sorted({label for of_stage in ranks.values() for label in of_stage}, key=label_order)
     labels = labels or sorted({report.label for report in chosen}, key=label_order)
-    sizes = [report.content["world_size"] for report in chosen if report.content.get("world_size")]
+    sizes = [int(report.content["world_size"]) for report in chosen if report.content.get("world_size")]
     merged = _merged(chosen, ranks, labels) if chosen else None
-    return MergedTiming(merged, tuple(labels), skew.build(), max(sizes, default=None), dict(sorted(refused.items())))
+    whose = [process for report in chosen for process in _processes(report.content)]
+    return MergedTiming(
+        merged,
+        tuple(labels),
+        skew.build(),
+        max(sizes, default=None),
+        tuple((str(int(process["rank"])), process["host"]) for process in whose),
+        dict(sorted(refused.items())),
+    )
 
 
 def _chosen(reports: Iterable[Report]) -> tuple[list[Report], dict[str, str]]:
     """Return the reports that are merged, by rank, and why others are not."""
 
-    def order(report: Report) -> tuple[float, str, str]:
-        total_ms = sum(sorted(stage["duration_ms"] for stage in report.content["stages"].values()))
-        return (-total_ms, json.dumps(report.content, sort_keys=True), report.path)
+    def order(report: Report) -> tuple[float, int, str, str]:
+        ranks = [rank for stage in report.content["stages"].values() for rank in _ranks_of("", stage)]
+        total_ms = math.fsum(figures["duration_ms"] for _, figures in ranks)
+        return (-total_ms, -len(report.identities), json.dumps(report.content, sort_keys=True), report.path)
 
     chosen: list[Report] = []
     refused: dict[str, str] = {}
@@ -194,39 +129,42 @@ def _chosen(reports: Iterable[Report]) -> tuple[list[Report], dict[str, str]]:
 
 def _ranks_of(label: str, stage: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Return the figures of a stage by rank: those that it lists, or the report's own."""
-    parallel = (stage.get("parallel_info") or {}).get("ranks")
-    if not parallel:
-        return [(label, _figures(stage, stage.get("memory")))]
-    found = [(str(rank["rank"]), _figures(rank, None)) for rank in parallel]
-    if stage.get("memory"):  # of one of them, which is not said: the most on any rank stays that
-        found[0][1]["memory"] = _known_memory(stage["memory"])
+    ranks = stage.get("parallel_info", {}).get("ranks")
+    if not ranks:
+        return [(label, _figures(stage))]
+    found = [(str(int(rank["rank"])), _figures(rank)) for rank in ranks]
+    first = found[0][1]  # gets what is of one of them, but is not said of which
+    if stage.get("memory"):
+        first["memory"] = stage["memory"]
+    for key in _FAULTS:
+        unsaid = stage.get(key, 0) - sum(figures.get(key, 0) for _, figures in found)
+        if unsaid > 0:
+            first[key] = first.get(key, 0) + unsaid
     return found
 
 
-def _figures(known: dict[str, Any], memory: dict[str, Any] | None) -> dict[str, Any]:
-    figures = {key: known[key] for key in ("duration_ms", *_COUNTS, *_TIMES) if known.get(key) is not None}
-    if memory:
-        figures["memory"] = _known_memory(memory)
-    peak_gb = known.get("peak_memory_gb")
-    if peak_gb is None and memory and memory.get("peak_allocated_mb") is not None:
-        peak_gb = memory["peak_allocated_mb"] / _MB_PER_GB
-    return figures if peak_gb is None else {**figures, "peak_memory_gb": peak_gb}
-
-
-def _known_memory(memory: dict[str, Any]) -> dict[str, float]:
-    return {key: memory[key] for key in _MEMORY if memory.get(key) is not None}
+def _figures(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what counts of the figures of a stage, or of a rank there; without a call there are no times of calls."""
+    times = () if told.get("count") == 0 else _TIMES
+    keys = ("duration_ms", "count", *_FAULTS, *times, "peak_memory_gb", "memory")
+    figures = {key: told[key] for key in keys if told.get(key) is not None}
+    peak_mb = figures.get("memory", {}).get("peak_allocated_mb")
+    if peak_mb is not None:
+        figures.setdefault("peak_memory_gb", peak_mb / _MB_PER_GB)
+    return figures
 
 
 def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of two processes of one rank together; what only one of them knows is left out."""
     both = a.keys() & b.keys()
-    total: dict[str, Any] = {"duration_ms": a["duration_ms"] + b["duration_ms"]}
-    total |= {key: a[key] + b[key] for key in _COUNTS if key in both}
+    total = {"duration_ms": a["duration_ms"] + b["duration_ms"], **_faults((a, b)), **_range((a, b))}
+    if "count" in both:
+        total["count"] = a["count"] + b["count"]
     if total.get("count"):
         total["mean_ms"] = total["duration_ms"] / total["count"]
-        if {"mean_ms", "std_ms"} <= both:
-            total["std_ms"] = _pooled(a, b, total["mean_ms"])
-    total |= {key: pick(a[key], b[key]) for key, pick in (("min_ms", min), ("max_ms", max)) if key in both}
+        called = [each for each in (a, b) if each["count"]]
+        if all({"mean_ms", "std_ms"} <= each.keys() for each in called):
+            total["std_ms"] = _pooled(called, total["mean_ms"])
     if "peak_memory_gb" in both:
         total["peak_memory_gb"] = max(a["peak_memory_gb"], b["peak_memory_gb"])
     if "memory" in both:
@@ -234,10 +172,25 @@ def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     return total
 
 
-def _pooled(a: dict[str, Any], b: dict[str, Any], mean_ms: float) -> float:
-    """Return the standard deviation of two sets of samples together."""
-    parts = [each["count"] * (each["std_ms"] ** 2 + (each["mean_ms"] - mean_ms) ** 2) for each in (a, b)]
-    return math.sqrt(sum(parts) / (a["count"] + b["count"]))
+def _faults(parts: Collection[dict[str, Any]]) -> dict[str, int]:
+    """Return how many calls failed or were cancelled; where there were none, nothing is said of it."""
+    return {key: sum(part.get(key, 0) for part in parts) for key in _FAULTS if any(key in part for part in parts)}
+
+
+def _range(parts: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Return the shortest and the longest call, where all parts with calls tell theirs."""
+    called = [part for part in parts if part.get("count") != 0]
+    return {
+        key: pick(part[key] for part in called)
+        for key, pick in (("min_ms", min), ("max_ms", max))
+        if called and all(key in part for part in called)
+    }
+
+
+def _pooled(parts: Sequence[dict[str, Any]], mean_ms: float) -> float:
+    """Return the standard deviation of sets of samples together."""
+    squares = (part["count"] * (part["std_ms"] ** 2 + (part["mean_ms"] - mean_ms) ** 2) for part in parts)
+    return math.sqrt(math.fsum(squares) / sum(part["count"] for part in parts))
 
 
 def _most(*memories: dict[str, float]) -> dict[str, float]:
@@ -260,18 +213,18 @@ def _merged(
     merged: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "request_id": _common(contents, "request_id", "merged"),
-        "timestamp": max((str(each["timestamp"]) for each in contents if "timestamp" in each), default=""),
-        "wall_clock_ms": max((_number(each.get("wall_clock_ms")) for each in contents), default=0.0),
+        "timestamp": max(each.get("timestamp", "") for each in contents),
+        "wall_clock_ms": max(each.get("wall_clock_ms", 0.0) for each in contents),
         "total_stages_ms": total_ms,
         "num_stages": len(stages),
         "stages": stages,
         "metadata": _common_metadata(contents),
         "rank": min((int(label) for label in labels if label.isdecimal()), default=0),
         "world_size": max(len(labels), *(each.get("world_size", 1) for each in contents)),
-        "processes": [process for report in reports for process in _processes(report)],
+        "processes": [process for content in contents for process in _processes(content)],
     }
-    memories = [each["memory"] for each in contents if isinstance(each.get("memory"), dict)]
-    peaks = _most(*({key: _number(memory.get(key)) for key in _PEAKS if key in memory} for memory in memories))
+    memories = [each.get("memory", {}) for each in contents]
+    peaks = _most(*({key: memory[key] for key in _PEAKS if key in memory} for memory in memories))
     return {**merged, "memory": {**peaks, "snapshots": {}}} if peaks else merged
 
 
@@ -298,10 +251,7 @@ def _stage(of_stage: dict[str, dict[str, Any]], numbers: dict[str, int]) -> dict
     stage: dict[str, Any] = {
         key: slowest[key] for key in ("count", "duration_ms", "mean_ms", "std_ms") if key in slowest
     }
-    for key, pick in (("min_ms", min), ("max_ms", max), ("error_count", sum)):
-        values = [figures[key] for figures in of_stage.values() if key in figures]
-        if values:
-            stage[key] = pick(values)
+    stage |= {**_range(of_stage.values()), **_faults(of_stage.values())}
     memory = _most(*(figures["memory"] for figures in of_stage.values() if "memory" in figures))
     if memory:
         stage["memory"] = memory
@@ -312,17 +262,8 @@ def _stage(of_stage: dict[str, dict[str, Any]], numbers: dict[str, int]) -> dict
     return stage
 
 
-def _number(value: Any) -> float:
-    """Return a figure of a report that is only shown; 0.0 for what is none."""
-    try:
-        _check_number("a figure", value)
-    except FormatError:
-        return 0.0
-    return float(value)
-
-
 def _common(contents: Sequence[dict[str, Any]], key: str, otherwise: str) -> str:
-    values = {str(each.get(key, otherwise)) for each in contents}
+    values = {each.get(key, otherwise) for each in contents}
     return values.pop() if len(values) == 1 else otherwise
 
 
@@ -330,11 +271,3 @@ def _common_metadata(contents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return what all of them say alike."""
     first, *others = (each.get("metadata", {}) for each in contents)
     return {key: value for key, value in first.items() if all(key in each and each[key] == value for each in others)}
-
-
-def _processes(report: Report) -> list[dict[str, Any]]:
-    """Return whose records are in a report: in a merged one, those that it lists."""
-    listed = report.content.get("processes") or [report.content.get("process")]
-    return [
-        {**each, "rank": each.get("rank", report.content.get("rank", 0))} for each in listed if isinstance(each, dict)
-    ]

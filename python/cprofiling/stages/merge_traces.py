@@ -13,12 +13,15 @@ import json
 import re
 from dataclasses import dataclass, field
 
+from cprofiling.facts import FORMAT_VERSION
+from cprofiling.format import shown_value
 from cprofiling.kinds import NODE
 from cprofiling.loading import load
 from cprofiling.snapshot import FormatError
 from cprofiling.stages.merge_statistics import CHANGED, reason_of
 from cprofiling.stages.ranks import rank_of_name
 from cprofiling.stages.skew import Skew, SkewBuilder, label_order
+from cprofiling.stages.trace_writer import TRACK, Splitter, TraceWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,13 +38,6 @@ ON_SEVERAL = (
     "which was not measured; within one machine exact to about a microsecond"
 )
 _BASE = "baseTimeNanoseconds"
-_SORT_STEP = 10_000_000  # between the processes of a rank and those of the next; Kineto's own numbers are below
-_GREATEST_ID = 2**52  # larger ones are random, and stay as they are
-_TRACK = re.compile(rb',"pid":(-?\d+|"(?:[^"\\]|\\.)*")')
-_TIME = re.compile(rb',"ts":(-?\d+)\.(\d{3})')
-_FLOW_ID = re.compile(rb',"id":(\d+)')
-_JOINING = re.compile(rb'"(correlation|External id)"(\s*:\s*)(\d+)(?![\d.eE])')
-_BEGIN = b'\n{"ph":"'
 
 
 @dataclass(frozen=True)
@@ -59,6 +55,7 @@ class Trace:
         base_ns: What the times in its file are counted from.
         clock: Which CLOCK_MONOTONIC it has; None: not known.
         since_epoch_ns: What its times are ahead of that.
+        host: The machine; empty: not known.
         where: Host and process, as far as they are known.
         totals: Of each node: stage, name, ms.
     """
@@ -73,6 +70,7 @@ class Trace:
     base_ns: int
     clock: str | None
     since_epoch_ns: int
+    host: str
     where: str
     totals: tuple[tuple[str, str, float], ...]
 
@@ -85,18 +83,21 @@ class MergedTraces:
     skew: Skew
     world_size: int | None
     clock: str
+    hosts: tuple[tuple[str, str], ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
 
 
 def read_trace(path: str) -> Trace:
-    """Read a trace, to learn what it is of. OSError where it cannot be read, FormatError for a damaged one."""
+    """Read a trace, to learn what it is of.
+
+    OSError where it cannot be read, FormatError for one that is damaged, of another version, or merged already.
+    """
     recording = load(path)
     known = {key: _parsed(value) for key, value in recording.facts.items()}
-    own = known.get("cprofiling")
-    process = own.get("process") if isinstance(own, dict) else None
-    process = process if isinstance(process, dict) else {}
-    distributed = known.get("distributedInfo")
-    distributed = distributed if isinstance(distributed, dict) else {}
+    own = _object(known, "cprofiling")
+    _check_own(own)
+    process = _object(own, "process")
+    distributed = _object(known, "distributedInfo")
     rank = _rank(distributed, path)
     clock = _clock(process)
     identity = process.get("id")
@@ -112,6 +113,7 @@ def read_trace(path: str) -> Trace:
         survey.base_ns,
         clock[0],
         clock[1],
+        process["host"] if isinstance(process.get("host"), str) else "",
         ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
         _totals(recording),
     )
@@ -122,6 +124,21 @@ def _parsed(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _object(known: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return an object of what is known; an empty one where it is none."""
+    value = known.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _check_own(own: dict[str, Any]) -> None:
+    """Refuse what is written by rules that are not known here, and what would hide that a recording is there twice."""
+    version = own.get("format_version", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise FormatError(f"it is of format version {shown_value(version)}, expected {FORMAT_VERSION}")
+    if "merged" in own:
+        raise FormatError("it is merged already: merge the traces that it is made of")
 
 
 def _is_index(value: Any) -> bool:
@@ -155,7 +172,7 @@ class _Survey:
     def __init__(self, recording: Recording) -> None:
         self._digest = hashlib.sha256()
         self._rows = 0
-        splitter = _Splitter(self._look)
+        splitter = Splitter(self._look)
 
         def take(piece: bytes) -> None:
             self._digest.update(piece)
@@ -171,7 +188,7 @@ class _Survey:
 
     def _look(self, event: bytes) -> None:
         self._rows += event.startswith((b"X", b"i", b"C"))
-        if _TRACK.search(event) is None:
+        if TRACK.search(event) is None:
             raise FormatError(f"an event has no process: {event[:80]!r}")
 
 
@@ -198,7 +215,7 @@ def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
     shifts, clock = _shifts(chosen)
     base_ns = min((trace.base_ns + shifts[trace.path] for trace in chosen), default=0)
     skew = SkewBuilder()
-    writer = _Writer(write, _facts(chosen, shifts, clock, base_ns))
+    writer = TraceWriter(write, _facts(chosen, shifts, clock, base_ns))
     for place, trace in enumerate(chosen):
         try:
             recording = load(trace.path)
@@ -216,6 +233,7 @@ def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
         skew.build(),
         max((trace.world_size for trace in merged if trace.world_size), default=None),
         clock,
+        tuple((trace.label, trace.host) for trace in merged),
         dict(sorted(refused.items())),
     )
 
@@ -264,149 +282,5 @@ def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns:
         "deviceProperties": [],
         "distributedInfo": {"backend": "", "rank": 0, "world_size": max([len({t.label for t in traces}), *sizes])},
         **({"droppedEvents": dropped} if dropped else {}),
-        "cprofiling": {"format_version": 1, "merged": {"clock": clock, "ranks": ranks}},
+        "cprofiling": {"format_version": FORMAT_VERSION, "merged": {"clock": clock, "ranks": ranks}},
     }
-
-
-class _Writer:
-    """Writes one trace of many."""
-
-    def __init__(self, write: Write, facts: dict[str, Any]) -> None:
-        self._write = write
-        self._is_first = True
-        self._pids: set[int] = set()
-        self._next_pid = 1
-        self._known: dict[tuple[str, str, bytes], int] = {}
-        self.ids_before = 0  # the greatest id of the traces before
-        text = ",\n".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in facts.items())
-        write(b"{\n" + text.encode("ascii") + b',\n"traceEvents":[')
-
-    def close(self) -> None:
-        self._write(b"\n]}\n")
-
-    def add(self, recording: Recording, trace: Trace, place: int, shift_ns: int) -> None:
-        """Add the events of a trace, moved in time; ``place``: which of the traces it is."""
-        events = _Events(self, trace, place, shift_ns)
-        splitter = _Splitter(events.put)
-        recording.write_chrome(splitter.take)
-        splitter.close()
-        events.name_processes()
-        self.ids_before = events.greatest_id
-
-    def put(self, event: bytes) -> None:
-        self._write((_BEGIN if self._is_first else b"," + _BEGIN) + event)
-        self._is_first = False
-
-    def pid_of(self, trace: Trace, wanted: bytes) -> int:
-        """Return the number of a process, which no other process of the merged trace has.
-
-        Several traces of one process, by rank, host and number, have it in common.
-        """
-        key = (trace.label, trace.where, wanted)
-        pid = self._known.get(key) if trace.where else None
-        if pid is None:
-            pid = self._known[key] = self._new_pid(wanted)
-        return pid
-
-    def _new_pid(self, wanted: bytes) -> int:
-        """Return a free number: if possible, the one that it had."""
-        pid = int(wanted) if re.fullmatch(rb"\d{1,9}", wanted) else 0
-        if pid == 0 or pid in self._pids:
-            while self._next_pid in self._pids:
-                self._next_pid += 1
-            pid = self._next_pid
-        self._pids.add(pid)
-        return pid
-
-
-class _Splitter:
-    """Takes a trace as it is written, and gives its events: what follows ``{"ph":"``."""
-
-    def __init__(self, put: Callable[[bytes], None]) -> None:
-        self._put = put
-        self._rest = b""
-        self.head: bytes | None = None  # what comes before the events
-
-    def take(self, piece: bytes) -> None:
-        *events, self._rest = (self._rest + piece).split(_BEGIN)
-        for event in events:
-            self._give(event)
-
-    def close(self) -> None:
-        self._give(self._rest.removesuffix(b"\n]}\n"))
-
-    def _give(self, event: bytes) -> None:
-        if self.head is None:
-            self.head = event
-        else:
-            self._put(event.removesuffix(b","))
-
-
-class _Events:
-    """The events of one trace on their way into the merged one."""
-
-    def __init__(self, writer: _Writer, trace: Trace, place: int, shift_ns: int) -> None:
-        self._writer = writer
-        self._trace = trace
-        self._sort = place * _SORT_STEP
-        self._shift_ns = shift_ns
-        self._offset = writer.ids_before
-        self._pids: dict[bytes, int] = {}
-        self._names: dict[bytes, str] = {}
-        self._sorts: dict[bytes, int] = {}
-        self.greatest_id = writer.ids_before
-
-    def put(self, event: bytes) -> None:
-        """Put an event into the merged trace. Names of processes wait until the end."""
-        found = _TRACK.search(event)
-        assert found is not None  # noqa: S101 the survey has looked
-        pid = found[1]
-        if pid not in self._pids:
-            self._pids[pid] = self._writer.pid_of(self._trace, pid)
-        if event.startswith(b"M") and self._keep(event, pid):
-            return
-        head, tail = event[: found.start()], event[found.end() :]
-        if head.startswith((b"s", b"t", b"f")):
-            head = _FLOW_ID.sub(lambda id_: b',"id":%d' % self._id(int(id_[1])), head)
-        if not head.startswith(b"M"):
-            tail = _TIME.sub(self._moved, tail, count=1)
-        if b'"correlation"' in tail or b'"External id"' in tail:
-            tail = _JOINING.sub(lambda id_: b'"%b"%b%d' % (id_[1], id_[2], self._id(int(id_[3]))), tail)
-        self._writer.put(head + b',"pid":%d' % self._pids[pid] + tail)
-
-    def _moved(self, time: re.Match[bytes]) -> bytes:
-        sign = -1 if time[1].startswith(b"-") else 1
-        at_ns = int(time[1]) * 1000 + sign * int(time[2]) + self._shift_ns
-        whole, rest = divmod(abs(at_ns), 1000)
-        return b',"ts":%b%d.%03d' % (b"-" if at_ns < 0 else b"", whole, rest)
-
-    def _id(self, number: int) -> int:
-        """Return a number that joins events of this trace, as one that joins none of the others."""
-        if not 0 < number < _GREATEST_ID:
-            return number
-        self.greatest_id = max(self.greatest_id, number + self._offset)
-        return number + self._offset
-
-    def _keep(self, event: bytes, pid: bytes) -> bool:
-        """Keep what is said of a process. False: it is said of a thread."""
-        if not event.startswith((b'M","name":"process_name"', b'M","name":"process_sort_index"')):
-            return False
-        said = json.loads(b'{"ph":"' + event)["args"]
-        if "name" in said:
-            self._names[pid] = said["name"]
-        else:
-            self._sorts[pid] = said["sort_index"]
-        return True
-
-    def name_processes(self) -> None:
-        """Name the processes by their rank, and put them beneath those of the ranks before."""
-        whose = f"rank {self._trace.label}" if self._trace.label.isdecimal() else self._trace.label
-        for pid, number in self._pids.items():
-            name = self._names.get(pid) or str(json.loads(pid))
-            where = f" ({self._trace.where})" if self._trace.where else ""
-            sort = self._sort + min(max(self._sorts.get(pid, 0), 0), _SORT_STEP - 1)
-            for kind, args in (("name", {"name": f"{whose}: {name}{where}"}), ("sort_index", {"sort_index": sort})):
-                text = json.dumps(
-                    {"name": f"process_{kind}", "pid": number, "tid": 0, "args": args}, separators=(",", ":")
-                )
-                self._writer.put(b'M",' + text[1:].encode("ascii"))

@@ -167,7 +167,8 @@ def write_rank_snapshot(
     """Write the present statistics into a folder, for ``cprofiling merge``, and return the path.
 
     The file is called ``{name}_rank{rank}_{id}.cprof``, without the rank where there is none; ``id`` is that of the
-    Profiler, so that no two ranks, processes or machines have one name. Written again it is replaced.
+    Profiler, so that no two ranks, processes or machines have one name. Written again it is replaced: a rank that
+    writes it now and then, and is killed, has left what it wrote last.
 
     profiler: A Profiler, or a pipeline with one. folder: It is made, mode 0700, if it is not there. name: What could
         lead out of the folder is escaped.

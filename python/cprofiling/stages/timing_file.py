@@ -32,9 +32,9 @@ class _Kind(NamedTuple):
 
 
 def load_timing_report(path: StrOrBytesPath) -> dict[str, Any]:
-    """Read a timing report: one of ``cprofiling.layers``, or one of telefuser's.
+    """Read a timing report: one of ``cprofiling.layers``, one that ``cprofiling merge`` made, or one of telefuser's.
 
-    The latter lack ``schema_version``, ``count``, the mean, least, largest and spread of the calls, and ``process``.
+    The last lack ``schema_version``, ``count``, the mean, least, largest and spread of the calls, and ``process``.
     The published JSON schema is ``cprofiling/schemas/timing.schema.json``. Keys that it does not name are passed on.
 
     Raises:
@@ -53,6 +53,11 @@ def checked_timing_report(report: Mapping[str, Any], source: str) -> dict[str, A
     return _checked(dict(report), source)
 
 
+def processes_of(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return whose records are in a report: of a merged one, several; of one of telefuser, that is not known."""
+    return list(report.get("processes") or [report[key] for key in ("process",) if key in report])
+
+
 def _checked(value: Any, source: str) -> dict[str, Any]:
     try:
         if not isinstance(value, dict):
@@ -62,10 +67,17 @@ def _checked(value: Any, source: str) -> dict[str, Any]:
             raise Fault(
                 "$.schema_version", f"this version of cprofiling reads version {SCHEMA_VERSION}, got {_shown(version)}"
             )
-        _check_object(value, "$", _REPORT if "schema_version" in value else _PEERS_REPORT)
+        _check_object(value, "$", _kind_of(value))
     except Fault as fault:
         raise FormatError(f"{source}: {fault}") from None
     return value
+
+
+def _kind_of(report: dict[str, Any]) -> _Kind:
+    """Return what a report has to have: one of telefuser least, a merged one what all that are in it have."""
+    if "schema_version" not in report:
+        return _PEERS_REPORT
+    return _MERGED_REPORT if "processes" in report else _REPORT
 
 
 def _shown(value: object) -> str:
@@ -171,18 +183,22 @@ _FIGURES: dict[str, Check] = {
     "duration_ms": _amount,
     **dict.fromkeys(("mean_ms", "min_ms", "max_ms", "std_ms"), _amount_or_none),
 }
-_RANK = _Kind({"rank": _whole, **_FIGURES, "peak_memory_gb": _amount_or_none}, ("rank", "duration_ms"))
+_FAULTS: dict[str, Check] = dict.fromkeys(("error_count", "cancelled_count"), _whole)
+_RANK = _Kind({"rank": _whole, **_FIGURES, **_FAULTS, "peak_memory_gb": _amount_or_none}, ("rank", "duration_ms"))
 _PARALLEL = _Kind({"num_ranks": _whole, "ranks": _list_of(_object_of(_RANK))}, ("num_ranks", "ranks"))
 _STAGE_KEYS: dict[str, Check] = {
     **_FIGURES,
     "percentage": _amount,
-    "error_count": _whole,
+    **_FAULTS,
     "memory": _object_of(_MEMORY),
     "parallel_info": _object_of(_PARALLEL),
 }
 _STAGE = _Kind(_STAGE_KEYS, ("count", "duration_ms", "mean_ms", "min_ms", "max_ms", "std_ms", "percentage"))
 _PEERS_STAGE = _Kind(_STAGE_KEYS, ("duration_ms",))
-_PROCESS = _Kind({"host": _text, "pid": _whole, "id": _text}, ("host", "pid", "id"))
+_MERGED_STAGE = _Kind(_STAGE_KEYS, ("duration_ms", "percentage", "parallel_info"))
+_PROCESS = _Kind(
+    {"host": _text, "pid": _whole, "id": _text, "rank": _whole, "request_id": _text}, ("host", "pid", "id")
+)
 _REPORT_MEMORY = _Kind(
     {
         **dict.fromkeys(("peak_allocated_mb", "peak_reserved_mb"), _amount),
@@ -198,10 +214,17 @@ _REPORT_KEYS: dict[str, Check] = {
     **dict.fromkeys(("num_stages", "rank", "world_size"), _whole),
     "metadata": _check_mapping,
     "process": _object_of(_PROCESS),
+    "processes": _list_of(_object_of(_PROCESS)),
     "memory": _object_of(_REPORT_MEMORY),
 }
-_REQUIRED = ("request_id", "timestamp", "wall_clock_ms", "total_stages_ms", "num_stages", "stages", "metadata")
-_REPORT = _Kind(
-    {**_REPORT_KEYS, "stages": _mapping_of(_stage_of(_STAGE))}, (*_REQUIRED, "rank", "world_size", "process")
-)
-_PEERS_REPORT = _Kind({**_REPORT_KEYS, "stages": _mapping_of(_stage_of(_PEERS_STAGE))}, ("stages",))
+_TOTALS = ("wall_clock_ms", "total_stages_ms", "num_stages")
+_REQUIRED = ("request_id", "timestamp", *_TOTALS, "stages", "metadata", "rank", "world_size")
+
+
+def _report_of(stage: _Kind, required: tuple[str, ...]) -> _Kind:
+    return _Kind({**_REPORT_KEYS, "stages": _mapping_of(_stage_of(stage))}, required)
+
+
+_REPORT = _report_of(_STAGE, (*_REQUIRED, "process"))
+_MERGED_REPORT = _report_of(_MERGED_STAGE, (*_REQUIRED, "processes"))
+_PEERS_REPORT = _report_of(_PEERS_STAGE, ("stages",))
