@@ -100,7 +100,8 @@ class Capture:
         if len(args) > known:
             self._add_others(made, encoding, args[known:])
         for name, value in kwargs.items():
-            made[name] = encoding.of(value, "/" + _escaped(name), 0)
+            if name not in names[: self._first]:
+                made[name] = encoding.of(value, "/" + _escaped(name), 0)
         return made, encoding.types
 
     def _add_others(self, made: dict[str, Any], encoding: _Encoding, others: tuple[Any, ...]) -> None:
@@ -146,10 +147,8 @@ class _Encoding:
         self.left -= 1
         if depth > _DEEPEST or self.left < 0:
             return self._named(value, where, "truncated")
-        encode = _BY_TYPE.get(kind)
-        if encode is None:
-            encode = _encoder_for(value)
         try:
+            encode = _BY_TYPE.get(kind) or _encoder_for(value)
             return encode(self, value, where, depth)
         except Exception:  # noqa: BLE001 code of the value's class; its name is always known
             return self._named(value, where, "other")
@@ -177,23 +176,27 @@ class _Encoding:
         """Return the name of a type that nothing more is said of."""
         return self._named(value, where, "other")
 
-    def list_(self, value: Any, where: str, depth: int) -> list[Any]:
-        """Return the signatures of a list's items."""
+    def list_(self, value: Any, where: str, depth: int) -> Any:
+        """Return the signatures of a list's items; of one that is too long its type."""
+        if len(value) > self.left:
+            return self._named(value, where, "truncated")
         return [self.of(item, f"{where}/{place}", depth + 1) for place, item in enumerate(value)]
 
-    def tuple_(self, value: Any, where: str, depth: int) -> list[Any]:
+    def tuple_(self, value: Any, where: str, depth: int) -> Any:
         """Return the signatures of a tuple's items."""
         kind = type(value)
         self.types[where] = "tuple" if not hasattr(kind, "_fields") else f"namedtuple {_full_name(kind)}"
         return self.list_(value, where, depth)
 
-    def set_(self, value: Any, where: str, depth: int) -> list[Any]:
+    def set_(self, value: Any, where: str, depth: int) -> Any:
         """Return the signatures of a set's items, in no order of meaning."""
         self.types[where] = "set"
         return self.list_(value, where, depth)
 
     def mapping(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a mapping's values by its keys, or of its pairs."""
+        """Return the signatures of a mapping's values by its keys, or of its pairs; of one that is too long its type."""
+        if len(value) > self.left:
+            return self._named(value, where, "truncated")
         keys = list(value)
         if all(type(key) is str for key in keys) and not set(TENSOR_KEYS) <= set(keys):
             return {key: self.of(value[key], f"{where}/{_escaped(key)}", depth + 1) for key in keys}
