@@ -119,6 +119,47 @@ def test_a_method_is_measured() -> None:
     assert layers.get_io_signatures()["method"].input_signatures == {"x": 1}
 
 
+def test_methods_of_all_kinds_are_measured() -> None:
+    class Stage:
+        @Context("static")
+        @staticmethod
+        def static(x: int) -> int:
+            return x
+
+        @staticmethod
+        @Context("inside static")
+        def inside_static(x: int) -> int:
+            return x
+
+        @Context("class")
+        @classmethod
+        def of_class(cls, x: int) -> tuple[type, int]:
+            return cls, x
+
+        @property
+        @Context("property")
+        def size(self) -> int:
+            return 5
+
+    for owner in (Stage, Stage()):
+        assert owner.static(1) == owner.inside_static(1) == 1
+        assert owner.of_class(1) == (Stage, 1)
+    assert Stage().size == 5
+    assert counts() == {"static": 2, "inside static": 2, "class": 2, "property": 1}
+    assert layers.get_io_signatures()["class"].input_signatures == {"x": 1}
+
+
+def test_an_object_whose_calls_are_coroutines_is_measured_to_their_end() -> None:
+    class Stage:
+        async def __call__(self, seconds: float) -> str:
+            await asyncio.sleep(seconds)
+            return "done"
+
+    assert asyncio.run(Context("object")(Stage())(0.003)) == "done"
+    assert stages()["object"]["min_ms"] >= 3
+    assert layers.get_io_signatures()["object"].output_signature == "done"
+
+
 def test_a_coroutine_is_measured_to_its_end() -> None:
     @Context("coroutine")
     async def wait(seconds: float) -> float:

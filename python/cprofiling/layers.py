@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import inspect
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from time import perf_counter_ns
 
 from cprofiling import _core, checks, session
 from cprofiling.format import shown_value
+from cprofiling.nodes import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.stages import environment, log, output, process, workers
 from cprofiling.stages.memory import MemoryReader
 from cprofiling.stages.registry import STAGE, Registry, checked_name, json_value
@@ -177,13 +177,16 @@ class ProfilingContext:
         self.__exit__(kind, error, traceback)
 
     def __call__(self, function: F) -> F:
-        """Return a function that measures each call of the one given."""
+        """Return a function that measures each call of the one given, or of that in a static or class method."""
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(self(function.__func__))
         if isinstance(function, type) or not callable(function):
             raise TypeError(f"function must be a function, got {shown_value(function)}")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        kind = kind_of(function)
+        if kind in (GENERATOR, ASYNC_GENERATOR):
             raise TypeError(f"function must not yield, got {shown_value(function)}: use cprofiling.profile_node")
         capture = Capture(function)
-        if inspect.iscoroutinefunction(function):
+        if kind == COROUTINE:
             return self._coroutine(function, capture)  # type: ignore[return-value]
 
         @functools.wraps(function)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import time
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from cprofiling.integrations.telefuser_memory import (
     set_memory_baseline,
 )
 from cprofiling.layers import mark_as_worker_process, set_timing_metadata
+from cprofiling.nodes import ASYNC_GENERATOR, GENERATOR, kind_of
 from cprofiling.stages import environment, log, signatures
 from cprofiling.stages.registry import checked_name
 from cprofiling.stages.stage_recording import StageRecording, options
@@ -207,7 +207,7 @@ class ProfilingContext(layers.ProfilingContext):
 
     def __call__(self, function: F) -> F:
         """Return a function that measures each call; of one that yields, only the call itself."""
-        if not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        if kind_of(function) not in (GENERATOR, ASYNC_GENERATOR):
             return super().__call__(function)
 
         @functools.wraps(function)
