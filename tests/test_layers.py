@@ -349,6 +349,27 @@ def test_a_fork_begins_anew() -> None:
     assert (registry.is_empty(), registry.signatures()) == (True, {})
 
 
+def test_a_stage_that_is_open_at_a_fork_is_the_parents(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    layers.enable_profiler_for_names("outer")
+
+    @Context("decorated")
+    def fork(_x: int) -> int:
+        return os.fork()
+
+    with Context("outer"):
+        child = fork(1)
+    if not child:
+        with Context("child's"):
+            pass
+        told = json.dumps([counts(), list(layers.get_io_signatures()), caplog.messages])
+        (tmp_path / "child").write_text(told)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert json.loads((tmp_path / "child").read_text()) == [{"child's": 1}, [], []]
+    assert counts() == {"decorated": 1, "outer": 1}
+    assert len(list(layers.get_profiler_output_dir().iterdir())) == 2
+
+
 # ---- What is off
 
 
@@ -450,6 +471,20 @@ def test_a_fault_of_the_profilers_is_told_and_loses_nothing(
     assert counts() == {"x": 1}
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert "[Profiler] 'x': RuntimeError: planned" in caplog.messages
+
+
+def test_a_filter_that_raises_is_not_the_stages(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_record: object) -> bool:
+        raise PlannedError
+
+    with caplog.at_level(logging.INFO, "cprofiling"):
+        LOGGER.addFilter(fails)
+        try:
+            with Context("x"):
+                pass
+        finally:
+            LOGGER.removeFilter(fails)
+    assert counts() == {"x": 1}
 
 
 # ---- Memory

@@ -42,8 +42,8 @@ class Level(enum.IntEnum):
 
 
 class Unbound:
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         raise RuntimeError("it stands for nothing yet")
 
 
@@ -122,8 +122,7 @@ def test_there_are_limits() -> None:
     assert captured([[7] * 9_000, [8] * 9_000])[0] == [[7] * 9_000, "list"]
     nested: Any = []
     nested.append(nested)
-    signature, types = captured(nested)
-    assert types == {"/x" + "/0" * 17: "truncated"}
+    assert captured(nested)[1] == {"/x" + "/0" * 17: "truncated"}
 
 
 def test_a_dataclass_whose_field_was_never_set() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,6 +209,12 @@ def work(rank):
         with layers.ProfilingContext("dit"):
             time.sleep(0.005)
     layers.ProfilingContext("decode")(lambda latents: None)(rank)
+    for name in ("decode", "never"):
+        try:
+            with layers.ProfilingContext(name):
+                raise KeyError
+        except KeyError:
+            pass
 
 if __name__ == "__main__":
     layers.reset_timing_registry("req")
@@ -244,7 +251,9 @@ def test_records_of_workers_are_the_main_processes(tmp_path: Path, method: str) 
     )
     *table, report, signatures, after, folder = done.stdout.splitlines()
     stages = json.loads(report)["stages"]
-    assert set(stages) == {"dit", "decode", "all"}
+    assert set(stages) == {"dit", "decode", "never", "all"}
+    errors = {name: stage["error_count"] for name, stage in stages.items() if "error_count" in stage}
+    assert errors == {"decode": 3, "never": 3}, "those of all workers"
     dit = stages["dit"]
     ranks = dit["parallel_info"]["ranks"]
     assert dit["parallel_info"]["num_ranks"] == 3
@@ -262,6 +271,60 @@ def test_records_of_workers_are_the_main_processes(tmp_path: Path, method: str) 
     assert not list(tmp_path.glob("cprofiling-workers-*"))
 
 
+CHILDREN = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from cprofiling import layers
+
+@layers.ProfilingContextDebug("work")
+def work(x):
+    return x
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert list(pool.map(work, range(3))) == [0, 1, 2]
+    child = context.Process(target=work, args=(1,))
+    child.start()
+    child.join()
+    with layers.ProfilingContext("main"):
+        pass
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_that_are_no_workers_write_their_own_reports(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(CHILDREN)
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("CPROFILING_", "_CPROFILING"))}
+    done = subprocess.run(
+        [sys.executable, script, method], cwd=tmp_path, env={**environ, "CPROFILING_PROFILE_DEBUG": "1"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    reports = [json.loads(path.read_text()) for path in tmp_path.rglob("timing*.json")]
+    counts = [
+        {name: stage["count"] for name, stage in report["stages"].items()}
+        for report in reports
+        if "wall_clock_ms" in report
+    ]
+    assert sorted(counts, key=repr) == [{"main": 1}, {"work": 1}, {"work": 3}]
+    assert done.stderr.count("[Profiler] Timing report saved to: ") == 3, "each is written once"
+
+
+def test_the_end_comes_with_the_finalizers_of_multiprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from multiprocessing import util
+
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(util, "register_after_fork", lambda *arguments: told.append(arguments[:1]))
+    monkeypatch.setattr(util, "Finalize", lambda *arguments, exitpriority: told.append((*arguments, exitpriority)))
+    monkeypatch.setattr(workers, "is_child", lambda: True)
+    automatic = layers._Automatic
+    monkeypatch.setattr(automatic, "is_in_multiprocessing", False)
+    for _ in range(2):
+        automatic.watch_multiprocessing()
+    assert told == [(automatic,), (None, automatic.at_exit, -1000)]
+
+
 # ---- Folders
 
 
@@ -274,6 +337,15 @@ def test_an_existing_folder_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert layers.get_profiler_output_dir() == parent / "next"
     (parent / "next").rmdir()
     assert layers.get_profiler_output_dir() == parent / "next", "somebody has removed it"
+
+
+def test_a_run_keeps_its_folder_where_the_process_goes_elsewhere(tmp_path: Path) -> None:
+    folder = layers.get_profiler_output_dir()
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir(tmp_path / "elsewhere")
+    assert layers.get_profiler_output_dir() == folder
+    assert layers.dump_timing_report() == folder / "timing.json"
+    assert list(Path().iterdir()) == []
 
 
 def test_children_are_in_the_folder_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -67,6 +68,7 @@ _registry = Registry()
 _memory = MemoryReader()
 _folder_of_main = workers.folder_of_main()
 _names: tuple[str, ...] = ()  # patterns of the stages to record
+_LAST = -1000  # priority among the finalizers of multiprocessing
 
 
 _claim = session._claim  # noqa: SLF001 of whoever records now; what it has is looked at in each use
@@ -492,13 +494,33 @@ class _Automatic:
 
     is_worker = False
     is_wanted = False  # in any case
+    ended_in = 0  # the number of the process whose end has come
+    is_in_multiprocessing = False
 
-    @staticmethod
-    def at_exit() -> None:
-        """Write the report where that is asked for, and remove what workers have left."""
+    @classmethod
+    def watch_multiprocessing(cls) -> None:
+        """Have the end come before that of a process of multiprocessing, which may end by ``os._exit``."""
+        util: Any = sys.modules.get("multiprocessing.util")
+        if util is not None and not cls.is_in_multiprocessing:
+            cls.is_in_multiprocessing = True
+            util.register_after_fork(cls, lambda automatic: automatic.add_finalizer())
+            if workers.is_child():
+                cls.add_finalizer()
+
+    @classmethod
+    def add_finalizer(cls) -> None:
+        """Have it come last of what multiprocessing does at the end."""
+        sys.modules["multiprocessing.util"].Finalize(None, cls.at_exit, exitpriority=_LAST)
+
+    @classmethod
+    def at_exit(cls) -> None:
+        """Write the report where that is asked for, and remove what workers have left; once in a process."""
+        if cls.ended_in == os.getpid():
+            return
+        cls.ended_in = os.getpid()
         try:
-            wanted = log.debug or _Automatic.is_wanted or environment.text(environment.TIMING_REPORT) is not None
-            if wanted and not _Automatic.is_worker and not _registry.is_empty():
+            wanted = log.debug or cls.is_wanted or environment.text(environment.TIMING_REPORT) is not None
+            if wanted and not cls.is_worker and not _registry.is_empty():
                 report = dump_timing_report()
                 if _registry.signatures():
                     dump_io_signatures(_signature_path(report))
@@ -512,3 +534,5 @@ _names = _patterns(os.environ.get(environment.NAMES, ""))
 if not workers.is_child():
     _registry.records.open()
 atexit.register(_Automatic.at_exit)
+_Automatic.watch_multiprocessing()
+os.register_at_fork(after_in_child=_Automatic.watch_multiprocessing)

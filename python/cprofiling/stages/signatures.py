@@ -177,7 +177,7 @@ class _Encoding:
         return self._named(value, where, "other")
 
     def list_(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a list's items; of one that is too long its type."""
+        """Return the signatures of a list's items; of a long one its type."""
         if len(value) > self.left:
             return self._named(value, where, "truncated")
         return [self.of(item, f"{where}/{place}", depth + 1) for place, item in enumerate(value)]
@@ -194,7 +194,7 @@ class _Encoding:
         return self.list_(value, where, depth)
 
     def mapping(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a mapping's values by its keys, or of its pairs; of one that is too long its type."""
+        """Return the signatures of a mapping's values by its keys, or of its pairs; of a long one its type."""
         if len(value) > self.left:
             return self._named(value, where, "truncated")
         keys = list(value)
