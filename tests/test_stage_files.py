@@ -16,6 +16,7 @@ import pytest
 
 from cprofiling import layers
 from cprofiling.stages import environment, output, process, workers
+from cprofiling.stages.memory import StageMemory
 
 Context = layers.ProfilingContext
 
@@ -70,10 +71,12 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_the_summary_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with Context("a\nb", capture_memory=True):
         pass
+    layers._registry._memories["a\nb"] = StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20)
     layers.print_timing_summary()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Pipeline timing of test"
     assert lines[4].split()[:2] == [r"a\nb", "1"]
+    assert lines[4].split()[-1] == "4", "what was reserved, as ranks have it"
     assert lines[-2].startswith(r"  before_a\nb: ")
 
 

@@ -8,6 +8,9 @@ The environment, beside the functions of the same meaning: ``CPROFILING_PROFILE_
 imported), ``CPROFILING_PROFILER_NAMES`` (read when this is imported), ``CPROFILING_PIPELINE_NAME``,
 ``CPROFILING_OUTPUT_DIR``, ``CPROFILING_TIMING_REPORT``, and, for recordings, ``CPROFILING_RECORD_SHAPES``,
 ``CPROFILING_PROFILE_MEMORY`` and ``CPROFILING_WITH_STACK`` (all true).
+
+In debug mode, or where ``CPROFILING_TIMING_REPORT`` says where, the reports are written when the process ends: also by
+an exception or ``sys.exit``, but not by a signal that it does not handle, or ``os._exit``.
 """
 
 from __future__ import annotations
@@ -222,7 +225,7 @@ def _made_again(kind: type[ProfilingContext], name: str, reset: bool, capture: b
 _context: Any = ProfilingContext if log.debug else _core.IdleContext
 ProfilingContextDebug: type[ProfilingContext] = _context
 """``ProfilingContext`` where ``CPROFILING_PROFILE_DEBUG`` is true; else one that does nothing, and as a decorator
-returns the function itself."""
+returns the function itself, at which it does not look."""
 
 
 # ---- What a use does beyond taking the time
@@ -479,7 +482,8 @@ def _signature_path(report: Path) -> Path:
 def mark_as_worker_process() -> None:
     """Say that this process works for another one, which started it: it writes no report when it ends.
 
-    What it uses from now on is in the report of the main process, if that has imported this module too.
+    What it uses from now on is in the report of the main process, if that has imported this module too: times, memory,
+    faults and signatures, up to the last use if it is killed; not the checkpoints of ``capture_memory``.
     """
     if _registry.worker is not None:
         return

@@ -312,7 +312,7 @@ class GlobalTimingRegistry:
         layers._registry.add_ms(checked_name(name), duration_ms, now_ns, now_ns, memory_of(memory_snapshot))
 
     def record_parallel_stage(self, name: str, rank_records: Mapping[int, Mapping[str, Any]]) -> None:
-        """Add a use of a stage over ranks, with the time of the slowest.
+        """Add a use of a stage over ranks, with the time of the slowest; the ranks of the latest use are told.
 
         rank_records: By rank, at least one, ``duration_ms`` and ``peak_memory_gb``.
         """

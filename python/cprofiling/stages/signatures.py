@@ -75,7 +75,7 @@ class StageIOSignature:
 class Capture:
     """Makes the signatures of a function's calls."""
 
-    __slots__ = ("_first", "_gathers", "_names")
+    __slots__ = ("_gathers", "_names", "_own")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Look at the function's parameters. One whose parameters are not known has ``arg0``, ``arg1`` and so on."""
@@ -85,22 +85,20 @@ class Capture:
             parameters = []
         places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
         self._names = [each.name for each in places]
-        self._first = 1 if self._names[:1] and self._names[0] in _OWN_PARAMETERS else 0
+        self._own = next((name for name in self._names[:1] if name in _OWN_PARAMETERS), None)  # is left out
         self._gathers = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None)
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
         """Return the signatures of a call's arguments by parameter, and the words for what JSON does not say."""
         encoding = _Encoding()
-        names = self._names
-        known = len(names)
         made = {}
-        for place in range(self._first, min(len(args), known)):
-            name = names[place]
-            made[name] = encoding.of(args[place], f"/{name}", 0)
-        if len(args) > known:
-            self._add_others(made, encoding, args[known:])
+        for name, value in zip(self._names, args, strict=False):
+            if name != self._own:
+                made[name] = encoding.of(value, f"/{name}", 0)
+        if len(args) > len(self._names):
+            self._add_others(made, encoding, args[len(self._names) :])
         for name, value in kwargs.items():
-            if name not in names[: self._first]:
+            if name != self._own:
                 made[name] = encoding.of(value, "/" + _escaped(name), 0)
         return made, encoding.types
 
