@@ -16,6 +16,7 @@ import pytest
 
 from cprofiling import layers
 from cprofiling.stages import environment, output, process, workers
+from cprofiling.stages.ending import Ending
 from cprofiling.stages.memory import StageMemory
 
 Context = layers.ProfilingContext
@@ -318,14 +319,14 @@ def test_the_end_comes_with_the_finalizers_of_multiprocessing(monkeypatch: pytes
     from multiprocessing import util
 
     told: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(util, "register_after_fork", lambda *arguments: told.append(arguments[:1]))
+    monkeypatch.setattr(util, "register_after_fork", lambda *arguments: told.append(arguments))
     monkeypatch.setattr(util, "Finalize", lambda *arguments, exitpriority: told.append((*arguments, exitpriority)))
     monkeypatch.setattr(workers, "is_child", lambda: True)
-    automatic = layers._Automatic
-    monkeypatch.setattr(automatic, "is_in_multiprocessing", False)
+    end = Ending(lambda: told.append(("end",)))
     for _ in range(2):
-        automatic.watch_multiprocessing()
-    assert told == [(automatic,), (None, automatic.at_exit, -1000)]
+        end.watch_multiprocessing()
+        end.come()
+    assert told == [(end, Ending.add_finalizer), (None, end.come, -1000), ("end",)]
 
 
 # ---- Folders

@@ -15,10 +15,8 @@ an exception or ``sys.exit``, but not by a signal that it does not handle, or ``
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -31,6 +29,7 @@ from cprofiling import _core, checks, session
 from cprofiling.format import shown_value
 from cprofiling.nodes import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.stages import environment, log, output, process, workers
+from cprofiling.stages.ending import Ending
 from cprofiling.stages.memory import MemoryReader
 from cprofiling.stages.registry import STAGE, Registry, checked_name, json_value
 from cprofiling.stages.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
@@ -71,7 +70,6 @@ _registry = Registry()
 _memory = MemoryReader()
 _folder_of_main = workers.folder_of_main()
 _names: tuple[str, ...] = ()  # patterns of the stages to record
-_LAST = -1000  # priority among the finalizers of multiprocessing
 
 
 _claim = session._claim  # noqa: SLF001 of whoever records now; what it has is looked at in each use
@@ -498,30 +496,10 @@ class _Automatic:
 
     is_worker = False
     is_wanted = False  # in any case
-    ended_in = 0  # the number of the process whose end has come
-    is_in_multiprocessing = False
-
-    @classmethod
-    def watch_multiprocessing(cls) -> None:
-        """Have the end come before that of a process of multiprocessing, which may end by ``os._exit``."""
-        util: Any = sys.modules.get("multiprocessing.util")
-        if util is not None and not cls.is_in_multiprocessing:
-            cls.is_in_multiprocessing = True
-            util.register_after_fork(cls, lambda automatic: automatic.add_finalizer())
-            if workers.is_child():
-                cls.add_finalizer()
-
-    @classmethod
-    def add_finalizer(cls) -> None:
-        """Have it come last of what multiprocessing does at the end."""
-        sys.modules["multiprocessing.util"].Finalize(None, cls.at_exit, exitpriority=_LAST)
 
     @classmethod
     def at_exit(cls) -> None:
-        """Write the report where that is asked for, and remove what workers have left; once in a process."""
-        if cls.ended_in == os.getpid():
-            return
-        cls.ended_in = os.getpid()
+        """Write the report where that is asked for, and remove what workers have left."""
         try:
             wanted = log.debug or cls.is_wanted or environment.text(environment.TIMING_REPORT) is not None
             if wanted and not cls.is_worker and not _registry.is_empty():
@@ -537,6 +515,4 @@ class _Automatic:
 _names = _patterns(os.environ.get(environment.NAMES, ""))
 if not workers.is_child():
     _registry.records.open()
-atexit.register(_Automatic.at_exit)
-_Automatic.watch_multiprocessing()
-os.register_at_fork(after_in_child=_Automatic.watch_multiprocessing)
+Ending(_Automatic.at_exit).watch()

@@ -294,12 +294,12 @@ class GlobalTimingRegistry:
         return cls._instance
 
     @classmethod
-    def reset(cls, request_id: str = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
-        """Forget all stages and memory, begin with a request, and return the instance."""
+    def reset(cls, request_id: str | None = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
+        """Forget all stages and memory, begin with a request, and return the instance. No name: the time is it."""
         instance = cls.get_instance()
         instance._is_final = False
         reset_memory_registry()
-        layers.reset_timing_registry(request_id, metadata)
+        layers.reset_timing_registry(request_id or "", metadata)
         return instance
 
     def record(self, name: str, duration_ms: float, memory_snapshot: Any = None) -> None:
@@ -366,7 +366,9 @@ class GlobalTimingRegistry:
         return timing_table(self.get_report())
 
 
-def reset_timing_registry(request_id: str = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
+def reset_timing_registry(
+    request_id: str | None = "", metadata: Mapping[str, Any] | None = None
+) -> GlobalTimingRegistry:
     """Forget all stages and memory, begin with a request, and return the registry."""
     return GlobalTimingRegistry.reset(request_id, metadata)
 
