@@ -18,6 +18,7 @@ from cprofiling import layers
 from cprofiling.stages import environment, output, process, workers
 from cprofiling.stages.ending import Ending
 from cprofiling.stages.memory import StageMemory
+from cprofiling.stages.registry import Registry
 
 Context = layers.ProfilingContext
 
@@ -210,7 +211,7 @@ def work(rank):
     layers.mark_as_worker_process()
     layers.mark_as_worker_process()
     for _ in range(rank):
-        with layers.ProfilingContext("dit"):
+        with layers.ProfilingContext("dit", capture_memory=True):
             time.sleep(0.005)
     layers.ProfilingContext("decode")(lambda latents: None)(rank)
     for name in ("decode", "never"):
@@ -266,10 +267,14 @@ def test_records_of_workers_are_the_main_processes(tmp_path: Path, method: str) 
     assert dit["duration_ms"] == slowest >= 15
     assert dit["memory"]["peak_allocated_mb"] > 0
     assert "parallel_info" not in stages["all"]
+    memory = json.loads(report)["memory"]
+    assert list(memory["snapshots"]) == ["before_dit", "after_dit"]
+    assert memory["peak_reserved_mb"] == max(each["peak_reserved_mb"] for each in memory["snapshots"].values()) > 0
     assert json.loads(signatures)["decode"]["input_signatures"] == {"latents": 1}, "that of the lowest rank"
     assert json.loads(after) == {}
     assert folder == "True"
     assert sum("rank " in line for line in table) == 6
+    assert "  after_dit: " in table[-1]
     written = sorted(path.name for path in tmp_path.rglob("*.json"))
     assert written == [], "nothing was left to report after the reset, and workers report nothing"
     assert not list(tmp_path.glob("cprofiling-workers-*"))
@@ -401,6 +406,20 @@ def test_lines_of_workers_that_make_no_sense(tmp_path: Path) -> None:
     (tmp_path / "workers").rmdir()
     records.pass_by()
     assert records.read().processes == []
+
+
+def test_of_the_checkpoints_of_workers_the_highest_counts(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.records._folder = tmp_path
+    for peak in (2, 3, 1):
+        writer = workers.WorkerWriter(str(tmp_path))
+        writer.use("x", 1.0, None)
+        for name in ("before_x", "own"):
+            writer.checkpoint(name, StageMemory(1, 1, 1, peak))
+    registry.add_checkpoint("own", StageMemory(0, 0, 0, 0))
+    assert registry.checkpoints() == {"before_x": (1, 1, 1, 3), "own": (0, 0, 0, 0)}
+    registry.forget_checkpoints()
+    assert registry.checkpoints() == {}
 
 
 def test_a_worker_that_cannot_write_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

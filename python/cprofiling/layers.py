@@ -481,7 +481,7 @@ def mark_as_worker_process() -> None:
     """Say that this process works for another one, which started it: it writes no report when it ends.
 
     What it uses from now on is in the report of the main process, if that has imported this module too: times, memory,
-    faults and signatures, up to the last use if it is killed; not the checkpoints of ``capture_memory``.
+    faults and signatures, up to the last use if it is killed.
     """
     if _registry.worker is not None:
         return

@@ -123,16 +123,24 @@ class Registry:
         """Keep the memory at a moment, under a name; a later one of that name takes its place."""
         with self._lock:
             self._checkpoints[name] = memory
+        if self.worker is not None:
+            self.worker.checkpoint(name, memory)
 
     def checkpoints(self) -> dict[str, StageMemory]:
-        """Return the memory that was kept, by name."""
+        """Return the memory that was kept, by name: of this process, else the highest that a worker has of it."""
+        made: dict[str, StageMemory] = {}
+        for each in self.records.read().processes:
+            for name, memory in each.checkpoints.items():
+                made[name] = max(memory, made.get(name, memory), key=lambda each: each.peak_reserved)
         with self._lock:
-            return dict(self._checkpoints)
+            return {**made, **self._checkpoints}
 
     def forget_checkpoints(self) -> None:
         """Forget the memory that was kept."""
         with self._lock:
             self._checkpoints = {}
+            for each in self.records.read().processes:
+                each.checkpoints.clear()
 
     def add_signature(self, name: str, inputs: Inputs, output: Any) -> None:
         """Keep a stage's signature; the latest counts."""
@@ -187,8 +195,9 @@ class Registry:
                 "world_size": process.world_size(),
                 "process": {"host": process.host(), "pid": os.getpid(), "id": self._identity},
             }
-            if self._checkpoints:
-                made["memory"] = self.report_memory(self._checkpoints)
+            checkpoints = self.checkpoints()
+            if checkpoints:
+                made["memory"] = self.report_memory(checkpoints)
             return made
 
     def _wall_clock_ms(self, uses: list[StageUse]) -> float:

@@ -50,6 +50,10 @@ class WorkerWriter:
         """Write a use of a stage."""
         self._write({"rank": process.rank(), "name": name, "ms": elapsed_ms, "memory": memory})
 
+    def checkpoint(self, name: str, memory: StageMemory) -> None:
+        """Write the memory at a moment."""
+        self._write({"rank": process.rank(), "checkpoint": name, "memory": memory})
+
     def fault(self, name: str, *, is_cancelled: bool) -> None:
         """Write that an exception has left a stage."""
         self._write({"rank": process.rank(), "name": name, "is_cancelled": is_cancelled})
@@ -85,6 +89,7 @@ class WorkerProcess:
         self.signatures: dict[str, StageIOSignature] = {}
         self.rows: dict[str, NodeProfilingStats] = {}
         self.faults: dict[str, list[int]] = {}  # errors and cancellations by stage
+        self.checkpoints: dict[str, StageMemory] = {}
         self._path = path
         self._read = begin
         self._profiler = Profiler()
@@ -113,6 +118,9 @@ class WorkerProcess:
         if "signature" in record:
             signature = StageIOSignature(**record["signature"])
             self.signatures[signature.stage_name] = signature
+            return
+        if "checkpoint" in record:
+            self.checkpoints[record["checkpoint"]] = StageMemory(*record["memory"])
             return
         name = record["name"]
         if "is_cancelled" in record:
