@@ -473,6 +473,26 @@ def test_a_fault_of_the_profilers_is_told_and_loses_nothing(
     assert "[Profiler] 'x': RuntimeError: planned" in caplog.messages
 
 
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise UnspeakableError
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise PlannedError
+
+
+def test_values_of_which_nothing_can_be_said_pass(caplog: pytest.LogCaptureFixture) -> None:
+    value = Nameless("Value", (), {})()
+    assert Context("x")(lambda: value)() is value
+    assert Context("x")(lambda value: value)(value) is value
+    assert counts() == {"x": 2}
+    assert layers.get_io_signatures() == {}
+    assert caplog.messages == [], "nor of the error"
+
+
 def test_a_filter_that_raises_is_not_the_stages(caplog: pytest.LogCaptureFixture) -> None:
     def fails(_record: object) -> bool:
         raise PlannedError

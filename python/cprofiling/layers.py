@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from logging import INFO
@@ -288,6 +288,11 @@ def _told(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 for that
+        _tell(name, error)
+
+
+def _tell(name: str, error: Exception) -> None:
+    with suppress(Exception):  # an error's own text can be one
         log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
 
 
@@ -321,9 +326,13 @@ def _captured(capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 
 
 def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any) -> None:
-    if inputs is not None and start_ns >= _registry.reset_ns:
+    if inputs is None or start_ns < _registry.reset_ns:
+        return
+    try:
         output_signature = None if result is None else signature_of_output(result)
         _registry.add_signature(name, inputs, output_signature)
+    except Exception as error:  # noqa: BLE001 as in _told(), which takes longer
+        _tell("signature", error)
 
 
 # ---- Which stages are recorded, and where files go
