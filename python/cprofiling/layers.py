@@ -195,7 +195,7 @@ class ProfilingContext:
         @functools.wraps(function)
         def measured(*args: Any, **kwargs: Any) -> Any:
             start_ns = perf_counter_ns()
-            inputs = _captured(capture, args, kwargs)
+            inputs = _captured(self.name, capture, args, kwargs)
             with self:
                 result = function(*args, **kwargs)
             _keep_signature(self.name, start_ns, inputs, result)
@@ -207,7 +207,7 @@ class ProfilingContext:
         @functools.wraps(function)
         async def measured(*args: Any, **kwargs: Any) -> Any:
             start_ns = perf_counter_ns()
-            inputs = _captured(capture, args, kwargs)
+            inputs = _captured(self.name, capture, args, kwargs)
             with self:
                 result = await function(*args, **kwargs)
             _keep_signature(self.name, start_ns, inputs, result)
@@ -316,11 +316,11 @@ def _line(name: str, elapsed_ns: int, memory: StageMemory | None, kind: type[Bas
     )
 
 
-def _captured(capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
+def _captured(name: str, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
     """Return the signatures of a call's arguments; None where code of theirs raises."""
     if not args and not kwargs:
         return NO_INPUTS
-    with _told("signature"):
+    with _told(name):
         return capture.inputs(args, kwargs)
     return None
 
@@ -332,7 +332,7 @@ def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any
         output_signature = None if result is None else signature_of_output(result)
         _registry.add_signature(name, inputs, output_signature)
     except Exception as error:  # noqa: BLE001 as in _told(), which takes longer
-        _tell("signature", error)
+        _tell(name, error)
 
 
 # ---- Which stages are recorded, and where files go
