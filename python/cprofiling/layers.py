@@ -320,9 +320,11 @@ def _captured(name: str, capture: Capture, args: tuple[Any, ...], kwargs: Mappin
     """Return the signatures of a call's arguments; None where code of theirs raises."""
     if not args and not kwargs:
         return NO_INPUTS
-    with _told(name):
+    try:
         return capture.inputs(args, kwargs)
-    return None
+    except Exception as error:  # noqa: BLE001 as in _told(), which takes longer
+        _tell(name, error)
+        return None
 
 
 def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any) -> None:
@@ -331,7 +333,7 @@ def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any
     try:
         output_signature = None if result is None else signature_of_output(result)
         _registry.add_signature(name, inputs, output_signature)
-    except Exception as error:  # noqa: BLE001 as in _told(), which takes longer
+    except Exception as error:  # noqa: BLE001 as above
         _tell(name, error)
 
 
