@@ -144,6 +144,47 @@ def test_a_method_is_measured() -> None:
     assert layers.get_io_signatures()["method"].input_signatures == {"x": 1}
 
 
+def test_methods_of_all_kinds_are_measured() -> None:
+    class Stage:
+        @Context("static")
+        @staticmethod
+        def static(x: int) -> int:
+            return x
+
+        @staticmethod
+        @Context("inside static")
+        def inside_static(x: int) -> int:
+            return x
+
+        @Context("class")
+        @classmethod
+        def of_class(cls, x: int) -> tuple[type, int]:
+            return cls, x
+
+        @property
+        @Context("property")
+        def size(self) -> int:
+            return 5
+
+    for owner in (Stage, Stage()):
+        assert owner.static(1) == owner.inside_static(1) == 1
+        assert owner.of_class(1) == (Stage, 1)
+    assert Stage().size == 5
+    assert counts() == {"static": 2, "inside static": 2, "class": 2, "property": 1}
+    assert layers.get_io_signatures()["class"].input_signatures == {"x": 1}
+
+
+def test_an_object_whose_calls_are_coroutines_is_measured_to_their_end() -> None:
+    class Stage:
+        async def __call__(self, seconds: float) -> str:
+            await asyncio.sleep(seconds)
+            return "done"
+
+    assert asyncio.run(Context("object")(Stage())(0.003)) == "done"
+    assert stages()["object"]["min_ms"] >= 3
+    assert layers.get_io_signatures()["object"].output_signature == "done"
+
+
 def test_a_coroutine_is_measured_to_its_end() -> None:
     @Context("coroutine")
     async def wait(seconds: float) -> float:
@@ -333,6 +374,27 @@ def test_a_fork_begins_anew() -> None:
     assert (registry.is_empty(), registry.signatures()) == (True, {})
 
 
+def test_a_stage_that_is_open_at_a_fork_is_the_parents(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    layers.enable_profiler_for_names("outer")
+
+    @Context("decorated")
+    def fork(_x: int) -> int:
+        return os.fork()
+
+    with Context("outer"):
+        child = fork(1)
+    if not child:
+        with Context("child's"):
+            pass
+        told = json.dumps([counts(), list(layers.get_io_signatures()), caplog.messages])
+        (tmp_path / "child").write_text(told)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert json.loads((tmp_path / "child").read_text()) == [{"child's": 1}, [], []]
+    assert counts() == {"decorated": 1, "outer": 1}
+    assert len(list(layers.get_profiler_output_dir().iterdir())) == 2
+
+
 # ---- What is off
 
 
@@ -434,6 +496,40 @@ def test_a_fault_of_the_profilers_is_told_and_loses_nothing(
     assert counts() == {"x": 1}
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     assert "[Profiler] 'x': RuntimeError: planned" in caplog.messages
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise UnspeakableError
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise PlannedError
+
+
+def test_values_of_which_nothing_can_be_said_pass(caplog: pytest.LogCaptureFixture) -> None:
+    value = Nameless("Value", (), {})()
+    assert Context("x")(lambda: value)() is value
+    assert Context("x")(lambda value: value)(value) is value
+    assert counts() == {"x": 2}
+    assert layers.get_io_signatures() == {}
+    assert caplog.messages == [], "nor of the error"
+
+
+def test_a_filter_that_raises_is_not_the_stages(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(_record: object) -> bool:
+        raise PlannedError
+
+    with caplog.at_level(logging.INFO, "cprofiling"):
+        LOGGER.addFilter(fails)
+        try:
+            with Context("x"):
+                pass
+        finally:
+            LOGGER.removeFilter(fails)
+    assert counts() == {"x": 1}
 
 
 # ---- Memory

@@ -41,6 +41,12 @@ class Level(enum.IntEnum):
     HIGH = 3
 
 
+class Unbound:
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("it stands for nothing yet")
+
+
 class Raising(dict):  # type: ignore[type-arg]
     def __iter__(self) -> Any:
         raise RuntimeError("planned")
@@ -104,14 +110,19 @@ def test_a_mapping_that_looks_like_a_tensor_is_none() -> None:
     assert dict(signature) == tensor_like
 
 
+def test_a_value_whose_class_cannot_be_asked_for() -> None:
+    assert captured(Unbound()) == ("Unbound", {"/x": "other"})
+    assert signature_of_output(Unbound()) == "Unbound"
+
+
 def test_there_are_limits() -> None:
-    signature, types = captured(list(range(20_000)))
-    assert signature[9_998:10_000] == [9_998, "int"]
-    assert types["/x/9999"] == "truncated"
+    many: Any
+    for many in (list(range(20_000)), [None] * 20_000, (1,) * 20_000, {*range(20_000)}, dict.fromkeys(range(20_000))):
+        assert captured(many) == (type(many).__name__, {"/x": "truncated"}), "a list that is cut would be another list"
+    assert captured([[7] * 9_000, [8] * 9_000])[0] == [[7] * 9_000, "list"]
     nested: Any = []
     nested.append(nested)
-    signature, types = captured(nested)
-    assert types == {"/x" + "/0" * 17: "truncated"}
+    assert captured(nested)[1] == {"/x" + "/0" * 17: "truncated"}
 
 
 def test_a_dataclass_whose_field_was_never_set() -> None:
@@ -123,6 +134,8 @@ def test_a_dataclass_whose_field_was_never_set() -> None:
 class Stage:
     def process(self, a: int, /, b: int = 1, *more: int, c: int = 2, **others: int) -> None: ...
 
+    def told(self, a: int) -> None: ...
+
     @classmethod
     def made(cls, a: int) -> None: ...
 
@@ -133,6 +146,7 @@ class Stage:
         (Stage.process, (None, 1), {}, {"a": 1}),
         (Stage.process, (None, 1, 2, 3, 4), {"c": 5, "d/e": 6}, {"a": 1, "b": 2, "more": [3, 4], "c": 5, "d/e": 6}),
         (Stage().process, (1,), {"b": 2}, {"a": 1, "b": 2}),
+        (Stage.told, (), {"self": None, "a": 1}, {"a": 1}),
         (Stage.made.__func__, (Stage, 1), {}, {"a": 1}),  # type: ignore[attr-defined]
         (lambda: None, (1, 2), {}, {"arg0": 1, "arg1": 2}),
         (dict.fromkeys, (1,), {}, {"iterable": 1}),

@@ -10,11 +10,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cprofiling import layers
 from cprofiling.stages import environment, output, process, workers
+from cprofiling.stages.ending import Ending
+from cprofiling.stages.memory import StageMemory
+from cprofiling.stages.registry import Registry
 
 Context = layers.ProfilingContext
 
@@ -69,10 +73,12 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_the_summary_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with Context("a\nb", capture_memory=True):
         pass
+    layers._registry._memories["a\nb"] = StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20)
     layers.print_timing_summary()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Pipeline timing of test"
     assert lines[4].split()[:2] == [r"a\nb", "1"]
+    assert lines[4].split()[-1] == "4", "what was reserved, as ranks have it"
     assert lines[-2].startswith(r"  before_a\nb: ")
 
 
@@ -205,9 +211,15 @@ def work(rank):
     layers.mark_as_worker_process()
     layers.mark_as_worker_process()
     for _ in range(rank):
-        with layers.ProfilingContext("dit"):
+        with layers.ProfilingContext("dit", capture_memory=True):
             time.sleep(0.005)
     layers.ProfilingContext("decode")(lambda latents: None)(rank)
+    for name in ("decode", "never"):
+        try:
+            with layers.ProfilingContext(name):
+                raise KeyError
+        except KeyError:
+            pass
 
 if __name__ == "__main__":
     layers.reset_timing_registry("req")
@@ -244,7 +256,9 @@ def test_records_of_workers_are_the_main_processes(tmp_path: Path, method: str) 
     )
     *table, report, signatures, after, folder = done.stdout.splitlines()
     stages = json.loads(report)["stages"]
-    assert set(stages) == {"dit", "decode", "all"}
+    assert set(stages) == {"dit", "decode", "never", "all"}
+    errors = {name: stage["error_count"] for name, stage in stages.items() if "error_count" in stage}
+    assert errors == {"decode": 3, "never": 3}, "those of all workers"
     dit = stages["dit"]
     ranks = dit["parallel_info"]["ranks"]
     assert dit["parallel_info"]["num_ranks"] == 3
@@ -253,13 +267,71 @@ def test_records_of_workers_are_the_main_processes(tmp_path: Path, method: str) 
     assert dit["duration_ms"] == slowest >= 15
     assert dit["memory"]["peak_allocated_mb"] > 0
     assert "parallel_info" not in stages["all"]
+    memory = json.loads(report)["memory"]
+    assert list(memory["snapshots"]) == ["before_dit", "after_dit"]
+    assert memory["peak_reserved_mb"] == max(each["peak_reserved_mb"] for each in memory["snapshots"].values()) > 0
     assert json.loads(signatures)["decode"]["input_signatures"] == {"latents": 1}, "that of the lowest rank"
     assert json.loads(after) == {}
     assert folder == "True"
     assert sum("rank " in line for line in table) == 6
+    assert "  after_dit: " in table[-1]
     written = sorted(path.name for path in tmp_path.rglob("*.json"))
     assert written == [], "nothing was left to report after the reset, and workers report nothing"
     assert not list(tmp_path.glob("cprofiling-workers-*"))
+
+
+CHILDREN = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from cprofiling import layers
+
+@layers.ProfilingContextDebug("work")
+def work(x):
+    return x
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert list(pool.map(work, range(3))) == [0, 1, 2]
+    child = context.Process(target=work, args=(1,))
+    child.start()
+    child.join()
+    with layers.ProfilingContext("main"):
+        pass
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_that_are_no_workers_write_their_own_reports(tmp_path: Path, method: str) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(CHILDREN)
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("CPROFILING_", "_CPROFILING"))}
+    done = subprocess.run(
+        [sys.executable, script, method], cwd=tmp_path, env={**environ, "CPROFILING_PROFILE_DEBUG": "1"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    reports = [json.loads(path.read_text()) for path in tmp_path.rglob("timing*.json")]
+    counts = [
+        {name: stage["count"] for name, stage in report["stages"].items()}
+        for report in reports
+        if "wall_clock_ms" in report
+    ]
+    assert sorted(counts, key=repr) == [{"main": 1}, {"work": 1}, {"work": 3}]
+    assert done.stderr.count("[Profiler] Timing report saved to: ") == 3, "each is written once"
+
+
+def test_the_end_comes_with_the_finalizers_of_multiprocessing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from multiprocessing import util
+
+    told: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(util, "register_after_fork", lambda *arguments: told.append(arguments))
+    monkeypatch.setattr(util, "Finalize", lambda *arguments, exitpriority: told.append((*arguments, exitpriority)))
+    monkeypatch.setattr(workers, "is_child", lambda: True)
+    end = Ending(lambda: told.append(("end",)))
+    for _ in range(2):
+        end.watch_multiprocessing()
+        end.come()
+    assert told == [(end, Ending.add_finalizer), (None, end.come, -1000), ("end",)]
 
 
 # ---- Folders
@@ -274,6 +346,15 @@ def test_an_existing_folder_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert layers.get_profiler_output_dir() == parent / "next"
     (parent / "next").rmdir()
     assert layers.get_profiler_output_dir() == parent / "next", "somebody has removed it"
+
+
+def test_a_run_keeps_its_folder_where_the_process_goes_elsewhere(tmp_path: Path) -> None:
+    folder = layers.get_profiler_output_dir()
+    (tmp_path / "elsewhere").mkdir()
+    os.chdir(tmp_path / "elsewhere")
+    assert layers.get_profiler_output_dir() == folder
+    assert layers.dump_timing_report() == folder / "timing.json"
+    assert list(Path().iterdir()) == []
 
 
 def test_children_are_in_the_folder_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +406,20 @@ def test_lines_of_workers_that_make_no_sense(tmp_path: Path) -> None:
     (tmp_path / "workers").rmdir()
     records.pass_by()
     assert records.read().processes == []
+
+
+def test_of_the_checkpoints_of_workers_the_highest_counts(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.records._folder = tmp_path
+    for peak in (2, 3, 1):
+        writer = workers.WorkerWriter(str(tmp_path))
+        writer.use("x", 1.0, None)
+        for name in ("before_x", "own"):
+            writer.checkpoint(name, StageMemory(1, 1, 1, peak))
+    registry.add_checkpoint("own", StageMemory(0, 0, 0, 0))
+    assert registry.checkpoints() == {"before_x": (1, 1, 1, 3), "own": (0, 0, 0, 0)}
+    registry.forget_checkpoints()
+    assert registry.checkpoints() == {}
 
 
 def test_a_worker_that_cannot_write_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

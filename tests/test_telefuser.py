@@ -225,6 +225,7 @@ def test_the_registry_takes_what_others_have_measured(tmp_path: Path) -> None:
     assert "rank 1" in summary
     assert telefuser.GlobalTimingRegistry.reset().get_report()["stages"] == {}
     assert telefuser.get_timing_report()["request_id"].startswith("req_2")
+    assert telefuser.reset_timing_registry(None).get_report()["request_id"].startswith("req_2")
 
 
 @pytest.mark.parametrize(

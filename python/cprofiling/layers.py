@@ -8,16 +8,17 @@ The environment, beside the functions of the same meaning: ``CPROFILING_PROFILE_
 imported), ``CPROFILING_PROFILER_NAMES`` (read when this is imported), ``CPROFILING_PIPELINE_NAME``,
 ``CPROFILING_OUTPUT_DIR``, ``CPROFILING_TIMING_REPORT``, and, for recordings, ``CPROFILING_RECORD_SHAPES``,
 ``CPROFILING_PROFILE_MEMORY`` and ``CPROFILING_WITH_STACK`` (all true).
+
+In debug mode, or where ``CPROFILING_TIMING_REPORT`` says where, the reports are written when the process ends: also by
+an exception or ``sys.exit``, but not by a signal that it does not handle, or ``os._exit``.
 """
 
 from __future__ import annotations
 
-import atexit
 import functools
-import inspect
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from logging import INFO
@@ -26,7 +27,9 @@ from time import perf_counter_ns
 
 from cprofiling import _core, checks, session
 from cprofiling.format import shown_value
+from cprofiling.nodes import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.stages import environment, log, output, process, workers
+from cprofiling.stages.ending import Ending
 from cprofiling.stages.memory import MemoryReader
 from cprofiling.stages.registry import STAGE, Registry, checked_name, json_value
 from cprofiling.stages.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
@@ -177,19 +180,22 @@ class ProfilingContext:
         self.__exit__(kind, error, traceback)
 
     def __call__(self, function: F) -> F:
-        """Return a function that measures each call of the one given."""
+        """Return a function that measures each call of the one given, or of that in a static or class method."""
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(self(function.__func__))
         if isinstance(function, type) or not callable(function):
             raise TypeError(f"function must be a function, got {shown_value(function)}")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        kind = kind_of(function)
+        if kind in (GENERATOR, ASYNC_GENERATOR):
             raise TypeError(f"function must not yield, got {shown_value(function)}: use cprofiling.profile_node")
         capture = Capture(function)
-        if inspect.iscoroutinefunction(function):
+        if kind == COROUTINE:
             return self._coroutine(function, capture)  # type: ignore[return-value]
 
         @functools.wraps(function)
         def measured(*args: Any, **kwargs: Any) -> Any:
             start_ns = perf_counter_ns()
-            inputs = _captured(capture, args, kwargs)
+            inputs = _captured(self.name, capture, args, kwargs)
             with self:
                 result = function(*args, **kwargs)
             _keep_signature(self.name, start_ns, inputs, result)
@@ -201,7 +207,7 @@ class ProfilingContext:
         @functools.wraps(function)
         async def measured(*args: Any, **kwargs: Any) -> Any:
             start_ns = perf_counter_ns()
-            inputs = _captured(capture, args, kwargs)
+            inputs = _captured(self.name, capture, args, kwargs)
             with self:
                 result = await function(*args, **kwargs)
             _keep_signature(self.name, start_ns, inputs, result)
@@ -217,7 +223,7 @@ def _made_again(kind: type[ProfilingContext], name: str, reset: bool, capture: b
 _context: Any = ProfilingContext if log.debug else _core.IdleContext
 ProfilingContextDebug: type[ProfilingContext] = _context
 """``ProfilingContext`` where ``CPROFILING_PROFILE_DEBUG`` is true; else one that does nothing, and as a decorator
-returns the function itself."""
+returns the function itself, at which it does not look."""
 
 
 # ---- What a use does beyond taking the time
@@ -282,6 +288,11 @@ def _told(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 for that
+        _tell(name, error)
+
+
+def _tell(name: str, error: Exception) -> None:
+    with suppress(Exception):  # an error's own text can be one
         log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
 
 
@@ -305,19 +316,25 @@ def _line(name: str, elapsed_ns: int, memory: StageMemory | None, kind: type[Bas
     )
 
 
-def _captured(capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
+def _captured(name: str, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
     """Return the signatures of a call's arguments; None where code of theirs raises."""
     if not args and not kwargs:
         return NO_INPUTS
-    with _told("signature"):
+    try:
         return capture.inputs(args, kwargs)
-    return None
+    except Exception as error:  # noqa: BLE001 as in _told(), which takes longer
+        _tell(name, error)
+        return None
 
 
 def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any) -> None:
-    if inputs is not None and start_ns >= _registry.reset_ns:
+    if inputs is None or start_ns < _registry.reset_ns:
+        return
+    try:
         output_signature = None if result is None else signature_of_output(result)
         _registry.add_signature(name, inputs, output_signature)
+    except Exception as error:  # noqa: BLE001 as above
+        _tell(name, error)
 
 
 # ---- Which stages are recorded, and where files go
@@ -474,7 +491,8 @@ def _signature_path(report: Path) -> Path:
 def mark_as_worker_process() -> None:
     """Say that this process works for another one, which started it: it writes no report when it ends.
 
-    What it uses from now on is in the report of the main process, if that has imported this module too.
+    What it uses from now on is in the report of the main process, if that has imported this module too: times, memory,
+    faults and signatures, up to the last use if it is killed.
     """
     if _registry.worker is not None:
         return
@@ -490,12 +508,12 @@ class _Automatic:
     is_worker = False
     is_wanted = False  # in any case
 
-    @staticmethod
-    def at_exit() -> None:
+    @classmethod
+    def at_exit(cls) -> None:
         """Write the report where that is asked for, and remove what workers have left."""
         try:
-            wanted = log.debug or _Automatic.is_wanted or environment.text(environment.TIMING_REPORT) is not None
-            if wanted and not _Automatic.is_worker and not _registry.is_empty():
+            wanted = log.debug or cls.is_wanted or environment.text(environment.TIMING_REPORT) is not None
+            if wanted and not cls.is_worker and not _registry.is_empty():
                 report = dump_timing_report()
                 if _registry.signatures():
                     dump_io_signatures(_signature_path(report))
@@ -508,4 +526,4 @@ class _Automatic:
 _names = _patterns(os.environ.get(environment.NAMES, ""))
 if not workers.is_child():
     _registry.records.open()
-atexit.register(_Automatic.at_exit)
+Ending(_Automatic.at_exit).watch()

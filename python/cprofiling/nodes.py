@@ -171,7 +171,7 @@ def _make(  # noqa: PLR0913 they are the C type's
     records: bool = False,
     mutes: bool = False,
 ) -> Any:
-    what = _kind_of(function)
+    what = kind_of(function)
     wrapper = kind(function, what, name, default_name(function), stage, profiler, inner, binds, records, mutes)
     # What functools.wraps() takes from functions, it must find here. Other callables' attributes the wrapper answers as
     # they are at that moment: a copy would grow stale.
@@ -207,7 +207,7 @@ def default_name(function: Any) -> str:
     return name.rpartition("<locals>.")[2]
 
 
-def _kind_of(function: Any) -> int:
+def kind_of(function: Any) -> int:
     """What calling the callable gives; an object with ``__call__`` gives what that method gives."""
     if not inspect.isroutine(function) and not isinstance(function, (functools.partial, _core.Function)):
         function = getattr(type(function), "__call__", function)  # noqa: B004 the method itself is asked for

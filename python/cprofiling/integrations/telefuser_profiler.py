@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import time
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from cprofiling.integrations.telefuser_memory import (
     set_memory_baseline,
 )
 from cprofiling.layers import mark_as_worker_process, set_timing_metadata
+from cprofiling.nodes import ASYNC_GENERATOR, GENERATOR, kind_of
 from cprofiling.stages import environment, log, signatures
 from cprofiling.stages.registry import checked_name
 from cprofiling.stages.stage_recording import StageRecording, options
@@ -207,7 +207,7 @@ class ProfilingContext(layers.ProfilingContext):
 
     def __call__(self, function: F) -> F:
         """Return a function that measures each call; of one that yields, only the call itself."""
-        if not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+        if kind_of(function) not in (GENERATOR, ASYNC_GENERATOR):
             return super().__call__(function)
 
         @functools.wraps(function)
@@ -294,12 +294,12 @@ class GlobalTimingRegistry:
         return cls._instance
 
     @classmethod
-    def reset(cls, request_id: str = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
-        """Forget all stages and memory, begin with a request, and return the instance."""
+    def reset(cls, request_id: str | None = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
+        """Forget all stages and memory, begin with a request, and return the instance. No name: the time is it."""
         instance = cls.get_instance()
         instance._is_final = False
         reset_memory_registry()
-        layers.reset_timing_registry(request_id, metadata)
+        layers.reset_timing_registry(request_id or "", metadata)
         return instance
 
     def record(self, name: str, duration_ms: float, memory_snapshot: Any = None) -> None:
@@ -312,7 +312,7 @@ class GlobalTimingRegistry:
         layers._registry.add_ms(checked_name(name), duration_ms, now_ns, now_ns, memory_of(memory_snapshot))
 
     def record_parallel_stage(self, name: str, rank_records: Mapping[int, Mapping[str, Any]]) -> None:
-        """Add a use of a stage over ranks, with the time of the slowest.
+        """Add a use of a stage over ranks, with the time of the slowest; the ranks of the latest use are told.
 
         rank_records: By rank, at least one, ``duration_ms`` and ``peak_memory_gb``.
         """
@@ -366,7 +366,9 @@ class GlobalTimingRegistry:
         return timing_table(self.get_report())
 
 
-def reset_timing_registry(request_id: str = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
+def reset_timing_registry(
+    request_id: str | None = "", metadata: Mapping[str, Any] | None = None
+) -> GlobalTimingRegistry:
     """Forget all stages and memory, begin with a request, and return the registry."""
     return GlobalTimingRegistry.reset(request_id, metadata)
 

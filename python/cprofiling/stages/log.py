@@ -24,11 +24,12 @@ def say(line: str) -> None:
     if debug and not logger.hasHandlers():
         if sys.stderr is not None:
             with suppress(OSError, ValueError):
-                print(line, file=sys.stderr)
+                sys.stderr.write(f"{line}\n")  # at once: other processes write too
         return
     logger.info("%s", line)
 
 
 def complain(line: str) -> None:
     """Log a line at WARNING: what was asked for could not be done, and the program goes on."""
-    logger.warning("%s", line)
+    with suppress(Exception):  # a handler's or filter's
+        logger.warning("%s", line)

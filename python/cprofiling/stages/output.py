@@ -34,7 +34,8 @@ def folder() -> Path:
     """Return the folder of this run, and make it.
 
     That of ``CPROFILING_OUTPUT_DIR`` is taken as it is. Else it is made of the pipeline's name and the minute in which
-    it is first asked for; where an earlier run has that name, ``-2`` is added, or a higher number.
+    it is first asked for, below the folder in which the process works then; where an earlier run has that name, ``-2``
+    is added, or a higher number.
 
     Raises OSError where it cannot be made.
     """
@@ -44,10 +45,9 @@ def folder() -> Path:
         path.mkdir(_MODE, parents=True, exist_ok=True)
         return path
     pipeline = file_name_of(environment.text(environment.PIPELINE) or environment.DEFAULT_PIPELINE)
-    key = str(Path(*_TREE, pipeline).absolute())
-    if key not in _folders or not _folders[key].is_dir():
-        _folders[key] = _joined(key) or _made(Path(key))
-    return _folders[key]
+    if pipeline not in _folders or not _folders[pipeline].is_dir():
+        _folders[pipeline] = _joined(pipeline) or _made(pipeline)
+    return _folders[pipeline]
 
 
 def forget() -> None:
@@ -56,24 +56,25 @@ def forget() -> None:
     os.environ.pop(_JOINED, None)
 
 
-def _made(parent: Path) -> Path:
+def _made(pipeline: str) -> Path:
     """Make a folder for this minute, or join one, and tell child processes of it."""
+    parent = Path(*_TREE, pipeline).absolute()
     parent.mkdir(_MODE, parents=True, exist_ok=True)
     minute = datetime.now().strftime("%Y%m%d_%H%M")  # noqa: DTZ005 the name is for people, in their time
     owns = process.is_main() and process.rank() == 0
     made = _claimed(parent, minute) if owns else _shared(parent, minute)
     if owns:
         known = json.loads(os.environ.get(_JOINED, "{}"))
-        os.environ[_JOINED] = json.dumps({**known, str(parent): str(made)})
+        os.environ[_JOINED] = json.dumps({**known, pipeline: str(made)})
     return made
 
 
-def _joined(key: str) -> Path | None:
+def _joined(pipeline: str) -> Path | None:
     """Return the folder that the main process of this run has, where this is a child of it."""
     if process.is_main():
         return None
     try:
-        told = Path(json.loads(os.environ.get(_JOINED, "{}"))[key])
+        told = Path(json.loads(os.environ.get(_JOINED, "{}"))[pipeline])
     except (ValueError, KeyError, TypeError):
         return None
     return told if told.is_dir() else None

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from datetime import datetime, timezone
+from time import perf_counter_ns
 from typing import NamedTuple
 
 from cprofiling import _core
@@ -83,8 +84,9 @@ class Registry:
             self.records.pass_by()
 
     def _after_fork_in_child(self) -> None:
-        """The child has done nothing yet; what its parent has is the parent's."""
+        """The child has done nothing yet; what its parent has, and has begun, is the parent's."""
         self._lock = threading.RLock()
+        self.reset_ns = perf_counter_ns()
         self.worker = None
         self.records = WorkerRecords()
         self._begin(self.request_id, self.metadata)
@@ -112,23 +114,34 @@ class Registry:
     def add_fault(self, name: str, start_ns: int, *, is_cancelled: bool) -> None:
         """Add a use that an exception has left; it has no time."""
         with self._lock:
-            if start_ns >= self.reset_ns:
-                self._faults.setdefault(name, [0, 0])[is_cancelled] += 1
+            if start_ns < self.reset_ns:
+                return
+            self._faults.setdefault(name, [0, 0])[is_cancelled] += 1
+        if self.worker is not None:
+            self.worker.fault(name, is_cancelled=is_cancelled)
 
     def add_checkpoint(self, name: str, memory: StageMemory) -> None:
         """Keep the memory at a moment, under a name; a later one of that name takes its place."""
         with self._lock:
             self._checkpoints[name] = memory
+        if self.worker is not None:
+            self.worker.checkpoint(name, memory)
 
     def checkpoints(self) -> dict[str, StageMemory]:
-        """Return the memory that was kept, by name."""
+        """Return the memory that was kept, by name: of this process, else the highest that a worker has of it."""
+        made: dict[str, StageMemory] = {}
+        for each in self.records.read().processes:
+            for name, memory in each.checkpoints.items():
+                made[name] = max(memory, made.get(name, memory), key=lambda each: each.peak_reserved)
         with self._lock:
-            return dict(self._checkpoints)
+            return {**made, **self._checkpoints}
 
     def forget_checkpoints(self) -> None:
         """Forget the memory that was kept."""
         with self._lock:
             self._checkpoints = {}
+            for each in self.records.read().processes:
+                each.checkpoints.clear()
 
     def add_signature(self, name: str, inputs: Inputs, output: Any) -> None:
         """Keep a stage's signature; the latest counts."""
@@ -183,8 +196,9 @@ class Registry:
                 "world_size": process.world_size(),
                 "process": {"host": process.host(), "pid": os.getpid(), "id": self._identity},
             }
-            if self._checkpoints:
-                made["memory"] = self.report_memory(self._checkpoints)
+            checkpoints = self.checkpoints()
+            if checkpoints:
+                made["memory"] = self.report_memory(checkpoints)
             return made
 
     def _wall_clock_ms(self, uses: list[StageUse]) -> float:
@@ -196,22 +210,22 @@ class Registry:
         """Each stage once, in the order of first use, with the figures of the process in which it took longest."""
         own = {row.node_name: row for row in self._profiler.get_profiling_summary()}
         workers = self.records.read().processes
-        names = dict.fromkeys([*own, *self._faults, *(name for each in workers for name in each.rows)])
-        for name in names:
-            ranks = [
-                RankUse(each.rank, each.rows[name], each.memories.get(name)) for each in workers if name in each.rows
-            ]
+        of_workers = (name for each in workers for name in (*each.rows, *each.faults))
+        for name in dict.fromkeys([*own, *self._faults, *of_workers]):
+            ranks = [each.use_of(name) for each in workers if name in each.rows]
             row = own.get(name)
             if ranks and row is not None:
                 ranks.append(RankUse(process.rank(), row, self._memories.get(name)))
             rows = [each.row for each in ranks] or [row if row is not None else _unused(name)]
             slowest = max(rows, key=lambda each: each.total_ms)
-            yield StageUse(name, slowest, sorted(ranks, key=lambda each: each.rank))
+            faults = [each.get(name, (0, 0)) for each in (self._faults, *(each.faults for each in workers))]
+            errors, cancelled = map(sum, zip(*faults, strict=True))
+            yield StageUse(name, slowest, sorted(ranks, key=lambda each: each.rank), errors, cancelled)
 
     def _stage(self, use: StageUse, total_ms: float) -> dict[str, Any]:
         made = times_of(use.row)
         made["percentage"] = round(use.row.total_ms / total_ms * 100, 2) if total_ms > 0 else 0.0
-        for key, number in zip(("error_count", "cancelled_count"), self._faults.get(use.name, ()), strict=False):
+        for key, number in (("error_count", use.errors), ("cancelled_count", use.cancelled)):
             if number:
                 made[key] = number
         memory = self._memories.get(use.name) or _highest(use.workers)
@@ -232,6 +246,8 @@ class StageUse(NamedTuple):
     name: str
     row: NodeProfilingStats
     workers: list[RankUse]
+    errors: int  # of all processes, as the next
+    cancelled: int
 
 
 def checkpoints_report(checkpoints: Mapping[str, StageMemory]) -> dict[str, Any]:

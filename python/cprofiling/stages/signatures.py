@@ -75,7 +75,7 @@ class StageIOSignature:
 class Capture:
     """Makes the signatures of a function's calls."""
 
-    __slots__ = ("_first", "_gathers", "_names")
+    __slots__ = ("_gathers", "_names", "_own")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Look at the function's parameters. One whose parameters are not known has ``arg0``, ``arg1`` and so on."""
@@ -85,22 +85,21 @@ class Capture:
             parameters = []
         places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
         self._names = [each.name for each in places]
-        self._first = 1 if self._names[:1] and self._names[0] in _OWN_PARAMETERS else 0
+        self._own = next((name for name in self._names[:1] if name in _OWN_PARAMETERS), None)  # is left out
         self._gathers = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None)
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
         """Return the signatures of a call's arguments by parameter, and the words for what JSON does not say."""
         encoding = _Encoding()
-        names = self._names
-        known = len(names)
         made = {}
-        for place in range(self._first, min(len(args), known)):
-            name = names[place]
-            made[name] = encoding.of(args[place], f"/{name}", 0)
-        if len(args) > known:
-            self._add_others(made, encoding, args[known:])
+        for name, value in zip(self._names, args, strict=False):
+            if name != self._own:
+                made[name] = encoding.of(value, f"/{name}", 0)
+        if len(args) > len(self._names):
+            self._add_others(made, encoding, args[len(self._names) :])
         for name, value in kwargs.items():
-            made[name] = encoding.of(value, "/" + _escaped(name), 0)
+            if name != self._own:
+                made[name] = encoding.of(value, "/" + _escaped(name), 0)
         return made, encoding.types
 
     def _add_others(self, made: dict[str, Any], encoding: _Encoding, others: tuple[Any, ...]) -> None:
@@ -146,10 +145,8 @@ class _Encoding:
         self.left -= 1
         if depth > _DEEPEST or self.left < 0:
             return self._named(value, where, "truncated")
-        encode = _BY_TYPE.get(kind)
-        if encode is None:
-            encode = _encoder_for(value)
         try:
+            encode = _BY_TYPE.get(kind) or _encoder_for(value)
             return encode(self, value, where, depth)
         except Exception:  # noqa: BLE001 code of the value's class; its name is always known
             return self._named(value, where, "other")
@@ -177,23 +174,27 @@ class _Encoding:
         """Return the name of a type that nothing more is said of."""
         return self._named(value, where, "other")
 
-    def list_(self, value: Any, where: str, depth: int) -> list[Any]:
-        """Return the signatures of a list's items."""
+    def list_(self, value: Any, where: str, depth: int) -> Any:
+        """Return the signatures of a list's items; of a long one its type."""
+        if len(value) > self.left:
+            return self._named(value, where, "truncated")
         return [self.of(item, f"{where}/{place}", depth + 1) for place, item in enumerate(value)]
 
-    def tuple_(self, value: Any, where: str, depth: int) -> list[Any]:
+    def tuple_(self, value: Any, where: str, depth: int) -> Any:
         """Return the signatures of a tuple's items."""
         kind = type(value)
         self.types[where] = "tuple" if not hasattr(kind, "_fields") else f"namedtuple {_full_name(kind)}"
         return self.list_(value, where, depth)
 
-    def set_(self, value: Any, where: str, depth: int) -> list[Any]:
+    def set_(self, value: Any, where: str, depth: int) -> Any:
         """Return the signatures of a set's items, in no order of meaning."""
         self.types[where] = "set"
         return self.list_(value, where, depth)
 
     def mapping(self, value: Any, where: str, depth: int) -> Any:
-        """Return the signatures of a mapping's values by its keys, or of its pairs."""
+        """Return the signatures of a mapping's values by its keys, or of its pairs; of a long one its type."""
+        if len(value) > self.left:
+            return self._named(value, where, "truncated")
         keys = list(value)
         if all(type(key) is str for key in keys) and not set(TENSOR_KEYS) <= set(keys):
             return {key: self.of(value[key], f"{where}/{_escaped(key)}", depth + 1) for key in keys}

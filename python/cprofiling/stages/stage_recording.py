@@ -34,6 +34,7 @@ class StageRecording:
         """``prof``: is running."""
         self._name = name
         self._profile = prof
+        self._process = os.getpid()
 
     @classmethod
     def begin(cls, name: str) -> StageRecording | None:
@@ -47,8 +48,15 @@ class StageRecording:
         return cls(name, prof)
 
     def end(self, rank: int) -> None:
-        """Stop, and write the trace and the breakdown. OSError where they cannot be written."""
-        self._profile.stop()
+        """Stop, and write the trace and the breakdown. OSError where they cannot be written.
+
+        In a forked child there is nothing to do: the recording is its parent's.
+        """
+        if os.getpid() == self._process:
+            self._profile.stop()
+            self._write(rank)
+
+    def _write(self, rank: int) -> None:
         recording = self._profile.recording
         stem = f"{file_name_of(self._name)}_rank{rank}"
         trace, stem = output.reserved(output.folder(), stem, ".trace.json.gz")

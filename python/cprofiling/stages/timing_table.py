@@ -16,7 +16,10 @@ _HEAD = (
 
 
 def timing_table(report: Mapping[str, Any]) -> str:
-    """Return a report, as ``get_timing_report`` gives it, as a table: a row a stage, and one a rank."""
+    """Return a report, as ``get_timing_report`` gives it, as a table: a row a stage, and one a rank.
+
+    The peaks are those of what was reserved, in units of 1024 * 1024 bytes.
+    """
     lines = [
         f"Pipeline timing{_of_request(report['request_id'])}",
         f"Wall clock: {report['wall_clock_ms']:.2f} ms, stages: {report['total_stages_ms']:.2f} ms",
@@ -41,7 +44,7 @@ def _of_request(request_id: str) -> str:
 
 def _peak_mb(stage: Mapping[str, Any]) -> float | None:
     memory = stage.get("memory")
-    return None if memory is None else float(memory["peak_allocated_mb"])
+    return None if memory is None else float(memory["peak_reserved_mb"])
 
 
 def _row(name: str, of: Mapping[str, Any], percentage: float | None, peak_mb: float | None) -> str:

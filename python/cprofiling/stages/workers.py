@@ -50,6 +50,14 @@ class WorkerWriter:
         """Write a use of a stage."""
         self._write({"rank": process.rank(), "name": name, "ms": elapsed_ms, "memory": memory})
 
+    def checkpoint(self, name: str, memory: StageMemory) -> None:
+        """Write the memory at a moment."""
+        self._write({"rank": process.rank(), "checkpoint": name, "memory": memory})
+
+    def fault(self, name: str, *, is_cancelled: bool) -> None:
+        """Write that an exception has left a stage."""
+        self._write({"rank": process.rank(), "name": name, "is_cancelled": is_cancelled})
+
     def signature(self, signature: StageIOSignature) -> None:
         """Write a signature, if it is another one than the stage had."""
         made = signature.to_dict()
@@ -80,6 +88,8 @@ class WorkerProcess:
         self.memories: dict[str, StageMemory] = {}
         self.signatures: dict[str, StageIOSignature] = {}
         self.rows: dict[str, NodeProfilingStats] = {}
+        self.faults: dict[str, list[int]] = {}  # errors and cancellations by stage
+        self.checkpoints: dict[str, StageMemory] = {}
         self._path = path
         self._read = begin
         self._profiler = Profiler()
@@ -109,7 +119,13 @@ class WorkerProcess:
             signature = StageIOSignature(**record["signature"])
             self.signatures[signature.stage_name] = signature
             return
+        if "checkpoint" in record:
+            self.checkpoints[record["checkpoint"]] = StageMemory(*record["memory"])
+            return
         name = record["name"]
+        if "is_cancelled" in record:
+            self.faults.setdefault(name, [0, 0])[bool(record["is_cancelled"])] += 1
+            return
         self._profiler.record(_STAGE, name, record["ms"])
         if record["memory"] is not None:
             memory = StageMemory(*record["memory"])
@@ -143,12 +159,12 @@ class WorkerRecords:
 
     def __bool__(self) -> bool:
         """Whether workers have used a stage."""
-        return any(each.rows for each in self._files.values())
+        return bool(self.processes)
 
     @property
     def processes(self) -> list[WorkerProcess]:
         """The workers that have used a stage, by rank."""
-        return sorted((each for each in self._files.values() if each.rows), key=lambda each: each.rank)
+        return sorted((each for each in self._files.values() if each.rows or each.faults), key=lambda each: each.rank)
 
     @property
     def signatures(self) -> dict[str, StageIOSignature]:
