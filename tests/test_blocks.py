@@ -497,7 +497,10 @@ def test_one_site_in_many_threads_while_switching(p: cp.Profiler) -> None:
     finally:
         sys.setswitchinterval(interval)
     assert faults == []
-    assert 0 < sum(outcomes(p, "shared")) <= 6 * 2 * 2000
+    p.set_profiling(True)
+    with site:  # of all others, what was counted may be forgotten again
+        pass
+    assert 0 < sum(outcomes(p, "shared")) <= 6 * 2 * 2000 + 1
     p.set_profiling(False)
     with pytest.raises(RuntimeError, match="shared"):
         site.__exit__(None, None, None)

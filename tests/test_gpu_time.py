@@ -20,6 +20,12 @@ NO_DEVICE = "no device was in use"
 PREAMBLE = f"""
 import asyncio, faulthandler, gc, os, sys, threading
 faulthandler.dump_traceback_later(120, exit=True)
+
+def end_watch_dog():
+    "Before a fork: its thread would be none of the child's, and takes a moment to end."
+    faulthandler.cancel_dump_traceback_later()
+    while len(os.listdir("/proc/self/task")) > 1:
+        os.sched_yield()
 sys.path.insert(0, {str(TESTS)!r})
 import cprofiling as cp
 from fakes.cuda_process import MS, Stream, Tensor, fake, use_torch
@@ -513,7 +519,7 @@ def test_a_forked_child_makes_no_call_of_the_driver(libcuda: Path) -> None:
     """H5."""
     run(
         """
-        faulthandler.cancel_dump_traceback_later()   # its thread would be none of the child's
+        end_watch_dog()
         node(1)
         @cp.profile_node
         def forks():
@@ -821,7 +827,7 @@ def apart(function, code, nth):
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, (function, code, nth)
 
-faulthandler.cancel_dump_traceback_later()
+end_watch_dog()
 use_torch().streams          # the driver is loaded, but not looked for yet
 torch = sys.modules["torch"]
 for device in (0, 1):

@@ -383,8 +383,8 @@ static void test_leaving_out_leaves_the_rest(void)
     CHECK(launching.accum == NULL);
     worked += 3;
     close_node(span);
-    CHECK_EQUAL(extra_of(0).asked, CPROF_EXTRA_COUNTERS | CPROF_EXTRA_WAITS | CPROF_EXTRA_LAUNCHES_UNKNOWN |
-                                       1 << CPROF_EXTRA_COUNTER_SHIFT);
+    CHECK_EQUAL(extra_of(0).asked,
+                CPROF_EXTRA_COUNTERS | CPROF_EXTRA_WAITS | CPROF_EXTRA_LAUNCHES_UNKNOWN | 1 << CPROF_EXTRA_COUNTER_SHIFT);
     tear_down();
 }
 
@@ -636,7 +636,7 @@ static void test_a_mark_of_the_layer_above(void)
     cprof_probe_settle();
     check_notes("own2 does not count own1 counts ");
     CHECK_EQUAL(extra_of(0).gpu_count, 1);
-    cprof_probe_settle(); /* there is nothing left */
+    cprof_probe_settle();              /* there is nothing left */
     cprof_probe *probe = new_probe(0); /* dropped before it began */
     probe->mark = &marks[3];
     probe->end_mark = end_own_mark;
