@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import FormatError, cli, device_table, harness
+from cprofiling import FormatError, cli, device_table, harness, layers
 from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory, synchronize
 from cprofiling.stages import progress as progress_bar
 from cprofiling.stages import stage_recording
@@ -166,6 +166,45 @@ def test_what_the_stage_raises_is_passed_on_and_what_was_unknown_said(
         pass
 
 
+def test_each_run_has_lists_of_its_own(folder: Path) -> None:
+    def stage(left: list[int]) -> int:
+        return left.pop()
+
+    signature = {"stage_name": "stage", "input_signatures": {"left": [7]}}
+    bench = StageBenchHarness("stage", signature, stage, HarnessConfig(2, 2, folder, capture_output=True))
+    assert bench.profile()["output"] == 7
+    assert bench.run_single_step() == 7
+    assert bench.run_single_step({"left": [3]}) == 3
+
+
+def test_runs_are_not_in_the_reports_of_stages(folder: Path) -> None:
+    @layers.ProfilingContext("harness: once", capture_memory=True)
+    def stage(size: int, reset: bool = False) -> int:
+        if reset:
+            layers.reset_timing_registry("new")
+        return 1 // size
+
+    def known() -> tuple[Any, Any, Any]:
+        stages, checkpoints = layers.get_timing_report()["stages"], layers._registry.checkpoints()
+        return stages, layers.get_io_signatures(), checkpoints
+
+    stage(1)
+    before = known()
+    assert "harness: once" in before[0]
+    signature = {"stage_name": "stage", "input_signatures": {"size": 2}}
+    bench = StageBenchHarness("stage", signature, stage, HarnessConfig(output_dir=folder))
+    bench.profile()
+    with pytest.raises(ZeroDivisionError):
+        bench.run_single_step({"size": 0})
+    assert known() == before
+    stage(1)
+    assert layers.get_timing_report()["stages"]["harness: once"]["count"] == 2
+    bench.run_single_step({"size": 1, "reset": True})
+    stage(1)
+    assert layers.get_timing_report()["stages"]["harness: once"]["count"] == 1
+    layers.reset_timing_registry()
+
+
 def test_the_harness_does_not_take_over_a_recording(folder: Path) -> None:
     bench = StageBenchHarness("stage", SIGNATURE, Stage(), HarnessConfig(0, 1, folder))
     with cp.profile(operators=False), pytest.raises(RuntimeError, match="a recording is running already"):
@@ -270,8 +309,9 @@ def bar(monkeypatch: pytest.MonkeyPatch, stream: Any, total: int = 2) -> None:
 def test_a_bar_is_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress_bar._WIDTH == 25
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    terminal, pipe = Terminal(), io.StringIO()
-    for stream in (terminal, pipe, None):
+    terminal, pipe, closed = Terminal(), io.StringIO(), io.StringIO()
+    closed.close()
+    for stream in (terminal, pipe, None, object(), closed):
         bar(monkeypatch, stream)
     bar(monkeypatch, terminal, 0)
     assert pipe.getvalue() == ""
@@ -361,6 +401,7 @@ def test_factories(module: str, tmp_path: Path) -> None:
     [
         ("module", "factory must be MODULE:FUNCTION, got 'module'"),
         (":stage", "factory must be MODULE:FUNCTION"),
+        (".x:stage", "factory must be MODULE:FUNCTION"),
         ("nowhere_to_be.found:stage", "factory must be in a module that can be imported, got 'nowhere_to_be"),
         ("json.nowhere:stage", "factory must be in a module that can be imported"),
         ("{}:constant", "factory must name a function in its module"),
@@ -443,13 +484,13 @@ def test_the_command_says_in_a_line_what_went_wrong(
     assert failure("--stage", "stage", "--factory", f"{module}:broken").startswith(
         f"--factory: OSError: [Errno 28] No space left ({module}.py:"
     )
-    assert failure("--stage", "stage", *factory, "--entry", "x").startswith("the inputs: ValueError: entry must be a")
+    assert failure("--stage", "stage", *factory, "--entry", "x").startswith("the stage: ValueError: entry must be a")
     content = json.loads(signatures.read_text())
     content["stages"]["stage"]["input_signatures"]["size"] = 4
     signatures.write_text(json.dumps(content))
     assert failure("--stage", "stage", *factory).startswith(f"the stage: ValueError: no ({module}.py:")
     Path("file").touch()
-    assert failure("--stage", "stage", *factory[:2], "--output-dir", "file").startswith("the stage: FileExistsError")
+    assert failure("--stage", "stage", *factory[:2], "--output-dir", "file").startswith("--output-dir: FileExistsE")
     signatures.write_text("{")
     assert failure("--list").startswith("sig.json: it is no JSON: ")
     signatures.unlink()

@@ -6,6 +6,9 @@ The signatures are in a file that stage reports have written (``timing_io_signat
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -26,6 +29,7 @@ from cprofiling.stages.single_step import Step, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Any
 
@@ -71,10 +75,13 @@ class HarnessConfig:
 class StageBenchHarness:
     """Runs one stage alone: ``StageBenchHarness.from_signature_file(path, name, stage).profile()``.
 
-    Inputs are made as ``cprofiling.stages.mock_inputs.make_inputs`` says: equal ones in each run, and in each process.
+    Inputs are made as ``cprofiling.stages.mock_inputs.make_inputs`` says: equal ones in each process. Each run has
+    lists and dicts of its own; what it changes in a tensor, the next one finds.
+
     The stage is run as ``cprofiling.stages.single_step.step_of`` says: by the method ``entry``, if one is named; else
     by its own ``profile_step``; else, if it has a ``dit`` and a ``scheduler``, by a single denoising step; else by its
-    ``process``; else by a call of it. It gets those inputs that it accepts.
+    ``process``; else by a call of it. It gets those inputs that it accepts; a coroutine is awaited. The reports of
+    ``cprofiling.layers`` have nothing of what stages do meanwhile.
 
     Args:
         stage_name: The stage's name.
@@ -168,8 +175,8 @@ class StageBenchHarness:
         RuntimeError without a stage; what the stage raises is passed on.
         """
         step = self._how_to_run()
-        given = self._made_inputs() if inputs is None else inputs
-        with step.restored():
+        given = self._made_inputs().for_a_run() if inputs is None else inputs
+        with _unreported(), step.restored():
             return self._run(step, given)
 
     def _run(self, step: Step, inputs: Mapping[str, Any]) -> Any:
@@ -209,8 +216,8 @@ class StageBenchHarness:
         )
         suffix = checked_text("output_suffix", output_suffix)
         step, inputs = self._how_to_run(), self._made_inputs()
-        folder = _folder(config.output_dir)
-        with step.restored():
+        folder = folder_for(config.output_dir)
+        with _unreported(), step.restored():
             self._warm_up(step, inputs, config.warmup)
             recorded = _Recorded(self, step, inputs, config.profile_steps)
             trace_path = _named(folder, f"{self.stage_name}{suffix}", "_trace.json.gz")
@@ -242,23 +249,29 @@ class StageBenchHarness:
         log.say(f"[Harness] Running {runs} warmup iteration(s)...")
         with progress("warmup", runs) as advance:
             for _ in range(runs):
-                self._run(step, inputs)
+                self._run(step, inputs.for_a_run())
                 synchronize(inputs)
                 advance()
 
     def generate_test_script(self) -> str:
-        """Return a program that does what ``profile`` does: ``python profile_x.py --factory module:function``."""
+        """Return a program that does what ``profile`` does: ``python profile_x.py --factory module:function``.
+
+        It makes its inputs itself, also those that this harness was given.
+        """
         options = {
             "warmup": self.config.warmup,
             "profile_steps": self.config.profile_steps,
             "entry": self.entry,
             "value_ranges": self._ranges,
+            "device": None if self._device is None else str(self._device),
             "seed": self._seed,
         }
         return program_for(self.stage_name, self.io_signature.to_dict(), options)
 
     def _save_program(self, folder: Path) -> Path:
         path = output.named(folder, f"profile_{file_name_of(self.stage_name)}", ".py")
+        if _is_running(path):  # its user may have changed it
+            return path
         with atomic_writer(path) as file:
             file.write(self.generate_test_script().encode("ascii"))
         log.say(f"[Harness] Test script saved to: {path}")
@@ -286,10 +299,11 @@ class _Recorded:
         times = []
         with profile(**self._options) as prof, progress("profile", self._runs) as advance:
             for number in range(self._runs):
+                inputs = self._inputs.for_a_run()
                 start_ns = perf_counter_ns()
                 with prof.record(f"step {number}"):
-                    self.output = self._harness._run(self._step, self._inputs)  # noqa: SLF001 parts of one thing
-                    synchronize(self._inputs)
+                    self.output = self._harness._run(self._step, inputs)  # noqa: SLF001 parts of one thing
+                    synchronize(inputs)
                 times.append((perf_counter_ns() - start_ns) / 1e6)
                 advance()
         self.timing_ms = times
@@ -316,7 +330,7 @@ def call_factory(spec: str) -> Any:
     function that returns None. What module and function raise is passed on.
     """
     module_name, _, name = checked_text("factory", spec).partition(":")
-    if not module_name or not name:
+    if not module_name or module_name.startswith(".") or not name:
         raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
     try:
         found: Any = importlib.import_module(module_name)
@@ -350,7 +364,23 @@ def synchronize(inputs: Mapping[str, Any]) -> None:
         row.synchronize(index)
 
 
-def _folder(output_dir: StrPath | None) -> Path:
+def _unreported() -> AbstractContextManager[None]:
+    """Have stages leave nothing in the reports of ``cprofiling.layers``: what runs is no pipeline."""
+    layers = sys.modules.get("cprofiling.layers")
+    return nullcontext() if layers is None else layers._registry.paused()  # noqa: SLF001 what all stages report to
+
+
+def _is_running(path: Path) -> bool:
+    """Whether a file is the program that runs now."""
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        return program is not None and os.path.samefile(program, path)
+    except OSError:  # one of them is not there
+        return False
+
+
+def folder_for(output_dir: StrPath | None) -> Path:
+    """Return the folder that files go to, which is made; None: that of the pipeline's reports. Raises OSError."""
     from pathlib import Path
 
     if output_dir is None:

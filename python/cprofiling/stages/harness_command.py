@@ -9,9 +9,10 @@ import traceback
 from typing import TYPE_CHECKING
 
 from cprofiling.format import shown_text
-from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory
+from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory, folder_for
 from cprofiling.stages import log
 from cprofiling.stages.signature_file import is_tensor, load_signatures
+from cprofiling.stages.single_step import step_of
 
 if TYPE_CHECKING:
     import argparse
@@ -48,6 +49,8 @@ def run(options: argparse.Namespace) -> str:
     _speak()
     sys.path.insert(0, os.getcwd())
     stage = _attempt("--factory", call_factory, options.factory)
+    _attempt("the stage", step_of, stage, options.entry)
+    _attempt("--output-dir", folder_for, options.output_dir)
     config = HarnessConfig(options.warmup, options.profile_steps, options.output_dir)
     harness = StageBenchHarness(options.stage, signatures[options.stage], stage, config, entry=options.entry)
     _attempt("the inputs", harness.setup)
