@@ -218,9 +218,12 @@ def test_a_trace_that_is_too_large_is_recorded_again(
     monkeypatch.setattr(harness, "MOST_TRACE_BYTES", 10)
     with caplog.at_level(logging.INFO, "cprofiling"):
         StageBenchHarness("stage", SIGNATURE, stage, HarnessConfig(0, 1, folder)).profile()
-    assert len(stage.calls) == 2
+    assert len(stage.calls) == 3
     again = [line for line in lines(caplog) if "recorded again" in line]
-    assert again == ["[Harness] The trace has 0.0 MB: it is recorded again, without Python's frames"]
+    assert again == [
+        "[Harness] The trace has 0.0 MB: it is recorded again, without Python's frames",
+        "[Harness] The trace has 0.0 MB: it is recorded again, without events of memory",
+    ]
     (event,) = [event for event in cp.load_trace(folder / FILES[2]).events() if event.name == "inner"]
     assert event.stack is None
 
@@ -249,6 +252,9 @@ def test_an_output_is_compared_with_the_recorded_one(folder: Path) -> None:
         (lambda: StageBenchHarness("s", {}), FormatError, 'io_signature: it has no "stage_name"'),
         (lambda: StageBenchHarness("s", SIGNATURE, config=1), TypeError, "config must be a HarnessConfig"),  # type: ignore[arg-type]
         (lambda: StageBenchHarness("s", SIGNATURE, seed=-1), ValueError, "seed must be from 0"),
+        (lambda: StageBenchHarness("s", SIGNATURE, inputs=[1]), TypeError, "inputs must be a Mapping, got"),  # type: ignore[arg-type]
+        (lambda: StageBenchHarness("s", SIGNATURE, value_ranges="ab"), TypeError, "value_ranges must be a mapping"),  # type: ignore[arg-type]
+        (lambda: StageBenchHarness("s", SIGNATURE, value_ranges={"x": (0, 1)}), ValueError, "value_ranges must be for"),
         (lambda: StageBenchHarness("s", SIGNATURE, Stage()).profile(output_suffix=1), TypeError, "output_suffix must"),  # type: ignore[arg-type]
         (lambda: StageBenchHarness("s", SIGNATURE, Stage()).profile(-1), ValueError, "warmup must be"),
         (lambda: StageBenchHarness("s", SIGNATURE, 3).setup(), ValueError, "stage_instance must have a method"),
@@ -271,6 +277,8 @@ def test_a_file_of_signatures(signatures: Path) -> None:
     bench = StageBenchHarness.from_signature_file(signatures, "stage", Stage(), HarnessConfig(7), seed=3)
     assert (bench.stage_name, bench.config.warmup) == ("stage", 7)
     assert bench.run_single_step()[0] == 3
+    with pytest.raises(TypeError, match="stage_name must be a str, got"):
+        StageBenchHarness.from_signature_file(signatures, ["stage"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"must be a stage in .*sig.json'\) \('stage', 'o\\nther'\), got 'none'"):
         StageBenchHarness.from_signature_file(signatures, "none")
     signatures.write_text('{"stages": {}}')

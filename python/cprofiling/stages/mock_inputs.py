@@ -106,7 +106,7 @@ def make_inputs(
         ImportError: PyTorch or NumPy is needed, and not there.
         MemoryError: A tensor is larger than this machine's memory.
     """
-    maker = _Maker(signature, _checked_ranges(value_ranges, signature), device, seed)
+    maker = _Maker(signature, checked_ranges(value_ranges, signature), device, seed)
     given = given or {}
     maker.made.given = frozenset(given)
     for name, value in signature.input_signatures.items():
@@ -116,7 +116,8 @@ def make_inputs(
     return maker.made
 
 
-def _checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]:
+def checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]:
+    """Return the ranges by JSON pointer, as ``make_inputs`` takes them too. TypeError and ValueError as it says."""
     if ranges is None:
         return {}
     if not hasattr(ranges, "items"):
