@@ -133,7 +133,11 @@ def test_a_range_for_nothing_that_is_made_is_named(torch: Any) -> None:
         made(inputs, value_ranges={"x": (0, 5)}, given={"x": 1})
 
 
-def test_ranges_beyond_what_is_drawn_from(torch: Any) -> None:
+def test_ranges_beyond_what_is_drawn_from(torch: Any, numpy: Any) -> None:
+    for device in ("cpu", "numpy"):
+        for dtype, limits in (("float16", (0, 1e5)), ("float64", (-1e308, 1e308)), ("float32", (1e39, 1.1e39))):
+            with pytest.raises(ValueError, match="its values, and the distance of the limits, are at most "):
+                one(described([1], dtype, device), value_ranges={"x": limits})
     with pytest.raises(ValueError, match="values from 9223372036854775807 on cannot be drawn"):
         one(described([1], "uint64"), value_ranges={"x": (0, 2**64)})
     assert int(one(described([1], "uint64"), value_ranges={"x": (2**63 - 2, 2**63 - 1)})) == 2**63 - 2
@@ -298,8 +302,9 @@ def test_a_device_may_be_named_for_what_was_on_an_accelerator(torch: Any) -> Non
     }
     found = made(inputs, device="meta")
     assert [found[name].device.type for name in "abc"] == ["meta", "cpu", "meta"]
-    with pytest.raises(ValueError, match="device must be one of PyTorch's, got 'nonsense'"):
-        made(inputs, device="nonsense")
+    for device in ("nonsense", "cuda:99"):
+        with pytest.raises(ValueError, match=f"device must be one that is here, got '{device}'"):
+            made(inputs, device=device)
 
 
 def test_values_are_moved_where_none_can_be_drawn(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,6 +287,10 @@ def _check_memory(tensor: dict[str, Any], pointer: str) -> None:
         raise MemoryError(f"input {_shown(pointer)}: {what}, and this machine has {there >> 20}")
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _shown(text: str) -> str:
     return shown_text("text", text)
 
@@ -297,6 +301,12 @@ def _integers(limits: Range | None) -> tuple[int, int]:
     if low == high:
         raise ValueError(f"there is no integer from {limits} on")
     return low, high
+
+
+def _check_reach(limits: Range, most: float) -> None:
+    """Raise ValueError for limits of floating numbers which are, or are apart, more than the largest number."""
+    if max(*map(abs, limits), limits[1] - limits[0]) > most:
+        raise ValueError(f"its values, and the distance of the limits, are at most {most:g}")
 
 
 # --- Strides --------------------------------------------------------------------------------------
@@ -338,9 +348,10 @@ class _TorchValues:
     def __init__(self, device: Any, seed: int) -> None:
         self._torch = _imported("torch")
         try:
-            self._wanted = None if device is None else self._torch.device(device)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"device must be one of PyTorch's, got {shown_value(device)}: {error}") from None
+            self._wanted = None if device is None else self._torch.empty(0, device=device).device
+        except Exception as error:  # noqa: BLE001 each backend has an error of its own
+            reason = _first_line(error)
+            raise ValueError(f"device must be one that is here, got {shown_value(device)}: {reason}") from None
         self._seed = seed
         self._generators: dict[str, Any] = {}
         self._devices: dict[str, Any] = {}
@@ -368,7 +379,7 @@ class _TorchValues:
             torch.empty(0, device=device)
         except Exception as error:  # noqa: BLE001 each backend has an error of its own
             other = self._substitute(kind)
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = _first_line(error)
             log.complain(f"[Harness] Device {_shown(name)} is not here ({reason}); {other} stands in for it")
             return other
         return device
@@ -438,6 +449,7 @@ class _TorchValues:
         plain = dtype if dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16) else torch.float32
         if limits is not None:
             low, high = limits
+            _check_reach(limits, torch.finfo(dtype).max)
             made = torch.rand(shape, dtype=plain, **place).mul_(high - low).add_(low)
         else:
             made = torch.randn(shape, dtype=plain, **place)
@@ -470,6 +482,8 @@ def _array_values(numpy: Any, generator: Any, shape: list[int], dtype: Any, limi
         "c": lambda: generator.standard_normal(shape) + 1j * generator.standard_normal(shape),
         "f": lambda: generator.standard_normal(shape) if limits is None else generator.uniform(*limits, shape),
     }
+    if dtype.kind == "f" and limits is not None:
+        _check_reach(limits, float(numpy.finfo(dtype).max))
     if dtype.kind in "iu":
         low, high = _integers(limits)
         return generator.integers(low, high, shape, dtype=dtype.newbyteorder("=")).astype(dtype, copy=False)
