@@ -126,6 +126,18 @@ def test_other_ranks_have_names_of_their_own(folder: Path, monkeypatch: pytest.M
     ]  # fmt: skip
 
 
+def test_the_program_that_runs_is_not_written_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = StageBenchHarness("stage", SIGNATURE, Stage(), HarnessConfig(output_dir=folder))
+    program = Path(bench.profile()["script_path"])
+    program.write_text("# mine")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program), raising=False)
+    assert bench.profile()["script_path"] == str(program)
+    assert program.read_text() == "# mine"
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    bench.profile()
+    assert program.read_text() != "# mine"
+
+
 def test_files_go_where_reports_go_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cprofiling.layers.get_profiler_output_dir", lambda: tmp_path)
     StageBenchHarness("stage", SIGNATURE, Stage()).profile()
@@ -503,6 +515,18 @@ def test_the_command_says_in_a_line_what_went_wrong(
     assert failure("--list").startswith("sig.json: it is no JSON: ")
     signatures.unlink()
     assert failure("--list") == "cannot read sig.json: No such file or directory"
+
+
+def test_the_command_needs_no_current_directory(
+    signatures: Path, module: str, tmp_path: Path, quiet: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sys.path.insert(0, str(tmp_path))
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    arguments = ["--stage", "stage", "--factory", f"{module}:stage", "--output-dir", str(tmp_path / "out")]
+    assert cli.main(["harness", "--signature", str(signatures), *arguments]) == 0
+    assert (tmp_path / "out" / FILES[0]).exists()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cprofiling.format import shown_text
@@ -47,7 +48,8 @@ def run(options: argparse.Namespace) -> str:
         known = ", ".join(map(ascii, signatures)) or "none"
         raise HarnessError(f"--stage must be a stage in {_shown(options.signature)} ({known}), got {options.stage!a}")
     _speak()
-    sys.path.insert(0, os.getcwd())
+    with suppress(FileNotFoundError):  # it was removed
+        sys.path.insert(0, os.getcwd())
     stage = _attempt("--factory", call_factory, options.factory)
     _attempt("the stage", step_of, stage, options.entry)
     _attempt("--output-dir", folder_for, options.output_dir)
