@@ -292,6 +292,8 @@ def test_an_accelerator_stands_in_for_another(torch: Any, monkeypatch: pytest.Mo
     assert one("xpu:9", "device") == torch.device("meta", 0)
     monkeypatch.setattr(torch, "accelerator", None)
     assert one("nonsense", "device") == torch.device("cpu")
+    monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
+    assert one("xpu:9", "device") == torch.device("xpu", 0)
 
 
 def test_a_device_may_be_named_for_what_was_on_an_accelerator(torch: Any) -> None:

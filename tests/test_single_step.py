@@ -315,8 +315,10 @@ def test_what_a_callee_needs_is_named() -> None:
 
 def test_nobody_knows_the_parameters_of_some_callables() -> None:
     assert arguments_for(max, {"a": 1}) == ([], {"a": 1})
-    stage = SimpleNamespace(dit=SimpleNamespace(), scheduler=Plain(), predict_noise_with_cfg=Unknowable())
-    assert run(stage, latents=LATENTS).shape == LATENTS.shape
+    scheduler = SimpleNamespace(set_timesteps=Unknowable(), timesteps=torch.ones(2), step=lambda noise, *_: noise)
+    stage = SimpleNamespace(dit=SimpleNamespace(), scheduler=scheduler, predict_noise_with_cfg=Unknowable())
+    assert run(stage, latents=LATENTS, shift=3.0) is LATENTS
+    assert told == [((2,), ["shift"]), ((), ["latents", "shift", "sparse_state", "timestep"])]
 
 
 class Unknowable:
@@ -324,8 +326,9 @@ class Unknowable:
 
     __signature__ = "none"
 
-    def __call__(self, **kwargs: Any) -> Any:
-        return kwargs["latents"]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        told.append((args, sorted(kwargs)))
+        return kwargs.get("latents")
 
 
 def test_an_input_that_is_not_known_leaves_the_default() -> None:
