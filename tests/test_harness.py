@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import FormatError, cli, device_table, harness
+from cprofiling import FormatError, cli, device_table, harness, layers
 from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory, synchronize
 from cprofiling.stages import progress as progress_bar
 from cprofiling.stages import stage_recording
@@ -126,6 +126,18 @@ def test_other_ranks_have_names_of_their_own(folder: Path, monkeypatch: pytest.M
     ]  # fmt: skip
 
 
+def test_the_program_that_runs_is_not_written_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = StageBenchHarness("stage", SIGNATURE, Stage(), HarnessConfig(output_dir=folder))
+    program = Path(bench.profile()["script_path"])
+    program.write_text("# mine")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(program), raising=False)
+    assert bench.profile()["script_path"] == str(program)
+    assert program.read_text() == "# mine"
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    bench.profile()
+    assert program.read_text() != "# mine"
+
+
 def test_files_go_where_reports_go_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cprofiling.layers.get_profiler_output_dir", lambda: tmp_path)
     StageBenchHarness("stage", SIGNATURE, Stage()).profile()
@@ -166,6 +178,45 @@ def test_what_the_stage_raises_is_passed_on_and_what_was_unknown_said(
         pass
 
 
+def test_each_run_has_lists_of_its_own(folder: Path) -> None:
+    def stage(left: list[int]) -> int:
+        return left.pop()
+
+    signature = {"stage_name": "stage", "input_signatures": {"left": [7]}}
+    bench = StageBenchHarness("stage", signature, stage, HarnessConfig(2, 2, folder, capture_output=True))
+    assert bench.profile()["output"] == 7
+    assert bench.run_single_step() == 7
+    assert bench.run_single_step({"left": [3]}) == 3
+
+
+def test_runs_are_not_in_the_reports_of_stages(folder: Path) -> None:
+    @layers.ProfilingContext("harness: once", capture_memory=True)
+    def stage(size: int, reset: bool = False) -> int:
+        if reset:
+            layers.reset_timing_registry("new")
+        return 1 // size
+
+    def known() -> tuple[Any, Any, Any]:
+        stages, checkpoints = layers.get_timing_report()["stages"], layers._registry.checkpoints()
+        return stages, layers.get_io_signatures(), checkpoints
+
+    stage(1)
+    before = known()
+    assert "harness: once" in before[0]
+    signature = {"stage_name": "stage", "input_signatures": {"size": 2}}
+    bench = StageBenchHarness("stage", signature, stage, HarnessConfig(output_dir=folder))
+    bench.profile()
+    with pytest.raises(ZeroDivisionError):
+        bench.run_single_step({"size": 0})
+    assert known() == before
+    stage(1)
+    assert layers.get_timing_report()["stages"]["harness: once"]["count"] == 2
+    bench.run_single_step({"size": 1, "reset": True})
+    stage(1)
+    assert layers.get_timing_report()["stages"]["harness: once"]["count"] == 1
+    layers.reset_timing_registry()
+
+
 def test_the_harness_does_not_take_over_a_recording(folder: Path) -> None:
     bench = StageBenchHarness("stage", SIGNATURE, Stage(), HarnessConfig(0, 1, folder))
     with cp.profile(operators=False), pytest.raises(RuntimeError, match="a recording is running already"):
@@ -179,9 +230,12 @@ def test_a_trace_that_is_too_large_is_recorded_again(
     monkeypatch.setattr(harness, "MOST_TRACE_BYTES", 10)
     with caplog.at_level(logging.INFO, "cprofiling"):
         StageBenchHarness("stage", SIGNATURE, stage, HarnessConfig(0, 1, folder)).profile()
-    assert len(stage.calls) == 2
+    assert len(stage.calls) == 3
     again = [line for line in lines(caplog) if "recorded again" in line]
-    assert again == ["[Harness] The trace has 0.0 MB: it is recorded again, without Python's frames"]
+    assert again == [
+        "[Harness] The trace has 0.0 MB: it is recorded again, without Python's frames",
+        "[Harness] The trace has 0.0 MB: it is recorded again, without events of memory",
+    ]
     (event,) = [event for event in cp.load_trace(folder / FILES[2]).events() if event.name == "inner"]
     assert event.stack is None
 
@@ -210,6 +264,9 @@ def test_an_output_is_compared_with_the_recorded_one(folder: Path) -> None:
         (lambda: StageBenchHarness("s", {}), FormatError, 'io_signature: it has no "stage_name"'),
         (lambda: StageBenchHarness("s", SIGNATURE, config=1), TypeError, "config must be a HarnessConfig"),  # type: ignore[arg-type]
         (lambda: StageBenchHarness("s", SIGNATURE, seed=-1), ValueError, "seed must be from 0"),
+        (lambda: StageBenchHarness("s", SIGNATURE, inputs=[1]), TypeError, "inputs must be a Mapping, got"),  # type: ignore[arg-type]
+        (lambda: StageBenchHarness("s", SIGNATURE, value_ranges="ab"), TypeError, "value_ranges must be a mapping"),  # type: ignore[arg-type]
+        (lambda: StageBenchHarness("s", SIGNATURE, value_ranges={"x": (0, 1)}), ValueError, "value_ranges must be for"),
         (lambda: StageBenchHarness("s", SIGNATURE, Stage()).profile(output_suffix=1), TypeError, "output_suffix must"),  # type: ignore[arg-type]
         (lambda: StageBenchHarness("s", SIGNATURE, Stage()).profile(-1), ValueError, "warmup must be"),
         (lambda: StageBenchHarness("s", SIGNATURE, 3).setup(), ValueError, "stage_instance must have a method"),
@@ -232,6 +289,8 @@ def test_a_file_of_signatures(signatures: Path) -> None:
     bench = StageBenchHarness.from_signature_file(signatures, "stage", Stage(), HarnessConfig(7), seed=3)
     assert (bench.stage_name, bench.config.warmup) == ("stage", 7)
     assert bench.run_single_step()[0] == 3
+    with pytest.raises(TypeError, match="stage_name must be a str, got"):
+        StageBenchHarness.from_signature_file(signatures, ["stage"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"must be a stage in .*sig.json'\) \('stage', 'o\\nther'\), got 'none'"):
         StageBenchHarness.from_signature_file(signatures, "none")
     signatures.write_text('{"stages": {}}')
@@ -270,8 +329,9 @@ def bar(monkeypatch: pytest.MonkeyPatch, stream: Any, total: int = 2) -> None:
 def test_a_bar_is_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     assert progress_bar._WIDTH == 25
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    terminal, pipe = Terminal(), io.StringIO()
-    for stream in (terminal, pipe, None):
+    terminal, pipe, closed = Terminal(), io.StringIO(), io.StringIO()
+    closed.close()
+    for stream in (terminal, pipe, None, object(), closed):
         bar(monkeypatch, stream)
     bar(monkeypatch, terminal, 0)
     assert pipe.getvalue() == ""
@@ -361,6 +421,7 @@ def test_factories(module: str, tmp_path: Path) -> None:
     [
         ("module", "factory must be MODULE:FUNCTION, got 'module'"),
         (":stage", "factory must be MODULE:FUNCTION"),
+        (".x:stage", "factory must be MODULE:FUNCTION"),
         ("nowhere_to_be.found:stage", "factory must be in a module that can be imported, got 'nowhere_to_be"),
         ("json.nowhere:stage", "factory must be in a module that can be imported"),
         ("{}:constant", "factory must name a function in its module"),
@@ -443,17 +504,29 @@ def test_the_command_says_in_a_line_what_went_wrong(
     assert failure("--stage", "stage", "--factory", f"{module}:broken").startswith(
         f"--factory: OSError: [Errno 28] No space left ({module}.py:"
     )
-    assert failure("--stage", "stage", *factory, "--entry", "x").startswith("the inputs: ValueError: entry must be a")
+    assert failure("--stage", "stage", *factory, "--entry", "x").startswith("the stage: ValueError: entry must be a")
     content = json.loads(signatures.read_text())
     content["stages"]["stage"]["input_signatures"]["size"] = 4
     signatures.write_text(json.dumps(content))
     assert failure("--stage", "stage", *factory).startswith(f"the stage: ValueError: no ({module}.py:")
     Path("file").touch()
-    assert failure("--stage", "stage", *factory[:2], "--output-dir", "file").startswith("the stage: FileExistsError")
+    assert failure("--stage", "stage", *factory[:2], "--output-dir", "file").startswith("--output-dir: FileExistsE")
     signatures.write_text("{")
     assert failure("--list").startswith("sig.json: it is no JSON: ")
     signatures.unlink()
     assert failure("--list") == "cannot read sig.json: No such file or directory"
+
+
+def test_the_command_needs_no_current_directory(
+    signatures: Path, module: str, tmp_path: Path, quiet: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sys.path.insert(0, str(tmp_path))
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    arguments = ["--stage", "stage", "--factory", f"{module}:stage", "--output-dir", str(tmp_path / "out")]
+    assert cli.main(["harness", "--signature", str(signatures), *arguments]) == 0
+    assert (tmp_path / "out" / FILES[0]).exists()
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ sys.modules.setdefault("torchvision", None)  # diffusers uses what it finds, whi
 from diffusers.models.transformers.dit_transformer_2d import DiTTransformer2DModel
 from diffusers.models.unets.unet_2d import UNet2DModel
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 
 torch.manual_seed(0)
 
@@ -69,7 +70,7 @@ class Guided:
 
 class Plain:
     def __init__(self):
-        self.scheduler = DDIMScheduler()
+        self.scheduler = EulerDiscreteScheduler()
         self.dit = UNet2DModel(
             sample_size=8, in_channels=4, out_channels=4, layers_per_block=1, block_out_channels=(8, 8),
             down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
@@ -82,7 +83,7 @@ class Plain:
         self.scheduler.set_timesteps(num_inference_steps)
         for t in self.scheduler.timesteps:
             with cp.record("one step"):
-                noise = self.dit(latents, t).sample
+                noise = self.dit(self.scheduler.scale_model_input(latents, t), t).sample
                 latents = self.scheduler.step(noise, t, latents).prev_sample
         return latents
 
@@ -130,7 +131,8 @@ def full_runs(stages: ModuleType, folder: Path) -> dict[str, list[str]]:
         steps = [event for event in prof.events() if event.name == "one step"]
         each = [operators(prof.recording, step.start, step.end) for step in steps]
         assert len(each) == 3
-        assert each[0] == each[1]  # the last one is another: it ends at no noise
+        # The last one is another: it ends at no noise. The first one of Euler's looks up where the schedule begins.
+        assert each[0] == each[1] or name == PLAIN
         found[name] = each[0]
     layers.dump_io_signatures(folder / "timing_io_signature.json")
     return found

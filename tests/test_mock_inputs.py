@@ -109,6 +109,7 @@ def test_values_in_ranges(torch: Any) -> None:
         ({"x": (1, 1)}, ValueError, "must be finite and rise"),
         ({"x": (0, math.inf)}, ValueError, "must be finite and rise"),
         ({"x": (0, 300)}, ValueError, "its values are from 0 to 255, not from 0 to 299"),
+        ({"x": (0.2, 0.8)}, ValueError, r"there is no integer from \(0.2, 0.8\) on"),
         ({"/x": (-1, 1)}, ValueError, "input /x: no such tensor can be made here .*its values are from 0 to 255"),
     ],
 )
@@ -117,7 +118,26 @@ def test_wrong_ranges_are_named(torch: Any, ranges: Any, error: type[Exception],
         one(described([1], "uint8"), value_ranges=ranges)
 
 
-def test_ranges_beyond_what_is_drawn_from(torch: Any) -> None:
+def test_integers_are_between_limits_that_are_none(torch: Any, numpy: Any) -> None:
+    for device in ("cpu", "numpy"):
+        values = one(described([200], "int64", device), value_ranges={"x": (-0.5, 2.5)})
+        assert set(values.tolist()) == {0, 1, 2}
+
+
+def test_a_range_for_nothing_that_is_made_is_named(torch: Any) -> None:
+    inputs = {"x": described([1], "int64"), "y": 3, "batch": {"tokens": described([1], "int64")}}
+    for ranges, place in (({"y": (0, 1)}, "/y"), ({"x": (0, 5), "/batch/token": (0, 1)}, "/batch/token")):
+        with pytest.raises(ValueError, match=f"value_ranges must be for tensors or arrays .* none is at {place}$"):
+            made(inputs, value_ranges=ranges)
+    with pytest.raises(ValueError, match="none is at /x"):
+        made(inputs, value_ranges={"x": (0, 5)}, given={"x": 1})
+
+
+def test_ranges_beyond_what_is_drawn_from(torch: Any, numpy: Any) -> None:
+    for device in ("cpu", "numpy"):
+        for dtype, limits in (("float16", (0, 1e5)), ("float64", (-1e308, 1e308)), ("float32", (1e39, 1.1e39))):
+            with pytest.raises(ValueError, match="its values, and the distance of the limits, are at most "):
+                one(described([1], dtype, device), value_ranges={"x": limits})
     with pytest.raises(ValueError, match="values from 9223372036854775807 on cannot be drawn"):
         one(described([1], "uint64"), value_ranges={"x": (0, 2**64)})
     assert int(one(described([1], "uint64"), value_ranges={"x": (2**63 - 2, 2**63 - 1)})) == 2**63 - 2
@@ -224,6 +244,29 @@ def test_what_only_the_type_is_known_of_is_none_and_said(caplog: pytest.LogCaptu
     assert (found, found.unknown) == ({"x": 5, "y": 1, "z": 6}, {})
 
 
+def test_what_a_run_changes_the_next_one_has_again(torch: Any) -> None:
+    inputs: dict[str, Any] = {
+        "list": [1, [2]],
+        "dict": {"a": [3]},
+        "data": {"b": [4]},
+        "x": described([2], "float32"),
+        "own": 0,
+    }
+    inputs["x"]["requires_grad"] = True
+    own = [5]
+    found = made(inputs, {"/data": "dataclass m.D", "/list/1": "tuple"}, given={"own": own})
+    for _ in range(2):
+        run = found.for_a_run()
+        assert run == found
+        assert (run.unknown, run["own"] is own, run["x"] is found["x"]) == ({}, True, True)
+        assert run["x"].grad is None
+        run["list"].clear()
+        del run["dict"]["a"][0]
+        run["data"].b = 6
+        run["x"].sum().backward()
+        del run["x"]
+
+
 # --- devices --------------------------------------------------------------------------------------
 
 
@@ -249,6 +292,8 @@ def test_an_accelerator_stands_in_for_another(torch: Any, monkeypatch: pytest.Mo
     assert one("xpu:9", "device") == torch.device("meta", 0)
     monkeypatch.setattr(torch, "accelerator", None)
     assert one("nonsense", "device") == torch.device("cpu")
+    monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
+    assert one("xpu:9", "device") == torch.device("xpu", 0)
 
 
 def test_a_device_may_be_named_for_what_was_on_an_accelerator(torch: Any) -> None:
@@ -259,8 +304,9 @@ def test_a_device_may_be_named_for_what_was_on_an_accelerator(torch: Any) -> Non
     }
     found = made(inputs, device="meta")
     assert [found[name].device.type for name in "abc"] == ["meta", "cpu", "meta"]
-    with pytest.raises(ValueError, match="device must be one of PyTorch's, got 'nonsense'"):
-        made(inputs, device="nonsense")
+    for device in ("nonsense", "cuda:99"):
+        with pytest.raises(ValueError, match=f"device must be one that is here, got '{device}'"):
+            made(inputs, device=device)
 
 
 def test_values_are_moved_where_none_can_be_drawn(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 from collections import deque
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import cprofiling as cp
 from cprofiling.stages.mock_inputs import MockInputs
 from cprofiling.stages.single_step import Step, arguments_for, step_of
 
@@ -218,6 +221,20 @@ def test_a_stage_without_predicting_calls_its_model(wrap: Any) -> None:
     assert told == [("set_timesteps", 2, {"shift": 3.0}), ("dit", (2, 3), [1000.0, 1000.0], "words", 4)]
 
 
+def test_latents_are_scaled_for_a_model_that_is_called_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(_self: Any, sample: Any, timestep: Any) -> Any:
+        told.append(("scale", float(timestep)))
+        return sample * 10
+
+    monkeypatch.setattr(Plain, "scale_model_input", scaled, raising=False)
+    stage = SimpleNamespace(dit=lambda sample, timestep: sample + timestep * 0, scheduler=Plain())
+    torch.testing.assert_close(run(stage, latents=LATENTS), LATENTS - LATENTS * 10)
+    assert told == [("set_timesteps", 2, {}), ("scale", 1000.0)]
+    stage.predict_noise_with_cfg = lambda latents: latents  # which knows what its model needs
+    torch.testing.assert_close(run(stage, latents=LATENTS), LATENTS * 0)
+    assert told[2:] == [("set_timesteps", 2, {})]
+
+
 def test_a_model_that_takes_anything_gets_everything() -> None:
     def dit(x: Any, **more: Any) -> Any:
         told.append(sorted(more))
@@ -253,6 +270,19 @@ def test_the_way_in_which_a_stage_is_run() -> None:
     assert run(lambda a, b=2: (a, b), a=1, c=3) == (1, 2)
 
 
+def test_what_runs_later_is_run_to_its_end() -> None:
+    async def wait(size: int) -> int:
+        await asyncio.sleep(0)
+        return size + 1
+
+    def give(size: int) -> Iterator[int]:
+        yield from range(size)
+
+    assert run(wait, size=3) == 4
+    assert run(SimpleNamespace(process=cp.profile_node("node")(wait)), size=4) == 5
+    assert run(SimpleNamespace(other=give), "other", size=3) == [0, 1, 2]
+
+
 def test_a_stage_with_nothing_to_run_is_refused() -> None:
     with pytest.raises(ValueError, match="stage_instance must have a method 'process' or 'profile_step'"):
         step_of(SimpleNamespace(dit=None, scheduler=1))
@@ -285,8 +315,10 @@ def test_what_a_callee_needs_is_named() -> None:
 
 def test_nobody_knows_the_parameters_of_some_callables() -> None:
     assert arguments_for(max, {"a": 1}) == ([], {"a": 1})
-    stage = SimpleNamespace(dit=SimpleNamespace(), scheduler=Plain(), predict_noise_with_cfg=Unknowable())
-    assert run(stage, latents=LATENTS).shape == LATENTS.shape
+    scheduler = SimpleNamespace(set_timesteps=Unknowable(), timesteps=torch.ones(2), step=lambda noise, *_: noise)
+    stage = SimpleNamespace(dit=SimpleNamespace(), scheduler=scheduler, predict_noise_with_cfg=Unknowable())
+    assert run(stage, latents=LATENTS, shift=3.0) is LATENTS
+    assert told == [((2,), ["shift"]), ((), ["latents", "shift", "sparse_state", "timestep"])]
 
 
 class Unknowable:
@@ -294,8 +326,9 @@ class Unknowable:
 
     __signature__ = "none"
 
-    def __call__(self, **kwargs: Any) -> Any:
-        return kwargs["latents"]
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        told.append((args, sorted(kwargs)))
+        return kwargs.get("latents")
 
 
 def test_an_input_that_is_not_known_leaves_the_default() -> None:

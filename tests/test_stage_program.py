@@ -7,6 +7,7 @@ import json
 import os
 import random
 import runpy
+import shutil
 import string
 import subprocess
 import sys
@@ -19,11 +20,14 @@ import pytest
 import cprofiling
 from cprofiling.handlers import file_name_of
 from cprofiling.harness import HarnessConfig, StageBenchHarness
+from cprofiling.stages.breakdown import NOTHING, STAND_IN
 from cprofiling.stages.program import TEMPLATE, program_for
 
 FOLDER = str(Path(cprofiling.__file__).parents[1])
 NAMES = 10_000
-OPTIONS: dict[str, Any] = {"warmup": 1, "profile_steps": 1, "entry": None, "value_ranges": None, "seed": 0}
+OPTIONS: dict[str, Any] = {
+    "warmup": 1, "profile_steps": 1, "entry": None, "value_ranges": None, "device": None, "seed": 0,
+}  # fmt: skip
 # What would be code, or lead elsewhere, if it were not only data.
 HOSTILE = [
     "", " ", ".", "..", "../x", "/etc/passwd", "a/../../b", "~", "~root", "-rf", "con", "NUL", "nul.txt", "a\0b", "\\",
@@ -164,7 +168,7 @@ def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("numpy", reason="numpy is not installed")
     image = {"shape": [2, 3], "dtype": "float32", "device": "numpy", "stride": [3, 1], "requires_grad": False}
     signature = {"stage_name": "a 'b'\n", "input_signatures": {"image": image, "name": "Ann"}}
-    (tmp_path / "program.py").write_text(StageBenchHarness("a 'b'\n", signature).generate_test_script())
+    (tmp_path / "program.py").write_text(StageBenchHarness("a 'b'\n", signature, device="cpu").generate_test_script())
     (tmp_path / "mine.py").write_text(MODULE)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -183,7 +187,18 @@ def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
     ]
     again, first = ((tmp_path / name).read_text() for name in (f"out/{written[-1]}", "program.py"))
     assert constants(again)[:2] == constants(first)[:2]
+    assert constants(first)[2] == {**OPTIONS, "device": "cpu"}
     assert constants(again)[2] == {**constants(first)[2], "warmup": 2, "profile_steps": 2}
+    assert done.stdout.splitlines()[-1] in (STAND_IN, NOTHING)
+    with (tmp_path / "out" / written[-1]).open("a") as file:
+        file.write("# mine\n")
+    shutil.copy(tmp_path / "out" / written[-1], tmp_path / "program.py")
+    (tmp_path / written[-1]).symlink_to("program.py")
+    done = run("--factory", "mine:stage", "--output-dir", ".")
+    assert done.returncode == 0, done.stderr
+    assert "Test script" not in done.stderr
+    assert (tmp_path / "program.py").read_text().endswith("# mine\n")
+    (tmp_path / written[-1]).unlink()
     done = run("--factory", "mine:stage", "--entry", "other", "--warmup", "0")
     assert done.stdout.startswith("other ")
     assert (tmp_path / written[0]).exists()

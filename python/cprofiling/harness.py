@@ -6,6 +6,10 @@ The signatures are in a file that stage reports have written (``timing_io_signat
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -17,7 +21,7 @@ from cprofiling.handlers import file_name_of
 from cprofiling.session import profile
 from cprofiling.stages import log, output, stage_recording
 from cprofiling.stages.breakdown import breakdown_of
-from cprofiling.stages.mock_inputs import SEED, MockInputs, make_inputs
+from cprofiling.stages.mock_inputs import SEED, MockInputs, checked_ranges, make_inputs
 from cprofiling.stages.program import program_for
 from cprofiling.stages.progress import progress
 from cprofiling.stages.signature_file import checked_signature, is_tensor, load_signatures
@@ -25,7 +29,7 @@ from cprofiling.stages.signatures import signature_of_output
 from cprofiling.stages.single_step import Step, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Any
 
@@ -40,6 +44,8 @@ __all__ = ["HarnessConfig", "StageBenchHarness", "call_factory"]
 MOST_TRACE_BYTES = 10_000_000  # of one step
 
 _MOST_RUNS = 1_000_000
+# What a trace that is too large does without, in this order, and the options of a recording that ask for it.
+_SPARED = (("Python's frames", "with_stack"), ("events of memory", "profile_memory"))
 
 
 @dataclass
@@ -71,10 +77,13 @@ class HarnessConfig:
 class StageBenchHarness:
     """Runs one stage alone: ``StageBenchHarness.from_signature_file(path, name, stage).profile()``.
 
-    Inputs are made as ``cprofiling.stages.mock_inputs.make_inputs`` says: equal ones in each run, and in each process.
+    Inputs are made as ``cprofiling.stages.mock_inputs.make_inputs`` says: equal ones in each process. Each run has
+    lists and dicts of its own; what it changes in a tensor, the next one finds.
+
     The stage is run as ``cprofiling.stages.single_step.step_of`` says: by the method ``entry``, if one is named; else
     by its own ``profile_step``; else, if it has a ``dit`` and a ``scheduler``, by a single denoising step; else by its
-    ``process``; else by a call of it. It gets those inputs that it accepts.
+    ``process``; else by a call of it. It gets those inputs that it accepts; a coroutine is awaited. The reports of
+    ``cprofiling.layers`` have nothing of what stages do meanwhile.
 
     Args:
         stage_name: The stage's name.
@@ -87,7 +96,8 @@ class StageBenchHarness:
         seed: Of the inputs' values.
         inputs: Values of inputs that are not made up, such as those of which the signature only has the type.
 
-    Raises TypeError for arguments of other types, FormatError (a ValueError) for a signature that makes no sense.
+    Raises TypeError for arguments of other types, ValueError for a range of no input, and FormatError (a ValueError)
+    for a signature that makes no sense.
     """
 
     def __init__(  # noqa: PLR0913 the options of a harness
@@ -108,10 +118,10 @@ class StageBenchHarness:
         self.stage_instance = stage_instance
         self.config = HarnessConfig() if config is None else checks.member("config", config, HarnessConfig)
         self.entry = entry
-        self._ranges = None if value_ranges is None else dict(value_ranges)
+        self._ranges = checked_ranges(value_ranges, self.io_signature)
         self._device = device
         self._seed = checks.index_between("seed", seed, 0, 2**63 - 1)
-        self._given = dict(inputs or {})
+        self._given = dict(checks.member("inputs", inputs or {}, Mapping))  # type: ignore[type-abstract]
         self._inputs: MockInputs | None = None
         self._step: tuple[Any, str | None, Step] | None = None
 
@@ -126,11 +136,11 @@ class StageBenchHarness:
     ) -> StageBenchHarness:
         """Make a harness for a stage of a file of signatures; ``options``: those of the class.
 
-        Raises FormatError for a damaged file, OSError for one that cannot be read, and ValueError for a stage that it
-        does not have; the message lists those that it has.
+        Raises as the class, FormatError for a damaged file, OSError for one that cannot be read, and ValueError for a
+        stage that it does not have; the message lists those that it has.
         """
         signatures = load_signatures(signature_path)
-        if stage_name not in signatures:
+        if checked_text("stage_name", stage_name) not in signatures:
             known = ", ".join(map(repr, signatures)) or "none"
             raise ValueError(
                 f"stage_name must be a stage in {signature_path!r} ({known}), got {shown_value(stage_name)}"
@@ -168,8 +178,8 @@ class StageBenchHarness:
         RuntimeError without a stage; what the stage raises is passed on.
         """
         step = self._how_to_run()
-        given = self._made_inputs() if inputs is None else inputs
-        with step.restored():
+        given = self._made_inputs().for_a_run() if inputs is None else inputs
+        with _unreported(), step.restored():
             return self._run(step, given)
 
     def _run(self, step: Step, inputs: Mapping[str, Any]) -> Any:
@@ -209,13 +219,13 @@ class StageBenchHarness:
         )
         suffix = checked_text("output_suffix", output_suffix)
         step, inputs = self._how_to_run(), self._made_inputs()
-        folder = _folder(config.output_dir)
-        with step.restored():
+        folder = folder_for(config.output_dir)
+        with _unreported(), step.restored():
             self._warm_up(step, inputs, config.warmup)
-            recorded = _Recorded(self, step, inputs, config.profile_steps)
+            recorder = _Recorder(self, step, inputs, config.profile_steps)
             trace_path = _named(folder, f"{self.stage_name}{suffix}", "_trace.json.gz")
-            recorded.write_trace(trace_path)
-        breakdown = breakdown_of(recorded.recording, self.stage_name)
+            recorder.record_to(trace_path)
+        breakdown = breakdown_of(recorder.recording, self.stage_name)
         breakdown_path = _named(folder, f"{self.stage_name}{suffix}", "_breakdown.json")
         output.write_json(breakdown_path, breakdown)
         log.say(f"[Harness] Kernel breakdown saved to: {breakdown_path}")
@@ -223,18 +233,18 @@ class StageBenchHarness:
             "stage_name": self.stage_name,
             "warmup": config.warmup,
             "profile_steps": config.profile_steps,
-            "timing_ms": recorded.timing_ms,
+            "timing_ms": recorder.timing_ms,
             "kernel_breakdown": breakdown,
             "trace_path": str(trace_path),
             "breakdown_path": str(breakdown_path),
             "script_path": str(self._save_program(folder)),
         }
         if config.capture_output:
-            result["output"] = recorded.output
+            result["output"] = recorder.output
             result["output_differences"] = _differences(
-                signature_of_output(recorded.output), self.io_signature.output_signature
+                signature_of_output(recorder.output), self.io_signature.output_signature
             )
-        mean_ms = sum(recorded.timing_ms) / len(recorded.timing_ms)
+        mean_ms = sum(recorder.timing_ms) / len(recorder.timing_ms)
         log.say(f"[Harness] Average iteration time: {mean_ms:.2f} ms")
         return result
 
@@ -242,69 +252,77 @@ class StageBenchHarness:
         log.say(f"[Harness] Running {runs} warmup iteration(s)...")
         with progress("warmup", runs) as advance:
             for _ in range(runs):
-                self._run(step, inputs)
+                self._run(step, inputs.for_a_run())
                 synchronize(inputs)
                 advance()
 
     def generate_test_script(self) -> str:
-        """Return a program that does what ``profile`` does: ``python profile_x.py --factory module:function``."""
+        """Return a program that does what ``profile`` does: ``python profile_x.py --factory module:function``.
+
+        It makes its inputs itself, also those that this harness was given.
+        """
         options = {
             "warmup": self.config.warmup,
             "profile_steps": self.config.profile_steps,
             "entry": self.entry,
-            "value_ranges": self._ranges,
+            "value_ranges": self._ranges or None,
+            "device": None if self._device is None else str(self._device),
             "seed": self._seed,
         }
         return program_for(self.stage_name, self.io_signature.to_dict(), options)
 
     def _save_program(self, folder: Path) -> Path:
         path = output.named(folder, f"profile_{file_name_of(self.stage_name)}", ".py")
+        if _is_running(path):  # its user may have changed it
+            return path
         with atomic_writer(path) as file:
             file.write(self.generate_test_script().encode("ascii"))
         log.say(f"[Harness] Test script saved to: {path}")
         return path
 
 
-class _Recorded:
-    """Runs of a stage under a recording.
+class _Recorder:
+    """Records runs of a stage.
 
     Attributes:
-        recording: What was recorded.
-        timing_ms: The time of each run.
+        recording: What was recorded last.
+        timing_ms: The time of each of its runs.
         output: What the last one gave back.
     """
 
+    recording: Recording
+
     def __init__(self, harness: StageBenchHarness, step: Step, inputs: MockInputs, runs: int) -> None:
         self._harness, self._step, self._inputs, self._runs = harness, step, inputs, runs
-        log.say(f"[Harness] Running {runs} profile iteration(s)...")
         self._options = dict(stage_recording.options())
         self.timing_ms: list[float] = []
         self.output: Any = None
-        self.recording = self._record()
 
-    def _record(self) -> Recording:
+    def record_to(self, path: Path) -> None:
+        """Record the runs and write their trace; while it is too large, do it again with less in it."""
+        log.say(f"[Harness] Running {self._runs} profile iteration(s)...")
+        self._record_once(path)
+        for what, option in _SPARED:
+            size = path.stat().st_size
+            if size > MOST_TRACE_BYTES * self._runs and self._options[option]:
+                log.say(f"[Harness] The trace has {size / 1e6:.1f} MB: it is recorded again, without {what}")
+                self._options[option] = False
+                self._record_once(path)
+        log.say(f"[Harness] Chrome trace saved to: {path}")
+
+    def _record_once(self, path: Path) -> None:
         times = []
         with profile(**self._options) as prof, progress("profile", self._runs) as advance:
             for number in range(self._runs):
+                inputs = self._inputs.for_a_run()
                 start_ns = perf_counter_ns()
                 with prof.record(f"step {number}"):
-                    self.output = self._harness._run(self._step, self._inputs)  # noqa: SLF001 parts of one thing
-                    synchronize(self._inputs)
+                    self.output = self._harness._run(self._step, inputs)  # noqa: SLF001 parts of one thing
+                    synchronize(inputs)
                 times.append((perf_counter_ns() - start_ns) / 1e6)
                 advance()
-        self.timing_ms = times
-        return prof.recording
-
-    def write_trace(self, path: Path) -> None:
-        """Write the trace; one that is too large is recorded again, without Python's frames, which are most of it."""
+        self.timing_ms, self.recording = times, prof.recording
         chrome.export_to_path(self.recording, path, compress=True)
-        size = path.stat().st_size
-        if size > MOST_TRACE_BYTES * self._runs and self._options["with_stack"]:
-            log.say(f"[Harness] The trace has {size / 1e6:.1f} MB: it is recorded again, without Python's frames")
-            self._options["with_stack"] = False
-            self.recording = self._record()
-            chrome.export_to_path(self.recording, path, compress=True)
-        log.say(f"[Harness] Chrome trace saved to: {path}")
 
 
 def call_factory(spec: str) -> Any:
@@ -316,7 +334,7 @@ def call_factory(spec: str) -> Any:
     function that returns None. What module and function raise is passed on.
     """
     module_name, _, name = checked_text("factory", spec).partition(":")
-    if not module_name or not name:
+    if not module_name or module_name.startswith(".") or not name:
         raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
     try:
         found: Any = importlib.import_module(module_name)
@@ -350,7 +368,23 @@ def synchronize(inputs: Mapping[str, Any]) -> None:
         row.synchronize(index)
 
 
-def _folder(output_dir: StrPath | None) -> Path:
+def _unreported() -> AbstractContextManager[None]:
+    """Have stages leave nothing in the reports of ``cprofiling.layers``: what runs is no pipeline."""
+    layers = sys.modules.get("cprofiling.layers")
+    return nullcontext() if layers is None else layers._registry.paused()  # noqa: SLF001 what all stages report to
+
+
+def _is_running(path: Path) -> bool:
+    """Whether a file is the program that runs now."""
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        return program is not None and os.path.samefile(program, path)
+    except OSError:  # one of them is not there
+        return False
+
+
+def folder_for(output_dir: StrPath | None) -> Path:
+    """Return the folder that files go to, which is made; None: that of the pipeline's reports. Raises OSError."""
     from pathlib import Path
 
     if output_dir is None:

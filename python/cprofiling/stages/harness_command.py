@@ -6,12 +6,14 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cprofiling.format import shown_text
-from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory
+from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory, folder_for
 from cprofiling.stages import log
 from cprofiling.stages.signature_file import is_tensor, load_signatures
+from cprofiling.stages.single_step import step_of
 
 if TYPE_CHECKING:
     import argparse
@@ -46,8 +48,11 @@ def run(options: argparse.Namespace) -> str:
         known = ", ".join(map(ascii, signatures)) or "none"
         raise HarnessError(f"--stage must be a stage in {_shown(options.signature)} ({known}), got {options.stage!a}")
     _speak()
-    sys.path.insert(0, os.getcwd())
+    with suppress(FileNotFoundError):  # it was removed
+        sys.path.insert(0, os.getcwd())
     stage = _attempt("--factory", call_factory, options.factory)
+    _attempt("the stage", step_of, stage, options.entry)
+    _attempt("--output-dir", folder_for, options.output_dir)
     config = HarnessConfig(options.warmup, options.profile_steps, options.output_dir)
     harness = StageBenchHarness(options.stage, signatures[options.stage], stage, config, entry=options.entry)
     _attempt("the inputs", harness.setup)

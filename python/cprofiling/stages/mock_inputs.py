@@ -41,11 +41,37 @@ class MockInputs(dict[str, "Any"]):
     Attributes:
         unknown: The inputs whose values the signature does not have, by parameter, each with the name of its type; they
             are None. Those of a part of an input have its JSON pointer.
+        given: The names of those that were not made, but given.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.unknown: dict[str, str] = {}
+        self.given: frozenset[str] = frozenset()
+
+    def for_a_run(self) -> MockInputs:
+        """Return the inputs for one run, which may change what is in its lists, dicts, sets and dataclasses.
+
+        Tensors and arrays are the same in each run, without the gradients of earlier ones, and so are given inputs.
+        """
+        made = MockInputs()
+        made.unknown, made.given = self.unknown, self.given
+        made.update((name, value if name in self.given else _unused(value)) for name, value in self.items())
+        return made
+
+
+def _unused(value: Any) -> Any:
+    """A value that was made, as it was before a run had it."""
+    kind = type(value)
+    if kind in (list, tuple, set):
+        return kind(map(_unused, value))
+    if kind is dict:
+        return {key: _unused(each) for key, each in value.items()}
+    if kind is SimpleNamespace:
+        return SimpleNamespace(**_unused(vars(value)))
+    if getattr(value, "grad", None) is not None:
+        value.grad = None
+    return value
 
 
 def make_inputs(
@@ -66,7 +92,8 @@ def make_inputs(
     Args:
         signature: The signature.
         value_ranges: Limits of the values by parameter, or by JSON pointer for a part of one (``"/batch/tokens"``): a
-            pair, from the first to below the second, such as ``(0, 32000)``; between them, values are uniform.
+            pair, from the first to below the second, such as ``(0, 32000)``; between them, values are uniform. Complex
+            and boolean ones have no limits.
         device: The device for all tensors that were on an accelerator; None: the recorded one, or where this machine
             lacks it, another accelerator or the CPU, which a line in the log says.
         seed: Of the values, 0 to 2^63 - 1; equal seeds give equal inputs.
@@ -74,19 +101,23 @@ def make_inputs(
 
     Raises:
         TypeError: An argument is of another type.
-        ValueError: A range is for no input, or not one that its type can have; a tensor's type or device is unknown.
+        ValueError: A range is for no tensor or array that is made, or has no value that its type can have; a tensor's
+            type or device is unknown.
         ImportError: PyTorch or NumPy is needed, and not there.
         MemoryError: A tensor is larger than this machine's memory.
     """
-    maker = _Maker(signature, _checked_ranges(value_ranges, signature), device, seed)
+    maker = _Maker(signature, checked_ranges(value_ranges, signature), device, seed)
     given = given or {}
+    maker.made.given = frozenset(given)
     for name, value in signature.input_signatures.items():
         maker.made[name] = given[name] if name in given else maker.value(value, f"/{_escaped(name)}")
     maker.made.update(given)
+    maker.check_ranges()
     return maker.made
 
 
-def _checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]:
+def checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]:
+    """Return the ranges by JSON pointer, as ``make_inputs`` takes them too. TypeError and ValueError as it says."""
     if ranges is None:
         return {}
     if not hasattr(ranges, "items"):
@@ -131,6 +162,7 @@ class _Maker:
         self.made = MockInputs()
         self._types = signature.types
         self._ranges = ranges
+        self._unused_ranges = set(ranges)
         self._seed = checks.index_between("seed", seed, 0, 2**63 - 1)
         self._device = device
         self._torch: _TorchValues | None = None
@@ -193,9 +225,16 @@ class _Maker:
         """The range that is nearest: of the value itself, of what it is in, of the parameter."""
         while pointer:
             if pointer in self._ranges:
+                self._unused_ranges.discard(pointer)
                 return self._ranges[pointer]
             pointer = pointer.rpartition("/")[0]
         return None
+
+    def check_ranges(self) -> None:
+        """Raise ValueError for a range that was for nothing of what was made."""
+        if self._unused_ranges:
+            pointer = _shown(min(self._unused_ranges))
+            raise ValueError(f"value_ranges must be for tensors or arrays that are made; none is at {pointer}")
 
     def _of_torch(self) -> _TorchValues:
         if self._torch is None:
@@ -248,8 +287,26 @@ def _check_memory(tensor: dict[str, Any], pointer: str) -> None:
         raise MemoryError(f"input {_shown(pointer)}: {what}, and this machine has {there >> 20}")
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _shown(text: str) -> str:
     return shown_text("text", text)
+
+
+def _integers(limits: Range | None) -> tuple[int, int]:
+    """The limits of integers, from the first to below the second; ValueError where there is no integer between."""
+    low, high = map(math.ceil, limits or INTEGERS)
+    if low == high:
+        raise ValueError(f"there is no integer from {limits} on")
+    return low, high
+
+
+def _check_reach(limits: Range, most: float) -> None:
+    """Raise ValueError for limits of floating numbers which are, or are apart, more than the largest number."""
+    if max(*map(abs, limits), limits[1] - limits[0]) > most:
+        raise ValueError(f"its values, and the distance of the limits, are at most {most:g}")
 
 
 # --- Strides --------------------------------------------------------------------------------------
@@ -291,9 +348,10 @@ class _TorchValues:
     def __init__(self, device: Any, seed: int) -> None:
         self._torch = _imported("torch")
         try:
-            self._wanted = None if device is None else self._torch.device(device)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(f"device must be one of PyTorch's, got {shown_value(device)}: {error}") from None
+            self._wanted = None if device is None else self._torch.empty(0, device=device).device
+        except Exception as error:  # noqa: BLE001 each backend has an error of its own
+            reason = _first_line(error)
+            raise ValueError(f"device must be one that is here, got {shown_value(device)}: {reason}") from None
         self._seed = seed
         self._generators: dict[str, Any] = {}
         self._devices: dict[str, Any] = {}
@@ -321,7 +379,7 @@ class _TorchValues:
             torch.empty(0, device=device)
         except Exception as error:  # noqa: BLE001 each backend has an error of its own
             other = self._substitute(kind)
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = _first_line(error)
             log.complain(f"[Harness] Device {_shown(name)} is not here ({reason}); {other} stands in for it")
             return other
         return device
@@ -378,19 +436,20 @@ class _TorchValues:
             return self._floats(shape, dtype, limits, place)
         if dtype == torch.bool:
             return torch.randint(0, 2, shape, dtype=torch.uint8, **place).to(torch.bool)
-        low, high = map(int, limits or INTEGERS)
+        low, high = _integers(limits)
         kept = torch.iinfo(dtype)
         if low < kept.min or high - 1 > kept.max:
             raise ValueError(f"its values are from {kept.min} to {kept.max}, not from {low} to {high - 1}")
         if high > _MOST_DRAWN:
             raise ValueError(f"values from {_MOST_DRAWN} on cannot be drawn")
-        return torch.randint(low, max(high, low + 1), shape, dtype=torch.int64, **place).to(dtype)
+        return torch.randint(low, high, shape, dtype=torch.int64, **place).to(dtype)
 
     def _floats(self, shape: list[int], dtype: Any, limits: Range | None, place: dict[str, Any]) -> Any:
         torch = self._torch
         plain = dtype if dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16) else torch.float32
         if limits is not None:
             low, high = limits
+            _check_reach(limits, torch.finfo(dtype).max)
             made = torch.rand(shape, dtype=plain, **place).mul_(high - low).add_(low)
         else:
             made = torch.randn(shape, dtype=plain, **place)
@@ -423,8 +482,10 @@ def _array_values(numpy: Any, generator: Any, shape: list[int], dtype: Any, limi
         "c": lambda: generator.standard_normal(shape) + 1j * generator.standard_normal(shape),
         "f": lambda: generator.standard_normal(shape) if limits is None else generator.uniform(*limits, shape),
     }
+    if dtype.kind == "f" and limits is not None:
+        _check_reach(limits, float(numpy.finfo(dtype).max))
     if dtype.kind in "iu":
-        low, high = map(int, limits or INTEGERS)
+        low, high = _integers(limits)
         return generator.integers(low, high, shape, dtype=dtype.newbyteorder("=")).astype(dtype, copy=False)
     if dtype.kind in make:
         return numpy.asarray(make[dtype.kind]()).astype(dtype, copy=False)

@@ -10,8 +10,6 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from cprofiling.handlers import file_name_of
-
 if TYPE_CHECKING:
     from typing import Any
 
@@ -25,7 +23,7 @@ TEMPLATE = '''\
     python THIS_FILE --factory MODULE:FUNCTION [--warmup N] [--profile-steps N] [--output-dir DIR] [--entry NAME]
 
 FUNCTION is called without arguments and returns the stage; modules are found in the current directory, too. The
-trace, the breakdown by kernels and this program are written to DIR.
+trace, the breakdown by kernels and this program are written to DIR, but never over the program that runs.
 """
 
 import argparse
@@ -53,14 +51,14 @@ def main():
     sys.path.insert(0, os.getcwd())
     stage = call_factory(asked.factory)
     config = HarnessConfig(asked.warmup, asked.profile_steps, asked.output_dir)
-    harness = StageBenchHarness(
-        STAGE, SIGNATURE, stage, config, entry=asked.entry, value_ranges=OPTIONS["value_ranges"], seed=OPTIONS["seed"]
-    )
+    options = {key: OPTIONS[key] for key in ("value_ranges", "device", "seed")}
+    harness = StageBenchHarness(STAGE, SIGNATURE, stage, config, entry=asked.entry, **options)
     harness.setup()
     result = harness.profile()
     print("ms per step:", *(round(each, 3) for each in result["timing_ms"]))
     for kernel in result["kernel_breakdown"]["top_kernels"][:10]:
         print(round(kernel["ms"], 3), "ms", ascii(kernel["name"]))
+    print(result["kernel_breakdown"].get("note", ""))
 
 
 if __name__ == "__main__":
@@ -72,7 +70,7 @@ def program_for(stage_name: str, signature: dict[str, Any], options: dict[str, A
     """Return the program for a stage, in ASCII.
 
     signature: the stage's signature, as files have it. options: ``warmup``, ``profile_steps``, ``entry``,
-    ``value_ranges`` and ``seed``, which the program uses unless its arguments say otherwise.
+    ``value_ranges``, ``device`` and ``seed``, which the program uses unless its arguments say otherwise.
     """
     text = TEMPLATE
     pieces = (ascii(stage_name), _laid_out(signature), _laid_out(options))
@@ -81,11 +79,6 @@ def program_for(stage_name: str, signature: dict[str, Any], options: dict[str, A
         before, _, text = text.partition(place)  # what was put in is not looked at again
         made += [before, piece]
     return "".join([*made, text])
-
-
-def program_name(stage_name: str) -> str:
-    """Return the name of the program's file, which stays within its directory."""
-    return f"profile_{file_name_of(stage_name)}.py"
 
 
 def _laid_out(value: Any) -> str:

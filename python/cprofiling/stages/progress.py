@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
 _WIDTH = 25
 
@@ -19,7 +20,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     Gives a function to be called whenever one more is done.
     """
     stream = sys.stderr
-    if total < 1 or stream is None or not stream.isatty():
+    if total < 1 or not _is_terminal(stream):
         yield lambda: None
         return
     try:
@@ -33,6 +34,13 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     else:
         with tqdm(total=total, desc=what, file=stream) as shown:
             yield lambda: shown.update() and None
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):  # there is none, a program's own, or one that is closed
+        return False
 
 
 class _PlainBar:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -31,6 +32,7 @@ SCHEMA_VERSION = 1
 
 STAGE = "inference"  # of the Profiler that adds up; nobody sees it
 _NS_PER_MS = 1e6
+_NEVER = 2**63 - 1  # later than any time
 
 
 class Registry:
@@ -83,6 +85,16 @@ class Registry:
             self.reset_ns = self._begun_ns = now_ns
             self.records.pass_by()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep nothing of the uses that begin meanwhile, in any thread: they are no part of the request."""
+        before, self.reset_ns = self.reset_ns, _NEVER
+        try:
+            yield
+        finally:
+            if self.reset_ns == _NEVER:
+                self.reset_ns = before
+
     def _after_fork_in_child(self) -> None:
         """The child has done nothing yet; what its parent has, and has begun, is the parent's."""
         self._lock = threading.RLock()
@@ -123,6 +135,8 @@ class Registry:
     def add_checkpoint(self, name: str, memory: StageMemory) -> None:
         """Keep the memory at a moment, under a name; a later one of that name takes its place."""
         with self._lock:
+            if self.reset_ns == _NEVER:
+                return
             self._checkpoints[name] = memory
         if self.worker is not None:
             self.worker.checkpoint(name, memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Coroutine
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ STEPS = 2  # of the schedule, of which the first is taken
 _PREDICT = "predict_noise_with_cfg"
 # What a stage's inputs, and the parameters of models, are called that mean the same.
 _LATENTS = ("latents", "hidden_states", "sample", "x", "latent", "noise")
+_OF_A_UNET = "sample"  # what it calls its latents
 _TIMESTEP = ("timestep", "timesteps", "t", "time")
 _CONDITION = (
     "encoder_hidden_states", "context", "prompt_embeds", "prompt_emb", "prompt_emb_posi", "prompt_embeddings",
@@ -96,9 +98,18 @@ def step_of(stage: Any, entry: str | None = None) -> Step:
 def _caller(method: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
     def run(inputs: Mapping[str, Any]) -> Any:
         args, kwargs = arguments_for(method, inputs)
-        return method(*args, **kwargs)
+        return _ended(method(*args, **kwargs))
 
     return run
+
+
+def _ended(result: Any) -> Any:
+    """What a call gives back; of a coroutine, or a generator, what it does once it has run to its end."""
+    if isinstance(result, Coroutine):
+        import asyncio
+
+        return asyncio.run(result)
+    return list(result) if inspect.isgenerator(result) else result
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -179,7 +190,8 @@ class DenoisingStep:
 
     The scheduler is set to two steps, of which the first is taken: one call of the stage's ``predict_noise_with_cfg``,
     or, where it has none, of ``dit``; then, unless the noise is None, one of ``scheduler.step``. What the recorded
-    inputs have goes to whoever accepts it. A stage whose inputs have no latents is run by its ``process``.
+    inputs have goes to whoever accepts it. A model that is called itself gets the latents as the scheduler's
+    ``scale_model_input`` makes them, where it has that. A stage whose inputs have no latents is run by its ``process``.
     """
 
     def __init__(self, stage: Any) -> None:
@@ -196,11 +208,12 @@ class DenoisingStep:
         self._set_timesteps(inputs)
         first = scheduler.timesteps[0]
         dtype, device = getattr(self._stage, "torch_dtype", None), getattr(self._stage, "device", None)
-        timestep = _moved(scheduler.timesteps[0:1], dtype=dtype, device=device)
+        is_unet = self._is_model_called() and _name_for(self._stage.dit, _LATENTS) == _OF_A_UNET
+        timestep = _moved(first if is_unet else scheduler.timesteps[0:1], dtype=dtype, device=device)
         reference = _first(inputs, _REFERENCE)
-        latent_input = latents
+        latent_input = self._as_a_model_sees(latents, first)
         if reference is not None and torch is not None:
-            latent_input = torch.cat([latents, reference], dim=1)
+            latent_input = torch.cat([latent_input, reference], dim=1)
         latent_input = _moved(latent_input, dtype=dtype)
         arguments = {**inputs, "latents": latent_input, "timestep": timestep, "sparse_state": self._sparse_state()}
         with _without_gradients(torch, inputs):
@@ -238,6 +251,14 @@ class DenoisingStep:
             arguments.setdefault("mu", getattr(config, "base_shift", _MU))
         set_timesteps(STEPS, **arguments)
 
+    def _as_a_model_sees(self, latents: Any, timestep: Any) -> Any:
+        """The latents, scaled where the scheduler scales them for a bare model; a stage's own predicting does it."""
+        scale = getattr(self._stage.scheduler, "scale_model_input", None)
+        return scale(latents, timestep) if self._is_model_called() and callable(scale) else latents
+
+    def _is_model_called(self) -> bool:
+        return not callable(getattr(self._stage, _PREDICT, None))
+
     def _sparse_state(self) -> Any:
         dit = self._stage.dit
         create = getattr(dit, "create_sparse_state", None)
@@ -247,8 +268,8 @@ class DenoisingStep:
         return create(*args, **kwargs)
 
     def _predicted(self, arguments: dict[str, Any]) -> Any:
-        predict = getattr(self._stage, _PREDICT, None)
-        if callable(predict):
+        if not self._is_model_called():
+            predict = getattr(self._stage, _PREDICT)
             args, kwargs = arguments_for(predict, self._with_attributes(predict, arguments))
             return predict(*args, **kwargs)
         dit = self._stage.dit
@@ -292,9 +313,9 @@ def _moved(value: Any, **wanted: Any) -> Any:
 
 
 def _timestep_for(name: str, timestep: Any, latents: Any) -> Any:
-    """The timestep as loops give it: a U-Net, whose latents are its ``sample``, one number, others one per sample."""
-    if name == "sample":
-        return timestep[0]
+    """The timestep as loops give it to a model: a U-Net one number, others one per sample."""
+    if name == _OF_A_UNET:
+        return timestep
     shape: tuple[int, ...] = getattr(latents, "shape", ())
     return timestep.expand(shape[0]) if len(shape) > 0 and hasattr(timestep, "expand") else timestep
 
