@@ -193,9 +193,9 @@ def forked() -> Result:
     switch = torch._C._autograd._enable_record_function
     switched: list[tuple[int, bool]] = []
 
-    def logged(is_on: bool) -> None:
-        switched.append((os.getpid(), is_on))
-        switch(is_on)
+    def logged(enable: bool) -> None:
+        switched.append((os.getpid(), enable))
+        switch(enable)
 
     torch._C._autograd._enable_record_function = logged
 
