@@ -29,6 +29,7 @@ from cprofiling import _core, checks, session
 from cprofiling.format import shown_value
 from cprofiling.nodes import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
 from cprofiling.stages import environment, log, output, process, workers
+from cprofiling.stages.compare import StageComparison, TimingComparison, compare_timing_reports
 from cprofiling.stages.ending import Ending
 from cprofiling.stages.memory import MemoryReader
 from cprofiling.stages.registry import STAGE, Registry, checked_name, json_value
@@ -51,7 +52,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ProfilingContext",
     "ProfilingContextDebug",
+    "StageComparison",
     "StageIOSignature",
+    "TimingComparison",
+    "compare_timing_reports",
     "dump_io_signatures",
     "dump_timing_report",
     "enable_profiler_for_names",
