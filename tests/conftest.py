@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,20 @@ def p() -> Iterator[cprofiling.Profiler]:
     summary = profiler.get_profiling_summary()
     assert summary.internal_errors == 0
     assert summary[-1].self_total_ms == summary[-1].total_ms
+
+
+@pytest.fixture
+def fresh_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No stage was used, nothing is set, and files go to a folder of the test's own."""
+    from cprofiling import layers
+    from cprofiling.stages import environment, output
+
+    monkeypatch.chdir(tmp_path)
+    for variable in (environment.PIPELINE, environment.OUTPUT_DIR, environment.TIMING_REPORT, environment.NAMES):
+        monkeypatch.delenv(variable, raising=False)
+    output.forget()
+    layers.reset_timing_registry("test")
+    yield
+    layers.enable_profiler_for_names("")
+    layers.reset_timing_registry()
+    output.forget()

@@ -25,7 +25,7 @@ import pytest
 
 import cprofiling as cp
 from cprofiling import _core, layers
-from cprofiling.stages import environment, log, output
+from cprofiling.stages import environment, log
 from cprofiling.stages.memory import MemoryReader, StageMemory
 from cprofiling.stages.registry import Registry
 from fakes.fake_torch import forget_devices, torch_loader
@@ -40,18 +40,7 @@ class PlannedError(Exception):
     pass
 
 
-@pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No stage was used, nothing is set, and files go to a folder of the test's own."""
-    monkeypatch.chdir(tmp_path)
-    for variable in (environment.PIPELINE, environment.OUTPUT_DIR, environment.TIMING_REPORT, environment.NAMES):
-        monkeypatch.delenv(variable, raising=False)
-    output.forget()
-    layers.reset_timing_registry("test")
-    yield
-    layers.enable_profiler_for_names("")
-    layers.reset_timing_registry()
-    output.forget()
+pytestmark = pytest.mark.usefixtures("fresh_stages")
 
 
 def stages() -> dict[str, Any]:

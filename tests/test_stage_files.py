@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,7 @@ from cprofiling.stages.registry import Registry
 Context = layers.ProfilingContext
 
 
-@pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No stage was used, nothing is set, and files go to a folder of the test's own."""
-    monkeypatch.chdir(tmp_path)
-    for variable in (environment.PIPELINE, environment.OUTPUT_DIR, environment.TIMING_REPORT, environment.NAMES):
-        monkeypatch.delenv(variable, raising=False)
-    output.forget()
-    layers.reset_timing_registry("test")
-    yield
-    layers.reset_timing_registry()
-    output.forget()
+pytestmark = pytest.mark.usefixtures("fresh_stages")
 
 
 # ---- Files
