@@ -26,13 +26,12 @@ pytestmark = pytest.mark.filterwarnings("default")
 PROGRAM = '''
 """Two denoising stages, of a transformer with guidance and of a U-Net."""
 
-import sys
-
 import cprofiling as cp
 import torch
 from cprofiling.layers import ProfilingContext
+from diffusers.utils import import_utils
 
-sys.modules.setdefault("torchvision", None)  # diffusers uses what it finds, which may be for another build of PyTorch
+import_utils._torchvision_available = False  # what there is may be for another build of PyTorch
 
 from diffusers.models.transformers.dit_transformer_2d import DiTTransformer2DModel
 from diffusers.models.unets.unet_2d import UNet2DModel
@@ -112,8 +111,6 @@ def stages(folder: Path) -> Iterator[ModuleType]:
 
     yield importlib.import_module("tiny_stages")
     sys.path.remove(str(folder))
-    if sys.modules["torchvision"] is None:
-        del sys.modules["torchvision"]
 
 
 @pytest.fixture(scope="module")
