@@ -6,8 +6,10 @@ import dataclasses
 import importlib.util
 import os
 import sys
+import threading
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,29 @@ def test_what_is_not_in_use_is_not_asked(use: Callable[..., FakeTorch], kind: st
     torch.begun = True
     torch.allocate(1)
     assert in_use() is not None
+
+
+def test_threads_that_look_at_once_find_the_same(
+    use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gathering:
+        """A lock that is taken by one after the other as soon as two are there."""
+
+        lock, both = threading.Lock(), threading.Barrier(2)
+
+        def __enter__(self) -> None:
+            self.both.wait(60)
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    begun(use, "xpu")
+    monkeypatch.setattr(device_table, "_lock", Gathering())
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: in_use(), range(2))
+    assert isinstance(first, DeviceOperations)
+    assert first is second
 
 
 def test_another_torch_is_looked_at_anew(use: Callable[..., FakeTorch], monkeypatch: pytest.MonkeyPatch) -> None:
