@@ -228,6 +228,7 @@ def test_what_a_recording_does_not_have_is_told(tmp_path: Path) -> None:
     assert [(event.name, event.dur) for event in recording.events()] == [("short", 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_real_traces(name: str, tmp_path: Path) -> None:
     path = TRACES / f"{name}.json.gz"

@@ -71,7 +71,10 @@ STREAMS: dict[str, Callable[[int], Iterator[float]]] = {
 }
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 50, 1000)
 SKIPS = (0, 1, 3, 1000)
-SIZES_AND_SKIPS = [(n, skipped) for n in SIZES for skipped in SKIPS] + [(MOST, 0), (MOST, 1000)]
+SIZES_AND_SKIPS = [
+    *((n, skipped) for n in SIZES for skipped in SKIPS),
+    *(pytest.param(MOST, skipped, marks=pytest.mark.slow) for skipped in (0, 1000)),
+]
 
 
 @functools.cache

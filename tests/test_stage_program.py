@@ -91,6 +91,7 @@ def constants(text: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     return ast.literal_eval(found["STAGE"]), loaded("SIGNATURE"), loaded("OPTIONS")
 
 
+@pytest.mark.slow
 def test_ten_thousand_names_are_nothing_but_data() -> None:
     template = shape_of_template()
     seen = set()
