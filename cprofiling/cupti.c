@@ -375,8 +375,11 @@ static void end_use_lock_held(cprof_cupti_use use)
 void cprof_cupti_stop(cprof_cupti_use use)
 {
     (void)pthread_mutex_lock(&cupti.lock);
-    if (cupti.users[use] > 0 && --cupti.users[use] == 0) {
-        end_use_lock_held(use);
+    if (cupti.users[use] > 0) {
+        cupti.users[use]--;
+        if (cupti.users[use] == 0) {
+            end_use_lock_held(use);
+        }
     }
     (void)pthread_mutex_unlock(&cupti.lock);
 }

@@ -92,8 +92,12 @@ static void enter(cprof_cupti_thread *self, uint32_t session, int domain, uint32
 
 static void leave(cprof_cupti_thread *self, uint32_t session, int domain, uint32_t number)
 {
-    if (self->session != session || self->depth == 0 || --self->depth > 0) {
-        return; /* it began before the session did, or is in another call */
+    if (self->session != session || self->depth == 0) {
+        return; /* it began before the session did */
+    }
+    self->depth--;
+    if (self->depth > 0) {
+        return; /* it is in another call */
     }
     if (self->is_traced && atomic_load_explicit(&seen->is_traced, memory_order_relaxed)) {
         cprof_cupti_traced_call call = {

@@ -40,6 +40,7 @@ typedef void (*cprof_cupti_complete)(void *context, uint32_t stream, uint8_t *bu
     X(get_num_dropped_records, cuptiActivityGetNumDroppedRecords, (void *context, uint32_t stream, size_t *dropped))
 
 typedef struct {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): in a declaration there are none */
 #define CPROF_CUPTI_FIELD(field, name, arguments) cprof_cupti_result(*field) arguments;
     CPROF_CUPTI_FUNCTIONS(CPROF_CUPTI_FIELD)
 #undef CPROF_CUPTI_FIELD

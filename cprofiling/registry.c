@@ -238,7 +238,7 @@ static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor
 
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
 {
-    uint64_t *counts = cprof_alloc_zeroed(2 * CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
+    uint64_t *counts = cprof_alloc_zeroed((size_t)2 * CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
     if (counts == NULL) {
         return CPROF_NO_MEMORY;
     }

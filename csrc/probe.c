@@ -140,7 +140,8 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
 static bool ask_for_memory_after(ext_state *state, const ending *call)
 {
     cprof_probe_memory now = {.known = true, .device = call->probe->memory.device};
-    long long in_use, highest;
+    long long in_use = 0;
+    long long highest = 0;
     bool known = true;
     if (now.device == CPROF_PROBE_WHOLE_DEVICE) {
         now = whole_device();

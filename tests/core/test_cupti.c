@@ -82,41 +82,49 @@ static int code_step = 1; /* of the codes that calls fail with, every so many ar
 static bool has_cuda = true;
 static const char *gpu_fault;
 
-bool __wrap_cprof_gpu_probe(void);
-bool __wrap_cprof_gpu_reason(char *buffer, size_t size);
+bool wrapped_cprof_gpu_probe(void) __asm__("__wrap_cprof_gpu_probe");
+bool wrapped_cprof_gpu_reason(char *buffer, size_t size) __asm__("__wrap_cprof_gpu_reason");
 
-bool __wrap_cprof_gpu_probe(void)
+bool wrapped_cprof_gpu_probe(void)
 {
     return has_cuda;
 }
 
-bool __wrap_cprof_gpu_reason(char *buffer, size_t size)
+bool wrapped_cprof_gpu_reason(char *buffer, size_t size)
 {
     (void)snprintf(buffer, size, "%s", gpu_fault != NULL ? gpu_fault : "");
     return gpu_fault != NULL;
 }
 
 static bool refuses_keys; /* as a process does that has used up all of its memory for them */
-int __real_pthread_setspecific(pthread_key_t key, const void *value);
-int __wrap_pthread_setspecific(pthread_key_t key, const void *value);
+int real_pthread_setspecific(pthread_key_t key, const void *value) __asm__("__real_pthread_setspecific");
+int wrapped_pthread_setspecific(pthread_key_t key, const void *value) __asm__("__wrap_pthread_setspecific");
 
-int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
+int wrapped_pthread_setspecific(pthread_key_t key, const void *value)
 {
-    return refuses_keys ? ENOMEM : __real_pthread_setspecific(key, value);
+    return refuses_keys ? ENOMEM : real_pthread_setspecific(key, value);
 }
 
 static void (*after_release)(void); /* called once */
-void __real_cprof_alloc_release(void *memory);
-void __wrap_cprof_alloc_release(void *memory);
+void real_cprof_alloc_release(void *memory) __asm__("__real_cprof_alloc_release");
+void wrapped_cprof_alloc_release(void *memory) __asm__("__wrap_cprof_alloc_release");
 
-void __wrap_cprof_alloc_release(void *memory)
+void wrapped_cprof_alloc_release(void *memory)
 {
     void (*then)(void) = after_release;
-    __real_cprof_alloc_release(memory);
+    real_cprof_alloc_release(memory);
     if (then != NULL) {
         after_release = NULL;
         then();
     }
+}
+
+/* What the one that runs this has said. */
+static const char *environment(const char *variable)
+{
+    const char *value = getenv(variable);
+    CHECK(value != NULL);
+    return value != NULL ? value : "";
 }
 
 /* `pointer`: the address of a function pointer. */
@@ -129,7 +137,7 @@ static void load_control(void *library, const char *name, void *pointer)
 
 static void load_fake(const char *path)
 {
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* NOLINT(clang-analyzer-optin.taint.GenericTaint) */
     CHECK(library != NULL);
 #define LOAD_CONTROL(name) load_control(library, "fake_cupti_" #name, &fake.name##_);
     CONTROLS(LOAD_CONTROL)
@@ -1033,7 +1041,7 @@ static void test_calls_that_never_end_are_forgotten(void)
 
 static void test_libraries_that_are_no_use_say_so(void)
 {
-    char *path = strdup(getenv("CPROFILING_LIBCUPTI"));
+    char *path = strdup(environment("CPROFILING_LIBCUPTI"));
     begin();
     CHECK(setenv("CPROFILING_LIBCUPTI", "/no/such/libcupti.so", 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -1041,7 +1049,7 @@ static void test_libraries_that_are_no_use_say_so(void)
     CHECK(setenv("CPROFILING_LIBCUPTI", path, 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS)); /* the environment is read once */
     cprof_cupti_reset_for_test();
-    CHECK(setenv("CPROFILING_LIBCUPTI", getenv("FAKE_CUPTI_INCOMPLETE"), 1) == 0);
+    CHECK(setenv("CPROFILING_LIBCUPTI", environment("FAKE_CUPTI_INCOMPLETE"), 1) == 0);
     CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
     check_reason("the libcupti that was found lacks cuptiActivityGetNumDroppedRecords");
     CHECK(setenv("CPROFILING_LIBCUPTI", path, 1) == 0);
@@ -1053,7 +1061,7 @@ static void test_libraries_that_are_no_use_say_so(void)
 /* The one that the process has loaded is taken, wherever else one may be, and no second one is loaded. */
 static void test_what_is_loaded_is_taken(void)
 {
-    char *path = strdup(getenv("CPROFILING_LIBCUPTI"));
+    char *path = strdup(environment("CPROFILING_LIBCUPTI"));
     const char *const folders[] = {"", "/no/such/folder"};
     begin();
     CHECK(unsetenv("CPROFILING_LIBCUPTI") == 0);
@@ -1373,7 +1381,7 @@ static void test_a_full_recording_counts_what_is_missing(void)
 
 int main(int argc, char **argv)
 {
-    code_step = argc > 1 ? atoi(argv[1]) : 1;
+    code_step = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1;
     (void)alarm(HANG_SECONDS);
     cprof_process_start();
     load_fake(getenv("CPROFILING_LIBCUPTI"));

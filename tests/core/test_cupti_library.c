@@ -21,12 +21,13 @@ static const char *missing;   /* a function */
 static bool has_info;
 static int handle;
 
-void *__wrap_dlopen(const char *path, int how);
-void *__wrap_dlsym(void *library, const char *name);
-int __wrap_dladdr(const void *address, Dl_info *info);
-int __wrap_dl_iterate_phdr(int (*visitor)(struct dl_phdr_info *info, size_t size, void *context), void *context);
+void *wrapped_dlopen(const char *path, int how) __asm__("__wrap_dlopen");
+void *wrapped_dlsym(void *library, const char *name) __asm__("__wrap_dlsym");
+int wrapped_dladdr(const void *address, Dl_info *info) __asm__("__wrap_dladdr");
+int wrapped_dl_iterate_phdr(int (*visitor)(struct dl_phdr_info *info, size_t size, void *context),
+                            void *context) __asm__("__wrap_dl_iterate_phdr");
 
-void *__wrap_dlopen(const char *path, int how)
+void *wrapped_dlopen(const char *path, int how)
 {
     CHECK(asked_count < MOST);
     (void)snprintf(asked[asked_count], PATH, "%s", path);
@@ -42,7 +43,7 @@ static cprof_cupti_result answer(cprof_cupti_result result, const char **text)
     return result == 2 ? 999 : 0;
 }
 
-void *__wrap_dlsym(void *library, const char *name)
+void *wrapped_dlsym(void *library, const char *name)
 {
     void *address;
     cprof_cupti_result (*function)(cprof_cupti_result result, const char **text) = answer;
@@ -51,14 +52,14 @@ void *__wrap_dlsym(void *library, const char *name)
     return missing != NULL && strcmp(name, missing) == 0 ? NULL : address;
 }
 
-int __wrap_dladdr(const void *address, Dl_info *info)
+int wrapped_dladdr(const void *address, Dl_info *info)
 {
     CHECK(address != NULL);
     info->dli_fname = "/where/libcupti.so.13";
     return has_info;
 }
 
-int __wrap_dl_iterate_phdr(int (*visitor)(struct dl_phdr_info *info, size_t size, void *context), void *context)
+int wrapped_dl_iterate_phdr(int (*visitor)(struct dl_phdr_info *info, size_t size, void *context), void *context)
 {
     int found = 0;
     for (size_t i = 0; i < sizeof mapped / sizeof mapped[0] && found == 0; i++) {

@@ -26,17 +26,17 @@ static cprof_registry *registry;
 static cprof_accum *nodes[NODES];
 static uint64_t asked[NODES]; /* calls that wanted a time */
 
-void *__real_dlsym(void *library, const char *name);
-void *__wrap_dlsym(void *library, const char *name);
+void *real_dlsym(void *library, const char *name) __asm__("__real_dlsym");
+void *wrapped_dlsym(void *library, const char *name) __asm__("__wrap_dlsym");
 
 static const char *hidden_function; /* by its exported name */
 
 /* With it, a driver has no cuGetProcAddress, and not that function either. */
-void *__wrap_dlsym(void *library, const char *name)
+void *wrapped_dlsym(void *library, const char *name)
 {
     bool is_hidden =
         hidden_function != NULL && (strcmp(name, "cuGetProcAddress_v2") == 0 || strcmp(name, hidden_function) == 0);
-    return is_hidden ? NULL : __real_dlsym(library, name);
+    return is_hidden ? NULL : real_dlsym(library, name);
 }
 
 static cprof_ns read_device_time(void)
