@@ -89,6 +89,20 @@ def watch_no_lines() -> None:
     sys.settrace(None)
 
 
+WATCH_DOG = """
+import faulthandler, os
+faulthandler.dump_traceback_later(120, exit=True)
+
+def end_watch_dog():
+    "Before a fork: its thread would be none of the child's, and takes a moment to end."
+    faulthandler.cancel_dump_traceback_later()
+    while len(os.listdir("/proc/self/task")) > 1:
+        os.sched_yield()
+
+"""
+"""With which a script ends that hangs."""
+
+
 def run_python(script: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a script in an interpreter of its own that finds the same package."""
     return _run(script, options, os.environ | environment)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import run_python
+from calls import WATCH_DOG, run_python
 from cprofiling import _core, activities, device_activity, toolkits
 from cprofiling.analysis.top_kernels import NodeKernel
 from cprofiling.recording import Recording
@@ -24,9 +24,9 @@ from recordings import DROPPED, NODE, call, device, host, made
 
 ROOT = Path(__file__).parent.parent
 
-PREAMBLE = """
-import ctypes, faulthandler, json, os, sys, types, warnings
-faulthandler.dump_traceback_later(120, exit=True)
+PREAMBLE = (
+    WATCH_DOG
+    + """import ctypes, json, os, sys, types, warnings
 import cprofiling as cp
 from cprofiling import _core, device_activity
 
@@ -62,6 +62,7 @@ def finish():
 
 warnings.simplefilter("error")
 """
+)
 
 
 def built(folder: Path, source: str, soname: str) -> Path:

@@ -11,21 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from calls import run_python
+from calls import WATCH_DOG, run_python
 from fakes import build
 
 TESTS = Path(__file__).parent
 NO_DEVICE = "no device was in use"
 
-PREAMBLE = f"""
-import asyncio, faulthandler, gc, os, sys, threading
-faulthandler.dump_traceback_later(120, exit=True)
-
-def end_watch_dog():
-    "Before a fork: its thread would be none of the child's, and takes a moment to end."
-    faulthandler.cancel_dump_traceback_later()
-    while len(os.listdir("/proc/self/task")) > 1:
-        os.sched_yield()
+PREAMBLE = f"""{WATCH_DOG}import asyncio, gc, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
 import cprofiling as cp
 from fakes.cuda_process import MS, Stream, Tensor, fake, use_torch

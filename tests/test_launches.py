@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import by_name, profiler_on, run_python
+from calls import WATCH_DOG, by_name, profiler_on, run_python
 from cprofiling import _core, probers
 from fakes import build
 
 TESTS = Path(__file__).parent
 
-PREAMBLE = f"""
-import asyncio, ctypes, faulthandler, gc, os, sys, threading
-faulthandler.dump_traceback_later(120, exit=True)
+PREAMBLE = f"""{WATCH_DOG}import asyncio, ctypes, gc, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
 import cprofiling as cp
 from cprofiling import _core
@@ -392,7 +390,7 @@ def test_the_child_of_a_fork_leaves_it_alone(libraries: dict[str, str]) -> None:
     """H5."""
     check(
         """
-        faulthandler.cancel_dump_traceback_later()
+        end_watch_dog()
         cp.set_profiling(True, kernels=True)
         node = cp.profile_node("node")(kernel)
         node()
@@ -421,7 +419,7 @@ def test_the_child_of_a_fork_leaves_it_alone(libraries: dict[str, str]) -> None:
 def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str]) -> None:
     without = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
     script = """
-        faulthandler.cancel_dump_traceback_later()
+        end_watch_dog()
         cp.set_profiling(True, kernels=True)
         node = cp.profile_node("node")(kernel)
         node()

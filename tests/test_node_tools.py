@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from calls import run_python
+from calls import WATCH_DOG, run_python
 from fakes import build
 from nvtx_headers import nvtx_include
 
 TESTS = Path(__file__).parent
 NVTX = nvtx_include()
 
-PREAMBLE = f"""
-import asyncio, ctypes, faulthandler, os, sys, threading, time
-faulthandler.dump_traceback_later(120, exit=True)
+PREAMBLE = f"""{WATCH_DOG}import asyncio, ctypes, os, sys, threading, time
 sys.path.insert(0, {str(TESTS)!r})
 import cprofiling as cp
 from fakes.cuda_process import MS, fake, use_torch

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from calls import run_python
+from calls import WATCH_DOG, run_python
 from cprofiling import _core
 from fakes import build
 from nvtx_headers import nvtx_include
@@ -19,9 +19,7 @@ from nvtx_headers import nvtx_include
 TESTS = Path(__file__).parent
 needs_headers = pytest.mark.skipif(_core.nvtx_status()[1] is not None, reason="built without NVTX's headers")
 
-PREAMBLE = f"""
-import asyncio, contextlib, ctypes, faulthandler, gc, os, sys, threading
-faulthandler.dump_traceback_later(120, exit=True)
+PREAMBLE = f"""{WATCH_DOG}import asyncio, contextlib, ctypes, gc, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
 import cprofiling as cp
 from cprofiling import _core
@@ -440,7 +438,7 @@ def test_the_child_of_a_fork_has_no_window(libcuda: str) -> None:
     """H5."""
     check(
         """
-        faulthandler.cancel_dump_traceback_later()
+        end_watch_dog()
         use_torch()
         child = None
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from calls import run_python
+from calls import WATCH_DOG, run_python
 
 ROOT = Path(__file__).parent.parent
 
-PREAMBLE = """
-import asyncio, contextlib, ctypes, faulthandler, os, sys, threading, time, types
-faulthandler.dump_traceback_later(120, exit=True)
+PREAMBLE = (
+    WATCH_DOG
+    + """import asyncio, contextlib, ctypes, os, sys, threading, time, types
 import cprofiling as cp
 
 TICK = 0.02
@@ -97,6 +97,7 @@ def finish(**counts):
 def waits():
     return fake.calls(b"cuCtxSynchronize")
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -616,7 +617,7 @@ def test_a_forked_child_makes_no_call_of_the_driver(libcuda: Path) -> None:
         start()
         Module(0).forward()
         calls = fake.total_calls()
-        faulthandler.cancel_dump_traceback_later()   # its thread would be none of the child's
+        end_watch_dog()
         child = os.fork()
         if child == 0:
             ok = Module(0).forward() == "result" and fake.total_calls() == calls and fake.violations() == 0
