@@ -12,14 +12,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cprofiling.command_line import CommandError, fail, whole_number, write
+from cprofiling.command_line import INT64_MAX, CommandError, fail, whole_number, write
 from cprofiling.deep_dive_commands import add_ncu, add_nsys
 from cprofiling.stages.commands import add_compare, add_harness, add_merge
 
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
 REPORT_ROWS = 20
 DEMO_PACKAGES = ("numpy", "scipy", "sklearn")
-INT64_MAX = 2**63 - 1
 
 
 class VersionAction(argparse.Action):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 EXIT_FAILURE = 1
+INT64_MAX = 2**63 - 1
 
 
 class CommandError(Exception):

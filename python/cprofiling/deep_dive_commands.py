@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from cprofiling.command_line import CommandError, fail, not_empty, whole_number
+from cprofiling.command_line import INT64_MAX, CommandError, fail, not_empty, whole_number
 
 NCU_SET = "basic"
-INT64_MAX = 2**63 - 1
 
 
 def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

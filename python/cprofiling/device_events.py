@@ -126,7 +126,7 @@ def begin(operations: DeviceOperations, index: int, stream: Any = None) -> Devic
     try:
         source = _sources.get(index)
         if source is not None and source.operations is not operations:
-            del _sources[index]
+            _sources.pop(index, None)
             source = None
         if source is None:
             source = _sources.setdefault(index, _Source(operations, index))  # another thread may have been faster

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from cprofiling.command_line import EXIT_FAILURE, CommandError, fail, not_empty, whole_number, write
+from cprofiling.command_line import EXIT_FAILURE, INT64_MAX, CommandError, fail, not_empty, whole_number, write
 
 MIN_CHANGE = 2.0
-INT64_MAX = 2**63 - 1
 
 
 def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
