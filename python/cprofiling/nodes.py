@@ -264,6 +264,7 @@ class Instrumentation:
         if owner is None or wrapper is None:
             return
         wrapper.detach()
+        wrapper.is_removed = True  # that of surround() has nothing to detach
         with _instrumenting:
             own = _own(owner)
             if own.get(self._attribute) is wrapper:
@@ -307,7 +308,7 @@ def _own(obj: object) -> dict[str, Any]:
 def _below(wrapper: _core.Function) -> Any:
     """What a wrapper was put on, passing over wrappers that were removed while others were on top of them."""
     below = wrapper.__wrapped__
-    while isinstance(below, _core.Function) and below.detached:
+    while isinstance(below, _core.Function) and (below.detached or "is_removed" in vars(below)):
         below = below.__wrapped__
     return below
 

@@ -35,10 +35,10 @@ _METHODS = (
 
 
 class _Inside(threading.local):
-    """The steps that are at work in this thread, by their ids."""
+    """The steps that are at work in this thread, by their ids, and for whom they count, by its."""
 
     def __init__(self) -> None:
-        self.steps: set[int] = set()
+        self.steps: set[tuple[int, int]] = set()
 
 
 _inside = _Inside()
@@ -107,17 +107,18 @@ class _Steps:
 
     def _counting(self, site: NodeSite, step: int, below: Callable[..., Any]) -> Callable[..., Any]:
         """Return a step's method that counts, unless the step itself calls it."""
+        key = step, id(self._profiler)
 
         @functools.wraps(below)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self.is_removed or step in _inside.steps:
+            if self.is_removed or key in _inside.steps:
                 return below(*args, **kwargs)
-            _inside.steps.add(step)
+            _inside.steps.add(key)
             try:
                 with site:
                     return below(*args, **kwargs)
             finally:
-                _inside.steps.discard(step)
+                _inside.steps.discard(key)
 
         return call
 
