@@ -225,9 +225,12 @@ def test_again_and_again_and_twice(p: cp.Profiler) -> None:
         handle.remove()
         handle.remove()
     other = profiler_on()
-    with profile_pipeline(profiled, profiler=p), profile_pipeline(profiled, profiler=other):
-        with profile_pipeline(profiled, profiler=p):
-            profiled.predict(X)
+    with (
+        profile_pipeline(profiled, profiler=p),
+        profile_pipeline(profiled, profiler=other),
+        profile_pipeline(profiled, profiler=p),
+    ):
+        profiled.predict(X)
     assert stages(p) == stages(other) == {(name, "inference"): 1 for name in ("halve", "scale", "classify")}
 
 

@@ -65,4 +65,5 @@ def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.
 
 def _has(component: Any, method: str) -> bool:
     """Whether a component has a method of its class's: a class that is one has none, it is called itself."""
-    return any(callable(vars(kind).get(method)) for kind in type(component).__mro__ if kind is not type)
+    kinds = type(component).__mro__
+    return type not in kinds and any(method in vars(kind) for kind in kinds) and callable(getattr(component, method))
