@@ -105,7 +105,7 @@ class Unreachable:
 
 def test_components_that_are_no_models(p: cp.Profiler) -> None:
     tokenizer, other = Tokenizer(), Tokenizer()
-    components = {
+    components: dict[str, Any] = {
         "tokenizer": tokenizer, "unreachable": Unreachable(), "nothing": None, "number": 1.5, "kind": Tokenizer,
     }  # fmt: skip
     with profile_pipeline(SimpleNamespace(components=components), profiler=p) as handle:

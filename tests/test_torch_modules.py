@@ -164,6 +164,35 @@ def test_names(net: Any, p: cp.Profiler, names: Any, found: set[str]) -> None:
     assert counts(p).get("a", 2) == 2
 
 
+def test_a_module_with_several_places_is_one_node(p: cp.Profiler) -> None:
+    first, second = Block(), Block()
+    second.first = first.first
+    both = nn.Sequential(first, second)
+    with profile_modules(both, 2, profiler=p) as handle:
+        both(X)
+    assert handle.names == ("0", "0.first", "0.second", "1", "1.second")
+    assert counts(p) == {"0": 1, "0.first": 2, "0.second": 1, "1": 1, "1.second": 1}
+
+
+def test_modules_that_run_their_hooks_themselves(p: cp.Profiler) -> None:
+    class Own(Block):
+        def __call__(self, x: Any) -> Any:
+            for hook in self._forward_pre_hooks.values():
+                hook(self, (x,))
+            result = self.forward(x)
+            for hook in self._forward_hooks.values():
+                hook(self, (x,), result)
+            return result
+
+    with profile_modules(model := Own(), 0, profiler=p), profile_modules(model, 1, profiler=p):
+        model(X)
+        inner = Own()
+        model.first.forward = lambda x: inner(x)
+        with profile_modules(inner, names={"": "inner"}, profiler=p):
+            model(X)
+    assert counts(p) == {"Own": 2, "first": 2, "second": 2, "inner": 1}
+
+
 def test_nested_nodes_know_what_is_theirs(net: Any, p: cp.Profiler) -> None:
     with profile_modules(net, names=["blocks.0", "blocks.0.first", "blocks.0.second"], profiler=p):
         net(X)

@@ -173,11 +173,16 @@ def test_several_handles(p: cp.Profiler) -> None:
 
 
 def test_somebody_else_s_patch_stays(p: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    seen: list[Any] = []
+
+    def theirs(self: Any) -> None:
+        seen.append(self)
+        ours(self)
+
     handle = profile_waves(profiler=p)
     ours = inspect.getattr_static(Wave, "_materialize")
     with monkeypatch.context() as patch:
-        patch.setattr(Wave, "_materialize", lambda self: (seen.append(self), ours(self))[1])
+        patch.setattr(Wave, "_materialize", theirs)
         handle.remove()
         (wave() | low()).ys.sum()
         assert len(seen) == 2  # moving a wave to its device runs it, too

@@ -11,11 +11,8 @@ import contextlib
 import functools
 from collections.abc import Mapping
 
-import torch
-
 from cprofiling.format import shown_value
 from cprofiling.integrations.profiled import Profiled
-from cprofiling.integrations.torch import put_hooks
 from cprofiling.nodes import NodeSite, profile_node, surround
 
 TYPE_CHECKING = False
@@ -44,6 +41,10 @@ def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.
 
     Raises TypeError for what has no components, and for a wrong stage or profiler.
     """
+    import torch
+
+    from cprofiling.integrations.torch import put_hooks
+
     components = getattr(pipeline, "components", None)
     if not isinstance(components, Mapping):
         raise TypeError(f"pipeline must have components, got {shown_value(pipeline)}")

@@ -11,8 +11,6 @@ import contextlib
 import functools
 import threading
 
-from sklearn.pipeline import Pipeline
-
 from cprofiling import _core
 from cprofiling.format import shown_value
 from cprofiling.integrations.profiled import Profiled
@@ -22,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from sklearn.pipeline import Pipeline
 
     from cprofiling.nodes import Instrumentation
 
@@ -54,6 +54,8 @@ def profile_pipeline(pipeline: Pipeline, *, profiler: _core.Profiler | None = No
 
     Raises TypeError for what is no Pipeline, and for a wrong profiler.
     """
+    from sklearn.pipeline import Pipeline
+
     if not isinstance(pipeline, Pipeline):
         raise TypeError(f"pipeline must be a sklearn.pipeline.Pipeline, got {shown_value(pipeline)}")
     NodeSite("", None, profiler)  # checks it

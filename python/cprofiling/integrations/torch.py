@@ -187,7 +187,7 @@ class _Before(_Hook):
 
     def __call__(self, module: torch.nn.Module, args: Any) -> None:
         if self.node.counts:
-            frame = _calling(sys._getframe())
+            frame = _calling(sys._getframe(1))
             _open.set(_Call(self.node, frame, _running(frame)))
 
 
@@ -196,24 +196,25 @@ class _After(_Hook):
 
     def __call__(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """End the call; it is told of exceptions, too, by being called while one is handled."""
-        frame = _calling(sys._getframe())
-        call = _open.get()
-        while call is not None and not (call.node is self.node and call.frame is frame):
+        frame = _calling(sys._getframe(1))
+        inner = call = _open.get()
+        while call is not None and (call.node is not self.node or call.frame is not frame):
             call = call.outer
         if call is None:
             return  # it began before the hooks were there
-        inner = _open.get()
         while inner is not None and inner is not call:
             inner.end(*_UNFINISHED)
             inner = inner.outer
         _open.set(call.outer)
         error = sys.exc_info()
-        call.end(*(error if error[1] is not None and id(error[1]) != call.error else (None, None, None)))
+        if error[1] is not None and id(error[1]) != call.error:
+            call.end(*error)
+        else:
+            call.end(None, None, None)
 
 
-def _calling(frame: FrameType) -> FrameType | None:
+def _calling(caller: FrameType | None) -> FrameType | None:
     """Return the frame that calls the module: the same one for both hooks, also where an exception ends the call."""
-    caller = frame.f_back
     while caller is not None and caller.f_code is not _CALL:
         caller = caller.f_back
     return caller

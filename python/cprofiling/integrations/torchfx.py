@@ -11,14 +11,14 @@ import functools
 import inspect
 import threading
 
-from torchfx import Wave
-
 from cprofiling.integrations.profiled import Profiled
 from cprofiling.nodes import NodeSite, profile_node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from torchfx import Wave
 
     from cprofiling import _core
     from cprofiling.nodes import StageName
@@ -69,6 +69,8 @@ def profile_waves(*, stage: StageName = None, profiler: _core.Profiler | None = 
 
 
 def _remove(settings: Settings) -> None:
+    from torchfx import Wave
+
     with _patching:
         left = list(_Patch.wanted)
         left.remove(settings)
@@ -82,6 +84,8 @@ def _remove(settings: Settings) -> None:
 
 def _put_in() -> None:
     """Put our own methods in the places of TorchFX's: plans have nodes only where a wave runs them."""
+    from torchfx import Wave
+
     originals = tuple(inspect.getattr_static(Wave, name) for name in _PATCHED)
     run, make_plan = (getattr(Wave, name) for name in _PATCHED)
 
