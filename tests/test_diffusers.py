@@ -11,7 +11,7 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, counts, outcomes, profiler_on, stages
-from examples import counts_in, output_of
+from example_runs import counts_in, output_of
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 diffusers: Any = pytest.importorskip("diffusers", reason="diffusers is not installed")

@@ -12,7 +12,7 @@ import pytest
 
 import cprofiling as cp
 from calls import outcomes, profiler_on, stages
-from examples import counts_in, output_of
+from example_runs import counts_in, output_of
 
 sklearn: Any = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 

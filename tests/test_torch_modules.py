@@ -17,7 +17,7 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, counts, outcomes, profiler_on, stages
-from examples import counts_in, output_of
+from example_runs import counts_in, output_of
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -213,6 +213,12 @@ def test_stages_and_who_counts(net: Any) -> None:
     assert stages(p) == {("Net", "val"): 1}
 
 
+def test_calls_are_in_recordings(net: Any) -> None:
+    with cp.profile(operators=False) as prof, profile_modules(net, profiler=cp.Profiler()):
+        net(X)
+    assert [event.name for event in prof.events()] == ["stem", "stem", "blocks.0", "blocks.1", "head"]
+
+
 def test_off_nothing_counts(net: Any) -> None:
     p = cp.Profiler()
     with profile_modules(net, profiler=p):
@@ -342,6 +348,17 @@ def test_a_module_that_calls_itself(p: cp.Profiler) -> None:
             model(X, 3)
         refused.remove()
     assert outcomes(p, "Recursive") == (11, 4, 0, 0, 0)
+
+
+def test_a_recomputation_that_checkpoints_cut_short_is_no_error(p: cp.Profiler) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    model = Block()
+    with profile_modules(model, names=["", "first", "second"], profiler=p):
+        checkpoint(model, X.clone().requires_grad_(), use_reentrant=False).sum().backward()
+    assert {name: outcomes(p, name)[:2] for name in ("Block", "first", "second")} == {
+        "Block": (2, 0), "first": (2, 0), "second": (2, 0),
+    }  # fmt: skip
 
 
 # ---- Installing and removing

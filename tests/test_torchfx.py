@@ -11,7 +11,7 @@ import pytest
 
 import cprofiling as cp
 from calls import counts, outcomes, profiler_on, stages
-from examples import output_of
+from example_runs import output_of
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 torchfx: Any = pytest.importorskip("torchfx", reason="torchfx is not installed", exc_type=ImportError)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Profiled", "profile_modules"]
 
 _CALL = torch.nn.Module._call_impl.__code__
+_CUT_SHORT = "_StopRecomputationError"  # how torch.utils.checkpoint leaves a module when it has what it needs
 _UNFINISHED = (BaseException, None, None)  # how a call ends of which nobody told
 _open: ContextVar[_Call | None] = ContextVar("open", default=None)
 _settling = threading.Lock()  # guards which of a module's nodes count
@@ -51,8 +52,9 @@ def profile_modules(
 ) -> Profiled:
     """Count the calls of a model's modules as those of nodes, by forward hooks, until the handle is removed.
 
-    A call that raises counts as an error. A module that has several places in the model is one node, under the name of
-    its first. Profiled twice for one Profiler, it counts once, under the newer name.
+    A call that raises counts as an error; one that ``torch.utils.checkpoint`` repeats counts again.
+    A module that has several places in the model is one node, under the name of its first. Profiled twice for one
+    Profiler, it counts once, under the newer name.
 
     Args:
         model: Any module; of one that ``torch.compile`` made, the modules of its original.
@@ -207,10 +209,10 @@ class _After(_Hook):
             inner = inner.outer
         _open.set(call.outer)
         error = sys.exc_info()
-        if error[1] is not None and id(error[1]) != call.error:
-            call.end(*error)
-        else:
+        if error[1] is None or id(error[1]) == call.error or type(error[1]).__name__ == _CUT_SHORT:
             call.end(None, None, None)
+        else:
+            call.end(*error)
 
 
 def _calling(caller: FrameType | None) -> FrameType | None:
