@@ -547,11 +547,10 @@ def fresh_compiler() -> None:
 
 
 @pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_profiled_model_compiles_with_equal_results(net: Any, p: cp.Profiler, backend: str) -> None:
+def test_a_profiled_model_compiles_with_equal_results(net: Any, p: cp.Profiler) -> None:
     with torch.no_grad(), profile_modules(net, 1, profiler=p), profile_modules(net, 0, profiler=p):
         expected = net(X)
-        compiled = torch.compile(net, backend=backend)
+        compiled = torch.compile(net, backend="eager")
         for _ in range(3):
             torch.testing.assert_close(compiled(X), expected)
         assert counts(p) == {"Net": 4} | {name: 4 * count for name, count in CHILDREN.items()}

@@ -14,7 +14,7 @@ from calls import counts, outcomes, profiler_on, stages
 from example_runs import output_of
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-torchfx: Any = pytest.importorskip("torchfx", reason="torchfx is not installed", exc_type=ImportError)
+torchfx: Any = pytest.importorskip("torchfx", reason="torchfx is not installed")
 
 from torchfx import Wave  # noqa: E402
 from torchfx.effect import Gain, Normalize  # noqa: E402
