@@ -16,11 +16,16 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "python" / "examples"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 WITH_TESTS = {
     "async_nodes.py",
+    "diffusers_components.py",  # in test_diffusers.py
     "instrument_foreign.py",
+    "lightning_profiler.py",  # in test_lightning.py
     "pipeline_mixin.py",
     "recorded_inference.py",
     "recorded_training.py",
+    "sklearn_pipeline.py",  # in test_sklearn_pipeline.py
     "threads_and_stages.py",
+    "torch_modules.py",  # in test_torch_modules.py
+    "torchfx_plan.py",  # in test_torchfx.py
 }
 
 

@@ -264,6 +264,7 @@ class Instrumentation:
         if owner is None or wrapper is None:
             return
         wrapper.detach()
+        wrapper.is_removed = True  # that of surround() has nothing to detach
         with _instrumenting:
             own = _own(owner)
             if own.get(self._attribute) is wrapper:
@@ -307,7 +308,7 @@ def _own(obj: object) -> dict[str, Any]:
 def _below(wrapper: _core.Function) -> Any:
     """What a wrapper was put on, passing over wrappers that were removed while others were on top of them."""
     below = wrapper.__wrapped__
-    while isinstance(below, _core.Function) and below.detached:
+    while isinstance(below, _core.Function) and (below.detached or "is_removed" in vars(below)):
         below = below.__wrapped__
     return below
 
@@ -379,16 +380,34 @@ def instrument(
         raise TypeError(f"attr must name a method, got {attr!r}, which is {type(original).__name__}")
     if name is not None and not isinstance(name, str) and callable(name):
         name = name(obj)
-    settings: dict[str, Any] = {"name": name, "stage": stage, "profiler": profiler}
+    return _replace(obj, attr, original, {"name": name, "stage": stage, "profiler": profiler})
+
+
+def surround(obj: object, attr: str, make: Callable[[Any], Any]) -> Instrumentation:
+    """Have what ``make`` makes of one object's method called in its place; it becomes no node by that.
+
+    As ``instrument`` in all else, but that the method may be a special one of a class that can be changed. ``make``
+    gets the callable of before and returns another one, which is called with the same arguments: mostly the object
+    first. What it returns must not refer to the object, which would live for ever.
+    """
+    settings = {"name": None, "stage": None, "profiler": None, "binds": True}
+    return _replace(obj, attr, getattr(obj, attr), settings, make)
+
+
+def _replace(
+    obj: object, attr: str, original: Any, settings: dict[str, Any], make: Callable[[Any], Any] | None = None
+) -> Instrumentation:
+    """Put a wrapper in the place of a method."""
+    make = make or _itself
     found = inspect.getattr_static(type(obj), attr, None)
     if inspect.isdatadescriptor(found):
         raise TypeError(f"attr must name a method, got {attr!r}, which is a {type(found).__name__}")
     with _instrumenting:
         handle = Instrumentation(obj, attr)  # first: without memory for it nothing may be changed
         if attr in _own(obj) or found is None or not _is_replaceable(type(obj)):
-            handle.wrapper = _wrap_own(obj, attr, original, settings)
+            handle.wrapper = _wrap_own(obj, attr, original, make, settings)
         else:
-            handle.wrapper = _wrap_inherited(obj, attr, original, found, settings)
+            handle.wrapper = _wrap_inherited(obj, attr, _Method(original, found, make), settings)
     return handle
 
 
@@ -397,21 +416,36 @@ def _is_replaceable(cls: type) -> bool:
     return bool(cls.__flags__ & _HEAP_TYPE) and not cls.__flags__ & _IMMUTABLE_TYPE and cls.__weakrefoffset__ != 0
 
 
-def _wrap_own(obj: object, attr: str, original: Any, settings: dict[str, Any]) -> _core.Function:
+class _Method:
+    """A method that is to be replaced: bound, as it was found in the class, and what makes the one in its place."""
+
+    __slots__ = ("found", "make", "original")
+
+    def __init__(self, original: Any, found: Any, make: Callable[[Any], Any]) -> None:
+        self.original = original
+        self.found = found
+        self.make = make
+
+
+def _wrap_own(
+    obj: object, attr: str, original: Any, make: Callable[[Any], Any], settings: dict[str, Any]
+) -> _core.Function:
     """Put a wrapper into the object's own ``__dict__``, from where it is called without the object."""
     own = getattr(obj, "__dict__", None)
     if not isinstance(own, dict):
         raise TypeError(f"obj must allow {attr!r} to be replaced, got {shown_value(obj)}")
     settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
-    wrapper: OwnMethod = _make(OwnMethod, original, inner=_find_wrapped(original), **settings)
+    wrapper: OwnMethod = _make(OwnMethod, make(original), inner=_find_wrapped(original), **settings)
+    wrapper.__wrapped__ = original
     wrapper.was_own = attr in own
     own[attr] = wrapper
     return wrapper
 
 
-def _wrap_inherited(obj: object, attr: str, original: Any, found: Any, settings: dict[str, Any]) -> _core.Function:
+def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str, Any]) -> _core.Function:
     """Give the object a wrapper of its own for a method of its class."""
     cls = type(obj)
+    found = method.found
     switch = cls.__dict__.get(attr)
     if not isinstance(switch, _core.MethodSwitch):
         found = found.found if isinstance(found, _core.MethodSwitch) else found
@@ -419,8 +453,9 @@ def _wrap_inherited(obj: object, attr: str, original: Any, found: Any, settings:
     binds = not isinstance(switch.found, (staticmethod, classmethod))
     if not binds:
         settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
-    below = switch.of(obj) or (_unbound(switch.found, original) if binds else original)
-    wrapper: _core.Function = _make(_core.Function, below, inner=_find_wrapped(below), **settings)
+    below = switch.of(obj) or (_unbound(switch.found, method.original) if binds else method.original)
+    wrapper: _core.Function = _make(_core.Function, method.make(below), inner=_find_wrapped(below), **settings)
+    wrapper.__wrapped__ = below
     switch.put(obj, wrapper, binds)
     type.__setattr__(cls, attr, switch)
     return wrapper

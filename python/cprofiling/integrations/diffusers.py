@@ -1,0 +1,70 @@
+"""The components of a diffusers pipeline as nodes: ``with profile_pipeline(pipe, profiler=p): pipe("a prompt")``.
+
+Each model counts under its component's name (``unet``, ``text_encoder``), by hooks as those of
+``cprofiling.integrations.torch``; the scheduler's ``step`` counts as ``scheduler``; what a pipeline calls of a
+component by name, as ``vae.decode``, ``vae.encode``, ``scheduler.set_timesteps``; a tokenizer as itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Mapping
+
+from cprofiling.format import shown_value
+from cprofiling.integrations.profiled import Profiled
+from cprofiling.nodes import NodeSite, profile_node, surround
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling import _core
+    from cprofiling.nodes import Instrumentation, StageName
+
+__all__ = ["Profiled", "profile_pipeline"]
+
+_OF_MODELS = {"encode": ".encode", "decode": ".decode", "generate": ".generate"}
+_OF_OTHERS = {
+    "__call__": "", "step": "", "set_timesteps": ".set_timesteps", "add_noise": ".add_noise",
+    "preprocess": ".preprocess", "postprocess": ".postprocess",
+}  # fmt: skip
+
+
+def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.Profiler | None = None) -> Profiled:
+    """Count what the components of a pipeline do as calls of nodes, until the handle is removed.
+
+    A component that is replaced meanwhile is not counted any more; another pipeline that shares components is.
+
+    pipeline: any with ``components``, such as a ``DiffusionPipeline``. stage: the execution stage to count under;
+    default: the one in force. profiler: the Profiler that counts; default: as for ``profile_node``.
+
+    Raises TypeError for what has no components, and for a wrong stage or profiler.
+    """
+    import torch
+
+    from cprofiling.integrations.torch import put_hooks
+
+    components = getattr(pipeline, "components", None)
+    if not isinstance(components, Mapping):
+        raise TypeError(f"pipeline must have components, got {shown_value(pipeline)}")
+    NodeSite("", stage, profiler)  # checks them
+    how: dict[str, Any] = {"stage": stage, "profiler": profiler}
+    models = [(name, each) for name, each in components.items() if isinstance(each, torch.nn.Module)]
+    handles: list[Profiled | Instrumentation] = [put_hooks(models, **how)]
+    names = [name for name, _ in models]
+    for name, component in components.items():
+        methods = _OF_MODELS if isinstance(component, torch.nn.Module) else _OF_OTHERS
+        for method, suffix in methods.items():
+            if _has(component, method):
+                with contextlib.suppress(TypeError):  # what cannot be replaced is not counted
+                    node = functools.partial(profile_node, name=name + suffix, **how)
+                    handles.append(surround(component, method, node))
+                    names.append(name + suffix)
+    return Profiled(names, [handle.remove for handle in handles])
+
+
+def _has(component: Any, method: str) -> bool:
+    """Whether a component has a method of its class's: a class that is one has none, it is called itself."""
+    kinds = type(component).__mro__
+    return type not in kinds and any(method in vars(kind) for kind in kinds) and callable(getattr(component, method))

@@ -1,0 +1,133 @@
+"""A profiler for PyTorch Lightning: ``Trainer(profiler=Profiler())`` makes each of the Trainer's actions a node.
+
+What Lightning calls an action (``[LightningModule]Net.training_step``, ``run_training_batch``, ...) counts under that
+name, in the stage in which the Trainer is: ``train``, ``val`` (sanity checks, too), ``test``, ``inference`` (predict).
+Nodes that the user's own code has inside an action belong to the same Profiler and stage. Works with the package
+``lightning`` and with ``pytorch_lightning``: with the one that is imported already, of both with the former.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+
+from cprofiling import _core, control
+from cprofiling.format import shown_value
+from cprofiling.nodes import NodeSite
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+__all__ = ["Profiler"]
+
+_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+_STAGES = {  # by what Trainer.state has: its stage, or, before that is known, its function
+    "train": "train", "fit": "train", "sanity_check": "val", "validate": "val", "test": "test", "predict": "inference",
+}  # fmt: skip
+
+
+def _base() -> Any:
+    """Return Lightning's base class of profilers, of the package that the program uses."""
+    imported = [package for package in _PACKAGES if package in sys.modules]
+    there = imported or [package for package in _PACKAGES if importlib.util.find_spec(package.partition(".")[0])]
+    return importlib.import_module(f"{there[0] if there else _PACKAGES[0]}.profilers").Profiler
+
+
+class Profiler(_base()):  # type: ignore[misc]  # a class that is found when this is imported
+    """A profiler that a Lightning Trainer takes, which counts by a Profiler of this package.
+
+    At the end of each run the Trainer logs the table, or appends it to a file, as for Lightning's own profilers. A copy
+    in another process, as Lightning makes where it spawns them, counts there by a new Profiler with the same options.
+
+    Args:
+        profiler: The Profiler that counts, as it is configured; default: a new one, on, with the options.
+        dirpath: The folder of the file; default: the logger's.
+        filename: The name of the file, without its ``.txt``; default: none, the table is logged.
+        options: As of ``Profiler.set_profiling``, without ``enabled``.
+
+    Raises:
+        TypeError: An argument is of another kind, or there are options beside a Profiler.
+        ValueError: An option is out of range.
+    """
+
+    def __init__(
+        self,
+        profiler: control.Profiler | None = None,
+        *,
+        dirpath: str | Path | None = None,
+        filename: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(dirpath=dirpath, filename=filename)
+        if profiler is not None and not isinstance(profiler, _core.Profiler):
+            raise TypeError(f"profiler must be a cprofiling.Profiler, got {shown_value(profiler)}")
+        if profiler is not None and options:
+            raise TypeError(f"options are for a new Profiler, got {', '.join(options)} and {profiler!r}")
+        self._options = options
+        self._prepare(profiler)
+
+    def _prepare(self, profiler: control.Profiler | None) -> None:
+        if profiler is None:
+            profiler = control.Profiler()
+            profiler.set_profiling(True, **self._options)
+        self.profiler = profiler
+        self._sites: dict[tuple[str, str | None], NodeSite] = {}
+        self._started: dict[tuple[int, str], list[NodeSite]] = {}  # by thread and action, those that were not stopped
+
+    def start(self, action_name: str) -> None:
+        """Begin an action, which may be open already, of this thread."""
+        site = NodeSite(action_name, self._stage_now(), self.profiler)
+        self._started.setdefault((threading.get_ident(), action_name), []).append(site)
+        site.__enter__()
+
+    def stop(self, action_name: str) -> None:
+        """End the action of this thread that was begun last under this name; ValueError: none was."""
+        key = (threading.get_ident(), action_name)
+        sites = self._started.get(key)
+        if sites is None:
+            raise ValueError(f"action_name must be that of an action that was started, got {action_name!r}")
+        site = sites.pop()
+        if not sites:
+            del self._started[key]
+        site.__exit__(None, None, None)
+
+    @contextlib.contextmanager
+    def profile(self, action_name: str) -> Iterator[str]:
+        """Count a block as an action; one that an exception leaves, as an error."""
+        stage = self._stage_now()
+        site = self._sites.get((action_name, stage))
+        if site is None:
+            site = self._sites[action_name, stage] = NodeSite(action_name, stage, self.profiler)
+        with _core.stage(stage) if stage is not None else contextlib.nullcontext(), site:
+            yield action_name
+
+    def summary(self) -> str:
+        """Return the table, under a title as Lightning's own profilers have it."""
+        title = f"{self._stage.upper()} Profiler Report" if self._stage else "Profiler Report"
+        return f"{title}{os.linesep}{self.profiler.format_profiling_summary()}{os.linesep}"
+
+    def _stage_now(self) -> str | None:
+        """Return the stage in which the Trainer is; None: it is not running, the stage in force counts."""
+        try:
+            stage = self._lightning_module.trainer.state.stage
+        except (AttributeError, ReferenceError, RuntimeError):  # none was set, or it is gone, or has no Trainer
+            stage = None
+        return _STAGES.get(str(getattr(stage, "value", stage)), _STAGES.get(str(self._stage)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process."""
+        own = ("profiler", "_sites", "_started", "_lightning_module", "_write_stream", "_output_file")
+        state = {name: value for name, value in self.__dict__.items() if name not in own}
+        return state | {"_write_stream": None, "_output_file": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin anew, with a Profiler of the same options."""
+        self.__dict__.update(state)
+        self._prepare(None)

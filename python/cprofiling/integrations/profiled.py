@@ -1,0 +1,39 @@
+"""What the integrations give back: the handle that takes away again what makes nodes of somebody else's objects."""
+
+from __future__ import annotations
+
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_removing = threading.Lock()
+
+
+class Profiled:
+    """A handle: ``remove()``, or the end of a ``with`` block, leaves everything as it was before.
+
+    names: the names of the nodes.
+    """
+
+    __slots__ = ("__weakref__", "_removers", "names")
+
+    def __init__(self, names: Iterable[str], removers: Iterable[Callable[[], object]]) -> None:
+        self.names = tuple(names)
+        self._removers = list(removers)
+
+    def remove(self) -> None:
+        """Count nothing more, and put everything back. Doing so twice changes nothing."""
+        with _removing:
+            removers, self._removers = self._removers, []
+        for remove in reversed(removers):
+            remove()
+
+    def __enter__(self) -> Profiled:
+        """Return the handle itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Remove what was put in."""
+        self.remove()

@@ -1,0 +1,132 @@
+"""The steps of scikit-learn's pipelines as nodes: ``with profile_pipeline(model, profiler=p): model.fit(x, y)``.
+
+What the pipeline does to learn (``fit``, ``fit_transform``, ``fit_predict``) counts in stage ``train``, all else in the
+stage in force. A step is one node, under its name in the pipeline; what it calls of its own is part of the call.
+Results, parameters, clones and pickles are the same as without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+
+from cprofiling import _core
+from cprofiling.format import shown_value
+from cprofiling.integrations.profiled import Profiled
+from cprofiling.nodes import NodeSite, surround
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from sklearn.pipeline import Pipeline
+
+    from cprofiling.nodes import Instrumentation
+
+__all__ = ["Profiled", "profile_pipeline"]
+
+_LEARNING = ("fit", "fit_transform", "fit_predict")
+_METHODS = (
+    *_LEARNING, "transform", "predict", "predict_proba", "predict_log_proba", "decision_function", "score",
+    "score_samples", "inverse_transform",
+)  # fmt: skip
+
+
+class _Inside(threading.local):
+    """The steps that are at work in this thread, by their ids, and for whom they count, by its."""
+
+    def __init__(self) -> None:
+        self.steps: set[tuple[int, int]] = set()
+
+
+_inside = _Inside()
+
+
+def profile_pipeline(pipeline: Pipeline, *, profiler: _core.Profiler | None = None) -> Profiled:
+    """Count what the steps of a pipeline do as calls of nodes, until the handle is removed.
+
+    Steps that are replaced (``set_params``) are found when the pipeline learns the next time. Clones are not counted:
+    not those that ``GridSearchCV`` makes, nor, with ``memory``, those in which transformers learn.
+
+    profiler: the Profiler that counts; default: as for ``profile_node``.
+
+    Raises TypeError for what is no Pipeline, and for a wrong profiler.
+    """
+    from sklearn.pipeline import Pipeline
+
+    if not isinstance(pipeline, Pipeline):
+        raise TypeError(f"pipeline must be a sklearn.pipeline.Pipeline, got {shown_value(pipeline)}")
+    NodeSite("", None, profiler)  # checks it
+    steps = _Steps(profiler)
+    steps.find(pipeline)
+    learning = [name for name in _LEARNING if hasattr(pipeline, name)]
+    handles = [surround(pipeline, name, functools.partial(_learning, steps)) for name in learning]
+    return Profiled((name for name, _ in pipeline.steps), [steps.remove, *(handle.remove for handle in handles)])
+
+
+def _learning(steps: _Steps, below: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a pipeline's method during which its steps count as training, and after which they are looked for."""
+
+    @functools.wraps(below)
+    def learn(pipeline: Pipeline, /, *args: Any, **kwargs: Any) -> Any:
+        if steps.is_removed:
+            return below(pipeline, *args, **kwargs)
+        steps.find(pipeline)
+        with _core.stage("train"):
+            result = below(pipeline, *args, **kwargs)
+        steps.find(pipeline)
+        return result
+
+    return learn
+
+
+class _Steps:
+    """The nodes of a pipeline's steps."""
+
+    def __init__(self, profiler: _core.Profiler | None) -> None:
+        self._profiler = profiler
+        self._finding = threading.Lock()
+        self._handles: dict[tuple[int, str], Instrumentation] = {}  # by step and method; they keep the steps alive
+        self.is_removed = False
+
+    def find(self, pipeline: Pipeline) -> None:
+        """Make nodes of the steps that are in the pipeline now, and leave those alone that are not any more."""
+        with self._finding, contextlib.suppress(TypeError, ValueError):  # the pipeline itself says what is wrong
+            steps = dict(pipeline.steps)
+            present = {id(step) for step in steps.values()}
+            for key in [key for key in self._handles if key[0] not in present]:
+                self._handles.pop(key).remove()
+            for name, step in steps.items():
+                self._add(NodeSite(name, None, self._profiler), step)
+
+    def _add(self, site: NodeSite, step: Any) -> None:
+        for method in _METHODS:
+            key = id(step), method
+            if key not in self._handles and not self.is_removed and callable(getattr(step, method, None)):
+                self._handles[key] = surround(step, method, functools.partial(self._counting, site, key[0]))
+
+    def _counting(self, site: NodeSite, step: int, below: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a step's method that counts, unless the step itself calls it."""
+        key = step, id(self._profiler)
+
+        @functools.wraps(below)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.is_removed or key in _inside.steps:
+                return below(*args, **kwargs)
+            _inside.steps.add(key)
+            try:
+                with site:
+                    return below(*args, **kwargs)
+            finally:
+                _inside.steps.discard(key)
+
+        return call
+
+    def remove(self) -> None:
+        """Count nothing more, and put the methods back."""
+        with self._finding:
+            self.is_removed = True
+            while self._handles:
+                self._handles.popitem()[1].remove()

@@ -1,0 +1,34 @@
+"""The components of a diffusers pipeline as nodes: how long its model takes, and how long its scheduler.
+
+Makes an image of noise by a small model that has learned nothing. Needs diffusers and torch.
+"""
+
+import torch
+from diffusers import DDIMPipeline, DDIMScheduler, UNet2DModel
+
+import cprofiling as cp
+from cprofiling.integrations.diffusers import profile_pipeline
+
+STEPS = 10
+
+
+def main() -> None:
+    """Make two images, and print where the time went."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)  # of such small batches more have nothing but trouble
+    unet = UNet2DModel(
+        sample_size=16, in_channels=1, out_channels=1, block_out_channels=(32, 64), norm_num_groups=8,
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+    )  # fmt: skip
+    pipeline = DDIMPipeline(unet, DDIMScheduler())
+    pipeline.set_progress_bar_config(disable=True)
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    with profile_pipeline(pipeline, profiler=profiler):
+        images = [pipeline(num_inference_steps=STEPS, output_type="np").images for _ in range(2)]
+    print(f"{len(images)} images of {images[0].shape[1]} x {images[0].shape[2]} pixels in {STEPS} steps each\n")
+    print(profiler.format_profiling_summary(total_frames=len(images)))
+
+
+if __name__ == "__main__":
+    main()
