@@ -6,7 +6,13 @@
 
 #include "cprofiling/plain.h"
 
-enum { EXT_PLAIN_RECENT = 64 };
+enum { EXT_PLAIN_RECENT = 128 };
+
+/* A place for two objects in a table of 128, by their identity; a second one is beside it (^ 1). */
+static inline size_t ext_plain_profiler_place(const PyObject *first, const PyObject *second)
+{
+    return (size_t)((((uintptr_t)first >> 4) ^ ((uintptr_t)second >> 3)) * UINT64_C(0x9e3779b97f4a7c15) >> 57);
+}
 
 /* One key. */
 typedef struct {
@@ -24,10 +30,13 @@ typedef struct {
     PyObject *skip_first_n;    /* as it was asked for; owned */
     uint64_t skips;            /* that each key begins with */
     PyObject *names;           /* dict: name -> dict: stage -> the entry's place; owned */
+    PyObject *stages;          /* dict: the strs that stand for the stages that are strs; owned */
     ext_plain_entry **entries; /* in the order of their first samples; owned */
     size_t count;
     size_t capacity;
-    ext_plain_entry *recent[EXT_PLAIN_RECENT]; /* by the identity of their strs; borrowed */
+    ext_plain_entry *recent[EXT_PLAIN_RECENT]; /* by the identity of their objects; borrowed */
+    PyObject *last_stage;                      /* as it was given at last; owned. It equals: */
+    PyObject *last_known;                      /* the object that stands for this stage, the first one; owned */
 } ext_plain_profiler;
 
 extern PyType_Spec ext_plain_profiler_spec;

@@ -25,7 +25,8 @@ static PyObject *plain_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->skips = skips;
     self->skip_first_n = Py_NewRef(skip_first_n);
     self->names = PyDict_New();
-    if (self->names == NULL) {
+    self->stages = PyDict_New();
+    if (self->names == NULL || self->stages == NULL) {
         Py_CLEAR(self);
     }
     return (PyObject *)self;
@@ -104,9 +105,8 @@ static ext_plain_entry *entry_at(const ext_plain_profiler *self, PyObject *stage
     return index < self->count ? self->entries[index] : NULL;
 }
 
-/* A key that was not met lately under these very objects. NULL as above. */
-static __attribute__((noinline)) ext_plain_entry *find_slowly(ext_plain_profiler *self, PyObject *stage, PyObject *name,
-                                                              size_t slot)
+/* The entry of a key that was not met lately under these very objects. NULL as above. */
+static ext_plain_entry *look_up(ext_plain_profiler *self, PyObject *stage, PyObject *name)
 {
     PyObject *names = Py_NewRef(self->names); /* comparing keys may run code that resets */
     PyObject *stages = Py_XNewRef(PyDict_GetItemWithError(names, name));
@@ -121,22 +121,50 @@ static __attribute__((noinline)) ext_plain_entry *find_slowly(ext_plain_profiler
         entry = entry_at(self, stages, stage);
         entry = entry == NULL && !PyErr_Occurred() ? add_entry(self, stages, stage, name) : entry;
     }
-    if (entry != NULL && entry->name == name && entry->stage == stage) {
-        self->recent[slot] = entry;
-    }
     Py_XDECREF(stages);
     Py_DECREF(names);
     return entry;
 }
 
+static __attribute__((noinline)) ext_plain_entry *find_slowly(ext_plain_profiler *self, PyObject *stage, PyObject *name)
+{
+    ext_plain_entry *entry = look_up(self, stage, name);
+    if (entry != NULL && entry->name == name && entry->stage == stage) {
+        size_t place = ext_plain_profiler_place(name, stage);
+        self->recent[self->recent[place] == NULL ? place : place ^ 1] = entry;
+    }
+    return entry;
+}
+
+/* The object that stands for a stage: pipelines may make a new str of it each time they run. Borrowed. */
+static __attribute__((noinline)) PyObject *known_stage(ext_plain_profiler *self, PyObject *stage)
+{
+    if (!PyUnicode_CheckExact(stage)) {
+        return stage;
+    }
+    PyObject *known = PyDict_SetDefault(self->stages, stage, stage);
+    if (known == NULL) {
+        PyErr_Clear();
+        return stage;
+    }
+    Py_XSETREF(self->last_known, Py_NewRef(known));
+    Py_XSETREF(self->last_stage, Py_NewRef(stage));
+    return known;
+}
+
 static ext_plain_entry *find_entry(ext_plain_profiler *self, PyObject *stage, PyObject *name)
 {
-    size_t slot = (((uintptr_t)name >> 4) ^ ((uintptr_t)stage >> 6)) % EXT_PLAIN_RECENT;
-    ext_plain_entry *entry = self->recent[slot];
+    stage = __builtin_expect(stage == self->last_stage, 1) ? self->last_known : known_stage(self, stage);
+    size_t place = ext_plain_profiler_place(name, stage);
+    ext_plain_entry *entry = self->recent[place];
     if (__builtin_expect(entry != NULL && entry->name == name && entry->stage == stage, 1)) {
         return entry;
     }
-    return find_slowly(self, stage, name, slot);
+    entry = self->recent[place ^ 1];
+    if (__builtin_expect(entry != NULL && entry->name == name && entry->stage == stage, 1)) {
+        return entry;
+    }
+    return find_slowly(self, stage, name);
 }
 
 bool ext_plain_profiler_add(ext_plain_profiler *self, PyObject *stage, PyObject *name, cprof_ns elapsed_ns, double elapsed_ms)
@@ -196,6 +224,8 @@ static PyObject *plain_reset(PyObject *object, PyObject *unused)
     PyObject *older = self->names;
     self->names = names;
     forget_entries(self);
+    Py_CLEAR(self->last_stage);
+    PyDict_Clear(self->stages);
     Py_DECREF(older);
     Py_RETURN_NONE;
 }
@@ -243,6 +273,7 @@ static int plain_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->dict);
     Py_VISIT(self->skip_first_n);
     Py_VISIT(self->names);
+    Py_VISIT(self->stages);
     for (size_t i = 0; i < self->count; i++) {
         Py_VISIT(self->entries[i]->stage);
         Py_VISIT(self->entries[i]->name);
@@ -272,6 +303,9 @@ static void plain_dealloc(PyObject *object)
     }
     (void)plain_clear(object);
     Py_CLEAR(self->names);
+    Py_CLEAR(self->stages);
+    Py_CLEAR(self->last_stage);
+    Py_CLEAR(self->last_known);
     Py_CLEAR(self->skip_first_n);
     Py_CLEAR(self->profiler);
     type->tp_free(object);

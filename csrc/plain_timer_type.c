@@ -1,6 +1,7 @@
 #include "csrc/plain_timer.h"
 
 #include "csrc/convert.h"
+#include "csrc/plain_names.h"
 
 /* Takes the place of a Python method, and does what it does where nothing about the pipeline is out of the ordinary; else it
  * calls it. */
@@ -16,6 +17,7 @@ typedef struct {
     PyTypeObject *profilers; /* the class that a pipeline's profiler is an instance of, not of a subclass */
     unsigned int version;   /* of that class, in which `record` was found; 0: none */
     ext_state *state;       /* held */
+    ext_plain_names names;
 } plain_timer;
 
 enum { START_ARGUMENTS = 3, STOP_ARGUMENTS = 5 };
@@ -89,7 +91,7 @@ static inline bool is_plain(plain_timer *self, PyObject *profiler)
 /* args: pipeline, start in ns, node, inputs, stage. */
 static PyObject *count(plain_timer *self, PyObject *profiler, PyObject *const *args, cprof_ns elapsed_ns, double elapsed_ms)
 {
-    PyObject *name = PyObject_GetAttr(args[2], self->state->words[EXT_WORD_NAME]);
+    PyObject *name = ext_plain_names_get(&self->names, self->state, args[2]);
     if (name == NULL) {
         return NULL;
     }
@@ -144,12 +146,13 @@ static bool find_names(plain_timer *self)
 
 static PyObject *timer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"original", "stops", "profilers", NULL};
-    PyObject *original, *profilers;
+    static char *keywords[] = {"original", "stops", "profilers", "name_attributes", NULL};
+    PyObject *original, *profilers, *first = NULL, *second = NULL;
     int stops;
     ext_state *state = ext_state_of_type(type);
     if (state == NULL || state->plain_profiler_type == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "OpO!:PlainTimer", keywords, &original, &stops, &PyType_Type, &profilers)) {
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "OpO!|(UU):PlainTimer", keywords, &original, &stops, &PyType_Type, &profilers,
+                                     &first, &second)) {
         return NULL;
     }
     if (!PyType_IsSubtype((PyTypeObject *)profilers, state->plain_profiler_type)) {
@@ -164,7 +167,7 @@ static PyObject *timer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->state = ext_state_hold(state);
     self->original = Py_NewRef(original);
     self->profilers = (PyTypeObject *)Py_NewRef(profilers);
-    if (!find_names(self)) {
+    if (!find_names(self) || (first != NULL && (self->names.attributes = PyTuple_Pack(2, first, second)) == NULL)) {
         Py_CLEAR(self);
     }
     return (PyObject *)self;
@@ -229,6 +232,7 @@ static void timer_dealloc(PyObject *object)
     Py_CLEAR(self->clock);
     Py_CLEAR(self->record);
     Py_CLEAR(self->profilers);
+    ext_plain_names_clear(&self->names);
     ext_state_release(self->state);
     type->tp_free(object);
     Py_DECREF(type);

@@ -1,8 +1,9 @@
-"""A pipeline of ten nodes for cuvis-ai-core, its data, and what counts in it; for tests that have cuvis-ai-core and torch."""
+"""A pipeline of ten nodes for cuvis-ai-core, its data, and what is counted of it; for tests that have both."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, ClassVar
 
 import pytest
 
@@ -32,8 +33,8 @@ class _Annotated(node_module.Node):  # type: ignore[misc]
 
 
 class Layer(_Annotated):
-    INPUT_SPECS = {"x": port(-1, FEATURES)}
-    OUTPUT_SPECS = {"x": port(-1, FEATURES)}
+    INPUT_SPECS: ClassVar[Any] = {"x": port(-1, FEATURES)}
+    OUTPUT_SPECS: ClassVar[Any] = {"x": port(-1, FEATURES)}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -44,8 +45,8 @@ class Layer(_Annotated):
 
 
 class Loss(_Annotated):
-    INPUT_SPECS = {"x": port(-1, FEATURES), "truth": port(-1, FEATURES)}
-    OUTPUT_SPECS = {"loss": port()}
+    INPUT_SPECS: ClassVar[Any] = {"x": port(-1, FEATURES), "truth": port(-1, FEATURES)}
+    OUTPUT_SPECS: ClassVar[Any] = {"loss": port()}
     EXECUTION_STAGES = STAGES_OF["Loss"]
 
     def forward(self, x: Any, truth: Any, **_: Any) -> dict[str, Any]:
@@ -53,8 +54,8 @@ class Loss(_Annotated):
 
 
 class Accuracy(_Annotated):
-    INPUT_SPECS = {"x": port(-1, FEATURES), "truth": port(-1, FEATURES)}
-    OUTPUT_SPECS = {"share": port()}
+    INPUT_SPECS: ClassVar[Any] = {"x": port(-1, FEATURES), "truth": port(-1, FEATURES)}
+    OUTPUT_SPECS: ClassVar[Any] = {"share": port()}
     EXECUTION_STAGES = STAGES_OF["Accuracy"]
 
     def forward(self, x: Any, truth: Any, **_: Any) -> dict[str, Any]:
@@ -64,8 +65,8 @@ class Accuracy(_Annotated):
 class Log(_Annotated):
     """A node that can be told what to do."""
 
-    INPUT_SPECS = {"x": port(-1, FEATURES)}
-    OUTPUT_SPECS = {"seen": port()}
+    INPUT_SPECS: ClassVar[Any] = {"x": port(-1, FEATURES)}
+    OUTPUT_SPECS: ClassVar[Any] = {"seen": port()}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -83,7 +84,7 @@ class Chain:
         self.pipeline: Any = (kind or pipeline_module.CuvisPipeline)("chain")
         layers = [Layer() for _ in range(7)]
         self.loss, self.accuracy, self.log = Loss(), Accuracy(), Log()
-        for left, right in zip(layers, layers[1:], strict=False):
+        for left, right in itertools.pairwise(layers):
             self.pipeline.connect(left.outputs.x, right.inputs.x)
         for end in (self.loss, self.accuracy, self.log):
             self.pipeline.connect(layers[-1].outputs.x, end.inputs.x)

@@ -1,7 +1,7 @@
 """cuvis-ai-core with ``install()``: what its profiling API says and does, side by side with its own profiler.
 
-Each test below is one thing that a caller can observe. It is looked at twice, with its own profiler and with ours in its
-place, and both must be what the test says.
+Each test below is one thing that a caller can observe. It is looked at with its own profiler and with ours in its place,
+and both must be what the test says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pytest
 import cprofiling as cp
 from cprofiling import _core
 from cprofiling.integrations import cuvis
-from cuvis_pipelines import BATCH, TEN, Chain, Layer, Stage, batch, counts, nodes_of, pipeline_module, torch
+from cuvis_pipelines import BATCH, TEN, Chain, Stage, batch, counts, nodes_of, pipeline_module, torch
 
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -39,7 +39,7 @@ KINDS = ("its own", "ours")
 
 
 def names() -> list[dict[str, Any]]:
-    """What the class and the two modules have; but what the module copyreg keeps in a class whose objects are copied."""
+    """What the class and the two modules have, but what copyreg keeps in a class whose objects are copied."""
     found = [dict(vars(owner)) for owner in (CuvisPipeline, pipeline_module, profiling)]
     found[0].pop("__slotnames__", None)
     return found
@@ -108,7 +108,9 @@ def test_it_is_ours_after_install() -> None:
 def test_uninstall_puts_everything_back() -> None:
     before = names()
     cuvis.install()
-    changed = [{name for name in then if now[name] is not then[name]} for then, now in zip(before, names(), strict=True)]
+    changed = [
+        {name for name in then if now[name] is not then[name]} for then, now in zip(before, names(), strict=True)
+    ]
     assert changed == [{"_start_profiling_timer", "_stop_profiling_timer"}, {"PipelineProfiler"}, set()]
     cuvis.uninstall()
     assert names() == before
@@ -252,7 +254,9 @@ def test_a_negative_skip_is_refused_and_changes_nothing(chain: Chain, first: boo
     assert p._synchronize_cuda is False
 
 
-@pytest.mark.parametrize(("skip", "skipped"), [(2.5, 3), (True, 1), (2**63, 5), (2**80, 5), (float("nan"), 0), (0.0, 0)])
+@pytest.mark.parametrize(
+    ("skip", "skipped"), [(2.5, 3), (True, 1), (2**63, 5), (2**80, 5), (float("nan"), 0), (0.0, 0)]
+)
 def test_any_number_is_a_skip(chain: Chain, skip: Any, skipped: int) -> None:
     p = chain.pipeline
     p.set_profiling(True, skip_first_n=skip)
@@ -461,7 +465,11 @@ def test_figures_and_tables_are_equal_to_the_last_digit(seed: int) -> None:
             for _ in range(rng.choice((1, 5, 30))):
                 chain.run(rng.choice(list(Stage)[1:]))
         seen = [chain.pipeline.get_profiling_summary(stage) for stage in (None, Stage.VAL)]
-        seen += [chain.pipeline.format_profiling_summary(stage, total_frames=f) for stage in (None, Stage.VAL) for f in (None, 0, 30)]
+        seen += [
+            chain.pipeline.format_profiling_summary(stage, total_frames=f)
+            for stage in (None, Stage.VAL)
+            for f in (None, 0, 30)
+        ]
         return [[vars(row) for row in part] if isinstance(part, list) else part for part in seen]
 
     own, ours = both(observe)
@@ -670,7 +678,9 @@ def test_the_clock_is_the_modules(chain: Chain, monkeypatch: pytest.MonkeyPatch)
     with clock(lambda: 3_000_000):
         chain.run()
     assert {row.last_ms for row in p.get_profiling_summary()} == {3.0}
-    monkeypatch.setattr(pipeline_module, "time", SimpleNamespace(perf_counter_ns=iter(range(0, 10**9, 7_000_000)).__next__))
+    monkeypatch.setattr(
+        pipeline_module, "time", SimpleNamespace(perf_counter_ns=iter(range(0, 10**9, 7_000_000)).__next__)
+    )
     chain.run()
     assert {row.last_ms for row in p.get_profiling_summary()} == {7.0}
     monkeypatch.undo()
@@ -852,8 +862,16 @@ def test_the_profiler_takes_its_arguments_by_place_and_by_name() -> None:
 
 
 KEYS: list[tuple[Any, Any]] = [
-    ("", ""), ("x" * 5000, "a\0b"), ("a", "\ud800"), ("a", None), (1, 2), (1.0, True), (None, ("t",)), (Stage.TRAIN, "n"), ("train", "n"),
-]  # fmt: skip
+    ("", ""),
+    ("x" * 5000, "a\0b"),
+    ("a", "\ud800"),
+    ("a", None),
+    (1, 2),
+    (1.0, True),
+    (None, ("t",)),
+    (Stage.TRAIN, "n"),
+    ("train", "n"),
+]
 
 
 def test_keys_are_whatever_can_be_hashed() -> None:
@@ -915,8 +933,12 @@ def test_keys_that_reset_when_they_are_compared_do_no_harm() -> None:
     failing = Hostile(lambda: 1 / 0)
     ours.reset()
     ours.record(1, "b", 1.0)
-    for act in (lambda: ours.record(failing, "b", 1.0), lambda: ours.record("b", failing, 1.0) or ours.record("b", 1, 2.0),
-                lambda: ours.snapshot(failing)):  # fmt: skip
+    acts = (
+        lambda: ours.record(failing, "b", 1.0),
+        lambda: ours.record("b", failing, 1.0) or ours.record("b", 1, 2.0),
+        lambda: ours.snapshot(failing),
+    )
+    for act in acts:
         with pytest.raises(ZeroDivisionError):
             act()
     assert ours.snapshot()[0].count == 1
@@ -935,7 +957,10 @@ def test_no_sample_of_any_thread_is_lost(kind: str) -> None:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=lambda: [made.record("a", n, 1.0) for _ in range(300) for n in "xyz"]) for _ in range(8)]
+        threads = [
+            threading.Thread(target=lambda: [made.record("a", n, 1.0) for _ in range(300) for n in "xyz"])
+            for _ in range(8)
+        ]
         for thread in threads:
             thread.start()
         made.snapshot()
@@ -1068,7 +1093,12 @@ def test_its_grpc_service_answers_the_same() -> None:
             seen.append((type(answer).__name__, answer.SerializeToString(), str(call.code), call.details))
 
         with clock(steps(3)):
-            for fields in ({"enabled": True, "skip_first_n": 1}, {"enabled": True, "synchronize_cuda": True}, {"enabled": True, "skip_first_n": -1}, {}):
+            for fields in (
+                {"enabled": True, "skip_first_n": 1},
+                {"enabled": True, "synchronize_cuda": True},
+                {"enabled": True, "skip_first_n": -1},
+                {},
+            ):
                 ask("set_profiling", "SetProfilingRequest", session_id="one", **fields)
                 chain.run(Stage.VAL, times=2)
                 chain.run()
@@ -1081,4 +1111,9 @@ def test_its_grpc_service_answers_the_same() -> None:
 
     own, ours = both(observe)
     assert own == ours
-    assert {code for _, _, code, _ in own} == {"None", "StatusCode.INVALID_ARGUMENT", "StatusCode.NOT_FOUND", "StatusCode.FAILED_PRECONDITION"}
+    assert {code for _, _, code, _ in own} == {
+        "None",
+        "StatusCode.INVALID_ARGUMENT",
+        "StatusCode.NOT_FOUND",
+        "StatusCode.FAILED_PRECONDITION",
+    }

@@ -1,4 +1,4 @@
-"""Plain sums and plain timers, which drop-ins for profilers written in Python are made of, without any such profiler."""
+"""Plain sums and plain timers, of which drop-ins for profilers written in Python are made, without such a profiler."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_rows_are_in_the_order_of_first_samples_and_of_one_stage_if_asked() -> N
 def test_equal_names_are_one_key_whichever_object_they_are() -> None:
     made = Statistics()
     for number in range(200):
-        made.record("".join(["tr", "ain"]), f"node {number % 100}", 1.0)
+        made.record(f"{'tr' * 1}ain", f"node {number % 100}", 1.0)
     assert len(made.rows()) == 100
     assert {row[2] for row in made.rows()} == {2}
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from . import candidates as c
 from . import counters as k
-from . import cuvis
+from . import cuvis, peers
 from . import device as d
 from . import extras as x
-from . import peers
 from . import stages as s
 from .results import Outcome, Run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,7 +35,7 @@ def chain() -> Any:
     kind = type("Same", (module("cuvis_ai_core.node.node").Node,), members)
     pipeline = module("cuvis_ai_core.pipeline.pipeline").CuvisPipeline("benchmark", strict_runtime_io_validation=False)
     nodes = [kind(name=f"node {number}") for number in range(NODES)]
-    for left, right in zip(nodes, nodes[1:], strict=False):
+    for left, right in itertools.pairwise(nodes):
         pipeline.connect(left.outputs.x, right.inputs.x)
     return pipeline
 

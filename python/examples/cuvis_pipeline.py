@@ -1,4 +1,4 @@
-"""A pipeline of cuvis-ai-core, trained by its GradientTrainer and run by its Predictor, with cprofiling as its profiler.
+"""A pipeline of cuvis-ai-core, trained by its GradientTrainer, run by its Predictor, and profiled by cprofiling.
 
 Ten nodes learn the handwritten digits, and read those that they were not shown. Needs cuvis-ai-core, pytorch-lightning,
 torch and scikit-learn.
@@ -7,7 +7,7 @@ torch and scikit-learn.
 import logging
 import tempfile
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from loguru import logger
@@ -39,12 +39,12 @@ class Step(Node):
 
     _category = NodeCategory.TRANSFORM
     _tags = frozenset({NodeTag.IMAGE})
-    INPUT_SPECS = {"pixels": NUMBERS}
-    OUTPUT_SPECS = {"pixels": NUMBERS}
+    INPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"pixels": NUMBERS}
+    OUTPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"pixels": NUMBERS}
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         """Wrap a module of torch."""
-        super().__init__(**options)
+        super().__init__(module=module, **options)
         self.module = module
 
     def forward(self, pixels: torch.Tensor, **_: Any) -> dict[str, torch.Tensor]:
@@ -54,8 +54,8 @@ class Step(Node):
 class Loss(Step):
     """How far the scores are from the truth; not asked for when digits are only read."""
 
-    INPUT_SPECS = {"pixels": NUMBERS, "digit": DIGITS}
-    OUTPUT_SPECS = {"loss": ONE_NUMBER}
+    INPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"pixels": NUMBERS, "digit": DIGITS}
+    OUTPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"loss": ONE_NUMBER}
     EXECUTION_STAGES = frozenset({ExecutionStage.TRAIN, ExecutionStage.VAL})
 
     def forward(self, pixels: torch.Tensor, digit: torch.Tensor, **_: Any) -> dict[str, torch.Tensor]:
@@ -65,7 +65,7 @@ class Loss(Step):
 class Reading(Step):
     """The digit with the highest score."""
 
-    OUTPUT_SPECS = {"read": DIGITS}
+    OUTPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"read": DIGITS}
 
     def forward(self, pixels: torch.Tensor, **_: Any) -> dict[str, torch.Tensor]:
         return {"read": pixels.argmax(1)}
@@ -130,8 +130,8 @@ def train(pipeline: CuvisPipeline, loss: Loss, data: Digits) -> None:
 def main() -> None:
     """Train, read what was not shown, and print what the nodes took."""
     logger.remove()
-    logging.getLogger("lightning").setLevel(logging.ERROR)
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    for name in ("lightning", "lightning_fabric", "pytorch_lightning", "lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     torch.manual_seed(0)
     cuvis.install()
     data = Digits()
@@ -139,16 +139,18 @@ def main() -> None:
     pipeline.set_profiling(True, skip_first_n=1)
     train(pipeline, loss, data)
     outputs = Predictor(pipeline, data).predict(collect_outputs=True, collect_ports={"read"})
-    assert outputs is not None
+    if outputs is None:
+        raise SystemExit("there are no outputs")
     read = torch.cat([batch["Reading", "read"] for batch in outputs])
     truth = data.all.tensors[1][SHOWN + 200 :]
     print(f"{(read == truth).float().mean():.1%} of {len(truth)} digits read rightly\n")
     for stage in (ExecutionStage.TRAIN, ExecutionStage.VAL, ExecutionStage.INFERENCE):
         print(pipeline.format_profiling_summary(stage), end="\n\n")
     profiler = cuvis.profiler_of(pipeline)
-    assert profiler is not None
+    if profiler is None:
+        raise SystemExit("the pipeline is not profiled by cprofiling")
     slowest = max(profiler.get_profiling_summary("inference"), key=lambda stats: stats.total_ms)
-    print(f"{slowest.node_name}: 99 % of the batches in {slowest.p99_ms:.3f} ms, the first one in {slowest.first_ms:.3f} ms")
+    print(f"{slowest.node_name}: 99 % of batches in {slowest.p99_ms:.3f} ms, the first in {slowest.first_ms:.3f} ms")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """cuvis-ai-core's pipelines, profiled by cprofiling: ``install()`` once, and every ``CuvisPipeline`` counts here.
 
-What cuvis-ai-core's profiling API says and does stays the same, to the last digit of its tables, under its Predictor and
-its trainers, and by its gRPC service; a node costs a small part of what it did. Its methods are left as they are, but
-for the two that stand before and after each node, and they do the same. What cprofiling knows beyond that, such as
+What cuvis-ai-core's profiling API says and does stays the same, to the last digit of its tables, under its Predictor
+and its trainers, and by its gRPC service; a node costs a small part of what it did. Its methods are left as they are,
+but for the two that stand before and after each node, and they do the same. What cprofiling knows beyond that, such as
 percentiles and snapshots, is in ``profiler_of(pipeline)``.
 
 Made for cuvis-ai-core 0.18.6.
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_SKIPS = 2**63 - 1
 _TIMERS = {"_start_profiling_timer": False, "_stop_profiling_timer": True}  # whether they stop the time
 
+_NAMED_BY = ("_name", "_pipeline_counter")  # what the name of a node is made of, and nothing else
+
 _installing = threading.Lock()
 _replaced: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, what was there, what is there now
 _classes: dict[type, type] = {}  # ours, by cuvis-ai-core's own, so that profilers are of one class at all times
@@ -44,9 +46,11 @@ def install() -> None:
     with _installing:
         if _replaced:
             return
-        ours = _profiler_class(pipeline)
+        ours = _profiler_class()
         kind = pipeline.CuvisPipeline
-        timers = {name: _core.PlainTimer(getattr(kind, name), stops, ours) for name, stops in _TIMERS.items()}
+        timers = {
+            name: _core.PlainTimer(getattr(kind, name), stops, ours, _NAMED_BY) for name, stops in _TIMERS.items()
+        }
         _replace(pipeline, "PipelineProfiler", ours)
         for name, timer in timers.items():
             _replace(kind, name, timer)
@@ -83,7 +87,7 @@ def _replace(owner: Any, attribute: str, ours: Any) -> None:
     setattr(owner, attribute, ours)
 
 
-def _profiler_class(pipeline: ModuleType) -> type:
+def _profiler_class() -> type:
     """Return our ``PipelineProfiler``: a subclass of cuvis-ai-core's, so that it passes for one everywhere."""
     from cuvis_ai_core.pipeline import profiling
 
@@ -103,7 +107,7 @@ def _make_class(own: type, profiling: ModuleType) -> type:
             if skip_first_n < 0:
                 raise ValueError(f"skip_first_n must be >= 0, got {skip_first_n}")
             profiler = Profiler()
-            profiler._count_no_nodes()
+            profiler._count_no_nodes()  # noqa: SLF001 the package's own
             skips = _skips(skip_first_n)
             profiler.set_profiling(True, skip_first_n=skips)
             return super().__new__(cls, profiler, skips, skip_first_n)
