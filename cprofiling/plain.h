@@ -1,8 +1,8 @@
 /* The statistics of one key in plain float64 sums, as profilers that are written in Python keep them.
  *
- * What accum.h keeps is exact to rounding; these are rounded after each sample, in the order in which such a profiler does it: a
- * table made of them equals its table to the last digit. For drop-ins, beside an accumulator.
- * No function here locks; the owner of the sums does.
+ * What accum.h keeps is exact to rounding; these are rounded after each sample, in the order in which such a profiler does it:
+ * a table made of them equals its table to the last digit. For drop-ins, beside an accumulator. No function here locks; the
+ * owner of the sums does.
  */
 #ifndef CPROF_PLAIN_H
 #define CPROF_PLAIN_H

@@ -16,7 +16,7 @@ static inline size_t ext_plain_profiler_place(const PyObject *first, const PyObj
 
 /* One key. */
 typedef struct {
-    PyObject *stage;    /* any hashable object; owned, as is: */
+    PyObject *stage; /* any hashable object; owned, as is: */
     PyObject *name;
     cprof_accum *accum; /* the Profiler's; NULL: it takes no such names. Lives as long as the Profiler */
     cprof_plain sums;

@@ -8,15 +8,17 @@
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *original;      /* the method, a Python function; owned, as are: */
-    PyObject *globals;      /* dict: its module's names, */
-    PyObject *time_module;  /* `time` among them, */
-    PyObject *time_names;   /* dict: the names in that, */
-    PyObject *clock;        /* and its perf_counter_ns */
-    PyObject *record;       /* the method of PlainProfiler */
+    PyObject *original;       /* the method, a Python function; owned, as are: */
+    PyObject *globals;        /* dict: its module's names, */
+    PyObject *time_module;    /* `time` among them, */
+    PyObject *time_names;     /* dict: the names in that, */
+    PyObject *clock;          /* and its perf_counter_ns */
+    uint64_t globals_version; /* of the two dicts, in which they were found */
+    uint64_t time_version;
+    PyObject *record;        /* the method of PlainProfiler */
     PyTypeObject *profilers; /* the class that a pipeline's profiler is an instance of, not of a subclass */
-    unsigned int version;   /* of that class, in which `record` was found; 0: none */
-    ext_state *state;       /* held */
+    unsigned int version;    /* of that class, in which `record` was found; 0: none */
+    ext_state *state;        /* held */
     ext_plain_names names;
 } plain_timer;
 
@@ -33,16 +35,27 @@ static inline bool has(PyObject *dict, PyObject *name, const PyObject *object)
     return PyDict_GetItemWithError(dict, name) == object;
 }
 
-/* Whether the clock is the one that was found at first: tests put others in its place. */
-static inline bool is_usual_clock(const plain_timer *self)
+/* Looks for the clock anew, when one of the two dicts has changed. */
+static __attribute__((noinline)) bool finds_usual_clock(plain_timer *self)
 {
     PyObject *const *words = self->state->words;
-    return has(self->globals, words[EXT_WORD_TIME], self->time_module) &&
-           has(self->time_names, words[EXT_WORD_PERF_COUNTER_NS], self->clock);
+    bool found = has(self->globals, words[EXT_WORD_TIME], self->time_module) &&
+                 has(self->time_names, words[EXT_WORD_PERF_COUNTER_NS], self->clock);
+    self->globals_version = found ? ext_compat_dict_version(self->globals) : 0;
+    self->time_version = found ? ext_compat_dict_version(self->time_names) : 0;
+    return found;
+}
+
+/* Whether the clock is the one that was found at first: tests put others in its place. */
+static inline bool is_usual_clock(plain_timer *self)
+{
+    return (self->globals_version == ext_compat_dict_version(self->globals) &&
+            self->time_version == ext_compat_dict_version(self->time_names)) ||
+           finds_usual_clock(self);
 }
 
 /* Whether a call is one of the usual form, for a pipeline that waits for no device. -1 with an exception. */
-static inline int is_usual(const plain_timer *self, PyObject *pipeline)
+static inline int is_usual(plain_timer *self, PyObject *pipeline)
 {
     PyObject *synchronizes = PyObject_GetAttr(pipeline, self->state->words[EXT_WORD_SYNCHRONIZE_CUDA]);
     if (synchronizes == NULL) {
@@ -151,8 +164,8 @@ static PyObject *timer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     int stops;
     ext_state *state = ext_state_of_type(type);
     if (state == NULL || state->plain_profiler_type == NULL ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "OpO!|(UU):PlainTimer", keywords, &original, &stops, &PyType_Type, &profilers,
-                                     &first, &second)) {
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "OpO!|(UU):PlainTimer", keywords, &original, &stops, &PyType_Type,
+                                     &profilers, &first, &second)) {
         return NULL;
     }
     if (!PyType_IsSubtype((PyTypeObject *)profilers, state->plain_profiler_type)) {

@@ -1,6 +1,6 @@
 """cuvis-ai-core with ``install()``: what its profiling API says and does, side by side with its own profiler.
 
-Each test below is one thing that a caller can observe. It is looked at with its own profiler and with ours in its place,
+Each test is one thing that a caller can observe. It is looked at with its own profiler and with ours in its place,
 and both must be what the test says.
 """
 

@@ -133,6 +133,7 @@ def main() -> None:
     for name in ("lightning", "lightning_fabric", "pytorch_lightning", "lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.ERROR)
     torch.manual_seed(0)
+    torch.set_num_threads(1)  # the layers are small
     cuvis.install()
     data = Digits()
     pipeline, loss = build()
