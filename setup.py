@@ -10,15 +10,16 @@ CORE = (
     "accum alloc arrow capture chrome_event chrome_row chrome_track chrome_value clock cupti cupti_calls"
     " cupti_events cupti_launches cupti_library cupti_records cupti_rows cupti_threads cupti_timeline cupti_trace"
     " extra gpu_cuda gpu_delay gpu_driver gpu_event gpu_pool gpu_visit hash histogram json_read json_text"
-    " json_write lock moments names nvtx p2 perf perf_event perf_linux perf_rdpmc probe process registry snapshot"
-    " snapshot_buckets snapshot_bytes snapshot_extra snapshot_key snapshot_layout span status table table_finish"
-    " table_lanes thread trace trace_collect trace_detail trace_json trace_label trace_load utf8"
+    " json_write lock moments names nvtx p2 perf perf_event perf_linux perf_rdpmc plain probe process registry"
+    " snapshot snapshot_buckets snapshot_bytes snapshot_extra snapshot_key snapshot_layout span status table"
+    " table_finish table_lanes thread trace trace_collect trace_detail trace_json trace_label trace_load utf8"
 )
 BINDING = (
     "async_generator_type block_type context_stack convert cost device_activity device_mark fault function_type"
-    " generator_type idle_type instruments method_switch_type module node opening pipeline probe profiler_type"
-    " program ptrmap ready_type record_type recorder_type recording_add recording_read recording_stream"
-    " recording_type snapshot_type stage_type summary summary_extra suspendable sync view weak"
+    " generator_type idle_type instruments method_switch_type module node opening pipeline plain_names"
+    " plain_profiler_type plain_timer_type probe profiler_type program ptrmap ready_type record_type recorder_type"
+    " recording_add recording_read recording_stream recording_type snapshot_type stage_type summary summary_extra"
+    " suspendable sync view weak"
 )
 
 

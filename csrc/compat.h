@@ -25,6 +25,15 @@ static inline uint64_t ext_compat_context_version(PyThreadState *tstate)
     return tstate->context_ver;
 }
 
+/* A number that changes with each change of a dict. The field goes with CPython 3.14. */
+static inline uint64_t ext_compat_dict_version(PyObject *dict)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    return ((PyDictObject *)dict)->ma_version_tag;
+#pragma GCC diagnostic pop
+}
+
 /* Whether weak references to `object` can be made. */
 static inline bool ext_compat_can_be_referenced(PyObject *object)
 {

@@ -7,6 +7,7 @@
 #include "csrc/instruments.h"
 #include "csrc/method_switch.h"
 #include "csrc/pipeline.h"
+#include "csrc/plain_timer.h"
 #include "csrc/probe.h"
 #include "csrc/program.h"
 #include "csrc/ready.h"
@@ -212,7 +213,9 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->view_type = add_type(module, &ext_view_spec)) != NULL &&
            (state->record_type = add_type(module, &ext_record_spec)) != NULL &&
            (state->recorder_type = add_type(module, &ext_recorder_spec)) != NULL &&
-           (state->recording_type = add_type(module, &ext_recording_spec)) != NULL;
+           (state->recording_type = add_type(module, &ext_recording_spec)) != NULL &&
+           (state->plain_profiler_type = add_type(module, &ext_plain_profiler_spec)) != NULL &&
+           (state->plain_timer_type = add_type(module, &ext_plain_timer_spec)) != NULL;
 }
 
 static PyObject *get_enum_type(void)
@@ -295,6 +298,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->record_type);
     Py_VISIT(state->recorder_type);
     Py_VISIT(state->recording_type);
+    Py_VISIT(state->plain_profiler_type);
+    Py_VISIT(state->plain_timer_type);
     Py_VISIT(state->default_profiler);
     Py_VISIT(state->mixin);
     Py_VISIT(state->profiler_class);
@@ -336,6 +341,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->recorder_type);
     Py_CLEAR(state->recording_type);
+    Py_CLEAR(state->plain_profiler_type);
+    Py_CLEAR(state->plain_timer_type);
     Py_CLEAR(state->default_profiler);
     Py_CLEAR(state->mixin);
     Py_CLEAR(state->profiler_class);

@@ -29,7 +29,13 @@
     X(GREENLET, "greenlet")                     \
     X(MODULES, "modules")                       \
     X(GET_HOOKS, "get_asyncgen_hooks")          \
-    X(SET_HOOKS, "set_asyncgen_hooks")
+    X(SET_HOOKS, "set_asyncgen_hooks")          \
+    X(SYNCHRONIZE_CUDA, "_synchronize_cuda")    \
+    X(PROFILER, "_profiler")                    \
+    X(NAME, "name")                             \
+    X(RECORD, "record")                         \
+    X(TIME, "time")                             \
+    X(PERF_COUNTER_NS, "perf_counter_ns")
 
 typedef enum {
 #define EXT_WORD_ENUM(word, text) EXT_WORD_##word,
@@ -77,6 +83,8 @@ typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *recorder_type;
     PyTypeObject *recording_type;
+    PyTypeObject *plain_profiler_type;
+    PyTypeObject *plain_timer_type;
     /* Objects of the package; NULL until set */
     PyObject *default_profiler; /* Profiler */
     PyObject *mixin;            /* the class PipelineProfiling */

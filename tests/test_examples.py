@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "python" / "examples"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 WITH_TESTS = {
     "async_nodes.py",
+    "cuvis_pipeline.py",  # in test_cuvis.py
     "diffusers_components.py",  # in test_diffusers.py
     "instrument_foreign.py",
     "lightning_profiler.py",  # in test_lightning.py
@@ -132,3 +133,22 @@ def test_recorded_inference() -> None:
     assert int(figures["Min latency (ns)"]) <= int(figures["Median latency (ns)"]) <= int(figures["Max latency (ns)"])
     assert "\n303 events; mean duration by name, in us:\n" in output
     assert re.search(r"the slowest search took \d+ us; its trace is [0-9a-f]{32}$", output.strip())
+
+
+def test_cuvis_pipeline() -> None:
+    for package in ("torch", "cuvis_ai_core", "pytorch_lightning", "loguru"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    output = output_of("cuvis_pipeline.py")
+    right = re.match(r"([\d.]+)% of 397 digits read rightly\n\n", output)
+    assert right is not None
+    assert float(right[1]) > 80
+    steps = {
+        f"{kind}{number}" for kind, number in (("Linear", ""), ("Linear", "-1"), ("Linear", "-2"), ("Linear", "-3"))
+    }
+    steps |= {"BatchNorm1d", "ReLU", "ReLU-1", "ReLU-2", "Reading"}
+    tables = output.split("Profiling Summary (skip_first_n=1)\n")[1:]
+    assert len(tables) == 3
+    for table, stage, batches in zip(tables, ("train", "val", "inference"), (60, 10, 4), strict=True):
+        nodes = steps if stage == "inference" else {*steps, "Loss"}
+        assert counts(table) == {(stage, node): batches - 1 for node in nodes}
+    assert re.search(r"^\S+: 99 % of batches in [\d.]+ ms, the first in [\d.]+ ms$", output, re.MULTILINE)

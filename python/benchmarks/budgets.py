@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from . import candidates as c
 from . import counters as k
+from . import cuvis, peers
 from . import device as d
 from . import extras as x
-from . import peers
 from . import stages as s
 from .results import Outcome, Run
 
@@ -110,6 +110,15 @@ BUDGETS = (
         ">=",
         lambda f: 25,
         (c.ENABLED, peers.CUVIS_RECORD),
+        oldest=(3, 11),
+    ),
+    Budget(
+        "a node of a CuvisPipeline: what its own profiler adds, over what cprofiling in its place adds",
+        "x",
+        lambda f: f.over(cuvis.ITS_OWN) / f.over(cuvis.OURS),
+        ">=",
+        lambda f: 8,
+        (cuvis.OFF, cuvis.ITS_OWN, cuvis.OURS),
         oldest=(3, 11),
     ),
     Budget(

@@ -1,0 +1,149 @@
+#include "csrc/plain_names.h"
+
+/* An attribute of an attribute; NULL without an exception. */
+static PyObject *get_quietly(PyObject *object, const char *name)
+{
+    PyObject *value = object != NULL ? PyObject_GetAttrString(object, name) : NULL;
+    PyErr_Clear();
+    return value;
+}
+
+/* Whether all names that a function's code uses are of the attributes; code within code may use others. */
+static bool names_only(PyObject *names, PyObject *constants, PyObject *attributes)
+{
+    if (names == NULL || !PyTuple_Check(names) || constants == NULL || !PyTuple_Check(constants)) {
+        return false;
+    }
+    bool fine = true;
+    for (Py_ssize_t i = 0; fine && i < PyTuple_GET_SIZE(names); i++) {
+        fine = PySequence_Contains(attributes, PyTuple_GET_ITEM(names, i)) > 0;
+    }
+    for (Py_ssize_t i = 0; fine && i < PyTuple_GET_SIZE(constants); i++) {
+        fine = !PyCode_Check(PyTuple_GET_ITEM(constants, i));
+    }
+    return fine;
+}
+
+/* Whether a property is a function of the two attributes: it uses no other names, and no variables of functions around it. */
+static bool reads_only(PyObject *property, PyObject *attributes)
+{
+    PyObject *function = get_quietly(property, "fget");
+    PyObject *code = function != NULL && PyFunction_Check(function) ? get_quietly(function, "__code__") : NULL;
+    PyObject *names = get_quietly(code, "co_names");
+    PyObject *constants = get_quietly(code, "co_consts");
+    PyObject *outer = get_quietly(code, "co_freevars");
+    bool fine = names_only(names, constants, attributes) && outer != NULL && PyObject_Size(outer) == 0;
+    PyErr_Clear();
+    Py_XDECREF(function);
+    Py_XDECREF(code);
+    Py_XDECREF(names);
+    Py_XDECREF(constants);
+    Py_XDECREF(outer);
+    return fine;
+}
+
+/* Whether instances have these attributes in their dict, and nothing in the class says otherwise. */
+static bool has_plain_attributes(PyObject *type, PyObject *attributes)
+{
+    PyObject *own = get_quietly(type, "__getattribute__");
+    PyObject *usual = get_quietly((PyObject *)&PyBaseObject_Type, "__getattribute__");
+    bool fine = own != NULL && own == usual;
+    for (Py_ssize_t i = 0; fine && i < PyTuple_GET_SIZE(attributes); i++) {
+        PyObject *found = PyObject_GetAttr(type, PyTuple_GET_ITEM(attributes, i));
+        PyErr_Clear();
+        fine = found == NULL;
+        Py_XDECREF(found);
+    }
+    Py_XDECREF(own);
+    Py_XDECREF(usual);
+    return fine;
+}
+
+static __attribute__((noinline)) bool look_at(ext_plain_names *memory, const ext_state *state, PyTypeObject *type, size_t place)
+{
+    PyObject *property = PyObject_GetAttr((PyObject *)type, state->words[EXT_WORD_NAME]);
+    PyErr_Clear();
+    bool is_known = property != NULL && Py_IS_TYPE(property, &PyProperty_Type) && reads_only(property, memory->attributes) &&
+                    has_plain_attributes((PyObject *)type, memory->attributes);
+    Py_XDECREF(property);
+    memory->kinds[place].type = type;
+    memory->kinds[place].version = type->tp_version_tag;
+    memory->kinds[place].is_known = is_known;
+    return is_known;
+}
+
+static inline bool is_known(ext_plain_names *memory, const ext_state *state, PyTypeObject *type)
+{
+    size_t place = ((uintptr_t)type >> 5) % EXT_PLAIN_KINDS;
+    unsigned int version = type->tp_version_tag;
+    if (__builtin_expect(memory->kinds[place].type == type && memory->kinds[place].version == version && version != 0, 1)) {
+        return memory->kinds[place].is_known;
+    }
+    return look_at(memory, state, type, place);
+}
+
+/* Whether what the property makes of an attribute is the same whenever the attribute is. */
+static bool is_constant(PyObject *value)
+{
+    return value == Py_None || PyLong_CheckExact(value) || PyUnicode_CheckExact(value);
+}
+
+static PyObject *remember(ext_plain_names *memory, size_t place, PyObject *first, PyObject *second, PyObject *name)
+{
+    if (name != NULL && is_constant(first) && is_constant(second)) {
+        Py_XSETREF(memory->names[place].first, Py_NewRef(first));
+        Py_XSETREF(memory->names[place].second, Py_NewRef(second));
+        Py_XSETREF(memory->names[place].name, Py_NewRef(name));
+    }
+    return name;
+}
+
+/* The name by the attributes in an instance's dict. */
+static PyObject *by_attributes(ext_plain_names *memory, const ext_state *state, PyObject *node, PyObject *dict)
+{
+    PyObject *first = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 0));
+    PyObject *second = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 1));
+    if (first == NULL || second == NULL) {
+        return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
+    }
+    size_t place = ext_plain_profiler_place(first, second);
+    if (__builtin_expect(memory->names[place].first == first && memory->names[place].second == second, 1)) {
+        return Py_NewRef(memory->names[place].name);
+    }
+    place = memory->names[place].first != NULL ? place ^ 1 : place;
+    if (memory->names[place].first == first && memory->names[place].second == second) {
+        return Py_NewRef(memory->names[place].name);
+    }
+    Py_INCREF(first); /* the property may run anything, for all that is known of it */
+    Py_INCREF(second);
+    PyObject *name = PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
+    name = remember(memory, place, first, second, name);
+    Py_DECREF(first);
+    Py_DECREF(second);
+    return name;
+}
+
+PyObject *ext_plain_names_get(ext_plain_names *memory, const ext_state *state, PyObject *node)
+{
+    if (memory->attributes == NULL || !is_known(memory, state, Py_TYPE(node))) {
+        return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
+    }
+    PyObject *dict = PyObject_GenericGetDict(node, NULL);
+    if (dict == NULL) {
+        PyErr_Clear();
+        return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
+    }
+    PyObject *name = by_attributes(memory, state, node, dict);
+    Py_DECREF(dict);
+    return name;
+}
+
+void ext_plain_names_clear(ext_plain_names *memory)
+{
+    Py_CLEAR(memory->attributes);
+    for (size_t i = 0; i < EXT_PLAIN_NAMES; i++) {
+        Py_CLEAR(memory->names[i].first);
+        Py_CLEAR(memory->names[i].second);
+        Py_CLEAR(memory->names[i].name);
+    }
+}

@@ -1,0 +1,1119 @@
+"""cuvis-ai-core with ``install()``: what its profiling API says and does, side by side with its own profiler.
+
+Each test is one thing that a caller can observe. It is looked at with its own profiler and with ours in its place,
+and both must be what the test says.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import pickle
+import random
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import cprofiling as cp
+from cprofiling import _core
+from cprofiling.integrations import cuvis
+from cuvis_pipelines import BATCH, TEN, Chain, Stage, batch, counts, nodes_of, pipeline_module, torch
+
+# PyTorch and what it uses warn of deprecations of their own.
+pytestmark = pytest.mark.filterwarnings("default")
+
+profiling: Any = pytest.importorskip("cuvis_ai_core.pipeline.profiling", reason="cuvis-ai-core is not installed")
+CuvisPipeline = pipeline_module.CuvisPipeline
+NO_DATA = "No profiling data collected."
+KINDS = ("its own", "ours")
+
+
+def names() -> list[dict[str, Any]]:
+    """What the class and the two modules have, but what copyreg keeps in a class whose objects are copied."""
+    found = [dict(vars(owner)) for owner in (CuvisPipeline, pipeline_module, profiling)]
+    found[0].pop("__slotnames__", None)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """All is as it was, after each test."""
+    before = names()
+    yield
+    cuvis.uninstall()
+    assert names() == before
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Whose profiler pipelines get in this test."""
+    if request.param == "ours":
+        cuvis.install()
+    return str(request.param)
+
+
+@pytest.fixture
+def chain(kind: str) -> Chain:
+    return Chain()
+
+
+def clock(step_ns: Callable[[], int]) -> Any:
+    """A time.perf_counter_ns that goes on by a step each time it is read."""
+    now = [10**15]
+
+    def read() -> int:
+        now[0] += step_ns()
+        return now[0]
+
+    return mock.patch("time.perf_counter_ns", read)
+
+
+def both(observe: Callable[[], Any]) -> tuple[Any, Any]:
+    """What is seen with its own profiler, and with ours."""
+    own = observe()
+    cuvis.install()
+    try:
+        return own, observe()
+    finally:
+        cuvis.uninstall()
+
+
+# --- installing ---
+
+
+def test_it_is_ours_after_install() -> None:
+    cuvis.install()
+    chain = Chain()
+    chain.pipeline.set_profiling(True)
+    chain.run()
+    profiler = chain.pipeline._profiler
+    assert isinstance(profiler, _core.PlainProfiler)
+    assert isinstance(profiler, profiling.PipelineProfiler)
+    assert type(profiler).__name__ == "PipelineProfiler"
+    with mock.patch.object(profiling._ScalarAccumulator, "record", side_effect=AssertionError):
+        chain.run()
+    assert {stats.count for stats in chain.pipeline.get_profiling_summary()} == {2}
+
+
+def test_uninstall_puts_everything_back() -> None:
+    before = names()
+    cuvis.install()
+    changed = [
+        {name for name in then if now[name] is not then[name]} for then, now in zip(before, names(), strict=True)
+    ]
+    assert changed == [{"_start_profiling_timer", "_stop_profiling_timer"}, {"PipelineProfiler"}, set()]
+    cuvis.uninstall()
+    assert names() == before
+
+
+def test_install_twice_and_uninstall_twice_change_nothing_more() -> None:
+    cuvis.uninstall()
+    cuvis.install()
+    first = pipeline_module.PipelineProfiler, vars(CuvisPipeline)["_stop_profiling_timer"]
+    cuvis.install()
+    assert (pipeline_module.PipelineProfiler, vars(CuvisPipeline)["_stop_profiling_timer"]) == first
+    cuvis.uninstall()
+    assert pipeline_module.PipelineProfiler is profiling.PipelineProfiler
+    cuvis.uninstall()
+    cuvis.install()
+    assert pipeline_module.PipelineProfiler is first[0]
+
+
+def test_what_others_put_in_its_place_stays() -> None:
+    cuvis.install()
+    theirs = lambda *arguments: None  # noqa: E731
+    ours = CuvisPipeline._stop_profiling_timer
+    original = ours.__wrapped__
+    CuvisPipeline._stop_profiling_timer = theirs
+    cuvis.uninstall()
+    assert CuvisPipeline._stop_profiling_timer is theirs
+    CuvisPipeline._stop_profiling_timer = original
+
+
+def test_a_pipeline_that_was_profiled_before_keeps_what_it_has() -> None:
+    chain = Chain()
+    chain.pipeline.set_profiling(True)
+    chain.run()
+    cuvis.install()
+    chain.run()
+    assert type(chain.pipeline._profiler) is profiling.PipelineProfiler
+    assert {stats.count for stats in chain.pipeline.get_profiling_summary()} == {2}
+    assert cuvis.profiler_of(chain.pipeline) is None
+    chain.pipeline.set_profiling(True, reset=True)
+    assert cuvis.profiler_of(chain.pipeline) is not None
+
+
+def test_a_pipeline_of_ours_goes_on_after_uninstall() -> None:
+    cuvis.install()
+    chain = Chain()
+    chain.pipeline.set_profiling(True)
+    chain.run()
+    cuvis.uninstall()
+    chain.run()
+    assert {stats.count for stats in chain.pipeline.get_profiling_summary()} == {2}
+    chain.pipeline.set_profiling(True, reset=True)
+    assert type(chain.pipeline._profiler) is profiling.PipelineProfiler
+
+
+def test_without_the_known_methods_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(CuvisPipeline, "_stop_profiling_timer")
+    with pytest.raises(AttributeError, match="_stop_profiling_timer"):
+        cuvis.install()
+    assert pipeline_module.PipelineProfiler is profiling.PipelineProfiler
+    monkeypatch.undo()
+
+
+# --- what more there is ---
+
+
+def test_the_profiler_of_a_pipeline_knows_more() -> None:
+    cuvis.install()
+    chain = Chain()
+    assert cuvis.profiler_of(chain.pipeline) is None
+    chain.pipeline.set_profiling(True, skip_first_n=1)
+    chain.run(times=6)
+    profiler = cuvis.profiler_of(chain.pipeline)
+    assert isinstance(profiler, cp.Profiler)
+    summary = profiler.get_profiling_summary()
+    theirs = chain.pipeline.get_profiling_summary()
+    assert summary.skip_first_n == 1
+    for ours, its in zip(summary, theirs, strict=True):
+        for field in ("node_name", "stage", "count", "median_ms", "min_ms", "max_ms", "last_ms"):
+            assert getattr(ours, field) == getattr(its, field)
+        for field in ("mean_ms", "std_ms", "total_ms"):
+            assert getattr(ours, field) == pytest.approx(getattr(its, field), rel=1e-9)
+        assert ours.p99_ms is not None
+        assert ours.min_ms <= ours.p99_ms <= ours.max_ms
+        assert (ours.skipped_count, ours.active_total_ms) == (1, ours.total_ms)
+    assert len(cp.Snapshot.merge([profiler.snapshot()]).stats()) == len(theirs)
+    chain.pipeline.reset_profiling()
+    assert profiler.get_profiling_summary() == []
+
+
+def test_what_is_no_pipeline_has_no_profiler() -> None:
+    with pytest.raises(TypeError, match=r"pipeline must be a CuvisPipeline, got 1 \(int\)"):
+        cuvis.profiler_of(1)
+
+
+# --- set_profiling ---
+
+
+def test_a_new_pipeline_is_off_and_empty(chain: Chain) -> None:
+    p = chain.pipeline
+    assert (p.profiling_enabled, p._profiling_enabled, p._synchronize_cuda, p._profiler) == (False, False, False, None)
+    chain.run()
+    assert (p.get_profiling_summary(), p.get_data_profiling_summary()) == ([], [])
+    assert p.format_profiling_summary(total_frames=3) == NO_DATA
+    assert p.reset_profiling() is None
+    assert p._profiler is None
+
+
+def test_set_profiling_takes_all_but_the_first_by_name(chain: Chain) -> None:
+    with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
+        chain.pipeline.set_profiling(True, True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kernels'"):
+        chain.pipeline.set_profiling(True, kernels=True)
+    assert chain.pipeline.set_profiling(enabled=True) is None
+
+
+def test_profiling_enabled_is_what_was_given_and_cannot_be_set(chain: Chain) -> None:
+    marker = object()
+    chain.pipeline.set_profiling(marker)
+    assert chain.pipeline.profiling_enabled is marker
+    with pytest.raises(AttributeError):
+        chain.pipeline.profiling_enabled = False
+
+
+def test_each_call_replaces_the_whole_configuration(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, synchronize_cuda=True, skip_first_n=2, port_retention=True)
+    assert (p._synchronize_cuda, p._profiler.skip_first_n, p._port_retention_requested) == (True, 2, True)
+    p.set_profiling(True)
+    assert (p._synchronize_cuda, p._profiler.skip_first_n, p._port_retention_requested) == (False, 0, False)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_negative_skip_is_refused_and_changes_nothing(chain: Chain, first: bool) -> None:
+    p = chain.pipeline
+    if not first:
+        p.set_profiling(True, skip_first_n=1)
+    before = p._profiler, p.profiling_enabled
+    with pytest.raises(ValueError, match=r"^skip_first_n must be >= 0, got -1$"):
+        p.set_profiling(False, skip_first_n=-1, synchronize_cuda=True)
+    assert (p._profiler, p.profiling_enabled) == before
+    assert p._synchronize_cuda is False
+
+
+@pytest.mark.parametrize(
+    ("skip", "skipped"), [(2.5, 3), (True, 1), (2**63, 5), (2**80, 5), (float("nan"), 0), (0.0, 0)]
+)
+def test_any_number_is_a_skip(chain: Chain, skip: Any, skipped: int) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, skip_first_n=skip)
+    assert p._profiler.skip_first_n is skip
+    chain.run(times=5)
+    assert {stats.count for stats in p.get_profiling_summary()} == {5 - skipped}
+
+
+def test_a_skip_that_is_no_number_is_a_type_error(chain: Chain) -> None:
+    with pytest.raises(TypeError, match="'<' not supported between instances of 'str' and 'int'"):
+        chain.pipeline.set_profiling(True, skip_first_n="1")
+    assert chain.pipeline._profiler is None
+
+
+def test_what_keeps_the_statistics_and_what_does_not(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, skip_first_n=1)
+    first = p._profiler
+    chain.run(times=3)
+    p.set_profiling(False, skip_first_n=9)
+    assert p._profiler is first
+    assert p.format_profiling_summary().startswith("Profiling Summary (skip_first_n=1)\n")
+    p.set_profiling(True, skip_first_n=1)
+    assert p._profiler is first
+    chain.run()
+    assert {stats.count for stats in p.get_profiling_summary()} == {3}
+    p.set_profiling(True, skip_first_n=0)
+    assert p._profiler is not first
+    assert p.get_profiling_summary() == []
+    second = p._profiler
+    p.set_profiling(False, reset=True)
+    assert p._profiler is not second
+    assert len(first.snapshot()) == len(nodes_of(Stage.INFERENCE))
+
+
+def test_nothing_is_counted_while_it_is_off(chain: Chain) -> None:
+    chain.pipeline.set_profiling(False)
+    chain.run()
+    assert chain.pipeline.get_profiling_summary() == []
+    chain.pipeline.set_profiling(True)
+    chain.run()
+    chain.pipeline.set_profiling(False)
+    chain.run()
+    assert {stats.count for stats in chain.pipeline.get_profiling_summary()} == {1}
+
+
+def test_reset_profiling_begins_anew_with_the_skips(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, skip_first_n=2)
+    profiler = p._profiler
+    chain.run(times=3)
+    assert p.reset_profiling() is None
+    assert (p._profiler, p.profiling_enabled) == (profiler, True)
+    assert p.get_profiling_summary() == []
+    chain.run(times=5)
+    assert {stats.count for stats in p.get_profiling_summary()} == {3}
+
+
+# --- what is counted ---
+
+
+def test_nodes_are_counted_by_stage_and_name_in_the_order_of_their_first_calls(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    order = [Stage.VAL, Stage.TRAIN, Stage.VAL, Stage.INFERENCE, Stage.TEST, Stage.TRAIN, Stage.TRAIN]
+    for stage in order:
+        chain.run(stage)
+    expected = {(str(stage), name): order.count(stage) for stage in dict.fromkeys(order) for name in nodes_of(stage)}
+    summary = p.get_profiling_summary()
+    assert list(counts(summary).items()) == list(expected.items())
+    for stage in (*Stage, None):
+        rows = p.get_profiling_summary(stage)
+        assert [row for row in rows if stage is not None and row.stage != stage.value] == []
+        assert rows == p.get_profiling_summary(stage=stage) == [row for row in summary if row in rows]
+    assert p.get_profiling_summary(Stage.ALWAYS) == []
+
+
+def test_a_stage_is_an_enum_and_no_str(chain: Chain) -> None:
+    chain.pipeline.set_profiling(True)
+    for ask in (chain.pipeline.get_profiling_summary, chain.pipeline.format_profiling_summary):
+        with pytest.raises(AttributeError, match="'str' object has no attribute 'value'"):
+            ask("inference")
+
+
+def test_a_stage_may_be_a_str_when_it_runs(chain: Chain) -> None:
+    chain.pipeline.set_profiling(True)
+    chain.run("inference")
+    chain.run(Stage.INFERENCE)
+    summary = chain.pipeline.get_profiling_summary(Stage.INFERENCE)
+    assert {(type(row.stage), row.count) for row in summary} == {(str, 2)}
+
+
+def test_only_the_nodes_before_another_are_counted_when_it_ends_there(chain: Chain) -> None:
+    chain.pipeline.set_profiling(True)
+    chain.pipeline.forward(batch=batch(), upto_node=chain.log)
+    assert list(counts(chain.pipeline.get_profiling_summary())) == [("inference", name) for name in TEN[:7]]
+
+
+def test_a_node_in_two_pipelines_has_the_name_that_it_has_at_that_time(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    chain.run()
+    chain.log._pipeline_counter = 4
+    chain.run()
+    found = counts(p.get_profiling_summary())
+    assert (found["inference", "Log"], found["inference", "Log-4"]) == (1, 1)
+
+
+def test_skipped_calls_leave_rows_of_zeros(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, skip_first_n=2)
+    chain.run()
+    (row, *_) = p.get_profiling_summary()
+    assert row == profiling.NodeProfilingStats("Layer", "inference", 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    table = p.format_profiling_summary()
+    assert table.splitlines()[3].split() == ["Layer", "inference", "0", *["0.00"] * 5, "0.000"]
+    assert "FPS" not in table
+
+
+def test_an_exception_of_a_node_passes_and_its_key_is_left_out(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, skip_first_n=1)
+    error = RuntimeError("of the node")
+
+    def fail() -> None:
+        raise error
+
+    chain.log.acts = [fail]
+    with pytest.raises(RuntimeError) as caught:
+        chain.run()
+    assert caught.value is error
+    assert (error.__cause__, error.__context__) == (None, None)
+    assert ("inference", "Log") not in counts(p.get_profiling_summary())
+    assert "Log" not in p.format_profiling_summary()
+    chain.run(times=2)
+    assert counts(p.get_profiling_summary())["inference", "Log"] == 1  # nor was a skip used up
+
+
+def test_a_node_whose_output_is_refused_is_counted(chain: Chain) -> None:
+    chain.pipeline.set_profiling(True)
+    chain.log.acts = [lambda: 1]
+    with pytest.raises(TypeError, match="Node 'Log' must return dict"):
+        chain.run()
+    assert counts(chain.pipeline.get_profiling_summary())["inference", "Log"] == 1
+
+
+def test_switching_inside_a_node(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    chain.log.acts = [lambda: p.set_profiling(False) or {"seen": torch.zeros(())}]
+    chain.run()
+    assert counts(p.get_profiling_summary())["inference", "Log"] == 1  # it was on when the node began
+    chain.log.acts = [lambda: p.set_profiling(True) or {"seen": torch.zeros(())}]
+    chain.run()
+    assert counts(p.get_profiling_summary())["inference", "Log"] == 1  # it was off
+    chain.log.acts = [lambda: p.set_profiling(True, reset=True) or {"seen": torch.zeros(())}]
+    chain.run()
+    assert counts(p.get_profiling_summary()) == {("inference", "Log"): 1}
+    chain.log.acts = [lambda: p.reset_profiling() or {"seen": torch.zeros(())}]
+    chain.run()
+    assert counts(p.get_profiling_summary()) == {("inference", "Log"): 1}
+
+
+def test_time_is_that_of_the_node_alone(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    chain.log.acts = [lambda: time.sleep(0.02) or {"seen": torch.zeros(())}]
+    begin = time.perf_counter_ns()
+    chain.run()
+    elapsed_ms = (time.perf_counter_ns() - begin) / 1e6
+    rows = {row.node_name: row.total_ms for row in p.get_profiling_summary()}
+    assert 20 <= rows["Log"] <= elapsed_ms
+    assert sum(rows.values()) <= elapsed_ms
+
+
+# --- the summary ---
+
+
+def test_a_summary_is_a_plain_list_of_its_own_frozen_statistics(chain: Chain) -> None:
+    chain.pipeline.set_profiling(True)
+    chain.run(times=2)
+    summary = chain.pipeline.get_profiling_summary()
+    assert type(summary) is list
+    assert summary is not chain.pipeline.get_profiling_summary()
+    (row, *_) = summary
+    assert type(row) is profiling.NodeProfilingStats
+    assert [type(value) for value in vars(row).values()] == [str, str, int, *[float] * 7]
+    with pytest.raises(AttributeError):
+        row.count = 3
+    assert pickle.loads(pickle.dumps(summary)) == summary
+
+
+def steps(seed: int) -> Callable[[], int]:
+    rng = random.Random(seed)
+    scale = rng.choice((1_000, 5_000, 1_000_000, 123_456_789))
+    return lambda: rng.randrange(1, 200) * scale
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_figures_and_tables_are_equal_to_the_last_digit(seed: int) -> None:
+    def observe() -> Any:
+        chain = Chain()
+        rng = random.Random(seed)
+        chain.pipeline.set_profiling(True, skip_first_n=seed % 3)
+        with clock(steps(seed)):
+            for _ in range(rng.choice((1, 5, 30))):
+                chain.run(rng.choice(list(Stage)[1:]))
+        seen = [chain.pipeline.get_profiling_summary(stage) for stage in (None, Stage.VAL)]
+        seen += [
+            chain.pipeline.format_profiling_summary(stage, total_frames=f)
+            for stage in (None, Stage.VAL)
+            for f in (None, 0, 30)
+        ]
+        return [[vars(row) for row in part] if isinstance(part, list) else part for part in seen]
+
+    own, ours = both(observe)
+    assert own == ours
+    assert len(own[0]) > 7
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_are_rounded_as_its_own_are(seed: int) -> None:
+    """Samples of few decimals, whose means lie between two numbers of two decimals: there a rounding error shows."""
+    rng = random.Random(seed)
+    scale = rng.choice((0.005, 0.01, 0.125, 1.0, 1e-7, 1e5))
+    cuvis.install()
+    ours = pipeline_module.PipelineProfiler(skip_first_n=seed % 4)
+    theirs = profiling.PipelineProfiler(skip_first_n=seed % 4)
+    for _ in range(rng.randrange(1, 400)):
+        sample = rng.choice(("train", "val")), rng.choice("abc"), round(rng.randrange(0, 400) * scale, 9)
+        ours.record(*sample)
+        theirs.record(*sample)
+    for stage in (None, "val", "test"):
+        assert ours.snapshot(stage) == theirs.snapshot(stage)
+
+
+# --- data loading, around the nodes ---
+
+
+def test_the_loop_around_the_nodes_is_told_as_before() -> None:
+    def observe() -> Any:
+        chain = Chain()
+        p = chain.pipeline
+        with clock(steps(7)):
+            for sync in (False, True):
+                p.set_profiling(True, skip_first_n=1, synchronize_cuda=sync)
+                for one in p.iter_profiled_batches([batch() for _ in range(6)], stage=Stage.VAL, move=dict):
+                    p.forward(batch=one, stage=Stage.VAL)
+        seen = [p.get_data_profiling_summary(stage) for stage in (None, Stage.VAL, Stage.TRAIN)]
+        tables = [p.format_profiling_summary(stage, total_frames=6) for stage in (None, Stage.VAL, Stage.TRAIN)]
+        p.reset_profiling()
+        return [[vars(row) for row in part] for part in seen], tables, p.get_data_profiling_summary(), p._first_batch_ms
+
+    own, ours = both(observe)
+    assert own == ours
+    assert {row["node_name"]: row["count"] for row in own[0][0]} == {"data_load": 9, "to_device": 9, "batch_loop": 9}
+    assert "CUDA-synchronized" in own[1][0]
+    assert own[2:] == ([], {})
+
+
+# --- what is beneath: private names that programs use ---
+
+
+def test_a_profiler_can_be_assigned(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    chain.run()
+    for made in (profiling.PipelineProfiler(skip_first_n=1), pipeline_module.PipelineProfiler(skip_first_n=1)):
+        p._profiler = made
+        assert p._profiler.skip_first_n == 1
+        chain.run(times=3)
+        assert {stats.count for stats in p.get_profiling_summary()} == {2}
+        assert p.format_profiling_summary().startswith("Profiling Summary (skip_first_n=1)\n")
+        p.set_profiling(True, skip_first_n=1)
+        assert p._profiler is made
+
+
+def test_any_object_with_a_record_will_do(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    p._profiler = mock.Mock(skip_first_n=0)
+    chain.run()
+    calls = p._profiler.record.call_args_list
+    assert [call.args[:2] for call in calls] == [("inference", name) for name in nodes_of(Stage.INFERENCE)]
+    assert all(call.args[2] > 0 and not call.kwargs for call in calls)
+
+
+def test_without_a_profiler_what_is_on_fails_at_its_first_node(chain: Chain) -> None:
+    chain.pipeline._profiling_enabled = True
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'record'"):
+        chain.run()
+
+
+def test_the_switch_is_an_attribute(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(False)
+    p._profiling_enabled = True
+    assert p.profiling_enabled is True
+    chain.run()
+    p._profiling_enabled = False
+    chain.run()
+    assert {stats.count for stats in p.get_profiling_summary()} == {1}
+
+
+@pytest.mark.parametrize("where", ["instance", "class"])
+def test_a_record_put_in_the_place_of_the_profilers_is_called(chain: Chain, where: str) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    chain.run()
+    with mock.patch.object(p._profiler if where == "instance" else type(p._profiler), "record") as record:
+        chain.run()
+        assert record.call_count == len(nodes_of(Stage.INFERENCE))
+    chain.run()
+    assert {stats.count for stats in p.get_profiling_summary()} == {2}
+
+
+def test_timers_are_looked_up_on_the_instance(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    stopped: list[Any] = []
+    p._start_profiling_timer = lambda node, inputs: (node.name, sorted(inputs))
+    p._stop_profiling_timer = lambda *arguments: stopped.append(arguments)
+    chain.run()
+    assert [start for start, *_ in stopped] == [(name, ["x"]) for name in nodes_of(Stage.INFERENCE)]
+    assert {arguments[3] for arguments in stopped} == {"inference"}
+    assert p.get_profiling_summary() == []
+
+
+def test_timers_of_a_subclass_are_used_and_may_call_those_they_override(kind: str) -> None:
+    class Doubled(CuvisPipeline):  # type: ignore[misc]
+        def _start_profiling_timer(self, node: Any, node_inputs: Any) -> int:
+            return super()._start_profiling_timer(node, node_inputs) - 10**9  # type: ignore[no-any-return]
+
+    chain = Chain(Doubled)
+    chain.pipeline.set_profiling(True)
+    chain.run()
+    assert all(1000 < row.min_ms < 2000 for row in chain.pipeline.get_profiling_summary())
+
+
+def test_the_start_is_a_reading_of_the_clock(chain: Chain) -> None:
+    before = time.perf_counter_ns()
+    start = chain.pipeline._start_profiling_timer(chain.log, {})
+    assert type(start) is int
+    assert before <= start <= time.perf_counter_ns()
+    assert chain.pipeline._start_profiling_timer(node=chain.log, node_inputs={}) >= start
+
+
+def test_the_stop_records_what_has_passed_since(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    begun = time.perf_counter_ns()
+    for ago in (0, 5_000_000, -(10**12)):
+        assert p._stop_profiling_timer(begun - ago, chain.log, {}, "my stage") is None
+    p._stop_profiling_timer(t0_ns=begun, node=SimpleNamespace(name="other"), node_inputs={}, stage_value="my stage")
+    passed_ms = (time.perf_counter_ns() - begun) / 1e6
+    row, other = p.get_profiling_summary()
+    assert (row.node_name, row.stage, row.count, other.node_name) == ("Log", "my stage", 3, "other")
+    assert 5 <= row.max_ms <= 5 + passed_ms
+    assert -1e6 <= row.min_ms == row.last_ms <= -1e6 + passed_ms
+
+
+@pytest.mark.parametrize("start", [-(2**53), -(2**62), -(2**80), 2**80, 1.5, True])
+def test_starts_that_no_clock_gives(chain: Chain, start: Any) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    expected = (time.perf_counter_ns() - start) / 1_000_000
+    p._stop_profiling_timer(start, chain.log, {}, "inference")
+    (row,) = p.get_profiling_summary()
+    assert row.last_ms == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("arguments", [(), (1,), (1, 2, 3, 4, 5)])
+def test_timers_say_what_arguments_they_lack(arguments: tuple[int, ...]) -> None:
+    def observe() -> list[str]:
+        pipeline = CuvisPipeline("empty")
+        said = []
+        for timer in (pipeline._start_profiling_timer, pipeline._stop_profiling_timer):
+            with pytest.raises(TypeError) as caught:
+                timer(*arguments)
+            said.append(str(caught.value))
+        return said
+
+    own, ours = both(observe)
+    assert own == ours
+
+
+def test_timers_fail_as_their_arguments_do(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    with pytest.raises(AttributeError, match="'object' object has no attribute 'name'"):
+        p._stop_profiling_timer(1, object(), {}, "inference")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        p._stop_profiling_timer("1", chain.log, {}, "inference")
+    with pytest.raises(TypeError, match="unhashable type: 'list'"):
+        p._stop_profiling_timer(1, chain.log, {}, [])
+    for timer in (CuvisPipeline._start_profiling_timer, CuvisPipeline._stop_profiling_timer):
+        with pytest.raises(AttributeError, match="no attribute '_synchronize_cuda'"):
+            timer(object(), *(1, 2, 3, 4)[: len(inspect.signature(timer).parameters) - 1])
+    del p._profiler
+    with pytest.raises(AttributeError, match="no attribute '_profiler'"):
+        p._stop_profiling_timer(1, chain.log, {}, "inference")
+
+
+def test_timers_describe_themselves_as_before() -> None:
+    def observe() -> list[Any]:
+        seen: list[Any] = []
+        for name in ("_start_profiling_timer", "_stop_profiling_timer"):
+            for timer in (getattr(CuvisPipeline, name), getattr(CuvisPipeline("empty"), name)):
+                seen += [timer.__name__, timer.__qualname__, timer.__doc__, timer.__module__, inspect.signature(timer)]
+        return seen
+
+    own, ours = both(observe)
+    assert own == ours
+
+
+def test_the_clock_is_the_modules(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    with clock(lambda: 3_000_000):
+        chain.run()
+    assert {row.last_ms for row in p.get_profiling_summary()} == {3.0}
+    monkeypatch.setattr(
+        pipeline_module, "time", SimpleNamespace(perf_counter_ns=iter(range(0, 10**9, 7_000_000)).__next__)
+    )
+    chain.run()
+    assert {row.last_ms for row in p.get_profiling_summary()} == {7.0}
+    monkeypatch.undo()
+    chain.run()
+    assert {row.count for row in p.get_profiling_summary()} == {3}
+
+
+# --- waiting for a device ---
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The devices that were waited for."""
+    seen: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", seen.append)
+    return seen
+
+
+def test_a_device_is_waited_for_once_before_and_once_after(chain: Chain, waits: list[Any]) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, synchronize_cuda=True)
+    asked: list[Any] = []
+    device = torch.device("cuda:1")
+    p._infer_cuda_device = lambda node, inputs: asked.append((node.name, sorted(inputs))) or device
+    chain.log.acts = [lambda: waits.append("in the node") or {"seen": torch.zeros(())}]
+    chain.run()
+    nodes = len(nodes_of(Stage.INFERENCE))
+    assert waits == [device] * (2 * nodes - 1) + ["in the node", device]
+    assert asked == [(name, ["x"]) for name in nodes_of(Stage.INFERENCE) for _ in "ab"]
+    assert {row.count for row in p.get_profiling_summary()} == {1}
+    p._synchronize_cuda = False
+    chain.run()
+    assert len(waits) == 2 * nodes + 1
+    p._synchronize_cuda = 1
+    chain.run()
+    assert len(waits) == 4 * nodes + 1
+
+
+def test_the_wait_after_a_node_is_part_of_its_time_the_one_before_is_not(
+    chain: Chain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, synchronize_cuda=True)
+    p._infer_cuda_device = lambda node, inputs: "cuda" if node is chain.log else None
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: time.sleep(0.02))
+    chain.run()
+    assert 20 <= {row.node_name: row.total_ms for row in p.get_profiling_summary()}["Log"] < 40
+
+
+def test_without_a_device_nothing_is_waited_for(chain: Chain, waits: list[Any]) -> None:
+    chain.pipeline.set_profiling(True, synchronize_cuda=True)
+    chain.run()
+    assert waits == []
+    assert {row.count for row in chain.pipeline.get_profiling_summary()} == {1}
+    assert CuvisPipeline._infer_cuda_device(chain.log, {"x": 1}) is None
+
+
+def test_a_node_that_fails_is_not_waited_for_afterwards(chain: Chain, waits: list[Any]) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, synchronize_cuda=True)
+    p._infer_cuda_device = lambda node, inputs: "cuda" if node is chain.log else None
+    chain.log.acts = [lambda: 1 / 0]
+    with pytest.raises(ZeroDivisionError):
+        chain.run()
+    assert waits == ["cuda"]
+
+
+# --- the end of a pipeline, and copies ---
+
+
+def test_cleanup_leaves_nothing(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True, synchronize_cuda=True)
+    profiler = p._profiler
+    p.cleanup()
+    assert (p._profiler, p._data_profiler, p.profiling_enabled, p._synchronize_cuda) == (None, None, False, False)
+    assert (p.get_profiling_summary(), p.format_profiling_summary()) == ([], NO_DATA)
+    assert profiler.snapshot() == []
+    p.set_profiling(True)
+    assert p._profiler is not profiler
+
+
+def test_a_cleanup_inside_a_node_fails_at_its_end(chain: Chain) -> None:
+    chain.pipeline.set_profiling(True)
+    chain.log.acts = [lambda: chain.pipeline.cleanup() or {"seen": torch.zeros(())}]
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'record'"):
+        chain.run()
+
+
+def test_a_shallow_copy_counts_in_the_same_statistics(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    twin = copy.copy(p)
+    twin._profiler = copy.copy(p._profiler)
+    twin.forward(batch=batch())
+    chain.run()
+    assert twin.get_profiling_summary() == p.get_profiling_summary()
+    assert {row.count for row in p.get_profiling_summary()} == {2}
+    assert p._profiler.skip_first_n == twin._profiler.skip_first_n == 0
+
+
+def test_pipelines_are_copied_and_pickled_before_they_are_profiled(kind: str) -> None:
+    p = CuvisPipeline("empty")
+    for twin in (copy.deepcopy(p), pickle.loads(pickle.dumps(p))):
+        assert (twin.name, twin._profiler, twin.profiling_enabled) == ("empty", None, False)
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies_of_profiled_pipelines_are_as_well_and_empty(way: Callable[[Any], Any]) -> None:
+    """Its own profiler holds a lock, and so cannot be copied; there is no behaviour to keep."""
+    p = CuvisPipeline("empty")
+    p.set_profiling(True, skip_first_n=2)
+    with pytest.raises(TypeError, match="cannot pickle"):
+        way(p)
+    cuvis.install()
+    p.set_profiling(True, skip_first_n=2, reset=True)
+    p._profiler.record("inference", "node", 1.0)
+    twin = way(p)
+    assert twin._profiler is not p._profiler
+    assert type(twin._profiler) is type(p._profiler)
+    assert (twin.profiling_enabled, twin._profiler.skip_first_n, twin.get_profiling_summary()) == (True, 2, [])
+    assert len(p.get_profiling_summary()) == 1
+
+
+def test_a_pipeline_and_its_profiler_are_freed_with_their_last_reference(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    chain.run()
+    p._profiler.me = p._profiler
+    p._profiler.record(p._profiler, "node", 1.0)
+    dead = weakref.ref(p._profiler), weakref.ref(p)
+    del p, chain.pipeline
+    gc.collect()
+    assert [reference() for reference in dead] == [None, None]
+
+
+# --- its profiler by itself ---
+
+
+def profilers() -> tuple[Any, Any]:
+    """One of its own, and one of ours, by the name under which programs find it."""
+    cuvis.install()
+    return profiling.PipelineProfiler(), pipeline_module.PipelineProfiler()
+
+
+def test_its_profiling_module_is_left_alone() -> None:
+    before = dict(vars(profiling))
+    cuvis.install()
+    assert dict(vars(profiling)) == before
+    estimator = profiling._P2MedianEstimator()
+    accumulator = profiling._ScalarAccumulator(skip_target=1)
+    for value in (9.0, 1.0, 2.0, 3.0):
+        estimator.add(value)
+        accumulator.record(value)
+    assert (estimator.median, accumulator.count, accumulator.snapshot()["median_ms"]) == (2.5, 3, 2.0)
+    assert type(profiling.PipelineProfiler()) is profiling.PipelineProfiler
+
+
+def test_the_profiler_takes_its_arguments_by_place_and_by_name() -> None:
+    for profiler in profilers():
+        made = type(profiler)(skip_first_n=1)
+        assert (made.skip_first_n, type(profiler)(2).skip_first_n, profiler.skip_first_n) == (1, 2, 0)
+        assert made.record(stage_value="a", node_name="b", elapsed_ms=1) is None
+        made.record("a", "b", elapsed_ms=2)
+        assert [row.last_ms for row in made.snapshot(stage="a")] == [2]
+        assert made.snapshot("b") == []
+        assert made.reset() is None
+        assert made.snapshot() == []
+        with pytest.raises(AttributeError):
+            made.skip_first_n = 3
+        with pytest.raises(ValueError, match=r"^skip_first_n must be >= 0, got -3$"):
+            type(profiler)(-3)
+        for refused in ((), ("a",), ("a", "b"), ("a", "b", 1, 2), ("a", "b", "1"), ("a", [], 1), ([], "b", 1)):
+            with pytest.raises(TypeError):
+                type(profiler)().record(*refused)
+        with made._lock:
+            pass
+        assert list(inspect.signature(type(profiler)).parameters) == ["skip_first_n"]
+
+
+KEYS: list[tuple[Any, Any]] = [
+    ("", ""),
+    ("x" * 5000, "a\0b"),
+    ("a", "\ud800"),
+    ("a", None),
+    (1, 2),
+    (1.0, True),
+    (None, ("t",)),
+    (Stage.TRAIN, "n"),
+    ("train", "n"),
+]
+
+
+def test_keys_are_whatever_can_be_hashed() -> None:
+    own, ours = profilers()
+    for number, key in enumerate(KEYS * 2):
+        own.record(*key, number)
+        ours.record(*key, number)
+    assert ours.snapshot() == own.snapshot()
+    for stage in (1, "a", "train", Stage.TRAIN, "never", ""):
+        assert ours.snapshot(stage) == own.snapshot(stage)
+    assert len(ours.profiler.get_profiling_summary()) == 3  # of the rest a Profiler takes none
+
+
+@pytest.mark.parametrize("value", [0, -1.5, 1e13, 1e300, float("inf"), True, 10**15, -0.0, Fraction(5, 2)])
+def test_values_are_whatever_is_a_number(value: Any) -> None:
+    own, ours = profilers()
+    for number in (1.0, value, 2.0):
+        own.record("a", "b", number)
+        ours.record("a", "b", number)
+    assert str(vars(ours.snapshot()[0])) == str({**vars(own.snapshot()[0]), **{
+        name: float(figure) for name, figure in vars(own.snapshot()[0]).items() if name.endswith("_ms")
+    }})  # fmt: skip
+
+
+def test_what_is_no_number_makes_no_row() -> None:
+    own, ours = profilers()
+    own.record("a", "b", float("nan"))
+    ours.record("a", "b", float("nan"))
+    (row,) = ours.snapshot()
+    assert str(row) == str(own.snapshot()[0])
+    for profiler in (own, ours):
+        with pytest.raises(OverflowError):
+            profiler.record("a", "b", 10**400)
+
+
+class Hostile:
+    """A key that does something whenever it is compared."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.act = act
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        self.act()
+        return False
+
+
+def test_keys_that_reset_when_they_are_compared_do_no_harm() -> None:
+    _, ours = profilers()
+    key = Hostile(ours.reset)
+    for turn in range(20):
+        for place in ((key, "b"), ("a", key), (Hostile(ours.reset), key), (1, 1), (key, key)):
+            ours.record(*place, turn)
+            ours.snapshot(key)
+            ours.snapshot(1)
+    assert len(ours.snapshot()) <= 5
+    failing = Hostile(lambda: 1 / 0)
+    ours.reset()
+    ours.record(1, "b", 1.0)
+    acts = (
+        lambda: ours.record(failing, "b", 1.0),
+        lambda: ours.record("b", failing, 1.0) or ours.record("b", 1, 2.0),
+        lambda: ours.snapshot(failing),
+    )
+    for act in acts:
+        with pytest.raises(ZeroDivisionError):
+            act()
+    assert ours.snapshot()[0].count == 1
+
+
+def test_many_keys_are_all_kept() -> None:
+    own, ours = profilers()
+    for number in range(500):
+        for profiler in (own, ours):
+            profiler.record("stage", f"node {number % 300}", number)
+    assert ours.snapshot() == own.snapshot()
+
+
+def test_no_sample_of_any_thread_is_lost(kind: str) -> None:
+    made = pipeline_module.PipelineProfiler(skip_first_n=7)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=lambda: [made.record("a", n, 1.0) for _ in range(300) for n in "xyz"])
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        made.snapshot()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert [(row.count, row.total_ms) for row in made.snapshot()] == [(8 * 300 - 7, 8 * 300.0 - 7)] * 3
+
+
+def test_pipelines_of_several_threads_do_not_mix(kind: str) -> None:
+    chains = [Chain() for _ in range(3)]
+    for chain in chains:
+        chain.pipeline.set_profiling(True)
+    threads = [threading.Thread(target=chain.run, kwargs={"times": 10}) for chain in chains for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for chain in chains:
+        assert {row.count for row in chain.pipeline.get_profiling_summary()} == {20}
+
+
+# --- under what cuvis-ai-core runs pipelines with ---
+
+
+class Rows(torch.utils.data.Dataset):  # type: ignore[misc]
+    """So many rows of data."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: values[0] for name, values in batch().items()}
+
+
+def data_module() -> Any:
+    """Lightning's: 12 rows to train, 6 to validate and to test, 10 to predict, in batches of two."""
+    lightning = pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
+
+    def loader(number: int) -> Callable[[Any], Any]:
+        return lambda self: torch.utils.data.DataLoader(Rows(number), batch_size=BATCH)
+
+    loaders = {"train": 12, "val": 6, "test": 6, "predict": 10}
+    members = {f"{name}_dataloader": loader(number) for name, number in loaders.items()}
+    return type("Data", (lightning.LightningDataModule,), {**members, "setup": lambda self, stage=None: None})()
+
+
+def expected(runs: dict[Any, int], skipped: int) -> dict[tuple[str, str], int]:
+    return {(stage.value, name): max(0, times - skipped) for stage, times in runs.items() for name in nodes_of(stage)}
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+def test_its_predictor(chain: Chain, skipped: int) -> None:
+    predictors = pytest.importorskip("cuvis_ai_core.training.predictor", reason="pytorch-lightning is not installed")
+    p = chain.pipeline
+    p.set_profiling(True, skip_first_n=skipped)
+    predictor = predictors.Predictor(p, data_module())
+    predictor.predict()
+    predictor.predict(max_batches=3, stage=Stage.TEST, collect_outputs=True, collect_ports={"seen"})
+    assert counts(p.get_profiling_summary()) == expected({Stage.INFERENCE: 5, Stage.TEST: 3}, skipped)
+    loop = counts(p.get_data_profiling_summary())
+    assert (loop["inference", "batch_loop"], loop["test", "data_load"]) == (4 - skipped, max(0, 2 - skipped))
+    table = p.format_profiling_summary(Stage.INFERENCE, total_frames=5)
+    assert table.count("\nLayer") == 7
+    assert "\nFirst batch data load (inference" in table
+
+
+@pytest.mark.parametrize("skipped", [0, 2])
+def test_its_gradient_trainer(chain: Chain, skipped: int, tmp_path: Path) -> None:
+    trainers = pytest.importorskip("cuvis_ai_core.training.trainers", reason="pytorch-lightning is not installed")
+    config = pytest.importorskip("cuvis_ai_core.training.config", reason="pytorch-lightning is not installed")
+    settings = config.TrainingConfig(
+        max_epochs=2,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        num_sanity_val_steps=1,
+        default_root_dir=str(tmp_path),
+    )
+    p = chain.pipeline
+    p.set_profiling(True, skip_first_n=skipped)
+    trainer = trainers.GradientTrainer(p, data_module(), [chain.loss], training_config=settings)
+    trainer.fit()
+    trainer.test(ckpt_path=None)
+    runs = {Stage.VAL: 1 + 2 * 3, Stage.TRAIN: 2 * 6, Stage.TEST: 3}
+    assert counts(p.get_profiling_summary()) == expected(runs, skipped)
+
+
+# --- its gRPC service ---
+
+
+def service_of(sessions: dict[str, Any]) -> tuple[Any, Any]:
+    """Its profiling service for some sessions, and its messages."""
+    service = pytest.importorskip("cuvis_ai_core.grpc.profiling_service", reason="its gRPC parts are not installed")
+
+    def get_session(name: str) -> Any:
+        if name not in sessions:
+            raise ValueError(f"Session {name} not found")
+        return SimpleNamespace(pipeline=sessions[name])
+
+    return service.ProfilingService(SimpleNamespace(get_session=get_session)), service.cuvis_ai_pb2
+
+
+class Call:
+    """What a handler tells of a call."""
+
+    def __init__(self) -> None:
+        self.code: Any = None
+        self.details = ""
+
+    def set_code(self, code: Any) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+
+def test_its_grpc_service_answers_the_same() -> None:
+    def observe() -> Any:
+        chain = Chain()
+        service, messages = service_of({"one": chain.pipeline, "none": None})
+        seen: list[Any] = []
+
+        def ask(method: str, request: str, **fields: Any) -> None:
+            call = Call()
+            answer = getattr(service, method)(getattr(messages, request)(**fields), call)
+            seen.append((type(answer).__name__, answer.SerializeToString(), str(call.code), call.details))
+
+        with clock(steps(3)):
+            for fields in (
+                {"enabled": True, "skip_first_n": 1},
+                {"enabled": True, "synchronize_cuda": True},
+                {"enabled": True, "skip_first_n": -1},
+                {},
+            ):
+                ask("set_profiling", "SetProfilingRequest", session_id="one", **fields)
+                chain.run(Stage.VAL, times=2)
+                chain.run()
+                for stage in (None, messages.EXECUTION_STAGE_VAL, messages.EXECUTION_STAGE_UNSPECIFIED, 99):
+                    ask("get_profiling_summary", "GetProfilingSummaryRequest", session_id="one", stage=stage)
+        for name in ("none", "unknown"):
+            ask("set_profiling", "SetProfilingRequest", session_id=name, enabled=True)
+            ask("get_profiling_summary", "GetProfilingSummaryRequest", session_id=name)
+        return seen
+
+    own, ours = both(observe)
+    assert own == ours
+    assert {code for _, _, code, _ in own} == {
+        "None",
+        "StatusCode.INVALID_ARGUMENT",
+        "StatusCode.NOT_FOUND",
+        "StatusCode.FAILED_PRECONDITION",
+    }
