@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from cprofiling.command_line import CommandError, fail, whole_number, write
 from cprofiling.deep_dive_commands import add_ncu, add_nsys
+from cprofiling.server_commands import SERVE_OPTIONS, add_serve, add_top
 from cprofiling.stages.commands import add_compare, add_harness, add_merge
 
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
@@ -50,6 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from cprofiling import runner
 
             own[1:], program = runner.split(own[1:])
+        elif own[:1] == ["serve"]:
+            from cprofiling import runner
+
+            own[1:], program = runner.split(own[1:], SERVE_OPTIONS)
         elif own[:1] in (["ncu"], ["nsys"]):
             from cprofiling import deep_dive
 
@@ -58,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif own[:1] != ["demo"]:
             leave_no_trace()
         options = parser().parse_args(own, argparse.Namespace(program=program, status=0))
-        write(options.run(options))
+        text = options.run(options)
+        if text is not None:
+            write(text)
         status: int = options.status
     except CommandError as error:
         return fail(str(error), error.status)
@@ -68,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. Each command sets ``run``, which returns the text to print.
+    """Return the parser of the command line. Each command sets ``run``, which returns the text to print, if there is one.
 
     It may set ``status``, the exit status after that.
     """
@@ -84,6 +91,8 @@ def parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_harness(commands)
     add_merge(commands)
+    add_serve(commands)
+    add_top(commands)
     return made
 
 
