@@ -529,7 +529,17 @@ def reflected(channel: Any) -> Any:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")
     paths = (folder / "certificate.pem", folder / "key.pem")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days"]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+    ]
     command += ["2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     try:
         subprocess.run([*command, "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
@@ -611,7 +621,14 @@ def without_versions(text: str) -> str:
 def test_the_stubs_are_up_to_date(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{SERVER.parents[1]}", *outputs, SERVER / "profiling.proto"]
+    command = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{SERVER.parents[1]}",
+        *outputs,
+        SERVER / "profiling.proto",
+    ]
     subprocess.run(command, check=True, env=unwatched())
     made = sorted((tmp_path / "cprofiling" / "server").iterdir())
     assert [path.name for path in made] == ["profiling_pb2.py", "profiling_pb2.pyi", "profiling_pb2_grpc.py"]
@@ -638,7 +655,10 @@ def test_stopping_ends_everything(profiler: cp.Profiler) -> None:
         free.bind(("127.0.0.1", int(made.address.rpartition(":")[2])))
 
 
-@pytest.mark.parametrize(("grace", "error"), [(-1, ValueError), (61, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("grace", "error"),
+    [(-1, ValueError), (61, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError)],
+)
 def test_a_wrong_grace(grace: Any, error: type[Exception], server: Any) -> None:
     with pytest.raises(error, match="grace_s must be"):
         server.stop(grace)
@@ -697,6 +717,8 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 def test_importing_the_package_does_not_need_it() -> None:
-    code = "import sys, cprofiling; print([name for name in sys.modules if name.partition('.')[0] in ('grpc', 'google')])"
+    code = (
+        "import sys, cprofiling; print([name for name in sys.modules if name.partition('.')[0] in ('grpc', 'google')])"
+    )
     assert run_program(code).stdout == "[]\n"
     assert os.path.exists(SERVER / "profiling.proto")

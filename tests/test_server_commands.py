@@ -43,6 +43,8 @@ with pipeline.profile_node("inside"):
     work(1)
 for value in range(5):
     work(value)
+with cp.profile_node("declared"):
+    pass
 print(sys.argv, __name__, flush=True)
 sys.stdin.read()
 sys.exit(7)
@@ -227,6 +229,14 @@ class Served:
         self.address = line.split()[-1]
         self.printed = self.child.stdout.readline()
 
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.communicate()
+
     def end(self) -> tuple[int, str]:
         _, error = self.child.communicate("", timeout=30)
         return self.child.returncode, error
@@ -238,23 +248,33 @@ def counts(stub: Any, session: str) -> dict[str, int]:
 
 
 def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
-    served = Served(tmp_path, "--on", "-n", "__main__:work", "-s", "main=__main__:pipeline", "-s", "no=__main__:nothing.at_all")
-    assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
-    with grpc.insecure_channel(served.address) as channel:
+    options = ("--on", "-n", "__main__:work", "-s", "main=__main__:pipeline", "-s", "no=__main__:nothing.at_all")
+    with Served(tmp_path, *options) as served, grpc.insecure_channel(served.address) as channel:
+        assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
         listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
         assert [(each.session_id, each.profiling_enabled) for each in listed] == [
-            ("default", True), ("main", True), ("no", False),
+            ("default", True), ("main", True), ("no", False), ("nodes", True),
         ]  # fmt: skip
-        assert counts(stub, "default") == {"work": 5}
-        assert counts(stub, "main") == {"inside": 1, "work": 1}
+        assert counts(stub, "nodes") == {"work": 6}
+        assert counts(stub, "default") == {"declared": 1}
+        assert counts(stub, "main") == {"inside": 1}
         stub.ResetProfiling(pb.ResetProfilingRequest(session_id="main"))
         stub.SetProfiling(pb.SetProfilingRequest(session_id="main", enabled=False))
         assert counts(stub, "main") == {}
         with pytest.raises(grpc.RpcError) as raised:
             counts(stub, "no")
         assert raised.value.code() is grpc.StatusCode.NOT_FOUND  # type: ignore[attr-defined]
-    assert served.end() == (7, "")
+        assert served.end() == (7, "")
+
+
+def test_a_program_is_off_until_somebody_switches_it_on(tmp_path: Path) -> None:
+    with Served(tmp_path, "-n", "__main__:work") as served, grpc.insecure_channel(served.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
+        assert [(each.session_id, each.profiling_enabled) for each in listed] == [("default", False), ("nodes", False)]
+        assert counts(stub, "nodes") == {}
+        assert served.end() == (7, "")
 
 
 def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:

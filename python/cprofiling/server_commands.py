@@ -31,8 +31,8 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         usage="%(prog)s [-h] [--address HOST:PORT] [-s NAME=MODULE:ATTRIBUTE]... [-n GLOB]... [--on] "
         "[--token-file FILE] [--tls-cert FILE --tls-key FILE] [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
         description="Run a program as Python does, with a gRPC server beside it, by which others switch profiling on "
-        "and off and read the statistics. The session 'default' is the default Profiler. The address is printed on "
-        "stderr.",
+        "and off and read the statistics. The session 'default' is the default Profiler, 'nodes' has the functions that "
+        "-n names. The address is printed on stderr.",
         epilog="example: cprofiling serve -s main=__main__:pipeline -n 'mypkg.stages:*.forward' app.py",
         allow_abbrev=False,
     )
@@ -59,9 +59,9 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=node_glob,
         default=[],
         metavar="GLOB",
-        help="functions that are to be nodes of the session 'default', as of the command run. May be given several times",
+        help="functions that are to be nodes, of the session 'nodes'; as of the command run. May be given several times",
     )
-    made.add_argument("--on", action="store_true", help="have the session 'default' on from the beginning")
+    made.add_argument("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
     add_token(made, "that clients need")
     made.add_argument("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
     made.add_argument("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
@@ -91,7 +91,10 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made.add_argument("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
     add_token(made, "that the server wants")
     made.add_argument(
-        "--tls-ca", type=not_empty, metavar="FILE", help="use TLS; who may vouch for the server, PEM: often its certificate"
+        "--tls-ca",
+        type=not_empty,
+        metavar="FILE",
+        help="use TLS; who may vouch for the server, PEM: often its certificate",
     )
     made.set_defaults(run=top)
 

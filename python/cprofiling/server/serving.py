@@ -165,7 +165,7 @@ class Server:
             loop, self._loop = self._loop, None
             if loop is not None:
                 self._grace_s = grace_s
-                loop.call_soon_threadsafe(self._service.stopping.set)
+                loop.call_soon_threadsafe(self._service.stopping.set_result, None)
         atexit.unregister(self.stop)
         self._thread.join(grace_s + _PATIENCE_S)
 
@@ -215,7 +215,7 @@ class Server:
         await server.start()
         self._loop = asyncio.get_running_loop()
         self._is_ready.set()
-        await self._service.stopping.wait()
+        await self._service.stopping
         await healthy.enter_graceful_shutdown()
         await server.stop(self._grace_s)
 
@@ -229,4 +229,3 @@ class Server:
         except RuntimeError as error:
             raise OSError(f"cannot serve on {self.address}: {error}") from None
         self.address = join_address(self._host, port)
-

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from cprofiling import control
+from cprofiling import control, node_source
 from cprofiling.autostart import say
 from cprofiling.format import shown_value
 from cprofiling.node_patterns import Patterns
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEFAULT = "default"
+NAMED = "nodes"  # that the command line names
 
 
 class PlacedPipeline:
@@ -92,21 +93,25 @@ def prepare(
 
     Args:
         arguments: The program and its arguments.
-        patterns: Which functions are nodes; see ``node_patterns``.
+        patterns: Which functions are nodes, of a session of their own; see ``node_patterns``.
         sessions: Name, module and attribute of each pipeline that is a session.
-        is_on: Whether the default Profiler is on when the program begins.
+        is_on: Whether these, and the default Profiler, are on when the program begins.
         serving: Further arguments of ``serve``.
 
     Raises CannotRunError where there is no such program, and what ``serve`` raises.
     """
     program = ServedProgram(arguments, Patterns(patterns))
     targets: dict[str, Any] = {DEFAULT: control.default_profiler}
+    if patterns:
+        targets[NAMED] = node_source.PROFILER
     for name, module, attribute in sessions:
         if name in targets:
             raise ValueError(f"there is a session {shown_value(name)} already")
         targets[name] = PlacedPipeline(module, attribute)
     server = serve(targets, **serving)
-    control.set_profiling(is_on)
+    if is_on:
+        control.set_profiling(True)
+        node_source.PROFILER.set_profiling(bool(patterns))
     say(f"serving on {server.address}")
     sys.excepthook = program.launcher
     return Launch()

@@ -89,7 +89,9 @@ class Sessions:
     def __init__(self, targets: Mapping[str, Any]) -> None:
         """Take over all. TypeError or ValueError for what cannot be a session, or its name."""
         if not isinstance(targets, Mapping):
-            raise TypeError(f"sessions must be a mapping of names to pipelines or Profilers, got {shown_value(targets)}")
+            raise TypeError(
+                f"sessions must be a mapping of names to pipelines or Profilers, got {shown_value(targets)}"
+            )
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self.free = threading.BoundedSemaphore(_MOST_ASIDE)
@@ -140,7 +142,9 @@ def _checked_name(name: Any) -> str:
 
 def _checked_target(name: Any, target: Any) -> Any:
     missing = [each for each in _METHODS if not callable(getattr(target, each, None))]
-    has_property = any("profiling_enabled" in vars(each) for each in type(target).__mro__)  # not asked for its value yet
+    has_property = any(
+        "profiling_enabled" in vars(each) for each in type(target).__mro__
+    )  # not asked for its value yet
     if isinstance(target, type) or missing or not (has_property or hasattr(target, "profiling_enabled")):
         raise TypeError(
             f"session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} and "
