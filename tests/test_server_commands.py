@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on, unwatched
+from calls import profiler_on
 from cprofiling import cli
 
 grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
@@ -26,6 +26,7 @@ from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve, serving_program, top  # noqa: E402
 
 COMMAND = (sys.executable, "-W", "error", "-m", "cprofiling")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
 TOKEN = "correct-horse-battery"
 PROGRAM = """
 import multiprocessing.spawn, sys
@@ -198,7 +199,7 @@ def test_a_terminal_shows_what_it_has_room_for(monkeypatch: pytest.MonkeyPatch) 
 def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
     master, slave = pty.openpty()
     arguments = [*COMMAND, "top", server.address, "--interval", "0.1"]
-    child = subprocess.Popen(arguments, stdout=slave, stderr=subprocess.PIPE, env={**unwatched(), "LINES": "40"})
+    child = subprocess.Popen(arguments, stdout=slave, stderr=subprocess.PIPE, env={**ENVIRONMENT, "LINES": "40"})
     os.close(slave)
     read = b""
     while read.count(b"\x1b[H") < 2:
@@ -221,7 +222,7 @@ class Served:
         script.write_text(PROGRAM)
         arguments = [*COMMAND, "serve", *options, str(script), "--its", "own"]
         pipe = subprocess.PIPE
-        self.child = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=unwatched(), text=True)
+        self.child = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT, text=True)
         assert self.child.stderr is not None
         assert self.child.stdout is not None
         line = self.child.stderr.readline()
@@ -264,7 +265,7 @@ def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
         assert counts(stub, "main") == {}
         with pytest.raises(grpc.RpcError) as raised:
             counts(stub, "no")
-        assert raised.value.code() is grpc.StatusCode.NOT_FOUND  # type: ignore[attr-defined]
+        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
         assert served.end() == (7, "")
 
 
@@ -279,11 +280,11 @@ def test_a_program_is_off_until_somebody_switches_it_on(tmp_path: Path) -> None:
 
 def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     holder = argparse.Namespace()
-    monkeypatch.setitem(sys.modules, "program", holder)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "program", holder)
     placed = serving_program.PlacedPipeline("program", "its.pipeline")
     with serve({"p": placed}) as made, grpc.insecure_channel(made.address) as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-        with pytest.raises(grpc.RpcError, match="the program has no 'program:its.pipeline'"):
+        with pytest.raises(grpc.RpcError, match=r"the program has no 'program:its\.pipeline'"):
             counts(stub, "p")
         holder.its = argparse.Namespace(pipeline=profiler_on())
         holder.its.pipeline.record("train", "node", 1.0)

@@ -31,14 +31,12 @@ HEALTH = "/grpc.health.v1.Health/"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MIB = 1024 * 1024
 LARGE = b"\n\x80\x80\xc0\x02" + b"x" * 5 * MIB  # a session_id of 5 MiB, and rubbish
-MOST_GROWTH = 48 * MIB  # in three rounds, each of which sends more
+MOST_GROWTH = 48 * MIB  # from one round to the next, which sends twice as much
 
-Hostile = tuple[str, Callable[[Any, str], Any], set[Any]]
+Call = Callable[[Any, str], Any]  # of a channel and an address; returns a status
 
 
-def bytes_to(
-    method: str, data: bytes, metadata: Any = None, timeout: float = 20, **options: Any
-) -> Callable[[Any, str], Any]:
+def bytes_to(method: str, data: bytes, metadata: Any = None, timeout: float = 20, **options: Any) -> Call:
     """A call that sends bytes, and returns the status."""
 
     def call(channel: Any, _address: str) -> Any:
@@ -57,11 +55,11 @@ def status_of(call: Callable[[], Any]) -> Any:
     try:
         call()
     except grpc.RpcError as error:
-        return error.code()  # type: ignore[attr-defined]
+        return error.code()
     return STATUS.OK
 
 
-def many_to(method: str, requests: list[bytes], timeout: float = 20) -> Callable[[Any, str], Any]:
+def many_to(method: str, requests: list[bytes], timeout: float = 20) -> Call:
     """A call to a method of one request that sends another number of them."""
 
     def call(channel: Any, _address: str) -> Any:
@@ -70,7 +68,7 @@ def many_to(method: str, requests: list[bytes], timeout: float = 20) -> Callable
     return call
 
 
-def raw(data: bytes) -> Callable[[Any, str], Any]:
+def raw(data: bytes) -> Call:
     """Bytes on a connection of their own, which need not be answered: the server ends it, or this does."""
 
     def call(_channel: Any, address: str) -> Any:
@@ -86,7 +84,7 @@ def raw(data: bytes) -> Callable[[Any, str], Any]:
     return call
 
 
-def cancelled(method: str) -> Callable[[Any, str], Any]:
+def cancelled(method: str) -> Call:
     def call(channel: Any, _address: str) -> Any:
         made = channel.unary_unary(PREFIX + method).future(b"")
         made.cancel()
@@ -100,91 +98,92 @@ def nested(depth: int) -> bytes:
     return b"\xa3\x06" * depth + b"\xa4\x06" * depth
 
 
-def reflection(data: list[bytes]) -> Callable[[Any, str], Any]:
+def reflection(data: list[bytes]) -> Call:
     def call(channel: Any, _address: str) -> Any:
         return status_of(lambda: list(channel.stream_stream(REFLECTION)(iter(data), timeout=20)))
 
     return call
 
 
-def hostile_requests() -> list[Hostile]:
-    draw = random.Random(7)
-    known = {STATUS.OK, STATUS.INVALID_ARGUMENT, STATUS.NOT_FOUND}
-    made: list[Hostile] = []
-
-    def add(what: str, calls: list[Callable[[Any, str], Any]], expected: set[Any]) -> None:
-        made.extend((what, call, expected) for call in calls)
-
-    add("random", [bytes_to(name, draw.randbytes(draw.randrange(1, 200))) for name in ALL for _ in range(10)], known)
-    whole = pb.SetProfilingRequest(session_id="p", enabled=True, skip_first_n=3).SerializeToString()
-    add("cut", [bytes_to("SetProfiling", whole[:size]) for size in range(len(whole))], known)
-    flips = [bytes([*whole[:at], whole[at] ^ (1 << bit), *whole[at + 1 :]]) for at in range(3) for bit in range(8)]
-    add("flipped", [bytes_to("SetProfiling", data) for data in flips], known)
-    malformed = [b"\xff", b"\n\x05ab", b"\n\x02\xff\xfe", b"\x0b", nested(200), b"\x08" + b"\xff" * 11]
-    add("malformed", [bytes_to(name, data) for name in ("ResetProfiling", "WatchProfiling") for data in malformed],
-        {STATUS.INVALID_ARGUMENT})  # fmt: skip
-    add(
-        "malformed health", [bytes_to(HEALTH + name, b"\xff") for name in ("Check", "Watch")], {STATUS.INVALID_ARGUMENT}
-    )
-    add(
-        "malformed reflection",
-        [reflection([b"\xff"]), reflection([b"\xff"] * 50), reflection([b"x" * 70_000])],
-        {STATUS.OK},
-    )
-    add("unknown fields", [bytes_to(name, b"\xa0\x06\x01" * 100_000) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK})
-    add("nested", [bytes_to(name, nested(50)) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK})
-    too_large = {STATUS.RESOURCE_EXHAUSTED}
-    add("too large", [bytes_to(name, LARGE) for name in ALL], too_large)
-    add("too large for a stream", [bytes_to("WatchProfiling", b"\xa0\x06\x01" * 40_000), bytes_to(HEALTH + "Watch", LARGE),
-        bytes_to(HEALTH + "Watch", b"\n\x80\x80\x08" + b"x" * 131_072)], too_large)  # fmt: skip
-    bomb = [bytes_to(name, bytes(64 * MIB), compression=grpc.Compression.Gzip) for name in UNARY[:1]]
-    add("compressed", bomb, too_large)
-    names = [
-        "",
-        "../p",
-        "/etc/passwd",
-        "p\0",
-        "P",
-        "p ",
-        "%70",
-        "'; DROP",
-        "x" * 100_000,
-        "🙂" * 1000,
-        "\x1b[2J",
-        "{p}",
-    ]
-    ids = [pb.GetProfilingSummaryRequest(session_id=name).SerializeToString() for name in names]
-    add("other sessions", [bytes_to(name, data) for name in ALL if name != "ListSessions" for data in ids[:6]],
-        {STATUS.NOT_FOUND})  # fmt: skip
-    add("odd sessions", [bytes_to("ResetProfiling", data) for data in ids[6:]], {STATUS.NOT_FOUND})
-    skips = [-1, -2, -1000, -(2**31)]
-    wrong = [pb.SetProfilingRequest(session_id="p", skip_first_n=skip).SerializeToString() for skip in skips]
-    add("negative skips", [bytes_to("SetProfiling", data) for data in wrong], {STATUS.INVALID_ARGUMENT})
-    ranges = [pb.WatchProfilingRequest(session_id="p", interval_ms=value) for value in (-1, 0, 1, 2**31 - 1)]
-    ranges += [pb.WatchProfilingRequest(session_id="p", max_updates=value) for value in (-1, 0)]
-    ranges += [pb.WatchProfilingRequest(session_id="p", stage=value) for value in (-1, 5, 2**31 - 1)]
-    add("ranges", [bytes_to("WatchProfiling", each.SerializeToString()) for each in ranges], {STATUS.INVALID_ARGUMENT})
-    paths = [PREFIX + "Stop", PREFIX, PREFIX + "setprofiling", "/cprofiling.v2.ProfilingService/SetProfiling", "/", "/a/b/c",
-             "/../../etc", PREFIX + "SetProfiling/", HEALTH + "Nothing", "/x" * 500]  # fmt: skip
-    add("no such call", [bytes_to(path, b"") for path in paths], {STATUS.UNIMPLEMENTED})
-    metadata = [(("x", "y" * 100_000),), tuple((f"k{number}", "v" * 50) for number in range(1000))]
-    add("metadata", [bytes_to("ListSessions", b"", each) for each in metadata], {STATUS.RESOURCE_EXHAUSTED})
-    add("no request", [many_to(name, [], timeout=0.05) for name in UNARY], {STATUS.DEADLINE_EXCEEDED})
-    add(
-        "two requests",
-        [many_to(name, [b"", b""]) for name in UNARY],
-        {STATUS.NOT_FOUND, STATUS.OK, STATUS.UNIMPLEMENTED},
-    )
-    add("no time", [bytes_to(name, b"", timeout=0) for name in UNARY], {STATUS.DEADLINE_EXCEEDED, *known})
-    add("cancelled", [cancelled(name) for name in UNARY for _ in range(3)], {STATUS.CANCELLED})
-    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-    rubbish = [b"", b"\0", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", preface[:10], preface, preface * 3,
-               preface + b"\xff" * 100, preface + b"\0\0\x06\x04\0\0\0\0\0" + b"\xff" * 6, b"A" * 100_000, draw.randbytes(1000)]  # fmt: skip
-    add("no protocol", [raw(data) for data in rubbish], {None})
-    return made
+KNOWN = {STATUS.OK, STATUS.INVALID_ARGUMENT, STATUS.NOT_FOUND}
+DRAW = random.Random(7)
+WHOLE = pb.SetProfilingRequest(session_id="p", enabled=True, skip_first_n=3).SerializeToString()
+FLIPPED = [bytes([*WHOLE[:at], WHOLE[at] ^ (1 << bit), *WHOLE[at + 1 :]]) for at in range(3) for bit in range(8)]
+MALFORMED = [b"\xff", b"\n\x05ab", b"\n\x02\xff\xfe", b"\x0b", nested(200), b"\x08" + b"\xff" * 11]
+UNKNOWN_FIELDS = b"\xa0\x06\x01"
+NAMES = ["", "../p", "/etc/passwd", "p\0", "P", "p ", "%70", "'; DROP", "x" * 100_000, "🙂" * 1000, "\x1b[2J", "{p}"]
+IDS = [pb.GetProfilingSummaryRequest(session_id=name).SerializeToString() for name in NAMES]
+OUT_OF_RANGE: list[dict[str, Any]] = [
+    *({"interval_ms": value} for value in (-1, 0, 1, 2**31 - 1)),
+    *({"max_updates": value} for value in (-1, 0)),
+    *({"stage": value} for value in (-1, 5, 2**31 - 1)),
+]
+NO_CALLS = [
+    *(PREFIX + name for name in ("Stop", "", "setprofiling", "SetProfiling/")),
+    "/cprofiling.v2.ProfilingService/SetProfiling", "/", "/a/b/c", "/../../etc", HEALTH + "Nothing", "/x" * 500,
+]  # fmt: skip
+METADATA = [(("x", "y" * 100_000),), tuple((f"k{number}", "v" * 50) for number in range(1000))]
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NO_PROTOCOL = [
+    b"", b"\0", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", PREFACE[:10], PREFACE,
+    PREFACE * 3, PREFACE + b"\xff" * 100, PREFACE + b"\0\0\x06\x04\0\0\0\0\0" + b"\xff" * 6, b"A" * 100_000,
+    DRAW.randbytes(1000),
+]  # fmt: skip
 
 
-HOSTILE = hostile_requests()
+def negative(skip: int) -> bytes:
+    data: bytes = pb.SetProfilingRequest(session_id="p", skip_first_n=skip).SerializeToString()
+    return data
+
+
+# What is sent, and the statuses that it may end with.
+KINDS: dict[str, tuple[list[Call], set[Any]]] = {
+    "random": ([bytes_to(name, DRAW.randbytes(DRAW.randrange(1, 200))) for name in ALL for _ in range(10)], KNOWN),
+    "cut": ([bytes_to("SetProfiling", WHOLE[:size]) for size in range(len(WHOLE))], KNOWN),
+    "flipped": ([bytes_to("SetProfiling", data) for data in FLIPPED], KNOWN),
+    "malformed": (
+        [
+            *(bytes_to(name, data) for name in ("ResetProfiling", "WatchProfiling") for data in MALFORMED),
+            *(bytes_to(HEALTH + name, b"\xff") for name in ("Check", "Watch")),
+        ],
+        {STATUS.INVALID_ARGUMENT},
+    ),
+    "reflection": ([reflection([b"\xff"]), reflection([b"\xff"] * 50), reflection([b"x" * 70_000])], {STATUS.OK}),
+    "unknown fields": ([bytes_to(name, UNKNOWN_FIELDS * 100_000) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK}),
+    "nested": ([bytes_to(name, nested(50)) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK}),
+    "too large": (
+        [
+            *(bytes_to(name, LARGE) for name in ALL),
+            bytes_to("WatchProfiling", UNKNOWN_FIELDS * 40_000),
+            bytes_to(HEALTH + "Watch", b"\n\x80\x80\x08" + b"x" * 131_072),
+            bytes_to("SetProfiling", bytes(64 * MIB), compression=grpc.Compression.Gzip),
+            *(bytes_to("ListSessions", b"", each) for each in METADATA),
+        ],
+        {STATUS.RESOURCE_EXHAUSTED},
+    ),
+    "other sessions": (
+        [bytes_to(name, data) for name in ALL if name != "ListSessions" for data in IDS],
+        {STATUS.NOT_FOUND, STATUS.RESOURCE_EXHAUSTED},  # the latter for the longest, of a stream
+    ),
+    "negative skips": (
+        [bytes_to("SetProfiling", negative(skip)) for skip in (-1, -2, -1000, -(2**31))],
+        {STATUS.INVALID_ARGUMENT},
+    ),
+    "ranges": (
+        [
+            bytes_to("WatchProfiling", pb.WatchProfilingRequest(session_id="p", **fields).SerializeToString())
+            for fields in OUT_OF_RANGE
+        ],
+        {STATUS.INVALID_ARGUMENT},
+    ),
+    "no such call": ([bytes_to(path, b"") for path in NO_CALLS], {STATUS.UNIMPLEMENTED}),
+    "no request": ([many_to(name, [], timeout=0.05) for name in UNARY], {STATUS.DEADLINE_EXCEEDED}),
+    "two requests": ([many_to(name, [b"", b""]) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK}),
+    "no time": ([bytes_to(name, b"", timeout=0) for name in UNARY], {STATUS.DEADLINE_EXCEEDED, *KNOWN}),
+    "cancelled": ([cancelled(name) for name in UNARY for _ in range(3)], {STATUS.CANCELLED}),
+    "no protocol": ([raw(data) for data in NO_PROTOCOL], {None}),
+}
+HOSTILE = [(kind, call, expected) for kind, (calls, expected) in KINDS.items() for call in calls]
 
 
 def resident() -> int:
@@ -200,7 +199,7 @@ def test_hostile_requests_have_their_status_and_leave_the_server_as_it_was(capfd
     profiler = cp.Profiler()
     with serve({"p": profiler}) as server:
         grown = []
-        for _ in range(4):
+        for _ in range(2):
             with grpc.insecure_channel(server.address, (("grpc.max_send_message_length", 256 * MIB),)) as channel:
                 found = [(what, call(channel, server.address), expected) for what, call, expected in HOSTILE]
             assert [(what, code) for what, code, expected in found if code not in expected] == []
@@ -262,7 +261,7 @@ def test_calls_that_never_send_their_request_are_bounded(server: Any, monkeypatc
         ]
 
         def refused() -> bool:
-            return status_of(lambda: channels[0].unary_unary(PREFIX + "ListSessions")(b"", timeout=5)) != STATUS.OK
+            return bool(status_of(lambda: channels[0].unary_unary(PREFIX + "ListSessions")(b"")) is not STATUS.OK)
 
         assert eventually(refused)
         assert status_of(lambda: channels[1].unary_unary(PREFIX + "ListSessions")(b"")) is STATUS.RESOURCE_EXHAUSTED

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. Each command sets ``run``, which returns the text to print, if there is one.
+    """Return the parser of the command line. Each command sets ``run``, which returns the text to print, or None.
 
     It may set ``status``, the exit status after that.
     """

@@ -31,8 +31,8 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         usage="%(prog)s [-h] [--address HOST:PORT] [-s NAME=MODULE:ATTRIBUTE]... [-n GLOB]... [--on] "
         "[--token-file FILE] [--tls-cert FILE --tls-key FILE] [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
         description="Run a program as Python does, with a gRPC server beside it, by which others switch profiling on "
-        "and off and read the statistics. The session 'default' is the default Profiler, 'nodes' has the functions that "
-        "-n names. The address is printed on stderr.",
+        "and off and read the statistics. The session 'default' is the default Profiler, 'nodes' has the functions "
+        "that -n names. The address is printed on stderr.",
         epilog="example: cprofiling serve -s main=__main__:pipeline -n 'mypkg.stages:*.forward' app.py",
         allow_abbrev=False,
     )
@@ -40,7 +40,7 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--address",
         default=ADDRESS,
         metavar="HOST:PORT",
-        help="where to serve; port 0: a free one. What other machines reach needs TLS or a token (default: %(default)s)",
+        help="where to serve; port 0: a free one. What others reach needs TLS or a token (default: %(default)s)",
     )
     made.add_argument(
         "-s",
@@ -59,7 +59,7 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=node_glob,
         default=[],
         metavar="GLOB",
-        help="functions that are to be nodes, of the session 'nodes'; as of the command run. May be given several times",
+        help="functions that are to be nodes, in the session 'nodes'; as of the command run. May be given again",
     )
     made.add_argument("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
     add_token(made, "that clients need")

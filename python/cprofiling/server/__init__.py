@@ -17,10 +17,10 @@ and, of a pipeline that fails, the exception's text; they cannot name files, nor
 from __future__ import annotations
 
 try:
-    import google.protobuf
-    import grpc
-    import grpc_health.v1
-    import grpc_reflection.v1alpha  # noqa: F401 all of them before others fail with less to say
+    import google.protobuf  # noqa: F401 here, before others fail with less to say
+    import grpc  # noqa: F401
+    import grpc_health.v1  # noqa: F401
+    import grpc_reflection.v1alpha  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f'cprofiling.server needs the extra grpc: pip install "cprofiling[grpc]" ({error})', name=error.name

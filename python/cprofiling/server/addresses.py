@@ -46,7 +46,7 @@ def is_ip(host: str, version: int) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself, for itself only. Of names, only ``localhost`` can be, if it leads there."""
+    """Whether a host is this machine itself, for itself only; of names, ``localhost`` can be, if it leads there."""
     hosts = [host]
     if host.lower() == "localhost":
         try:

@@ -99,7 +99,7 @@ def filled(response: Any, summary: Iterable[Any], *, enabled: bool) -> Any:
     if size > MOST_BYTES or response.ByteSize() > MOST_BYTES:
         raise Refusal(
             grpc.StatusCode.RESOURCE_EXHAUSTED,
-            f"the statistics have more than {MOST_BYTES} bytes: ask for one stage at a time, or read them in the process",
+            f"the statistics have more than {MOST_BYTES} bytes: ask for one stage, or read them in the process",
         )
     return response
 

@@ -21,7 +21,7 @@ INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
 PATIENCE_S = 30.0  # with a reader that does not read
 
 
-class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):  # type: ignore[misc]  # there are no types of it
+class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
     """The handlers, each of which returns its answer, or raises: a Refusal, or whatever a pipeline has raised."""
 
     def __init__(self, sessions: Sessions) -> None:

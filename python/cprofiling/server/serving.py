@@ -104,17 +104,16 @@ def _credentials(tls: Any) -> Any:
         return None
     if not isinstance(tls, tuple) or len(tls) != 2:
         raise TypeError(f"tls must be a pair of paths (certificate, key) or None, got {shown_value(tls)}")
-    paths = [checks.path(f"tls ({name})", path) for name, path in zip(("certificate", "key"), tls, strict=True)]
-    read = []
-    for path in paths:
-        with open(path, "rb") as file:
-            read.append(file.read())
+    certificate, key = (
+        checks.path(f"tls ({name})", path) for name, path in zip(("certificate", "key"), tls, strict=True)
+    )
+    with open(certificate, "rb") as certificate_file, open(key, "rb") as key_file:
+        pair = (key_file.read(), certificate_file.read())
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*paths, password="")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        raise ValueError(f"tls must be a certificate and its key, got {paths[0]!a} and {paths[1]!a}: {error}") from None
-    certificate, key = read
-    return grpc.ssl_server_credentials([(key, certificate)])
+        raise ValueError(f"tls must be a certificate and its key, got {certificate!a} and {key!a}: {error}") from None
+    return grpc.ssl_server_credentials([pair])
 
 
 class Server:

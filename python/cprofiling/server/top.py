@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
 import grpc
@@ -58,7 +58,7 @@ class Server:
 
 def tables(
     server: Server, session: str | None = None, stage: str | None = None, *, interval_ms: int, updates: int | None
-) -> Iterator[str]:
+) -> Generator[str, None, None]:
     """Give the table of a session again and again, with a line above it that says of what it is.
 
     Args:
@@ -112,7 +112,7 @@ def _reason(server: Server, error: Any) -> str:
     return f"{server.address}: {error.code().name}: {details}"
 
 
-def show(texts: Iterator[str], write: Callable[[str], None], *, is_terminal: bool) -> None:
+def show(texts: Iterable[str], write: Callable[[str], None], *, is_terminal: bool) -> None:
     """Write each text: in the place of the one before it on a terminal, where it is cut to the lines; else below it."""
     is_first = True
     for text in texts:
