@@ -679,6 +679,13 @@ def test_a_wrong_grace(grace: Any, error: type[Exception], server: Any) -> None:
         server.stop(grace)
 
 
+def test_it_may_be_stopped_by_its_own_thread(profiler: cp.Profiler) -> None:
+    made = serve({"p": profiler})
+    made._loop.call_soon_threadsafe(made.stop)
+    made._thread.join(10)
+    assert not made._thread.is_alive()
+
+
 def test_a_server_of_another_process_is_left_alone(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve({"p": profiler}) as made:
         with monkeypatch.context() as patched:

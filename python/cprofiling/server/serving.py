@@ -166,7 +166,8 @@ class Server:
                 self._grace_s = grace_s
                 loop.call_soon_threadsafe(self._service.stopping.set_result, None)
         atexit.unregister(self.stop)
-        self._thread.join(grace_s + _PATIENCE_S)
+        if threading.current_thread() is not self._thread:  # where an object's __del__ may be called, too
+            self._thread.join(grace_s + _PATIENCE_S)
 
     def __enter__(self) -> Server:
         return self
