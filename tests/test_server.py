@@ -720,22 +720,34 @@ def test_a_program_ends_as_it_would_while_somebody_watches() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
-def test_a_forked_child_has_no_server_and_profiles_on() -> None:
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])
+def test_a_forked_child_has_no_server_and_profiles_on(end: str) -> None:
     code = (
-        "import cprofiling as cp, os\n"
+        "import cprofiling as cp, os, sys\n"
         "from cprofiling.server import serve\n"
         "p = cp.Profiler()\n"
         "server = serve({'p': p})\n"
         "p.set_profiling(True)\n"
         "pid = os.fork()\n"
         "with p.profile_node('node'): pass\n"
+        "if pid == 0:\n"
+        "    server.stop()\n"
+        "    try: serve({'p': p})\n"
+        "    except RuntimeError as error: print(error, p.get_profiling_summary()[0].count, flush=True)\n"
+        f"    {end}\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), p.get_profiling_summary()[0].count)\n"
         "server.stop()\n"
-        "count = p.get_profiling_summary()[0].count\n"
-        "if pid == 0: os._exit(40 + count)\n"
-        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), count)\n"
+        "serve({'p': p}).stop()\n"
     )
     done = run_program(code)
-    assert (done.returncode, done.stdout) == (0, "41 1\n")
+    refused = "gRPC does not serve in a process that was forked while it served: start the process by spawn"
+    assert (done.returncode, done.stdout) == (0, f"{refused} 1\n0 1\n")
+
+
+def test_a_forked_child_may_not_serve(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_running", [1])
+    with pytest.raises(RuntimeError, match="forked while it served"):
+        serve({"p": profiler})
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_nam
 MOST_CALLS = 128  # at once, of all clients
 _MOST_CALLS_OF_ONE = 64  # through one connection
 _LEAST_TOKEN, _MOST_TOKEN = 16, 4096
+_running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
 _PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that is taken is refused, instead of shared
@@ -68,6 +69,7 @@ def serve(
 
     Raises:
         OSError: The address cannot be had, or a file of ``tls`` not be read.
+        RuntimeError: This process was forked while a server ran.
         TypeError: An argument is of the wrong type, a session no pipeline.
         ValueError: An argument is out of its limits; the address is reached from other machines, and neither ``tls``
             nor ``token`` is given; the files of ``tls`` are no certificate and key.
@@ -80,6 +82,10 @@ def serve(
             "as 127.0.0.1:0"
         )
     server = Server(Sessions(sessions), host, port, _credentials(tls), wanted)
+    if any(pid != os.getpid() for pid in _running):
+        raise RuntimeError(
+            "gRPC does not serve in a process that was forked while it served: start the process by spawn"
+        )
     server._start()  # noqa: SLF001 nobody else does
     return server
 
@@ -163,6 +169,7 @@ class Server:
         with self._lock:
             loop, self._loop = self._loop, None
             if loop is not None:
+                _running.remove(self._pid)
                 self._grace_s = grace_s
                 loop.call_soon_threadsafe(self._service.stopping.set_result, None)
         atexit.unregister(self.stop)
@@ -187,6 +194,7 @@ class Server:
         if self._failure is not None:
             self._thread.join()
             raise self._failure
+        _running.append(self._pid)
         atexit.register(self.stop)
 
     def _run(self) -> None:
