@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 import socket
@@ -681,6 +682,7 @@ def test_a_wrong_grace(grace: Any, error: type[Exception], server: Any) -> None:
 
 def test_it_may_be_stopped_by_its_own_thread(profiler: cp.Profiler) -> None:
     made = serve({"p": profiler})
+    assert made._loop is not None
     made._loop.call_soon_threadsafe(made.stop)
     made._thread.join(10)
     assert not made._thread.is_alive()
@@ -698,6 +700,27 @@ def test_one_process_has_many_servers(profiler: cp.Profiler) -> None:
     with serve({"a": profiler}) as first, serve({"b": profiler}) as second:
         names = [[each.session_id for each in call_with(made, "ListSessions").sessions] for made in (first, second)]
     assert names == [["a"], ["b"]]
+
+
+def test_event_loops_of_the_program_are_not_disturbed(server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def list_often() -> set[int]:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            found = set()
+            for _ in range(8):
+                calls = (stub.ListSessions(pb.ListSessionsRequest()) for _ in range(40))
+                found |= {len(answer.sessions) for answer in await asyncio.gather(*calls)}
+            return found
+
+    assert asyncio.run(list_often()) == {3}
+    assert caplog.records == []
+
+
+def test_more_calls_than_may_run_at_once_are_refused(server: Any) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        calls = [stub.ListSessions.future(pb.ListSessionsRequest(), timeout=20) for _ in range(1000)]
+        assert {call.code() for call in calls} <= {STATUS.OK, STATUS.RESOURCE_EXHAUSTED}
 
 
 def run_program(code: str) -> subprocess.CompletedProcess[str]:

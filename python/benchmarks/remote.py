@@ -44,7 +44,15 @@ class Constants(service.ProfilingService):
         """Make the answers."""
         super().__init__(sessions)
         stats = [
-            pb.NodeProfilingStats(node_name=name, stage=4, count=5, mean_ms=1.5, total_ms=7.5, p50_ms=1.5, p99_ms=2.0)
+            pb.NodeProfilingStats(
+                node_name=name,
+                stage=pb.EXECUTION_STAGE_INFERENCE,
+                count=5,
+                mean_ms=1.5,
+                total_ms=7.5,
+                p50_ms=1.5,
+                p99_ms=2.0,
+            )
             for name in node_names()
         ]
         self._set = pb.SetProfilingResponse(profiling_enabled=True)
@@ -121,13 +129,13 @@ class Pipeline:
 def serve_and_run(seconds: float, *, constant: bool) -> None:
     """Be the process that is profiled: say where it serves, run when it is told to, say how it went."""
     if constant:
-        serving.ProfilingService = Constants  # type: ignore[misc]
+        setattr(serving, "ProfilingService", Constants)  # noqa: B010 the type checker is not to know
     pipeline = Pipeline()
     with serve({SESSION: pipeline.profiler, OTHER: cp.Profiler()}) as server:
         print(server.address, flush=True)
         sys.stdin.readline()
         pipeline.run_for(seconds)
-        result = {"calls": sum(map(len, pipeline.times)), "lost": pipeline.lost()}
+        result: dict[str, float] = {"calls": sum(map(len, pipeline.times)), "lost": pipeline.lost()}
         result |= {
             name: pipeline.percentile_us(share) for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
         }

@@ -65,7 +65,8 @@ class ProfilingServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def SetProfiling(self, request, context):
-        """Switches a session's profiling on or off. What is not set has its default: each call specifies everything anew.
+        """Switches a session's profiling on or off. Each call specifies everything anew: what is not set has its default, and
+        what cannot be asked for here, such as times of GPUs, is off afterwards.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name
 MOST_CALLS = 128  # at once, of all clients
-_MOST_CALLS_OF_ONE = 64  # through one connection
 _LEAST_TOKEN, _MOST_TOKEN = 16, 4096
 _running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
 _PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
@@ -39,7 +38,6 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that is taken is refused, instead of shared
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
-    ("grpc.max_concurrent_streams", _MOST_CALLS_OF_ONE),
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that says nothing
     ("grpc.keepalive_time_ms", 30_000),  # one whose other end is gone
     ("grpc.keepalive_timeout_ms", 10_000),
