@@ -20,6 +20,7 @@ WITH_TESTS = {
     "pipeline_mixin.py",
     "recorded_inference.py",
     "recorded_training.py",
+    "remote_control.py",
     "threads_and_stages.py",
 }
 
@@ -127,3 +128,15 @@ def test_recorded_inference() -> None:
     assert int(figures["Min latency (ns)"]) <= int(figures["Median latency (ns)"]) <= int(figures["Max latency (ns)"])
     assert "\n303 events; mean duration by name, in us:\n" in output
     assert re.search(r"the slowest search took \d+ us; its trace is [0-9a-f]{32}$", output.strip())
+
+
+def test_remote_control() -> None:
+    for name in ("grpc", "grpc_health", "grpc_reflection"):
+        pytest.importorskip(name, reason="remote control needs the extra grpc")
+    output = output_of("remote_control.py")
+    assert output.startswith("before: off, 0 nodes\n")
+    rows = {
+        node: int(count) for node, count in re.findall(r"^(\w+): ([1-9]\d*) calls of [\d.]+ ms$", output, re.MULTILINE)
+    }
+    assert set(rows) == {"project", "nearest"}
+    assert output.endswith("after: off\n")

@@ -218,6 +218,7 @@ def test_another_pipeline_is_called_in_a_thread_of_its_own(server: Any, foreign:
     options = {"synchronize_cuda": False, "reset": False, "skip_first_n": 3}
     thread = "cprofiling-session"
     assert foreign.calls == [("set", True, options, thread), ("get", "val", thread), ("reset", thread)]
+    assert isinstance(foreign.calls[1][1], cp.ExecutionStage)
     assert (sent.node_name, sent.stage, sent.count, sent.HasField("p99_ms")) == ("n", pb.EXECUTION_STAGE_VAL, 2, False)
 
 

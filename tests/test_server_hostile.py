@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import unwatched
 
 grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
 pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
@@ -299,3 +303,19 @@ def test_a_client_that_goes_away_is_forgotten(server: Any) -> None:
         next(updates)
         assert server._service._watching == 1
     assert eventually(lambda: server._service._watching == 0)
+
+
+@pytest.mark.slow
+def test_many_clients_lose_no_sample() -> None:
+    """A second of the benchmark, whose times are nothing here (failure scenario I4)."""
+    path = Path(__file__).resolve().parents[1] / "python" / "benchmarks" / "remote.py"
+    command = [sys.executable, str(path), "--seconds", "0.5", "--runs", "1"]
+    environment = {**unwatched(), "PYTHONPATH": str(Path(cp.__file__).parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stderr == ""
+    run, verdict = done.stdout.splitlines()
+    assert verdict.endswith("; nothing was wrong")
+    real = json.loads(run)["real"]
+    assert (real["lost"], real["complaints"]) == (0, [])
+    assert real["calls"] > 0
+    assert {"OK", "NOT_FOUND"} <= set(real["statuses"])

@@ -9,7 +9,7 @@ import grpc
 from cprofiling.format import checked_text, shown_value
 from cprofiling.server import profiling_pb2 as pb
 from cprofiling.server.refusal import Refusal
-from cprofiling.stats import NodeProfilingStats, ProfilingSummary
+from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,11 +23,15 @@ _NUMBERS = {
     "test": pb.EXECUTION_STAGE_TEST,
     "inference": pb.EXECUTION_STAGE_INFERENCE,
 }
-_STAGES = {number: stage for stage, number in _NUMBERS.items()}
+_STAGES = {number: ExecutionStage(stage) for stage, number in _NUMBERS.items()}
+_KNOWN: dict[str, str] = {stage.value: stage for stage in ExecutionStage}
 
 
 def stage_of(request: Any) -> str | None:
-    """Return the stage that a request asks for; None: all. Refusal for one that there is not, and for two."""
+    """Return the stage that a request asks for, of the four an ``ExecutionStage``, which others' pipelines may want.
+
+    None: all. Refusal for a stage that there is not, and for two.
+    """
     number = request.stage
     stage = _STAGES.get(number)
     if stage is None and number != pb.EXECUTION_STAGE_UNSPECIFIED:
@@ -39,9 +43,9 @@ def stage_of(request: Any) -> str | None:
         details = f"stage_name must have no NUL and at most {_LONGEST_STAGE} bytes, got {shown_value(name)}"
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, details)
     if stage not in (None, name):
-        details = f"stage and stage_name must be the same stage, got {stage!r} and {shown_value(name)}"
+        details = f"stage and stage_name must be the same stage, got {str(stage)!r} and {shown_value(name)}"
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, details)
-    return name
+    return _KNOWN.get(name, name)
 
 
 def wire_text(text: str) -> str:
