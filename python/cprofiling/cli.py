@@ -1,8 +1,8 @@
 """The command ``cprofiling``: its arguments, its exit status, and where its output goes.
 
 Results go to stdout, everything else to stderr. The exit status is 0, or 1 after a failure, which one line on stderr
-explains, or 2 for arguments that make no sense; that of ``run`` is the program's, and ``compare`` has 3 for what
-became slower.
+explains, or 2 for arguments that make no sense; that of ``run`` and ``serve`` is the program's, and ``compare`` has 3
+for what became slower.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with ``arguments`` (default: those of the process) and return its exit status.
 
     Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help`` and ``--version``. The
-    command ``run`` does not return: see ``runner.prepare``.
+    commands ``run`` and ``serve`` do not return: see ``runner.prepare``.
     """
     own = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
