@@ -28,6 +28,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa:
 
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve, service, serving  # noqa: E402
+from cprofiling.server import sessions as server_sessions  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = Path(serving.__file__).parent
@@ -679,6 +680,23 @@ def test_stopping_ends_everything(profiler: cp.Profiler) -> None:
 def test_a_wrong_grace(grace: Any, error: type[Exception], server: Any) -> None:
     with pytest.raises(error, match="grace_s must be"):
         server.stop(grace)
+
+
+class Interrupted(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None:
+            raise KeyboardInterrupt
+        return super().wait(timeout)
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing(profiler: cp.Profiler) -> None:
+    made = serving.Server(server_sessions.Sessions({"p": profiler}), "127.0.0.1", 0, None, None)
+    made._is_ready = Interrupted()
+    before = list(serving._running)
+    with pytest.raises(KeyboardInterrupt):
+        made._start()
+    assert not made._thread.is_alive()
+    assert serving._running == before
 
 
 def test_it_may_be_stopped_by_its_own_thread(profiler: cp.Profiler) -> None:

@@ -188,11 +188,15 @@ class Server:
     def _start(self) -> None:
         """Start the thread and wait until it serves; raises what keeps it from that."""
         self._thread.start()
-        self._is_ready.wait()
+        try:
+            self._is_ready.wait()
+        except BaseException:  # an interrupt
+            self._is_ready.wait(_PATIENCE_S)
+            self.stop(0)
+            raise
         if self._failure is not None:
             self._thread.join()
             raise self._failure
-        _running.append(self._pid)
         atexit.register(self.stop)
 
     def _run(self) -> None:
@@ -220,6 +224,7 @@ class Server:
         self._bind(server)
         await server.start()
         self._loop = asyncio.get_running_loop()
+        _running.append(self._pid)
         self._is_ready.set()
         await self._service.stopping
         await healthy.enter_graceful_shutdown()
