@@ -16,13 +16,14 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "python" / "examples"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 WITH_TESTS = {
     "async_nodes.py",
-    "cuvis_pipeline.py",  # in test_cuvis.py
+    "cuvis_pipeline.py",
     "diffusers_components.py",  # in test_diffusers.py
     "instrument_foreign.py",
     "lightning_profiler.py",  # in test_lightning.py
     "pipeline_mixin.py",
     "recorded_inference.py",
     "recorded_training.py",
+    "remote_control.py",
     "sklearn_pipeline.py",  # in test_sklearn_pipeline.py
     "threads_and_stages.py",
     "torch_modules.py",  # in test_torch_modules.py
@@ -152,3 +153,15 @@ def test_cuvis_pipeline() -> None:
         nodes = steps if stage == "inference" else {*steps, "Loss"}
         assert counts(table) == {(stage, node): batches - 1 for node in nodes}
     assert re.search(r"^\S+: 99 % of batches in [\d.]+ ms, the first in [\d.]+ ms$", output, re.MULTILINE)
+
+
+def test_remote_control() -> None:
+    for name in ("grpc", "grpc_health", "grpc_reflection"):
+        pytest.importorskip(name, reason="remote control needs the extra grpc")
+    output = output_of("remote_control.py")
+    assert output.startswith("before: off, 0 nodes\n")
+    rows = {
+        node: int(count) for node, count in re.findall(r"^(\w+): ([1-9]\d*) calls of [\d.]+ ms$", output, re.MULTILINE)
+    }
+    assert set(rows) == {"project", "nearest"}
+    assert output.endswith("after: off\n")

@@ -1,8 +1,8 @@
 """The command ``cprofiling``: its arguments, its exit status, and where its output goes.
 
 Results go to stdout, everything else to stderr. The exit status is 0, or 1 after a failure, which one line on stderr
-explains, or 2 for arguments that make no sense; that of ``run`` is the program's, and ``compare`` has 3 for what
-became slower.
+explains, or 2 for arguments that make no sense; that of ``run`` and ``serve`` is the program's, and ``compare`` has 3
+for what became slower.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from cprofiling.command_line import INT64_MAX, CommandError, fail, whole_number, write
 from cprofiling.deep_dive_commands import add_ncu, add_nsys
+from cprofiling.server_commands import SERVE_OPTIONS, add_serve, add_top
 from cprofiling.stages.commands import add_compare, add_harness, add_merge
 
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with ``arguments`` (default: those of the process) and return its exit status.
 
     Raises SystemExit with status 2 for wrong arguments, and with status 0 after ``--help`` and ``--version``. The
-    command ``run`` does not return: see ``runner.prepare``.
+    commands ``run`` and ``serve`` do not return: see ``runner.prepare``.
     """
     own = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
@@ -49,6 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from cprofiling import runner
 
             own[1:], program = runner.split(own[1:])
+        elif own[:1] == ["serve"]:
+            from cprofiling import runner
+
+            own[1:], program = runner.split(own[1:], SERVE_OPTIONS)
         elif own[:1] in (["ncu"], ["nsys"]):
             from cprofiling import deep_dive
 
@@ -57,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif own[:1] != ["demo"]:
             leave_no_trace()
         options = parser().parse_args(own, argparse.Namespace(program=program, status=0))
-        write(options.run(options))
+        text = options.run(options)
+        if text is not None:
+            write(text)
         status: int = options.status
     except CommandError as error:
         return fail(str(error), error.status)
@@ -67,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. Each command sets ``run``, which returns the text to print.
+    """Return the parser of the command line. Each command sets ``run``, which returns the text to print, or None.
 
     It may set ``status``, the exit status after that.
     """
@@ -83,6 +90,8 @@ def parser() -> argparse.ArgumentParser:
     add_doctor(commands)
     add_harness(commands)
     add_merge(commands)
+    add_serve(commands)
+    add_top(commands)
     return made
 
 

@@ -6,7 +6,7 @@ import ast
 import os
 from importlib.machinery import SourceFileLoader
 
-from cprofiling import _core
+from cprofiling.control import Profiler
 from cprofiling.nodes import wrap
 
 TYPE_CHECKING = False
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     Definition = ast.FunctionDef | ast.AsyncFunctionDef
     Compiler = Callable[[Any, str], CodeType]
 
-_PROFILER = _core.Profiler()  # is never on, so that the program's own statistics are what they are without us
+# Apart, so that the program's own statistics are what they are without us; of the commands, only serve switches it on.
+PROFILER = Profiler()
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # the fields of statements that hold statements
 # What type.__new__() makes of plain functions in a class's body, and not of nodes.
 _IMPLICIT: dict[str, Callable[..., Any]] = {
@@ -35,7 +36,7 @@ _MARKING = "coroutine"  # types.coroutine marks the function itself; a node on t
 def as_node(function: Any, name: str | None = None) -> Any:
     """Make a node of a function, under its qualified name by default; where that cannot be, leave it as it is."""
     try:
-        node = wrap(function, name=function.__qualname__ if name is None else name, stage=None, profiler=_PROFILER)
+        node = wrap(function, name=function.__qualname__ if name is None else name, stage=None, profiler=PROFILER)
     except Exception:  # noqa: BLE001 the program goes on as without us
         return function
     return node.__func__ if isinstance(node, classmethod) and not isinstance(function, classmethod) else node

@@ -51,8 +51,11 @@ class CannotRunError(Exception):
         self.status = status
 
 
-def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments of ``run`` into its own, and the program with its: ``-m`` and a module, or a script."""
+def split(arguments: Sequence[str], with_value: Sequence[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:
+    """Split the arguments of ``run`` into its own, and the program with its: ``-m`` and a module, or a script.
+
+    with_value: The command's options that have a value, where they are others than those of ``run``.
+    """
     place = 0
     while place < len(arguments) and arguments[place].startswith("-"):
         argument = arguments[place]
@@ -60,7 +63,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             return list(arguments[:place]), list(arguments[place + 1 :])
         if argument.startswith("-m"):
             break
-        place += 2 if argument in _WITH_VALUE else 1
+        place += 2 if argument in with_value else 1
     return list(arguments[:place]), list(arguments[place:])
 
 

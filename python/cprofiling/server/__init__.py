@@ -1,0 +1,32 @@
+"""Remote control over gRPC: a server in the process that is profiled, for clients that switch and read its statistics.
+
+::
+
+    from cprofiling.server import serve
+
+    server = serve({"s1": pipeline}, address="127.0.0.1:0")
+    print(server.address)
+    ...
+    server.stop()
+
+The service is ``cprofiling.v1.ProfilingService``, described in ``profiling.proto`` with the status codes that its calls
+have; its stubs are ``profiling_pb2`` and ``profiling_pb2_grpc``. Clients see the names of nodes and stages, the figures
+and, of a pipeline that fails, the exception's text; they cannot name files, nor run code. Needs the extra ``grpc``.
+"""
+
+from __future__ import annotations
+
+try:
+    import google.protobuf  # noqa: F401 here, before others fail with less to say
+    import grpc  # noqa: F401
+    import grpc_health.v1  # noqa: F401
+    import grpc_reflection.v1alpha  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'cprofiling.server needs the extra grpc: pip install "cprofiling[grpc]" ({error})', name=error.name
+    ) from None
+
+from cprofiling.server import profiling_pb2, profiling_pb2_grpc
+from cprofiling.server.serving import Server, serve
+
+__all__ = ["Server", "profiling_pb2", "profiling_pb2_grpc", "serve"]

@@ -1,0 +1,65 @@
+"""Addresses of servers: ``host:port``, and which of them other machines do not reach."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+
+from cprofiling.format import shown_value
+
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?")
+_LAST_PORT = 65535
+
+
+def split_address(value: object) -> tuple[str, int]:
+    """Return the host, an IPv6 address without its brackets, and the port, 0 to 65535.
+
+    TypeError for what is no str, ValueError for what is no ``host:port``.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"address must be a str, got {shown_value(value)}")
+    host, colon, digits = value.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    is_host = is_ip(host, 6) if is_bracketed else is_ip(host, 4) or _NAME.fullmatch(host) is not None
+    is_port = digits.isascii() and digits.isdecimal() and len(digits) <= 5 and int(digits) <= _LAST_PORT
+    if not (colon and is_host and is_port):
+        raise ValueError(
+            "address must be HOST:PORT, such as 127.0.0.1:0, with an IPv6 address in brackets and a port from 0 to "
+            f"{_LAST_PORT}, got {shown_value(value)}"
+        )
+    return host, int(digits)
+
+
+def join_address(host: str, port: int) -> str:
+    """Return ``host:port``, with brackets about an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_ip(host: str, version: int) -> bool:
+    """Whether a host is an address of this version of IP, written as it should be."""
+    try:
+        return ipaddress.ip_address(host).version == version
+    except ValueError:
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself, for itself only; of names, ``localhost`` can be, if it leads there."""
+    hosts = [host]
+    if host.lower() == "localhost":
+        try:
+            hosts = [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        except OSError:
+            return False
+    return all(_is_loopback_ip(each) for each in hosts)
+
+
+def _is_loopback_ip(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

@@ -1,0 +1,17 @@
+"""How a call is refused."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Refusal(Exception):  # noqa: N818 it is no error of ours
+    """Ends a call with a status: ``code``, a ``grpc.StatusCode``, and ``details``, a sentence for the client."""
+
+    def __init__(self, code: Any, details: str) -> None:
+        """Take over both."""
+        super().__init__(details)
+        self.code = code
+        self.details = details

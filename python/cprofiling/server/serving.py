@@ -1,0 +1,242 @@
+"""The server: a thread with an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import ssl
+import threading
+from collections.abc import Mapping
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from cprofiling import checks
+from cprofiling.format import shown_value
+from cprofiling.server import profiling_pb2, profiling_pb2_grpc
+from cprofiling.server.addresses import is_loopback, join_address, split_address
+from cprofiling.server.guard import Guard
+from cprofiling.server.messages import MOST_BYTES
+from cprofiling.server.service import ProfilingService
+from cprofiling.server.sessions import Sessions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from _typeshed import StrOrBytesPath
+
+SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name
+MOST_CALLS = 128  # at once, of all clients
+_LEAST_TOKEN, _MOST_TOKEN = 16, 4096
+_running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
+_PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that is taken is refused, instead of shared
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that says nothing
+    ("grpc.keepalive_time_ms", 30_000),  # one whose other end is gone
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_metadata_size", 8192),
+    ("grpc.absolute_max_metadata_size", 16384),
+)
+
+
+def serve(
+    sessions: Mapping[str, Any],
+    address: str = "127.0.0.1:0",
+    *,
+    tls: tuple[StrOrBytesPath, StrOrBytesPath] | None = None,
+    token: str | None = None,
+) -> Server:
+    """Start a server in a thread of its own, and return it when clients can call.
+
+    Args:
+        sessions: What clients can control: Profilers, or pipelines, by names of 1 to 256 bytes of UTF-8, at most 1,024.
+            A pipeline is what has ``set_profiling``, ``get_profiling_summary``, ``reset_profiling`` and
+            ``profiling_enabled``. It is called in threads of the server's, if it is not of ``PipelineProfiling``.
+        address: ``host:port``; port 0: a free one. The default, and any other address of this machine for itself only,
+            is open to all users and programs of this machine if there is no token.
+        tls: Two files in PEM format, the certificate with its chain and the private key: calls are encrypted.
+        token: 16 to 4096 printable ASCII characters without blanks, which all calls must have in their metadata, as
+            ``authorization: Bearer TOKEN``, but the check of health. Without ``tls`` the network can read it.
+
+    Raises:
+        OSError: The address cannot be had, or a file of ``tls`` not be read.
+        RuntimeError: This process was forked while a server ran.
+        TypeError: An argument is of the wrong type, a session no pipeline.
+        ValueError: An argument is out of its limits; the address is reached from other machines, and neither ``tls``
+            nor ``token`` is given; the files of ``tls`` are no certificate and key.
+    """
+    host, port = split_address(address)
+    wanted = _checked_token(token)
+    if tls is None and wanted is None and not is_loopback(host):
+        raise ValueError(
+            f"address {shown_value(address)} can be reached from other machines: give tls or token, or an address such "
+            "as 127.0.0.1:0"
+        )
+    server = Server(Sessions(sessions), host, port, _credentials(tls), wanted)
+    if any(pid != os.getpid() for pid in _running):
+        raise RuntimeError(
+            "gRPC does not serve in a process that was forked while it served: start the process by spawn"
+        )
+    server._start()  # noqa: SLF001 nobody else does
+    return server
+
+
+def _checked_token(token: Any) -> str | None:
+    """Return a token, or None. What is wrong with one is said without it."""
+    if token is None:
+        return None
+    if not isinstance(token, str):
+        raise TypeError(f"token must be a str or None, got {type(token).__name__}")
+    if not _LEAST_TOKEN <= len(token) <= _MOST_TOKEN or not all("!" <= character <= "~" for character in token):
+        raise ValueError(
+            f"token must have {_LEAST_TOKEN} to {_MOST_TOKEN} printable ASCII characters and no blanks, got "
+            f"{len(token)} characters"
+        )
+    return token
+
+
+def _credentials(tls: Any) -> Any:
+    """Return the credentials in two files; None: without TLS."""
+    if tls is None:
+        return None
+    if not isinstance(tls, tuple) or len(tls) != 2:
+        raise TypeError(f"tls must be a pair of paths (certificate, key) or None, got {shown_value(tls)}")
+    certificate, key = (
+        checks.path(f"tls ({name})", path) for name, path in zip(("certificate", "key"), tls, strict=True)
+    )
+    with open(certificate, "rb") as certificate_file, open(key, "rb") as key_file:
+        pair = (key_file.read(), certificate_file.read())
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise ValueError(f"tls must be a certificate and its key, got {certificate!a} and {key!a}: {error}") from None
+    return grpc.ssl_server_credentials([pair])
+
+
+class Server:
+    """A server that runs; made by ``serve``. Also a context manager, which stops it.
+
+    It serves until it is stopped or the process ends. A forked child has none.
+
+    Attributes:
+        address: The ``host:port`` that it has.
+    """
+
+    def __init__(self, sessions: Sessions, host: str, port: int, credentials: Any, token: str | None) -> None:
+        """Take over what has been checked."""
+        self.address = join_address(host, port)
+        self._sessions = sessions
+        self._host = host
+        self._credentials = credentials
+        self._guard = Guard(token)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._is_ready = threading.Event()
+        self._failure: Exception | None = None
+        self._grace_s: float = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._service: ProfilingService
+        self._thread = threading.Thread(target=self._run, name="cprofiling-server", daemon=True)
+
+    def add_session(self, session_id: str, target: Any) -> None:
+        """Add a session, as of ``serve``. ValueError where there is one of that name."""
+        self._sessions.add(session_id, target)
+
+    def remove_session(self, session_id: str) -> None:
+        """Remove a session: calls to it end with NOT_FOUND. KeyError where there is none of that name."""
+        self._sessions.remove(session_id)
+
+    def stop(self, grace_s: float = 0.5) -> None:
+        """Take no more calls, give those that run some time to finish, 0 to 60 s, and return when all has ended.
+
+        To stop it again is fine, and so is to stop it in a forked child, where it never ran.
+        """
+        if isinstance(grace_s, bool) or not isinstance(grace_s, (int, float)):
+            raise TypeError(f"grace_s must be a number, got {shown_value(grace_s)}")
+        if not 0 <= grace_s <= 60:
+            raise ValueError(f"grace_s must be from 0 to 60, got {shown_value(grace_s)}")
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                _running.remove(self._pid)
+                self._grace_s = grace_s
+                loop.call_soon_threadsafe(self._service.stopping.set_result, None)
+        atexit.unregister(self.stop)
+        if threading.current_thread() is not self._thread:  # where an object's __del__ may be called, too
+            self._thread.join(grace_s + _PATIENCE_S)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Server address={self.address!r} sessions={len(self._sessions.all())}>"
+
+    def _start(self) -> None:
+        """Start the thread and wait until it serves; raises what keeps it from that."""
+        self._thread.start()
+        try:
+            self._is_ready.wait()
+        except BaseException:  # an interrupt
+            self._is_ready.wait(_PATIENCE_S)
+            self.stop(0)
+            raise
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        atexit.register(self.stop)
+
+    def _run(self) -> None:
+        """Serve in this thread, to the end. The loop is none of the program's, whatever policy that has set."""
+        loop = asyncio.SelectorEventLoop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve())
+        except Exception as error:  # noqa: BLE001 the program goes on, and serve() raises it
+            self._failure = error
+        finally:
+            self._loop = None
+            self._is_ready.set()
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    async def _serve(self) -> None:
+        server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS, maximum_concurrent_rpcs=MOST_CALLS)
+        self._service = ProfilingService(self._sessions)
+        profiling_pb2_grpc.add_ProfilingServiceServicer_to_server(self._service, server)
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        self._bind(server)
+        await server.start()
+        self._loop = asyncio.get_running_loop()
+        _running.append(self._pid)
+        self._is_ready.set()
+        await self._service.stopping
+        await healthy.enter_graceful_shutdown()
+        await server.stop(self._grace_s)
+
+    def _bind(self, server: Any) -> None:
+        """Take the address. OSError where it cannot be had."""
+        try:
+            if self._credentials is None:
+                port = server.add_insecure_port(self.address)
+            else:
+                port = server.add_secure_port(self.address, self._credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot serve on {self.address}: {error}") from None
+        self.address = join_address(self._host, port)

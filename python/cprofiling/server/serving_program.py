@@ -1,0 +1,117 @@
+"""The command ``serve``: a program that runs as Python itself runs it, with a server beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import grpc
+
+from cprofiling import control, node_source
+from cprofiling.autostart import say
+from cprofiling.format import shown_value
+from cprofiling.node_patterns import Patterns
+from cprofiling.runner import Launch, Program
+from cprofiling.server.refusal import Refusal
+from cprofiling.server.serving import serve
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+DEFAULT = "default"
+NAMED = "nodes"  # that the command line names
+
+
+class PlacedPipeline:
+    """A pipeline of the program, looked up at each call: it may not be there yet, or be another one by then."""
+
+    def __init__(self, module: str, attribute: str) -> None:
+        """Take over where it is: the module's name, and the names by which it is reached, with points between."""
+        self._module = module
+        self._attribute = attribute
+
+    @property
+    def profiling_enabled(self) -> bool:
+        """As of the pipeline."""
+        return bool(self._found().profiling_enabled)
+
+    def set_profiling(self, enabled: bool, **options: Any) -> None:
+        """As of the pipeline."""
+        self._found().set_profiling(enabled, **options)
+
+    def get_profiling_summary(self, stage: str | None) -> Any:
+        """As of the pipeline."""
+        return self._found().get_profiling_summary(stage)
+
+    def reset_profiling(self) -> None:
+        """As of the pipeline."""
+        self._found().reset_profiling()
+
+    def _found(self) -> Any:
+        found: Any = sys.modules.get(self._module)
+        for name in self._attribute.split("."):
+            found = getattr(found, name, None)
+        if found is None:
+            place = shown_value(f"{self._module}:{self._attribute}")
+            raise Refusal(grpc.StatusCode.NOT_FOUND, f"the program has no {place} yet")
+        return found
+
+
+class _NotRecorded:
+    """Stands for the recording of a program that is not recorded: it has nodes only."""
+
+    def __init__(self, patterns: Patterns) -> None:
+        self.patterns = patterns
+        self.module: str | None = None
+
+    def begin(self) -> None:
+        """Do nothing."""
+
+
+class ServedProgram(Program):
+    """A program; the processes that it spawns are served by nobody."""
+
+    def __init__(self, arguments: Sequence[str], patterns: Patterns) -> None:
+        """Take over the program and its arguments, and what its nodes are. CannotRunError: there is no such program."""
+        super().__init__(arguments, _NotRecorded(patterns))  # type: ignore[arg-type]  # it is asked for no more
+
+    def _watch_spawning(self, spawn: ModuleType) -> None:
+        """Leave them as they are."""
+
+
+def prepare(
+    arguments: Sequence[str],
+    patterns: Sequence[str],
+    *,
+    sessions: Sequence[tuple[str, str, str]],
+    is_on: bool,
+    serving: dict[str, Any],
+) -> Launch:
+    """Serve, and return what is to be raised, and not caught, for a program to begin.
+
+    Args:
+        arguments: The program and its arguments.
+        patterns: Which functions are nodes, of a session of their own; see ``node_patterns``.
+        sessions: Name, module and attribute of each pipeline that is a session.
+        is_on: Whether these, and the default Profiler, are on when the program begins.
+        serving: Further arguments of ``serve``.
+
+    Raises CannotRunError where there is no such program, and what ``serve`` raises.
+    """
+    program = ServedProgram(arguments, Patterns(patterns))
+    targets: dict[str, Any] = {DEFAULT: control.default_profiler}
+    if patterns:
+        targets[NAMED] = node_source.PROFILER
+    for name, module, attribute in sessions:
+        if name in targets:
+            raise ValueError(f"there is a session {shown_value(name)} already")
+        targets[name] = PlacedPipeline(module, attribute)
+    server = serve(targets, **serving)
+    if is_on:
+        control.set_profiling(True)
+        node_source.PROFILER.set_profiling(bool(patterns))
+    say(f"serving on {server.address}")
+    sys.excepthook = program.launcher
+    return Launch()

@@ -1,0 +1,295 @@
+"""The commands of remote control: a program that is served, and its statistics shown live."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import profiler_on
+from cprofiling import cli
+
+grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
+pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
+pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
+
+from cprofiling.server import profiling_pb2 as pb  # noqa: E402
+from cprofiling.server import profiling_pb2_grpc, serve, serving_program, top  # noqa: E402
+
+COMMAND = (sys.executable, "-W", "error", "-m", "cprofiling")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
+TOKEN = "correct-horse-battery"
+PROGRAM = """
+import multiprocessing.spawn, sys
+import cprofiling as cp
+
+class Pipeline(cp.PipelineProfiling):
+    pass
+
+def work(value):
+    return value + 1
+
+pipeline = Pipeline()
+pipeline.set_profiling(True)
+with pipeline.profile_node("inside"):
+    work(1)
+for value in range(5):
+    work(value)
+with cp.profile_node("declared"):
+    pass
+print(sys.argv, __name__, flush=True)
+sys.stdin.read()
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    profiler = profiler_on()
+    for value in (1.0, 3.0):
+        profiler.record("train", "node", value)
+    profiler.record("val", "other", 1.0)
+    with serve({"p": profiler}) as made:
+        yield made
+
+
+def failed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 1) -> str:
+    assert cli.main(arguments) == status
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("cprofiling: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(["top", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_top_shows_the_table(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first, table = shown([server.address, "--updates", "1"], capsys).split("\n", 1)
+    assert first == f"session p at {server.address}, profiling on"
+    profiler = server._sessions.get("p").target
+    assert table == f"{profiler.format_profiling_summary()}\n"
+
+
+def test_top_shows_one_table_after_the_other(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown([server.address, "--updates", "2", "--interval", "0.1", "--stage", "val"], capsys)
+    tables = out.split("\n\n")
+    assert len(tables) == 2
+    assert all("other" in table and "train" not in table for table in tables)
+
+
+def test_top_takes_the_session_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with serve({"default": cp.Profiler(), "other\x1b": profiler_on()}) as made:
+        assert shown([made.address, "--updates", "1"], capsys).startswith("session default at ")
+        named = shown([made.address, "--updates", "1", "--session", "other\x1b"], capsys)
+        assert named.startswith(r"session other\x1b at ")
+        made.remove_session("default")
+        made.add_session("b", cp.Profiler())
+        complaint = failed(["top", made.address], capsys)
+        assert complaint.endswith("has 'b' (str), 'other\\x1b' (str)\n")
+        made.remove_session("b")
+        made.remove_session("other\x1b")
+        assert failed(["top", made.address], capsys).endswith("has none\n")
+        assert "NOT_FOUND: there is no session" in failed(["top", made.address, "--session", "b"], capsys)
+
+
+def test_top_tells_of_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    class Odd(cp.Profiler):
+        def get_profiling_summary(self, _stage: Any = None) -> Any:
+            return cp.ProfilingSummary(reasons=["bro\x07ken"], internal_errors=2)
+
+    with serve({"p": Odd()}) as made:
+        out = shown([made.address, "--updates", "1"], capsys)
+    assert out.split("\n")[1:] == [
+        "No profiling data collected.", r"note: bro\x07ken", "note: 2 faults inside the profiler", "",
+    ]  # fmt: skip
+
+
+def test_top_with_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\nand a remark\n")
+    with serve({"p": cp.Profiler()}, token=TOKEN) as made:
+        arguments = [made.address, "--updates", "1"]
+        assert "UNAUTHENTICATED" in failed(["top", *arguments], capsys)
+        assert "session p" in shown([*arguments, "--token-file", str(file)], capsys)
+        monkeypatch.setenv("CPROFILING_TOKEN", TOKEN)
+        assert "session p" in shown(arguments, capsys)
+    missing = tmp_path / "none"
+    assert f"cannot read {str(missing)!r}" in failed(["top", "127.0.0.1:1", "--token-file", str(missing)], capsys)
+
+
+def test_top_uses_tls(server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server has none, and a file that is no certificate is no reason to do without."""
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    assert "UNAVAILABLE" in failed(["top", server.address, "--tls-ca", str(tmp_path / "ca.pem")], capsys)
+
+
+def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "127.0.0.1:1: UNAVAILABLE: " in failed(["top", "127.0.0.1:1"], capsys)
+    assert "address must be HOST:PORT" in failed(["top", "nowhere"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["top"], "required: ADDRESS"),
+        (["top", ""], "not empty"),
+        (["top", "a:1", "--interval", "0.05"], "from 0.1 to 3600, got '0.05'"),
+        (["top", "a:1", "--interval", "soon"], "got 'soon'"),
+        (["top", "a:1", "--interval", "nan"], "got 'nan'"),
+        (["top", "a:1", "--updates", "0"], "from 1 to 2147483647, got '0'"),
+        (["serve"], "a program is required"),
+        (["serve", "--on"], "a program is required"),
+        (["serve", "-s", "x", "app.py"], "expected NAME=MODULE:ATTRIBUTE, got 'x'"),
+        (["serve", "-s", "x=y", "app.py"], "expected NAME=MODULE:ATTRIBUTE"),
+        (["serve", "-s", "=m:a", "app.py"], "expected NAME=MODULE:ATTRIBUTE"),
+        (["serve", "--tls-cert", "c", "app.py"], "--tls-cert and --tls-key belong together"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "app.py"
+    script.write_text("")
+    assert "cannot open" in failed(["serve", str(tmp_path / "none.py")], capsys, status=2)
+    assert "give tls or token" in failed(["serve", "--address", "0.0.0.0:0", str(script)], capsys)
+    twice = ["serve", "-s", "a=m:a", "-s", "a=m:b", str(script)]
+    assert "there is a session 'a' (str) already" in failed(twice, capsys)
+    files = ["--tls-cert", str(tmp_path / "none"), "--tls-key", str(tmp_path / "none")]
+    assert "No such file" in failed(["serve", *files, str(script)], capsys)
+
+
+def test_both_commands_say_what_they_need(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    monkeypatch.delitem(sys.modules, "cprofiling.server")
+    for arguments in (["top", "127.0.0.1:1"], ["serve", "app.py"]):
+        assert 'pip install "cprofiling[grpc]"' in failed(arguments, capsys)
+
+
+# ---- On a terminal
+
+
+def test_a_terminal_shows_what_it_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setenv("LINES", "5")
+    top.show(iter(["a\nb\nc\nd", "a\nb\nc\nd\ne\nf"]), written.append, is_terminal=True)
+    clear = "\x1b[H\x1b[2J\x1b[3J"
+    assert written == [f"{clear}a\nb\nc\nd", f"{clear}a\nb\nc\n... 3 more lines"]
+
+
+def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
+    master, slave = pty.openpty()
+    arguments = [*COMMAND, "top", server.address, "--interval", "0.1"]
+    child = subprocess.Popen(arguments, stdout=slave, stderr=subprocess.PIPE, env={**ENVIRONMENT, "LINES": "40"})
+    os.close(slave)
+    read = b""
+    while read.count(b"\x1b[H") < 2:
+        read += os.read(master, 65536)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=30)
+    os.close(master)
+    assert (child.returncode, error) == (0, b"")
+    assert b"Profiling Summary" in read
+
+
+# ---- A program that is served
+
+
+class Served:
+    """A program that the command serve runs; it ends when it is told."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        script = folder / "app.py"
+        script.write_text(PROGRAM)
+        arguments = [*COMMAND, "serve", *options, str(script), "--its", "own"]
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT, text=True)
+        assert self.child.stderr is not None
+        assert self.child.stdout is not None
+        line = self.child.stderr.readline()
+        assert line.startswith("cprofiling: serving on 127.0.0.1:"), line + self.child.stderr.read()
+        self.address = line.split()[-1]
+        self.printed = self.child.stdout.readline()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.communicate()
+
+    def end(self) -> tuple[int, str]:
+        _, error = self.child.communicate("", timeout=30)
+        return self.child.returncode, error
+
+
+def counts(stub: Any, session: str) -> dict[str, int]:
+    answer = stub.GetProfilingSummary(pb.GetProfilingSummaryRequest(session_id=session), timeout=10)
+    return {row.node_name: row.count for row in answer.node_stats}
+
+
+def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
+    options = ("--on", "-n", "__main__:work", "-s", "main=__main__:pipeline", "-s", "no=__main__:nothing.at_all")
+    with Served(tmp_path, *options) as served, grpc.insecure_channel(served.address) as channel:
+        assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
+        assert [(each.session_id, each.profiling_enabled) for each in listed] == [
+            ("default", True), ("main", True), ("no", False), ("nodes", True),
+        ]  # fmt: skip
+        assert counts(stub, "nodes") == {"work": 6}
+        assert counts(stub, "default") == {"declared": 1}
+        assert counts(stub, "main") == {"inside": 1}
+        stub.ResetProfiling(pb.ResetProfilingRequest(session_id="main"))
+        stub.SetProfiling(pb.SetProfilingRequest(session_id="main", enabled=False))
+        assert counts(stub, "main") == {}
+        with pytest.raises(grpc.RpcError) as raised:
+            counts(stub, "no")
+        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+        assert served.end() == (7, "")
+
+
+def test_a_program_is_off_until_somebody_switches_it_on(tmp_path: Path) -> None:
+    with Served(tmp_path, "-n", "__main__:work") as served, grpc.insecure_channel(served.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
+        assert [(each.session_id, each.profiling_enabled) for each in listed] == [("default", False), ("nodes", False)]
+        assert counts(stub, "nodes") == {}
+        assert served.end() == (7, "")
+
+
+def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = argparse.Namespace()
+    monkeypatch.setitem(sys.modules, "program", holder)
+    placed = serving_program.PlacedPipeline("program", "its.pipeline")
+    with serve({"p": placed}) as made, grpc.insecure_channel(made.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        with pytest.raises(grpc.RpcError, match=r"the program has no 'program:its\.pipeline'"):
+            counts(stub, "p")
+        holder.its = argparse.Namespace(pipeline=profiler_on())
+        holder.its.pipeline.record("train", "node", 1.0)
+        assert counts(stub, "p") == {"node": 1}
+        stub.ResetProfiling(pb.ResetProfilingRequest(session_id="p"))
+        stub.SetProfiling(pb.SetProfilingRequest(session_id="p", enabled=True))
+        assert counts(stub, "p") == {}
+        assert placed.profiling_enabled is True

@@ -1,0 +1,321 @@
+"""What a server does with clients that send rubbish, too much, or nothing at all (failure scenarios I2, I3, I4, I5)."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import unwatched
+
+grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
+pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
+pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
+
+from cprofiling.server import profiling_pb2 as pb  # noqa: E402
+from cprofiling.server import profiling_pb2_grpc, serve, service, serving  # noqa: E402
+
+STATUS = grpc.StatusCode
+PREFIX = "/cprofiling.v1.ProfilingService/"
+UNARY = ("SetProfiling", "GetProfilingSummary", "ResetProfiling", "ListSessions")
+ALL = (*UNARY, "WatchProfiling")
+HEALTH = "/grpc.health.v1.Health/"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+MIB = 1024 * 1024
+LARGE = b"\n\x80\x80\xc0\x02" + b"x" * 5 * MIB  # a session_id of 5 MiB, and rubbish
+MOST_GROWTH = 48 * MIB  # from one round to the next, which sends twice as much
+
+Call = Callable[[Any, str], Any]  # of a channel and an address; returns a status
+
+
+def bytes_to(method: str, data: bytes, metadata: Any = None, timeout: float = 20, **options: Any) -> Call:
+    """A call that sends bytes, and returns the status."""
+
+    def call(channel: Any, _address: str) -> Any:
+        if method == "WatchProfiling" or method == HEALTH + "Watch":
+            made = channel.unary_stream(method if "/" in method else PREFIX + method)(
+                data, metadata=metadata, timeout=timeout
+            )
+            return status_of(lambda: next(made))
+        made = channel.unary_unary(method if "/" in method else PREFIX + method)
+        return status_of(lambda: made(data, metadata=metadata, timeout=timeout, **options))
+
+    return call
+
+
+def status_of(call: Callable[[], Any]) -> Any:
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code()
+    return STATUS.OK
+
+
+def many_to(method: str, requests: list[bytes], timeout: float = 20) -> Call:
+    """A call to a method of one request that sends another number of them."""
+
+    def call(channel: Any, _address: str) -> Any:
+        return status_of(lambda: channel.stream_unary(PREFIX + method)(iter(requests), timeout=timeout))
+
+    return call
+
+
+def raw(data: bytes) -> Call:
+    """Bytes on a connection of their own, which need not be answered: the server ends it, or this does."""
+
+    def call(_channel: Any, address: str) -> Any:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            connection.settimeout(0.02)
+            with contextlib.suppress(OSError):
+                connection.sendall(data)
+                while connection.recv(65536):
+                    pass
+        return None
+
+    return call
+
+
+def cancelled(method: str) -> Call:
+    def call(channel: Any, _address: str) -> Any:
+        made = channel.unary_unary(PREFIX + method).future(b"")
+        made.cancel()
+        return made.code()
+
+    return call
+
+
+def nested(depth: int) -> bytes:
+    """Groups of an unknown field, one in the other."""
+    return b"\xa3\x06" * depth + b"\xa4\x06" * depth
+
+
+def reflection(data: list[bytes]) -> Call:
+    def call(channel: Any, _address: str) -> Any:
+        return status_of(lambda: list(channel.stream_stream(REFLECTION)(iter(data), timeout=20)))
+
+    return call
+
+
+KNOWN = {STATUS.OK, STATUS.INVALID_ARGUMENT, STATUS.NOT_FOUND}
+DRAW = random.Random(7)
+WHOLE = pb.SetProfilingRequest(session_id="p", enabled=True, skip_first_n=3).SerializeToString()
+FLIPPED = [bytes([*WHOLE[:at], WHOLE[at] ^ (1 << bit), *WHOLE[at + 1 :]]) for at in range(3) for bit in range(8)]
+MALFORMED = [b"\xff", b"\n\x05ab", b"\n\x02\xff\xfe", b"\x0b", nested(200), b"\x08" + b"\xff" * 11]
+UNKNOWN_FIELDS = b"\xa0\x06\x01"
+NAMES = ["", "../p", "/etc/passwd", "p\0", "P", "p ", "%70", "'; DROP", "x" * 100_000, "🙂" * 1000, "\x1b[2J", "{p}"]
+IDS = [pb.GetProfilingSummaryRequest(session_id=name).SerializeToString() for name in NAMES]
+OUT_OF_RANGE: list[dict[str, Any]] = [
+    *({"interval_ms": value} for value in (-1, 0, 1, 2**31 - 1)),
+    *({"max_updates": value} for value in (-1, 0)),
+    *({"stage": value} for value in (-1, 5, 2**31 - 1)),
+]
+NO_CALLS = [
+    *(PREFIX + name for name in ("Stop", "", "setprofiling", "SetProfiling/")),
+    "/cprofiling.v2.ProfilingService/SetProfiling", "/", "/a/b/c", "/../../etc", HEALTH + "Nothing", "/x" * 500,
+]  # fmt: skip
+METADATA = [(("x", "y" * 100_000),), tuple((f"k{number}", "v" * 50) for number in range(1000))]
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NO_PROTOCOL = [
+    b"", b"\0", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", PREFACE[:10], PREFACE,
+    PREFACE * 3, PREFACE + b"\xff" * 100, PREFACE + b"\0\0\x06\x04\0\0\0\0\0" + b"\xff" * 6, b"A" * 100_000,
+    DRAW.randbytes(1000),
+]  # fmt: skip
+
+
+def negative(skip: int) -> bytes:
+    data: bytes = pb.SetProfilingRequest(session_id="p", skip_first_n=skip).SerializeToString()
+    return data
+
+
+# What is sent, and the statuses that it may end with.
+KINDS: dict[str, tuple[list[Call], set[Any]]] = {
+    "random": ([bytes_to(name, DRAW.randbytes(DRAW.randrange(1, 200))) for name in ALL for _ in range(10)], KNOWN),
+    "cut": ([bytes_to("SetProfiling", WHOLE[:size]) for size in range(len(WHOLE))], KNOWN),
+    "flipped": ([bytes_to("SetProfiling", data) for data in FLIPPED], KNOWN),
+    "malformed": (
+        [
+            *(bytes_to(name, data) for name in ("ResetProfiling", "WatchProfiling") for data in MALFORMED),
+            *(bytes_to(HEALTH + name, b"\xff") for name in ("Check", "Watch")),
+        ],
+        {STATUS.INVALID_ARGUMENT},
+    ),
+    "reflection": ([reflection([b"\xff"]), reflection([b"\xff"] * 50), reflection([b"x" * 70_000])], {STATUS.OK}),
+    "unknown fields": ([bytes_to(name, UNKNOWN_FIELDS * 100_000) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK}),
+    "nested": ([bytes_to(name, nested(50)) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK}),
+    "too large": (
+        [
+            *(bytes_to(name, LARGE) for name in ALL),
+            bytes_to("WatchProfiling", UNKNOWN_FIELDS * 40_000),
+            bytes_to(HEALTH + "Watch", b"\n\x80\x80\x08" + b"x" * 131_072),
+            bytes_to("SetProfiling", bytes(64 * MIB), compression=grpc.Compression.Gzip),
+            *(bytes_to("ListSessions", b"", each) for each in METADATA),
+        ],
+        {STATUS.RESOURCE_EXHAUSTED},
+    ),
+    "other sessions": (
+        [bytes_to(name, data) for name in ALL if name != "ListSessions" for data in IDS],
+        {STATUS.NOT_FOUND, STATUS.RESOURCE_EXHAUSTED},  # the latter for the longest, of a stream
+    ),
+    "negative skips": (
+        [bytes_to("SetProfiling", negative(skip)) for skip in (-1, -2, -1000, -(2**31))],
+        {STATUS.INVALID_ARGUMENT},
+    ),
+    "ranges": (
+        [
+            bytes_to("WatchProfiling", pb.WatchProfilingRequest(session_id="p", **fields).SerializeToString())
+            for fields in OUT_OF_RANGE
+        ],
+        {STATUS.INVALID_ARGUMENT},
+    ),
+    "no such call": ([bytes_to(path, b"") for path in NO_CALLS], {STATUS.UNIMPLEMENTED}),
+    "no request": ([many_to(name, [], timeout=0.05) for name in UNARY], {STATUS.DEADLINE_EXCEEDED}),
+    "two requests": ([many_to(name, [b"", b""]) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK}),
+    "no time": ([bytes_to(name, b"", timeout=0) for name in UNARY], {STATUS.DEADLINE_EXCEEDED, *KNOWN}),
+    "cancelled": ([cancelled(name) for name in UNARY for _ in range(3)], {STATUS.CANCELLED, *KNOWN}),
+    "no protocol": ([raw(data) for data in NO_PROTOCOL], {None}),
+}
+HOSTILE = [(kind, call, expected) for kind, (calls, expected) in KINDS.items() for call in calls]
+
+
+def resident() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(HOSTILE) >= 200
+
+
+def test_hostile_requests_have_their_status_and_leave_the_server_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:
+    profiler = cp.Profiler()
+    with serve({"p": profiler}) as server:
+        grown = []
+        for _ in range(2):
+            with grpc.insecure_channel(server.address, (("grpc.max_send_message_length", 256 * MIB),)) as channel:
+                found = [(what, call(channel, server.address), expected) for what, call, expected in HOSTILE]
+            assert [(what, code) for what, code, expected in found if code not in expected] == []
+            profiler.set_profiling(True, reset=True)
+            with profiler.profile_node("node"):
+                pass
+            with grpc.insecure_channel(server.address) as channel:
+                stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+                answer = stub.GetProfilingSummary(pb.GetProfilingSummaryRequest(session_id="p"), timeout=10)
+            assert [row.count for row in answer.node_stats] == [1]
+            grown.append(resident())
+    assert grown[-1] - grown[0] < MOST_GROWTH, grown
+    assert capfd.readouterr().err == ""
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    with serve({"p": cp.Profiler()}) as made:
+        yield made
+
+
+def eventually(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_connections_that_say_nothing_take_no_thread(server: Any) -> None:
+    host, _, port = server.address.rpartition(":")
+    before = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=5))
+        with grpc.insecure_channel(server.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
+        assert threading.active_count() <= before + 2
+
+
+def test_calls_that_never_send_their_request_are_bounded(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        may_end.wait(20)
+        yield from ()
+
+    monkeypatch.setattr(serving, "MOST_CALLS", 12)
+    with serve({"p": cp.Profiler()}) as bounded, contextlib.ExitStack() as stack:
+        channels = [
+            stack.enter_context(grpc.insecure_channel(bounded.address, (("grpc.use_local_subchannel_pool", 1),)))
+            for _ in range(3)
+        ]
+        before = threading.active_count()
+        waiting = [
+            channel.stream_unary(PREFIX + "ListSessions").future(nothing()) for channel in channels for _ in range(5)
+        ]
+
+        def status() -> Any:
+            return status_of(lambda: channels[1].unary_unary(PREFIX + "ListSessions")(b""))
+
+        assert eventually(lambda: sum(bool(call.done()) for call in waiting) == 3)
+        assert status() is STATUS.RESOURCE_EXHAUSTED
+        assert threading.active_count() <= before + 2 * len(waiting)  # those are the clients'
+        for call in waiting:
+            call.cancel()
+        may_end.set()
+        assert eventually(lambda: bool(status() is STATUS.OK))
+
+
+def test_a_reader_that_does_not_read_is_left_alone_and_then_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(service, "LEAST_INTERVAL_MS", 1)
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for number in range(800):
+        profiler.record("train", f"{number} {'x' * 4000}", 1.0)
+    with serve({"p": profiler}) as made, grpc.insecure_channel(made.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        request = pb.WatchProfilingRequest(session_id="p", interval_ms=1)
+        slow = stub.WatchProfiling(request)
+        assert len(next(slow).node_stats) == 800
+        before = resident()
+        watching = made._service
+        assert eventually(lambda: watching._watching == 0)
+        assert resident() - before < 64 * MIB
+        assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
+        slow.cancel()
+
+
+def test_a_client_that_goes_away_is_forgotten(server: Any) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=60_000))
+        next(updates)
+        assert server._service._watching == 1
+    assert eventually(lambda: server._service._watching == 0)
+
+
+@pytest.mark.slow
+def test_many_clients_lose_no_sample() -> None:
+    """A second of the benchmark, whose times are nothing here (failure scenario I4)."""
+    path = Path(__file__).resolve().parents[1] / "python" / "benchmarks" / "remote.py"
+    command = [sys.executable, str(path), "--seconds", "0.5", "--runs", "1"]
+    environment = {**unwatched(), "PYTHONPATH": str(Path(cp.__file__).parents[1])}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stderr == ""
+    run, verdict = done.stdout.splitlines()
+    assert verdict.endswith("; nothing was wrong")
+    real = json.loads(run)["real"]
+    assert (real["lost"], real["complaints"]) == (0, [])
+    assert real["calls"] > 0
+    assert {"OK", "NOT_FOUND"} <= set(real["statuses"])
