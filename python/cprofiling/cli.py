@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from cprofiling.command_line import CommandError, fail, whole_number, write
+from cprofiling.count_command import add_count
 from cprofiling.deep_dive_commands import add_ncu, add_nsys
 from cprofiling.stages.commands import add_compare, add_harness, add_merge
 
@@ -79,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add_run(commands)
     add_report(commands)
     add_compare(commands)
+    add_count(commands)
     add_ncu(commands)
     add_nsys(commands)
     add_doctor(commands)
