@@ -1,7 +1,7 @@
 """The plugin of pytest: gates for counts and times of pipelines, off unless a test or an option uses them.
 
-It is no part of the package, so that it can be there in every run of pytest without the package being loaded. The rest is
-in ``cprofiling.gates``. PYTEST_DONT_REWRITE
+It is no part of the package, so that it can be there in every run of pytest without the package being loaded. The rest
+is in ``cprofiling.gates``. PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import pytest
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from typing import Any
 
     from cprofiling.gates.fixtures import CallCounter, NodeProfiler
 
 MARKER = "cprofiling_limit"
 FIXTURES = ("node_profiler", "call_counter")
 _MARKER_HELP = (
-    f"{MARKER}(native_calls=, launches=, operators=, p95_ms=, native=): the most that the call of the test may do; native "
-    "names what counts as a native call: 'module:function', with wildcards if need be, or a list"
+    f"{MARKER}(native_calls=, launches=, operators=, p95_ms=, native=): the most that the call of the test may do; "
+    "native names what counts as a native call: 'module:function', with wildcards if need be, or a list"
 )
 
 
@@ -56,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, pytest.Result[None], None]:  # type: ignore[name-defined]
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     """Count what a test does that uses the marker or a fixture, and fail it where that is too much."""
     if MARKER not in item.keywords and not any(name in FIXTURES for name in getattr(item, "fixturenames", ())):
         yield
@@ -83,7 +84,7 @@ def node_profiler() -> Iterator[NodeProfiler]:
 
 @pytest.fixture
 def call_counter() -> Iterator[CallCounter]:
-    """Count calls up to the end of the test: calls = call_counter("mypkg.native:*"); see count_calls."""
+    """Begins to count calls, up to the end of the test: ``call_counter("mypkg.native:*")``; see ``count_calls``."""
     from cprofiling.gates.fixtures import CallCounter
 
     counter = CallCounter()

@@ -36,8 +36,8 @@ def add_count(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     made = commands.add_parser(
         "count",
         help="count what a pipeline does",
-        description="Print, for depth after depth, fused and unfused, how many native functions, operators of PyTorch and "
-        "launches of CUDA one call of a pipeline takes.",
+        description="Print, for depth after depth, fused and unfused, how many native functions, operators of PyTorch "
+        "and launches of CUDA one call of a pipeline takes.",
         epilog="example: cprofiling count --factory app:make_pipeline --native 'torchfx._ops:*'",
     )
     made.add_argument(
@@ -99,7 +99,8 @@ def count(options: argparse.Namespace) -> str:
         sys.path.insert(0, os.getcwd())
     with contextlib.redirect_stdout(sys.stderr):  # what the pipeline prints is no result
         make = _attempt("--factory", factory_of, options.factory)
-        rows, reasons = [], {}
+        rows: list[Row] = []
+        reasons: dict[str | None, None] = {}
         for depth in options.depths:
             for fused in (True, False):
                 row, reason = _attempt("the pipeline", _counted, make, depth, fused, options)

@@ -341,7 +341,7 @@ def call_factory(spec: str) -> Any:
 
 
 def factory_of(spec: str) -> Callable[..., Any]:
-    """Return the function that ``module:function`` names, as ``call_factory`` calls it, which tells of the exceptions."""
+    """Return the function that ``module:function`` names. Raises as ``call_factory``, which calls it."""
     module_name, _, name = checked_text("factory", spec).partition(":")
     if not module_name or module_name.startswith(".") or not name:
         raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
@@ -355,7 +355,8 @@ def factory_of(spec: str) -> Callable[..., Any]:
         found = getattr(found, part, None)
     if not callable(found):
         raise ValueError(f"factory must name a function in its module, got {shown_value(spec)}")
-    return found
+    function: Callable[..., Any] = found
+    return function
 
 
 def synchronize(inputs: Mapping[str, Any]) -> None:

@@ -79,9 +79,9 @@ def count_dispatches() -> DispatchCount:
 
     Operators are counted where they reach the dispatcher's Python level, as a ``TorchDispatchMode`` sees them: after
     autograd, and those that a composite operator is made of in place of it. So a backward pass counts, too; what a
-    compiled graph has fused away does not. Counted are the thread that enters the block, the threads that it and others
-    start through ``threading`` while it runs, and what is given to a ``ThreadPoolExecutor`` meanwhile. PyTorch is imported
-    if it is installed; without it there are no operators.
+    compiled graph has fused away does not. Counted are the thread that enters the block, the threads that it and
+    others start through ``threading`` while it runs, and what is given to a ``ThreadPoolExecutor`` meanwhile. PyTorch
+    is imported if it is installed; without it there are no operators.
 
     Launches are counted in all threads, through CUPTI: see ``cuda_launches`` and ``cuda_launches_reason``.
 

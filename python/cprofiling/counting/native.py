@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class CallCount(Mapping[str, int]):
-    """How often functions were called: ``with count_calls(...) as calls``. The figures are those of now, also afterwards.
+    """How often functions were called: ``with count_calls(...) as calls``. The figures are always those of now.
 
-    A mapping: ``calls["mypkg.native:filter"]`` is the count of one function, 0 where it was not called, KeyError where it
-    is not counted. What is one function is counted under one name, the first that a pattern takes.
+    A mapping: ``calls["mypkg.native:filter"]`` is the count of one function, 0 where it was not called, KeyError where
+    it is not counted. What is one function is counted under one name, the first that a pattern takes.
     """
 
     def __init__(self, patterns: tuple[str, ...]) -> None:
@@ -72,10 +72,10 @@ class CallCount(Mapping[str, int]):
 def count_calls(*patterns: str) -> CallCount:
     """Count calls of functions while a ``with`` block runs: in all threads, and also calls that an exception ends.
 
-    Something that counts is put in the place of each function, in all modules that are loaded, whatever they call it, and
-    taken away at the end of the block. So calls are counted that look the function up in a module, or in the class that
-    is named; not those of what keeps it elsewhere, as in a default argument or a list, nor those between the functions
-    of a library in C, C++ or Rust.
+    Something that counts is put in the place of each function, in all modules that are loaded, whatever they call it,
+    and taken away at the end of the block. So calls are counted that look the function up in a module, or in the class
+    that is named; not those of what keeps it elsewhere, as in a default argument or a list, nor those between the
+    functions of a library in C, C++ or Rust.
 
     Args:
         *patterns: ``module:function``, at least one. The module is imported, or, if its name has wildcards, those are

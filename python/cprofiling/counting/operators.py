@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -30,26 +31,36 @@ def counting_operators(tally: Tally) -> Iterator[None]:
         yield
 
 
+def _mode(tally: Tally | None) -> Any:
+    """Return a mode that counts into a tally.
+
+    PyTorch wraps the method of a mode's class in what keeps its compiler from looking into it, and loads the compiler
+    for that at the first operator, which takes seconds. So the method is put in later while there is no compiler.
+    """
+    return _mode_class("torch._dynamo" in sys.modules)(tally)
+
+
 @functools.cache
-def _mode_class() -> type[Any]:
+def _mode_class(has_compiler: bool) -> type[Any]:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Counting(TorchDispatchMode):  # type: ignore[misc]
-        """Counts what a thread dispatches."""
+    def dispatch(
+        self: Any, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Count an operator, and have it do what it does."""
+        if self.tally is not None and _counting.counts(self.tally):
+            self.tally.add(_name_of(func))
+        return func(*args, **(kwargs or {}))
 
-        def __init__(self, tally: Tally | None) -> None:
-            super().__init__()
-            self.tally = tally
+    def init(self: Any, tally: Tally | None) -> None:
+        TorchDispatchMode.__init__(self)  # type: ignore[no-untyped-call]
+        self.tally = tally
 
-        def __torch_dispatch__(
-            self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-        ) -> Any:
-            """Count an operator, and have it do what it does."""
-            if self.tally is not None and _counting.counts(self.tally):
-                self.tally.add(_name_of(func))
-            return func(*args, **(kwargs or {}))
-
-    return Counting
+    method = {"__torch_dispatch__": dispatch}
+    made = type("Counting", (TorchDispatchMode,), {"__init__": init, **(method if has_compiler else {})})
+    if not has_compiler:
+        made.__torch_dispatch__ = dispatch  # type: ignore[attr-defined]
+    return made
 
 
 def _name_of(operator: Any) -> str:
@@ -71,7 +82,7 @@ def _pushed(tally: Tally) -> Iterator[None]:
     if tally in here:
         yield
         return
-    dispatch._push_mode(_mode_class()(tally))
+    dispatch._push_mode(_mode(tally))
     _this_thread.tallies = (*here, tally)
     try:
         yield
@@ -113,7 +124,7 @@ class _Counting:
         """Set the process's flags, once for all threads, and have threads and executors tell of what they run."""
         from torch.utils import _python_dispatch as dispatch
 
-        self._flags = _mode_class()(None)
+        self._flags = _mode(None)
         self._flags.__enter__()
         dispatch._pop_mode()
         self._start, self._submit = threading.Thread.start, ThreadPoolExecutor.submit

@@ -1,4 +1,4 @@
-"""What stands in the places of functions while their calls are counted, one for each, for all that count it at a time."""
+"""What stands in the places of functions while their calls are counted: one for each, for all that count it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Patch:
         return wrapper
 
     def put_into_class(self, old: Any, new: Any) -> None:
-        """Put one in the place of the other, unless something else is there. TypeError if the class cannot be changed."""
+        """Put one in the place of the other, unless a third is there. TypeError if the class cannot be changed."""
         if self.owner is not None and vars(self.owner).get(self.attribute) is old:
             setattr(self.owner, self.attribute, new)
 
@@ -101,7 +101,7 @@ def _joined(tally: Tally, found: Found) -> _Patch:
 def _replace_in_modules(replacements: dict[int, Any]) -> None:
     """Put other values in the places of some, which are told by their identities, in all modules but our own."""
     for module_name, module in list(sys.modules.items()):
-        if not isinstance(module, ModuleType) or module_name.partition(".")[0] == _PACKAGE:
+        if not issubclass(type(module), ModuleType) or module_name.partition(".")[0] == _PACKAGE:
             continue
         names = namespace_of(module)
         for name, value in list(names.items()):

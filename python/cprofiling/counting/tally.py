@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class Tally:
     """How often each of some names was met, and in which node.
 
-    Adding takes no lock, as it may come while the same thread adds already, from a finaliser or a signal's handler. What
-    it does are single steps for the interpreter.
+    Adding takes no lock, as it may come while the same thread adds already, from a finaliser or a signal's handler.
+    What it does are single steps for the interpreter.
     """
 
     def __init__(self) -> None:
         self._counters: dict[Key, count[int]] = {}
         self._read: dict[Key, int] = {}  # how often a counter was read, each of which it has counted, too
-        self._reading = Lock()
+        self._reading = RLock()
 
     def add(self, name: str) -> None:
         """Count a name once, for the node in which this thread is."""
@@ -42,9 +42,9 @@ class Tally:
         return found
 
     def by_node(self) -> dict[str, dict[str, int]]:
-        """Return how often each name was met in each node, without those inside it; what was outside of nodes is not in it.
+        """Return how often each name was met in each node, without those inside it.
 
-        A node's stages are one.
+        A node's stages are one. What was met outside of nodes is left out.
         """
         found: dict[str, dict[str, int]] = {}
         for (name, node), met in self._met():

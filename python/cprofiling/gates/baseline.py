@@ -24,6 +24,14 @@ _MOST = 2**63 - 1
 _CPU_INFO = "/proc/cpuinfo"
 
 
+class EditedError(FormatError):
+    """A file that was changed by anything but cprofiling."""
+
+
+class _Edited(Fault):
+    """The file was changed."""
+
+
 def made_here() -> dict[str, str]:
     """Return what times depend on, beside the program: they are compared with those of an equal machine only."""
     model = platform.processor() or platform.machine()
@@ -47,12 +55,14 @@ def save(path: str, tests: Mapping[str, Mapping[str, Any]]) -> None:
 def load(path: str) -> dict[str, Any]:
     """Read such a file.
 
-    Raises OSError where it cannot be read; FormatError, which names the file and the place, where it is damaged, no such
-    file, of another version, or was changed by anything but cprofiling.
+    Raises OSError where it cannot be read; FormatError, which names the file and the place, where it is damaged, no
+    such file, or of another version; of that EditedError where it was changed by anything but cprofiling.
     """
     value = read_json(path)
     try:
         _check(value)
+    except _Edited as fault:
+        raise EditedError(f"{shown_text('path', path)}: {fault}") from None
     except Fault as fault:
         raise FormatError(f"{shown_text('path', path)}: {fault}") from None
     return dict(value)

@@ -57,8 +57,8 @@ METRICS: dict[str, Callable[[Sequence[float]], float]] = {
 def paired_change(old: Sequence[float], new: Sequence[float], metric: str) -> tuple[float, Draw]:
     """Return the change from one side of pairs to the other in percent, and what draws one of resampled pairs.
 
-    Pairs stay together, and so do those that follow each other (a circular block bootstrap: D. N. Politis and J. P. Romano,
-    1992), as what disturbs one pair often disturbs the next.
+    Pairs stay together, and so do those that follow each other (a circular block bootstrap: D. N. Politis and
+    J. P. Romano, 1992), as what disturbs one pair often disturbs the next.
     """
     pairs = list(zip(old, new, strict=True))
 
@@ -103,7 +103,7 @@ def interval_of(draw: Draw, confidence: float) -> tuple[float, float]:
 
 
 def verdict_of(interval: tuple[float, float], limit_pct: float) -> Verdict:
-    """Return what an interval of a change says: all of it lies above the limit, below its negative, between, or neither."""
+    """Return what an interval of a change says: it lies above the limit, below its negative, between, or neither."""
     low, high = interval
     if low > limit_pct:
         return "slower"

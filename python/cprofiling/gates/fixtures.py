@@ -39,7 +39,7 @@ class NodeProfiler(Profiler):
 
         Args:
             function: What is called, without arguments.
-            repeat: How many times, 20 to 100,000.
+            repeat: How many times, 20 to 100,000; up to four times as many where times spread much.
             warmup: Calls before that are not timed, 0 to 100,000.
             name: What it is called in the file; default: its qualified name.
 

@@ -13,7 +13,7 @@ from cprofiling.gates.bootstrap import METRICS, SEED, interval_of, paired_change
 from cprofiling.gates.turns import CALL, Timer, only_compute, series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Literal
 
     from cprofiling.gates.bootstrap import Rule, Verdict
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LEAST_PAIRS, MOST_PAIRS = 2, 1_000_000
 _ENOUGH_PAIRS = 20
+_MOST_ROUNDS = 4
+_TOO_WIDE = "the interval is too wide"
 _SMALLEST_MS = 0.05  # below, reading clocks and counters is a part of the time
 
 
@@ -35,8 +37,8 @@ class PairedTimes:
         new_ms: The same of the other side.
         change_pct: By how much it grew, in percent; by the median, that of the pairs' own ratios.
         interval_pct: The bootstrap interval for that; None where there is none.
-        verdict: ``slower`` (``faster``): all of the interval lies beyond the limit; ``same``: it lies within; ``unknown``:
-            neither, or there is none.
+        verdict: ``slower`` (``faster``): all of the interval lies beyond the limit; ``same``: it lies within;
+            ``unknown``: neither, or there is none.
         reason: Why the verdict is ``unknown``; empty otherwise.
     """
 
@@ -107,7 +109,8 @@ def compare_pairs(
     Args:
         baseline: What is compared with.
         new: What is judged.
-        pairs: How many calls of each, 2 to 1,000,000; below 20 there is no verdict.
+        pairs: How many calls of each, 2 to 1,000,000; below 20 there is no verdict. While that on the whole call is
+            ``unknown``, as times spread too much, it goes on, up to four times as many.
         warmup: Calls of each before, which do not count, 0 to 1,000,000.
         fail: The figure that is compared and the growth that counts: ``mean:5%``, ``median:2%``, ``p95:10%``.
         confidence: Of the intervals: above 0, at most 0.999999.
@@ -125,25 +128,26 @@ def compare_pairs(
         for _ in range(warmup):
             timer.time(baseline)
             timer.time(new)
-        turns = _taken(timer, baseline, new, count)
-    by_cpu = all(map(only_compute, turns))
+        turns: tuple[list[Turn], list[Turn]] = ([], [])
+        source = random.Random(SEED)
+        for _ in range(_MOST_ROUNDS):
+            _take(timer, ((baseline, turns[0]), (new, turns[1])), count, source)
+            by_cpu = all(map(only_compute, turns))
+            call = _compared(CALL, turns, by_cpu, rule, level)
+            if call.reason != _TOO_WIDE:
+                break
     names = dict.fromkeys(name for side in turns for turn in side for name in turn.rows if name != CALL)
-    call, *nodes = (_compared(name, turns, by_cpu, rule, level) for name in (CALL, *names))
-    return PairedComparison(call, tuple(nodes), rule.metric, rule.limit_pct, level, "cpu" if by_cpu else "wall")
+    nodes = tuple(_compared(name, turns, by_cpu, rule, level) for name in names)
+    return PairedComparison(call, nodes, rule.metric, rule.limit_pct, level, "cpu" if by_cpu else "wall")
 
 
-def _taken(
-    timer: Timer, baseline: Callable[[], object], new: Callable[[], object], count: int
-) -> tuple[list[Turn], list[Turn]]:
-    source = random.Random(SEED)
-    sides: tuple[list[Turn], list[Turn]] = ([], [])
+def _take(
+    timer: Timer, sides: Sequence[tuple[Callable[[], object], list[Turn]]], count: int, source: random.Random
+) -> None:
+    """Time pairs, each in random order."""
     for _ in range(count):
-        order = [(baseline, sides[0]), (new, sides[1])]
-        if source.random() < 0.5:
-            order.reverse()
-        for function, side in order:
+        for function, side in source.sample(sides, 2):
             side.append(timer.time(function))
-    return sides
 
 
 def _compared(
@@ -166,5 +170,5 @@ def _compared(
     change, draw = paired_change(old, new, rule.metric)
     interval = interval_of(draw, confidence)
     verdict = verdict_of(interval, rule.limit_pct)
-    reason = "the interval is too wide" if verdict == "unknown" else ""
+    reason = _TOO_WIDE if verdict == "unknown" else ""
     return PairedTimes(name, len(both), *figures, change, interval, verdict, reason)

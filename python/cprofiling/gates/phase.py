@@ -81,7 +81,8 @@ class Phase:
             measured.take_nodes(self._profiler)
 
     def judge(self, outcome: Any) -> None:
-        """Fail the test, unless it has failed already, for all that is too much; else keep what it did for the gate."""
+        """Fail the test, unless it has failed already, for all that is too much."""
+        self._item.stash[MEASURED] = self._measured
         if outcome.excinfo is not None:
             return
         found = complaints(self._limits, self._measured)
@@ -89,9 +90,7 @@ class Phase:
         if self._gate is not None:
             found += self._gate.complaints(self._item.nodeid, self._measured)
         if found:
-            outcome.force_exception(pytest.fail.Exception("\n".join(["cprofiling:", *found]), pytrace=False))
-        else:
-            self._item.stash[MEASURED] = self._measured
+            outcome.force_exception(pytest.fail.Exception("cprofiling: " + "\n".join(found), pytrace=False))
 
     def _comparisons(self) -> list[Any]:
         return [] if self._profiler is None else self._profiler.comparisons

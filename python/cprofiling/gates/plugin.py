@@ -43,6 +43,7 @@ class Gate:
         self._seen: set[str] = set()
         self._deselected: set[str] = set()
         self._did: dict[str, dict[str, Any]] = {}
+        self._passed: set[str] = set()
         self._notes: list[str] = []
         self._wrong: list[str] = []
 
@@ -56,6 +57,10 @@ class Gate:
         except OSError as error:
             hint = "" if Path(path).exists() else "; --cprofiling-update makes it"
             raise pytest.UsageError(f"--cprofiling-compare: cannot read {path}: {reason(error)}{hint}") from None
+        except baseline.EditedError as error:
+            if self._updates:
+                return None
+            raise pytest.UsageError(f"--cprofiling-compare: {error}; --cprofiling-update makes it anew") from None
         except ValueError as error:
             raise pytest.UsageError(f"--cprofiling-compare: {error}") from None
         if not found["tests"]:
@@ -63,8 +68,8 @@ class Gate:
         if self._rules and not self._updates and found["made_with"] != baseline.made_here():
             told = ", ".join(found["made_with"].values())
             raise pytest.UsageError(
-                f"--cprofiling-compare: {path}: times cannot be compared, as it is of another machine or Python ({told}); "
-                "without --cprofiling-fail counts are"
+                f"--cprofiling-compare: {path}: times cannot be compared, as it is of another machine or Python "
+                f"({told}); without --cprofiling-fail counts are"
             )
         tests: dict[str, dict[str, Any]] = found["tests"]
         return tests
@@ -98,6 +103,7 @@ class Gate:
         told = getattr(report, "cprofiling", None)
         if told is not None:
             self._did[report.nodeid] = told["did"]
+            self._passed.update([report.nodeid] if report.passed else [])
             self._notes += [f"{report.nodeid}: {note}" for note in told["notes"]]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -122,7 +128,13 @@ class Gate:
         ):
             return
         if self._updates:
-            self._write(self._baseline_path, {**(self._baseline or {}), **self._did})
+            self._write(
+                self._baseline_path,
+                {
+                    **(self._baseline or {}),
+                    **{nodeid: self._did[nodeid] for nodeid in self._did if nodeid in self._passed},
+                },
+            )
         elif self._baseline is not None:
             self._wrong += [f"{nodeid}: it did not run, and is in the baseline" for nodeid in self._missing()]
         self._write(self._json, self._did)

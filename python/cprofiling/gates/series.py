@@ -5,7 +5,9 @@ What makes the machine slower meets both, and goes out of their ratio.
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling import checks
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 LEAST, MOST = 20, 100_000
 CONFIDENCE = 0.95
 _SMALLEST_MS = 0.05
+_MOST_ROUNDS = 4
+_LARGEST_ERROR_PCT = 0.75
 _REFERENCE_STEPS = 20_000  # about a millisecond
 
 
@@ -60,10 +64,22 @@ def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series
         for _ in range(warmup):
             timer.time(reference_work)
             timer.time(function)
-        pairs = [(timer.time(reference_work), timer.time(function)) for _ in range(count)]
+        pairs: list[tuple[turns.Turn, turns.Turn]] = []
+        for _ in range(_MOST_ROUNDS):
+            pairs += [(timer.time(reference_work), timer.time(function)) for _ in range(count)]
+            if _error_pct(pairs) <= _LARGEST_ERROR_PCT:
+                break
     names = dict.fromkeys(name for _, turn in pairs for name in turn.rows)
     computes = turns.only_compute([turn for _, turn in pairs])
     return Series(computes, {name: _row([pair for pair in pairs if name in pair[1].rows], name) for name in names})
+
+
+def _error_pct(pairs: Sequence[tuple[turns.Turn, turns.Turn]]) -> float:
+    """Return the standard error of the mean of the whole call's time beside the other's, in percent."""
+    row = _row(pairs, turns.CALL)
+    beside = zip(row.cpu_ms or row.wall_ms, row.reference_cpu_ms if row.cpu_ms else row.reference_wall_ms, strict=True)
+    ratios = [time / other for time, other in beside if other > 0]
+    return 100 * stdev(ratios) / math.sqrt(len(ratios)) / (fmean(ratios) or 1.0) if len(ratios) > 1 else 0.0
 
 
 def reference_work() -> int:
@@ -108,11 +124,11 @@ def change(old: Series, new: Series, name: str, rule: Rule) -> Change:
         if min(times) < _SMALLEST_MS or min(beside) <= 0:
             return Change("unknown", f"unknown: it takes less than {_SMALLEST_MS:g} ms")
         sides.append([time / other for time, other in zip(times, beside, strict=True)])
-    changed, draw = separate_change(*sides, rule.metric)
+    changed, draw = separate_change(sides[0], sides[1], rule.metric)
     interval = interval_of(draw, CONFIDENCE)
     verdict = verdict_of(interval, rule.limit_pct)
     return Change(
         verdict,
-        f"{verdict}: {rule.metric} {changed:+.1f} % [{interval[0]:+.1f}, {interval[1]:+.1f}] beside work that is always "
-        f"the same, limit {rule.limit_pct:g} %, {'cpu' if by_cpu else 'wall'} time",
+        f"{verdict}: {rule.metric} {changed:+.1f} % [{interval[0]:+.1f}, {interval[1]:+.1f}] beside work that is "
+        f"always the same, limit {rule.limit_pct:g} %, {'cpu' if by_cpu else 'wall'} time",
     )

@@ -86,7 +86,7 @@ class _InLine:
 
 
 def only_compute(turns: Iterable[Turn]) -> bool:
-    """Whether calls did nothing but compute in their thread, so that the processor's time is the time that they need."""
+    """Whether calls did nothing but compute in their thread, so that the processor's time is all that they need."""
     whole = [(turn.rows[CALL].wall_ms, turn.waited_ms) for turn in turns]
     return sum(waited for _, waited in whole) <= _WAITING_SHARE * sum(wall for wall, _ in whole)
 
