@@ -275,7 +275,7 @@ def test_an_unused_count_is_empty() -> None:
 def test_without_pytorch_there_are_no_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     from cprofiling.counting import operators
 
-    monkeypatch.setattr(operators.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(operators, "find_spec", lambda name: None)
     with count_dispatches() as d:
         pass
     assert (d.operators, d.operator_calls, d.by_node) == ({}, 0, {})
@@ -291,8 +291,6 @@ def test_without_cuda_launches_are_not_known() -> None:
         assert d.cuda_launches is None
     assert (d.cuda_launches, d.cuda_launches_reason) == (None, "no CUDA in the process")
     assert repr(d) == "<0 operators, None launches>"
-
-
 
 
 @pytest.fixture
@@ -415,7 +413,7 @@ sys.path.insert(0, {str(TESTS)!r})
 from fakes.cuda_process import use_torch
 from cprofiling import _core
 from cprofiling.counting import count_dispatches, operators
-operators.importlib.util.find_spec = lambda name: None  # the torch of this process is a fake
+operators.find_spec = lambda name: None  # the torch of this process is a fake
 cupti = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
 cupti.fake_cupti_launch.argtypes = [ctypes.c_char_p, ctypes.c_int64]
 use_torch()

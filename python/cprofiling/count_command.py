@@ -76,9 +76,10 @@ def add_count(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def depths(text: str) -> list[int]:
     """Return depths that commas separate; for argparse, which refuses all else, and more than 1,000."""
-    convert = whole_number(0, _MOST_DEPTH)
     parts = text.split(",")
-    return [convert(part) for part in parts[: _MOST_DEPTHS + 1]] if len(parts) <= _MOST_DEPTHS else [convert(text)]
+    if len(parts) > _MOST_DEPTHS:
+        raise argparse.ArgumentTypeError(f"expected at most {_MOST_DEPTHS} depths, got {len(parts)}")
+    return list(map(whole_number(0, _MOST_DEPTH), parts))
 
 
 def native_glob(text: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _this_thread = threading.local()
 @contextmanager
 def counting_operators(tally: Tally) -> Iterator[None]:
     """Count the operators of this thread, and of those that are started meanwhile, while a block runs."""
-    if importlib.util.find_spec("torch") is None:
+    if find_spec("torch") is None:
         yield
         return
     with _counting.of(tally), _pushed(tally):
