@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; begin, if there is an option."""
     config.addinivalue_line("markers", _MARKER_HELP)
     options = ("cprofiling_json", "cprofiling_compare", "cprofiling_fail", "cprofiling_update")
-    if any(config.getoption(option) for option in options):
+    if any(config.getoption(option) not in (None, False, []) for option in options):  # an empty path is wrong
         from cprofiling.gates.plugin import Gate
 
         config.pluginmanager.register(Gate(config), "cprofiling-gate")

@@ -85,9 +85,7 @@ def _check(value: Any) -> None:
         shown = shown_text("value", shown_value(value.get("schema_version")))
         raise Fault("$.schema_version", f"this version of cprofiling reads version {SCHEMA_VERSION}, got {shown}")
     if value.get("digest") != _digest(value):
-        raise Fault(
-            "$.digest", "the file was edited: it does not fit what is in it; make it anew by --cprofiling-update"
-        )
+        raise _Edited("$.digest", "the file was edited, or damaged: this does not fit what is in it")
     _need(value.get("made_with"), "$.made_with", _is_texts, "an object of texts")
     tests = value.get("tests")
     _need(tests, "$.tests", _is_object, "an object")

@@ -63,7 +63,7 @@ class Gate:
             raise pytest.UsageError(f"--cprofiling-compare: {error}; --cprofiling-update makes it anew") from None
         except ValueError as error:
             raise pytest.UsageError(f"--cprofiling-compare: {error}") from None
-        if not found["tests"]:
+        if not found["tests"] and not self._updates:
             raise pytest.UsageError(f"--cprofiling-compare: {path}: there is no test in it")
         if self._rules and not self._updates and found["made_with"] != baseline.made_here():
             told = ", ".join(found["made_with"].values())
@@ -151,7 +151,7 @@ class Gate:
 
     def _missing(self) -> list[str]:
         """Return the tests of the baseline that were asked for, and did not run."""
-        if self._config.getoption("lf", False):
+        if any(self._config.getoption(option, None) for option in ("lf", "keyword", "markexpr")):  # some on purpose
             return []
         known = self._seen | self._deselected
         return [nodeid for nodeid in self._baseline or {} if nodeid not in known and self._is_asked_for(nodeid)]
