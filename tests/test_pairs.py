@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -220,7 +221,7 @@ def test_where_the_system_does_not_account_for_lines_nobody_waits_in_one(monkeyp
     def refuse(*_: object) -> int:
         raise FileNotFoundError
 
-    monkeypatch.setattr(turns.os, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     timer = turns.Timer()
     assert timer.time(old).waited_ms >= 0
     timer.close()
