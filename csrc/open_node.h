@@ -4,8 +4,8 @@
 
 #include "csrc/state.h"
 
-/* The stage and the name of the innermost open call of a node in the current thread and task, as a new tuple; None where there is
- * none, or none that is measured. NULL with an exception. */
+/* The stage and the name of the innermost open call of a node in the current thread and task, as a new tuple; None where there
+ * is none, or none that is measured. NULL with an exception. */
 PyObject *ext_open_node(PyObject *module, PyObject *unused);
 
 #endif
