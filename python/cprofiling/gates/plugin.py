@@ -11,7 +11,6 @@ from cprofiling import checks
 from cprofiling.gates import baseline
 from cprofiling.gates.bootstrap import Rule, rule_of
 from cprofiling.gates.judge import judged
-from cprofiling.gates.phase import MEASURED
 from cprofiling.output_path import reason
 
 if TYPE_CHECKING:
@@ -92,6 +91,8 @@ class Gate:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
         """Send what a test did along with its report."""
+        from cprofiling.gates.phase import MEASURED
+
         outcome = yield
         measured = item.stash.get(MEASURED, None)
         if call.when == "call" and measured is not None:
