@@ -6,6 +6,7 @@
 #include "csrc/idle.h"
 #include "csrc/instruments.h"
 #include "csrc/method_switch.h"
+#include "csrc/open_node.h"
 #include "csrc/pipeline.h"
 #include "csrc/plain_timer.h"
 #include "csrc/probe.h"
@@ -170,6 +171,8 @@ static PyMethodDef module_methods[] = {
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
+    {"open_node", ext_open_node, METH_NOARGS,
+     PyDoc_STR("Stage and name of the innermost open call of a node in this thread and task; or None.")},
     {"convert_name", module_convert_name, METH_O,
      PyDoc_STR("A checked node name. TypeError or ValueError says what is wrong.")},
     {"clock", module_clock, METH_NOARGS,

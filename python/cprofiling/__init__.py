@@ -1,4 +1,7 @@
-"""cprofiling: the per-node profiler that a Python pipeline can leave switched on."""
+"""cprofiling: the per-node profiler that a Python pipeline can leave switched on.
+
+PYTEST_DONT_REWRITE: it is there before pytest where it runs tests itself, and has no asserts.
+"""
 
 from cprofiling._core import record, stage
 from cprofiling._core import record as record_function

@@ -436,6 +436,7 @@ def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/v
 def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/pipeline.c
 def profiler_of(candidate: object, /) -> Any: ...  # csrc/pipeline.c
 def forget_pipeline(pipeline: object, /) -> None: ...  # csrc/pipeline.c
+def open_node() -> tuple[str, str] | None: ...  # csrc/open_node.c
 def convert_name(name: str, /) -> str: ...  # csrc/convert.c
 def clock() -> tuple[str, str | None]: ...
 def clock_figures() -> tuple[int, int]: ...

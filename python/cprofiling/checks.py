@@ -46,6 +46,15 @@ def index_or_none(parameter: str, value: Any, least: int | None = None) -> int |
     return operator.index(value) if least is None else index_between(parameter, value, least)
 
 
+def number_between(parameter: str, value: Any, least: float, most: float) -> float:
+    """Return an int or float, but no bool, within limits, which belong to them. TypeError or ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{parameter} must be a number, got {shown_value(value)}")
+    if not least <= value <= most:
+        raise ValueError(f"{parameter} must be from {least:g} to {most:.10g}, got {shown_value(value)}")
+    return float(value)
+
+
 def path(parameter: str, value: Any) -> str:
     """Return a path as a str: a str, bytes, or a PathLike of either. An int, which ``open`` takes, is none.
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from cprofiling.command_line import INT64_MAX, CommandError, fail, whole_number, write
+from cprofiling.count_command import add_count
 from cprofiling.deep_dive_commands import add_ncu, add_nsys
 from cprofiling.server_commands import SERVE_OPTIONS, add_serve, add_top
 from cprofiling.stages.commands import add_compare, add_harness, add_merge
@@ -85,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
     add_run(commands)
     add_report(commands)
     add_compare(commands)
+    add_count(commands)
     add_ncu(commands)
     add_nsys(commands)
     add_doctor(commands)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -333,6 +333,15 @@ def call_factory(spec: str) -> Any:
     Raises TypeError for what is no str; ValueError for one of another form, an unknown module or function, and for a
     function that returns None. What module and function raise is passed on.
     """
+    found = factory_of(spec)
+    stage = found()
+    if stage is None:
+        raise ValueError(f"factory must return a stage, {shown_value(spec)} returned None")
+    return stage
+
+
+def factory_of(spec: str) -> Callable[..., Any]:
+    """Return the function that ``module:function`` names. Raises as ``call_factory``, which calls it."""
     module_name, _, name = checked_text("factory", spec).partition(":")
     if not module_name or module_name.startswith(".") or not name:
         raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
@@ -346,10 +355,8 @@ def call_factory(spec: str) -> Any:
         found = getattr(found, part, None)
     if not callable(found):
         raise ValueError(f"factory must name a function in its module, got {shown_value(spec)}")
-    stage = found()
-    if stage is None:
-        raise ValueError(f"factory must return a stage, {shown_value(spec)} returned None")
-    return stage
+    function: Callable[..., Any] = found
+    return function
 
 
 def synchronize(inputs: Mapping[str, Any]) -> None:

@@ -23,6 +23,8 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_pb2" not in path.na
 # What may be imported at the top of a module, or of those of a package, that no others import at their own top.
 NEEDS: dict[str, set[str]] = {
     "demo": {"numpy", "scipy", "sklearn"},
+    "gates.phase": {"pytest"},
+    "gates.plugin": {"pytest"},
     "integrations.dask": {"distributed"},
     "integrations.lightning": set(),  # its base class is of one of two packages
     "integrations.torch": {"torch"},

@@ -13,8 +13,9 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add the command ``compare``."""
     made = commands.add_parser(
         "compare",
-        help="compare two timing reports",
-        description="Print which stages became slower or faster from one timing report (timing.json) to another. Exit "
+        help="compare two timing reports, or what tests did",
+        description="Print which stages became slower or faster from one timing report (timing.json) to another, or "
+        "what tests do more from one file of pytest's --cprofiling-json to another. Exit "
         "status: 0 if nothing is slower, 3 if a stage or the total is slower or a stage is missing in the new report, "
         "1 if they cannot be compared or no stage can be judged, 2 for wrong arguments.",
         epilog="example: cprofiling compare --format md main/timing.json branch/timing.json",
@@ -124,13 +125,16 @@ def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def compare(options: argparse.Namespace) -> str:
-    """Return what became of the times of a timing report's stages in another one."""
+    """Return what became of the times of a timing report's stages in another one, or of what tests did."""
     from cprofiling.format import shown_text
+    from cprofiling.gates.file_comparison import compare_files
     from cprofiling.stages.compare import compare_timing_reports
 
     baseline, new = [options.baseline, *options.more_baseline], [options.new, *options.more_new]
     try:
-        found = compare_timing_reports(baseline, new, min_change_pct=options.min_change)
+        found = compare_files(baseline, new, options.min_change) or compare_timing_reports(
+            baseline, new, min_change_pct=options.min_change
+        )
     except (OSError, ValueError) as error:
         raise CommandError(shown_text("error", str(error))) from None
     options.status = found.exit_status

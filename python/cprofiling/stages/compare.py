@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from cprofiling import checks
 from cprofiling.format import shown_text, shown_value
 from cprofiling.stages.comparison_text import markdown, text
 from cprofiling.stages.stage_times import StageTimes, interval_between, totals_of
@@ -157,8 +158,8 @@ def compare_timing_reports(
         OSError: A file cannot be read.
         FormatError: A report is damaged; see ``cprofiling.stages.timing_file.load_timing_report``.
     """
-    smallest_pct = _checked_number("min_change_pct", min_change_pct, 0.0, 1e6)
-    level = _checked_number("confidence", confidence, 1e-6, 0.999999)
+    smallest_pct = checks.number_between("min_change_pct", min_change_pct, 0.0, 1e6)
+    level = checks.number_between("confidence", confidence, 1e-6, 0.999999)
     old, current = _reports("baseline", baseline), _reports("new", new)
     stages = tuple(
         _compared(name, _times(old, name), _times(current, name), smallest_pct, level)
@@ -167,14 +168,6 @@ def compare_timing_reports(
     total = _compared_totals(old, current, smallest_pct, level)
     notes = tuple(_notes(old, current, stages))
     return TimingComparison(stages, total, smallest_pct, level, notes, len(old), len(current))
-
-
-def _checked_number(parameter: str, value: Any, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{parameter} must be a number, got {shown_value(value)}")
-    if not least <= value <= most:
-        raise ValueError(f"{parameter} must be from {least:g} to {most:.10g}, got {shown_value(value)}")
-    return float(value)
 
 
 def _reports(parameter: str, given: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,95 @@
+"""Counting calls of functions that Python can see, such as those of a library in C++: ``count_calls``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cprofiling.counting.functions import checked_patterns, functions_of
+from cprofiling.counting.patches import count_into, stop_counting
+from cprofiling.counting.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class CallCount(Mapping[str, int]):
+    """How often functions were called: ``with count_calls(...) as calls``. The figures are always those of now.
+
+    A mapping: ``calls["mypkg.native:filter"]`` is the count of one function, 0 where it was not called, KeyError where
+    it is not counted. What is one function is counted under one name, the first that a pattern takes.
+    """
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        """Take over patterns that ``count_calls`` has checked."""
+        self._patterns = patterns
+        self._tally = Tally()
+        self._names: dict[str, str] = {}  # each name that is taken, and the first one of the same function
+        self.is_on = False
+
+    @property
+    def native_calls(self) -> int:
+        """Calls of all the functions together."""
+        return sum(self._tally.by_name().values())
+
+    @property
+    def by_node(self) -> dict[str, dict[str, int]]:
+        """For each node that has called one: the functions' names and counts; what nodes inside it call is theirs.
+
+        Nodes are known that are measured: their Profiler is on, or a recording runs.
+        """
+        return self._tally.by_node()
+
+    def __getitem__(self, name: str) -> int:
+        return self._tally.by_name().get(self._names[name], 0)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, first in self._names.items() if name == first)
+
+    def __len__(self) -> int:
+        return len(set(self._names.values()))
+
+    def __enter__(self) -> CallCount:
+        """Begin to count; counts of an earlier block stay. RuntimeError while they are being counted already."""
+        if self.is_on:
+            raise RuntimeError("these calls are being counted already")
+        found = functions_of(self._patterns)
+        count_into(self._tally, found)
+        self.is_on = True
+        for function in found:
+            self._names.update(dict.fromkeys(function.names, function.names[0]))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Put the functions back. Doing so twice changes nothing."""
+        self.is_on = False
+        stop_counting(self._tally)
+
+    def __repr__(self) -> str:
+        return f"<{self.native_calls} calls of {len(self)} functions>"
+
+
+def count_calls(*patterns: str) -> CallCount:
+    """Count calls of functions while a ``with`` block runs: in all threads, and also calls that an exception ends.
+
+    Something that counts is put in the place of each function, in all modules that are loaded, whatever they call it,
+    and taken away at the end of the block. So calls are counted that look the function up in a module, or in the class
+    that is named; not those of what keeps it elsewhere, as in a default argument or a list, nor those between the
+    functions of a library in C, C++ or Rust.
+
+    Args:
+        *patterns: ``module:function``, at least one. The module is imported, or, if its name has wildcards, those are
+            meant that are loaded. Without wildcards the function is any callable but a class, ``module:Class.method``
+            one of a class. With wildcards those are meant that the module defines, or has from a library in another
+            language; none that begins with an underscore, unless the pattern does.
+
+    Returns:
+        The counts, to be used as a context manager, once or again and again.
+
+    Raises:
+        TypeError: A pattern is no str. At the beginning of the block: what is named is no function, or its class cannot
+            be changed.
+        ValueError: There is no pattern, or one of another form. At the beginning of the block: one takes no function.
+        ImportError: A module cannot be imported, at the beginning of the block.
+    """
+    return CallCount(checked_patterns(patterns))

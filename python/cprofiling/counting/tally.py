@@ -1,0 +1,62 @@
+"""Counts that any number of threads add to at once, of which none is lost, by what is counted and by node."""
+
+from __future__ import annotations
+
+from itertools import count
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from cprofiling import _core
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    Node: TypeAlias = tuple[str, str] | None
+    Key: TypeAlias = tuple[str, Node]
+
+
+class Tally:
+    """How often each of some names was met, and in which node.
+
+    Adding takes no lock, as it may come while the same thread adds already, from a finaliser or a signal's handler.
+    What it does are single steps for the interpreter.
+    """
+
+    def __init__(self) -> None:
+        self._counters: dict[Key, count[int]] = {}
+        self._read: dict[Key, int] = {}  # how often a counter was read, each of which it has counted, too
+        self._reading = RLock()
+
+    def add(self, name: str) -> None:
+        """Count a name once, for the node in which this thread is."""
+        key = (name, _core.open_node())
+        counter = self._counters.get(key)
+        next(self._counters.setdefault(key, count()) if counter is None else counter)
+
+    def by_name(self) -> dict[str, int]:
+        """Return how often each name was met."""
+        found: dict[str, int] = {}
+        for (name, _), met in self._met():
+            found[name] = found.get(name, 0) + met
+        return found
+
+    def by_node(self) -> dict[str, dict[str, int]]:
+        """Return how often each name was met in each node, without those inside it.
+
+        A node's stages are one. What was met outside of nodes is left out.
+        """
+        found: dict[str, dict[str, int]] = {}
+        for (name, node), met in self._met():
+            if node is not None:
+                names = found.setdefault(node[1], {})
+                names[name] = names.get(name, 0) + met
+        return found
+
+    def _met(self) -> Iterator[tuple[Key, int]]:
+        with self._reading:
+            counters = self._counters.copy()
+            for key, counter in counters.items():
+                read = self._read.get(key, 0)
+                self._read[key] = read + 1
+                yield key, next(counter) - read

@@ -1,0 +1,112 @@
+"""Bootstrap intervals for how much longer something takes, and the verdict that follows from one."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import chain, islice
+from statistics import fmean, median
+from typing import TYPE_CHECKING, NamedTuple
+
+from cprofiling.format import checked_text, shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Literal, TypeAlias, TypeVar
+
+    Verdict: TypeAlias = Literal["slower", "faster", "same", "unknown"]
+    _T = TypeVar("_T")
+    Draw: TypeAlias = Callable[[random.Random], float]
+
+RESAMPLES = 2000
+SEED = 20_261  # equal times always give the same interval
+_RULE = re.compile(r"([a-z0-9]+):([0-9]+(?:\.[0-9]+)?)%")
+
+
+class Rule(NamedTuple):
+    """A figure of times, and by how many percent it may grow."""
+
+    metric: str
+    limit_pct: float
+
+
+def rule_of(text: str) -> Rule:
+    """Return what a text such as ``mean:5%`` says. TypeError for no str, ValueError for another form."""
+    parts = _RULE.fullmatch(checked_text("fail", text))
+    if parts is None or parts[1] not in METRICS or not float(parts[2]) <= 1e6:
+        raise ValueError(f"fail must be METRIC:PERCENT%, METRIC one of {', '.join(METRICS)}, got {shown_value(text)}")
+    return Rule(parts[1], float(parts[2]))
+
+
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """Return a quantile of at least one value, interpolated as ``cprofiling.measure`` does."""
+    ranked = sorted(values)
+    place = (len(ranked) - 1) * fraction
+    low = int(place)
+    above = ranked[min(low + 1, len(ranked) - 1)]
+    return ranked[low] + (above - ranked[low]) * (place - low)
+
+
+METRICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "median": median,
+    "p95": lambda values: quantile(values, 0.95),
+}
+
+
+def paired_change(old: Sequence[float], new: Sequence[float], metric: str) -> tuple[float, Draw]:
+    """Return the change from one side of pairs to the other in percent, and what draws one of resampled pairs.
+
+    Pairs stay together, and so do those that follow each other (a circular block bootstrap: D. N. Politis and
+    J. P. Romano, 1992), as what disturbs one pair often disturbs the next.
+    """
+    pairs = list(zip(old, new, strict=True))
+
+    def change(some: Sequence[tuple[float, float]]) -> float:
+        if metric == "median":  # of the pairs' own ratios: what disturbs both sides cancels
+            return (median(after / before for before, after in some) - 1) * 100
+        figure = METRICS[metric]
+        return (figure([after for _, after in some]) / figure([before for before, _ in some]) - 1) * 100
+
+    return change(pairs), lambda source: change(_redrawn(pairs, source))
+
+
+def separate_change(old: Sequence[float], new: Sequence[float], metric: str) -> tuple[float, Draw]:
+    """As ``paired_change``, for two sides that were not measured together."""
+    figure = METRICS[metric]
+
+    def draw(source: random.Random) -> float:
+        return (figure(_redrawn(new, source)) / figure(_redrawn(old, source)) - 1) * 100
+
+    return (figure(new) / figure(old) - 1) * 100, draw
+
+
+def _redrawn(values: Sequence[_T], source: random.Random) -> list[_T]:
+    """Return as many values as there are, in blocks that begin anywhere."""
+    size = len(values)
+    length = max(1, round(size ** (1 / 3)))
+    starts = source.choices(range(size), k=-(-size // length))
+    return list(islice(chain.from_iterable(_block(values, start, length) for start in starts), size))
+
+
+def _block(values: Sequence[_T], start: int, length: int) -> Sequence[_T]:
+    block = values[start : start + length]
+    return block if len(block) == length else [*block, *values[: length - len(block)]]
+
+
+def interval_of(draw: Draw, confidence: float) -> tuple[float, float]:
+    """Return the bootstrap interval (of percentiles)."""
+    source = random.Random(SEED)
+    drawn = sorted(draw(source) for _ in range(RESAMPLES))
+    outside = (1 - confidence) / 2
+    return quantile(drawn, outside), quantile(drawn, 1 - outside)
+
+
+def verdict_of(interval: tuple[float, float], limit_pct: float) -> Verdict:
+    """Return what an interval of a change says: it lies above the limit, below its negative, between, or neither."""
+    low, high = interval
+    if low > limit_pct:
+        return "slower"
+    if high < -limit_pct:
+        return "faster"
+    return "same" if -limit_pct <= low and high <= limit_pct else "unknown"

@@ -1,0 +1,97 @@
+"""What became worse from one file of what tests did to another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cprofiling.format import shown_text
+from cprofiling.gates import baseline, series
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from cprofiling.gates.bootstrap import Rule
+
+_COUNTS = ("native_calls", "operators")
+
+
+class Verdicts(NamedTuple):
+    """Of one test: what is worse, or cannot be judged, which is no pass; and what else is worth to be known."""
+
+    worse: list[str]
+    notes: list[str]
+
+
+def judged(old: Mapping[str, Any], new: Mapping[str, Any], rules: Sequence[Rule]) -> Verdicts:
+    """Compare what a test did with what it did before; ``rules``: for times, none of which are judged without."""
+    found = Verdicts([], [])
+    for what in _COUNTS:
+        _judge_counts(found, what, old[what], new[what])
+    _judge_launches(found, old, new)
+    _judge_nodes(found, old["nodes"], new["nodes"])
+    _judge_times(found, dict(baseline.series_of(old)), dict(baseline.series_of(new)), rules)
+    return found
+
+
+def _judge_counts(found: Verdicts, what: str, old: Mapping[str, int] | None, new: Mapping[str, int] | None) -> None:
+    if old is None:
+        return
+    if new is None:
+        found.worse.append(f"{what} cannot be judged: they were not counted, and are in the baseline")
+        return
+    for name in dict.fromkeys([*old, *new]):
+        _judge_count(found, f"{what} of {_shown(name)}", old.get(name, 0), new.get(name, 0))
+
+
+def _judge_count(found: Verdicts, what: str, old: int, new: int) -> None:
+    if new > old:
+        found.worse.append(f"{what}: {old} -> {new}")
+    elif new < old:
+        found.notes.append(f"{what}: {old} -> {new}, which is less: --cprofiling-update keeps it so")
+
+
+def _judge_launches(found: Verdicts, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    if old["launches"] is not None and new["launches"] is not None:
+        _judge_count(found, "launches", old["launches"], new["launches"])
+    elif old["launches"] is not None:
+        found.notes.append(f"launches: {old['launches']} -> not known: {new.get('launches_reason')}")
+
+
+def _judge_nodes(found: Verdicts, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> None:
+    before, now = ({(row["stage"], row["node"]): row for row in rows} for rows in (old, new))
+    for key in dict.fromkeys([*before, *now]):
+        name = f"node {_shown(key[1])} ({_shown(key[0])})"
+        if key not in now:
+            found.worse.append(f"{name}: it did not run, and is in the baseline")
+        elif key not in before:
+            found.worse.append(f"{name}: it ran, and is not in the baseline")
+        else:
+            for what in ("count", "error_count"):
+                _judge_count(found, f"{what} of {name}", before[key][what], now[key][what])
+
+
+def _judge_times(
+    found: Verdicts, old: Mapping[str, series.Series], new: Mapping[str, series.Series], rules: Sequence[Rule]
+) -> None:
+    for name, before in old.items():
+        if name not in new:
+            found.worse.append(f"times of {_shown(name)}: they were not measured, and are in the baseline")
+            continue
+        for row in before.rows:
+            what = f"times of {_shown(name)}" + (f", node {_shown(row)}" if row else "")
+            if row not in new[name].rows:
+                found.worse.append(f"{what}: they were not measured, and are in the baseline")
+                continue
+            for text, is_worse in _changes(before, new[name], row, rules):
+                (found.worse if is_worse else found.notes).append(f"{what}: {text}")
+
+
+def _changes(old: series.Series, new: series.Series, row: str, rules: Sequence[Rule]) -> Iterator[tuple[str, bool]]:
+    for rule in rules:
+        change = series.change(old, new, row, rule)
+        yield change.text, change.verdict == "slower"
+
+
+def _shown(name: str) -> str:
+    return shown_text("name", name)

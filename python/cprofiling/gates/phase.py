@@ -1,0 +1,96 @@
+"""The call of one test: what is counted meanwhile, and what follows from it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cprofiling.counting import count_calls, count_dispatches
+from cprofiling.device_activity import NO_CUDA
+from cprofiling.gates.fixtures import NodeProfiler
+from cprofiling.gates.limits import MARKER, complaints, limits_of
+from cprofiling.gates.measured import Measured
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from cprofiling.gates.plugin import Gate
+
+MEASURED = pytest.StashKey[Measured]()
+
+
+class Phase:
+    """A context manager around the call of a test that has the marker, or uses a fixture."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        """Read the markers. TypeError or ValueError for what makes no sense there."""
+        self._item = item
+        self._limits = limits_of(item.iter_markers(MARKER), item.config.getini("cprofiling_native"))
+        self._gate: Gate | None = item.config.pluginmanager.get_plugin("cprofiling-gate")
+        fixtures = getattr(item, "funcargs", {})
+        self._profiler: NodeProfiler | None = fixtures.get("node_profiler")
+        self._counter = fixtures.get("call_counter")
+        self._stack = ExitStack()
+        self._calls: Any = None
+        self._dispatches: Any = None
+        self._before: dict[str, int] = {}
+        self._measured = Measured()
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            if self._profiler is None and self._limits.p95_ms is not None:
+                self._profiler = stack.enter_context(NodeProfiler())
+                self._profiler.set_profiling(True)
+            if self._limits.native:
+                self._calls = stack.enter_context(count_calls(*self._limits.native))
+            if self._wants_dispatches():
+                self._dispatches = stack.enter_context(count_dispatches())
+            if self._profiler is not None:
+                self._profiler.reset_profiling()
+            self._before = (self._counter and self._counter.counts()) or {}
+            self._stack = stack.pop_all()
+
+    def _wants_dispatches(self) -> bool:
+        """Whether operators and launches are to be counted, for which PyTorch is loaded if it is there."""
+        if self._limits.operators is not None or self._limits.launches is not None:
+            return True
+        expected = self._gate.expected(self._item.nodeid) if self._gate is not None else None
+        return "torch" in sys.modules or (expected is not None and expected["operators"] is not None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+        measured = self._measured
+        counted = {} if self._calls is None else dict(self._calls)
+        if self._counter is not None:
+            now = self._counter.counts() or {}
+            counted.update({name: count - self._before.get(name, 0) for name, count in now.items()})
+        if counted or self._calls is not None:
+            measured.native_calls = counted
+        if self._dispatches is not None:
+            measured.operators = self._dispatches.operators
+            measured.launches = self._dispatches.cuda_launches
+            measured.launches_reason = self._dispatches.cuda_launches_reason
+            measured.has_no_cuda = measured.launches_reason == NO_CUDA
+        if self._profiler is not None:
+            measured.take_nodes(self._profiler)
+
+    def judge(self, outcome: Any) -> None:
+        """Fail the test, unless it has failed already, for all that is too much."""
+        self._item.stash[MEASURED] = self._measured
+        if outcome.excinfo is not None:
+            return
+        found = complaints(self._limits, self._measured)
+        found += [str(each) for each in self._comparisons() if each.has_regressed]
+        if self._gate is not None:
+            found += self._gate.complaints(self._item.nodeid, self._measured)
+        if found:
+            outcome.force_exception(pytest.fail.Exception("cprofiling: " + "\n".join(found), pytrace=False))
+
+    def _comparisons(self) -> list[Any]:
+        return [] if self._profiler is None else self._profiler.comparisons

@@ -1,0 +1,99 @@
+"""One timed call: its time by the clock and by the processor, and the same of each node that ran in it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from time import perf_counter_ns, thread_time_ns
+from typing import TYPE_CHECKING, NamedTuple
+
+from cprofiling.control import Profiler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NS_PER_MS = 1e6
+CALL = ""  # stands for the whole call, beside the names of nodes
+_WAITING_SHARE = 0.05  # of its time, up to which a call counts as one that does nothing but compute
+
+
+class Times(NamedTuple):
+    """What a call, or all calls of a node in it, took."""
+
+    wall_ms: float
+    cpu_ms: float | None  # of the thread; None: not known
+
+
+class Turn(NamedTuple):
+    """One timed call."""
+
+    rows: dict[str, Times]  # by node, and CALL
+    waited_ms: float  # neither on a processor nor in line for one
+
+
+class Timer:
+    """Times calls and the nodes in them, as far as these belong to no Profiler of their own."""
+
+    def __init__(self) -> None:
+        """Make one for the calling thread."""
+        self._profiler = Profiler()
+        self._profiler.set_profiling(True, counters=("cpu_time",))
+        self._in_line = _InLine()
+
+    def time(self, function: Callable[[], object]) -> Turn:
+        """Call a function once. Its exceptions pass through."""
+        self._profiler.reset_profiling()
+        with self._profiler:
+            line = self._in_line.now_ns()
+            cpu, start = thread_time_ns(), perf_counter_ns()
+            function()
+            end, cpu_end = perf_counter_ns(), thread_time_ns()
+            line = self._in_line.now_ns() - line
+        rows = {CALL: Times((end - start) / NS_PER_MS, (cpu_end - cpu) / NS_PER_MS)}
+        for stats in self._profiler.get_profiling_summary():
+            used = stats.counters.get("cpu_time")
+            cpu_ms = used.total / NS_PER_MS if used is not None and used.samples == stats.count else None
+            known = rows.get(stats.node_name)
+            if stats.count and known is None:
+                rows[stats.node_name] = Times(stats.total_ms, cpu_ms)
+        return Turn(rows, max(0, end - start - (cpu_end - cpu) - line) / NS_PER_MS)
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        self._profiler.set_profiling(False)
+        self._in_line.close()
+
+
+class _InLine:
+    """How long a thread has waited for a processor, by Linux's account of it; always 0 where there is none."""
+
+    def __init__(self) -> None:
+        self._descriptor = -1
+        with suppress(OSError):
+            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def now_ns(self) -> int:
+        if self._descriptor < 0:
+            return 0
+        return int(os.pread(self._descriptor, 128, 0).split()[1])
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def only_compute(turns: Iterable[Turn]) -> bool:
+    """Whether calls did nothing but compute in their thread, so that the processor's time is all that they need."""
+    whole = [(turn.rows[CALL].wall_ms, turn.waited_ms) for turn in turns]
+    return sum(waited for _, waited in whole) <= _WAITING_SHARE * sum(wall for wall, _ in whole)
+
+
+def series(turns: Iterable[Turn], row: str, *, by_cpu: bool) -> list[float]:
+    """Return a row's times in all turns that have it."""
+    found = [turn.rows[row] for turn in turns if row in turn.rows]
+    if by_cpu and all(times.cpu_ms is not None for times in found):
+        return [times.cpu_ms or 0.0 for times in found]
+    return [times.wall_ms for times in found]

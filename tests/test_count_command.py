@@ -1,0 +1,107 @@
+"""The command ``count``: rows for depth after depth, fused and unfused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from cprofiling import cli
+
+PIPELINES = """
+import math
+
+def make_pipeline(depth, fused):
+    print("what a pipeline prints is no result")
+    calls = []
+    def run():
+        calls.append(1)
+        for _ in range(1 if fused else depth):
+            math.sin(1.0)
+        if len(calls) == 1:
+            math.sin(2.0)
+    return run
+
+def broken(depth, fused):
+    raise ValueError("first line\\nsecond")
+"""
+
+
+@pytest.fixture(autouse=True)
+def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cprofiling.counting import operators
+
+    (tmp_path / "count_pipelines.py").write_text(PIPELINES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.setattr(operators, "find_spec", lambda name: None)
+
+
+def count(*arguments: str) -> int:
+    return cli.main(["count", "--factory", "count_pipelines:make_pipeline", *arguments])
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert count("--depths", "2,5", "--native", "math:sin", "--warmup", "1") == 0
+    printed = capsys.readouterr()
+    assert [line.split() for line in printed.out.splitlines()] == [
+        ["depth", "fused", "native_calls", "operators", "cuda_launches"],
+        ["2", "yes", "1", "0", "-"],
+        ["2", "no", "2", "0", "-"],
+        ["5", "yes", "1", "0", "-"],
+        ["5", "no", "5", "0", "-"],
+        ["cuda_launches:", "no", "CUDA", "in", "the", "process"],
+    ]
+    assert "is no result" in printed.err
+
+
+def test_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert count("--json", "--native", "math:sin", "--native", "math:c*") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["depth"], row["fused"], row["native_calls"]) for row in rows] == [
+        (depth, fused, 2 if fused else depth + 1) for depth in (2, 5, 10, 20) for fused in (True, False)
+    ]
+    assert {tuple(row) for row in rows} == {("depth", "fused", "native_calls", "operators", "cuda_launches")}
+    assert {row["cuda_launches"] for row in rows} == {None}
+
+
+def test_nothing_native_is_no_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert count("--json", "--depths", "3") == 0
+    assert [row["native_calls"] for row in json.loads(capsys.readouterr().out)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--depths", "2,x"], "got 'x'"),
+        (["--depths", ""], "got ''"),
+        (["--depths", ",".join("1" * 1001)], "expected at most 1000 depths, got 1001"),
+        (["--native", "math"], "MODULE:FUNCTION"),
+        (["--warmup", "-1"], "from 0 to"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        count(*arguments)
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_what_the_users_code_raises_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["count", "--factory", "count_pipelines:broken"]) == 1
+    assert capsys.readouterr().err == "cprofiling: the pipeline: ValueError: first line (count_pipelines.py:16)\n"
+    assert cli.main(["count", "--factory", "count_pipelines:missing"]) == 1
+    assert "factory must name a function in its module" in capsys.readouterr().err
+    assert count("--native", "math:nothing") == 1
+    assert "takes none" in capsys.readouterr().err
+
+
+def test_it_works_where_the_folder_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    assert cli.main(["count", "--factory", "no_such_module:f"]) == 1
+    assert "can be imported" in capsys.readouterr().err

@@ -1,0 +1,475 @@
+"""Counting: calls of functions by patching and restoring, operators by a dispatch mode, launches through CUPTI."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import json.encoder
+import math
+import sys
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import run_python
+from cprofiling.counting import CallCount, count_calls, count_dispatches
+from cprofiling.counting.tally import Tally
+from fakes import build
+
+TESTS = Path(__file__).parent
+THREADS, CALLS = 8, 500
+
+
+def python_function(value: float) -> float:
+    return value
+
+
+def caller(value: float) -> float:
+    return alias(value)
+
+
+alias = python_function
+sine = math.sin
+
+
+class Filter:
+    def forward(self, value: int) -> int:
+        return value
+
+    @staticmethod
+    def still(value: int) -> int:
+        return value
+
+    @classmethod
+    def of(cls, value: int) -> tuple[type, int]:
+        return cls, value
+
+    native = len  # a function that does not bind
+
+    def _hidden(self) -> None: ...
+
+
+class Special(Filter):
+    pass
+
+
+def vars_of(value: Any) -> Any:
+    """Return a value whose attributes nobody checks."""
+    return value
+
+
+HERE = __name__
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+def test_calls_are_counted_wherever_modules_have_the_function() -> None:
+    before = math.sin
+    with count_calls("math:sin", f"{HERE}:python_function") as calls:
+        assert math.sin is not before
+        assert sine(0.0) == math.sin(0.0) == 0.0
+        assert caller(2.0) == 2.0
+    assert (calls["math:sin"], calls[f"{HERE}:python_function"], calls.native_calls) == (2, 1, 3)
+    assert math.sin is sine is before
+    assert alias is python_function
+    assert not hasattr(python_function, "_cprofiling_original")
+    math.sin(1.0)
+    assert calls.native_calls == 3
+    assert repr(calls) == "<3 calls of 2 functions>"
+
+
+def test_counts_are_a_mapping_of_the_functions_that_are_taken() -> None:
+    with count_calls("math:si*", "math:sin") as calls:
+        math.sin(1.0)
+    assert dict(calls) == {"math:sin": 1, "math:sinh": 0}
+    assert len(calls) == 2
+    with pytest.raises(KeyError):
+        calls["math:cos"]
+
+
+def test_wildcards_take_functions_of_the_module_and_native_ones_that_it_has() -> None:
+    with count_calls("json.encoder:*") as calls:
+        json.dumps({"a": "ü"}, indent=1)
+    assert "json.encoder:encode_basestring_ascii" in calls  # of _json
+    assert "json.encoder:py_encode_basestring" in calls
+    assert not any(name.rpartition(":")[2] in ("JSONEncoder", "ESCAPE", "re", "_make_iterencode") for name in calls)
+    with count_calls("json.encoder:_*") as calls:
+        pass
+    assert "json.encoder:_make_iterencode" in calls
+
+
+def test_modules_may_be_meant_by_wildcards() -> None:
+    with count_calls("json.*:py_scan*", "mat[h]:tan") as calls:
+        math.tan(1.0)
+    assert dict(calls) == {"json.decoder:py_scanstring": 0, "math:tan": 1}
+
+
+def test_one_function_under_two_names_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module: Any = types.ModuleType("twice")
+    module.first = module.second = math.sin
+    module.elsewhere = functools.partial(math.cos, 1.0)
+    monkeypatch.setitem(sys.modules, "twice", module)
+    with count_calls("twice:*") as calls:
+        module.first(1.0)
+        module.second(1.0)
+    assert (calls["twice:first"], calls["twice:second"], calls.native_calls, list(calls)) == (2, 2, 2, ["twice:first"])
+
+
+def test_methods_bind_as_they_did() -> None:
+    before = dict(vars(Filter))
+    with count_calls(f"{HERE}:Filter.*", f"{HERE}:Special.forward") as calls:
+        assert Special().forward(1) == Filter().forward(1) == 1
+        assert Filter.still(2) == Filter().still(2) == 2
+        assert Special.of(3) == (Special, 3)
+        assert vars_of(Filter()).native([1, 2]) == 2
+    assert {name.rpartition(".")[2]: count for name, count in calls.items()} == {
+        "forward": 2, "still": 2, "of": 1, "native": 1,
+    }  # fmt: skip
+    assert dict(vars(Filter)) == before
+
+
+def test_a_class_that_cannot_be_changed_is_refused_and_nothing_stays_changed() -> None:
+    with pytest.raises(TypeError, match=r"immutable|built-in"), count_calls("math:sin", "builtins:str.upper"):
+        pass
+    assert math.sin is sine
+
+
+@pytest.mark.parametrize(
+    ("patterns", "error", "message"),
+    [
+        ((), ValueError, "at least one"),
+        (("math",), ValueError, "MODULE:FUNCTION"),
+        ((":sin",), ValueError, "MODULE:FUNCTION"),
+        (("math:",), ValueError, "MODULE:FUNCTION"),
+        (("math:a..b",), ValueError, "MODULE:FUNCTION"),
+        ((1,), TypeError, r"patterns must be a str, got 1 \(int\)"),
+    ],
+)
+def test_patterns_are_checked(patterns: tuple[Any, ...], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        count_calls(*patterns)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "error"),
+    [
+        ("math:nothing", ValueError),
+        ("math:Nothing.at", ValueError),
+        ("nothing.*:sin", ValueError),
+        ("math:pi", TypeError),
+        ("fractions:Fraction", TypeError),
+        ("cprofiling_has_none:sin", ImportError),
+    ],
+)
+def test_what_is_not_there_is_told_when_counting_begins(pattern: str, error: type[Exception]) -> None:
+    calls = count_calls(pattern)
+    with pytest.raises(error), calls:
+        pass
+    assert len(calls) == 0
+
+
+def test_blocks_nest_overlap_and_come_again() -> None:
+    outer, inner = count_calls("math:sin"), count_calls("math:sin", "math:cos")
+    with outer:
+        math.sin(1.0)
+        inner.__enter__()
+        math.sin(1.0)
+    math.sin(1.0)
+    inner.__exit__()
+    inner.__exit__()
+    assert math.sin is sine
+    with outer, pytest.raises(RuntimeError, match="already"):
+        outer.__enter__()
+    with outer:
+        math.sin(1.0)
+    assert (outer["math:sin"], dict(inner)) == (3, {"math:sin": 2, "math:cos": 0})
+
+
+def test_what_took_the_counting_one_meanwhile_is_put_right_and_what_was_replaced_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module: Any = types.ModuleType("late")
+    with count_calls("math:sin", f"{HERE}:Filter.forward"):
+        module.taken = math.sin
+        monkeypatch.setitem(sys.modules, "late", module)
+        other = Filter.forward
+        monkeypatch.setattr(Filter, "forward", python_function)
+    assert module.taken is sine
+    assert vars_of(Filter).forward is python_function
+    monkeypatch.undo()
+    Filter.forward = other.__wrapped__  # type: ignore[attr-defined, method-assign]
+
+
+def test_calls_that_raise_count_and_raise_the_same() -> None:
+    with count_calls("math:sqrt") as calls, pytest.raises(ValueError, match=r"math domain|nonnegative"):
+        math.sqrt(-1.0)
+    assert calls["math:sqrt"] == 1
+    with pytest.raises(ZeroDivisionError), count_calls("math:sqrt"):
+        raise ZeroDivisionError
+    assert "counted" not in repr(math.sqrt)
+
+
+def test_no_call_of_any_thread_is_lost() -> None:
+    def work() -> None:
+        for _ in range(CALLS):
+            math.sin(1.0)
+
+    with count_calls("math:sin") as calls:
+        threads = [threading.Thread(target=work) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        seen = [calls.native_calls for _ in range(50)]  # which counts nothing itself
+        for thread in threads:
+            thread.join()
+    assert calls["math:sin"] == THREADS * CALLS
+    assert seen == sorted(seen)
+
+
+def test_calls_are_told_by_node(p: cp.Profiler) -> None:
+    @p.profile_node("inner")
+    def inner() -> None:
+        math.sin(1.0)
+
+    @p.profile_node("outer")
+    def outer() -> None:
+        math.cos(1.0)
+        inner()
+        with cp.record("a block that is no node"):
+            math.sin(1.0)
+
+    with count_calls("math:sin", "math:cos") as calls:
+        outer()
+        with cp.stage("train"):
+            inner()
+        math.sin(1.0)
+        threading.Thread(target=math.sin, args=(1.0,)).start()
+    assert calls.by_node == {"outer": {"math:cos": 1, "math:sin": 1}, "inner": {"math:sin": 2}}
+    assert calls["math:sin"] == 5
+
+
+def test_a_count_may_come_while_the_same_thread_counts() -> None:
+    tally = Tally()
+    came: list[bool] = []
+
+    class Reentrant(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            if not came:
+                came.append(True)
+                tally.add("inner")
+            return str.__hash__(self)
+
+    tally.add(Reentrant("outer"))
+    assert tally.by_name() == {"inner": 1, "outer": 1}
+
+
+def test_an_unused_count_is_empty() -> None:
+    calls = count_calls("math:sin")
+    assert isinstance(calls, CallCount)
+    assert (calls.native_calls, dict(calls), calls.by_node) == (0, {}, {})
+
+
+# ---- dispatches ----------------------------------------------------------------------------------
+
+
+def test_without_pytorch_there_are_no_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cprofiling.counting import operators
+
+    monkeypatch.setattr(operators, "find_spec", lambda name: None)
+    with count_dispatches() as d:
+        pass
+    assert (d.operators, d.operator_calls, d.by_node) == ({}, 0, {})
+    with d, pytest.raises(RuntimeError, match="already"):
+        d.__enter__()
+    d.__exit__(None, None, None)
+
+
+def test_without_cuda_launches_are_not_known() -> None:
+    d = count_dispatches()
+    assert (d.cuda_launches, d.cuda_launches_reason) == (None, "nothing was counted yet")
+    with d:
+        assert d.cuda_launches is None
+    assert (d.cuda_launches, d.cuda_launches_reason) == (None, "no CUDA in the process")
+    assert repr(d) == "<0 operators, None launches>"
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed")
+
+
+def test_operators_are_counted_by_name(torch: Any) -> None:
+    a = torch.ones(2, 2)
+    with count_dispatches() as d:
+        a.add(1).add(a).mm(a)
+        a.add_(1)
+    a.mm(a)
+    assert d.operators == {"aten::add": 2, "aten::mm": 1, "aten::add_": 1}
+    assert d.operator_calls == 4
+
+
+def test_operators_of_backward_passes_and_by_node(torch: Any, p: cp.Profiler) -> None:
+    x = torch.ones(2, requires_grad=True)
+
+    @p.profile_node("loss")
+    def loss() -> Any:
+        return (x * 2).sum()
+
+    with count_dispatches() as d:
+        loss().backward()
+    assert d.operators["aten::mul"] == 2
+    assert d.by_node == {"loss": {"aten::mul": 1, "aten::sum": 1}}
+
+
+def test_operators_of_threads_and_executors(torch: Any) -> None:
+    dispatch: Any = importlib.import_module("torch.utils._python_dispatch")
+    a = torch.ones(2, 2)
+
+    def work(times: int) -> None:
+        for _ in range(times):
+            a.mm(a)
+
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    with ThreadPoolExecutor(1) as early, ThreadPoolExecutor(1) as outlasting:
+        early.submit(work, 1).result()
+        with count_dispatches() as d, count_dispatches() as inner:
+            threads = [threading.Thread(target=work, args=(20,)) for _ in range(THREADS)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            early.submit(work, 3).result()
+            outlasting.submit(work, 5).result()
+            gate, done = threading.Event(), threading.Event()
+
+            def late() -> None:
+                gate.wait()
+                work(7)
+                done.set()
+
+            threading.Thread(target=late).start()
+        early.submit(work, 1).result()
+        outlasting.submit(work, 1).result()
+        gate.set()
+        assert done.wait(60)
+    assert d.operators == inner.operators == {"aten::mm": THREADS * 20 + 8}
+    assert (threading.Thread.start, ThreadPoolExecutor.submit) == (start, submit)
+    assert dispatch._len_torch_dispatch_stack() == 0
+    assert not dispatch.is_in_torch_dispatch_mode()
+
+
+def test_blocks_of_threads_that_overlap_leave_no_flag_set(torch: Any) -> None:
+    from torch.utils import _python_dispatch as dispatch
+
+    a = torch.ones(2)
+    entered, left = threading.Event(), threading.Event()
+    found = []
+
+    def other() -> None:
+        with count_dispatches() as d:
+            entered.set()
+            left.wait()
+            a.add(1)
+        found.append(d.operators)
+
+    thread = threading.Thread(target=other)
+    with count_dispatches() as d:
+        thread.start()
+        entered.wait()
+    left.set()
+    thread.join()
+    assert (d.operators, found) == ({}, [{"aten::add": 1}])
+    assert not dispatch.is_in_torch_dispatch_mode()
+
+
+def test_a_task_in_a_thread_that_is_counted_already_is_counted_once(torch: Any) -> None:
+    class Own(ThreadPoolExecutor):
+        def _adjust_thread_count(self) -> None:
+            threading.Thread(target=lambda: self._work_queue.get().run()).start()
+
+    a = torch.ones(2)
+    with count_dispatches() as d:
+        Own(1).submit(a.add, 1).result()
+    assert d.operators == {"aten::add": 1}
+
+
+def test_operators_that_fail_count_and_the_exception_passes(torch: Any) -> None:
+    a = torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="shapes"), count_dispatches() as d:
+        a.mm(torch.ones(3, 3))
+    assert d.operators == {"aten::ones": 1, "aten::mm": 1}
+
+
+# ---- launches ------------------------------------------------------------------------------------
+
+LAUNCHING = f"""
+import ctypes, os, sys, threading
+sys.path.insert(0, {str(TESTS)!r})
+from fakes.cuda_process import use_torch
+from cprofiling import _core
+from cprofiling.counting import count_dispatches, operators
+operators.find_spec = lambda name: None  # the torch of this process is a fake
+cupti = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
+cupti.fake_cupti_launch.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+use_torch()
+"""
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("fakes")
+    return {
+        "CPROFILING_LIBCUDA": str(build.fake_driver(folder)),
+        "CPROFILING_LIBCUPTI": str(build.fake_cupti(folder)),
+    }
+
+
+def check(script: str, environment: dict[str, str]) -> None:
+    done = run_python(LAUNCHING + script, **environment)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_launches_of_all_threads_are_counted(libraries: dict[str, str]) -> None:
+    check(
+        """
+launch = lambda: cupti.fake_cupti_launch(b"kernel", 1000)
+with count_dispatches() as d:
+    launch()
+    assert d.cuda_launches == 1, d.cuda_launches_reason
+    with count_dispatches() as inner:
+        thread = threading.Thread(target=launch)
+        thread.start()
+        thread.join()
+launch()
+assert (d.cuda_launches, inner.cuda_launches, d.cuda_launches_reason) == (2, 1, None)
+with d:
+    launch()
+assert d.cuda_launches == 3
+assert _core.cupti_status()["counting"] == 0
+assert cupti.fake_cupti_is_subscribed() == 0
+""",
+        libraries,
+    )
+
+
+def test_where_cupti_is_taken_launches_are_not_known(libraries: dict[str, str]) -> None:
+    check(
+        """
+cupti.fake_cupti_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64]
+cupti.fake_cupti_fail(b"cuptiSubscribe", 39, 1)
+with count_dispatches() as d:
+    pass
+assert d.cuda_launches is None
+assert "another" in d.cuda_launches_reason or "CUPTI" in d.cuda_launches_reason, d.cuda_launches_reason
+assert _core.cupti_status()["counting"] == 0
+""",
+        libraries,
+    )
