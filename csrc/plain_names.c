@@ -42,44 +42,21 @@ static bool reads_only(PyObject *property, PyObject *attributes)
     return fine;
 }
 
-/* Whether instances have these attributes in their dict, and nothing in the class says otherwise. */
-static bool has_plain_attributes(PyObject *type, PyObject *attributes)
-{
-    PyObject *own = get_quietly(type, "__getattribute__");
-    PyObject *usual = get_quietly((PyObject *)&PyBaseObject_Type, "__getattribute__");
-    bool fine = own != NULL && own == usual;
-    for (Py_ssize_t i = 0; fine && i < PyTuple_GET_SIZE(attributes); i++) {
-        PyObject *found = PyObject_GetAttr(type, PyTuple_GET_ITEM(attributes, i));
-        PyErr_Clear();
-        fine = found == NULL;
-        Py_XDECREF(found);
-    }
-    Py_XDECREF(own);
-    Py_XDECREF(usual);
-    return fine;
-}
-
-static __attribute__((noinline)) bool look_at(ext_plain_names *memory, const ext_state *state, PyTypeObject *type, size_t place)
+static bool look_at(ext_plain_names *memory, const ext_state *state, PyTypeObject *type, ext_plain_kind *kind)
 {
     PyObject *property = PyObject_GetAttr((PyObject *)type, state->words[EXT_WORD_NAME]);
     PyErr_Clear();
-    bool is_known = property != NULL && Py_IS_TYPE(property, &PyProperty_Type) && reads_only(property, memory->attributes) &&
-                    has_plain_attributes((PyObject *)type, memory->attributes);
+    bool is_fine = property != NULL && Py_IS_TYPE(property, &PyProperty_Type) && reads_only(property, memory->attributes) &&
+                   ext_plain_known_in_dict(type, memory->attributes);
     Py_XDECREF(property);
-    memory->kinds[place].type = type;
-    memory->kinds[place].version = type->tp_version_tag;
-    memory->kinds[place].is_known = is_known;
-    return is_known;
+    *kind = (ext_plain_kind){.type = type, .version = type->tp_version_tag, .is_fine = is_fine};
+    return is_fine;
 }
 
-static inline bool is_known(ext_plain_names *memory, const ext_state *state, PyTypeObject *type)
+static bool is_fine(ext_plain_names *memory, const ext_state *state, PyTypeObject *type)
 {
-    size_t place = ((uintptr_t)type >> 5) % EXT_PLAIN_KINDS;
-    unsigned int version = type->tp_version_tag;
-    if (__builtin_expect(memory->kinds[place].type == type && memory->kinds[place].version == version && version != 0, 1)) {
-        return memory->kinds[place].is_known;
-    }
-    return look_at(memory, state, type, place);
+    ext_plain_kind *kind = &memory->kinds[((uintptr_t)type >> 5) % EXT_PLAIN_KINDS];
+    return ext_plain_kind_is(kind, type) ? kind->is_fine : look_at(memory, state, type, kind);
 }
 
 /* Whether what the property makes of an attribute is the same whenever the attribute is. */
@@ -123,24 +100,41 @@ static PyObject *by_attributes(ext_plain_names *memory, const ext_state *state, 
     return name;
 }
 
-PyObject *ext_plain_names_get(ext_plain_names *memory, const ext_state *state, PyObject *node)
+/* The name of a node that has changed since it was asked for, or was not met lately. */
+static __attribute__((noinline)) PyObject *find(ext_plain_names *memory, const ext_state *state, PyObject *node, size_t place)
 {
-    if (memory->attributes == NULL || !is_known(memory, state, Py_TYPE(node))) {
-        return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
-    }
-    PyObject *dict = PyObject_GenericGetDict(node, NULL);
+    PyObject *dict =
+        memory->attributes != NULL && is_fine(memory, state, Py_TYPE(node)) ? PyObject_GenericGetDict(node, NULL) : NULL;
     if (dict == NULL) {
         PyErr_Clear();
         return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
     }
+    ext_plain_known known;
+    bool is_lasting = ext_plain_known_set(&known, node);
     PyObject *name = by_attributes(memory, state, node, dict);
     Py_DECREF(dict);
+    if (name != NULL && is_lasting) {
+        memory->nodes[place].node = known;
+        Py_XSETREF(memory->nodes[place].name, Py_NewRef(name));
+    }
     return name;
+}
+
+PyObject *ext_plain_names_get(ext_plain_names *memory, const ext_state *state, PyObject *node)
+{
+    size_t place = ext_plain_profiler_place(node, NULL);
+    if (ext_plain_known_is(&memory->nodes[place].node, node)) {
+        return Py_NewRef(memory->nodes[place].name);
+    }
+    return find(memory, state, node, place);
 }
 
 void ext_plain_names_clear(ext_plain_names *memory)
 {
     Py_CLEAR(memory->attributes);
+    for (size_t i = 0; i < EXT_PLAIN_NAMES; i++) {
+        Py_CLEAR(memory->nodes[i].name);
+    }
     for (size_t i = 0; i < EXT_PLAIN_NAMES; i++) {
         Py_CLEAR(memory->names[i].first);
         Py_CLEAR(memory->names[i].second);

@@ -3,6 +3,7 @@
 #ifndef EXT_PLAIN_NAMES_H
 #define EXT_PLAIN_NAMES_H
 
+#include "csrc/plain_known.h"
 #include "csrc/plain_profiler.h"
 
 enum { EXT_PLAIN_KINDS = 16, EXT_PLAIN_NAMES = 128 };
@@ -10,11 +11,11 @@ enum { EXT_PLAIN_KINDS = 16, EXT_PLAIN_NAMES = 128 };
 /* Zeroed memory plus the attributes is a memory of nothing. */
 typedef struct {
     PyObject *attributes; /* tuple of two strs: what the property reads; owned. NULL: not known, it is asked at each call */
+    ext_plain_kind kinds[EXT_PLAIN_KINDS]; /* fine: its `name` is such a property */
     struct {
-        const PyTypeObject *type; /* compared only */
-        unsigned int version;     /* of it, in which it was looked at; 0: none */
-        bool is_known;            /* its `name` is such a property, */
-    } kinds[EXT_PLAIN_KINDS];
+        ext_plain_known node;
+        PyObject *name; /* of it; owned */
+    } nodes[EXT_PLAIN_NAMES];
     struct {
         PyObject *first; /* the attributes, a str, and a str, an int or None; owned, as is: */
         PyObject *second;

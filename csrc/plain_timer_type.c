@@ -20,6 +20,11 @@ typedef struct {
     unsigned int version;    /* of that class, in which `record` was found; 0: none */
     ext_state *state;        /* held */
     ext_plain_names names;
+    PyObject *attributes;     /* tuple: the names of these two attributes of a pipeline; owned */
+    ext_plain_known pipeline; /* whose attributes these are: */
+    PyObject *synchronizes;   /* borrowed from it, as is: */
+    PyObject *profiler;
+    ext_plain_kind kind; /* fine: its instances have the two in their dict */
 } plain_timer;
 
 enum { START_ARGUMENTS = 3, STOP_ARGUMENTS = 5 };
@@ -54,14 +59,51 @@ static inline bool is_usual_clock(plain_timer *self)
            finds_usual_clock(self);
 }
 
-/* Whether a call is one of the usual form, for a pipeline that waits for no device. -1 with an exception. */
-static inline int is_usual(plain_timer *self, PyObject *pipeline)
+static bool has_plain_attributes(plain_timer *self, PyTypeObject *type)
 {
-    PyObject *synchronizes = PyObject_GetAttr(pipeline, self->state->words[EXT_WORD_SYNCHRONIZE_CUDA]);
-    if (synchronizes == NULL) {
-        return -1;
+    if (!ext_plain_kind_is(&self->kind, type)) {
+        bool is_fine = ext_plain_known_in_dict(type, self->attributes);
+        self->kind = (ext_plain_kind){.type = type, .version = type->tp_version_tag, .is_fine = is_fine};
     }
-    Py_DECREF(synchronizes); /* compared only */
+    return self->kind.is_fine;
+}
+
+/* Looks at a pipeline that has changed, or is another one; false where its attributes may be anything. */
+static __attribute__((noinline)) bool finds_pipeline(plain_timer *self, PyObject *pipeline)
+{
+    self->pipeline = (ext_plain_known){0};
+    ext_plain_known known;
+    PyObject *dict = has_plain_attributes(self, Py_TYPE(pipeline)) && ext_plain_known_set(&known, pipeline)
+                         ? PyObject_GenericGetDict(pipeline, NULL)
+                         : NULL;
+    if (dict == NULL) {
+        return false;
+    }
+    self->synchronizes = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(self->attributes, 0));
+    self->profiler = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(self->attributes, 1));
+    Py_DECREF(dict);
+    if (self->synchronizes != NULL && self->profiler != NULL) {
+        self->pipeline = known;
+    }
+    return self->pipeline.version != 0;
+}
+
+/* Whether a call is one of the usual form, for a pipeline that waits for no device. -1 with an exception. `profiler`: borrowed
+ * from the pipeline, or NULL when it has to be asked. */
+static inline int is_usual(plain_timer *self, PyObject *pipeline, PyObject **profiler)
+{
+    PyObject *synchronizes;
+    if (ext_plain_known_is(&self->pipeline, pipeline) || finds_pipeline(self, pipeline)) {
+        synchronizes = self->synchronizes;
+        *profiler = self->profiler;
+    } else {
+        synchronizes = PyObject_GetAttr(pipeline, self->state->words[EXT_WORD_SYNCHRONIZE_CUDA]);
+        if (synchronizes == NULL) {
+            return -1;
+        }
+        Py_DECREF(synchronizes); /* compared only */
+        *profiler = NULL;
+    }
     return synchronizes == Py_False && is_usual_clock(self);
 }
 
@@ -71,7 +113,8 @@ static PyObject *start_vectorcall(PyObject *callable, PyObject *const *args, siz
     if (PyVectorcall_NARGS(nargsf) != START_ARGUMENTS || kwnames != NULL) {
         return call_original(self, args, nargsf, kwnames);
     }
-    int usual = is_usual(self, args[0]);
+    PyObject *profiler;
+    int usual = is_usual(self, args[0], &profiler);
     if (usual <= 0) {
         return usual < 0 ? NULL : call_original(self, args, nargsf, kwnames);
     }
@@ -122,12 +165,13 @@ static PyObject *stop_vectorcall(PyObject *callable, PyObject *const *args, size
     int overflow;
     cprof_ns elapsed_ns;
     double elapsed_ms;
-    int usual = is_usual(self, args[0]);
+    PyObject *profiler;
+    int usual = is_usual(self, args[0], &profiler);
     long long start_ns = PyLong_AsLongLongAndOverflow(args[1], &overflow);
     if (usual <= 0 || overflow != 0 || !cprof_plain_stop(start_ns, &elapsed_ns, &elapsed_ms)) {
         return usual < 0 ? NULL : call_original(self, args, nargsf, kwnames);
     }
-    PyObject *profiler = PyObject_GetAttr(args[0], self->state->words[EXT_WORD_PROFILER]);
+    profiler = profiler != NULL ? Py_NewRef(profiler) : PyObject_GetAttr(args[0], self->state->words[EXT_WORD_PROFILER]);
     if (profiler == NULL) {
         return NULL;
     }
@@ -153,8 +197,9 @@ static bool find_names(plain_timer *self)
     }
     self->time_names = Py_NewRef(PyModule_GetDict(self->time_module));
     self->clock = PyObject_GetAttr(self->time_module, words[EXT_WORD_PERF_COUNTER_NS]);
+    self->attributes = PyTuple_Pack(2, words[EXT_WORD_SYNCHRONIZE_CUDA], words[EXT_WORD_PROFILER]);
     self->record = PyObject_GetAttr((PyObject *)self->state->plain_profiler_type, words[EXT_WORD_RECORD]);
-    return self->clock != NULL && self->record != NULL;
+    return self->clock != NULL && self->attributes != NULL && self->record != NULL;
 }
 
 static PyObject *timer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -243,6 +288,7 @@ static void timer_dealloc(PyObject *object)
     Py_CLEAR(self->time_module);
     Py_CLEAR(self->time_names);
     Py_CLEAR(self->clock);
+    Py_CLEAR(self->attributes);
     Py_CLEAR(self->record);
     Py_CLEAR(self->profilers);
     ext_plain_names_clear(&self->names);
