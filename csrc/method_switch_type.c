@@ -49,15 +49,37 @@ static PyObject *switch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
+static PyObject *get_found(const method_switch *self, PyObject *instance, PyObject *owner)
+{
+    descrgetfunc get = Py_TYPE(self->found)->tp_descr_get;
+    return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
+}
+
+/* Whether an instance has the method now: descriptors that only bind give it to all, others may refuse it. */
+static bool has_found(const method_switch *self, PyObject *instance, PyObject *owner)
+{
+    if (PyType_HasFeature(Py_TYPE(self->found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+        return true;
+    }
+    PyObject *method = get_found(self, instance, owner);
+    Py_XDECREF(method);
+    return method != NULL;
+}
+
 static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owner)
 {
     method_switch *self = (method_switch *)object;
-    switch_entry *entry = instance != NULL ? ext_ptrmap_get(&self->instances, instance) : NULL;
-    if (entry != NULL) {
-        return entry->binds ? PyMethod_New(entry->wrapper, instance) : Py_NewRef(entry->wrapper);
+    if (instance == NULL || ext_ptrmap_get(&self->instances, instance) == NULL) {
+        return get_found(self, instance, owner);
     }
-    descrgetfunc get = Py_TYPE(self->found)->tp_descr_get;
-    return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
+    if (!has_found(self, instance, owner)) {
+        return NULL;
+    }
+    switch_entry *entry = ext_ptrmap_get(&self->instances, instance); /* asking may have removed it */
+    if (entry == NULL) {
+        return get_found(self, instance, owner);
+    }
+    return entry->binds ? PyMethod_New(entry->wrapper, instance) : Py_NewRef(entry->wrapper);
 }
 
 static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper, bool binds)
