@@ -102,6 +102,10 @@ class Unreachable:
     def step(self) -> int:
         return 1
 
+    @property
+    def add_noise(self) -> Any:
+        raise RuntimeError("not yet")
+
 
 def test_components_that_are_no_models(p: cp.Profiler) -> None:
     tokenizer, other = Tokenizer(), Tokenizer()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import inspect
 import re
 from typing import Any
 
@@ -180,14 +179,14 @@ def test_somebody_else_s_patch_stays(p: cp.Profiler, monkeypatch: pytest.MonkeyP
         ours(self)
 
     handle = profile_waves(profiler=p)
-    ours = inspect.getattr_static(Wave, "_materialize")
+    ours = Wave._materialize
     with monkeypatch.context() as patch:
         patch.setattr(Wave, "_materialize", theirs)
         handle.remove()
         (wave() | low()).ys.sum()
         assert len(seen) == 2  # moving a wave to its device runs it, too
     assert counts(p) == {}
-    setattr(Wave, "_materialize", ours.__wrapped__)  # noqa: B010 what the context put back
+    Wave._materialize = ours.__wrapped__  # what the context put back
 
 
 def test_threads_run_waves_at_once(p: cp.Profiler) -> None:
