@@ -451,6 +451,13 @@ def test_removed_by_the_model_itself_while_it_runs(net: Any, p: cp.Profiler) -> 
     assert by_name(p)["stem"].error_count == 0
 
 
+def test_removed_by_a_hook_a_moment_before(net: Any, p: cp.Profiler) -> None:
+    handle = profile_modules(net, names=[""], profiler=p)
+    net.register_forward_pre_hook(lambda *_: handle.remove(), prepend=True)
+    net(X)
+    assert counts(p) == {}
+
+
 def test_installed_by_the_model_itself_while_it_runs(net: Any, p: cp.Profiler) -> None:
     handles: list[Any] = []
     net.stem.register_forward_hook(lambda *_: handles.append(profile_modules(net, names=["", "stem"], profiler=p)))
@@ -648,6 +655,16 @@ def test_traced_and_scripted_models(p: cp.Profiler) -> None:
     with profile_modules(scripted, 0, profiler=p):
         torch.testing.assert_close(scripted(X), expected)
     assert counts(p) == {**before, type(scripted).__name__: 1}
+
+
+def test_a_module_that_takes_no_hooks(p: cp.Profiler) -> None:
+    model = nn.Sequential(nn.Identity(), torch.jit.script(nn.Identity()), nn.Identity())
+    with pytest.raises(RuntimeError, match="ScriptModules"):
+        profile_modules(model, profiler=p)
+    assert hooks_of(model[0]) == hooks_of(model[2]) == 0
+    with profile_modules(model, names=["0", "2"], profiler=p):
+        model(X)
+    assert counts(p) == {"0": 1, "2": 1}
 
 
 # ---- All in all

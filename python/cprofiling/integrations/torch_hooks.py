@@ -37,15 +37,17 @@ def put_hooks(
 ) -> Profiled:
     """Make a node of each module, under the name that goes with it, until the handle is removed.
 
-    Raises TypeError and ValueError for a wrong name, stage or profiler, before any hook is there.
+    Raises TypeError and ValueError for a wrong name, stage or profiler, RuntimeError for a module that takes no hooks.
+    None of the modules has one then.
     """
     hooks = [(module, _Hook(NodeSite(name, stage, profiler))) for name, module in modules]
-    handles = []
-    for module, hook in hooks:
-        handles.append(module.register_forward_pre_hook(hook, prepend=True))
-        handles.append(module.register_forward_hook(hook, always_call=True))
-    names = [str(hook.site.name) for _, hook in hooks]
-    return Profiled(names, [_end_what_is_over, *(handle.remove for handle in handles)])
+    with contextlib.ExitStack() as undo:
+        undo.callback(_end_what_is_over)
+        for module, hook in hooks:
+            undo.callback(module.register_forward_pre_hook(hook, prepend=True).remove)
+            undo.callback(module.register_forward_hook(hook, always_call=True).remove)
+        kept = undo.pop_all()
+    return Profiled((str(hook.site.name) for _, hook in hooks), [kept.close])
 
 
 class _Call(NamedTuple):
