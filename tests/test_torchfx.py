@@ -88,6 +88,7 @@ def test_only_what_runs_counts(p: cp.Profiler) -> None:
         ([low() + high()], ["0 ParallelFilterCombination"]),
         ([torch.nn.Identity()], ["0 Identity"]),
         ([low() for _ in range(300)], ["0 FusedSOSCascade(300 filters)"]),
+        ([type("L" * 5_000, (torch.nn.Identity,), {})(), Normalize()], ["1 Normalize"]),
     ],
 )
 def test_names_of_steps(p: cp.Profiler, chain: list[Any], names: list[str]) -> None:

@@ -7,6 +7,7 @@ their place in it and their class: ``0 FusedSOSCascade(HiButterworth, LoButterwo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 
@@ -89,9 +90,10 @@ def _counting(run: Callable[[Wave], None]) -> Callable[[Wave], None]:
 
 def _node(place: int, step: Any) -> Any:
     """Return what counts a step's calls; all else it answers as the step does."""
-    name = f"{place} {_name_of(step)}"
-    for stage, profiler in tuple(_Patch.wanted):
-        step = profile_node(step, name=name, stage=stage, profiler=profiler)
+    with contextlib.suppress(Exception):  # what cannot be counted runs all the same
+        name = f"{place} {_name_of(step)}"
+        for stage, profiler in tuple(_Patch.wanted):
+            step = profile_node(step, name=name, stage=stage, profiler=profiler)
     return step
 
 
