@@ -190,7 +190,10 @@ def test_modules_that_run_their_hooks_themselves(p: cp.Profiler) -> None:
         model.first.forward = lambda x: inner(x)
         with profile_modules(inner, names={"": "inner"}, profiler=p):
             model(X)
-    assert counts(p) == {"Own": 2, "first": 2, "second": 2, "inner": 1}
+        model.forward = lambda x: x + model(x - 1) if x.sum() > 0 else x  # calls itself
+        model(X)
+    assert counts(p) == {"Own": 4, "first": 2, "second": 2, "inner": 1}
+    assert by_name(p)["Own"].self_total_ms is not None  # each ended when it did
 
 
 def test_nested_nodes_know_what_is_theirs(net: Any, p: cp.Profiler) -> None:
@@ -314,8 +317,9 @@ def test_an_interrupt_inside_of_a_module_that_goes_on(p: cp.Profiler) -> None:
     model.second = Raising()
     with profile_modules(model, names=["", "second"], profiler=p):
         model(X)
-    assert outcomes(p, "Forgiving") == (1, 0, 0, 0, 0)
-    assert outcomes(p, "second") == (0, 1, 0, 0, 0)
+        assert outcomes(p, "Forgiving") == (1, 0, 0, 0, 0)
+        assert outcomes(p, "second") == (0, 1, 0, 0, 0)
+    assert by_name(p)["Forgiving"].self_total_ms < by_name(p)["Forgiving"].total_ms  # it ended before the outer one
 
 
 def test_an_interrupt_that_leaves_all_modules(net: Any, p: cp.Profiler) -> None:
@@ -449,6 +453,15 @@ def test_removed_by_the_model_itself_while_it_runs(net: Any, p: cp.Profiler) -> 
         net(X)
     assert counts(p)["stem"] == 2
     assert by_name(p)["stem"].error_count == 0
+
+
+def test_one_of_two_handles_is_removed_while_the_module_runs(p: cp.Profiler) -> None:
+    model = Block()
+    first = profile_modules(model, 0, profiler=profiler_on())
+    with profile_modules(model, 0, profiler=p):
+        model.first.register_forward_hook(lambda *_: first.remove())
+        model(X)
+        assert outcomes(p, "Block") == (1, 0, 0, 0, 0)
 
 
 def test_removed_by_a_hook_a_moment_before(net: Any, p: cp.Profiler) -> None:
@@ -604,6 +617,8 @@ def fresh_compiler() -> None:
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_a_profiled_model_compiles_with_equal_results(net: Any, p: cp.Profiler) -> None:
+    from torch._dynamo.utils import counters
+
     with torch.no_grad(), profile_modules(net, 1, profiler=p), profile_modules(net, 0, profiler=p):
         expected = net(X)
         compiled = torch.compile(net, backend="eager")
@@ -612,6 +627,7 @@ def test_a_profiled_model_compiles_with_equal_results(net: Any, p: cp.Profiler) 
         assert counts(p) == {"Net": 4} | {name: 4 * count for name, count in CHILDREN.items()}
         with pytest.raises(ValueError, match="on purpose"):
             compiled(X, ValueError("on purpose"))
+    assert any("it counts the calls of a module" in reason for reason in counters["graph_break"])
     torch.testing.assert_close(compiled(X), expected)
     torch.testing.assert_close(net(X), expected)
     assert by_name(p)["Net"].error_count == by_name(p)["head"].error_count == 1
