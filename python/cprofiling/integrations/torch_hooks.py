@@ -96,8 +96,10 @@ class _Hook:
     def _is_newest(self, module: torch.nn.Module) -> bool:
         """Whether this is the one of the module's hooks that counts for its Profiler."""
         for hook in tuple(module._forward_pre_hooks.values()):
+            if hook is self:
+                return True
             if isinstance(hook, _Hook) and hook.site.profiler is self.site.profiler:
-                return hook is self
+                return False
         return False  # it was removed a moment ago
 
     def _close(self, frame: FrameType | None) -> None:
