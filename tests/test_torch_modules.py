@@ -252,7 +252,8 @@ def test_off_nothing_counts(net: Any) -> None:
         ({"names": [1]}, TypeError, "names must be paths of modules, got 1"),
         ({"names": ["no.*"]}, ValueError, "names must be paths of modules, got 'no.*', which is none of ['', 'stem', "),
         ({"names": {"stem.*": "x"}}, ValueError, "names must be paths of modules, got 'stem.*', which is none of"),
-        ({"names": {"stem": 3}}, TypeError, "name"),
+        ({"names": {"stem": 3}}, TypeError, "names['stem'] must be a str, got 3 (int)"),
+        ({"names": {"stem": lambda module: "x"}}, TypeError, "names['stem'] must be a str, got <function "),
         ({"names": {"stem": "a\0b"}}, ValueError, "name"),
         ({"profiler": 1}, TypeError, "profiler"),
         ({"stage": 1}, TypeError, "stage"),
@@ -339,6 +340,23 @@ def test_an_interrupt_that_leaves_all_modules(net: Any, p: cp.Profiler) -> None:
     with pytest.raises(KeyboardInterrupt), profile_modules(net, names=["", "head"], profiler=other):
         net(X, KeyboardInterrupt())
     assert outcomes(other, "Net") == outcomes(other, "head") == (0, 1, 0, 0, 0)
+
+
+def test_what_an_interrupted_call_kept_alive_calls_a_module_when_it_goes(net: Any, p: cp.Profiler) -> None:
+    freed: list[Any] = []
+
+    class Batch:
+        def __del__(self) -> None:
+            freed.append(net.head(X))
+
+    with profile_modules(net, names=["stem", "head"], profiler=p):
+        with contextlib.suppress(KeyboardInterrupt):
+            net.head._call_impl(Batch(), KeyboardInterrupt)  # its frame is the only one that has the batch
+        assert freed == []
+        net.stem(X)
+    assert len(freed) == 1
+    assert outcomes(p, "head") == (1, 1, 0, 0, 0)
+    assert outcomes(p, "stem") == (1, 0, 0, 0, 0)
 
 
 def test_an_interrupt_at_any_line_of_the_hooks(p: cp.Profiler) -> None:

@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Mapping
 
 from cprofiling import checks
-from cprofiling.format import shown_value
+from cprofiling.format import checked_text, shown_value
 from cprofiling.integrations.profiled import Profiled
 
 TYPE_CHECKING = False
@@ -98,5 +98,8 @@ def _chosen(paths: dict[str, str], names: Mapping[str, str] | Iterable[str]) -> 
         if not matching:
             known = reprlib.repr(list(paths))
             raise ValueError(f"names must be paths of modules, got {pattern!r}, which is none of {known}")
-        found.update({path: names[pattern] if isinstance(names, Mapping) else paths[path] for path in matching})
+        if isinstance(names, Mapping):
+            found.update(dict.fromkeys(matching, checked_text(f"names[{pattern!r}]", names[pattern])))
+        else:
+            found.update({path: paths[path] for path in matching})
     return found

@@ -119,8 +119,8 @@ class _Hook:
 def _end_what_is_over() -> None:
     """End, as errors, this thread's calls of whose end the hooks were not told, as for interrupts."""
     calls = _here.calls
-    while calls and _is_over(calls[-1].frame):
-        _end(calls, calls[-1], BaseException)
+    while calls and _is_over((call := calls[-1]).frame):
+        _end(calls, call, BaseException)
 
 
 def _is_over(frame: FrameType | None) -> bool:
@@ -137,7 +137,8 @@ def _is_over(frame: FrameType | None) -> bool:
 def _end(calls: list[_Call], call: _Call, error: type[BaseException] | None) -> None:
     with contextlib.suppress(RuntimeError):  # an interrupt came before it began, or after it ended
         call.site.__exit__(error, None, None)
-    calls.remove(call)
+    if call in calls:  # else what was freed meanwhile called a module, whose hooks did the same
+        calls.remove(call)
 
 
 def _keep_out_of_graphs(function: Any) -> None:
