@@ -55,12 +55,9 @@ static PyObject *get_found(const method_switch *self, PyObject *instance, PyObje
     return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
 }
 
-/* Whether an instance has the method now: descriptors that only bind give it to all, others may refuse it. */
+/* Whether an instance has the method now: a descriptor that does more than to bind may refuse it. */
 static bool has_found(const method_switch *self, PyObject *instance, PyObject *owner)
 {
-    if (PyType_HasFeature(Py_TYPE(self->found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
-        return true;
-    }
     PyObject *method = get_found(self, instance, owner);
     Py_XDECREF(method);
     return method != NULL;
@@ -69,13 +66,13 @@ static bool has_found(const method_switch *self, PyObject *instance, PyObject *o
 static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owner)
 {
     method_switch *self = (method_switch *)object;
-    if (instance == NULL || ext_ptrmap_get(&self->instances, instance) == NULL) {
-        return get_found(self, instance, owner);
+    switch_entry *entry = instance != NULL ? ext_ptrmap_get(&self->instances, instance) : NULL;
+    if (entry != NULL && !PyType_HasFeature(Py_TYPE(self->found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+        if (!has_found(self, instance, owner)) {
+            return NULL;
+        }
+        entry = ext_ptrmap_get(&self->instances, instance); /* it may have been removed meanwhile */
     }
-    if (!has_found(self, instance, owner)) {
-        return NULL;
-    }
-    switch_entry *entry = ext_ptrmap_get(&self->instances, instance); /* asking may have removed it */
     if (entry == NULL) {
         return get_found(self, instance, owner);
     }
