@@ -19,7 +19,7 @@ diffusers: Any = pytest.importorskip("diffusers", reason="diffusers is not insta
 from cprofiling.integrations.diffusers import profile_pipeline  # noqa: E402 it needs diffusers
 
 # PyTorch and what it uses warn of deprecations of their own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("one_thread")]
 
 
 def unet(channels: int = 1) -> Any:

@@ -26,7 +26,7 @@ from cprofiling.integrations import torch_hooks  # noqa: E402 it needs torch
 from cprofiling.integrations.torch import profile_modules  # noqa: E402 it needs torch, too
 
 # PyTorch and what it uses warn of deprecations of their own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("one_thread")]
 
 nn: Any = torch.nn
 
@@ -76,15 +76,6 @@ CHILDREN = {"stem": 2, "blocks.0": 1, "blocks.1": 1, "head": 1}
 def net() -> Any:
     torch.manual_seed(0)
     return Net()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Any:
-    """Several that work on so little wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from torchfx.filter import HiButterworth, LoButterworth  # noqa: E402
 from cprofiling.integrations.torchfx import profile_waves  # noqa: E402 it needs torchfx
 
 # PyTorch and what it uses warn of deprecations of their own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("one_thread")]
 
 RATE = 8_000
 
