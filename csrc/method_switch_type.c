@@ -49,15 +49,34 @@ static PyObject *switch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return (PyObject *)self;
 }
 
+static PyObject *get_found(const method_switch *self, PyObject *instance, PyObject *owner)
+{
+    descrgetfunc get = Py_TYPE(self->found)->tp_descr_get;
+    return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
+}
+
+/* Whether an instance has the method now: a descriptor that does more than to bind may refuse it. */
+static bool has_found(const method_switch *self, PyObject *instance, PyObject *owner)
+{
+    PyObject *method = get_found(self, instance, owner);
+    Py_XDECREF(method);
+    return method != NULL;
+}
+
 static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owner)
 {
     method_switch *self = (method_switch *)object;
     switch_entry *entry = instance != NULL ? ext_ptrmap_get(&self->instances, instance) : NULL;
-    if (entry != NULL) {
-        return entry->binds ? PyMethod_New(entry->wrapper, instance) : Py_NewRef(entry->wrapper);
+    if (entry != NULL && !PyType_HasFeature(Py_TYPE(self->found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+        if (!has_found(self, instance, owner)) {
+            return NULL;
+        }
+        entry = ext_ptrmap_get(&self->instances, instance); /* it may have been removed meanwhile */
     }
-    descrgetfunc get = Py_TYPE(self->found)->tp_descr_get;
-    return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
+    if (entry == NULL) {
+        return get_found(self, instance, owner);
+    }
+    return entry->binds ? PyMethod_New(entry->wrapper, instance) : Py_NewRef(entry->wrapper);
 }
 
 static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper, bool binds)

@@ -34,6 +34,16 @@ def fresh_default_profiler() -> Iterator[None]:
     cprofiling.set_profiling(False, reset=True)
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """PyTorch works in one thread: several that have as little to do as in tests wait for each other."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def p() -> Iterator[cprofiling.Profiler]:
     """A Profiler of the test's own, on; nothing may be left open or go wrong inside."""

@@ -19,7 +19,7 @@ diffusers: Any = pytest.importorskip("diffusers", reason="diffusers is not insta
 from cprofiling.integrations.diffusers import profile_pipeline  # noqa: E402 it needs diffusers
 
 # PyTorch and what it uses warn of deprecations of their own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("one_thread")]
 
 
 def unet(channels: int = 1) -> Any:
@@ -94,6 +94,18 @@ class Tokenizer:
         return text.split()
 
 
+class Kind(type):
+    made = 0
+
+    def __call__(cls) -> Any:
+        Kind.made += 1
+        return super().__call__()
+
+
+class Countable(metaclass=Kind):
+    """A class whose class is somebody's own."""
+
+
 class Unreachable:
     """Nobody can put anything in its place: it takes no weak reference, and has no dict."""
 
@@ -102,11 +114,16 @@ class Unreachable:
     def step(self) -> int:
         return 1
 
+    @property
+    def add_noise(self) -> Any:
+        raise RuntimeError("not yet")
+
 
 def test_components_that_are_no_models(p: cp.Profiler) -> None:
     tokenizer, other = Tokenizer(), Tokenizer()
     components: dict[str, Any] = {
         "tokenizer": tokenizer, "unreachable": Unreachable(), "nothing": None, "number": 1.5, "kind": Tokenizer,
+        "made by a class of somebody's": Countable,
     }  # fmt: skip
     with profile_pipeline(SimpleNamespace(components=components), profiler=p) as handle:
         assert handle.names == ("tokenizer",)
@@ -114,6 +131,9 @@ def test_components_that_are_no_models(p: cp.Profiler) -> None:
         assert other("a b") == ["a", "b"]
         assert pickle.loads(pickle.dumps(tokenizer))("a") == ["a"]
         assert components["unreachable"].step() == 1
+        assert type(vars(Kind)["__call__"]) is type(lambda: None)
+        assert isinstance(Countable(), Countable)
+        assert Kind.made == 1
     tokenizer("c")
     assert counts(p) == {"tokenizer": 1}
     assert type(vars(Tokenizer)["__call__"]) is type(lambda: None)

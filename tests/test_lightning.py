@@ -26,7 +26,7 @@ from cprofiling.integrations import lightning as integration  # noqa: E402 it ne
 from cprofiling.integrations.lightning import Profiler  # noqa: E402
 
 # PyTorch and what it uses warn of deprecations of their own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("one_thread")]
 
 
 class Model(pl.LightningModule):  # type: ignore[misc]

@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402 it comes with scikit-learn
 from sklearn.base import BaseEstimator, TransformerMixin, clone  # noqa: E402
 from sklearn.cluster import KMeans  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.linear_model import LogisticRegression, SGDClassifier  # noqa: E402
 from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
 from sklearn.pipeline import FeatureUnion, Pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
@@ -156,6 +156,40 @@ def test_steps_that_are_replaced(p: cp.Profiler) -> None:
     }  # fmt: skip
 
 
+def test_methods_that_parameters_give_and_take(p: cp.Profiler) -> None:
+    """A step has some methods only with the right parameters, and a pipeline those that its last step has."""
+    profiled = Pipeline([("scale", StandardScaler()), ("classify", SGDClassifier(loss="log_loss"))]).fit(X, Y)
+    with profile_pipeline(profiled, profiler=p):
+        profiled.predict_proba(X)
+        profiled.set_params(classify__loss="hinge")
+        assert not hasattr(profiled, "predict_proba")
+        with pytest.raises(AttributeError, match="predict_proba"):
+            profiled.predict_proba(X)
+        profiled.set_params(classify__loss="log_loss").predict_proba(X)
+    assert stages(p)["classify", "inference"] == 2
+
+
+def test_methods_that_cannot_be_replaced(p: cp.Profiler) -> None:
+    """They are not counted, and keep nothing else from being so."""
+
+    class Odd(Halve):
+        @property
+        def predict_proba(self) -> Any:
+            return lambda X: X
+
+        @property
+        def decision_function(self) -> Any:
+            raise RuntimeError("not yet")
+
+    profiled = Pipeline([("scale", StandardScaler()), ("odd", Odd())])
+    with profile_pipeline(profiled, profiler=p):
+        assert profiled.fit(X).predict_proba(X).shape == X.shape
+        profiled.transform(X)
+    assert stages(p) == {
+        ("scale", "train"): 1, ("odd", "train"): 1, ("scale", "inference"): 2, ("odd", "inference"): 1,
+    }  # fmt: skip
+
+
 def test_with_a_memory_what_was_fitted_is_counted_at_predict(p: cp.Profiler, tmp_path: Any) -> None:
     profiled = model().set_params(memory=str(tmp_path))
     with profile_pipeline(profiled, profiler=p):
@@ -166,17 +200,16 @@ def test_with_a_memory_what_was_fitted_is_counted_at_predict(p: cp.Profiler, tmp
     assert counted["scale", "inference"] == counted["halve", "inference"] == 2
 
 
-def test_a_pipeline_that_is_wrong_says_so_itself(p: cp.Profiler) -> None:
-    profiled = model()
+@pytest.mark.parametrize("steps", [[("only", "text")], 3, [1, 2], [("a", Halve(), 3)]])
+def test_a_pipeline_that_is_wrong_says_so_itself(p: cp.Profiler, steps: Any) -> None:
+    plain, profiled = model(), model()
     with profile_pipeline(profiled, profiler=p):
-        profiled.steps = [("only", "text")]
-        with pytest.raises(TypeError) as theirs:
-            clone(profiled).fit(X, Y)
-        with pytest.raises(TypeError, match=re.escape(str(theirs.value))):
+        plain.steps = profiled.steps = steps
+        with pytest.raises((TypeError, ValueError)) as theirs:
+            plain.fit(X, Y)
+        with pytest.raises(theirs.type, match=f"^{re.escape(str(theirs.value))}$") as ours:
             profiled.fit(X, Y)
-        profiled.steps = 3
-        with pytest.raises(TypeError):
-            profiled.fit(X, Y)
+    assert [entry.name for entry in ours.traceback[2:]] == [entry.name for entry in theirs.traceback[1:]]
 
 
 def test_others_may_instrument_the_same_methods(p: cp.Profiler) -> None:

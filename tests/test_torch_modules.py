@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import copy
 import io
+import itertools
 import pickle
 import re
 import sys
@@ -21,10 +22,11 @@ from example_runs import counts_in, output_of
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 
-from cprofiling.integrations.torch import profile_modules  # noqa: E402 it needs torch
+from cprofiling.integrations import torch_hooks  # noqa: E402 it needs torch
+from cprofiling.integrations.torch import profile_modules  # noqa: E402 it needs torch, too
 
 # PyTorch and what it uses warn of deprecations of their own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("one_thread")]
 
 nn: Any = torch.nn
 
@@ -76,23 +78,11 @@ def net() -> Any:
     return Net()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Any:
-    """Several that work on so little wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays_open() -> Any:
-    """After each test no call is open, and a new node has no parent that should have ended."""
+    """After each test no call is open."""
     yield
-    from cprofiling.integrations import torch as integration
-
-    call = integration._open.get()
-    assert call is None or call.site is None
+    assert torch_hooks._here.calls == []
 
 
 def hooks_of(model: Any) -> int:
@@ -154,6 +144,7 @@ def test_the_children_of_a_list_of_modules(p: cp.Profiler) -> None:
         (["blocks.*.first", "blocks.0.first"], {"blocks.0.first", "blocks.1.first"}),
         (["", "stem"], {"Net", "stem"}),
         ({"": "all", "blocks.0": "a", "blocks.1": "a"}, {"all", "a"}),
+        ({"blocks.?": "a", "stem": ""}, {"a", ""}),
         ([], set()),
     ],
 )
@@ -176,6 +167,12 @@ def test_a_module_with_several_places_is_one_node(p: cp.Profiler) -> None:
 
 def test_modules_that_run_their_hooks_themselves(p: cp.Profiler) -> None:
     class Own(Block):
+        again = 0
+
+        def forward(self, x: Any) -> Any:
+            self.again -= 1
+            return self(x) if self.again > 0 else super().forward(x)
+
         def __call__(self, x: Any) -> Any:
             for hook in self._forward_pre_hooks.values():
                 hook(self, (x,))
@@ -190,7 +187,10 @@ def test_modules_that_run_their_hooks_themselves(p: cp.Profiler) -> None:
         model.first.forward = lambda x: inner(x)
         with profile_modules(inner, names={"": "inner"}, profiler=p):
             model(X)
-    assert counts(p) == {"Own": 2, "first": 2, "second": 2, "inner": 1}
+        model.again = 3
+        model(X)
+    assert counts(p) == {"Own": 5, "first": 3, "second": 3, "inner": 1}
+    assert by_name(p)["Own"].self_total_ms is not None  # each ended when it did
 
 
 def test_nested_nodes_know_what_is_theirs(net: Any, p: cp.Profiler) -> None:
@@ -241,9 +241,10 @@ def test_off_nothing_counts(net: Any) -> None:
         ({"depth": None}, TypeError, "depth must be an integer, got None"),
         ({"names": "stem"}, TypeError, "names must be paths of modules, or a mapping of them, got 'stem'"),
         ({"names": [1]}, TypeError, "names must be paths of modules, got 1"),
-        ({"names": ["no.*"]}, ValueError, "names must be paths of modules, got 'no.*', which is none of , stem, "),
-        ({"names": {"blocks.*": "x"}}, ValueError, "got 'blocks.*'"),
-        ({"names": {"stem": 3}}, TypeError, "name"),
+        ({"names": ["no.*"]}, ValueError, "names must be paths of modules, got 'no.*', which is none of ['', 'stem', "),
+        ({"names": {"stem.*": "x"}}, ValueError, "names must be paths of modules, got 'stem.*', which is none of"),
+        ({"names": {"stem": 3}}, TypeError, "names['stem'] must be a str, got 3 (int)"),
+        ({"names": {"stem": lambda module: "x"}}, TypeError, "names['stem'] must be a str, got <function "),
         ({"names": {"stem": "a\0b"}}, ValueError, "name"),
         ({"profiler": 1}, TypeError, "profiler"),
         ({"stage": 1}, TypeError, "stage"),
@@ -314,8 +315,75 @@ def test_an_interrupt_inside_of_a_module_that_goes_on(p: cp.Profiler) -> None:
     model.second = Raising()
     with profile_modules(model, names=["", "second"], profiler=p):
         model(X)
-    assert outcomes(p, "Forgiving") == (1, 0, 0, 0, 0)
-    assert outcomes(p, "second") == (0, 1, 0, 0, 0)
+        assert outcomes(p, "Forgiving") == (1, 0, 0, 0, 0)
+        assert outcomes(p, "second") == (0, 1, 0, 0, 0)
+    assert by_name(p)["Forgiving"].self_total_ms is not None  # the inner one ended before it
+
+
+def test_an_interrupt_that_leaves_all_modules(net: Any, p: cp.Profiler) -> None:
+    """The hooks are told of it by nobody: they find out at the next call, or when the handle is removed."""
+    with profile_modules(net, names=["", "head"], profiler=p):
+        with pytest.raises(KeyboardInterrupt):
+            net(X, KeyboardInterrupt())
+        net(X)
+        assert outcomes(p, "Net") == outcomes(p, "head") == (1, 1, 0, 0, 0)
+    other = profiler_on()
+    with pytest.raises(KeyboardInterrupt), profile_modules(net, names=["", "head"], profiler=other):
+        net(X, KeyboardInterrupt())
+    assert outcomes(other, "Net") == outcomes(other, "head") == (0, 1, 0, 0, 0)
+
+
+def test_what_an_interrupted_call_kept_alive_calls_a_module_when_it_goes(net: Any, p: cp.Profiler) -> None:
+    freed: list[Any] = []
+
+    class Batch:
+        def __del__(self) -> None:
+            freed.append(net.head(X))
+
+    with profile_modules(net, names=["stem", "head"], profiler=p):
+        with contextlib.suppress(KeyboardInterrupt):
+            net.head._call_impl(Batch(), KeyboardInterrupt)  # its frame is the only one that has the batch
+        assert freed == []
+        net.stem(X)
+    assert len(freed) == 1
+    assert outcomes(p, "head") == (1, 1, 0, 0, 0)
+    assert outcomes(p, "stem") == (1, 0, 0, 0, 0)
+
+
+def test_an_interrupt_at_any_line_of_the_hooks(p: cp.Profiler) -> None:
+    model = nn.Sequential(nn.Identity())
+    before = sys.gettrace()
+    lines = 0
+
+    def interrupt_after(count: int) -> Any:
+        def trace(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal lines
+            if frame.f_code.co_filename != torch_hooks.__file__:
+                return None
+            lines += event == "line"
+            if lines == count:
+                raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    with profile_modules(model, names=["", "0"], profiler=p):
+        for count in itertools.count(1):
+            lines = 0
+            sys.settrace(interrupt_after(count))
+            try:
+                model(X)
+            except KeyboardInterrupt:
+                continue
+            finally:
+                sys.settrace(before)
+            break
+        model(X)
+        assert torch_hooks._here.calls == []
+    assert count > 40
+    stats = by_name(p)
+    assert stats["Sequential"].count >= 2
+    assert stats["0"].count > stats["Sequential"].count
 
 
 def test_a_hook_of_somebody_else_that_raises(net: Any, p: cp.Profiler) -> None:
@@ -400,6 +468,22 @@ def test_removed_by_the_model_itself_while_it_runs(net: Any, p: cp.Profiler) -> 
         net(X)
     assert counts(p)["stem"] == 2
     assert by_name(p)["stem"].error_count == 0
+
+
+def test_one_of_two_handles_is_removed_while_the_module_runs(p: cp.Profiler) -> None:
+    model = Block()
+    first = profile_modules(model, 0, profiler=profiler_on())
+    with profile_modules(model, 0, profiler=p):
+        model.first.register_forward_hook(lambda *_: first.remove())
+        model(X)
+        assert outcomes(p, "Block") == (1, 0, 0, 0, 0)
+
+
+def test_removed_by_a_hook_a_moment_before(net: Any, p: cp.Profiler) -> None:
+    handle = profile_modules(net, names=[""], profiler=p)
+    net.register_forward_pre_hook(lambda *_: handle.remove(), prepend=True)
+    net(X)
+    assert counts(p) == {}
 
 
 def test_installed_by_the_model_itself_while_it_runs(net: Any, p: cp.Profiler) -> None:
@@ -548,6 +632,8 @@ def fresh_compiler() -> None:
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_a_profiled_model_compiles_with_equal_results(net: Any, p: cp.Profiler) -> None:
+    from torch._dynamo.utils import counters
+
     with torch.no_grad(), profile_modules(net, 1, profiler=p), profile_modules(net, 0, profiler=p):
         expected = net(X)
         compiled = torch.compile(net, backend="eager")
@@ -556,6 +642,7 @@ def test_a_profiled_model_compiles_with_equal_results(net: Any, p: cp.Profiler) 
         assert counts(p) == {"Net": 4} | {name: 4 * count for name, count in CHILDREN.items()}
         with pytest.raises(ValueError, match="on purpose"):
             compiled(X, ValueError("on purpose"))
+    assert any("it counts the calls of a module" in reason for reason in counters["graph_break"])
     torch.testing.assert_close(compiled(X), expected)
     torch.testing.assert_close(net(X), expected)
     assert by_name(p)["Net"].error_count == by_name(p)["head"].error_count == 1
@@ -599,6 +686,16 @@ def test_traced_and_scripted_models(p: cp.Profiler) -> None:
     with profile_modules(scripted, 0, profiler=p):
         torch.testing.assert_close(scripted(X), expected)
     assert counts(p) == {**before, type(scripted).__name__: 1}
+
+
+def test_a_module_that_takes_no_hooks(p: cp.Profiler) -> None:
+    model = nn.Sequential(nn.Identity(), torch.jit.script(nn.Identity()), nn.Identity())
+    with pytest.raises(RuntimeError, match="ScriptModules"):
+        profile_modules(model, profiler=p)
+    assert hooks_of(model[0]) == hooks_of(model[2]) == 0
+    with profile_modules(model, names=["0", "2"], profiler=p):
+        model(X)
+    assert counts(p) == {"0": 1, "2": 1}
 
 
 # ---- All in all

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import inspect
 import re
 from typing import Any
 
@@ -23,7 +22,7 @@ from torchfx.filter import HiButterworth, LoButterworth  # noqa: E402
 from cprofiling.integrations.torchfx import profile_waves  # noqa: E402 it needs torchfx
 
 # PyTorch and what it uses warn of deprecations of their own.
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("one_thread")]
 
 RATE = 8_000
 
@@ -89,6 +88,7 @@ def test_only_what_runs_counts(p: cp.Profiler) -> None:
         ([low() + high()], ["0 ParallelFilterCombination"]),
         ([torch.nn.Identity()], ["0 Identity"]),
         ([low() for _ in range(300)], ["0 FusedSOSCascade(300 filters)"]),
+        ([type("L" * 5_000, (torch.nn.Identity,), {})(), Normalize()], ["1 Normalize"]),
     ],
 )
 def test_names_of_steps(p: cp.Profiler, chain: list[Any], names: list[str]) -> None:
@@ -180,14 +180,14 @@ def test_somebody_else_s_patch_stays(p: cp.Profiler, monkeypatch: pytest.MonkeyP
         ours(self)
 
     handle = profile_waves(profiler=p)
-    ours = inspect.getattr_static(Wave, "_materialize")
+    ours = Wave._materialize
     with monkeypatch.context() as patch:
         patch.setattr(Wave, "_materialize", theirs)
         handle.remove()
         (wave() | low()).ys.sum()
         assert len(seen) == 2  # moving a wave to its device runs it, too
     assert counts(p) == {}
-    setattr(Wave, "_materialize", ours.__wrapped__)  # noqa: B010 what the context put back
+    Wave._materialize = ours.__wrapped__  # what the context put back
 
 
 def test_threads_run_waves_at_once(p: cp.Profiler) -> None:

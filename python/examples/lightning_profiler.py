@@ -1,6 +1,6 @@
 """A profiler for PyTorch Lightning: each of the Trainer's actions is a node, stage by stage.
 
-Teaches a network the handwritten digits. Needs pytorch-lightning (or lightning) and scikit-learn.
+Teaches a network the handwritten digits. Needs pytorch-lightning and scikit-learn.
 """
 
 import logging

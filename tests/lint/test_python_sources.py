@@ -27,7 +27,7 @@ NEEDS: dict[str, set[str]] = {
     "gates.plugin": {"pytest"},
     "integrations.dask": {"distributed"},
     "integrations.lightning": set(),  # its base class is of one of two packages
-    "integrations.torch": {"torch"},
+    "integrations.torch_hooks": {"torch"},
     "server": {"google", "grpc", "grpc_health", "grpc_reflection"},  # all of the package
 }
 # What makes objects, or runs code, as a file or a message says.

@@ -43,7 +43,7 @@ def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.
     """
     import torch
 
-    from cprofiling.integrations.torch import put_hooks
+    from cprofiling.integrations.torch_hooks import put_hooks
 
     components = getattr(pipeline, "components", None)
     if not isinstance(components, Mapping):
@@ -56,8 +56,8 @@ def profile_pipeline(pipeline: Any, *, stage: StageName = None, profiler: _core.
     for name, component in components.items():
         methods = _OF_MODELS if isinstance(component, torch.nn.Module) else _OF_OTHERS
         for method, suffix in methods.items():
-            if _has(component, method):
-                with contextlib.suppress(TypeError):  # what cannot be replaced is not counted
+            with contextlib.suppress(Exception):  # what cannot be had, or replaced, is not counted
+                if _has(component, method):
                     node = functools.partial(profile_node, name=name + suffix, **how)
                     handles.append(surround(component, method, node))
                     names.append(name + suffix)

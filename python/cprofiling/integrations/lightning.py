@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Profiler"]
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-_STAGES = {  # by what Trainer.state has: its stage, or, before that is known, its function
-    "train": "train", "fit": "train", "sanity_check": "val", "validate": "val", "test": "test", "predict": "inference",
-}  # fmt: skip
+_STAGES = {"train": "train", "sanity_check": "val", "validate": "val", "test": "test", "predict": "inference"}
 
 
 def _base() -> Any:
@@ -116,10 +114,9 @@ class Profiler(_base()):  # type: ignore[misc]  # a class that is found when thi
     def _stage_now(self) -> str | None:
         """Return the stage in which the Trainer is; None: it is not running, the stage in force counts."""
         try:
-            stage = self._lightning_module.trainer.state.stage
+            return _STAGES.get(self._lightning_module.trainer.state.stage.value)
         except (AttributeError, ReferenceError, RuntimeError):  # none was set, or it is gone, or has no Trainer
-            stage = None
-        return _STAGES.get(str(getattr(stage, "value", stage)), _STAGES.get(str(self._stage)))
+            return None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""

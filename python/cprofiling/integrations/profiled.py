@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-_removing = threading.Lock()
 
 
 class Profiled:
@@ -25,9 +21,11 @@ class Profiled:
 
     def remove(self) -> None:
         """Count nothing more, and put everything back. Doing so twice changes nothing."""
-        with _removing:
-            removers, self._removers = self._removers, []
-        for remove in reversed(removers):
+        while True:
+            try:
+                remove = self._removers.pop()  # by one thread alone, without a lock
+            except IndexError:
+                return
             remove()
 
     def __enter__(self) -> Profiled:

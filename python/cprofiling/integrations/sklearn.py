@@ -87,7 +87,7 @@ class _Steps:
 
     def __init__(self, profiler: _core.Profiler | None) -> None:
         self._profiler = profiler
-        self._finding = threading.Lock()
+        self._finding = threading.RLock()  # finalizers may remove
         self._handles: dict[tuple[int, str], Instrumentation] = {}  # by step and method; they keep the steps alive
         self.is_removed = False
 
@@ -104,8 +104,9 @@ class _Steps:
     def _add(self, site: NodeSite, step: Any) -> None:
         for method in _METHODS:
             key = id(step), method
-            if key not in self._handles and not self.is_removed and callable(getattr(step, method, None)):
-                self._handles[key] = surround(step, method, functools.partial(self._counting, site, key[0]))
+            with contextlib.suppress(Exception):  # what cannot be had, or replaced, is not counted
+                if key not in self._handles and not self.is_removed and callable(getattr(step, method)):
+                    self._handles[key] = surround(step, method, functools.partial(self._counting, site, key[0]))
 
     def _counting(self, site: NodeSite, step: int, below: Callable[..., Any]) -> Callable[..., Any]:
         """Return a step's method that counts, unless the step itself calls it."""

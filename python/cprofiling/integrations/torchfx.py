@@ -7,8 +7,8 @@ their place in it and their class: ``0 FusedSOSCascade(HiButterworth, LoButterwo
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
 import threading
 
 from cprofiling.integrations.profiled import Profiled
@@ -16,6 +16,7 @@ from cprofiling.nodes import NodeSite, profile_node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from torchfx import Wave
@@ -28,25 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["Profiled", "profile_waves"]
 
 _LONGEST = 3_000  # bytes of a list of filters: a node's name has at most 4,096
-_PATCHED = ("_materialize", "_build_plan")
-_patching = threading.Lock()
-
-
-class _Running(threading.local):
-    """How many waves this thread runs, one inside the other."""
-
-    waves = 0
+_patching = threading.RLock()  # finalizers may remove
 
 
 class _Patch:
-    """What is in TorchFX while somebody wants it."""
+    """What is in the place of TorchFX's method that runs a wave, while somebody wants it."""
 
-    wanted: tuple[Settings, ...] = ()  # the newest last
-    originals: tuple[Any, ...] = ()
-    ours: tuple[Any, ...] = ()
-
-
-_running = _Running()
+    wanted: list[Settings] = []  # noqa: RUF012 it is the process's; the newest last
+    original: Any = None
+    ours: Any = None
 
 
 def profile_waves(*, stage: StageName = None, profiler: _core.Profiler | None = None) -> Profiled:
@@ -59,12 +50,16 @@ def profile_waves(*, stage: StageName = None, profiler: _core.Profiler | None = 
 
     Raises TypeError and ValueError for a wrong stage or profiler, AttributeError where TorchFX makes no plans.
     """
+    from torchfx import Wave
+
+    Wave._build_plan  # noqa: B018 where there is none, nothing is changed
     site = NodeSite("", stage, profiler)  # checks them
     settings = (site.stage, site.profiler)
     with _patching:
-        if not _Patch.wanted:
-            _put_in()
-        _Patch.wanted = (*_Patch.wanted, settings)
+        _Patch.wanted.append(settings)
+        if Wave._materialize is not _Patch.ours:
+            _Patch.original, _Patch.ours = Wave._materialize, _counting(Wave._materialize)
+            Wave._materialize = _Patch.ours
     return Profiled((), [functools.partial(_remove, settings)])
 
 
@@ -72,52 +67,40 @@ def _remove(settings: Settings) -> None:
     from torchfx import Wave
 
     with _patching:
-        left = list(_Patch.wanted)
-        left.remove(settings)
-        _Patch.wanted = tuple(left)
-        if left:
-            return
-        for name, original, our in zip(_PATCHED, _Patch.originals, _Patch.ours, strict=True):
-            if inspect.getattr_static(Wave, name) is our:  # else somebody's is on top of it
-                setattr(Wave, name, original)
+        _Patch.wanted.remove(settings)
+        if not _Patch.wanted and Wave._materialize is _Patch.ours:  # else somebody's is on top of it
+            Wave._materialize = _Patch.original
 
 
-def _put_in() -> None:
-    """Put our own methods in the places of TorchFX's: plans have nodes only where a wave runs them."""
-    from torchfx import Wave
-
-    originals = tuple(inspect.getattr_static(Wave, name) for name in _PATCHED)
-    run, make_plan = (getattr(Wave, name) for name in _PATCHED)
+def _counting(run: Callable[[Wave], None]) -> Callable[[Wave], None]:
+    """Return what runs a wave by a plan whose steps count."""
 
     @functools.wraps(run)
     def materialize(wave: Wave) -> None:
-        _running.waves += 1
+        make_plan = wave._build_plan
+        # In the wave itself: who asks for a plan without running it gets TorchFX's.
+        vars(wave)["_build_plan"] = lambda pipeline: [_node(*step) for step in enumerate(make_plan(pipeline))]
         try:
             run(wave)
         finally:
-            _running.waves -= 1
+            vars(wave).pop("_build_plan", None)
 
-    @functools.wraps(make_plan)
-    def build_plan(pipeline: list[Any]) -> list[Any]:
-        plan = make_plan(pipeline)
-        return [_node(place, step) for place, step in enumerate(plan)] if _running.waves else plan
-
-    _Patch.originals, _Patch.ours = originals, (materialize, staticmethod(build_plan))
-    for name, our in zip(_PATCHED, _Patch.ours, strict=True):
-        setattr(Wave, name, our)
+    return materialize
 
 
 def _node(place: int, step: Any) -> Any:
     """Return what counts a step's calls; all else it answers as the step does."""
-    for stage, profiler in _Patch.wanted:
-        step = profile_node(step, name=f"{place} {_name_of(step)}", stage=stage, profiler=profiler)
+    with contextlib.suppress(Exception):  # what cannot be counted runs all the same
+        name = f"{place} {_name_of(step)}"
+        for stage, profiler in tuple(_Patch.wanted):
+            step = profile_node(step, name=name, stage=stage, profiler=profiler)
     return step
 
 
 def _name_of(step: Any) -> str:
     """Return what a step is called: its class, and that of each filter where several are fused in it."""
     filters = getattr(step, "_filters", None)
-    name = type(inspect.unwrap(step)).__name__
+    name = type(step).__name__
     if not isinstance(filters, list):
         return name
     parts = [type(each).__name__ for each in filters]
