@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import re
 import socket
@@ -26,8 +27,8 @@ pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-refle
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
+from cprofiling.server import guard, profiling_pb2_grpc, serve, service, serving  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server import profiling_pb2_grpc, serve, service, serving  # noqa: E402
 from cprofiling.server import sessions as server_sessions  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -223,6 +224,18 @@ def test_another_pipeline_is_called_in_a_thread_of_its_own(server: Any, foreign:
     assert (sent.node_name, sent.stage, sent.count, sent.HasField("p99_ms")) == ("n", pb.EXECUTION_STAGE_VAL, 2, False)
 
 
+def test_what_another_pipeline_gives_is_read_in_that_thread() -> None:
+    class Lazy(Foreign):
+        def get_profiling_summary(self, stage: str | None = None) -> Any:
+            self._called("read")
+            yield from super().get_profiling_summary(stage)
+
+    lazy = Lazy()
+    with serve({"lazy": lazy}) as made:
+        assert len(call_with(made, "GetProfilingSummary", session_id="lazy").node_stats) == 1
+    assert lazy.calls[0] == ("read", "cprofiling-session")
+
+
 def test_methods_of_a_subclass_are_used() -> None:
     class Counted(Pipeline):
         resets = 0
@@ -247,6 +260,9 @@ class BrokenError(Exception):
         (ValueError("no such\ud800 thing"), "ValueError: no such\\ud800 thing"),
         (SystemExit(3), "SystemExit: 3"),
         (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (asyncio.CancelledError(), "CancelledError: "),
+        (StopIteration(), "StopIteration: "),
+        (GeneratorExit(), "GeneratorExit: "),
         (BrokenError(), "BrokenError"),
         (RuntimeError("x" * 5000), "RuntimeError: xxx"),
     ],
@@ -260,6 +276,14 @@ def test_a_pipeline_that_fails(error: BaseException, shown: str, server: Any, fo
     assert len(details) <= 300
     foreign.error = None
     assert call_with(server, "GetProfilingSummary", session_id="foreign").node_stats
+
+
+def test_a_fault_of_the_server_itself(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "stage_of", None)
+    with serve({"p": profiler}) as made:
+        code, details = refusal(lambda: call_with(made, "GetProfilingSummary", session_id="p"))
+        assert (code, details) == (STATUS.INTERNAL, "the server failed: TypeError: 'NoneType' object is not callable")
+        assert len(call_with(made, "ListSessions").sessions) == 1
 
 
 def test_pipelines_that_wait_are_bounded_and_delay_nobody(server: Any, foreign: Foreign, profiler: cp.Profiler) -> None:
@@ -312,6 +336,24 @@ def test_a_list_is_given_up_with_its_caller() -> None:
         assert code is STATUS.DEADLINE_EXCEEDED
         may_go.set()
         assert [each.profiling_enabled for each in call_with(made, "ListSessions").sessions] == [True]
+
+
+def test_a_list_does_not_wait_for_a_pipeline_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_PATIENCE_S", 0.05)
+    may_go = threading.Event()
+
+    class Hanging(Foreign):
+        @property
+        def profiling_enabled(self) -> bool:  # type: ignore[override]
+            return may_go.wait(10)
+
+    with serve({"hanging": Hanging(), "p": cp.Profiler()}) as made:
+        listed = call_with(made, "ListSessions").sessions
+        may_go.set()
+    assert [(each.session_id, each.HasField("profiling_enabled")) for each in listed] == [
+        ("hanging", False),
+        ("p", True),
+    ]
 
 
 def test_sessions_are_bounded(profiler: cp.Profiler) -> None:
@@ -411,16 +453,21 @@ def test_watching_ends_with_its_session(profiler: cp.Profiler) -> None:
         assert refusal(lambda: list(updates))[0] is STATUS.NOT_FOUND
 
 
-def test_watchers_are_bounded(server: Any, profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MOST_WATCHING", 3)
+def test_streams_are_bounded(server: Any, profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MOST_STREAMS", 3)
     with grpc.insecure_channel(server.address) as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
         request = pb.WatchProfilingRequest(session_id="p", interval_ms=60_000)
-        watching = [stub.WatchProfiling(request) for _ in range(3)]
+        health = health_pb2_grpc.HealthStub(channel)
+        watching = [stub.WatchProfiling(request) for _ in range(2)]
+        watching.append(health.Watch(health_pb2.HealthCheckRequest()))
         for updates in watching:
             next(updates)
-        code, details = refusal(lambda: next(stub.WatchProfiling(request)))
-        assert (code, details) == (STATUS.RESOURCE_EXHAUSTED, "3 calls watch already")
+        expected = (STATUS.RESOURCE_EXHAUSTED, "there are 3 streams already")
+        assert refusal(lambda: next(stub.WatchProfiling(request))) == expected
+        assert refusal(lambda: next(health.Watch(health_pb2.HealthCheckRequest()))) == expected
+        assert refusal(lambda: next(reflected(channel))) == expected
+        assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 3
         for updates in watching:
             updates.cancel()
         deadline = time.monotonic() + 10
@@ -499,8 +546,16 @@ def test_an_address_of_another_type(profiler: cp.Profiler) -> None:
 
 
 def test_an_address_that_is_taken(server: Any, profiler: cp.Profiler) -> None:
-    with pytest.raises(OSError, match=rf"cannot serve on {re.escape(server.address)}"):
+    with pytest.raises(
+        OSError, match=rf"cannot serve on {re.escape(server.address)}: Address already in use"
+    ) as raised:
         serve({"p": profiler}, server.address)
+    assert raised.value.errno == errno.EADDRINUSE
+
+
+def test_a_name_that_leads_nowhere(profiler: cp.Profiler) -> None:
+    with pytest.raises(OSError, match=r"cannot serve on nowhere\.invalid:5: "):
+        serve({"p": profiler}, "nowhere.invalid:5", token=TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -742,9 +797,10 @@ def test_more_calls_than_may_run_at_once_are_refused(server: Any) -> None:
         assert {call.code() for call in calls} <= {STATUS.OK, STATUS.RESOURCE_EXHAUSTED}
 
 
-def run_program(code: str) -> subprocess.CompletedProcess[str]:
+def run_program(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-c", code]
-    return subprocess.run(command, env=unwatched(), capture_output=True, text=True, check=False, timeout=60)
+    environment = {**unwatched(), **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_a_program_ends_as_it_would_while_somebody_watches() -> None:
@@ -783,13 +839,20 @@ def test_a_forked_child_has_no_server_and_profiles_on(end: str) -> None:
     )
     done = run_program(code)
     refused = "gRPC does not serve in a process that was forked while it served: start the process by spawn"
-    assert (done.returncode, done.stdout) == (0, f"{refused} 1\n0 1\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{refused} 1\n0 1\n", "")
 
 
 def test_a_forked_child_may_not_serve(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_running", [1])
     with pytest.raises(RuntimeError, match="forked while it served"):
         serve({"p": profiler})
+
+
+@pytest.mark.parametrize("given", [None, "INFO"])
+def test_grpc_says_what_it_is_told_to_or_as_it_is_documented(given: str | None) -> None:
+    variables = {} if given is None else {"GRPC_VERBOSITY": given}
+    done = run_program("import os, cprofiling.server\nprint(os.environ.get('GRPC_VERBOSITY'))\n", **variables)
+    assert (done.stdout, done.stderr) == (f"{given}\n", "")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
