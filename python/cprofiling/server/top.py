@@ -122,8 +122,8 @@ def show(texts: Iterable[str], write: Callable[[str], None], *, is_terminal: boo
     """Write each text: below the one before it, or, on a terminal, in its place, as far as there is room."""
     for number, text in enumerate(texts):
         if is_terminal:
-            columns, lines = shutil.get_terminal_size()
-            write(_HOME + _END_LINE.join(_fitted(text.split("\n"), columns, lines - 1)) + _END)
+            columns, lines = shutil.get_terminal_size()  # on CPython 3.10 perhaps 0 where they are not known
+            write(_HOME + _END_LINE.join(_fitted(text.split("\n"), columns or 80, (lines or 24) - 1)) + _END)
         else:
             write(f"\n{text}" if number else text)
 
