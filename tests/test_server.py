@@ -27,9 +27,10 @@ pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-refle
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
-from cprofiling.server import guard, profiling_pb2_grpc, serve, service, serving  # noqa: E402
+from cprofiling.server import guard, messages, profiling_pb2_grpc, serve, service, serving  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import sessions as server_sessions  # noqa: E402
+from cprofiling.server.refusal import Refusal  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = Path(serving.__file__).parent
@@ -129,7 +130,7 @@ def test_profiling_is_switched_on_and_off(server: Any, profiler: cp.Profiler) ->
     answer = call_with(server, "SetProfiling", session_id="p", enabled=False, skip_first_n=2)
     assert (answer.profiling_enabled, profiler.profiling_enabled) == (False, False)
     assert len(profiler.get_profiling_summary()) == 1
-    call_with(server, "SetProfiling", session_id="p", enabled=True, reset=True, synchronize_cuda=False)
+    call_with(server, "SetProfiling", session_id="p", enabled=True, reset=True, skip_first_n=2)
     assert profiler.get_profiling_summary() == []
 
 
@@ -161,6 +162,14 @@ def test_what_is_no_sample_is_counted(server: Any, profiler: cp.Profiler) -> Non
     (sent,) = call_with(server, "GetProfilingSummary", session_id="p").node_stats
     counts = (sent.count, sent.skipped_count, sent.error_count, sent.cancelled_count, sent.dropped_count)
     assert counts == (1, 1, 1, 0, 0)
+
+
+def test_what_is_not_known_is_not_sent(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    with pytest.raises(ZeroDivisionError), profiler.profile_node("node"):
+        raise ZeroDivisionError
+    (sent,) = call_with(server, "GetProfilingSummary", session_id="p").node_stats
+    assert (sent.count, sent.mean_ms, sent.HasField("p50_ms"), sent.HasField("p99_ms")) == (0, 0.0, False, False)
 
 
 STAGES = ["train", "val", "test", "inference", "warm-up", ""]
@@ -214,10 +223,10 @@ def test_a_pipeline_is_controlled(server: Any, sessions: dict[str, Any]) -> None
 
 
 def test_another_pipeline_is_called_in_a_thread_of_its_own(server: Any, foreign: Foreign) -> None:
-    call_with(server, "SetProfiling", session_id="foreign", enabled=True, skip_first_n=3)
+    call_with(server, "SetProfiling", session_id="foreign", enabled=True, skip_first_n=3, synchronize_cuda=True)
     (sent,) = call_with(server, "GetProfilingSummary", session_id="foreign", stage=pb.EXECUTION_STAGE_VAL).node_stats
     call_with(server, "ResetProfiling", session_id="foreign")
-    options = {"synchronize_cuda": False, "reset": False, "skip_first_n": 3}
+    options = {"synchronize_cuda": True, "reset": False, "skip_first_n": 3}
     thread = "cprofiling-session"
     assert foreign.calls == [("set", True, options, thread), ("get", "val", thread), ("reset", thread)]
     assert isinstance(foreign.calls[1][1], cp.ExecutionStage)
@@ -422,6 +431,21 @@ def test_an_answer_that_is_too_large(server: Any, profiler: cp.Profiler) -> None
     assert len(call_with(server, "GetProfilingSummary", session_id="p", stage=pb.EXECUTION_STAGE_VAL).node_stats) == 1
 
 
+@pytest.mark.parametrize("room", [0, 3, 2000])
+def test_an_answer_is_as_large_as_it_may_be_and_no_larger(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows alone would do, if what stands around them took no room."""
+    profiler = profiler_on()
+    for number in range(10):
+        profiler.record("train", f"node {number}", 1.0)
+    rows = profiler.get_profiling_summary()
+    monkeypatch.setattr(messages, "MOST_BYTES", sum(messages.node_message(row).ByteSize() for row in rows) + room)
+    if room == 2000:
+        assert len(messages.filled(pb.GetProfilingSummaryResponse(), rows, is_on=True).node_stats) == 10
+    else:
+        with pytest.raises(Refusal, match="ask for one stage"):
+            messages.filled(pb.GetProfilingSummaryResponse(), rows, is_on=True)
+
+
 # ---- Watching
 
 
@@ -553,6 +577,11 @@ def test_an_address_that_is_taken(server: Any, profiler: cp.Profiler) -> None:
     assert raised.value.errno == errno.EADDRINUSE
 
 
+def test_a_name_of_an_address_that_is_taken(profiler: cp.Profiler) -> None:
+    with serve({"p": profiler}, "localhost:0") as made, pytest.raises(OSError, match=f"cannot serve on {made.address}"):
+        serve({"p": profiler}, made.address)
+
+
 def test_a_name_that_leads_nowhere(profiler: cp.Profiler) -> None:
     with pytest.raises(OSError, match=r"cannot serve on nowhere\.invalid:5: "):
         serve({"p": profiler}, "nowhere.invalid:5", token=TOKEN)
@@ -666,6 +695,14 @@ def test_reflection(server: Any) -> None:
         asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="cprofiling.v1.ProfilingService")
         (answer,) = stub.ServerReflectionInfo(iter([asked]))
         assert answer.file_descriptor_response.file_descriptor_proto == [pb.DESCRIPTOR.serialized_pb]
+
+
+def test_a_large_question_about_the_service_is_none(server: Any) -> None:
+    """It would stay in memory for as long as its stream."""
+    asked = [reflection_pb2.ServerReflectionRequest(list_services="x" * size) for size in (60_000, 70_000)]
+    with grpc.insecure_channel(server.address) as channel:
+        answers = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(asked))
+        assert [each.WhichOneof("message_response") for each in answers] == ["list_services_response", "error_response"]
 
 
 def test_the_service_is_as_promised() -> None:
@@ -805,17 +842,23 @@ def run_program(code: str, **variables: str) -> subprocess.CompletedProcess[str]
 
 def test_a_program_ends_as_it_would_while_somebody_watches() -> None:
     code = (
-        "import cprofiling as cp, grpc, sys\n"
-        "from cprofiling.server import profiling_pb2 as pb, profiling_pb2_grpc, serve\n"
+        "import cprofiling as cp, sys\n"
+        "from cprofiling.server import serve\n"
         "server = serve({'p': cp.Profiler()})\n"
-        "channel = grpc.insecure_channel(server.address)\n"
-        "request = pb.WatchProfilingRequest(session_id='p', interval_ms=60_000)\n"
-        "updates = profiling_pb2_grpc.ProfilingServiceStub(channel).WatchProfiling(request)\n"
-        "next(updates)\n"
+        "print(server.address, flush=True)\n"
+        "input()\n"
         "sys.exit(3)\n"
     )
-    done = run_program(code)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    command, pipe = [sys.executable, "-W", "error", "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, env=unwatched(), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
+        assert child.stdout is not None
+        with grpc.insecure_channel(child.stdout.readline().strip()) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=60_000))
+            next(updates)
+            assert child.communicate("\n", timeout=30) == ("", "")
+            assert refusal(lambda: next(updates)) == (STATUS.UNAVAILABLE, "the server stops")
+    assert child.returncode == 3
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])

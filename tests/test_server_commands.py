@@ -155,6 +155,15 @@ def test_top_uses_tls(server: Any, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "UNAVAILABLE" in failed(["top", server.address, "--tls-ca", str(tmp_path / "ca.pem")], capsys)
 
 
+def test_top_asks_the_server_and_no_proxy(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:1")
+    assert "session p" in shown([server.address, "--updates", "1"], capsys)
+
+
 def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
     assert "127.0.0.1:1: UNAVAILABLE: " in failed(["top", "127.0.0.1:1"], capsys)
     assert "address must be HOST:PORT" in failed(["top", "nowhere"], capsys)
@@ -236,6 +245,16 @@ def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
     os.close(master)
     assert (child.returncode, error) == (0, b"")
     assert b"Profiling Summary" in read
+
+
+def test_an_interrupt_is_the_usual_end(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(top, "show", interrupted)
+    assert shown([server.address], capsys) == ""
 
 
 # ---- A program that is served

@@ -45,8 +45,8 @@ def checked_token(token: Any) -> str | None:
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no types of it
     """Wraps all handlers of a server.
 
-    To gRPC, all of them take and give streams, which is the same to a client: for those that do not, it waits itself,
-    for the request to come and the answer to be read, as long as a client likes.
+    To gRPC, all of them take and give streams, which is the same to a client. For a handler of one request, gRPC would
+    wait itself, as long as the client likes, before anybody here is asked.
 
     Attributes:
         streams: How many calls give a stream of answers now.
@@ -173,6 +173,7 @@ async def send(context: Any, message: Any) -> None:
 async def in_time(waiting: Awaitable[T], code: Any, details: str) -> T:
     """Return what is waited for, and raises what that raises. Refusal when patience is at its end."""
     task = asyncio.ensure_future(waiting)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # else logged if this is cancelled too
     try:
         # Not wait_for: up to CPython 3.11, it forgets that the client is gone if it hears of that when all is done.
         done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)

@@ -87,7 +87,7 @@ def _add_more(message: pb.NodeProfilingStats, stats: NodeProfilingStats) -> None
         message.p99_ms = stats.p99_ms
 
 
-def filled(response: Any, summary: Iterable[Any], is_on: Any) -> Any:
+def filled(response: Any, summary: Iterable[Any], *, is_on: Any) -> Any:
     """Fill a message that has statistics, and return it. Refusal where it would have more than ``MOST_BYTES``."""
     response.profiling_enabled = bool(is_on)
     response.skip_first_n = getattr(summary, "skip_first_n", 0)

@@ -81,7 +81,8 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         """Fill a message with the statistics that a request asks for."""
         session, stage = self.sessions.get(request.session_id), stage_of(request)
         return await self._call(
-            session, lambda target: filled(response, target.get_profiling_summary(stage), target.profiling_enabled)
+            session,
+            lambda target: filled(response, target.get_profiling_summary(stage), is_on=target.profiling_enabled),
         )
 
     async def _told(self, session: Session) -> Any:

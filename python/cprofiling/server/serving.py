@@ -42,8 +42,6 @@ _OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that says nothing
     ("grpc.keepalive_time_ms", 30_000),  # one whose other end is gone
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_metadata_size", 8192),
-    ("grpc.absolute_max_metadata_size", 16384),
 )
 
 
