@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -260,7 +261,7 @@ def test_methods_of_a_subclass_are_used() -> None:
 
 class BrokenError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError
+        raise SystemExit
 
 
 @pytest.mark.parametrize(
@@ -285,6 +286,25 @@ def test_a_pipeline_that_fails(error: BaseException, shown: str, server: Any, fo
     assert len(details) <= 300
     foreign.error = None
     assert call_with(server, "GetProfilingSummary", session_id="foreign").node_stats
+
+
+def test_no_thread_is_to_be_had(server: Any, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(server_sessions, "threading", types.SimpleNamespace(Thread=NoThread))
+        for _ in range(20):  # more than may wait at once
+            assert refusal(lambda: call_with(server, "ResetProfiling", session_id="foreign")) == (
+                STATUS.RESOURCE_EXHAUSTED, "there is no thread to be had: can't start new thread",
+            )  # fmt: skip
+    call_with(server, "ResetProfiling", session_id="foreign")
+    assert len(foreign.calls) == 1
+
+
+class NoThread:
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
 
 
 def test_a_fault_of_the_server_itself(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:

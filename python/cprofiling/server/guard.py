@@ -205,7 +205,7 @@ def _tame(answering: Answering) -> Answering:
 async def _abort(context: Any, code: Any, details: str) -> None:
     """End a call. gRPC waits with that until the client has read what was sent before; nothing here can end it."""
     try:
-        await context.abort(code, wire_text(details)[:_LONGEST_DETAILS])
+        await context.abort(code, wire_text(details[:_LONGEST_DETAILS])[:_LONGEST_DETAILS])
     except (asyncio.CancelledError, grpc.aio.AbortError):
         raise
     except Exception:  # noqa: BLE001 the client is gone: it would be logged, as often as clients go

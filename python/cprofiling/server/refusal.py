@@ -21,5 +21,5 @@ def described(error: BaseException) -> str:
     """Return an exception's type and text."""
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 a broken __str__ must not hide the error
+    except BaseException:  # noqa: BLE001 a broken __str__ must not hide the error
         return type(error).__name__

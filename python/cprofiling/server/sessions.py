@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    Outcome = tuple[Any, BaseException | None]
+    Outcome = tuple[Any, Refusal | None]
 
 _METHODS = ("set_profiling", "get_profiling_summary", "reset_profiling")
 _LONGEST_ID = 256
@@ -42,14 +42,12 @@ class Session:
     async def call(self, function: Callable[[Any], Any], free: threading.Semaphore) -> Any:
         """Return what a function of the target returns. Refusal where it fails, or too many wait for theirs."""
         if self._controls is not None:
-            result, error = _outcome(function, self._controls)
+            result, refusal = _outcome(function, self._controls)
         else:
-            result, error = await _aside(functools.partial(_outcome, function, self.target), free)
-        if error is None:
-            return result
-        if isinstance(error, Refusal):
-            raise error
-        raise Refusal(grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {described(error)}")
+            result, refusal = await _aside(functools.partial(_outcome, function, self.target), free)
+        if refusal is not None:
+            raise refusal
+        return result
 
 
 def _own_profiler(target: Any) -> Profiler | None:
@@ -64,11 +62,13 @@ def _own_profiler(target: Any) -> Profiler | None:
 
 
 def _outcome(function: Callable[[Any], Any], target: Any) -> Outcome:
-    """Return what a function returns, or the exception that it raises, of whatever kind: it is the client's to hear."""
+    """Return what a function returns, or what the client is to hear of its exception, of whatever kind that is."""
     try:
         return function(target), None
+    except Refusal as refusal:
+        return None, refusal
     except BaseException as error:  # noqa: BLE001
-        return None, error
+        return None, Refusal(grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {described(error)}")
 
 
 async def _aside(function: Callable[[], Outcome], free: threading.Semaphore) -> Outcome:
@@ -88,7 +88,11 @@ async def _aside(function: Callable[[], Outcome], free: threading.Semaphore) -> 
         with suppress(RuntimeError):  # the server has stopped meanwhile
             loop.call_soon_threadsafe(give, outcome)
 
-    threading.Thread(target=run, name="cprofiling-session", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="cprofiling-session", daemon=True).start()
+    except RuntimeError as error:
+        free.release()
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there is no thread to be had: {error}") from None
     return await answer
 
 
