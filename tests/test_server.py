@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import re
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,10 @@ pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-refle
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
+from cprofiling.server import guard, messages, profiling_pb2_grpc, serve, service, serving  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server import profiling_pb2_grpc, serve, service, serving  # noqa: E402
 from cprofiling.server import sessions as server_sessions  # noqa: E402
+from cprofiling.server.refusal import Refusal  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = Path(serving.__file__).parent
@@ -128,7 +131,7 @@ def test_profiling_is_switched_on_and_off(server: Any, profiler: cp.Profiler) ->
     answer = call_with(server, "SetProfiling", session_id="p", enabled=False, skip_first_n=2)
     assert (answer.profiling_enabled, profiler.profiling_enabled) == (False, False)
     assert len(profiler.get_profiling_summary()) == 1
-    call_with(server, "SetProfiling", session_id="p", enabled=True, reset=True, synchronize_cuda=False)
+    call_with(server, "SetProfiling", session_id="p", enabled=True, reset=True, skip_first_n=2)
     assert profiler.get_profiling_summary() == []
 
 
@@ -160,6 +163,14 @@ def test_what_is_no_sample_is_counted(server: Any, profiler: cp.Profiler) -> Non
     (sent,) = call_with(server, "GetProfilingSummary", session_id="p").node_stats
     counts = (sent.count, sent.skipped_count, sent.error_count, sent.cancelled_count, sent.dropped_count)
     assert counts == (1, 1, 1, 0, 0)
+
+
+def test_what_is_not_known_is_not_sent(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    with pytest.raises(ZeroDivisionError), profiler.profile_node("node"):
+        raise ZeroDivisionError
+    (sent,) = call_with(server, "GetProfilingSummary", session_id="p").node_stats
+    assert (sent.count, sent.mean_ms, sent.HasField("p50_ms"), sent.HasField("p99_ms")) == (0, 0.0, False, False)
 
 
 STAGES = ["train", "val", "test", "inference", "warm-up", ""]
@@ -213,14 +224,26 @@ def test_a_pipeline_is_controlled(server: Any, sessions: dict[str, Any]) -> None
 
 
 def test_another_pipeline_is_called_in_a_thread_of_its_own(server: Any, foreign: Foreign) -> None:
-    call_with(server, "SetProfiling", session_id="foreign", enabled=True, skip_first_n=3)
+    call_with(server, "SetProfiling", session_id="foreign", enabled=True, skip_first_n=3, synchronize_cuda=True)
     (sent,) = call_with(server, "GetProfilingSummary", session_id="foreign", stage=pb.EXECUTION_STAGE_VAL).node_stats
     call_with(server, "ResetProfiling", session_id="foreign")
-    options = {"synchronize_cuda": False, "reset": False, "skip_first_n": 3}
+    options = {"synchronize_cuda": True, "reset": False, "skip_first_n": 3}
     thread = "cprofiling-session"
     assert foreign.calls == [("set", True, options, thread), ("get", "val", thread), ("reset", thread)]
     assert isinstance(foreign.calls[1][1], cp.ExecutionStage)
     assert (sent.node_name, sent.stage, sent.count, sent.HasField("p99_ms")) == ("n", pb.EXECUTION_STAGE_VAL, 2, False)
+
+
+def test_what_another_pipeline_gives_is_read_in_that_thread() -> None:
+    class Lazy(Foreign):
+        def get_profiling_summary(self, stage: str | None = None) -> Any:
+            self._called("read")
+            yield from super().get_profiling_summary(stage)
+
+    lazy = Lazy()
+    with serve({"lazy": lazy}) as made:
+        assert len(call_with(made, "GetProfilingSummary", session_id="lazy").node_stats) == 1
+    assert lazy.calls[0] == ("read", "cprofiling-session")
 
 
 def test_methods_of_a_subclass_are_used() -> None:
@@ -238,7 +261,7 @@ def test_methods_of_a_subclass_are_used() -> None:
 
 class BrokenError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError
+        raise SystemExit
 
 
 @pytest.mark.parametrize(
@@ -247,6 +270,9 @@ class BrokenError(Exception):
         (ValueError("no such\ud800 thing"), "ValueError: no such\\ud800 thing"),
         (SystemExit(3), "SystemExit: 3"),
         (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (asyncio.CancelledError(), "CancelledError: "),
+        (StopIteration(), "StopIteration: "),
+        (GeneratorExit(), "GeneratorExit: "),
         (BrokenError(), "BrokenError"),
         (RuntimeError("x" * 5000), "RuntimeError: xxx"),
     ],
@@ -260,6 +286,33 @@ def test_a_pipeline_that_fails(error: BaseException, shown: str, server: Any, fo
     assert len(details) <= 300
     foreign.error = None
     assert call_with(server, "GetProfilingSummary", session_id="foreign").node_stats
+
+
+def test_no_thread_is_to_be_had(server: Any, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(server_sessions, "threading", types.SimpleNamespace(Thread=NoThread))
+        for _ in range(20):  # more than may wait at once
+            assert refusal(lambda: call_with(server, "ResetProfiling", session_id="foreign")) == (
+                STATUS.RESOURCE_EXHAUSTED, "there is no thread to be had: can't start new thread",
+            )  # fmt: skip
+    call_with(server, "ResetProfiling", session_id="foreign")
+    assert len(foreign.calls) == 1
+
+
+class NoThread:
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_fault_of_the_server_itself(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "stage_of", None)
+    with serve({"p": profiler}) as made:
+        code, details = refusal(lambda: call_with(made, "GetProfilingSummary", session_id="p"))
+        assert (code, details) == (STATUS.INTERNAL, "the server failed: TypeError: 'NoneType' object is not callable")
+        assert len(call_with(made, "ListSessions").sessions) == 1
 
 
 def test_pipelines_that_wait_are_bounded_and_delay_nobody(server: Any, foreign: Foreign, profiler: cp.Profiler) -> None:
@@ -312,6 +365,24 @@ def test_a_list_is_given_up_with_its_caller() -> None:
         assert code is STATUS.DEADLINE_EXCEEDED
         may_go.set()
         assert [each.profiling_enabled for each in call_with(made, "ListSessions").sessions] == [True]
+
+
+def test_a_list_does_not_wait_for_a_pipeline_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_PATIENCE_S", 0.05)
+    may_go = threading.Event()
+
+    class Hanging(Foreign):
+        @property
+        def profiling_enabled(self) -> bool:  # type: ignore[override]
+            return may_go.wait(10)
+
+    with serve({"hanging": Hanging(), "p": cp.Profiler()}) as made:
+        listed = call_with(made, "ListSessions").sessions
+        may_go.set()
+    assert [(each.session_id, each.HasField("profiling_enabled")) for each in listed] == [
+        ("hanging", False),
+        ("p", True),
+    ]
 
 
 def test_sessions_are_bounded(profiler: cp.Profiler) -> None:
@@ -380,6 +451,21 @@ def test_an_answer_that_is_too_large(server: Any, profiler: cp.Profiler) -> None
     assert len(call_with(server, "GetProfilingSummary", session_id="p", stage=pb.EXECUTION_STAGE_VAL).node_stats) == 1
 
 
+@pytest.mark.parametrize("room", [0, 3, 2000])
+def test_an_answer_is_as_large_as_it_may_be_and_no_larger(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows alone would do, if what stands around them took no room."""
+    profiler = profiler_on()
+    for number in range(10):
+        profiler.record("train", f"node {number}", 1.0)
+    rows = profiler.get_profiling_summary()
+    monkeypatch.setattr(messages, "MOST_BYTES", sum(messages.node_message(row).ByteSize() for row in rows) + room)
+    if room == 2000:
+        assert len(messages.filled(pb.GetProfilingSummaryResponse(), rows, is_on=True).node_stats) == 10
+    else:
+        with pytest.raises(Refusal, match="ask for one stage"):
+            messages.filled(pb.GetProfilingSummaryResponse(), rows, is_on=True)
+
+
 # ---- Watching
 
 
@@ -411,16 +497,21 @@ def test_watching_ends_with_its_session(profiler: cp.Profiler) -> None:
         assert refusal(lambda: list(updates))[0] is STATUS.NOT_FOUND
 
 
-def test_watchers_are_bounded(server: Any, profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MOST_WATCHING", 3)
+def test_streams_are_bounded(server: Any, profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MOST_STREAMS", 3)
     with grpc.insecure_channel(server.address) as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
         request = pb.WatchProfilingRequest(session_id="p", interval_ms=60_000)
-        watching = [stub.WatchProfiling(request) for _ in range(3)]
+        health = health_pb2_grpc.HealthStub(channel)
+        watching = [stub.WatchProfiling(request) for _ in range(2)]
+        watching.append(health.Watch(health_pb2.HealthCheckRequest()))
         for updates in watching:
             next(updates)
-        code, details = refusal(lambda: next(stub.WatchProfiling(request)))
-        assert (code, details) == (STATUS.RESOURCE_EXHAUSTED, "3 calls watch already")
+        expected = (STATUS.RESOURCE_EXHAUSTED, "there are 3 streams already")
+        assert refusal(lambda: next(stub.WatchProfiling(request))) == expected
+        assert refusal(lambda: next(health.Watch(health_pb2.HealthCheckRequest()))) == expected
+        assert refusal(lambda: next(reflected(channel))) == expected
+        assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 3
         for updates in watching:
             updates.cancel()
         deadline = time.monotonic() + 10
@@ -499,8 +590,21 @@ def test_an_address_of_another_type(profiler: cp.Profiler) -> None:
 
 
 def test_an_address_that_is_taken(server: Any, profiler: cp.Profiler) -> None:
-    with pytest.raises(OSError, match=rf"cannot serve on {re.escape(server.address)}"):
+    with pytest.raises(
+        OSError, match=rf"cannot serve on {re.escape(server.address)}: Address already in use"
+    ) as raised:
         serve({"p": profiler}, server.address)
+    assert raised.value.errno == errno.EADDRINUSE
+
+
+def test_a_name_of_an_address_that_is_taken(profiler: cp.Profiler) -> None:
+    with serve({"p": profiler}, "localhost:0") as made, pytest.raises(OSError, match=f"cannot serve on {made.address}"):
+        serve({"p": profiler}, made.address)
+
+
+def test_a_name_that_leads_nowhere(profiler: cp.Profiler) -> None:
+    with pytest.raises(OSError, match=r"cannot serve on nowhere\.invalid:5: "):
+        serve({"p": profiler}, "nowhere.invalid:5", token=TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -611,6 +715,14 @@ def test_reflection(server: Any) -> None:
         asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="cprofiling.v1.ProfilingService")
         (answer,) = stub.ServerReflectionInfo(iter([asked]))
         assert answer.file_descriptor_response.file_descriptor_proto == [pb.DESCRIPTOR.serialized_pb]
+
+
+def test_a_large_question_about_the_service_is_none(server: Any) -> None:
+    """It would stay in memory for as long as its stream."""
+    asked = [reflection_pb2.ServerReflectionRequest(list_services="x" * size) for size in (60_000, 70_000)]
+    with grpc.insecure_channel(server.address) as channel:
+        answers = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(asked))
+        assert [each.WhichOneof("message_response") for each in answers] == ["list_services_response", "error_response"]
 
 
 def test_the_service_is_as_promised() -> None:
@@ -742,24 +854,31 @@ def test_more_calls_than_may_run_at_once_are_refused(server: Any) -> None:
         assert {call.code() for call in calls} <= {STATUS.OK, STATUS.RESOURCE_EXHAUSTED}
 
 
-def run_program(code: str) -> subprocess.CompletedProcess[str]:
+def run_program(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-c", code]
-    return subprocess.run(command, env=unwatched(), capture_output=True, text=True, check=False, timeout=60)
+    environment = {**unwatched(), **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_a_program_ends_as_it_would_while_somebody_watches() -> None:
     code = (
-        "import cprofiling as cp, grpc, sys\n"
-        "from cprofiling.server import profiling_pb2 as pb, profiling_pb2_grpc, serve\n"
+        "import cprofiling as cp, sys\n"
+        "from cprofiling.server import serve\n"
         "server = serve({'p': cp.Profiler()})\n"
-        "channel = grpc.insecure_channel(server.address)\n"
-        "request = pb.WatchProfilingRequest(session_id='p', interval_ms=60_000)\n"
-        "updates = profiling_pb2_grpc.ProfilingServiceStub(channel).WatchProfiling(request)\n"
-        "next(updates)\n"
+        "print(server.address, flush=True)\n"
+        "input()\n"
         "sys.exit(3)\n"
     )
-    done = run_program(code)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    command, pipe = [sys.executable, "-W", "error", "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, env=unwatched(), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
+        assert child.stdout is not None
+        with grpc.insecure_channel(child.stdout.readline().strip()) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=60_000))
+            next(updates)
+            assert child.communicate("\n", timeout=30) == ("", "")
+            assert refusal(lambda: next(updates)) == (STATUS.UNAVAILABLE, "the server stops")
+    assert child.returncode == 3
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])
@@ -783,13 +902,20 @@ def test_a_forked_child_has_no_server_and_profiles_on(end: str) -> None:
     )
     done = run_program(code)
     refused = "gRPC does not serve in a process that was forked while it served: start the process by spawn"
-    assert (done.returncode, done.stdout) == (0, f"{refused} 1\n0 1\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{refused} 1\n0 1\n", "")
 
 
 def test_a_forked_child_may_not_serve(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "_running", [1])
     with pytest.raises(RuntimeError, match="forked while it served"):
         serve({"p": profiler})
+
+
+@pytest.mark.parametrize("given", [None, "INFO"])
+def test_grpc_says_what_it_is_told_to_or_as_it_is_documented(given: str | None) -> None:
+    variables = {} if given is None else {"GRPC_VERBOSITY": given}
+    done = run_program("import os, cprofiling.server\nprint(os.environ.get('GRPC_VERBOSITY'))\n", **variables)
+    assert (done.stdout, done.stderr) == (f"{given}\n", "")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_on
-from cprofiling import cli
+from cprofiling import cli, server_commands
 
 grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
 pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
@@ -132,10 +132,36 @@ def test_top_with_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert f"cannot read {str(missing)!r}" in failed(["top", "127.0.0.1:1", "--token-file", str(missing)], capsys)
 
 
+def test_top_does_not_send_what_is_no_token(server: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "token"
+    file.write_text("größer als sechzehn\n", encoding="utf-8")
+    complaint = failed(["top", server.address, "--token-file", str(file)], capfd)
+    assert (
+        complaint
+        == "cprofiling: token must have 16 to 4096 printable ASCII characters and no blanks, got 19 characters\n"
+    )
+
+
+def test_top_reads_all_of_a_long_file(tmp_path: Path) -> None:
+    """As that of all authorities of a machine, which has hundreds of KB."""
+    file = tmp_path / "ca.pem"
+    file.write_bytes(b"x" * 1_000_000)
+    assert len(server_commands.first_bytes(str(file))) == 1_000_000
+
+
 def test_top_uses_tls(server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The server has none, and a file that is no certificate is no reason to do without."""
     (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     assert "UNAVAILABLE" in failed(["top", server.address, "--tls-ca", str(tmp_path / "ca.pem")], capsys)
+
+
+def test_top_asks_the_server_and_no_proxy(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:1")
+    assert "session p" in shown([server.address, "--updates", "1"], capsys)
 
 
 def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,12 +214,22 @@ def test_both_commands_say_what_they_need(monkeypatch: pytest.MonkeyPatch, capsy
 # ---- On a terminal
 
 
-def test_a_terminal_shows_what_it_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a\nb\nc\nd", ["a", "b", "c", "d"]),
+        ("a\nb\nc\nd\ne\nf", ["a", "b", "c", "... 3 more lines"]),
+        ("a\n1234567890\n\nd", ["a", "1234567890", "", "d"]),
+        ("a\n12345678901\n\nd", ["a", "12345678901", "... 2 more lines"]),
+        (f"{'x' * 100}\nb", ["x" * 100, "... 1 more lines"]),
+    ],
+)
+def test_a_terminal_shows_what_it_has_room_for(text: str, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setenv("LINES", "5")
-    top.show(iter(["a\nb\nc\nd", "a\nb\nc\nd\ne\nf"]), written.append, is_terminal=True)
-    clear = "\x1b[H\x1b[2J\x1b[3J"
-    assert written == [f"{clear}a\nb\nc\nd", f"{clear}a\nb\nc\n... 3 more lines"]
+    monkeypatch.setenv("COLUMNS", "10")
+    top.show(iter([text, text]), written.append, is_terminal=True)
+    assert written == ["\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J"] * 2
 
 
 def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
@@ -209,6 +245,16 @@ def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
     os.close(master)
     assert (child.returncode, error) == (0, b"")
     assert b"Profiling Summary" in read
+
+
+def test_an_interrupt_is_the_usual_end(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(top, "show", interrupted)
+    assert shown([server.address], capsys) == ""
 
 
 # ---- A program that is served
@@ -276,6 +322,15 @@ def test_a_program_is_off_until_somebody_switches_it_on(tmp_path: Path) -> None:
         assert [(each.session_id, each.profiling_enabled) for each in listed] == [("default", False), ("nodes", False)]
         assert counts(stub, "nodes") == {}
         assert served.end() == (7, "")
+
+
+def test_patterns_that_matched_nothing_are_told_at_the_end(tmp_path: Path) -> None:
+    with Served(tmp_path, "-n", "__main__:work", "-n", "__main__:wrok", "-n", "nowhere:*") as served:
+        assert served.end() == (
+            7,
+            "cprofiling: -n '__main__:wrok' matched nothing: no function 'wrok' in __main__; similar: work\n"
+            "cprofiling: -n 'nowhere:*' matched nothing: no module 'nowhere'\n",
+        )
 
 
 def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import random
+import runpy
 import socket
 import subprocess
 import sys
@@ -18,14 +19,15 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import unwatched
+from calls import profiler_on, unwatched
 
 grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
 pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
 pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
 
+from cprofiling.server import guard, profiling_pb2_grpc, serve, service, serving  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server import profiling_pb2_grpc, serve, service, serving  # noqa: E402
+from cprofiling.server.refusal import Refusal  # noqa: E402
 
 STATUS = grpc.StatusCode
 PREFIX = "/cprofiling.v1.ProfilingService/"
@@ -35,7 +37,7 @@ HEALTH = "/grpc.health.v1.Health/"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 MIB = 1024 * 1024
 LARGE = b"\n\x80\x80\xc0\x02" + b"x" * 5 * MIB  # a session_id of 5 MiB, and rubbish
-MOST_GROWTH = 48 * MIB  # from one round to the next, which sends twice as much
+ROUNDS, MOST_GROWTH = 3, 16 * MIB  # in the rounds after the first
 
 Call = Callable[[Any, str], Any]  # of a channel and an address; returns a status
 
@@ -63,11 +65,11 @@ def status_of(call: Callable[[], Any]) -> Any:
     return STATUS.OK
 
 
-def many_to(method: str, requests: list[bytes], timeout: float = 20) -> Call:
+def many_to(method: str, requests: list[bytes]) -> Call:
     """A call to a method of one request that sends another number of them."""
 
     def call(channel: Any, _address: str) -> Any:
-        return status_of(lambda: channel.stream_unary(PREFIX + method)(iter(requests), timeout=timeout))
+        return status_of(lambda: channel.stream_unary(PREFIX + method)(iter(requests), timeout=20))
 
     return call
 
@@ -160,7 +162,7 @@ KINDS: dict[str, tuple[list[Call], set[Any]]] = {
             *(bytes_to(name, LARGE) for name in ALL),
             bytes_to("WatchProfiling", UNKNOWN_FIELDS * 40_000),
             bytes_to(HEALTH + "Watch", b"\n\x80\x80\x08" + b"x" * 131_072),
-            bytes_to("SetProfiling", bytes(64 * MIB), compression=grpc.Compression.Gzip),
+            bytes_to("SetProfiling", bytes(32 * MIB), compression=grpc.Compression.Gzip),
             *(bytes_to("ListSessions", b"", each) for each in METADATA),
         ],
         {STATUS.RESOURCE_EXHAUSTED},
@@ -181,7 +183,7 @@ KINDS: dict[str, tuple[list[Call], set[Any]]] = {
         {STATUS.INVALID_ARGUMENT},
     ),
     "no such call": ([bytes_to(path, b"") for path in NO_CALLS], {STATUS.UNIMPLEMENTED}),
-    "no request": ([many_to(name, [], timeout=0.05) for name in UNARY], {STATUS.DEADLINE_EXCEEDED}),
+    "no request": ([many_to(name, []) for name in ALL], {STATUS.INVALID_ARGUMENT}),
     "two requests": ([many_to(name, [b"", b""]) for name in UNARY], {STATUS.NOT_FOUND, STATUS.OK}),
     "no time": ([bytes_to(name, b"", timeout=0) for name in UNARY], {STATUS.DEADLINE_EXCEEDED, *KNOWN}),
     "cancelled": ([cancelled(name) for name in UNARY for _ in range(3)], {STATUS.CANCELLED, *KNOWN}),
@@ -199,24 +201,41 @@ def test_there_are_enough_of_them() -> None:
     assert len(HOSTILE) >= 200
 
 
-def test_hostile_requests_have_their_status_and_leave_the_server_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:
-    profiler = cp.Profiler()
-    with serve({"p": profiler}) as server:
-        grown = []
-        for _ in range(2):
-            with grpc.insecure_channel(server.address, (("grpc.max_send_message_length", 256 * MIB),)) as channel:
-                found = [(what, call(channel, server.address), expected) for what, call, expected in HOSTILE]
-            assert [(what, code) for what, code, expected in found if code not in expected] == []
-            profiler.set_profiling(True, reset=True)
-            with profiler.profile_node("node"):
-                pass
-            with grpc.insecure_channel(server.address) as channel:
+PROGRAM = """
+import gc, sys
+import cprofiling as cp
+from cprofiling.server import serve
+
+profiler = cp.Profiler()
+server = serve({"p": profiler})
+print(server.address, flush=True)
+for _ in sys.stdin:
+    with profiler.profile_node("node"):
+        gc.collect()
+    with open("/proc/self/statm") as file:
+        print(file.read().split()[1], flush=True)
+"""
+
+
+def test_hostile_requests_have_their_status_and_leave_the_server_as_it_was() -> None:
+    command, pipe, grown = [sys.executable, "-W", "error", "-c", PROGRAM], subprocess.PIPE, []
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        address = child.stdout.readline().strip()
+        for _ in range(ROUNDS):
+            with grpc.insecure_channel(address, (("grpc.max_send_message_length", 256 * MIB),)) as channel:
+                found = [(what, call(channel, address), expected) for what, call, expected in HOSTILE]
+                assert [(what, code) for what, code, expected in found if code not in expected] == []
                 stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+                stub.SetProfiling(pb.SetProfilingRequest(session_id="p", enabled=True, reset=True), timeout=10)
+                print(file=child.stdin, flush=True)
+                grown.append(int(child.stdout.readline()) * 4096)
                 answer = stub.GetProfilingSummary(pb.GetProfilingSummaryRequest(session_id="p"), timeout=10)
-            assert [row.count for row in answer.node_stats] == [1]
-            grown.append(resident())
-    assert grown[-1] - grown[0] < MOST_GROWTH, grown
-    assert capfd.readouterr().err == ""
+                assert [row.count for row in answer.node_stats] == [1]
+        assert child.communicate(timeout=30) == ("", "")
+    assert child.returncode == 0
+    assert max(grown) - grown[0] < MOST_GROWTH, grown
 
 
 @pytest.fixture
@@ -246,13 +265,75 @@ def test_connections_that_say_nothing_take_no_thread(server: Any) -> None:
         assert threading.active_count() <= before + 2
 
 
-def test_calls_that_never_send_their_request_are_bounded(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_end = threading.Event()
+def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a file descriptor, of which the program needs some itself."""
+    fewer = [
+        (name, 20 if name == "grpc.max_allowed_incoming_connections" else value) for name, value in serving._OPTIONS
+    ]
+    monkeypatch.setattr(serving, "_OPTIONS", tuple(fewer))
+    with serve({"p": cp.Profiler()}) as made:
+        host, _, port = made.address.rpartition(":")
+        with contextlib.ExitStack() as stack:
+            connections = [
+                stack.enter_context(socket.create_connection((host, int(port)), timeout=10)) for _ in range(60)
+            ]
+            for connection in connections[:20]:
+                connection.settimeout(0)
+            ended = 0
+            for connection in connections[20:]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert not connection.recv(1)
+                ended += 1
+            assert ended == 40
+        with grpc.insecure_channel(made.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10, wait_for_ready=True).sessions) == 1
 
-    def nothing() -> Iterator[bytes]:
-        may_end.wait(20)
+
+class Withheld:
+    """Calls whose requests never come: each would be the only one."""
+
+    def __init__(self) -> None:
+        self._may_end = threading.Event()
+
+    def requests(self) -> Iterator[bytes]:
+        self._may_end.wait(20)
         yield from ()
 
+    def call(self, channel: Any, method: str) -> Any:
+        return channel.stream_unary(PREFIX + method).future(self.requests())
+
+    def end(self, calls: list[Any]) -> None:
+        for call in calls:
+            call.cancel()
+        self._may_end.set()
+
+
+def test_calls_that_never_send_their_request_are_ended(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "PATIENCE_S", 0.1)
+    withheld = Withheld()
+    with grpc.insecure_channel(server.address) as channel:
+        calls = [withheld.call(channel, name) for name in ALL]
+        found = [(call.code(), call.details()) for call in calls]
+        withheld.end(calls)
+    assert found == [(STATUS.DEADLINE_EXCEEDED, "the request has not come for 0.1 s")] * len(ALL)
+    assert eventually(lambda: server._guard.streams == 0)
+
+
+def test_those_without_a_token_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MOST_CALLS", 4)
+    withheld, token = Withheld(), "x" * 16
+    with serve({"p": cp.Profiler()}, token=token) as made, grpc.insecure_channel(made.address) as channel:
+        calls = [withheld.call(channel, "ListSessions") for _ in range(20)]
+        assert {call.code() for call in calls} <= {STATUS.UNAUTHENTICATED, STATUS.RESOURCE_EXHAUSTED}
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        metadata = (("authorization", f"Bearer {token}"),)
+        assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10, metadata=metadata).sessions) == 1
+        withheld.end(calls)
+
+
+def test_calls_that_never_send_their_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    withheld = Withheld()
     monkeypatch.setattr(serving, "MOST_CALLS", 12)
     with serve({"p": cp.Profiler()}) as bounded, contextlib.ExitStack() as stack:
         channels = [
@@ -260,9 +341,7 @@ def test_calls_that_never_send_their_request_are_bounded(server: Any, monkeypatc
             for _ in range(3)
         ]
         before = threading.active_count()
-        waiting = [
-            channel.stream_unary(PREFIX + "ListSessions").future(nothing()) for channel in channels for _ in range(5)
-        ]
+        waiting = [withheld.call(channel, "ListSessions") for channel in channels for _ in range(5)]
 
         def status() -> Any:
             return status_of(lambda: channels[1].unary_unary(PREFIX + "ListSessions")(b""))
@@ -270,30 +349,66 @@ def test_calls_that_never_send_their_request_are_bounded(server: Any, monkeypatc
         assert eventually(lambda: sum(bool(call.done()) for call in waiting) == 3)
         assert status() is STATUS.RESOURCE_EXHAUSTED
         assert threading.active_count() <= before + 2 * len(waiting)  # those are the clients'
-        for call in waiting:
-            call.cancel()
-        may_end.set()
+        withheld.end(waiting)
         assert eventually(lambda: bool(status() is STATUS.OK))
 
 
-def test_a_reader_that_does_not_read_is_left_alone_and_then_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "PATIENCE_S", 0.3)
-    monkeypatch.setattr(service, "LEAST_INTERVAL_MS", 1)
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+@pytest.fixture(scope="module")
+def large() -> cp.Profiler:
+    """More than a client takes that does not read."""
+    profiler = profiler_on()
     for number in range(800):
         profiler.record("train", f"{number} {'x' * 4000}", 1.0)
-    with serve({"p": profiler}) as made, grpc.insecure_channel(made.address) as channel:
+    return profiler
+
+
+def test_a_reader_that_does_not_read_is_left_alone_and_then_ended(
+    large: cp.Profiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    class Told(Refusal):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            ended.set()
+
+    monkeypatch.setattr(guard, "Refusal", Told)
+    monkeypatch.setattr(guard, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(service, "LEAST_INTERVAL_MS", 1)
+    with serve({"p": large}) as made, grpc.insecure_channel(made.address) as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-        request = pb.WatchProfilingRequest(session_id="p", interval_ms=1)
-        slow = stub.WatchProfiling(request)
+        slow = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=1))
         assert len(next(slow).node_stats) == 800
         before = resident()
-        watching = made._service
-        assert eventually(lambda: watching._watching == 0)
+        assert ended.wait(20)
         assert resident() - before < 64 * MIB
+        assert made._guard.streams == 1  # what it has not read is still there
         assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
-        slow.cancel()
+        assert status_of(lambda: list(slow)) is STATUS.RESOURCE_EXHAUSTED
+        assert slow.details() == "the reader has not read for 0.3 s"
+        assert eventually(lambda: made._guard.streams == 0)
+
+
+def test_answers_that_nobody_reads_are_bounded(
+    large: cp.Profiler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "MOST_CALLS", 3)
+    request = pb.GetProfilingSummaryRequest(session_id="p").SerializeToString()
+    own, small = ("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)
+    with serve({"p": large}) as made, grpc.insecure_channel(made.address, (own,)) as channel:
+        with grpc.insecure_channel(made.address, (own, small)) as unread:
+            waiting = []
+
+            def status() -> Any:
+                return status_of(lambda: channel.unary_unary(PREFIX + "ListSessions")(b"", timeout=10))
+
+            def is_full() -> bool:
+                waiting.append(unread.unary_stream(PREFIX + "GetProfilingSummary")(request))
+                return status() is STATUS.RESOURCE_EXHAUSTED
+
+            assert eventually(is_full)
+        assert eventually(lambda: status() is STATUS.OK)
+    assert caplog.records == []  # clients that leave are no news
 
 
 def test_a_client_that_goes_away_is_forgotten(server: Any) -> None:
@@ -301,15 +416,17 @@ def test_a_client_that_goes_away_is_forgotten(server: Any) -> None:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
         updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=60_000))
         next(updates)
-        assert server._service._watching == 1
-    assert eventually(lambda: server._service._watching == 0)
+        assert server._guard.streams == 1
+    assert eventually(lambda: server._guard.streams == 0)
+
+
+BENCHMARK = Path(__file__).resolve().parents[1] / "python" / "benchmarks" / "remote.py"
 
 
 @pytest.mark.slow
 def test_many_clients_lose_no_sample() -> None:
     """A second of the benchmark, whose times are nothing here (failure scenario I4)."""
-    path = Path(__file__).resolve().parents[1] / "python" / "benchmarks" / "remote.py"
-    command = [sys.executable, str(path), "--seconds", "0.5", "--runs", "1"]
+    command = [sys.executable, str(BENCHMARK), "--seconds", "0.5", "--runs", "1"]
     environment = {**unwatched(), "PYTHONPATH": str(Path(cp.__file__).parents[1])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.stderr == ""
@@ -319,3 +436,26 @@ def test_many_clients_lose_no_sample() -> None:
     assert (real["lost"], real["complaints"]) == (0, [])
     assert real["calls"] > 0
     assert {"OK", "NOT_FOUND"} <= set(real["statuses"])
+
+
+RIGHT = {"calls": 9, "lost": 0, "p99": 1.0, "failed": 0, "complaints": [], "statuses": {"OK": 3, "NOT_FOUND": 1}}
+
+
+@pytest.mark.parametrize(
+    ("difference", "fault"),
+    [
+        ({}, None),
+        ({"statuses": {"OK": 3, "NOT_FOUND": 1, "INVALID_ARGUMENT": 1}}, None),
+        ({"lost": 1}, "1 samples were lost"),
+        ({"failed": 2}, "2 processes failed"),
+        ({"complaints": ["node 1: 3 after 4"]}, "node 1: 3 after 4"),
+        ({"statuses": {"OK": 3}}, "calls ended otherwise than they should: {'OK': 3}"),
+        (
+            {"statuses": {"OK": 3, "NOT_FOUND": 1, "INTERNAL": 1}},
+            "calls ended otherwise than they should: {'OK': 3, 'NOT_FOUND': 1, 'INTERNAL': 1}",
+        ),
+    ],
+)
+def test_the_benchmark_tells_what_is_wrong(difference: dict[str, Any], fault: str | None) -> None:
+    remote = runpy.run_path(str(BENCHMARK))
+    assert list(remote["faults"]({**RIGHT, **difference}, constant=False)) == ([fault] if fault else [])

@@ -1,15 +1,17 @@
 """What remote control does to a pipeline: 16 clients that reconfigure and read while 4 threads run nodes.
 
-``python python/benchmarks/remote.py`` runs for 60 s twice, five times over: with the handlers that ship, and with
-handlers that return constants. It checks that no sample is lost and that each call ends as it should, and prints the
-99th percentile of the nodes' times, and how often it was within 10 % of that with constants. The exit status is 0 where
-that was so in at least 3 of 5 runs and nothing else was wrong. The clients are processes of their own.
+``python python/benchmarks/remote.py`` runs for 60 s twice, five times over, ten minutes in all: with the handlers that
+ship, and with handlers that return constants. It checks that no sample is lost and that each call ends as it should,
+and prints the 99th percentile of the nodes' times, in us, and how often it was within 10 % of that with constants. The
+exit status is 0 where that was so in at least 3 of 5 runs and nothing else was wrong; else the last lines say what was.
+The clients are processes of their own. Needs the extra grpc.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import subprocess
 import sys
@@ -17,6 +19,8 @@ import threading
 import time
 from array import array
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -34,7 +38,7 @@ SESSION, OTHER = "pipeline", "other"
 BAD_EVERY = 50
 SPIN = 400  # turns of the loop in a node, some 10 µs
 PAUSE_S = 0.0002  # between a thread's frames
-EXPECTED = {"OK", "NOT_FOUND", "INVALID_ARGUMENT"}
+SURE, EXPECTED = {"OK", "NOT_FOUND"}, {"OK", "NOT_FOUND", "INVALID_ARGUMENT"}  # the statuses that calls end with
 
 
 class Constants(service.ProfilingService):
@@ -205,23 +209,34 @@ def measured(seconds: float, *, constant: bool) -> dict[str, Any]:
         address = child.stdout.readline().strip()
         clients = [
             subprocess.Popen([*command, "--clients", address, str(number * 1000)], stdout=pipe, text=True)
-            for number in range(CLIENT_PROCESSES)
+            for number in range(CLIENT_PROCESSES if address else 0)
         ]
-        child.stdin.write("go\n")
-        child.stdin.flush()
-        result: dict[str, Any] = json.loads(child.stdout.readline())
-        told = [json.loads(each.communicate()[0]) for each in clients]
-        child.stdin.write("end\n")
+        with suppress(BrokenPipeError):  # it has failed, and said how
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        result: dict[str, Any] = json.loads(child.stdout.readline() or "{}")
+        told = [json.loads(each.communicate()[0] or "{}") for each in clients]
+        with suppress(BrokenPipeError):
+            child.stdin.write("end\n")
+            child.stdin.close()
     statuses: Counter[str] = Counter()
     for each in told:
-        statuses.update(each["statuses"])
-    complaints = [complaint for each in told for complaint in each["complaints"]]
-    return {**result, "statuses": dict(statuses), "complaints": [] if constant else complaints}
+        statuses.update(each.get("statuses", {}))
+    complaints = [] if constant else [complaint for each in told for complaint in each.get("complaints", ())]
+    failed = [each for each in (child, *clients) if each.returncode]
+    return {**result, "statuses": dict(statuses), "complaints": complaints, "failed": len(failed)}
 
 
-def is_right(result: dict[str, Any]) -> bool:
-    """Whether no sample is lost, and nothing went wrong but what was to."""
-    return result["lost"] == 0 and not result["complaints"] and set(result["statuses"]) <= EXPECTED
+def faults(result: dict[str, Any], *, constant: bool) -> Iterator[str]:
+    """Say what went wrong: nothing may, but the calls that are to be refused."""
+    statuses = set(result["statuses"])
+    if result["failed"] or "p99" not in result:
+        yield f"{result['failed']} processes failed"
+    if result.get("lost"):
+        yield f"{result['lost']} samples were lost"
+    if not statuses <= EXPECTED or not ({"OK"} if constant else SURE) <= statuses:
+        yield f"calls ended otherwise than they should: {result['statuses']}"
+    yield from result["complaints"]
 
 
 def main() -> int:
@@ -238,16 +253,20 @@ def main() -> int:
     if options.clients is not None:
         run_clients(options.clients[0], options.seconds, int(options.clients[1]))
         return 0
-    good, right = 0, True
+    if options.runs < 1:
+        parser.error(f"--runs must be >= 1, got {options.runs}")
+    good, wrong = 0, list[str]()
     for number in range(options.runs):
         order = (False, True) if number % 2 else (True, False)
         results = {constant: measured(options.seconds, constant=constant) for constant in order}
-        ratio = results[False]["p99"] / results[True]["p99"]
+        ratio = results[False].get("p99", math.inf) / results[True].get("p99", math.nan)
         good += ratio <= 1 + MOST_ADDED
-        right = right and all(map(is_right, results.values()))
-        print(json.dumps({"p99 over constants": round(ratio, 4), "real": results[False], "constant": results[True]}))
-    print(f"within {MOST_ADDED:.0%} in {good} of {options.runs} runs; {'nothing' if right else 'SOMETHING'} was wrong")
-    return 0 if right and good >= NEEDED * options.runs else 1
+        wrong += [fault for constant, result in results.items() for fault in faults(result, constant=constant)]
+        told = {"real": results[False], "constant": results[True]}
+        print(json.dumps({"p99 over constants": round(ratio, 4), **told}), flush=True)
+    verdict = f"within {MOST_ADDED:.0%} in {good} of {options.runs} runs; {'this' if wrong else 'nothing'} was wrong"
+    print(verdict, *wrong, sep="\n")
+    return 0 if not wrong and good >= NEEDED * options.runs else 1
 
 
 if __name__ == "__main__":

@@ -44,10 +44,16 @@ class RunRecording(Automatic):
 
     def _conclude(self) -> None:
         if os.getpid() == self._speaker:
-            for complaint in self.patterns.complaints(_modules_of_program()):
-                say(complaint)
+            say_unmatched(self.patterns)
             if not len(self.recording) and not self.patterns.texts:
                 say("the program has no nodes of its own: name functions that are to be nodes by -n")
+
+
+def say_unmatched(patterns: Patterns) -> None:
+    """Say of each pattern that has met no function what it may have been meant for."""
+    others = {*sys.stdlib_module_names, __name__.partition(".")[0]}
+    for complaint in patterns.complaints([name for name in list(sys.modules) if name.partition(".")[0] not in others]):
+        say(complaint)
 
 
 def _is_missing(module: str) -> bool:
@@ -62,8 +68,3 @@ def _is_missing(module: str) -> bool:
         return True
     except Exception:  # noqa: BLE001 it is there, and cannot be imported
         return False
-
-
-def _modules_of_program() -> list[str]:
-    others = {*sys.stdlib_module_names, __name__.partition(".")[0]}
-    return [name for name in list(sys.modules) if name.partition(".")[0] not in others]

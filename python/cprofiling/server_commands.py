@@ -14,7 +14,7 @@ SERVE_OPTIONS = ("--address", "--session", "-s", "--node", "-n", "--token-file",
 INTERVAL_S = 1.0
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.1, 3600.0
 INT32_MAX = 2**31 - 1
-_LONGEST_TOKEN_FILE = 65_536
+_LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def top(options: argparse.Namespace) -> None:
     from cprofiling.server import top as client
 
     roots = None if options.tls_ca is None else first_bytes(options.tls_ca)
-    server = client.Server(options.address, token(options), roots)
+    server = client.Endpoint(options.address, token(options), roots)
     texts = client.tables(
         server, options.session, options.stage, interval_ms=round(options.interval * 1000), updates=options.updates
     )
@@ -197,6 +197,6 @@ def first_bytes(path: str) -> bytes:
     """Return what a small file has. CommandError where it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return file.read(_LONGEST_TOKEN_FILE)
+            return file.read(_LONGEST_FILE)
     except OSError as error:
         raise CommandError(f"cannot read {path!a}: {error.strerror}") from None

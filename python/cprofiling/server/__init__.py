@@ -16,6 +16,13 @@ and, of a pipeline that fails, the exception's text; they cannot name files, nor
 
 from __future__ import annotations
 
+import os
+
+# gRPC reads it when it is imported. Where nobody has set it, it is to be what gRPC's documentation says: else there are
+# lines on stderr for each fork of the program, and for each connection that does not begin with TLS where it should.
+_is_unset = "GRPC_VERBOSITY" not in os.environ
+if _is_unset:
+    os.environ["GRPC_VERBOSITY"] = "ERROR"
 try:
     import google.protobuf  # noqa: F401 here, before others fail with less to say
     import grpc  # noqa: F401
@@ -25,8 +32,11 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f'cprofiling.server needs the extra grpc: pip install "cprofiling[grpc]" ({error})', name=error.name
     ) from None
+finally:
+    if _is_unset:
+        del os.environ["GRPC_VERBOSITY"]
 
-from cprofiling.server import profiling_pb2, profiling_pb2_grpc
-from cprofiling.server.serving import Server, serve
+from cprofiling.server import profiling_pb2, profiling_pb2_grpc  # noqa: E402
+from cprofiling.server.serving import Server, serve  # noqa: E402
 
 __all__ = ["Server", "profiling_pb2", "profiling_pb2_grpc", "serve"]

@@ -5,32 +5,56 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from cprofiling.server.messages import wire_text
-from cprofiling.server.refusal import Refusal
+from cprofiling.server.refusal import Refusal, described
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+    Answering = Callable[[Any, Any], Awaitable[None]]  # takes the requests and the context, and sends all answers
 
 OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # those that ask it can rarely be told a token
+MOST_STREAMS = 64  # of answers, at once: so that there is room for other calls
+PATIENCE_S = 30.0  # with a client that does not send its request, or does not read a stream
 _LONGEST_DETAILS = 300
+_LEAST_TOKEN, _MOST_TOKEN = 16, 4096
 _MOST_BYTES_KEPT = 65_536  # of a request that stays in memory for as long as its stream
 
-_MALFORMED = Refusal(grpc.StatusCode.INVALID_ARGUMENT, "the request is no message of its type")
-_TOO_LARGE = Refusal(
-    grpc.StatusCode.RESOURCE_EXHAUSTED, f"a request that begins a stream has at most {_MOST_BYTES_KEPT} bytes"
-)
+
+def checked_token(token: Any) -> str | None:
+    """Return a token, or None. TypeError or ValueError for what is none, which say what is wrong without it."""
+    if token is None:
+        return None
+    if not isinstance(token, str):
+        raise TypeError(f"token must be a str or None, got {type(token).__name__}")
+    if not _LEAST_TOKEN <= len(token) <= _MOST_TOKEN or not all("!" <= character <= "~" for character in token):
+        raise ValueError(
+            f"token must have {_LEAST_TOKEN} to {_MOST_TOKEN} printable ASCII characters and no blanks, got "
+            f"{len(token)} characters"
+        )
+    return token
 
 
 class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no types of it
-    """Wraps all handlers of a server."""
+    """Wraps all handlers of a server.
+
+    To gRPC, all of them take and give streams, which is the same to a client. For a handler of one request, gRPC would
+    wait itself, as long as the client likes, before anybody here is asked.
+
+    Attributes:
+        streams: How many calls give a stream of answers now.
+    """
 
     def __init__(self, token: str | None) -> None:
         """Want this token of all calls but the check of health; None: want none."""
+        self.streams = 0
         self._expected = None if token is None else f"Bearer {token}".encode("ascii")
         self._wrapped: dict[str, Any] = {}  # by the method's name: there are as many as the server has
 
@@ -44,7 +68,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
             found = await continuation(call_details)
             if found is None:
                 return None
-            handler = self._wrapped[method] = guarded(found)
+            handler = self._wrapped[method] = self._guarded(found)
         return handler
 
     def _has_token(self, metadata: Any) -> bool:
@@ -53,72 +77,136 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
         given = [value for key, value in metadata or () if key == "authorization"]
         return len(given) == 1 and hmac.compare_digest(_bytes(given[0]), self._expected)
 
+    def _guarded(self, handler: Any) -> Any:
+        answering = _tame(_conversation(handler) if handler.request_streaming else _one_request(handler))
+        if handler.response_streaming:
+            answering = self._bounded(answering)
+        return grpc.stream_stream_rpc_method_handler(answering, None, handler.response_serializer)
+
+    def _bounded(self, answering: Answering) -> Answering:
+        async def bounded(requests: Any, context: Any) -> None:
+            if self.streams >= MOST_STREAMS:
+                await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
+            self.streams += 1
+            try:
+                await answering(requests, context)
+            finally:
+                self.streams -= 1
+
+        return bounded
+
 
 def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 
 
-async def _refuse(_request: Any, context: Any) -> None:
+async def _refuse(_requests: Any, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, 'the metadata must have "authorization: Bearer TOKEN"')
 
 
-_REFUSING = grpc.unary_unary_rpc_method_handler(_refuse)
+_REFUSING = grpc.stream_stream_rpc_method_handler(_refuse)  # which waits for no request
 
 
-def guarded(handler: Any) -> Any:
-    """Return a handler of the same kind, whose calls end with a status that says what is wrong.
+def _one_request(handler: Any) -> Answering:
+    """Return what does as a handler that takes one request. That returns its answer, or sends a stream of them."""
+    behavior = handler.unary_stream or handler.unary_unary
 
-    One that takes a stream of requests gets an empty one for each that is no message of its type.
-    """
-    parse = handler.request_deserializer
-    if handler.request_streaming:
-        empty = parse(b"")
-        return grpc.stream_stream_rpc_method_handler(
-            handler.stream_stream, _lenient(parse, lambda _: empty), handler.response_serializer
-        )
-    lenient = _lenient(parse, lambda refusal: refusal, is_kept=handler.response_streaming)
-    if handler.response_streaming:
-        return grpc.unary_stream_rpc_method_handler(_tame(handler.unary_stream), lenient, handler.response_serializer)
-    return grpc.unary_unary_rpc_method_handler(_tame(handler.unary_unary), lenient, handler.response_serializer)
-
-
-def _lenient(
-    parse: Callable[[bytes], Any], otherwise: Callable[[Refusal], Any], *, is_kept: bool = True
-) -> Callable[[bytes], Any]:
-    """Return a parser of requests that raises nothing: the framework would log it, as often as a client likes."""
-
-    def deserializer(data: bytes) -> Any:
-        if is_kept and len(data) > _MOST_BYTES_KEPT:
-            return otherwise(_TOO_LARGE)
+    async def answering(_requests: Any, context: Any) -> None:
+        data = await in_time(context.read(), grpc.StatusCode.DEADLINE_EXCEEDED, "the request has not come")
+        if data is grpc.aio.EOF:
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "there is no request")
+        if handler.response_streaming and len(data) > _MOST_BYTES_KEPT:
+            details = f"a request that begins a stream has at most {_MOST_BYTES_KEPT} bytes"
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, details)
         try:
-            return parse(data)
+            request = handler.request_deserializer(data)
         except DecodeError:
-            return otherwise(_MALFORMED)
+            details = "the request is no message of its type"
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, details) from None
+        answer = await behavior(request, context)
+        if answer is not None:
+            await context.write(answer)
 
-    return deserializer
+    return answering
 
 
-def _tame(behavior: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return a coroutine function that does what a handler does, and ends the call as the handler's exception says."""
+def _conversation(handler: Any) -> Answering:
+    """Return what does as a handler that gives an answer to each request of a stream.
 
-    async def tamed(request: Any, context: Any) -> Any:
+    It gets an empty one for each that is too large to be kept, or no message of its type.
+    """
+
+    async def answering(_requests: Any, context: Any) -> None:
+        requests = _Requests(context, handler.request_deserializer)
+        async with aclosing(handler.stream_stream(requests, context)) as answers:
+            async for answer in answers:
+                await send(context, answer)
+
+    return answering
+
+
+class _Requests:
+    """The requests of a stream. No generator, which the event loop would have to end."""
+
+    def __init__(self, context: Any, parse: Callable[[bytes], Any]) -> None:
+        self._context = context
+        self._parse = parse
+
+    def __aiter__(self) -> _Requests:
+        return self
+
+    async def __anext__(self) -> Any:
+        data = await self._context.read()
+        if data is grpc.aio.EOF:
+            raise StopAsyncIteration
         try:
-            if isinstance(request, Refusal):
-                raise Refusal(request.code, request.details)
-            return await behavior(request, context)
+            return self._parse(data if len(data) <= _MOST_BYTES_KEPT else b"")
+        except DecodeError:
+            return self._parse(b"")
+
+
+async def send(context: Any, message: Any) -> None:
+    """Send a message of a stream. Refusal where the reader does not make room for it in time."""
+    await in_time(context.write(message), grpc.StatusCode.RESOURCE_EXHAUSTED, "the reader has not read")
+
+
+async def in_time(waiting: Awaitable[T], code: Any, details: str) -> T:
+    """Return what is waited for, and raises what that raises. Refusal when patience is at its end."""
+    task = asyncio.ensure_future(waiting)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # else logged if this is cancelled too
+    try:
+        # Not wait_for: up to CPython 3.11, it forgets that the client is gone if it hears of that when all is done.
+        done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
+        if not done:
+            raise Refusal(code, f"{details} for {PATIENCE_S:g} s")
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _tame(answering: Answering) -> Answering:
+    """Return what ends a call as the exception says that a handler has raised."""
+
+    async def tamed(requests: Any, context: Any) -> None:
+        try:
+            await answering(requests, context)
+            return
         except (asyncio.CancelledError, grpc.aio.AbortError):
             raise
         except Refusal as refusal:
             code, details = refusal.code, refusal.details
-        except BaseException as error:  # noqa: BLE001 the server goes on, and so does the pipeline
-            code, details = grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {_described(error)}"
-        return await context.abort(code, wire_text(details)[:_LONGEST_DETAILS])
+        except BaseException as error:  # noqa: BLE001 the server goes on
+            code, details = grpc.StatusCode.INTERNAL, f"the server failed: {described(error)}"
+        await _abort(context, code, details)
 
     return tamed
 
 
-def _described(error: BaseException) -> str:
+async def _abort(context: Any, code: Any, details: str) -> None:
+    """End a call. gRPC waits with that until the client has read what was sent before; nothing here can end it."""
     try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 a broken __str__ must not hide the error
-        return type(error).__name__
+        await context.abort(code, wire_text(details[:_LONGEST_DETAILS])[:_LONGEST_DETAILS])
+    except (asyncio.CancelledError, grpc.aio.AbortError):
+        raise
+    except Exception:  # noqa: BLE001 the client is gone: it would be logged, as often as clients go
+        raise asyncio.CancelledError from None

@@ -87,9 +87,9 @@ def _add_more(message: pb.NodeProfilingStats, stats: NodeProfilingStats) -> None
         message.p99_ms = stats.p99_ms
 
 
-def filled(response: Any, summary: Iterable[Any], *, enabled: bool) -> Any:
+def filled(response: Any, summary: Iterable[Any], *, is_on: Any) -> Any:
     """Fill a message that has statistics, and return it. Refusal where it would have more than ``MOST_BYTES``."""
-    response.profiling_enabled = enabled
+    response.profiling_enabled = bool(is_on)
     response.skip_first_n = getattr(summary, "skip_first_n", 0)
     response.reasons.extend(map(wire_text, getattr(summary, "reasons", ())))
     response.internal_errors = getattr(summary, "internal_errors", 0)

@@ -15,3 +15,11 @@ class Refusal(Exception):  # noqa: N818 it is no error of ours
         super().__init__(details)
         self.code = code
         self.details = details
+
+
+def described(error: BaseException) -> str:
+    """Return an exception's type and text."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001 a broken __str__ must not hide the error
+        return type(error).__name__

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import grpc
 
 from cprofiling.server import profiling_pb2 as pb
 from cprofiling.server import profiling_pb2_grpc
+from cprofiling.server.guard import send
 from cprofiling.server.messages import filled, stage_of, wire_text
 from cprofiling.server.refusal import Refusal
 from cprofiling.server.sessions import Session, Sessions
@@ -16,19 +18,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_WATCHING = 64
 INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
-PATIENCE_S = 30.0  # with a reader that does not read
+_PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the list of all
 
 
 class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
-    """The handlers, each of which returns its answer, or raises: a Refusal, or whatever a pipeline has raised."""
+    """The handlers, each of which returns its answer, or raises a Refusal."""
 
     def __init__(self, sessions: Sessions) -> None:
         """Serve these sessions; to be made in the event loop that serves them."""
         self.sessions = sessions
         self.stopping: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watching = 0
 
     async def SetProfiling(self, request: Any, _context: Any) -> Any:
         """Switch a session on or off; what is not set has its default."""
@@ -67,18 +67,12 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
         updates = request.max_updates if request.HasField("max_updates") else None
         if updates is not None:
             _check_at_least("max_updates", updates, 1)
-        if self._watching >= MOST_WATCHING:
-            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_WATCHING} calls watch already")
-        self._watching += 1
-        try:
-            while True:
-                await _send(context, await self._summary(request, pb.WatchProfilingResponse()))
-                updates = None if updates is None else updates - 1
-                if updates == 0:
-                    return
-                await self._pause(interval_ms / 1000)
-        finally:
-            self._watching -= 1
+        while True:
+            await send(context, await self._summary(request, pb.WatchProfilingResponse()))
+            updates = None if updates is None else updates - 1
+            if updates == 0:
+                return
+            await self._pause(interval_ms / 1000)
 
     async def _call(self, session: Session, function: Any) -> Any:
         return await session.call(function, self.sessions.free)
@@ -86,19 +80,16 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
     async def _summary(self, request: Any, response: Any) -> Any:
         """Fill a message with the statistics that a request asks for."""
         session, stage = self.sessions.get(request.session_id), stage_of(request)
-        enabled, summary = await self._call(
-            session, lambda target: (bool(target.profiling_enabled), target.get_profiling_summary(stage))
+        return await self._call(
+            session,
+            lambda target: filled(response, target.get_profiling_summary(stage), is_on=target.profiling_enabled),
         )
-        return filled(response, summary, enabled=enabled)
 
     async def _told(self, session: Session) -> Any:
         message = pb.Session(session_id=wire_text(session.name))
-        try:
-            message.profiling_enabled = bool(await self._call(session, lambda target: target.profiling_enabled))
-        except asyncio.CancelledError:
-            raise
-        except BaseException:  # noqa: BLE001 one session's fault does not hide the others
-            message.ClearField("profiling_enabled")
+        asked = self._call(session, lambda target: bool(target.profiling_enabled))
+        with suppress(Refusal, asyncio.TimeoutError):  # one session's fault does not hide the others
+            message.profiling_enabled = await asyncio.wait_for(asked, _PATIENCE_S)
         return message
 
     async def _pause(self, seconds: float) -> None:
@@ -111,16 +102,3 @@ class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
 def _check_at_least(field: str, value: int, least: int) -> None:
     if value < least:
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"{field} must be >= {least}, got {value}")
-
-
-async def _send(context: Any, message: Any) -> None:
-    """Send a message of a stream. Refusal where the reader does not make room for it in time."""
-    sending = asyncio.ensure_future(context.write(message))
-    try:
-        # Not wait_for: up to CPython 3.11, it forgets that the client is gone if it hears of that when all is sent.
-        sent, _ = await asyncio.wait({sending}, timeout=PATIENCE_S)
-        if not sent:
-            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the reader has not read for {PATIENCE_S:g} s")
-        sending.result()
-    finally:
-        sending.cancel()

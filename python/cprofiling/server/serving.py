@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import socket
 import ssl
 import threading
 from collections.abc import Mapping
@@ -16,8 +17,8 @@ from grpc_reflection.v1alpha import reflection
 from cprofiling import checks
 from cprofiling.format import shown_value
 from cprofiling.server import profiling_pb2, profiling_pb2_grpc
-from cprofiling.server.addresses import is_loopback, join_address, split_address
-from cprofiling.server.guard import Guard
+from cprofiling.server.addresses import is_ip, is_loopback, join_address, split_address
+from cprofiling.server.guard import Guard, checked_token
 from cprofiling.server.messages import MOST_BYTES
 from cprofiling.server.service import ProfilingService
 from cprofiling.server.sessions import Sessions
@@ -31,18 +32,16 @@ if TYPE_CHECKING:
 
 SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name
 MOST_CALLS = 128  # at once, of all clients
-_LEAST_TOKEN, _MOST_TOKEN = 16, 4096
 _running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
 _PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a port that is taken is refused, instead of shared
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.max_allowed_incoming_connections", 256),  # each takes one of the program's file descriptors
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that says nothing
     ("grpc.keepalive_time_ms", 30_000),  # one whose other end is gone
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.max_metadata_size", 8192),
-    ("grpc.absolute_max_metadata_size", 16384),
 )
 
 
@@ -73,7 +72,7 @@ def serve(
             nor ``token`` is given; the files of ``tls`` are no certificate and key.
     """
     host, port = split_address(address)
-    wanted = _checked_token(token)
+    wanted = checked_token(token)
     if tls is None and wanted is None and not is_loopback(host):
         raise ValueError(
             f"address {shown_value(address)} can be reached from other machines: give tls or token, or an address such "
@@ -86,20 +85,6 @@ def serve(
         )
     server._start()  # noqa: SLF001 nobody else does
     return server
-
-
-def _checked_token(token: Any) -> str | None:
-    """Return a token, or None. What is wrong with one is said without it."""
-    if token is None:
-        return None
-    if not isinstance(token, str):
-        raise TypeError(f"token must be a str or None, got {type(token).__name__}")
-    if not _LEAST_TOKEN <= len(token) <= _MOST_TOKEN or not all("!" <= character <= "~" for character in token):
-        raise ValueError(
-            f"token must have {_LEAST_TOKEN} to {_MOST_TOKEN} printable ASCII characters and no blanks, got "
-            f"{len(token)} characters"
-        )
-    return token
 
 
 def _credentials(tls: Any) -> Any:
@@ -158,21 +143,18 @@ class Server:
 
         To stop it again is fine, and so is to stop it in a forked child, where it never ran.
         """
-        if isinstance(grace_s, bool) or not isinstance(grace_s, (int, float)):
-            raise TypeError(f"grace_s must be a number, got {shown_value(grace_s)}")
-        if not 0 <= grace_s <= 60:
-            raise ValueError(f"grace_s must be from 0 to 60, got {shown_value(grace_s)}")
+        grace = checks.number_between("grace_s", grace_s, 0, 60)
         if os.getpid() != self._pid:
             return
         with self._lock:
             loop, self._loop = self._loop, None
             if loop is not None:
                 _running.remove(self._pid)
-                self._grace_s = grace_s
+                self._grace_s = grace
                 loop.call_soon_threadsafe(self._service.stopping.set_result, None)
         atexit.unregister(self.stop)
         if threading.current_thread() is not self._thread:  # where an object's __del__ may be called, too
-            self._thread.join(grace_s + _PATIENCE_S)
+            self._thread.join(grace + _PATIENCE_S)
 
     def __enter__(self) -> Server:
         return self
@@ -232,6 +214,7 @@ class Server:
 
     def _bind(self, server: Any) -> None:
         """Take the address. OSError where it cannot be had."""
+        _try_address(*split_address(self.address))
         try:
             if self._credentials is None:
                 port = server.add_insecure_port(self.address)
@@ -240,3 +223,16 @@ class Server:
         except RuntimeError as error:
             raise OSError(f"cannot serve on {self.address}: {error}") from None
         self.address = join_address(self._host, port)
+
+
+def _try_address(host: str, port: int) -> None:
+    """Raise the OSError that gRPC would not raise, but write to stderr. Names are left to it."""
+    if not (is_ip(host, 4) or is_ip(host, 6)):
+        return
+    with socket.socket(socket.AF_INET6 if is_ip(host, 6) else socket.AF_INET) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            text = f"cannot serve on {join_address(host, port)}: {os.strerror(error.errno or 0)}"
+            raise OSError(error.errno, text) from None

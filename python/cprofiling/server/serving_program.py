@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +13,7 @@ from cprofiling import control, node_source
 from cprofiling.autostart import say
 from cprofiling.format import shown_value
 from cprofiling.node_patterns import Patterns
+from cprofiling.run_recording import say_unmatched
 from cprofiling.runner import Launch, Program
 from cprofiling.server.refusal import Refusal
 from cprofiling.server.serving import serve
@@ -60,14 +63,19 @@ class PlacedPipeline:
 
 
 class _NotRecorded:
-    """Stands for the recording of a program that is not recorded: it has nodes only."""
+    """Stands for the recording of a program that is not recorded: it has nodes only, and says which it has not."""
 
     def __init__(self, patterns: Patterns) -> None:
         self.patterns = patterns
         self.module: str | None = None
 
     def begin(self) -> None:
-        """Do nothing."""
+        """See to the end of this process; that of its children is not the user's to read about."""
+        atexit.register(self._conclude, os.getpid())
+
+    def _conclude(self, speaker: int) -> None:
+        if os.getpid() == speaker:
+            say_unmatched(self.patterns)
 
 
 class ServedProgram(Program):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,11 +12,13 @@ import grpc
 
 from cprofiling.control import PipelineProfiling, Profiler
 from cprofiling.format import shown_value
-from cprofiling.server.refusal import Refusal
+from cprofiling.server.refusal import Refusal, described
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    Outcome = tuple[Any, Refusal | None]
 
 _METHODS = ("set_profiling", "get_profiling_summary", "reset_profiling")
 _LONGEST_ID = 256
@@ -37,10 +40,14 @@ class Session:
         self._controls = _own_profiler(target)
 
     async def call(self, function: Callable[[Any], Any], free: threading.Semaphore) -> Any:
-        """Return what a function of the target returns; raises what that raises."""
+        """Return what a function of the target returns. Refusal where it fails, or too many wait for theirs."""
         if self._controls is not None:
-            return function(self._controls)
-        return await _aside(lambda: function(self.target), free)
+            result, refusal = _outcome(function, self._controls)
+        else:
+            result, refusal = await _aside(functools.partial(_outcome, function, self.target), free)
+        if refusal is not None:
+            raise refusal
+        return result
 
 
 def _own_profiler(target: Any) -> Profiler | None:
@@ -54,33 +61,39 @@ def _own_profiler(target: Any) -> Profiler | None:
     return None
 
 
-async def _aside(function: Callable[[], Any], free: threading.Semaphore) -> Any:
+def _outcome(function: Callable[[Any], Any], target: Any) -> Outcome:
+    """Return what a function returns, or what the client is to hear of its exception, of whatever kind that is."""
+    try:
+        return function(target), None
+    except Refusal as refusal:
+        return None, refusal
+    except BaseException as error:  # noqa: BLE001
+        return None, Refusal(grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {described(error)}")
+
+
+async def _aside(function: Callable[[], Outcome], free: threading.Semaphore) -> Outcome:
     """Return what a function returns in a thread; how many there are is bounded, also of those whose call has ended."""
     if not free.acquire(blocking=False):
         raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASIDE} calls wait for their pipelines already")
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    answer: asyncio.Future[Outcome] = loop.create_future()
 
-    def give(result: Any, error: BaseException | None) -> None:
+    def give(outcome: Outcome) -> None:
         if not answer.done():
-            answer.set_result((result, error))
+            answer.set_result(outcome)
 
     def run() -> None:
-        outcome: tuple[Any, BaseException | None]
-        try:
-            outcome = function(), None
-        except BaseException as error:  # noqa: BLE001 a thread of ours is nobody's to end
-            outcome = None, error
-        finally:
-            free.release()
+        outcome = function()
+        free.release()
         with suppress(RuntimeError):  # the server has stopped meanwhile
-            loop.call_soon_threadsafe(give, *outcome)
+            loop.call_soon_threadsafe(give, outcome)
 
-    threading.Thread(target=run, name="cprofiling-session", daemon=True).start()
-    result, error = await answer
-    if error is not None:
-        raise error
-    return result
+    try:
+        threading.Thread(target=run, name="cprofiling-session", daemon=True).start()
+    except RuntimeError as error:
+        free.release()
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there is no thread to be had: {error}") from None
+    return await answer
 
 
 class Sessions:
@@ -141,11 +154,9 @@ def _checked_name(name: Any) -> str:
 
 
 def _checked_target(name: Any, target: Any) -> Any:
-    missing = [each for each in _METHODS if not callable(getattr(target, each, None))]
-    has_property = any(
-        "profiling_enabled" in vars(each) for each in type(target).__mro__
-    )  # not asked for its value yet
-    if isinstance(target, type) or missing or not (has_property or hasattr(target, "profiling_enabled")):
+    has_methods = all(callable(getattr(target, each, None)) for each in _METHODS)
+    has_property = hasattr(type(target), "profiling_enabled")  # which is not asked for its value yet
+    if isinstance(target, type) or not has_methods or not (has_property or hasattr(target, "profiling_enabled")):
         raise TypeError(
             f"session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} and "
             f"profiling_enabled, got {shown_value(target)}"

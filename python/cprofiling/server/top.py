@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import grpc
 
@@ -12,6 +13,7 @@ from cprofiling.format import format_profiling_table, shown_text, shown_value
 from cprofiling.server import profiling_pb2 as pb
 from cprofiling.server import profiling_pb2_grpc
 from cprofiling.server.addresses import join_address, split_address
+from cprofiling.server.guard import checked_token
 from cprofiling.server.messages import summary_from
 
 TYPE_CHECKING = False
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 _DEFAULT = "default"  # the session that the command serve has
 _PATIENCE_S = 10.0  # with a server that does not answer
-_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_HOME, _END_LINE, _END = "\x1b[H", "\x1b[K\n", "\x1b[K\x1b[J"  # go there; what was on the line, and below it, goes
 _MOST_BYTES = 16 * 1024 * 1024  # of an answer
 
 
@@ -29,8 +31,8 @@ class TopError(Exception):
 
 
 @dataclass(frozen=True)
-class Server:
-    """Where to ask, and how.
+class Endpoint:
+    """A server: where it is, and how it is asked.
 
     Attributes:
         address: The ``host:port``.
@@ -43,8 +45,9 @@ class Server:
     roots: bytes | None = None
 
     def channel(self) -> Any:
-        """Return a channel to it. TypeError or ValueError for an address that is none."""
+        """Return a channel to it. TypeError or ValueError for an address or a token that is none."""
         address = join_address(*split_address(self.address))
+        checked_token(self.token)
         options = (("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.enable_http_proxy", 0))
         if self.roots is None:
             return grpc.insecure_channel(address, options)
@@ -57,7 +60,7 @@ class Server:
 
 
 def tables(
-    server: Server, session: str | None = None, stage: str | None = None, *, interval_ms: int, updates: int | None
+    server: Endpoint, session: str | None = None, stage: str | None = None, *, interval_ms: int, updates: int | None
 ) -> Generator[str, None, None]:
     """Give the table of a session again and again, with a line above it that says of what it is.
 
@@ -68,12 +71,12 @@ def tables(
         interval_ms: Between two tables.
         updates: After how many to end; None: when the server ends.
 
-    Raises TopError where the server does not answer, or refuses.
+    Raises TopError where the server does not answer, or refuses, and what ``Endpoint.channel`` raises.
     """
     with server.channel() as channel:
         try:
             stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-            wanted = _only_session(stub, server) if session is None else session
+            wanted = _session(stub, server, session)
             request = pb.WatchProfilingRequest(session_id=wanted, interval_ms=interval_ms)
             if stage is not None:
                 request.stage_name = stage
@@ -85,9 +88,12 @@ def tables(
             raise TopError(_reason(server, error)) from None
 
 
-def _only_session(stub: Any, server: Server) -> str:
+def _session(stub: Any, server: Endpoint, wanted: str | None) -> str:
+    """Return which session is meant. Also where that is said, the server has to show that it answers."""
     answer = stub.ListSessions(pb.ListSessionsRequest(), timeout=_PATIENCE_S, metadata=server.metadata)
     names: list[str] = [session.session_id for session in answer.sessions]
+    if wanted is not None:
+        return wanted
     if len(names) == 1:
         return names[0]
     if _DEFAULT in names:
@@ -96,7 +102,7 @@ def _only_session(stub: Any, server: Server) -> str:
     raise TopError(f"which session? {server.address} has {listed}")
 
 
-def _shown(server: Server, session: str, answer: Any) -> str:
+def _shown(server: Endpoint, session: str, answer: Any) -> str:
     summary = summary_from(answer)
     state = "on" if answer.profiling_enabled else "off"
     name = shown_text("session", session)
@@ -107,26 +113,25 @@ def _shown(server: Server, session: str, answer: Any) -> str:
     return "\n".join([f"session {name} at {server.address}, profiling {state}", table, *reasons])
 
 
-def _reason(server: Server, error: Any) -> str:
+def _reason(server: Endpoint, error: Any) -> str:
     details = shown_text("details", str(error.details()))
     return f"{server.address}: {error.code().name}: {details}"
 
 
 def show(texts: Iterable[str], write: Callable[[str], None], *, is_terminal: bool) -> None:
-    """Write each text: in the place of the one before it on a terminal, where it is cut to the lines; else below it."""
-    is_first = True
-    for text in texts:
+    """Write each text: below the one before it, or, on a terminal, in its place, as far as there is room."""
+    for number, text in enumerate(texts):
         if is_terminal:
-            write(_CLEAR + _fitted(text, shutil.get_terminal_size().lines - 1))
+            columns, lines = shutil.get_terminal_size()  # on CPython 3.10 perhaps 0 where they are not known
+            write(_HOME + _END_LINE.join(_fitted(text.split("\n"), columns or 80, (lines or 24) - 1)) + _END)
         else:
-            write(text if is_first else f"\n{text}")
-        is_first = False
+            write(f"\n{text}" if number else text)
 
 
-def _fitted(text: str, most: int) -> str:
-    """Return as many lines as there is room for; the last one says how many more there are."""
-    lines = text.split("\n")
-    if len(lines) <= max(most, 2):
-        return text
-    kept = lines[: max(most, 2) - 1]
-    return "\n".join([*kept, f"... {len(lines) - len(kept)} more lines"])
+def _fitted(lines: list[str], columns: int, room: int) -> list[str]:
+    """Return the first lines, as many as there is room for where long ones take several; the last says what lacks."""
+    heights = list(accumulate(max(1, -(-len(line) // columns)) for line in lines))
+    if heights[-1] <= room:
+        return lines
+    kept = max(1, sum(height < room for height in heights))
+    return [*lines[:kept], f"... {len(lines) - kept} more lines"]
