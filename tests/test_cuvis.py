@@ -6,9 +6,12 @@ and both must be what the test says.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import gc
 import inspect
+import os
 import pickle
 import random
 import sys
@@ -16,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +36,7 @@ from cuvis_pipelines import BATCH, TEN, Chain, Stage, batch, counts, nodes_of, p
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")
 
+grpc = pytest.importorskip("grpc", reason="cuvis-ai-core's gRPC parts are not installed")
 profiling: Any = pytest.importorskip("cuvis_ai_core.pipeline.profiling", reason="cuvis-ai-core is not installed")
 CuvisPipeline = pipeline_module.CuvisPipeline
 NO_DATA = "No profiling data collected."
@@ -173,6 +178,36 @@ def test_without_the_known_methods_nothing_is_changed(monkeypatch: pytest.Monkey
     monkeypatch.undo()
 
 
+def others() -> Iterator[tuple[str, Any, str, Any]]:
+    """What somebody may have changed: its name in the message, whose attribute it is, and what is there now."""
+    for name in ("_start_profiling_timer", "_stop_profiling_timer"):
+        method = getattr(CuvisPipeline, name)
+        wrapped = functools.wraps(method)(lambda *arguments, _method=method: _method(*arguments))
+        yield f"CuvisPipeline.{name}", CuvisPipeline, name, wrapped
+    yield "CuvisPipeline._stop_profiling_timer", CuvisPipeline, "_stop_profiling_timer", mock.Mock()
+    derived = type("PipelineProfiler", (profiling.PipelineProfiler,), {})
+    yield "PipelineProfiler", pipeline_module, "PipelineProfiler", derived
+    yield "PipelineProfiler", profiling.PipelineProfiler, "merge", lambda self, other: None
+
+
+@pytest.mark.parametrize(("what", "owner", "name", "there"), list(others()))
+def test_what_others_have_changed_before_is_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, what: str, owner: Any, name: str, there: Any
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, there, raising=False)
+        before = names()
+        with pytest.raises(TypeError, match=f"^{what} must be as cuvis-ai-core 0.18.6 has it, got "):
+            cuvis.install()
+        assert names() == before
+
+
+def test_without_cuvis_ai_core_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuvis_ai_core.pipeline", None)
+    with pytest.raises(ModuleNotFoundError, match="cuvis_ai_core"):
+        cuvis.install()
+
+
 # --- what more there is ---
 
 
@@ -198,6 +233,19 @@ def test_the_profiler_of_a_pipeline_knows_more() -> None:
     assert len(cp.Snapshot.merge([profiler.snapshot()]).stats()) == len(theirs)
     chain.pipeline.reset_profiling()
     assert profiler.get_profiling_summary() == []
+
+
+def test_what_is_done_to_the_profiler_of_a_pipeline_is_no_matter_of_the_pipelines() -> None:
+    cuvis.install()
+    chain = Chain()
+    chain.pipeline.set_profiling(True)
+    chain.run()
+    profiler = cuvis.profiler_of(chain.pipeline)
+    assert profiler is not None
+    profiler.reset_profiling()
+    chain.run()
+    assert {row.count for row in profiler.get_profiling_summary()} == {1}
+    assert {row.count for row in chain.pipeline.get_profiling_summary()} == {2}
 
 
 def test_what_is_no_pipeline_has_no_profiler() -> None:
@@ -406,16 +454,16 @@ def test_a_node_whose_output_is_refused_is_counted(chain: Chain) -> None:
 def test_switching_inside_a_node(chain: Chain) -> None:
     p = chain.pipeline
     p.set_profiling(True)
-    chain.log.acts = [lambda: p.set_profiling(False) or {"seen": torch.zeros(())}]
+    chain.log.acts = [lambda: p.set_profiling(False)]
     chain.run()
     assert counts(p.get_profiling_summary())["inference", "Log"] == 1  # it was on when the node began
-    chain.log.acts = [lambda: p.set_profiling(True) or {"seen": torch.zeros(())}]
+    chain.log.acts = [lambda: p.set_profiling(True)]
     chain.run()
     assert counts(p.get_profiling_summary())["inference", "Log"] == 1  # it was off
-    chain.log.acts = [lambda: p.set_profiling(True, reset=True) or {"seen": torch.zeros(())}]
+    chain.log.acts = [lambda: p.set_profiling(True, reset=True)]
     chain.run()
     assert counts(p.get_profiling_summary()) == {("inference", "Log"): 1}
-    chain.log.acts = [lambda: p.reset_profiling() or {"seen": torch.zeros(())}]
+    chain.log.acts = [p.reset_profiling]
     chain.run()
     assert counts(p.get_profiling_summary()) == {("inference", "Log"): 1}
 
@@ -423,7 +471,7 @@ def test_switching_inside_a_node(chain: Chain) -> None:
 def test_time_is_that_of_the_node_alone(chain: Chain) -> None:
     p = chain.pipeline
     p.set_profiling(True)
-    chain.log.acts = [lambda: time.sleep(0.02) or {"seen": torch.zeros(())}]
+    chain.log.acts = [lambda: time.sleep(0.02)]
     begin = time.perf_counter_ns()
     chain.run()
     elapsed_ms = (time.perf_counter_ns() - begin) / 1e6
@@ -586,7 +634,7 @@ def test_timers_are_looked_up_on_the_instance(chain: Chain) -> None:
 
 
 def test_timers_of_a_subclass_are_used_and_may_call_those_they_override(kind: str) -> None:
-    class Doubled(CuvisPipeline):  # type: ignore[misc]
+    class Doubled(pipeline_module.CuvisPipeline):  # type: ignore[misc]
         def _start_profiling_timer(self, node: Any, node_inputs: Any) -> int:
             return super()._start_profiling_timer(node, node_inputs) - 10**9  # type: ignore[no-any-return]
 
@@ -702,13 +750,13 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_device_is_waited_for_once_before_and_once_after(chain: Chain, waits: list[Any]) -> None:
     p = chain.pipeline
     p.set_profiling(True, synchronize_cuda=True)
-    asked: list[Any] = []
     device = torch.device("cuda:1")
-    p._infer_cuda_device = lambda node, inputs: asked.append((node.name, sorted(inputs))) or device
-    chain.log.acts = [lambda: waits.append("in the node") or {"seen": torch.zeros(())}]
+    p._infer_cuda_device = mock.Mock(return_value=device)
+    chain.log.acts = [lambda: waits.append("in the node")]
     chain.run()
     nodes = len(nodes_of(Stage.INFERENCE))
     assert waits == [device] * (2 * nodes - 1) + ["in the node", device]
+    asked = [(node.name, sorted(inputs)) for (node, inputs), _ in p._infer_cuda_device.call_args_list]
     assert asked == [(name, ["x"]) for name in nodes_of(Stage.INFERENCE) for _ in "ab"]
     assert {row.count for row in p.get_profiling_summary()} == {1}
     p._synchronize_cuda = False
@@ -765,7 +813,7 @@ def test_cleanup_leaves_nothing(chain: Chain) -> None:
 
 def test_a_cleanup_inside_a_node_fails_at_its_end(chain: Chain) -> None:
     chain.pipeline.set_profiling(True)
-    chain.log.acts = [lambda: chain.pipeline.cleanup() or {"seen": torch.zeros(())}]
+    chain.log.acts = [chain.pipeline.cleanup]
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'record'"):
         chain.run()
 
@@ -839,6 +887,17 @@ def test_its_profiling_module_is_left_alone() -> None:
     assert type(profiling.PipelineProfiler()) is profiling.PipelineProfiler
 
 
+REFUSED: list[tuple[Any, ...]] = [
+    (),
+    ("a",),
+    ("a", "b"),
+    ("a", "b", 1, 2),
+    ("a", "b", "1"),
+    ("a", [], 1),
+    ([], "b", 1),
+]
+
+
 def test_the_profiler_takes_its_arguments_by_place_and_by_name() -> None:
     for profiler in profilers():
         made = type(profiler)(skip_first_n=1)
@@ -853,9 +912,9 @@ def test_the_profiler_takes_its_arguments_by_place_and_by_name() -> None:
             made.skip_first_n = 3
         with pytest.raises(ValueError, match=r"^skip_first_n must be >= 0, got -3$"):
             type(profiler)(-3)
-        for refused in ((), ("a",), ("a", "b"), ("a", "b", 1, 2), ("a", "b", "1"), ("a", [], 1), ([], "b", 1)):
+        for arguments in REFUSED:
             with pytest.raises(TypeError):
-                type(profiler)().record(*refused)
+                type(profiler)().record(*arguments)
         with made._lock:
             pass
         assert list(inspect.signature(type(profiler)).parameters) == ["skip_first_n"]
@@ -933,14 +992,13 @@ def test_keys_that_reset_when_they_are_compared_do_no_harm() -> None:
     failing = Hostile(lambda: 1 / 0)
     ours.reset()
     ours.record(1, "b", 1.0)
-    acts = (
-        lambda: ours.record(failing, "b", 1.0),
-        lambda: ours.record("b", failing, 1.0) or ours.record("b", 1, 2.0),
-        lambda: ours.snapshot(failing),
-    )
-    for act in acts:
-        with pytest.raises(ZeroDivisionError):
-            act()
+    with pytest.raises(ZeroDivisionError):
+        ours.record(failing, "b", 1.0)
+    with pytest.raises(ZeroDivisionError):
+        ours.snapshot(failing)
+    ours.record("b", 1, 2.0)
+    with pytest.raises(ZeroDivisionError):
+        ours.record("b", failing, 1.0)
     assert ours.snapshot()[0].count == 1
 
 
@@ -984,6 +1042,40 @@ def test_pipelines_of_several_threads_do_not_mix(kind: str) -> None:
         assert {row.count for row in chain.pipeline.get_profiling_summary()} == {20}
 
 
+def test_a_pipeline_is_switched_reset_and_read_while_it_runs(chain: Chain) -> None:
+    p = chain.pipeline
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(chain.run, times=40) for _ in "ab"]
+        for turn in range(200):
+            p.set_profiling(bool(turn % 3), reset=turn % 5 == 0, skip_first_n=turn % 2)
+            if turn % 7 == 0:
+                p.reset_profiling()
+            assert {row.stage for row in p.get_profiling_summary()} <= {"inference"}
+            assert p.format_profiling_summary()
+        for one in running:
+            one.result()
+    p.set_profiling(True, reset=True)
+    chain.run()
+    assert {row.count for row in p.get_profiling_summary()} == {1}
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_keeps_the_statistics_and_goes_on(chain: Chain) -> None:
+    p = chain.pipeline
+    p.set_profiling(True)
+    chain.run()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with contextlib.suppress(BaseException):
+            p._stop_profiling_timer(p._start_profiling_timer(chain.log, {}), chain.log, {}, "inference")
+            found = counts(p.get_profiling_summary())
+            status = 0 if (found["inference", "Log"], found["inference", "Layer"]) == (2, 1) else 2
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert {row.count for row in p.get_profiling_summary()} == {1}
+
+
 # --- under what cuvis-ai-core runs pipelines with ---
 
 
@@ -1009,7 +1101,7 @@ def data_module() -> Any:
 
     loaders = {"train": 12, "val": 6, "test": 6, "predict": 10}
     members = {f"{name}_dataloader": loader(number) for name, number in loaders.items()}
-    return type("Data", (lightning.LightningDataModule,), {**members, "setup": lambda self, stage=None: None})()
+    return type("Data", (lightning.LightningDataModule,), members)()
 
 
 def expected(runs: dict[Any, int], skipped: int) -> dict[tuple[str, str], int]:
@@ -1055,65 +1147,82 @@ def test_its_gradient_trainer(chain: Chain, skipped: int, tmp_path: Path) -> Non
 # --- its gRPC service ---
 
 
-def service_of(sessions: dict[str, Any]) -> tuple[Any, Any]:
-    """Its profiling service for some sessions, and its messages."""
-    service = pytest.importorskip("cuvis_ai_core.grpc.profiling_service", reason="its gRPC parts are not installed")
+@contextlib.contextmanager
+def its_server(sessions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """Its server, to which what runs pipelines for it is joined in this process: a client's stub, and its messages."""
+    runtime = pytest.importorskip("cuvis_ai_core.run_runtime.service", reason="its gRPC parts are not installed")
+    bridge = pytest.importorskip("cuvis_ai_core.grpc.orchestrator_bridge")
+    service = pytest.importorskip("cuvis_ai_core.grpc.service").CuvisAIService()
+    stubs = pytest.importorskip("cuvis_ai_core.grpc.v1.cuvis_ai_core_pb2_grpc")
+    child = runtime.RunRuntimeServicer()
+    for name, pipeline in sessions.items():
+        for manager in (service.session_manager, child._session_manager):
+            manager.create_session_with_id(name)
+        service.session_manager.get_session(name).child_handle = bridge._InMemoryChildHandle(child)
+        child._session_manager.get_session(name).pipeline = pipeline
+    server = grpc.server(ThreadPoolExecutor(1))
+    stubs.add_CuvisAIServiceServicer_to_server(service, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with grpc.insecure_channel(address) as channel:
+            yield stubs.CuvisAIServiceStub(channel), runtime.cuvis_ai_pb2
+    finally:
+        server.stop(None).wait()
 
-    def get_session(name: str) -> Any:
-        if name not in sessions:
-            raise ValueError(f"Session {name} not found")
-        return SimpleNamespace(pipeline=sessions[name])
 
-    return service.ProfilingService(SimpleNamespace(get_session=get_session)), service.cuvis_ai_pb2
+def answered(stub: Any, method: str, request: Any) -> tuple[Any, ...]:
+    answer, call = getattr(stub, method).with_call(request, timeout=30)
+    return type(answer).__name__, answer.SerializeToString(), call.code().name
 
 
-class Call:
-    """What a handler tells of a call."""
+def refused(stub: Any, method: str, request: Any) -> tuple[Any, ...]:
+    with pytest.raises(grpc.RpcError) as caught:
+        getattr(stub, method)(request, timeout=30)
+    return method, caught.value.details(), caught.value.code().name
 
-    def __init__(self) -> None:
-        self.code: Any = None
-        self.details = ""
 
-    def set_code(self, code: Any) -> None:
-        self.code = code
-
-    def set_details(self, details: str) -> None:
-        self.details = details
+SWITCHES: list[dict[str, Any]] = [
+    {"skip_first_n": 1},
+    {"synchronize_cuda": True},
+    {"skip_first_n": 3, "reset": True},
+    {},
+]
 
 
 def test_its_grpc_service_answers_the_same() -> None:
     def observe() -> Any:
         chain = Chain()
-        service, messages = service_of({"one": chain.pipeline, "none": None})
         seen: list[Any] = []
-
-        def ask(method: str, request: str, **fields: Any) -> None:
-            call = Call()
-            answer = getattr(service, method)(getattr(messages, request)(**fields), call)
-            seen.append((type(answer).__name__, answer.SerializeToString(), str(call.code), call.details))
-
-        with clock(steps(3)):
-            for fields in (
-                {"enabled": True, "skip_first_n": 1},
-                {"enabled": True, "synchronize_cuda": True},
-                {"enabled": True, "skip_first_n": -1},
-                {},
-            ):
-                ask("set_profiling", "SetProfilingRequest", session_id="one", **fields)
-                chain.run(Stage.VAL, times=2)
-                chain.run()
-                for stage in (None, messages.EXECUTION_STAGE_VAL, messages.EXECUTION_STAGE_UNSPECIFIED, 99):
-                    ask("get_profiling_summary", "GetProfilingSummaryRequest", session_id="one", stage=stage)
-        for name in ("none", "unknown"):
-            ask("set_profiling", "SetProfilingRequest", session_id=name, enabled=True)
-            ask("get_profiling_summary", "GetProfilingSummaryRequest", session_id=name)
-        return seen
+        with its_server({"one": chain.pipeline}) as (stub, messages):
+            stages = (None, messages.EXECUTION_STAGE_VAL, messages.EXECUTION_STAGE_UNSPECIFIED, 99)
+            for number, fields in enumerate(SWITCHES):
+                switch = messages.SetProfilingRequest(session_id="one", enabled=number < 3, **fields)
+                seen.append(answered(stub, "SetProfiling", switch))
+                with clock(steps(3)):
+                    chain.run(Stage.VAL, times=2)
+                    chain.run()
+                asked = [messages.GetProfilingSummaryRequest(session_id="one", stage=stage) for stage in stages]
+                seen += [answered(stub, "GetProfilingSummary", request) for request in asked]
+        return seen, chain.pipeline.get_profiling_summary()
 
     own, ours = both(observe)
     assert own == ours
-    assert {code for _, _, code, _ in own} == {
-        "None",
-        "StatusCode.INVALID_ARGUMENT",
-        "StatusCode.NOT_FOUND",
-        "StatusCode.FAILED_PRECONDITION",
-    }
+    assert {row.count for row in own[1]} == {0}  # the last ones were all skipped
+    assert {code for _, _, code in own[0]} == {"OK"}
+
+
+def test_its_grpc_service_refuses_the_same() -> None:
+    def observe() -> Any:
+        pipeline = CuvisPipeline("one")
+        with its_server({"one": pipeline, "none": None}) as (stub, messages):
+            negative = messages.SetProfilingRequest(session_id="one", enabled=True, skip_first_n=-1)
+            return [refused(stub, "SetProfiling", negative)] + [
+                refused(stub, method, getattr(messages, f"{method}Request")(session_id=name))
+                for method in ("SetProfiling", "GetProfilingSummary")
+                for name in ("none", "unknown")
+            ]
+
+    own, ours = both(observe)
+    assert own == ours
+    assert [code for _, _, code in own] == ["INVALID_ARGUMENT", *["FAILED_PRECONDITION", "NOT_FOUND"] * 2]

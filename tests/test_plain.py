@@ -56,8 +56,8 @@ NODE = SimpleNamespace(name="node")
 class Faster(Pipeline):
     """The same with our timers."""
 
-    _start = _core.PlainTimer(Pipeline._start, False, Statistics)  # type: ignore[assignment]
-    _stop = _core.PlainTimer(Pipeline._stop, True, Statistics)  # type: ignore[assignment]
+    _start = _core.PlainTimer(Pipeline._start, False, Statistics)
+    _stop = _core.PlainTimer(Pipeline._stop, True, Statistics)
 
     def call(self, name: str = "node", stage: str = "train") -> None:
         """Time a node that does nothing."""
@@ -355,7 +355,7 @@ def test_errors_are_those_of_the_attributes(faster: Faster) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'name'"):
         faster._stop(1, object(), {}, "train")
     with pytest.raises(TypeError, match="unhashable"):
-        faster._stop(1, NODE, {}, [])  # type: ignore[arg-type]
+        faster._stop(1, NODE, {}, [])
     del faster._profiler
     with pytest.raises(AttributeError, match="_profiler"):
         faster._stop(1, NODE, {}, "train")
@@ -363,17 +363,17 @@ def test_errors_are_those_of_the_attributes(faster: Faster) -> None:
         with pytest.raises(AttributeError, match="_synchronize_cuda"):
             timer(object(), *arguments)
     with pytest.raises(TypeError, match="missing"):
-        faster._start()  # type: ignore[call-arg]
+        faster._start()
 
 
 def test_a_timer_answers_as_the_method_does(faster: Faster) -> None:
     for timer in (Faster._start, faster._start):
         assert (timer.__name__, timer.__doc__, timer.__qualname__) == ("_start", "Begin.", "Pipeline._start")
-    assert Faster._start.__wrapped__ is Pipeline._start  # type: ignore[attr-defined]
+    assert Faster._start.__wrapped__ is Pipeline._start
     assert repr(Faster._start) == f"<faster {Pipeline._start!r}>"
     with pytest.raises(AttributeError):
-        _ = Faster._start.nothing  # type: ignore[attr-defined]
-    assert faster._start.__self__ is faster  # type: ignore[attr-defined]
+        _ = Faster._start.nothing
+    assert faster._start.__self__ is faster
 
 
 def test_a_timer_stands_for_a_function_of_a_module_with_time() -> None:
@@ -398,7 +398,7 @@ def test_a_timer_is_freed_with_its_class() -> None:
             pass
 
         class Short(Pipeline):
-            _start = _core.PlainTimer(Pipeline._start, False, Own)  # type: ignore[assignment]
+            _start = _core.PlainTimer(Pipeline._start, False, Own)
 
         Own.user = Short  # type: ignore[attr-defined]
         return weakref.ref(Short)

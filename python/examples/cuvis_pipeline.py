@@ -34,7 +34,7 @@ DIGITS = PortSpec(dtype=torch.int64, shape=(-1,))
 ONE_NUMBER = PortSpec(dtype=torch.float32, shape=())
 
 
-class Step(Node):
+class Step(Node):  # type: ignore[misc]
     """A node that makes numbers of numbers."""
 
     _category = NodeCategory.TRANSFORM
@@ -58,8 +58,8 @@ class Loss(Step):
     OUTPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"loss": ONE_NUMBER}
     EXECUTION_STAGES = frozenset({ExecutionStage.TRAIN, ExecutionStage.VAL})
 
-    def forward(self, pixels: torch.Tensor, digit: torch.Tensor, **_: Any) -> dict[str, torch.Tensor]:
-        return {"loss": self.module(pixels, digit)}
+    def forward(self, pixels: torch.Tensor, **more: Any) -> dict[str, torch.Tensor]:
+        return {"loss": self.module(pixels, more["digit"])}
 
 
 class Reading(Step):
@@ -71,7 +71,7 @@ class Reading(Step):
         return {"read": pixels.argmax(1)}
 
 
-class Digits(lightning.LightningDataModule):
+class Digits(lightning.LightningDataModule):  # type: ignore[misc]
     """The handwritten digits of scikit-learn."""
 
     def __init__(self) -> None:

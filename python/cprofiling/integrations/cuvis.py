@@ -5,11 +5,12 @@ and its trainers, and by its gRPC service; a node costs a small part of what it 
 but for the two that stand before and after each node, and they do the same. What cprofiling knows beyond that, such as
 percentiles and snapshots, is in ``profiler_of(pipeline)``.
 
-Made for cuvis-ai-core 0.18.6.
+Made for cuvis-ai-core 0.18.6; one whose methods are others is refused, as are those that somebody has wrapped.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+_VERSION = "0.18.6"  # of cuvis-ai-core
 _MOST_SKIPS = 2**63 - 1
-_TIMERS = {"_start_profiling_timer": False, "_stop_profiling_timer": True}  # whether they stop the time
 
+# All names that the methods which are replaced use: one that uses others does more than what we put in its place.
+_STARTING = {"_synchronize_cuda", "_infer_cuda_device", "torch", "cuda", "synchronize", "time", "perf_counter_ns"}
+_STOPPING = {*_STARTING, "_profiler", "record", "name"}
+_TIMERS = {"_start_profiling_timer": _STARTING, "_stop_profiling_timer": _STOPPING}
+_PROFILERS_HAVE = {"record", "reset", "skip_first_n", "snapshot"}
 _NAMED_BY = ("_name", "_pipeline_counter")  # what the name of a node is made of, and nothing else
 
 _installing = threading.Lock()
@@ -38,22 +44,22 @@ def install() -> None:
     A pipeline takes part from the next ``set_profiling`` that begins statistics; those that its own profiler has
     gathered are not lost before.
 
-    Raises ModuleNotFoundError without cuvis-ai-core, and AttributeError or TypeError where it is not of a known kind;
-    then nothing was changed.
+    Raises ModuleNotFoundError without cuvis-ai-core, and AttributeError or TypeError where it is of another kind, or
+    somebody has replaced the same names before; then nothing was changed.
     """
-    from cuvis_ai_core.pipeline import pipeline
+    from cuvis_ai_core.pipeline import pipeline, profiling
 
     with _installing:
         if _replaced:
             return
-        ours = _profiler_class()
-        kind = pipeline.CuvisPipeline
-        timers = {
-            name: _core.PlainTimer(getattr(kind, name), stops, ours, _NAMED_BY) for name, stops in _TIMERS.items()
-        }
-        _replace(pipeline, "PipelineProfiler", ours)
-        for name, timer in timers.items():
-            _replace(kind, name, timer)
+        own, kind = pipeline.PipelineProfiler, pipeline.CuvisPipeline
+        has = {name for name in vars(own) if not name.startswith("__")}
+        _check_known("PipelineProfiler", own, own is profiling.PipelineProfiler and has == _PROFILERS_HAVE)
+        ours = _profiler_class(own, profiling)
+        timers = [(kind, name, _timer(kind, name, ours)) for name in _TIMERS]
+        for owner, attribute, new in [(pipeline, "PipelineProfiler", ours), *timers]:
+            _replaced.append((owner, attribute, vars(owner)[attribute], new))
+            setattr(owner, attribute, new)
 
 
 def uninstall() -> None:
@@ -82,26 +88,29 @@ def profiler_of(pipeline: Any) -> Profiler | None:
     return profiler.profiler if isinstance(profiler, _core.PlainProfiler) else None
 
 
-def _replace(owner: Any, attribute: str, ours: Any) -> None:
-    _replaced.append((owner, attribute, vars(owner)[attribute], ours))
-    setattr(owner, attribute, ours)
+def _check_known(name: str, found: Any, is_known: bool) -> None:
+    if not is_known:
+        raise TypeError(f"{name} must be as cuvis-ai-core {_VERSION} has it, got {shown_value(found)}")
 
 
-def _profiler_class() -> type:
+def _timer(kind: Any, name: str, profilers: type) -> Any:
+    """Return what stands in the place of one of the two methods. AttributeError or TypeError: it is not as known."""
+    method = getattr(kind, name)
+    code = getattr(vars(kind).get(name), "__code__", None)
+    _check_known(f"CuvisPipeline.{name}", method, code is not None and set(code.co_names) == _TIMERS[name])
+    return _core.PlainTimer(method, _TIMERS[name] is _STOPPING, profilers, _NAMED_BY)
+
+
+def _profiler_class(own: type, profiling: ModuleType) -> type:
     """Return our ``PipelineProfiler``: a subclass of cuvis-ai-core's, so that it passes for one everywhere."""
-    from cuvis_ai_core.pipeline import profiling
-
-    own = profiling.PipelineProfiler
     if own not in _classes:
         _classes[own] = _make_class(own, profiling)
     return _classes[own]
 
 
 def _make_class(own: type, profiling: ModuleType) -> type:
-    class PipelineProfiler(_core.PlainProfiler, own):
+    class PipelineProfiler(_core.PlainProfiler, own):  # type: ignore[misc]
         """cuvis-ai-core's profiler of a pipeline's nodes, with cprofiling's statistics."""
-
-        _lock = threading.Lock()  # its own has one, too
 
         def __new__(cls, skip_first_n: int = 0) -> PipelineProfiler:
             if skip_first_n < 0:
@@ -114,6 +123,10 @@ def _make_class(own: type, profiling: ModuleType) -> type:
 
         def __init__(self, skip_first_n: int = 0) -> None:
             pass
+
+        @functools.cached_property
+        def _lock(self) -> threading.Lock:  # its own has one, too
+            return threading.Lock()
 
         def snapshot(self, stage: str | None = None) -> list[Any]:
             """Return the statistics of all keys, or of those of a stage, in the order of their first samples."""
