@@ -7,6 +7,7 @@
 
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -343,18 +344,18 @@ static __attribute__((noinline)) void keep_detail(struct cprof_trace_ring *ring,
     }
 }
 
-static inline void write_event(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
+static inline bool write_event(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
                                cprof_outcome outcome, uint8_t flags)
 {
     uint32_t label = span->accum != NULL ? label_of(span->accum, span->trace_serial) : span->label;
     struct cprof_trace_ring *ring = thread->trace.ring;
     if (__builtin_expect(label == 0, 0)) { /* no memory for it, or the recording is ending */
         ring->refused++;
-        return;
+        return false;
     }
     cprof_trace_event *event = take_place(ring);
     if (__builtin_expect(event == NULL, 0)) {
-        return;
+        return false;
     }
     *event = (cprof_trace_event){
         .start = span->start,
@@ -372,6 +373,7 @@ static inline void write_event(cprof_thread *thread, const cprof_span *span, cpr
     if (__builtin_expect(ring->has_details, 0)) {
         keep_detail(ring, event, span);
     }
+    return true;
 }
 
 /* What a span that is cut was suspended up to there, if it ran no more after that. */
@@ -382,14 +384,14 @@ static cprof_ticks suspended_before(const cprof_span *span, cprof_ticks paused, 
     return suspended > 0 && until > ran ? until - ran : 0;
 }
 
-/* Writes into the ring if the span's recording goes on; the thread is marked as writing. */
-static inline void write_marked(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
+/* Writes into the ring if the span's recording goes on; the thread is marked as writing. Whether it did. */
+static inline bool write_marked(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
                                 cprof_outcome outcome, bool suspendable)
 {
     uint32_t serial = span->trace_serial;
     if (atomic_load_explicit(&cprof_trace.serial, memory_order_relaxed) != serial ||
         (__builtin_expect(thread->trace.serial != serial, 0) && !join(thread, serial))) {
-        return;
+        return false;
     }
     uint8_t flags = suspendable ? CPROF_ROW_SUSPENDABLE : 0;
     if (__builtin_expect(atomic_load_explicit(&cprof_trace.open_serial, memory_order_relaxed) != serial, 0)) {
@@ -398,7 +400,22 @@ static inline void write_marked(cprof_thread *thread, const cprof_span *span, cp
         stop = paused;
         flags |= CPROF_ROW_CUT;
     }
-    write_event(thread, span, stop, suspended, outcome, flags);
+    return write_event(thread, span, stop, suspended, outcome, flags);
+}
+
+/* The other half of these is in meet_writers(). */
+static inline void mark_writing(cprof_thread *thread, uint32_t serial)
+{
+    atomic_store_explicit(&thread->trace_mark, serial, memory_order_relaxed);
+    if (__builtin_expect(atomic_load_explicit(&cprof_trace.fenced, memory_order_relaxed), 0)) {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline void unmark_writing(cprof_thread *thread)
+{
+    atomic_store_explicit(&thread->trace_mark, 0, memory_order_release);
 }
 
 static __attribute__((noinline)) void release_detail(cprof_span *span)
@@ -411,13 +428,9 @@ void cprof_trace_close(cprof_thread *thread, cprof_span *span, cprof_ticks stop,
                        bool suspendable)
 {
     if (__builtin_expect(span->trace != CPROF_TRACE_MUTED, 1)) {
-        atomic_store_explicit(&thread->trace_mark, span->trace_serial, memory_order_relaxed);
-        if (__builtin_expect(atomic_load_explicit(&cprof_trace.fenced, memory_order_relaxed), 0)) {
-            atomic_thread_fence(memory_order_seq_cst);
-        }
-        atomic_signal_fence(memory_order_seq_cst); /* the other half is in meet_writers() */
-        write_marked(thread, span, stop, suspended, outcome, suspendable);
-        atomic_store_explicit(&thread->trace_mark, 0, memory_order_release);
+        mark_writing(thread, span->trace_serial);
+        (void)write_marked(thread, span, stop, suspended, outcome, suspendable);
+        unmark_writing(thread);
     }
     span->trace = 0;
     if (__builtin_expect(span->detail != NULL, 0)) {
@@ -435,23 +448,23 @@ void cprof_trace_discard(cprof_span *span)
 
 /* ---- Opening */
 
+/* The span around one, if it is still open, or NULL. */
+static inline const cprof_span *parent_of(const cprof_span *span)
+{
+    return span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+}
+
 /* The innermost enclosing span that takes part in the recording; mostly the first, or there is none. */
 static inline const cprof_span *recorded_from(const cprof_span *span, uint32_t serial)
 {
     while (span != NULL && (span->trace == 0 || span->trace_serial != serial)) {
-        const cprof_span *parent = span->parent;
-        span = parent != NULL && parent->serial == span->parent_serial ? parent : NULL;
+        span = parent_of(span);
     }
     return span;
 }
 
-void cprof_trace_open(cprof_thread *thread, cprof_span *span, cprof_span *parent)
+static inline void give_ids(cprof_thread *thread, cprof_span *span, uint32_t serial, const cprof_span *outer)
 {
-    uint32_t serial = atomic_load_explicit(&cprof_trace.open_serial, memory_order_relaxed);
-    if (serial == 0 || (__builtin_expect(thread->trace.serial != serial, 0) && !join(thread, serial))) {
-        return;
-    }
-    const cprof_span *outer = recorded_from(parent, serial);
     span->trace = ++thread->trace.last_span;
     span->trace_serial = serial;
     span->trace_parent = 0;
@@ -461,6 +474,15 @@ void cprof_trace_open(cprof_thread *thread, cprof_span *span, cprof_span *parent
         span->trace_parent = outer->trace;
         span->trace_root = outer->trace_root;
     }
+}
+
+void cprof_trace_open(cprof_thread *thread, cprof_span *span, cprof_span *parent)
+{
+    uint32_t serial = atomic_load_explicit(&cprof_trace.open_serial, memory_order_relaxed);
+    if (serial == 0 || (__builtin_expect(thread->trace.serial != serial, 0) && !join(thread, serial))) {
+        return;
+    }
+    give_ids(thread, span, serial, recorded_from(parent, serial));
 }
 
 void cprof_trace_mute(cprof_span *span)
@@ -474,6 +496,82 @@ bool cprof_trace_is_muted(const cprof_span *innermost)
 {
     const cprof_span *outer = recorded_from(innermost, atomic_load(&cprof_trace.open_serial));
     return outer != NULL && outer->trace == CPROF_TRACE_MUTED;
+}
+
+/* ---- Calls that are told of when they are over */
+
+static void forget_note(cprof_thread_trace *trace, size_t index)
+{
+    trace->noted--;
+    memmove(&trace->notes[index], &trace->notes[index + 1], (trace->noted - index) * sizeof trace->notes[0]);
+}
+
+void cprof_trace_note(cprof_thread *thread, int64_t key)
+{
+    uint32_t serial = atomic_load_explicit(&cprof_trace.open_serial, memory_order_relaxed);
+    if (serial == 0 || (thread->trace.serial != serial && !join(thread, serial))) {
+        return;
+    }
+    cprof_thread_trace *trace = &thread->trace;
+    if (trace->noted == CPROF_THREAD_NOTES) {
+        forget_note(trace, 0);
+    }
+    trace->notes[trace->noted].key = key;
+    trace->notes[trace->noted++].start = cprof_clock_read();
+}
+
+static bool began_since(cprof_ticks start, cprof_ticks moment)
+{
+    return (int64_t)(moment - start) >= 0;
+}
+
+/* Events lie in the order of their ends: those of a call's children are the last ones before its own. */
+static void take_children_in(const cprof_thread *thread, const cprof_span *span)
+{
+    const struct cprof_trace_ring *ring = thread->trace.ring;
+    size_t chunk = ring->current;
+    cprof_trace_event *event = ring->at - 1;
+    for (uint64_t left = ring->written - 1; left > 0; left--) {
+        if (event == ring->chunks[chunk].events) {
+            chunk = (chunk + ring->chunk_count - 1) % ring->chunk_count;
+            event = ring->chunks[chunk].events + ring->chunks[chunk].size;
+        }
+        event--;
+        if (event->span == span->trace || !began_since(span->start, event->stop)) {
+            return; /* once around the ring, or before the call */
+        }
+        if (event->thread == thread->trace.number && began_since(span->start, event->start)) {
+            event->parent = event->parent == span->trace_parent ? span->trace : event->parent;
+            event->root = span->trace_root;
+        }
+    }
+}
+
+void cprof_trace_end_noted(cprof_thread *thread, int64_t key, cprof_accum *accum, const cprof_span *innermost)
+{
+    cprof_ticks stop = cprof_clock_read();
+    cprof_thread_trace *trace = &thread->trace;
+    size_t at = trace->noted;
+    while (at > 0 && trace->notes[at - 1].key != key) {
+        at--;
+    }
+    if (at == 0) {
+        return;
+    }
+    cprof_span span = {.accum = accum, .start = trace->notes[at - 1].start};
+    forget_note(trace, at - 1);
+    const cprof_span *outer = recorded_from(innermost, trace->serial);
+    while (outer != NULL && !began_since(outer->start, span.start)) {
+        outer = recorded_from(parent_of(outer), trace->serial);
+    }
+    give_ids(thread, &span, trace->serial, outer);
+    if (span.trace != CPROF_TRACE_MUTED) {
+        mark_writing(thread, span.trace_serial);
+        if (write_marked(thread, &span, stop, 0, CPROF_OUTCOME_SUCCESS, false)) {
+            take_children_in(thread, &span);
+        }
+        unmark_writing(thread);
+    }
 }
 
 /* ---- Ending */

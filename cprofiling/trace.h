@@ -136,6 +136,14 @@ void cprof_trace_mute(cprof_span *span);
 /* Whether a span opened now, inside `innermost` (or NULL), would not be recorded as something around it is muted. */
 bool cprof_trace_is_muted(const cprof_span *innermost);
 
+/* Notes that a call of a node begins, which is no span, as nobody will tell if an exception leaves it. `key` tells it from
+ * other calls of its thread. The oldest of more than CPROF_THREAD_NOTES is forgotten. */
+void cprof_trace_note(cprof_thread *thread, int64_t key);
+
+/* Writes the event of the newest call that was noted under `key`, which ends now; nothing if there is none. `innermost` (or
+ * NULL) is the innermost open span. Spans that were closed in this thread since the call began become its children. */
+void cprof_trace_end_noted(cprof_thread *thread, int64_t key, cprof_accum *accum, const cprof_span *innermost);
+
 /* For span.c. Gives a span that is being opened its ids: `parent` is the innermost open span. */
 void cprof_trace_open(cprof_thread *thread, cprof_span *span, cprof_span *parent);
 

@@ -439,6 +439,165 @@ static void test_nothing_inside_a_muted_span(void)
     tear_down();
 }
 
+/* The row of the event that began so many ticks after the first one. */
+static size_t row_at(const cprof_table *table, cprof_ns offset)
+{
+    size_t row = 0;
+    while (row < table->count && table->start_ns[row] - table->start_ns[0] != offset) {
+        row++;
+    }
+    CHECK(row < table->count);
+    return row;
+}
+
+static void check_inside(const cprof_table *table, cprof_ns offset, cprof_ns parent_offset)
+{
+    size_t row = row_at(table, offset);
+    size_t around = row_at(table, parent_offset);
+    CHECK_EQUAL(table->parent[row], (int64_t)around);
+    CHECK_EQUAL(AT(table, parent_span, row), table->span[around]);
+    CHECK_EQUAL(table->trace_low[row], table->trace_low[around]);
+}
+
+static void note_at(cprof_ticks tick, int64_t call_key)
+{
+    now = 1000 + tick;
+    cprof_trace_note(thread, call_key);
+}
+
+static void end_noted_at(cprof_ticks tick, int64_t call_key, cprof_accum *accum)
+{
+    now = 1000 + tick;
+    cprof_trace_end_noted(thread, call_key, accum, cprof_chain_top(&chain));
+}
+
+static void test_calls_that_are_told_of_when_they_are_over(void)
+{
+    for (int rooted = 0; rooted < 2; rooted++) {
+        set_up();
+        cprof_trace_session *session = start(1000, false, false);
+        call(inner); /* before: has nothing to do with the rest */
+        now = 1000 + 50;
+        cprof_span *around = rooted ? open_label("around") : NULL;
+        note_at(100, 5);
+        now = 1000 + 110;
+        call(inner);
+        now = 1000 + 130;
+        cprof_span *label = open_label("label");
+        now = 1000 + 140;
+        call(inner);
+        now = 1000 + 160;
+        close_span(label);
+        note_at(165, 4);
+        note_at(170, 6);
+        end_noted_at(180, 6, inner);
+        end_noted_at(181, 7, inner);
+        now = 1000 + 185;
+        cprof_span *longer = open_label("longer");
+        end_noted_at(190, 5, outer);
+        now = 1000 + 195;
+        close_span(longer);
+        if (around != NULL) {
+            close_span(around);
+        }
+        cprof_table *table = finish(session);
+        CHECK_EQUAL(table->count, rooted ? 8 : 7);
+        size_t row = row_at(table, 100);
+        CHECK(has_text(table, table->name, row, "outer") && has_text(table, table->stage, row, "train"));
+        CHECK_EQUAL(table->kind[row], CPROF_KIND_NODE);
+        CHECK_EQUAL(table->end_ns[row] - table->start_ns[row], 90);
+        check_inside(table, 110, 100);
+        check_inside(table, 130, 100);
+        check_inside(table, 140, 130);
+        check_inside(table, 170, 100);
+        CHECK_EQUAL(table->parent[0], -1);
+        CHECK_EQUAL(table->parent[row], rooted ? (int64_t)row_at(table, 50) : -1);
+        CHECK_EQUAL(table->parent[row_at(table, 185)], table->parent[row]);
+        cprof_table_destroy(table);
+        tear_down();
+    }
+}
+
+/* They may be in other chunks of the ring, and the oldest of them gone. */
+static void test_many_children_of_such_a_call(void)
+{
+    enum { CALLS = 200 };
+    static const uint64_t capacities[] = {1, 2, 63, 64, 65, 100, 192, CALLS, CALLS + 1, 5000};
+    for (size_t i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
+        for (int newest = 0; newest < 2; newest++) {
+            set_up();
+            cprof_trace_session *session = start(capacities[i], newest, false);
+            note_at(0, 1);
+            for (int j = 0; j < CALLS; j++) {
+                call(inner);
+            }
+            end_noted_at(10 * CALLS, 1, outer);
+            cprof_table *table = finish(session);
+            bool kept = !newest || capacities[i] > CALLS;
+            CHECK_EQUAL(table->count, capacities[i] < CALLS + 1 ? (int64_t)capacities[i] : CALLS + 1);
+            size_t outers = 0;
+            for (size_t row = 0; row < table->count; row++) {
+                bool is_outer = has_text(table, table->name, row, "outer");
+                outers += is_outer;
+                CHECK_EQUAL(table->parent[row] >= 0, kept && !is_outer);
+            }
+            CHECK_EQUAL(outers, kept);
+            cprof_table_destroy(table);
+            tear_down();
+        }
+    }
+}
+
+static void test_such_calls_that_nobody_tells_of(void)
+{
+    set_up();
+    cprof_trace_session *session = start(100, false, false);
+    for (int i = 0; i < 3 * CPROF_THREAD_NOTES; i++) {
+        note_at((cprof_ticks)i, i);
+    }
+    for (int i = 0; i < 3 * CPROF_THREAD_NOTES; i++) {
+        end_noted_at(1000, i, inner);
+        end_noted_at(1000, i, inner);
+    }
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, CPROF_THREAD_NOTES);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_such_calls_and_pauses(void)
+{
+    set_up();
+    note_at(0, 1); /* nothing is recorded yet */
+    cprof_trace_session *session = start(100, false, false);
+    end_noted_at(10, 1, inner);
+    note_at(100, 1);
+    note_at(101, 2);
+    now = 1000 + 110;
+    cprof_trace_pause(session);
+    end_noted_at(120, 2, inner);
+    note_at(130, 3);
+    cprof_trace_resume(session);
+    end_noted_at(140, 3, inner);
+    end_noted_at(150, 1, outer);
+    cprof_span *warm = open_label("warm up");
+    cprof_trace_mute(warm);
+    note_at(160, 4);
+    end_noted_at(170, 4, inner);
+    close_span(warm);
+    note_at(180, 5);
+    cprof_table *table = finish(session);
+    end_noted_at(190, 5, inner);
+    CHECK_EQUAL(table->count, 2);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 50);
+    CHECK_EQUAL(AT(table, flags, 0), 0);
+    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 9);
+    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
+    CHECK_EQUAL(table->parent[1], 0);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
 static void test_steps(void)
 {
     set_up();
@@ -1120,6 +1279,10 @@ int main(int argc, char **argv)
     test_suspended_calls_that_are_cut();
     test_suspended_calls_that_run_on();
     test_nothing_inside_a_muted_span();
+    test_calls_that_are_told_of_when_they_are_over();
+    test_many_children_of_such_a_call();
+    test_such_calls_that_nobody_tells_of();
+    test_such_calls_and_pauses();
     test_steps();
     test_beyond_times();
     test_one_at_a_time();
