@@ -24,30 +24,47 @@ static bool names_only(PyObject *names, PyObject *constants, PyObject *attribute
     return fine;
 }
 
-/* Whether a property is a function of the two attributes: it uses no other names, and no variables of functions around it. */
+/* Whether it is the code of a function of one argument, without variables of functions around it. */
+static bool takes_one_argument(PyObject *code)
+{
+    PyObject *outer = get_quietly(code, "co_freevars");
+    bool fine = outer != NULL && PyObject_Size(outer) == 0 && PyCode_Check(code) && ((PyCodeObject *)code)->co_argcount == 1 &&
+                ((PyCodeObject *)code)->co_kwonlyargcount == 0;
+    PyErr_Clear();
+    Py_XDECREF(outer);
+    return fine;
+}
+
+/* Whether a property is a function of the two attributes, and of nothing else. */
 static bool reads_only(PyObject *property, PyObject *attributes)
 {
     PyObject *function = get_quietly(property, "fget");
     PyObject *code = function != NULL && PyFunction_Check(function) ? get_quietly(function, "__code__") : NULL;
     PyObject *names = get_quietly(code, "co_names");
     PyObject *constants = get_quietly(code, "co_consts");
-    PyObject *outer = get_quietly(code, "co_freevars");
-    bool fine = names_only(names, constants, attributes) && outer != NULL && PyObject_Size(outer) == 0;
-    PyErr_Clear();
+    bool fine = names_only(names, constants, attributes) && takes_one_argument(code);
     Py_XDECREF(function);
     Py_XDECREF(code);
     Py_XDECREF(names);
     Py_XDECREF(constants);
-    Py_XDECREF(outer);
     return fine;
+}
+
+/* Names are remembered of one property, which is the first one that is known to read the attributes only: of the same
+ * attributes another one makes another name. */
+static bool is_the_property(ext_plain_names *memory, PyObject *property)
+{
+    if (memory->property == NULL && Py_IS_TYPE(property, &PyProperty_Type) && reads_only(property, memory->attributes)) {
+        memory->property = Py_NewRef(property);
+    }
+    return memory->property == property;
 }
 
 static bool look_at(ext_plain_names *memory, const ext_state *state, PyTypeObject *type, ext_plain_kind *kind)
 {
     PyObject *property = PyObject_GetAttr((PyObject *)type, state->words[EXT_WORD_NAME]);
     PyErr_Clear();
-    bool is_fine = property != NULL && Py_IS_TYPE(property, &PyProperty_Type) && reads_only(property, memory->attributes) &&
-                   ext_plain_known_in_dict(type, memory->attributes);
+    bool is_fine = property != NULL && is_the_property(memory, property) && ext_plain_known_in_dict(type, memory->attributes);
     Py_XDECREF(property);
     *kind = (ext_plain_kind){.type = type, .version = type->tp_version_tag, .is_fine = is_fine};
     return is_fine;
@@ -65,36 +82,36 @@ static bool is_constant(PyObject *value)
     return value == Py_None || PyLong_CheckExact(value) || PyUnicode_CheckExact(value);
 }
 
-static PyObject *remember(ext_plain_names *memory, size_t place, PyObject *first, PyObject *second, PyObject *name)
+/* A name that was found by two attributes lately: a place of its own, or that of others, which it takes. */
+static size_t place_of(const ext_plain_names *memory, const PyObject *first, const PyObject *second)
 {
-    if (name != NULL && is_constant(first) && is_constant(second)) {
-        Py_XSETREF(memory->names[place].first, Py_NewRef(first));
-        Py_XSETREF(memory->names[place].second, Py_NewRef(second));
-        Py_XSETREF(memory->names[place].name, Py_NewRef(name));
-    }
-    return name;
+    size_t place = ext_plain_profiler_place(first, second);
+    bool is_taken = memory->names[place].first != NULL;
+    return is_taken && (memory->names[place].first != first || memory->names[place].second != second) ? place ^ 1 : place;
 }
 
-/* The name by the attributes in an instance's dict. */
-static PyObject *by_attributes(ext_plain_names *memory, const ext_state *state, PyObject *node, PyObject *dict)
+/* The name by the attributes in an instance's dict; whether it stays the same for as long as these do. */
+static PyObject *by_attributes(ext_plain_names *memory, const ext_state *state, PyObject *node, PyObject *dict,
+                               bool *is_lasting)
 {
     PyObject *first = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 0));
     PyObject *second = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 1));
-    if (first == NULL || second == NULL) {
+    *is_lasting = first != NULL && second != NULL && is_constant(first) && is_constant(second);
+    if (!*is_lasting) {
         return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
     }
-    size_t place = ext_plain_profiler_place(first, second);
+    size_t place = place_of(memory, first, second);
     if (__builtin_expect(memory->names[place].first == first && memory->names[place].second == second, 1)) {
-        return Py_NewRef(memory->names[place].name);
-    }
-    place = memory->names[place].first != NULL ? place ^ 1 : place;
-    if (memory->names[place].first == first && memory->names[place].second == second) {
         return Py_NewRef(memory->names[place].name);
     }
     Py_INCREF(first); /* the property may run anything, for all that is known of it */
     Py_INCREF(second);
     PyObject *name = PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
-    name = remember(memory, place, first, second, name);
+    if (name != NULL) {
+        Py_XSETREF(memory->names[place].first, Py_NewRef(first));
+        Py_XSETREF(memory->names[place].second, Py_NewRef(second));
+        Py_XSETREF(memory->names[place].name, Py_NewRef(name));
+    }
     Py_DECREF(first);
     Py_DECREF(second);
     return name;
@@ -109,11 +126,12 @@ static __attribute__((noinline)) PyObject *find(ext_plain_names *memory, const e
         PyErr_Clear();
         return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
     }
+    bool is_lasting;
     ext_plain_known known;
-    bool is_lasting = ext_plain_known_set(&known, node);
-    PyObject *name = by_attributes(memory, state, node, dict);
+    bool can_be_told = ext_plain_known_set(&known, node);
+    PyObject *name = by_attributes(memory, state, node, dict, &is_lasting);
     Py_DECREF(dict);
-    if (name != NULL && is_lasting) {
+    if (name != NULL && is_lasting && can_be_told) {
         memory->nodes[place].node = known;
         Py_XSETREF(memory->nodes[place].name, Py_NewRef(name));
     }
@@ -132,6 +150,7 @@ PyObject *ext_plain_names_get(ext_plain_names *memory, const ext_state *state, P
 void ext_plain_names_clear(ext_plain_names *memory)
 {
     Py_CLEAR(memory->attributes);
+    Py_CLEAR(memory->property);
     for (size_t i = 0; i < EXT_PLAIN_NAMES; i++) {
         Py_CLEAR(memory->nodes[i].name);
     }

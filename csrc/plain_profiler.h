@@ -45,4 +45,7 @@ extern PyType_Spec ext_plain_profiler_spec;
  * False with the exception that hashing or comparing the key raised, or MemoryError. */
 bool ext_plain_profiler_add(ext_plain_profiler *self, PyObject *stage, PyObject *name, cprof_ns elapsed_ns, double elapsed_ms);
 
+/* The Profiler's accumulator of a key that has been counted; NULL, without an exception, where there is none. */
+cprof_accum *ext_plain_profiler_accum(ext_plain_profiler *self, PyObject *stage, PyObject *name);
+
 #endif

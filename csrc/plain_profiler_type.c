@@ -76,10 +76,15 @@ static bool make_room(ext_plain_profiler *self)
     return true;
 }
 
-/* A key's first sample. NULL with an exception, or without: comparing keys ran code that discarded the statistics. */
-static ext_plain_entry *add_entry(ext_plain_profiler *self, PyObject *stages, PyObject *stage, PyObject *name)
+/* A key's first sample. NULL with an exception, or without: the names or the comparing ran code that discarded the statistics,
+ * which are those of `names`. */
+static ext_plain_entry *add_entry(ext_plain_profiler *self, const PyObject *names, PyObject *stages, PyObject *stage,
+                                  PyObject *name)
 {
     cprof_accum *accum = find_accum(self, stage, name);
+    if (self->names != names) {
+        return NULL;
+    }
     ext_plain_entry *entry = make_room(self) ? PyMem_Calloc(1, sizeof *entry) : NULL;
     PyObject *place = entry != NULL ? PyLong_FromSize_t(self->count) : NULL;
     if (place == NULL) {
@@ -90,11 +95,10 @@ static ext_plain_entry *add_entry(ext_plain_profiler *self, PyObject *stages, Py
     entry->name = Py_NewRef(name);
     entry->accum = accum;
     entry->sums.skips_left = self->skips;
-    size_t index = self->count++;
-    self->entries[index] = entry;
+    self->entries[self->count++] = entry;
     int status = PyDict_SetItem(stages, stage, place);
     Py_DECREF(place);
-    return status == 0 && index < self->count ? self->entries[index] : NULL;
+    return status == 0 && self->names == names ? entry : NULL;
 }
 
 /* The entry at the place that a dict has for a key; NULL with an exception, or without: there is none. */
@@ -119,8 +123,9 @@ static ext_plain_entry *look_up(ext_plain_profiler *self, PyObject *stage, PyObj
     }
     if (stages != NULL) {
         entry = entry_at(self, stages, stage);
-        entry = entry == NULL && !PyErr_Occurred() ? add_entry(self, stages, stage, name) : entry;
+        entry = entry == NULL && !PyErr_Occurred() ? add_entry(self, names, stages, stage, name) : entry;
     }
+    entry = self->names == names ? entry : NULL;
     Py_XDECREF(stages);
     Py_DECREF(names);
     return entry;
@@ -165,6 +170,18 @@ static ext_plain_entry *find_entry(ext_plain_profiler *self, PyObject *stage, Py
         return entry;
     }
     return find_slowly(self, stage, name);
+}
+
+cprof_accum *ext_plain_profiler_accum(ext_plain_profiler *self, PyObject *stage, PyObject *name)
+{
+    PyObject *names = Py_NewRef(self->names);
+    PyObject *stages = Py_XNewRef(PyDict_GetItemWithError(names, name));
+    ext_plain_entry *entry = stages != NULL ? entry_at(self, stages, stage) : NULL;
+    cprof_accum *accum = entry != NULL && self->names == names ? entry->accum : NULL;
+    PyErr_Clear();
+    Py_XDECREF(stages);
+    Py_DECREF(names);
+    return accum;
 }
 
 bool ext_plain_profiler_add(ext_plain_profiler *self, PyObject *stage, PyObject *name, cprof_ns elapsed_ns, double elapsed_ms)

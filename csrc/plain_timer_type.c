@@ -2,6 +2,9 @@
 
 #include "csrc/convert.h"
 #include "csrc/plain_names.h"
+#include "csrc/plain_recorded.h"
+
+#include "cprofiling/trace.h"
 
 /* Takes the place of a Python method, and does what it does where nothing about the pipeline is out of the ordinary; else it
  * calls it. */
@@ -107,9 +110,8 @@ static inline int is_usual(plain_timer *self, PyObject *pipeline, PyObject **pro
     return synchronizes == Py_False && is_usual_clock(self);
 }
 
-static PyObject *start_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static inline PyObject *start(plain_timer *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    plain_timer *self = (plain_timer *)callable;
     if (PyVectorcall_NARGS(nargsf) != START_ARGUMENTS || kwnames != NULL) {
         return call_original(self, args, nargsf, kwnames);
     }
@@ -119,6 +121,23 @@ static PyObject *start_vectorcall(PyObject *callable, PyObject *const *args, siz
         return usual < 0 ? NULL : call_original(self, args, nargsf, kwnames);
     }
     return PyLong_FromLongLong(cprof_plain_start());
+}
+
+static __attribute__((noinline)) PyObject *start_recorded(plain_timer *self, PyObject *const *args, size_t nargsf,
+                                                          PyObject *kwnames)
+{
+    PyObject *started = start(self, args, nargsf, kwnames);
+    if (started != NULL) {
+        ext_plain_recorded_begin(self->state, started);
+    }
+    return started;
+}
+
+static PyObject *start_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    plain_timer *self = (plain_timer *)callable;
+    return __builtin_expect(self->state->recording, 0) ? start_recorded(self, args, nargsf, kwnames)
+                                                       : start(self, args, nargsf, kwnames);
 }
 
 /* Looks the class's `record` up anew, when the class has changed. */
@@ -156,9 +175,8 @@ static PyObject *count(plain_timer *self, PyObject *profiler, PyObject *const *a
     return counted ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *stop_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static inline PyObject *stop(plain_timer *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    plain_timer *self = (plain_timer *)callable;
     if (PyVectorcall_NARGS(nargsf) != STOP_ARGUMENTS || kwnames != NULL || !PyLong_CheckExact(args[1])) {
         return call_original(self, args, nargsf, kwnames);
     }
@@ -179,6 +197,24 @@ static PyObject *stop_vectorcall(PyObject *callable, PyObject *const *args, size
                                                 : call_original(self, args, nargsf, kwnames);
     Py_DECREF(profiler);
     return result;
+}
+
+static __attribute__((noinline)) PyObject *stop_recorded(plain_timer *self, PyObject *const *args, size_t nargsf,
+                                                         PyObject *kwnames)
+{
+    PyObject *result = stop(self, args, nargsf, kwnames);
+    if (result != NULL && PyVectorcall_NARGS(nargsf) == STOP_ARGUMENTS) {
+        ext_plain_recorded_end(self->state, args);
+    }
+    return result;
+}
+
+/* A recording that is paused has what began before. */
+static PyObject *stop_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    plain_timer *self = (plain_timer *)callable;
+    bool is_recorded = atomic_load_explicit(&cprof_trace.serial, memory_order_relaxed) != 0;
+    return __builtin_expect(is_recorded, 0) ? stop_recorded(self, args, nargsf, kwnames) : stop(self, args, nargsf, kwnames);
 }
 
 /* Finds what the method uses of its module; false with AttributeError or TypeError: it is not as it was known. */
@@ -273,6 +309,7 @@ static int timer_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->clock);
     Py_VISIT(self->record);
     Py_VISIT(self->profilers);
+    Py_VISIT(self->names.property);
     return 0;
 }
 
@@ -304,7 +341,6 @@ static PyMemberDef timer_members[] = {
 };
 
 static PyType_Slot timer_slots[] = {
-    {Py_tp_new, timer_new},
     {Py_tp_new, timer_new},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_descr_get, timer_get},

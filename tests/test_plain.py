@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
+import operator
 import random
 import statistics
 import sys
+import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -366,6 +369,265 @@ def test_errors_are_those_of_the_attributes(faster: Faster) -> None:
         faster._start()
 
 
+# --- what is remembered of nodes and pipelines ---
+
+
+class Named(Faster):
+    """With timers that know what names are made of."""
+
+    _start = _core.PlainTimer(Pipeline._start, False, Statistics, ("first", "second"))
+    _stop = _core.PlainTimer(Pipeline._stop, True, Statistics, ("first", "second"))
+
+    def count(self, node: Any) -> None:
+        self._stop(self._start(node, {}), node, {}, "train")
+
+
+class Node:
+    """A node whose name is made of two attributes."""
+
+    def __init__(self, first: Any = "node", second: Any = 1) -> None:
+        self.first = first
+        self.second = second
+
+    @property
+    def name(self) -> Any:
+        return f"{self.first}-{self.second}"
+
+
+def attributes_that_change() -> Iterator[tuple[Any, Callable[[], Any]]]:
+    node = Node()
+    yield node, lambda: setattr(node, "first", "other")
+    yield node, lambda: vars(node).update(second=2)
+    yield node, lambda: setattr(node, "second", None)
+    yield node, lambda: setattr(node, "__dict__", {"first": "new", "second": 3})
+    listed = Node(["in a list"])
+    yield listed, lambda: listed.first.append("more")
+
+
+def classes_that_change() -> Iterator[tuple[Any, Callable[[], Any]]]:
+    class Changing(Node):
+        pass
+
+    node = Changing()
+    yield node, lambda: setattr(Changing, "name", property(lambda self: "of another property"))
+    yield node, lambda: setattr(Changing, "name", "of the class")
+    yield node, lambda: setattr(Changing, "name", Node.name)
+    yield node, lambda: setattr(Changing, "first", property(lambda self: "another property"))
+    yield node, lambda: setattr(Changing, "first", 1)
+    yield node, lambda: setattr(node, "__class__", Node)
+
+    class Partly(Node):
+        first = "of the class"
+
+        def __init__(self) -> None:
+            self.second = 1
+
+    partly = Partly()
+    yield partly, lambda: setattr(Partly, "first", "changed")
+    yield partly, lambda: setattr(partly, "first", "of its own")
+
+
+def other_properties() -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """Names that others make of the same attributes."""
+
+    class Upper(Node):
+        @property
+        def name(self) -> Any:
+            return f"{self.second} {self.first}"
+
+    for node in (Node(), Upper(), Node(), Upper()):
+        yield node, lambda node=node: setattr(node, "second", node.second + 1)  # type: ignore[misc]
+
+
+def names_of_more() -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """Names that are made of more than the two attributes."""
+    now = ["a"]
+
+    class Around(Node):
+        @property
+        def name(self) -> Any:
+            return self.first + now[0]
+
+    class Within(Node):
+        @property
+        def name(self) -> Any:
+            return [self.third for _ in self.first][0]  # type: ignore[attr-defined] # noqa: RUF015
+
+    class Default(Node):
+        @property
+        def name(self, more: list[str] = now) -> Any:  # noqa: PLR0206
+            return self.first + more[0]
+
+    class Keyword(Node):
+        @property
+        def name(self, *, more: list[str] = now) -> Any:  # noqa: PLR0206
+            return self.first + more[0]
+
+    class Third(Node):
+        @property
+        def name(self) -> Any:
+            return self.third  # type: ignore[attr-defined]
+
+    class Found(Node):
+        def __getattribute__(self, attribute: str) -> Any:
+            return now[0] if attribute == "second" else super().__getattribute__(attribute)
+
+    class Lacking(Node):
+        def __init__(self) -> None:
+            self.first = "lacks the second"
+
+        def __getattr__(self, attribute: str) -> Any:
+            return now[0]
+
+    class Made(Node):
+        name = property(lambda self: now[0])
+
+    class Uncoded(Node):
+        name = property(operator.attrgetter("third"))
+
+    for kind in (Around, Within, Default, Keyword, Third, Found, Lacking, Made, Uncoded):
+        node = kind()
+
+        def change(node: Any = node) -> None:
+            now[0] += "a"
+            node.third = now[0]
+
+        change()
+        yield node, change
+
+
+def other_nodes() -> Iterator[tuple[Any, Callable[[], Any]]]:
+    """Nodes without a dict of attributes, or without a property."""
+
+    class Slotted:
+        __slots__ = ("first", "second")
+        first: Any
+        second: Any
+        name = Node.name
+
+    slotted = Slotted()
+    slotted.first, slotted.second = "slot", 1
+    yield slotted, lambda: setattr(slotted, "second", 2)
+    plain = SimpleNamespace(name="plain")
+    yield plain, lambda: setattr(plain, "name", "changed")
+
+
+@pytest.mark.parametrize(
+    "cases", [attributes_that_change, classes_that_change, other_properties, names_of_more, other_nodes]
+)
+def test_a_node_is_counted_under_the_name_that_it_has_now(cases: Callable[[], Iterator[Any]]) -> None:
+    named = Named()
+    expected: list[Any] = []
+    for node, change in cases():
+        for act in (None, change, change):
+            if act is not None:
+                act()
+            expected += [node.name] * 2
+            named.count(node)
+            named.count(node)
+    counted = [row[0] for row in named._profiler.rows()]
+    assert counted == list(Counter(expected))
+    assert [row[2] for row in named._profiler.rows()] == list(Counter(expected).values())
+    assert named.original_calls == 0
+
+
+def test_more_nodes_than_are_remembered_have_their_own_names() -> None:
+    named = Named()
+    nodes = [Node(f"node {number % 40}", number) for number in range(400)]
+    for node in nodes * 2:
+        named.count(node)
+    assert [(row[0], row[2]) for row in named._profiler.rows()] == [(node.name, 2) for node in nodes]
+
+
+def test_a_name_that_raises_passes_it_on() -> None:
+    named = Named()
+    node = Node()
+    named.count(node)
+    del node.second
+    for _ in "ab":
+        with pytest.raises(AttributeError, match="second"):
+            named.count(node)
+    node.second = 1
+    named.count(node)
+    assert [row[:3] for row in named._profiler.rows()] == [("node-1", "train", 2)]
+
+
+def test_names_that_are_remembered_do_not_keep_nodes_alive() -> None:
+    named = Named()
+    node = Node()
+    dead = weakref.ref(node)
+    named.count(node)
+    del node
+    assert dead() is None
+    named.count(Node())
+    assert [row[2] for row in named._profiler.rows()] == [2]
+
+
+def odd_pipelines() -> Iterator[Any]:
+    """Pipelines whose attributes are not what their dict says."""
+
+    class Found(Named):
+        def __getattribute__(self, attribute: str) -> Any:
+            return vars(Found)["others"] if attribute == "_profiler" else super().__getattribute__(attribute)
+
+    class Lacking(Named):
+        others: Any
+
+        def __getattr__(self, attribute: str) -> Any:
+            return self.others
+
+    class Slotted(Named):
+        __slots__ = ("_profiler",)
+
+    class Computed(Named):
+        _profiler: Any = property(lambda self: self.others, lambda self, value: None)
+
+    kinds: list[Any] = [Found, Lacking, Slotted, Computed]
+    for kind in kinds:
+        kind.others = Statistics()
+        pipeline = kind()
+        vars(pipeline).pop("_profiler", None)
+        yield pipeline
+
+
+@pytest.mark.parametrize("pipeline", [pytest.param(p, id=type(p).__name__) for p in odd_pipelines()])
+def test_a_pipeline_is_asked_for_its_attributes_where_they_may_be_anything(pipeline: Any) -> None:
+    for _ in range(2):
+        before = pipeline._profiler
+        pipeline.count(Node())
+        pipeline.count(Node())
+        assert [row[2] for row in before.rows()] == [2]
+        type(pipeline).others = Statistics()
+        if isinstance(vars(type(pipeline)).get("__slots__"), tuple):
+            pipeline._profiler = type(pipeline).others
+        assert pipeline._profiler is not before
+    assert pipeline.original_calls == 0
+
+
+def test_a_pipeline_that_changes_is_looked_at_anew() -> None:
+    named, other = Named(), Named()
+    node = Node()
+    profilers = [named._profiler, Statistics(), Statistics()]
+    for number, profiler in enumerate(profilers):
+        vars(named)["_profiler"] = profiler
+        vars(named)[f"attribute {number}"] = None
+        named.count(node)
+        other.count(node)
+        named._profiler = profiler
+        named.count(node)
+        begun = named._start(node, {})
+        named._profiler = other._profiler
+        named._stop(begun, node, {}, "train")
+    assert [row[2] for profiler in profilers for row in profiler.rows()] == [2, 2, 2]
+    assert [row[2] for row in other._profiler.rows()] == [6]
+    named._synchronize_cuda = True
+    named.count(node)
+    assert named.original_calls == 2
+    del named._synchronize_cuda
+    with pytest.raises(AttributeError, match="_synchronize_cuda"):
+        named.count(node)
+
+
 def test_a_timer_answers_as_the_method_does(faster: Faster) -> None:
     for timer in (Faster._start, faster._start):
         assert (timer.__name__, timer.__doc__, timer.__qualname__) == ("_start", "Begin.", "Pipeline._start")
@@ -417,6 +679,111 @@ def test_nothing_is_leaked_by_calls(faster: Faster) -> None:
     assert sys.getrefcount(NODE.name) - before[0] <= 2
     assert abs(sys.getrefcount(None) - before[1]) < 500
     assert len(gc.get_objects()) - before[2] < 500
+
+
+# --- recordings ---
+
+
+def events_of(prof: cp.profile) -> dict[str, Any]:
+    """The events by their names."""
+    return {event.name: event for event in prof.events()}
+
+
+def test_nodes_are_events_of_a_recording(faster: Faster) -> None:
+    faster.call("before")
+    with cp.profile(operators=False) as prof, cp.record("batch"):
+        begun = faster._start(NODE, {})
+        with cp.record("inside"):
+            faster.call("deeper")
+        faster._stop(begun, NODE, {}, "val")
+    faster.call("after")
+    found = events_of(prof)
+    assert set(found) == {"batch", "node", "inside", "deeper"}
+    assert [found[name].kind for name in ("node", "deeper", "inside")] == ["node", "node", "record"]
+    assert (found["node"].stage, found["deeper"].stage) == ("val", "train")
+    parents = {name: found[name].parent_span_id for name in found}
+    assert parents["node"] == found["batch"].span_id
+    assert parents["inside"] == found["node"].span_id
+    assert parents["deeper"] == found["inside"].span_id
+    assert len({event.trace_id for event in found.values()}) == 1
+    assert found["batch"].start <= found["node"].start <= found["inside"].start
+    assert found["inside"].end <= found["node"].end <= found["batch"].end
+    assert [row[2] for row in faster._profiler.rows()] == [1, 1, 1, 1]
+
+
+def test_nodes_that_are_timed_by_the_original_are_recorded_too(faster: Faster) -> None:
+    faster._synchronize_cuda = True
+    with cp.profile(operators=False) as prof:
+        faster.call()
+    assert [(event.name, event.stage) for event in prof.events()] == [("node", "train")]
+    assert faster.original_calls == 2
+
+
+def test_a_node_that_fails_has_no_event_and_disturbs_no_other(faster: Faster) -> None:
+    with cp.profile(operators=False) as prof:
+        for _ in range(40):
+            faster._start(NODE, {})
+            faster.call("other")
+        with cp.record("label"):
+            pass
+    found = [(event.name, event.parent_span_id) for event in prof.events()]
+    assert sorted(found) == [("label", None), *[("other", None)] * 40]
+
+
+def test_pauses_and_ends_of_a_recording_while_a_node_runs(faster: Faster) -> None:
+    early = faster._start(NODE, {})
+    with cp.profile(operators=False) as prof:
+        faster._stop(early, NODE, {}, "began before")
+        across = faster._start(NODE, {})
+        cut = faster._start(NODE, {})
+        prof.pause()
+        faster._stop(cut, NODE, {}, "cut")
+        faster.call("paused")
+        prof.resume()
+        faster._stop(across, NODE, {}, "across")
+        late = faster._start(NODE, {})
+    faster._stop(late, NODE, {}, "ends after")
+    assert [(event.stage, event.cut) for event in prof.events()] == [("across", False), ("cut", True)]
+
+
+@pytest.mark.parametrize("stage", ["a\0", 1, "x" * 5000])
+def test_what_is_no_name_of_an_event_is_counted_all_the_same(faster: Faster, stage: Any) -> None:
+    with cp.profile(operators=False) as prof:
+        faster._stop(faster._start(NODE, {}), NODE, {}, stage)
+        faster._stop(1.5, NODE, {}, "no start that is known")
+        with pytest.raises(AttributeError, match="name"):
+            faster._stop(faster._start(object(), {}), object(), {}, "train")
+    assert len(prof.events()) == 0
+    assert [row[2] for row in faster._profiler.rows()] == [1, 1]
+
+
+def test_nodes_of_other_profilers_are_not_recorded(faster: Faster) -> None:
+    class Deaf(Statistics):
+        def record(self, *arguments: Any) -> None:
+            pass
+
+    with cp.profile(operators=False) as prof:
+        for profiler in (mock.Mock(), Deaf()):
+            faster._profiler = profiler
+            faster.call()
+        del faster._profiler
+        with pytest.raises(AttributeError, match="_profiler"):
+            faster.call()
+    assert len(prof.events()) == 0
+
+
+def test_nodes_of_several_threads_are_recorded(faster: Faster) -> None:
+    def run() -> None:
+        for _ in range(50):
+            faster.call()
+
+    with cp.profile(operators=False) as prof:
+        threads = [threading.Thread(target=run, name=name) for name in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert Counter(event.thread_name for event in prof.events()) == {"a": 50, "b": 50}
 
 
 def test_wrapped_functions_of_others_stay_off(p: cp.Profiler) -> None:
