@@ -11,6 +11,7 @@ import copy
 import functools
 import gc
 import inspect
+import itertools
 import os
 import pickle
 import random
@@ -31,7 +32,7 @@ import pytest
 import cprofiling as cp
 from cprofiling import _core
 from cprofiling.integrations import cuvis
-from cuvis_pipelines import BATCH, TEN, Chain, Stage, batch, counts, nodes_of, pipeline_module, torch
+from cuvis_pipelines import BATCH, TEN, Chain, Layer, Stage, batch, counts, nodes_of, pipeline_module, torch
 
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -411,6 +412,28 @@ def test_a_node_in_two_pipelines_has_the_name_that_it_has_at_that_time(chain: Ch
     chain.run()
     found = counts(p.get_profiling_summary())
     assert (found["inference", "Log"], found["inference", "Log-4"]) == (1, 1)
+
+
+def test_nodes_of_classes_that_make_names_of_their_own(kind: str) -> None:
+    class Shouting(Layer):
+        @property
+        def name(self) -> str:
+            return f"{super().name}!"
+
+    class Silent(Layer):
+        @property
+        def name(self) -> str:
+            return f"{self._name}{self._pipeline_counter}"
+
+    p = CuvisPipeline("mixed")
+    nodes = [Layer(), Shouting(), Silent(), Layer(), Silent()]
+    for left, right in itertools.pairwise(nodes):
+        p.connect(left.outputs.x, right.inputs.x)
+    p.set_profiling(True)
+    for _ in range(3):
+        p.forward(batch=batch())
+    assert [(row.node_name, row.count) for row in p.get_profiling_summary()] == [(node.name, 3) for node in nodes]
+    assert len({node.name for node in nodes}) == len(nodes)
 
 
 def test_skipped_calls_leave_rows_of_zeros(chain: Chain) -> None:
@@ -794,6 +817,30 @@ def test_a_node_that_fails_is_not_waited_for_afterwards(chain: Chain, waits: lis
     with pytest.raises(ZeroDivisionError):
         chain.run()
     assert waits == ["cuda"]
+
+
+# --- recordings ---
+
+
+def test_nodes_are_spans_of_a_recording(chain: Chain, kind: str) -> None:
+    p = chain.pipeline
+    chain.run()
+    p.set_profiling(True, skip_first_n=1)
+    chain.log.acts = [cp.record("inside")(lambda: None)]
+    with cp.profile(operators=False) as prof:
+        with cp.record("batch"):
+            chain.run(Stage.VAL)
+        p.set_profiling(False)
+        chain.run(Stage.VAL)
+    events = {event.name: event for event in prof.events()}
+    if kind == "its own":
+        assert set(events) == {"batch", "inside"}
+        return
+    assert [name for name in events if name in TEN] == nodes_of(Stage.VAL)
+    assert all(events[name].stage == "val" for name in nodes_of(Stage.VAL))
+    assert {events[name].parent_span_id for name in nodes_of(Stage.VAL)} == {events["batch"].span_id}
+    assert events["inside"].parent_span_id == events["Log"].span_id
+    assert {row.count for row in p.get_profiling_summary()} == {0}  # skips are the statistics' matter
 
 
 # --- the end of a pipeline, and copies ---

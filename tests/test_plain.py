@@ -372,14 +372,26 @@ def test_errors_are_those_of_the_attributes(faster: Faster) -> None:
 # --- what is remembered of nodes and pipelines ---
 
 
-class Named(Faster):
+class Counting(Faster):
+    def count(self, node: Any) -> None:
+        self._stop(self._start(node, {}), node, {}, "train")
+
+
+class Named(Counting):
     """With timers that know what names are made of."""
 
     _start = _core.PlainTimer(Pipeline._start, False, Statistics, ("first", "second"))
     _stop = _core.PlainTimer(Pipeline._stop, True, Statistics, ("first", "second"))
 
-    def count(self, node: Any) -> None:
-        self._stop(self._start(node, {}), node, {}, "train")
+
+def make_named() -> Counting:
+    """With such timers that have met no node yet."""
+    timers = {
+        name: _core.PlainTimer(vars(Pipeline)[name], stops, Statistics, ("first", "second"))
+        for name, stops in (("_start", False), ("_stop", True))
+    }
+    made: Counting = type("Fresh", (Counting,), timers)()
+    return made
 
 
 class Node:
@@ -439,61 +451,59 @@ def other_properties() -> Iterator[tuple[Any, Callable[[], Any]]]:
         yield node, lambda node=node: setattr(node, "second", node.second + 1)  # type: ignore[misc]
 
 
+MORE = ["a"]  # that names are made of
+
+
+def around(more: list[str]) -> Callable[[Any], Any]:
+    return lambda node: node.first + more[0]
+
+
+def with_default(node: Any, more: list[str] = MORE) -> Any:
+    return node.first + more[0]
+
+
+def with_keyword(node: Any, *, more: list[str] = MORE) -> Any:
+    return node.first + more[0]
+
+
+NAMES_OF_MORE: dict[str, Callable[[Any], Any]] = {
+    "a variable of the function around it": around(MORE),
+    "a global variable": lambda node: node.first + MORE[0],
+    "a default": with_default,
+    "a default by name": with_keyword,
+    "another attribute": lambda node: node.third,
+    "an attribute in code within": lambda node: list(map(lambda _: node.third, "a"))[0],  # noqa: C417, RUF015
+    "what has no code": operator.attrgetter("third"),
+}
+
+
 def names_of_more() -> Iterator[tuple[Any, Callable[[], Any]]]:
     """Names that are made of more than the two attributes."""
-    now = ["a"]
+    for get in NAMES_OF_MORE.values():
+        node: Any = type("Odd", (Node,), {"name": property(get)})()
 
-    class Around(Node):
-        @property
-        def name(self) -> Any:
-            return self.first + now[0]
+        def change(node: Any = node) -> None:
+            MORE[0] += "a"
+            node.third = MORE[0]
 
-    class Within(Node):
-        @property
-        def name(self) -> Any:
-            return [self.third for _ in self.first][0]  # type: ignore[attr-defined] # noqa: RUF015
+        change()
+        yield node, change
 
-    class Default(Node):
-        @property
-        def name(self, more: list[str] = now) -> Any:  # noqa: PLR0206
-            return self.first + more[0]
 
-    class Keyword(Node):
-        @property
-        def name(self, *, more: list[str] = now) -> Any:  # noqa: PLR0206
-            return self.first + more[0]
-
-    class Third(Node):
-        @property
-        def name(self) -> Any:
-            return self.third  # type: ignore[attr-defined]
-
+def attributes_from_elsewhere() -> Iterator[tuple[Any, Callable[[], Any]]]:
     class Found(Node):
         def __getattribute__(self, attribute: str) -> Any:
-            return now[0] if attribute == "second" else super().__getattribute__(attribute)
+            return MORE[0] if attribute == "second" else super().__getattribute__(attribute)
 
     class Lacking(Node):
         def __init__(self) -> None:
             self.first = "lacks the second"
 
         def __getattr__(self, attribute: str) -> Any:
-            return now[0]
+            return MORE[0]
 
-    class Made(Node):
-        name = property(lambda self: now[0])
-
-    class Uncoded(Node):
-        name = property(operator.attrgetter("third"))
-
-    for kind in (Around, Within, Default, Keyword, Third, Found, Lacking, Made, Uncoded):
-        node = kind()
-
-        def change(node: Any = node) -> None:
-            now[0] += "a"
-            node.third = now[0]
-
-        change()
-        yield node, change
+    for kind in (Found, Lacking):
+        yield kind(), lambda: MORE.insert(0, f"{MORE[0]}a")
 
 
 def other_nodes() -> Iterator[tuple[Any, Callable[[], Any]]]:
@@ -512,23 +522,33 @@ def other_nodes() -> Iterator[tuple[Any, Callable[[], Any]]]:
     yield plain, lambda: setattr(plain, "name", "changed")
 
 
-@pytest.mark.parametrize(
-    "cases", [attributes_that_change, classes_that_change, other_properties, names_of_more, other_nodes]
+CASES = (
+    attributes_that_change,
+    classes_that_change,
+    other_properties,
+    names_of_more,
+    attributes_from_elsewhere,
+    other_nodes,
 )
-def test_a_node_is_counted_under_the_name_that_it_has_now(cases: Callable[[], Iterator[Any]]) -> None:
-    named = Named()
-    expected: list[Any] = []
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("cases", CASES)
+def test_a_node_is_counted_under_the_name_that_it_has_now(cases: Callable[[], Iterator[Any]], is_first: bool) -> None:
     for node, change in cases():
+        named = make_named()
+        expected: list[Any] = []
+        for known in [] if is_first else [Node(), Node("other")]:
+            named.count(known)
+            expected.append(known.name)
         for act in (None, change, change):
             if act is not None:
                 act()
             expected += [node.name] * 2
             named.count(node)
             named.count(node)
-    counted = [row[0] for row in named._profiler.rows()]
-    assert counted == list(Counter(expected))
-    assert [row[2] for row in named._profiler.rows()] == list(Counter(expected).values())
-    assert named.original_calls == 0
+        assert [(row[0], row[2]) for row in named._profiler.rows()] == list(Counter(expected).items())
+        assert named.original_calls == 0
 
 
 def test_more_nodes_than_are_remembered_have_their_own_names() -> None:
