@@ -264,6 +264,8 @@ cprof_status cprof_trace_step(cprof_trace_session *session, cprof_thread *thread
 
 /* ---- Writing */
 
+static const char noted; /* the tag of a span that is made of a note, when it is over */
+
 static size_t size_of_next(const struct cprof_trace_ring *ring)
 {
     size_t size = ring->chunk_count < 6 ? (size_t)FIRST_CHUNK << ring->chunk_count : MOST_IN_CHUNK;
@@ -376,6 +378,33 @@ static inline bool write_event(cprof_thread *thread, const cprof_span *span, cpr
     return true;
 }
 
+static bool began_since(cprof_ticks start, cprof_ticks moment)
+{
+    return (int64_t)(moment - start) >= 0;
+}
+
+/* Events lie in the order of their ends: those of a call's children are the last ones before its own. */
+static void take_children_in(const cprof_thread *thread, const cprof_span *span)
+{
+    const struct cprof_trace_ring *ring = thread->trace.ring;
+    size_t chunk = ring->current;
+    cprof_trace_event *event = ring->at - 1;
+    for (uint64_t left = ring->written - 1; left > 0; left--) {
+        if (event == ring->chunks[chunk].events) {
+            chunk = (chunk + ring->chunk_count - 1) % ring->chunk_count;
+            event = ring->chunks[chunk].events + ring->chunks[chunk].size;
+        }
+        event--;
+        if (event->span == span->trace || !began_since(span->start, event->stop)) {
+            return; /* once around the ring, or before the call */
+        }
+        if (event->thread == thread->trace.number && began_since(span->start, event->start)) {
+            event->parent = event->parent == span->trace_parent ? span->trace : event->parent;
+            event->root = span->trace_root;
+        }
+    }
+}
+
 /* What a span that is cut was suspended up to there, if it ran no more after that. */
 static cprof_ticks suspended_before(const cprof_span *span, cprof_ticks paused, cprof_ticks stop, cprof_ticks suspended)
 {
@@ -384,14 +413,14 @@ static cprof_ticks suspended_before(const cprof_span *span, cprof_ticks paused, 
     return suspended > 0 && until > ran ? until - ran : 0;
 }
 
-/* Writes into the ring if the span's recording goes on; the thread is marked as writing. Whether it did. */
-static inline bool write_marked(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
+/* Writes into the ring if the span's recording goes on; the thread is marked as writing. */
+static inline void write_marked(cprof_thread *thread, const cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
                                 cprof_outcome outcome, bool suspendable)
 {
     uint32_t serial = span->trace_serial;
     if (atomic_load_explicit(&cprof_trace.serial, memory_order_relaxed) != serial ||
         (__builtin_expect(thread->trace.serial != serial, 0) && !join(thread, serial))) {
-        return false;
+        return;
     }
     uint8_t flags = suspendable ? CPROF_ROW_SUSPENDABLE : 0;
     if (__builtin_expect(atomic_load_explicit(&cprof_trace.open_serial, memory_order_relaxed) != serial, 0)) {
@@ -400,22 +429,10 @@ static inline bool write_marked(cprof_thread *thread, const cprof_span *span, cp
         stop = paused;
         flags |= CPROF_ROW_CUT;
     }
-    return write_event(thread, span, stop, suspended, outcome, flags);
-}
-
-/* The other half of these is in meet_writers(). */
-static inline void mark_writing(cprof_thread *thread, uint32_t serial)
-{
-    atomic_store_explicit(&thread->trace_mark, serial, memory_order_relaxed);
-    if (__builtin_expect(atomic_load_explicit(&cprof_trace.fenced, memory_order_relaxed), 0)) {
-        atomic_thread_fence(memory_order_seq_cst);
+    bool is_written = write_event(thread, span, stop, suspended, outcome, flags);
+    if (__builtin_expect(span->tag == &noted, 0) && is_written) {
+        take_children_in(thread, span);
     }
-    atomic_signal_fence(memory_order_seq_cst);
-}
-
-static inline void unmark_writing(cprof_thread *thread)
-{
-    atomic_store_explicit(&thread->trace_mark, 0, memory_order_release);
 }
 
 static __attribute__((noinline)) void release_detail(cprof_span *span)
@@ -428,9 +445,13 @@ void cprof_trace_close(cprof_thread *thread, cprof_span *span, cprof_ticks stop,
                        bool suspendable)
 {
     if (__builtin_expect(span->trace != CPROF_TRACE_MUTED, 1)) {
-        mark_writing(thread, span->trace_serial);
-        (void)write_marked(thread, span, stop, suspended, outcome, suspendable);
-        unmark_writing(thread);
+        atomic_store_explicit(&thread->trace_mark, span->trace_serial, memory_order_relaxed);
+        if (__builtin_expect(atomic_load_explicit(&cprof_trace.fenced, memory_order_relaxed), 0)) {
+            atomic_thread_fence(memory_order_seq_cst);
+        }
+        atomic_signal_fence(memory_order_seq_cst); /* the other half is in meet_writers() */
+        write_marked(thread, span, stop, suspended, outcome, suspendable);
+        atomic_store_explicit(&thread->trace_mark, 0, memory_order_release);
     }
     span->trace = 0;
     if (__builtin_expect(span->detail != NULL, 0)) {
@@ -520,33 +541,6 @@ void cprof_trace_note(cprof_thread *thread, int64_t key)
     trace->notes[trace->noted++].start = cprof_clock_read();
 }
 
-static bool began_since(cprof_ticks start, cprof_ticks moment)
-{
-    return (int64_t)(moment - start) >= 0;
-}
-
-/* Events lie in the order of their ends: those of a call's children are the last ones before its own. */
-static void take_children_in(const cprof_thread *thread, const cprof_span *span)
-{
-    const struct cprof_trace_ring *ring = thread->trace.ring;
-    size_t chunk = ring->current;
-    cprof_trace_event *event = ring->at - 1;
-    for (uint64_t left = ring->written - 1; left > 0; left--) {
-        if (event == ring->chunks[chunk].events) {
-            chunk = (chunk + ring->chunk_count - 1) % ring->chunk_count;
-            event = ring->chunks[chunk].events + ring->chunks[chunk].size;
-        }
-        event--;
-        if (event->span == span->trace || !began_since(span->start, event->stop)) {
-            return; /* once around the ring, or before the call */
-        }
-        if (event->thread == thread->trace.number && began_since(span->start, event->start)) {
-            event->parent = event->parent == span->trace_parent ? span->trace : event->parent;
-            event->root = span->trace_root;
-        }
-    }
-}
-
 void cprof_trace_end_noted(cprof_thread *thread, int64_t key, cprof_accum *accum, const cprof_span *innermost)
 {
     cprof_ticks stop = cprof_clock_read();
@@ -558,20 +552,14 @@ void cprof_trace_end_noted(cprof_thread *thread, int64_t key, cprof_accum *accum
     if (at == 0) {
         return;
     }
-    cprof_span span = {.accum = accum, .start = trace->notes[at - 1].start};
+    cprof_span span = {.accum = accum, .start = trace->notes[at - 1].start, .tag = &noted};
     forget_note(trace, at - 1);
     const cprof_span *outer = recorded_from(innermost, trace->serial);
     while (outer != NULL && !began_since(outer->start, span.start)) {
         outer = recorded_from(parent_of(outer), trace->serial);
     }
     give_ids(thread, &span, trace->serial, outer);
-    if (span.trace != CPROF_TRACE_MUTED) {
-        mark_writing(thread, span.trace_serial);
-        if (write_marked(thread, &span, stop, 0, CPROF_OUTCOME_SUCCESS, false)) {
-            take_children_in(thread, &span);
-        }
-        unmark_writing(thread);
-    }
+    cprof_trace_close(thread, &span, stop, 0, CPROF_OUTCOME_SUCCESS, false);
 }
 
 /* ---- Ending */
