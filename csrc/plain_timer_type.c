@@ -261,7 +261,8 @@ static PyObject *timer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->state = ext_state_hold(state);
     self->original = Py_NewRef(original);
     self->profilers = (PyTypeObject *)Py_NewRef(profilers);
-    if (!find_names(self) || (first != NULL && (self->names.attributes = PyTuple_Pack(2, first, second)) == NULL)) {
+    self->names.attributes = first != NULL ? PyTuple_Pack(2, first, second) : NULL;
+    if ((first != NULL && self->names.attributes == NULL) || !find_names(self)) {
         Py_CLEAR(self);
     }
     return (PyObject *)self;
