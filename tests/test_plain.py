@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import gc
+import itertools
 import math
 import operator
 import random
@@ -217,6 +219,43 @@ def test_keys_that_change_the_statistics_when_they_are_compared() -> None:
     made.reset()
     made.record("a", "b", 1.0)
     assert [row[:3] for row in made.rows()] == [("b", "a", 1)]
+
+
+@pytest.mark.parametrize(("compared", "equal"), [(1, False), (1, True), (2, False)])
+def test_a_sample_goes_with_the_statistics_that_its_key_discards(compared: int, equal: bool) -> None:
+    made = Statistics()
+    times = itertools.count(1)
+
+    class Key:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if next(times) == compared:
+                made.reset()
+                made.record("other", "other", 1.0)
+            return equal
+
+    made.record(1, "node", 1.0)
+    made.record(Key(), "node", 1.0)
+    assert [row[:3] for row in made.rows()] == [("other", "other", 1)]
+
+
+def test_a_sample_goes_with_the_statistics_that_its_stage_discards() -> None:
+    made = Statistics()
+
+    class Stage(enum.Enum):
+        TRAIN = "train"
+
+        @property
+        def value(self) -> str:
+            made.reset()
+            return "train"
+
+    made.record("val", "node", 1.0)
+    for _ in range(2):
+        made.record(Stage.TRAIN, "node", 1.0)
+        assert made.rows() == []
 
 
 def test_a_name_whose_end_records() -> None:
@@ -466,13 +505,20 @@ def with_keyword(node: Any, *, more: list[str] = MORE) -> Any:
     return node.first + more[0]
 
 
+def with_code_within(node: Any) -> Any:
+    def third() -> Any:
+        return node.third
+
+    return third()
+
+
 NAMES_OF_MORE: dict[str, Callable[[Any], Any]] = {
     "a variable of the function around it": around(MORE),
     "a global variable": lambda node: node.first + MORE[0],
     "a default": with_default,
     "a default by name": with_keyword,
     "another attribute": lambda node: node.third,
-    "an attribute in code within": lambda node: list(map(lambda _: node.third, "a"))[0],  # noqa: C417, RUF015
+    "an attribute in code within": with_code_within,
     "what has no code": operator.attrgetter("third"),
 }
 
