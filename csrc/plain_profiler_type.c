@@ -76,8 +76,8 @@ static bool make_room(ext_plain_profiler *self)
     return true;
 }
 
-/* A key's first sample. NULL with an exception, or without: the names or the comparing ran code that discarded the statistics,
- * which are those of `names`. */
+/* A key's first sample in the statistics of `names`. NULL with an exception, or without: they were discarded. The entry may
+ * have gone with them: comparing keys runs code. */
 static ext_plain_entry *add_entry(ext_plain_profiler *self, const PyObject *names, PyObject *stages, PyObject *stage,
                                   PyObject *name)
 {
@@ -98,7 +98,7 @@ static ext_plain_entry *add_entry(ext_plain_profiler *self, const PyObject *name
     self->entries[self->count++] = entry;
     int status = PyDict_SetItem(stages, stage, place);
     Py_DECREF(place);
-    return status == 0 && self->names == names ? entry : NULL;
+    return status == 0 ? entry : NULL;
 }
 
 /* The entry at the place that a dict has for a key; NULL with an exception, or without: there is none. */
@@ -125,7 +125,7 @@ static ext_plain_entry *look_up(ext_plain_profiler *self, PyObject *stage, PyObj
         entry = entry_at(self, stages, stage);
         entry = entry == NULL && !PyErr_Occurred() ? add_entry(self, names, stages, stage, name) : entry;
     }
-    entry = self->names == names ? entry : NULL;
+    entry = self->names == names ? entry : NULL; /* it is freed where they were discarded meanwhile */
     Py_XDECREF(stages);
     Py_DECREF(names);
     return entry;

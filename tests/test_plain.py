@@ -838,6 +838,13 @@ def test_nodes_of_other_profilers_are_not_recorded(faster: Faster) -> None:
     assert len(prof.events()) == 0
 
 
+@pytest.mark.filterwarnings("ignore:activity CUDA is not recorded:RuntimeWarning")
+def test_a_recording_of_devices_only_has_no_nodes(faster: Faster) -> None:
+    with cp.profile([cp.ProfilerActivity.CUDA], operators=False) as prof:
+        faster.call()
+    assert len(prof.events()) == 0
+
+
 def test_nodes_of_several_threads_are_recorded(faster: Faster) -> None:
     def run() -> None:
         for _ in range(50):
