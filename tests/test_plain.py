@@ -736,6 +736,21 @@ def test_a_timer_is_freed_with_its_class() -> None:
     assert dead() is None
 
 
+def test_a_timer_is_freed_with_what_it_knows_names_by() -> None:
+    def make() -> weakref.ref[Any]:
+        def get(node: Any) -> Any:
+            return node.first
+
+        named = make_named()
+        named.count(type("Kind", (Node,), {"name": property(get)})())
+        vars(get)["user"] = type(named)
+        return weakref.ref(type(named))
+
+    dead = make()
+    gc.collect()
+    assert dead() is None
+
+
 def test_nothing_is_leaked_by_calls(faster: Faster) -> None:
     for _ in range(100):
         faster.call()
