@@ -10,7 +10,7 @@ import traceback
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling.command_line import CommandError, not_empty, whole_number
-from cprofiling.format import shown_text
+from cprofiling.format import shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEPTHS = "2,5,10,20"
 _MOST_DEPTH, _MOST_DEPTHS = 1_000_000, 1_000
+_PACKAGE = os.path.join(os.path.dirname(__file__), "")
 _COLUMNS = ("depth", "fused", "native_calls", "operators", "cuda_launches")
 
 
@@ -119,11 +120,16 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
     from cprofiling.counting import count_calls, count_dispatches
 
     pipeline = make(depth, fused)
+    if not callable(pipeline):
+        raise CommandError(f"--factory must return what can be called, got {shown_value(pipeline)}")
     for _ in range(options.warmup):
         pipeline()
     dispatches = count_dispatches()
     calls = count_calls(*options.native) if options.native else None
-    with contextlib.nullcontext() if calls is None else calls, dispatches:
+    with contextlib.ExitStack() as stack:
+        if calls is not None:
+            _attempt("--native", stack.enter_context, calls)
+        stack.enter_context(dispatches)
         pipeline()
     native = None if calls is None else calls.native_calls
     row = Row(depth, fused, native, dispatches.operator_calls, dispatches.cuda_launches)
@@ -131,11 +137,15 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
 
 
 def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Do something of the user's; what it raises is told in a line, with the place."""
+    """Do something of the user's; what it raises is told in a line, with the place. So is what would end the process."""
     try:
         return action(*arguments)
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
+    except CommandError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)
+        ]
         place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
         lines = str(error).splitlines() or [""]
         raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
