@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 DEPTHS = "2,5,10,20"
 _MOST_DEPTH, _MOST_DEPTHS = 1_000_000, 1_000
-_PACKAGE = os.path.join(os.path.dirname(__file__), "")
 _COLUMNS = ("depth", "fused", "native_calls", "operators", "cuda_launches")
 
 
@@ -128,7 +127,8 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
     calls = count_calls(*options.native) if options.native else None
     with contextlib.ExitStack() as stack:
         if calls is not None:
-            _attempt("--native", stack.enter_context, calls)
+            _attempt("--native", calls.__enter__)
+            stack.push(calls)
         stack.enter_context(dispatches)
         pipeline()
     native = None if calls is None else calls.native_calls
@@ -137,18 +137,21 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
 
 
 def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Do something of the user's; what it raises is told in a line, with the place. So is what would end the process."""
+    """Do something of the user's; what it raises, also to end the process, is told in a line, with the place."""
     try:
         return action(*arguments)
     except CommandError:
         raise
     except (Exception, SystemExit) as error:
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)
-        ]
-        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not _is_ours(each.filename)]
+        place = f" ({places[-1]})" if places else ""
         lines = str(error).splitlines() or [""]
         raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(os.path.join(os.path.dirname(__file__), ""))
 
 
 def _table(rows: list[Row]) -> list[str]:

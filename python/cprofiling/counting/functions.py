@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _WILDCARDS = frozenset("*?[")
 _FORM = "MODULE:FUNCTION, both with wildcards if need be"
 # They look at their caller's variables, and would see those of what stands in their place.
-_LOOKING_AT_CALLERS = (__import__, breakpoint, dir, eval, exec, globals, locals, vars, sys._getframe)
+_LOOKING_AT_CALLERS = (__import__, breakpoint, dir, eval, exec, globals, locals, vars)
 
 
 class Found(NamedTuple):
