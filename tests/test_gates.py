@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 import cprofiling as cp
 import cprofiling_pytest
 from cprofiling import cli
-from cprofiling.counting import operators
+from cprofiling.counting import DispatchCount, operators
 from cprofiling.gates import baseline, fixtures, judge, limits, series
 from cprofiling.gates import file_comparison as file_comparison  # noqa: PLC0414 no run in this process is to load them anew
 from cprofiling.gates import phase as phase  # noqa: PLC0414
@@ -231,6 +232,10 @@ def test_nearer_markers_go_before_others() -> None:
         (Mark(p95_ms="3"), TypeError),
         (Mark(p95_ms={"node": -1}), ValueError),
         (Mark(native="math"), ValueError),
+        (Mark(native=5), TypeError),
+        (Mark(native_calls={1: 2}), TypeError),
+        (Mark(native_calls={"sin": 2}), ValueError),
+        (Mark(operators={"mm": 2}), ValueError),
     ],
 )
 def test_what_a_marker_says_is_checked(mark: Any, error: type[Exception]) -> None:
@@ -252,6 +257,21 @@ def test_what_cannot_be_judged_is_no_pass() -> None:
 
 def test_many_names_are_not_all_listed() -> None:
     assert limits.listed({f"f{i:02}": 20 - i for i in range(15)}).endswith("f11 9 and 3 more")
+    assert limits.listed({**{f"f{i:02}": 0 for i in range(15)}, "g": 1}) == "g 1"
+
+
+def test_names_that_nothing_is_counted_under_are_no_pass() -> None:
+    counted = Measured(native_calls={"a:f": 3}, operators={"aten::mm": 1})
+    assert complaints(Limits(native_calls={"a:g": 0, "a:f": 2}, operators={"aten::add": 0}), counted) == [
+        "native_calls of a:g cannot be judged: it is not among what is counted",
+        "native_calls of a:f: 3, the limit is 2",
+    ]
+
+
+def test_a_node_is_judged_by_its_slowest_stage() -> None:
+    rows = [node(p95_ms=9.0), node(stage="val"), node(stage="test", count=0, p95_ms=99.0)]
+    for most in (5, {"n": 5}):
+        assert complaints(Limits(p95_ms=most), Measured(nodes=rows)) == ["p95_ms of n: 9.000 ms, the limit is 5 ms"]
 
 
 # ---- fixtures ------------------------------------------------------------------------------------
@@ -270,6 +290,45 @@ def test_a_callable_is_compared_or_timed_by_the_fixture(monkeypatch: pytest.Monk
         profiler.pairs(len, name=1)  # type: ignore[arg-type]
     found = profiler.compare(lambda: 1, lambda: 2, pairs=2, warmup=0)
     assert profiler.comparisons == [found]
+
+
+TIMED = """
+import gate_native, pytest, cprofiling as cp
+
+@pytest.mark.cprofiling_limit(native_calls=2, native="gate_native:native")
+def test_timed(node_profiler, call_counter):
+    calls = call_counter("gate_native:*")
+    with call_counter("gate_native:native") as ended:
+        gate_native.run()
+    node_profiler.pairs(gate_native.run, repeat=20)
+    node_profiler.compare(gate_native.run, gate_native.run, pairs=2)
+    with pytest.raises(ZeroDivisionError):
+        node_profiler.pairs(lambda: 1 // 0, name="fails")
+    gate_native.run()
+    assert (calls.native_calls, ended.native_calls) == (4, 1)
+"""
+
+
+def test_what_is_timed_is_not_counted(run: Run) -> None:
+    """How often that is called depends on how much times spread."""
+    run("test_timed.py", test_timed=TIMED).assert_outcomes(passed=1)
+
+
+def test_operators_are_counted_only_where_they_are_judged_or_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    counted: list[bool] = []
+
+    class Dispatches(DispatchCount):
+        def __enter__(self) -> DispatchCount:
+            counted.append(True)
+            return super().__enter__()
+
+    monkeypatch.setattr(phase, "count_dispatches", Dispatches)
+    timed = "def test_timed(node_profiler):\n    node_profiler.pairs(len, name='work')\n".replace("len", "lambda: 1")
+    run("test_timed.py", "test_it.py", test_timed=timed)
+    assert counted == []
+    run("test_timed.py", "--cprofiling-json=now.json").assert_outcomes(passed=1)
+    assert counted == [True, True]  # it goes on after what was timed
 
 
 def test_a_slower_callable_fails_the_test(run: Run) -> None:
@@ -292,7 +351,7 @@ def test_a_baseline_is_made_compared_with_and_made_anew(run: Run, pytester: pyte
     assert run(*file).ret == pytest.ExitCode.USAGE_ERROR
     run(*file, "--cprofiling-update").assert_outcomes(passed=3)
     known = json.loads((pytester.path / "base.json").read_text())
-    assert list(known["tests"]) == ["test_it.py::test_limit", "test_it.py::test_fixtures"]
+    assert list(known["tests"]) == ["test_it.py::test_fixtures", "test_it.py::test_limit"]
     assert known["tests"]["test_it.py::test_fixtures"]["native_calls"] == {
         "gate_native:native": 3,
         "gate_native:run": 1,
@@ -324,6 +383,44 @@ def test_only_tests_that_pass_come_into_a_baseline(run: Run, pytester: pytest.Py
     assert len(json.loads((pytester.path / "now.json").read_text())["tests"]) == 2
 
 
+def test_what_a_test_did_before_it_failed_by_itself_is_nothing_to_compare_with(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    failing = TESTS.replace("gate_native.run()\n\ndef test_fixtures", "assert 0\n\ndef test_fixtures")
+    run("--cprofiling-json=now.json", test_it=failing).assert_outcomes(passed=2, failed=1)
+    assert list(json.loads((pytester.path / "now.json").read_text())["tests"]) == ["test_it.py::test_fixtures"]
+
+
+def test_an_update_leaves_out_what_is_gone_if_the_run_was_whole(run: Run, pytester: pytest.Pytester) -> None:
+    def known() -> list[str]:
+        return [name.rpartition("_")[2] for name in json.loads((pytester.path / "base.json").read_text())["tests"]]
+
+    update = ("--cprofiling-compare=base.json", "--cprofiling-update")
+    run(*update)
+    gone = TESTS.replace("def test_limit", "def no_limit")
+    failing = gone.replace("def test_unused():", "def test_unused():\n    assert 0\n")
+    for arguments, file in ((["-k", "fixtures"], gone), ([], failing), (["--collect-only"], gone)):
+        run(*update, *arguments, test_it=file)
+        assert known() == ["fixtures", "limit"]
+    run(*update, test_it=gone).assert_outcomes(passed=2)
+    assert known() == ["fixtures"]
+    run(update[0], test_it=gone).assert_outcomes(passed=2)
+
+
+def test_an_update_on_another_machine_keeps_counts_and_no_times(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    before = did(native_calls={"f": 1}, series={"s": series.Series(True, {"": row}).to_dict()})
+    with monkeypatch.context() as patch:
+        patch.setattr(baseline, "made_here", lambda: {"machine": "other"})
+        baseline.save(str(pytester.path / "base.json"), {"test_other.py::test_other": before})
+    run("test_it.py", "--cprofiling-compare=base.json", "--cprofiling-update").assert_outcomes(passed=3)
+    after = baseline.load(str(pytester.path / "base.json"))
+    assert after["made_with"] == baseline.made_here()
+    assert after["tests"]["test_other.py::test_other"] == {**before, "series": {}}
+
+
 def test_tests_that_are_missing_or_new_fail_the_run(run: Run) -> None:
     file = "--cprofiling-compare=base.json"
     run(file, "--cprofiling-update")
@@ -337,9 +434,13 @@ def test_tests_that_are_missing_or_new_fail_the_run(run: Run) -> None:
     for asked_otherwise in (["-k", "fixtures"], ["test_it.py::test_fixtures"], ["--lf", "-p", "cacheprovider"]):
         assert run(file, *asked_otherwise, test_it=gone).ret == 0
     assert run(file, "test_it.py", test_it=gone).ret == pytest.ExitCode.TESTS_FAILED
+    for left_out in ("--ignore=test_it.py", "--ignore-glob=*_it.py", "--ignore=.", "--collect-only", "--setup-plan"):
+        assert run(file, left_out, "test_other.py", ".", test_it=gone, test_other="def test_other(): pass").ret == 0
+    result = run(file, "-x", test_it=gone.replace("call_counter):", "call_counter):\n    assert 0"))
+    assert "it did not run" not in str(result.stdout)
     skipped = TESTS.replace("@pytest.mark.cprofiling_limit", "@pytest.mark.skip\n@pytest.mark.cprofiling_limit")
-    run(file, test_it=skipped).assert_outcomes(passed=2, skipped=1)
-    assert run(file, "-x", test_it="import nothing").ret == pytest.ExitCode.INTERRUPTED
+    run(file, "test_it.py", test_it=skipped).assert_outcomes(passed=2, skipped=1)
+    assert run(file, "-x", "test_it.py", test_it="import nothing").ret == pytest.ExitCode.INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -388,6 +489,10 @@ def test_an_empty_baseline_and_one_of_another_machine_are_errors(
         (["--cprofiling-fail=mean:5%"], "need --cprofiling-compare"),
         (["--cprofiling-compare=a", "--cprofiling-fail=mean"], "METRIC:PERCENT%"),
         (["--cprofiling-compare="], "must not be empty"),
+        (
+            ["--cprofiling-compare=a", "--cprofiling-json=./a"],
+            "--cprofiling-compare are both */a",
+        ),
         (["--cprofiling-compare=."], "cannot read * Is a directory"),
     ],
 )
@@ -440,6 +545,10 @@ def test_it_works_under_xdist(run: Run, pytester: pytest.Pytester, monkeypatch: 
     result = distributed("--cprofiling-compare=base.json")
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(["*native_calls of gate_native:native: 3 -> 5"])
+    pytester.makepyfile(
+        gate_native=NATIVE, test_it="import pytest\npytestmark = pytest.mark.xdist_group('g')\n" + TESTS
+    )
+    distributed("--cprofiling-compare=base.json", "--dist=loadgroup").assert_outcomes(passed=3)
 
 
 # ---- judging -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -215,6 +216,23 @@ def test_a_turn_tells_of_the_call_and_its_nodes() -> None:
     assert turn.rows["node"].wall_ms <= turn.rows[turns.CALL].wall_ms
     assert 0 < (turn.rows["node"].cpu_ms or 0) <= (turn.rows[turns.CALL].cpu_ms or 0)
     assert turn.waited_ms >= 0
+
+
+def test_a_node_s_time_is_that_of_all_its_stages() -> None:
+    def run(*more: str) -> None:
+        for stage in ("train", *more):
+            with cp.profile_node("node", stage=stage):
+                sum(range(200_000))
+        with cp.profile_node(turns.CALL):  # which is no node's time, but that of the whole call
+            pass
+
+    timer = turns.Timer()
+    one, both = (min(timer.time(call).rows["node"] for _ in range(5)) for call in (run, functools.partial(run, "val")))
+    timer.close()
+    assert both.wall_ms > 1.3 * one.wall_ms
+    known = turns.Times(1.0, 2.0)
+    assert turns._sum(known, turns.Times(3.0, None)) == turns.Times(4.0, None)
+    assert turns._sum(known, known) == turns.Times(2.0, 4.0)
 
 
 def test_where_the_system_does_not_account_for_lines_nobody_waits_in_one(monkeypatch: pytest.MonkeyPatch) -> None:

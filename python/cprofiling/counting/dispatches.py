@@ -28,6 +28,11 @@ class DispatchCount:
         self._thread = 0
 
     @property
+    def is_on(self) -> bool:
+        """Whether it counts at present."""
+        return self._running.locked()
+
+    @property
     def operators(self) -> dict[str, int]:
         """Operators by name, without that of an overload: ``{"aten::add": 3, "aten::mm": 1}``, as first met."""
         return self._tally.by_name()
@@ -73,7 +78,7 @@ class DispatchCount:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Count no more. Doing so twice changes nothing. RuntimeError in a thread that has not entered the block."""
-        if not self._running.locked():
+        if not self.is_on:
             return
         if threading.get_ident() != self._thread:
             raise RuntimeError("these dispatches are counted by another thread, which is the one to end that")

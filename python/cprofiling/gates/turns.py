@@ -54,15 +54,22 @@ class Timer:
         for stats in self._profiler.get_profiling_summary():
             used = stats.counters.get("cpu_time")
             cpu_ms = used.total / NS_PER_MS if used is not None and used.samples == stats.count else None
-            known = rows.get(stats.node_name)
-            if stats.count and known is None:
-                rows[stats.node_name] = Times(stats.total_ms, cpu_ms)
+            if stats.count and stats.node_name != CALL:
+                rows[stats.node_name] = _sum(rows.get(stats.node_name), Times(stats.total_ms, cpu_ms))
         return Turn(rows, max(0, end - start - (cpu_end - cpu) - line) / NS_PER_MS)
 
     def close(self) -> None:
         """Give back what it holds."""
         self._profiler.set_profiling(False)
         self._in_line.close()
+
+
+def _sum(known: Times | None, more: Times) -> Times:
+    """Return what a node took in all of its stages."""
+    if known is None:
+        return more
+    cpu_ms = None if known.cpu_ms is None or more.cpu_ms is None else known.cpu_ms + more.cpu_ms
+    return Times(known.wall_ms + more.wall_ms, cpu_ms)
 
 
 class _InLine:
