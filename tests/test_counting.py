@@ -374,6 +374,31 @@ def test_a_count_may_come_while_the_same_thread_counts() -> None:
     assert tally.by_name() == {"inner": 1, "outer": 1}
 
 
+NATIVE = """
+import math, zlib
+
+for number in range(3):
+    zlib.crc32(b"data")
+    math.sin(number)
+"""
+
+
+def test_native_functions_that_are_named_are_spans(tmp_path: Path) -> None:
+    with cp.instrument(math, "sin", name="sine"), cp.profile(operators=False) as prof, cp.record("block"):
+        for _ in range(3):
+            math.sin(1.0)
+    events = prof.events()
+    assert [event.name for event in events] == ["block", "sine", "sine", "sine"]
+    assert {event.parent_span_id for event in events[1:]} == {events[0].span_id}
+    assert math.sin is sine
+    program, trace = tmp_path / "native.py", tmp_path / "trace.json"
+    program.write_text(NATIVE)
+    command = ["run", "-o", str(trace), "-n", "math:sin", "-n", "zlib:crc32", str(program)]
+    done = run_python(f"import sys; from cprofiling.cli import main; sys.exit(main({command!r}))")
+    assert done.returncode == 0, done.stderr
+    assert sorted(event.name for event in cp.load_trace(trace).events()) == 3 * ["crc32"] + 3 * ["sin"]
+
+
 def test_two_threads_cannot_begin_the_same_count() -> None:
     calls = count_calls("math:sin")
     refused: list[str] = []
@@ -419,7 +444,7 @@ with count_calls("math:sin") as calls:
     assert os.waitpid(child, 0)[1] == 0
 assert calls.native_calls == 1
 """
-    done = run_python("import math, os, threading\n" + script)
+    done = run_python("import math, os, threading\n" + script, "-W", "ignore::DeprecationWarning")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -453,7 +478,7 @@ def test_a_module_that_only_bears_the_name_of_pytorch_has_no_operators(monkeypat
 
 def test_another_thread_cannot_end_a_count(torch: Any) -> None:
     a = torch.ones(2)
-    refused = []
+    refused: list[str] = []
 
     def end() -> None:
         try:
