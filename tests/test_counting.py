@@ -88,14 +88,14 @@ def cached(value: int) -> int:
     return value
 
 
-class Proxy:
-    """Stands for an object that is not there."""
+class Proxy(functools.partial[int]):
+    """Is called, and raises at every question."""
 
     def __getattribute__(self, name: str) -> Any:
         raise LookupError(name)
 
 
-proxy: Any = Proxy()
+proxy: Any = Proxy(len)
 
 
 def vars_of(value: Any) -> Any:
@@ -448,6 +448,15 @@ assert calls.native_calls == 1
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_locks_are_new_in_a_forked_child() -> None:
+    from cprofiling.counting import operators, patches
+
+    before = patches._lock, operators._counting._lock
+    patches._after_fork_in_child()
+    operators._counting.after_fork_in_child()
+    assert not {id(patches._lock), id(operators._counting._lock)} & set(map(id, before))
+
+
 def test_an_unused_count_is_empty() -> None:
     calls = count_calls("math:sin")
     assert isinstance(calls, CallCount)
@@ -474,6 +483,19 @@ def test_a_module_that_only_bears_the_name_of_pytorch_has_no_operators(monkeypat
     with count_dispatches() as d:
         pass
     assert d.operators == {}
+
+
+def test_a_count_that_could_not_begin_can_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cprofiling.counting import dispatches
+
+    d = count_dispatches()
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatches, "counting_operators", lambda tally: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            d.__enter__()
+    assert not d.is_on
+    with d:
+        assert d.is_on
 
 
 def test_another_thread_cannot_end_a_count(torch: Any) -> None:
