@@ -38,6 +38,11 @@ def caller(value: float) -> float:
 
 alias = python_function
 sine = math.sin
+ORIGINALS = (math.sin, math.cos)  # what is kept in a tuple nobody replaces
+
+
+class Taken:
+    sine = math.sin
 
 
 class Filter:
@@ -287,12 +292,21 @@ def test_blocks_nest_overlap_and_come_again() -> None:
     math.sin(1.0)
     inner.__exit__()
     inner.__exit__()
-    assert math.sin is sine
+    assert (math.sin, math.cos) == ORIGINALS
     with outer, pytest.raises(RuntimeError, match="already"):
         outer.__enter__()
     with outer:
         math.sin(1.0)
     assert (outer["math:sin"], dict(inner)) == (3, {"math:sin": 2, "math:cos": 0})
+
+
+def test_one_function_that_another_block_counts_in_one_of_its_places_counts_once() -> None:
+    with count_calls("math:sin"), count_calls("math:sin", f"{HERE}:Taken.sine") as calls:
+        math.sin(1.0)
+        vars_of(Taken).sine(1.0)
+    assert dict(calls) == {"math:sin": 2}
+    assert calls[f"{HERE}:Taken.sine"] == 2
+    assert (math.sin, vars(Taken)["sine"]) == (ORIGINALS[0], ORIGINALS[0])
 
 
 def test_what_took_the_counting_one_meanwhile_is_put_right_and_what_was_replaced_stays(
@@ -581,6 +595,15 @@ def test_operators_of_threads_and_executors(torch: Any) -> None:
                 done.set()
 
             threading.Thread(target=late).start()
+            open_ = threading.Event()
+            for each in (early, outlasting):
+                each.submit(open_.wait)
+            later = [each.submit(dispatch._len_torch_dispatch_stack) for each in (early, outlasting)]
+        open_.set()
+        assert [each.result() for each in later] == [
+            0,
+            0,
+        ]  # neither the thread is counted for ever, nor what comes late
         early.submit(work, 1).result()
         outlasting.submit(work, 1).result()
         gate.set()

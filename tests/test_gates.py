@@ -149,7 +149,7 @@ def prepared():
     math.sin(1.0)
 
 @pytest.mark.cprofiling_limit(native_calls={"math:sin": 1, "math:cos": 0}, operators=0, launches=0, p95_ms=1000)
-def test_call_phase(prepared, node_profiler):
+def test_call_phase(node_profiler, prepared):
     math.sin(1.0)
     with cp.profile_node("node"):
         pass
@@ -312,6 +312,35 @@ def test_timed(node_profiler, call_counter):
 def test_what_is_timed_is_not_counted(run: Run) -> None:
     """How often that is called depends on how much times spread."""
     run("test_timed.py", test_timed=TIMED).assert_outcomes(passed=1)
+
+
+IN_SETUP = """
+import gate_native, pytest
+
+@pytest.fixture
+def prepared(call_counter):
+    calls = call_counter("gate_native:native")
+    gate_native.run()
+    return calls
+
+profilers = []
+
+@pytest.mark.cprofiling_limit(native_calls=2)
+def test_setup(prepared, call_counter, node_profiler):
+    profilers.append(node_profiler)
+    gate_native.run()
+    with call_counter("gate_native:native"):
+        gate_native.run()
+    assert prepared.native_calls == 3
+
+def test_nothing_stays():
+    assert not hasattr(gate_native.native, "__wrapped__")
+    assert [profiler.profiling_enabled for profiler in profilers] == [False]
+"""
+
+
+def test_calls_of_the_setup_are_none_of_the_test_s(run: Run) -> None:
+    run("test_setup.py", test_setup=IN_SETUP).assert_outcomes(passed=2)
 
 
 def test_operators_are_counted_only_where_they_are_judged_or_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,6 +582,21 @@ def test_it_works_under_xdist(run: Run, pytester: pytest.Pytester, monkeypatch: 
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "t.py::test[a@b]@g"),
+        ({"dist": "load", "loadgroup": False}, "t.py::test[a@b]@g"),
+        ({"dist": "loadgroup"}, "t.py::test[a@b]"),  # what controls the workers
+        ({"dist": "no", "loadgroup": True}, "t.py::test[a@b]"),  # a worker
+    ],
+)
+def test_groups_of_xdist_are_no_part_of_a_test_s_name(options: dict[str, Any], name: str) -> None:
+    config: Any = types.SimpleNamespace(getoption=lambda option, default: options.get(option, default))
+    assert plugin.name_of(config, "t.py::test[a@b]@g") == name
+    assert plugin.name_of(config, "t.py::test[a@b]") == "t.py::test[a@b]"
+
+
 # ---- judging -------------------------------------------------------------------------------------
 
 
@@ -576,7 +620,9 @@ def test_more_is_worse_and_less_is_a_note() -> None:
         "node x (train): it ran, and is not in the baseline",
     ]
     assert notes == ["native_calls of gone: 1 -> 0, which is less: --cprofiling-update keeps it so"]
-    assert judge.judged(did(launches=1), did(launches_reason="why"), []).notes == ["launches: 1 -> not known: why"]
+    without = did(launches_reason="no CUDA in the process")
+    assert judge.judged(did(launches=1), without, []) == ([], ["launches: 1 -> not known: no CUDA in the process"])
+    assert judge.judged(did(launches=1), did(launches_reason="why"), []) == (["launches cannot be judged: why"], [])
     assert judge.judged(did(), did(operators={"aten::mm": 1}, launches=1), []) == ([], [])
 
 
@@ -703,10 +749,12 @@ def test_files_of_different_machines_are_compared_by_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new = str(tmp_path / "old.json"), str(tmp_path / "new.json")
-    baseline.save(old, {"a": did()})
+    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    timed = did(series={"work": series.Series(True, {"": row}).to_dict()})
+    baseline.save(old, {"a": timed})
     with monkeypatch.context() as patch:
         patch.setattr(baseline, "made_here", lambda: {"machine": "other"})
-        baseline.save(new, {"a": did()})
+        baseline.save(new, {"a": timed})
     assert cli.main(["compare", old, new]) == 0
     assert capsys.readouterr().out.startswith("1 tests: nothing has changed\nTimes are not compared")
     assert cli.main(["compare", old, new, "--new", old]) == 1

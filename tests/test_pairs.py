@@ -6,13 +6,14 @@ import functools
 import itertools
 import os
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from cprofiling.gates import PairedComparison, compare_pairs, pairs, series, turns
+from cprofiling.gates import PairedComparison, bootstrap, compare_pairs, pairs, series, turns
 from cprofiling.gates.bootstrap import Rule, interval_of, paired_change, quantile, rule_of, separate_change, verdict_of
 
 Steps = list[tuple[float, float]]
@@ -93,6 +94,21 @@ def test_what_disturbs_both_sides_of_a_pair_cancels_in_the_median() -> None:
     before = [source.uniform(1, 10) for _ in range(40)]
     change, draw = paired_change(before, [1.1 * time for time in before], "median")
     assert (change, *interval_of(draw, 0.95)) == pytest.approx((10, 10, 10))
+
+
+def test_the_median_is_that_of_the_pairs_own_changes() -> None:
+    before, after = [1.0, 10.0, 100.0] * 10, [1.0, 20.0, 100.0] * 10
+    assert paired_change(before, after, "median")[0] == 0
+    assert separate_change(before, after, "median")[0] == 100
+
+
+def test_values_are_redrawn_in_blocks_that_go_round() -> None:
+    source = random.Random(3)
+    values = list(range(10))
+    drawn = [bootstrap._redrawn(values, source) for _ in range(300)]
+    assert {len(each) for each in drawn} == {10}
+    assert {each[0] for each in drawn} == {each[-1] for each in drawn} == set(values)
+    assert all(each[1] == (each[0] + 1) % 10 for each in drawn)
 
 
 def test_quantiles_interpolate() -> None:
@@ -235,6 +251,15 @@ def test_a_node_s_time_is_that_of_all_its_stages() -> None:
     assert turns._sum(known, known) == turns.Times(2.0, 4.0)
 
 
+def test_waiting_is_told_from_standing_in_line_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = turns.Timer()
+    assert timer.time(lambda: time.sleep(0.05)).waited_ms > 25
+    in_line = itertools.count(step=10**12)
+    monkeypatch.setattr(timer._in_line, "now_ns", lambda: next(in_line))
+    assert timer.time(old).waited_ms == 0
+    timer.close()
+
+
 def test_where_the_system_does_not_account_for_lines_nobody_waits_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise FileNotFoundError
@@ -275,6 +300,8 @@ def test_series_of_two_runs_are_compared() -> None:
     by_wall = series.change(before, made([11.0] * 20, None), "", rule)
     assert "+10.0 %" in by_wall.text
     assert by_wall.text.endswith("wall time")
+    waiting = series.change(before, made([11.0] * 20, [12.0] * 20, computes=False), "", rule)
+    assert "+10.0 %" in waiting.text
     assert series.change(before, before, "", rule).verdict == "same"
     assert "too few" in series.change(before, made([1.0] * 19), "", rule).text
     assert "less than" in series.change(before, made([0.01] * 20), "", rule).text

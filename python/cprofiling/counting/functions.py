@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cprofiling.format import checked_text, shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _WILDCARDS = frozenset("*?[")
@@ -39,14 +39,18 @@ def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(str, patterns))
 
 
-def functions_of(patterns: tuple[str, ...]) -> list[Found]:
-    """Return the functions that patterns mean, each once. Raises as ``count_calls`` at the beginning of its block."""
+def functions_of(patterns: tuple[str, ...], original_of: Callable[[Any], Any]) -> list[Found]:
+    """Return the functions that patterns mean, each once. Raises as ``count_calls`` at the beginning of its block.
+
+    original_of: tells what a value stands in the place of, which is the function that is meant.
+    """
     found: dict[int, Found] = {}
     for pattern in patterns:
         is_met = False
         for each in _taken(pattern):
             is_met = True
-            known = found.setdefault(id(each.function), each)
+            original = original_of(each.function)
+            known = found.setdefault(id(original), each._replace(function=original))
             known.owners.extend(owner for owner in each.owners if owner not in known.owners)
             known.names.extend(name for name in each.names if name not in known.names)
         if not is_met:

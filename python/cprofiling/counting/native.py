@@ -8,7 +8,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from cprofiling.counting.functions import checked_patterns, functions_of
-from cprofiling.counting.patches import count_into, stop_counting
+from cprofiling.counting.patches import count_into, original_of, stop_counting
 from cprofiling.counting.tally import Tally
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class CallCount(Mapping[str, int]):
         if not self._running.acquire(blocking=False):
             raise RuntimeError("these calls are being counted already")
         try:
-            found = functions_of(self._patterns)
+            found = functions_of(self._patterns, original_of)
             count_into(self._tally, found)
             for function in found:
                 self._names.update(dict.fromkeys(function.names, function.names[0]))

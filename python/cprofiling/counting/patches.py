@@ -31,7 +31,6 @@ class _Patch:
         self._call = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
         self._counted = self._counting(self._call)
         self.in_modules, self.in_classes = self._made(function)
-        self.keys = {id(function), id(self.in_modules), id(self.in_classes)}
 
     def _counting(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
@@ -91,7 +90,7 @@ class _Object:
 
 
 _lock = RLock()
-_patches: dict[int, _Patch] = {}  # by the identity of what is patched, and of what stands in its place
+_patches: dict[int, _Patch] = {}  # by the identity of what is patched
 
 
 def _after_fork_in_child() -> None:
@@ -103,45 +102,44 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def count_into(tally: Tally, found: Iterable[Found]) -> None:
-    """Have calls of functions be counted from now on. TypeError where a class cannot be changed: then none is."""
+    """Have calls of functions be counted from now on, up to ``stop_counting``, also where this raises.
+
+    TypeError where a class cannot be changed.
+    """
     with _lock:
-        try:
-            made = [_joined(tally, each) for each in found]
-            _replace_in_modules({id(patch.original): patch.in_modules for patch in made})
-            for patch in made:
-                patch.put_into_classes(patch.original, patch.in_classes)
-        except BaseException:
-            stop_counting(tally)
-            raise
+        made = [_joined(tally, each) for each in found]
+        _replace_in_modules({id(patch.original): patch.in_modules for patch in made})
+        for patch in made:
+            patch.put_into_classes(patch.original, patch.in_classes)
 
 
 def stop_counting(tally: Tally) -> None:
     """Have nothing be counted there any more, and put functions back that nobody else counts."""
     with _lock:
-        over = []
-        for patch in dict.fromkeys(_patches.values()):
+        for patch in _patches.values():
             patch.tallies = tuple(each for each in patch.tallies if each[0] is not tally)
-            if not patch.tallies:
-                over.append(patch)
+        over = [_patches.pop(key) for key, patch in list(_patches.items()) if not patch.tallies]
         if over:
             # Also where the program has taken a counting one from a module meanwhile.
             _replace_in_modules({id(patch.in_modules): patch.original for patch in over})
             for patch in over:
                 patch.put_into_classes(patch.in_classes, patch.original)
                 patch.take_attributes_over()
-                for key in patch.keys:
-                    del _patches[key]
+
+
+def original_of(value: Any) -> Any:
+    """Return the function in whose place a value stands; the value itself if it does in none's."""
+    for patch in tuple(_patches.values()):
+        if value is patch.in_modules or value is patch.in_classes:
+            return patch.original
+    return value
 
 
 def _joined(tally: Tally, found: Found) -> _Patch:
     """Return the patch of a function, to which the tally is added."""
-    patch = _patches.get(id(found.function))
-    if patch is None:
-        patch = _Patch(found.function)
-        _patches.update(dict.fromkeys(patch.keys, patch))
+    patch = _patches.setdefault(id(found.function), _Patch(found.function))
     patch.owners += [owner for owner in found.owners if owner not in patch.owners]
-    if all(each is not tally for each, _ in patch.tallies):
-        patch.tallies = (*patch.tallies, (tally, found.names[0]))
+    patch.tallies = (*patch.tallies, (tally, found.names[0]))
     return patch
 
 

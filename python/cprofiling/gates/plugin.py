@@ -86,15 +86,9 @@ class Gate:
                 f"({made_with}); without --cprofiling-fail counts are"
             )
 
-    def _name_of(self, nodeid: str) -> str:
-        """Return a test's id without the group that xdist has put after it, which is not there in other runs."""
-        is_grouped = self._config.getoption("loadgroup", False) or self._config.getoption("dist", None) == "loadgroup"
-        group = nodeid.rfind("@")
-        return nodeid[:group] if is_grouped and group > nodeid.rfind("]") else nodeid
-
     def expected(self, nodeid: str) -> dict[str, Any] | None:
         """Return what a test did before; None if that is not known."""
-        return None if self._baseline is None else self._baseline.get(self._name_of(nodeid))
+        return None if self._baseline is None else self._baseline.get(name_of(self._config, nodeid))
 
     def complaints(self, nodeid: str, measured: Measured) -> list[str]:
         """Return what a test does more than before, or why that is not known."""
@@ -119,7 +113,7 @@ class Gate:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Gather what tests did."""
-        name = self._name_of(report.nodeid)
+        name = name_of(self._config, report.nodeid)
         self._seen.add(name)
         told = getattr(report, "cprofiling", None)
         if told is not None:
@@ -129,7 +123,7 @@ class Gate:
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Note what is left out."""
-        self._deselected.update(self._name_of(item.nodeid) for item in items)
+        self._deselected.update(name_of(self._config, item.nodeid) for item in items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -203,6 +197,13 @@ class Gate:
             terminalreporter.write_line(f"ERROR {line}", red=True)
         for line in self._notes:
             terminalreporter.write_line(line)
+
+
+def name_of(config: pytest.Config, nodeid: str) -> str:
+    """Return a test's id without the group that xdist puts after it with --dist=loadgroup, which other runs do not."""
+    is_grouped = config.getoption("loadgroup", False) or config.getoption("dist", None) == "loadgroup"
+    group = nodeid.rfind("@")
+    return nodeid[:group] if is_grouped and group > nodeid.rfind("]") else nodeid
 
 
 def _path(config: pytest.Config, option: str) -> str | None:
