@@ -270,6 +270,21 @@ def test_where_the_system_does_not_account_for_lines_nobody_waits_in_one(monkeyp
     timer.close()
 
 
+def waiting(*waited: float) -> list[turns.Turn]:
+    """Calls of 10 ms that waited so long."""
+    return [turns.Turn({turns.CALL: turns.Times(10.0, 10.0 - each)}, each) for each in waited]
+
+
+def test_calls_that_wait_are_told_from_machines_that_stand_still() -> None:
+    assert turns.only_compute(waiting(0, 0.4, 0.5))
+    assert not turns.only_compute(waiting(0, 3, 3))
+    assert turns.only_compute(waiting(0, 0, 9))  # one of them: that is the machine
+    assert turns.only_compute(waiting(3, 3, 3), waiting(3, 3, 3))  # so does work that never waits
+    assert not turns.only_compute(waiting(3, 3, 3), waiting(2, 2, 2))
+    nothing = turns.Turn({turns.CALL: turns.Times(0.0, 0.0)}, 0.0)
+    assert turns.only_compute([nothing])
+
+
 def test_nodes_whose_processor_time_is_not_known_are_judged_by_the_clock() -> None:
     some = [turns.Turn({turns.CALL: turns.Times(4.0, 3.0), "node": turns.Times(2.0, None)}, 0.0)] * 2
     assert turns.series(some, turns.CALL, by_cpu=True) == [3.0, 3.0]
@@ -305,6 +320,28 @@ def test_series_of_two_runs_are_compared() -> None:
     assert series.change(before, before, "", rule).verdict == "same"
     assert "too few" in series.change(before, made([1.0] * 19), "", rule).text
     assert "less than" in series.change(before, made([0.01] * 20), "", rule).text
+
+
+def test_by_the_clock_a_verdict_has_to_hold_with_and_without_the_work_beside() -> None:
+    """A slower machine has computing take longer, and waiting not."""
+    rule = Rule("mean", 5)
+
+    def waits(time: float, beside: float, beside_cpu: float) -> series.Series:
+        row = series.Row([time] * 20, [1.0] * 20, [beside] * 20, [beside_cpu] * 20)
+        return series.Series(False, {"": row})
+
+    before = waits(10, 2, 2)
+    assert series.change(before, waits(11, 2, 2), "", rule).verdict == "slower"
+    assert series.change(before, waits(9, 2, 2), "", rule).verdict == "faster"
+    faster_machine = series.change(before, waits(10, 1.8, 1.8), "", rule)
+    assert faster_machine.verdict == "unknown"
+    assert "+11.1 % [+11.1, +11.1] beside work that is always the same, +0.0 % [+0.0, +0.0] without" in (
+        faster_machine.text
+    )
+    for one, other in ((before, waits(20, 4, 2)), (waits(20, 4, 2), before)):
+        busy = series.change(one, other, "", rule)
+        assert busy.text == "unknown: the machine was busy: work that only computes took 100 % longer than it computed"
+    assert series.change(before, waits(11, 2, 0), "", rule).verdict == "unknown"
 
 
 def test_series_are_measured_in_turns_until_they_are_sure(fake: type[FakeTimer]) -> None:

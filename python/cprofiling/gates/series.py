@@ -26,6 +26,7 @@ CONFIDENCE = 0.95
 _SMALLEST_MS = 0.05
 _MOST_ROUNDS = 4
 _LARGEST_ERROR_PCT = 0.75
+_LARGEST_DELAY_PCT = 10.0
 _REFERENCE_STEPS = 20_000  # about a millisecond
 
 
@@ -41,7 +42,7 @@ class Row(NamedTuple):
 class Series(NamedTuple):
     """What was measured of one callable."""
 
-    computes: bool  # it did nothing but compute in its thread
+    computes: bool  # it, or most calls of it, did nothing but compute in their thread
     rows: dict[str, Row]  # by node; empty: the whole call
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series
             if _error_pct(pairs) <= _LARGEST_ERROR_PCT:
                 break
     names = dict.fromkeys(name for _, turn in pairs for name in turn.rows)
-    computes = turns.only_compute([turn for _, turn in pairs])
+    computes = turns.only_compute([turn for _, turn in pairs], [beside for beside, _ in pairs])
     return Series(computes, {name: _row([pair for pair in pairs if name in pair[1].rows], name) for name in names})
 
 
@@ -112,23 +113,46 @@ class Change(NamedTuple):
 
 
 def change(old: Series, new: Series, name: str, rule: Rule) -> Change:
-    """Return what became of a row that both have."""
-    sides = []
-    by_cpu = old.computes and new.computes and None not in (old.rows[name].cpu_ms, new.rows[name].cpu_ms)
-    for row in (old.rows[name], new.rows[name]):
-        times, beside = row.wall_ms, row.reference_wall_ms
-        if by_cpu and row.cpu_ms is not None:
-            times, beside = row.cpu_ms, row.reference_cpu_ms
-        if len(times) < LEAST:
-            return Change("unknown", f"unknown: {len(times)} times are too few, {LEAST} are needed")
-        if min(times) < _SMALLEST_MS or min(beside) <= 0:
-            return Change("unknown", f"unknown: it takes less than {_SMALLEST_MS:g} ms")
-        sides.append([time / other for time, other in zip(times, beside, strict=True)])
+    """Return what became of a row that both have.
+
+    By the clock, what waits takes as long on a slow machine as on a fast one, and what computes does not: so there a
+    verdict is one only if it is the same beside the work that is always the same, and without it.
+    """
+    rows = old.rows[name], new.rows[name]
+    by_cpu = old.computes and new.computes and all(row.cpu_ms is not None for row in rows)
+    reason = _why_unknown(rows, by_cpu=by_cpu)
+    if reason:
+        return Change("unknown", f"unknown: {reason}")
+    verdict, text = _judged([_times_beside(row, by_cpu=by_cpu) for row in rows], rule)
+    text += " beside work that is always the same"
+    if not by_cpu:
+        plain, plain_text = _judged([row.wall_ms for row in rows], rule)
+        if plain != verdict:
+            verdict, text = "unknown", f"{text}, {plain_text} without"
+    clock = "cpu" if by_cpu else "wall"
+    return Change(verdict, f"{verdict}: {rule.metric} {text}, limit {rule.limit_pct:g} %, {clock} time")
+
+
+def _why_unknown(rows: Sequence[Row], *, by_cpu: bool) -> str:
+    for row in rows:
+        if len(row.wall_ms) < LEAST:
+            return f"{len(row.wall_ms)} times are too few, {LEAST} are needed"
+        times = row.cpu_ms if by_cpu and row.cpu_ms is not None else row.wall_ms
+        if min(times) < _SMALLEST_MS or min(row.reference_cpu_ms if by_cpu else row.reference_wall_ms) <= 0:
+            return f"it takes less than {_SMALLEST_MS:g} ms"
+    delay_pct = max(100 * (fmean(row.reference_wall_ms) / (fmean(row.reference_cpu_ms) or 1e-9) - 1) for row in rows)
+    if not by_cpu and delay_pct > _LARGEST_DELAY_PCT:
+        return f"the machine was busy: work that only computes took {delay_pct:.0f} % longer than it computed"
+    return ""
+
+
+def _times_beside(row: Row, *, by_cpu: bool) -> list[float]:
+    times = row.cpu_ms if by_cpu and row.cpu_ms is not None else row.wall_ms
+    others = row.reference_cpu_ms if by_cpu else row.reference_wall_ms
+    return [time / other for time, other in zip(times, others, strict=True)]
+
+
+def _judged(sides: Sequence[Sequence[float]], rule: Rule) -> tuple[Verdict, str]:
     changed, draw = separate_change(sides[0], sides[1], rule.metric)
-    interval = interval_of(draw, CONFIDENCE)
-    verdict = verdict_of(interval, rule.limit_pct)
-    return Change(
-        verdict,
-        f"{verdict}: {rule.metric} {changed:+.1f} % [{interval[0]:+.1f}, {interval[1]:+.1f}] beside work that is "
-        f"always the same, limit {rule.limit_pct:g} %, {'cpu' if by_cpu else 'wall'} time",
-    )
+    low, high = interval_of(draw, CONFIDENCE)
+    return verdict_of((low, high), rule.limit_pct), f"{changed:+.1f} % [{low:+.1f}, {high:+.1f}]"
