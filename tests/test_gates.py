@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import types
@@ -413,6 +414,12 @@ def test_only_tests_that_pass_come_into_a_baseline(run: Run, pytester: pytest.Py
     assert len(json.loads((pytester.path / "now.json").read_text())["tests"]) == 2
 
 
+def test_a_test_of_which_a_part_fails_does_not_come_into_a_baseline(run: Run, pytester: pytest.Pytester) -> None:
+    teardown = "import pytest\n@pytest.fixture\ndef fails():\n    yield\n    assert 0\ndef test_part(node_profiler, fails): pass"
+    run("--cprofiling-compare=base.json", "--cprofiling-update", "test_part.py", test_part=teardown)
+    assert json.loads((pytester.path / "base.json").read_text())["tests"] == {}
+
+
 def test_what_a_test_did_before_it_failed_by_itself_is_nothing_to_compare_with(
     run: Run, pytester: pytest.Pytester
 ) -> None:
@@ -464,6 +471,11 @@ def test_tests_that_are_missing_or_new_fail_the_run(run: Run) -> None:
     for asked_otherwise in (["-k", "fixtures"], ["test_it.py::test_fixtures"], ["--lf", "-p", "cacheprovider"]):
         assert run(file, *asked_otherwise, test_it=gone).ret == 0
     assert run(file, "test_it.py", test_it=gone).ret == pytest.ExitCode.TESTS_FAILED
+    unmarked = re.sub("@pytest.mark.cprofiling_limit.*", "", TESTS)
+    result = run(file, test_it=unmarked)
+    result.assert_outcomes(passed=3)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["ERROR test_it.py::test_limit: it did not run, or is not counted any more*"])
     for left_out in ("--ignore=test_it.py", "--ignore-glob=*_it.py", "--ignore=.", "--collect-only", "--setup-plan"):
         assert run(file, left_out, "test_other.py", ".", test_it=gone, test_other="def test_other(): pass").ret == 0
     result = run(file, "-x", test_it=gone.replace("call_counter):", "call_counter):\n    assert 0"))

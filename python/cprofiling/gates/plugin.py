@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cprofiling.gates.measured import Measured
 
 _DESELECTED = "cprofiling_deselected"
+_GONE = "it did not run, or is not counted any more, and is in the baseline"
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 _CHOOSING = ("lf", "keyword", "markexpr")  # options with which some tests do not run on purpose
 _RUNNING_NOTHING = ("collectonly", "setuponly", "setupplan")
@@ -48,6 +49,7 @@ class Gate:
         self._deselected: set[str] = set()
         self._did: dict[str, dict[str, Any]] = {}
         self._passed: set[str] = set()
+        self._failed: set[str] = set()
         self._notes: list[str] = []
         self._wrong: list[str] = []
         self._baseline = self._loaded()
@@ -115,10 +117,13 @@ class Gate:
         """Gather what tests did."""
         name = name_of(self._config, report.nodeid)
         self._seen.add(name)
+        if report.failed:  # one report of it, as of a subtest
+            self._failed.add(name)
+        elif report.when == "call" and report.passed:
+            self._passed.add(name)
         told = getattr(report, "cprofiling", None)
         if told is not None:
             self._did[name] = told["did"]
-            self._passed.update([name] if report.passed else [])
             self._notes += [f"{name}: {note}" for note in told["notes"]]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
@@ -141,7 +146,7 @@ class Gate:
         if self._updates:
             self._write(self._baseline_path, self._updated(is_whole=session.testsfailed == 0))
         elif not session.shouldfail:  # as with -x
-            self._wrong += [f"{name}: it did not run, and is in the baseline" for name in self._missing()]
+            self._wrong += [f"{name}: {_GONE}" for name in self._missing()]
         self._write(self._json, self._did)
         if self._wrong:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -150,7 +155,7 @@ class Gate:
         """Return the baseline with what tests did that passed; if the run is whole, without those that are gone."""
         gone = set(self._missing()) if is_whole else set()
         kept = {name: did for name, did in (self._baseline or {}).items() if name not in gone}
-        return {**kept, **{name: did for name, did in self._did.items() if name in self._passed}}
+        return {**kept, **{name: did for name, did in self._did.items() if name in self._passed - self._failed}}
 
     def _write(self, path: str | None, tests: dict[str, dict[str, Any]]) -> None:
         if path is None:
@@ -161,10 +166,10 @@ class Gate:
             self._wrong.append(f"cannot write {path}: {reason(error)}")
 
     def _missing(self) -> list[str]:
-        """Return the tests of the baseline that were asked for, and did not run."""
+        """Return the tests of the baseline that were asked for, and did not run, or passed without being counted."""
         if any(self._config.getoption(option, None) for option in _CHOOSING):
             return []
-        known = self._seen | self._deselected
+        known = (self._seen - (self._passed - self._did.keys())) | self._deselected
         return [nodeid for nodeid in self._baseline or {} if nodeid not in known and self._is_asked_for(nodeid)]
 
     def _is_asked_for(self, nodeid: str) -> bool:
