@@ -415,7 +415,8 @@ def test_only_tests_that_pass_come_into_a_baseline(run: Run, pytester: pytest.Py
 
 
 def test_a_test_of_which_a_part_fails_does_not_come_into_a_baseline(run: Run, pytester: pytest.Pytester) -> None:
-    teardown = "import pytest\n@pytest.fixture\ndef fails():\n    yield\n    assert 0\ndef test_part(node_profiler, fails): pass"
+    fixture = "import pytest\n@pytest.fixture\ndef fails():\n    yield\n    assert 0\n"
+    teardown = f"{fixture}def test_part(node_profiler, fails):\n    pass\n"
     run("--cprofiling-compare=base.json", "--cprofiling-update", "test_part.py", test_part=teardown)
     assert json.loads((pytester.path / "base.json").read_text())["tests"] == {}
 
