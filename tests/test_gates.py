@@ -340,8 +340,10 @@ def test_nothing_stays():
 """
 
 
-def test_calls_of_the_setup_are_none_of_the_test_s(run: Run) -> None:
-    run("test_setup.py", test_setup=IN_SETUP).assert_outcomes(passed=2)
+def test_calls_of_the_setup_are_none_of_the_test_s(run: Run, pytester: pytest.Pytester) -> None:
+    run("test_setup.py", "--cprofiling-json=now.json", test_setup=IN_SETUP).assert_outcomes(passed=2)
+    [test] = json.loads((pytester.path / "now.json").read_text())["tests"].values()
+    assert test["native_calls"] == {"gate_native:native": 2}
 
 
 def test_operators_are_counted_only_where_they_are_judged_or_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

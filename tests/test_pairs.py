@@ -239,8 +239,6 @@ def test_a_node_s_time_is_that_of_all_its_stages() -> None:
         for stage in ("train", *more):
             with cp.profile_node("node", stage=stage):
                 sum(range(200_000))
-        with cp.profile_node(turns.CALL):  # which is no node's time, but that of the whole call
-            pass
 
     timer = turns.Timer()
     one, both = (min(timer.time(call).rows["node"] for _ in range(5)) for call in (run, functools.partial(run, "val")))
@@ -249,6 +247,20 @@ def test_a_node_s_time_is_that_of_all_its_stages() -> None:
     known = turns.Times(1.0, 2.0)
     assert turns._sum(known, turns.Times(3.0, None)) == turns.Times(4.0, None)
     assert turns._sum(known, known) == turns.Times(2.0, 4.0)
+
+
+def test_a_node_without_a_name_is_not_taken_for_the_whole_call() -> None:
+    def run() -> None:
+        with cp.profile_node(turns.CALL):
+            sum(range(200_000))
+
+    timer = turns.Timer()
+    start = time.perf_counter()
+    times = timer.time(run).rows
+    elapsed_ms = 1000 * (time.perf_counter() - start)
+    timer.close()
+    assert list(times) == [turns.CALL]
+    assert times[turns.CALL].wall_ms <= elapsed_ms
 
 
 def test_waiting_is_told_from_standing_in_line_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,6 +364,10 @@ def test_series_are_measured_in_turns_until_they_are_sure(fake: type[FakeTimer])
     fake.times = {old: noisy(10, 0.001), series.reference_work: noisy(1, 0.001, 1, node=None)}
     found = series.measured(old, 20, 0)
     assert (len(found.rows["node"].wall_ms), list(found.rows)) == (20, ["", "node"])
+    fake.times = {old: noisy(10, 0.001, waited=5), series.reference_work: noisy(1, 0.001, waited=0.5)}
+    assert series.measured(old, 20, 0).computes  # the machine stands still, for work that never waits, too
+    fake.times = {old: noisy(10, 0.001, waited=5), series.reference_work: noisy(1, 0.001)}
+    assert not series.measured(old, 20, 0).computes
     fake.times = {old: noisy(10, 0.001), series.reference_work: noisy(0, 0)}
     assert len(series.measured(old, 20, 0).rows[""].wall_ms) == 20
 
