@@ -665,7 +665,7 @@ def saved(path: Path, change: Callable[[dict[str, Any]], object]) -> str:
         "tests": {"t": did(nodes=[node()])},
     }
     row = {"wall_ms": [1.0], "cpu_ms": None, "reference_wall_ms": [1.0], "reference_cpu_ms": [1]}
-    value["tests"]["t"]["series"] = {"s": {"computes": True, "rows": {"": row}}}  # type: ignore[index]
+    value["tests"]["t"]["series"] = {"s": {"computes": True, "rows": {"": row}, "in_line_pct": 0}}  # type: ignore[index]
     change(value)
     path.write_text(json.dumps({**value, "digest": baseline._digest(value)}))
     return str(path)
@@ -705,6 +705,7 @@ ROW = ("tests", "t", "series", "s", "rows", "")
         (set_at("tests", "t", "series", "s", 1), r"\$\.tests\.t\.series\.s"),
         (set_at("tests", "t", "series", "s", "rows", 1), r"\$\.tests\.t\.series\.s"),
         (set_at("tests", "t", "series", "s", "computes", 1), r"\$\.tests\.t\.series\.s"),
+        (set_at("tests", "t", "series", "s", "in_line_pct", None), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, 1), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "more", []), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "wall_ms", 1), r"\$\.tests\.t\.series\.s"),

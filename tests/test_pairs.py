@@ -14,7 +14,16 @@ import pytest
 
 import cprofiling as cp
 from cprofiling.gates import PairedComparison, bootstrap, compare_pairs, pairs, series, turns
-from cprofiling.gates.bootstrap import Rule, interval_of, paired_change, quantile, rule_of, separate_change, verdict_of
+from cprofiling.gates.bootstrap import (
+    METRICS,
+    Rule,
+    interval_of,
+    paired_change,
+    quantile,
+    rule_of,
+    separate_change,
+    verdict_of,
+)
 
 Steps = list[tuple[float, float]]
 
@@ -73,7 +82,7 @@ def test_equal_values_have_no_interval_to_speak_of() -> None:
         change, draw = paired_change([2.0] * 30, [3.0] * 30, metric)
         assert change == pytest.approx(50)
         assert interval_of(draw, 0.95) == pytest.approx((50, 50))
-        change, draw = separate_change([2.0] * 30, [3.0] * 25, metric)
+        change, draw = separate_change([2.0] * 30, [3.0] * 25, METRICS[metric])
         assert (change, *interval_of(draw, 0.95)) == pytest.approx((50, 50, 50))
 
 
@@ -99,7 +108,7 @@ def test_what_disturbs_both_sides_of_a_pair_cancels_in_the_median() -> None:
 def test_the_median_is_that_of_the_pairs_own_changes() -> None:
     before, after = [1.0, 10.0, 100.0] * 10, [1.0, 20.0, 100.0] * 10
     assert paired_change(before, after, "median")[0] == 0
-    assert separate_change(before, after, "median")[0] == 100
+    assert separate_change(before, after, METRICS["median"])[0] == 100
 
 
 def test_values_are_redrawn_in_blocks_that_go_round() -> None:
@@ -347,13 +356,41 @@ def test_by_the_clock_a_verdict_has_to_hold_with_and_without_the_work_beside() -
     assert series.change(before, waits(9, 2, 2), "", rule).verdict == "faster"
     faster_machine = series.change(before, waits(10, 1.8, 1.8), "", rule)
     assert faster_machine.verdict == "unknown"
-    assert "+11.1 % [+11.1, +11.1] beside work that is always the same, +0.0 % [+0.0, +0.0] without" in (
+    assert "+11.1 % [+6.9, +15.3] beside work that is always the same, +0.0 % [-4.2, +4.2] without" in (
         faster_machine.text
     )
     for one, other in ((before, waits(20, 4, 2)), (waits(20, 4, 2), before)):
         busy = series.change(one, other, "", rule)
         assert busy.text == "unknown: the machine was busy: work that only computes took 100 % longer than it computed"
-    assert series.change(before, waits(11, 2, 0), "", rule).verdict == "unknown"
+    assert (
+        series.change(before, waits(11, 2, 0), "", rule).text == "unknown: the clock is too coarse for the work beside"
+    )
+    in_line = waits(11, 2, 2)._replace(in_line_pct=1.5)
+    for one, other in ((before, in_line), (in_line, before)):
+        assert series.change(one, other, "", rule).text == (
+            "unknown: the machine was busy: it stood in line for a processor"
+        )
+
+
+def test_runs_differ_by_more_than_their_calls_the_more_the_machine_does() -> None:
+    def computes(time: float, beside: float) -> series.Series:
+        return series.Series(True, {"": series.Row([time] * 20, [time] * 20, [beside] * 20, [beside] * 20)}, 90.0)
+
+    rule = Rule("mean", 5)
+    before = computes(10, 2)
+    assert series.change(before, computes(10.8, 2), "", rule).verdict == "slower"
+    assert series.change(before, computes(10.6, 2), "", rule).verdict == "unknown"
+    assert series.change(before, computes(10.2, 2), "", rule).verdict == "same"
+    assert series.change(before, computes(9.2, 2), "", rule).verdict == "faster"
+    assert (
+        series.change(before, computes(16.2, 3), "", rule).verdict == "unknown"
+    )  # 8 %, on a machine half as fast again
+    assert series.change(computes(16.2, 3), before, "", rule).verdict == "unknown"
+
+
+def test_the_mean_of_a_side_is_no_mean_of_quotients() -> None:
+    side = [(10.0, 1.0), (10.0, 4.0)]
+    assert (series._figure(side, "mean"), series._figure(side, "median")) == (4.0, 6.25)
 
 
 def test_series_are_measured_in_turns_until_they_are_sure(fake: type[FakeTimer]) -> None:

@@ -141,6 +141,7 @@ def _is_series(value: Any) -> bool:
         not isinstance(value, dict)
         or not isinstance(value.get("rows"), dict)
         or type(value.get("computes")) is not bool
+        or not _is_time(value.get("in_line_pct"))
     ):
         return False
     return all(_is_row(row) for row in value["rows"].values())

@@ -31,6 +31,7 @@ class Turn(NamedTuple):
 
     rows: dict[str, Times]  # by node, and CALL
     waited_ms: float  # neither on a processor nor in line for one
+    in_line_ms: float = 0.0
 
 
 class Timer:
@@ -57,7 +58,7 @@ class Timer:
             cpu_ms = used.total / NS_PER_MS if used is not None and used.samples == stats.count else None
             if stats.count and stats.node_name != CALL:
                 rows[stats.node_name] = _sum(rows.get(stats.node_name), Times(stats.total_ms, cpu_ms))
-        return Turn(rows, max(0, end - start - (cpu_end - cpu) - line) / NS_PER_MS)
+        return Turn(rows, max(0, end - start - (cpu_end - cpu) - line) / NS_PER_MS, line / NS_PER_MS)
 
     def close(self) -> None:
         """Give back what it holds."""
