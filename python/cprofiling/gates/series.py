@@ -31,7 +31,7 @@ _LARGEST_ERROR_PCT = 0.75
 _LARGEST_DELAY_PCT = 10.0
 _LARGEST_IN_LINE_PCT = 1.0
 _RUNS_DIFFER_PCT = 2.0  # beyond what their calls show
-_SPEED_SHARE = 0.2
+_SPEED_SHARE = 0.1
 _REFERENCE_STEPS = 20_000  # about a millisecond
 
 
