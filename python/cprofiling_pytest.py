@@ -42,7 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cprofiling-update", action="store_true", help="write what tests did into the file of --cprofiling-compare"
     )
     parser.addini(
-        "cprofiling_native", "what counts as a native call in all tests with a limit", type="linelist", default=[]
+        "cprofiling_native",
+        "what counts as a native call in all tests with the marker or a fixture",
+        type="linelist",
+        default=[],
     )
 
 

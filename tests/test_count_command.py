@@ -26,6 +26,12 @@ def make_pipeline(depth, fused):
 
 def broken(depth, fused):
     raise ValueError("first line\\nsecond")
+
+def ends(depth, fused):
+    raise SystemExit(0)
+
+def gives_none(depth, fused):
+    pass
 """
 
 
@@ -95,7 +101,16 @@ def test_what_the_users_code_raises_is_told_in_a_line(capsys: pytest.CaptureFixt
     assert cli.main(["count", "--factory", "count_pipelines:missing"]) == 1
     assert "factory must name a function in its module" in capsys.readouterr().err
     assert count("--native", "math:nothing") == 1
-    assert "takes none" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(
+        "cprofiling: --native: ValueError: patterns must take a function each, 'math:nothing' (str) takes none\n"
+    )
+
+
+def test_a_pipeline_that_ends_the_process_or_is_none_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["count", "--factory", "count_pipelines:ends"]) == 1
+    assert capsys.readouterr().err == "cprofiling: the pipeline: SystemExit: 0 (count_pipelines.py:19)\n"
+    assert cli.main(["count", "--factory", "count_pipelines:gives_none"]) == 1
+    assert capsys.readouterr().err == "cprofiling: --factory must return what can be called, got None (NoneType)\n"
 
 
 def test_it_works_where_the_folder_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

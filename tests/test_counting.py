@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import json
 import json.encoder
 import math
+import pickle
 import sys
 import threading
 import types
@@ -36,6 +38,11 @@ def caller(value: float) -> float:
 
 alias = python_function
 sine = math.sin
+ORIGINALS = (math.sin, math.cos)  # what is kept in a tuple nobody replaces
+
+
+class Taken:
+    sine = math.sin
 
 
 class Filter:
@@ -51,12 +58,49 @@ class Filter:
         return cls, value
 
     native = len  # a function that does not bind
+    again = forward
 
     def _hidden(self) -> None: ...
 
 
 class Special(Filter):
     pass
+
+
+class Other:
+    also = Filter.forward
+
+
+class Keys(dict[str, int]):
+    of = vars(dict)["fromkeys"]  # binds to the class, in a way of its own
+
+
+class Kernel:
+    """Is called, and more than that."""
+
+    def __call__(self, value: int) -> int:
+        return value
+
+    def __getitem__(self, grid: int) -> tuple[Kernel, int]:
+        return self, grid
+
+
+kernel = Kernel()
+
+
+@functools.lru_cache
+def cached(value: int) -> int:
+    return value
+
+
+class Proxy(functools.partial[int]):
+    """Is called, and raises at every question."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise LookupError(name)
+
+
+proxy: Any = Proxy(len)
 
 
 def vars_of(value: Any) -> Any:
@@ -135,6 +179,70 @@ def test_methods_bind_as_they_did() -> None:
     assert dict(vars(Filter)) == before
 
 
+def test_one_method_counts_under_each_of_its_names_in_all_classes_that_are_named() -> None:
+    before = dict(vars(Filter))
+    with count_calls(f"{HERE}:Filter.forward", f"{HERE}:Other.*") as calls:
+        assert (Filter().forward(1), Filter().again(2), vars_of(Other()).also(3)) == (1, 2, 3)
+    assert dict(calls) == {f"{HERE}:Filter.forward": 3}
+    assert dict(vars(Filter)) == before
+    assert vars(Other)["also"] is before["forward"]
+
+
+def test_class_methods_in_c_bind_to_the_class() -> None:
+    before = vars(Keys)["of"]
+    with count_calls(f"{HERE}:Keys.of") as calls:
+        made = vars_of(Keys).of("ab", 1)
+    assert (type(made), made, calls.native_calls) == (Keys, {"a": 1, "b": 1}, 1)
+    assert vars(Keys)["of"] is before
+
+
+def test_objects_that_are_more_than_functions_stay_usable() -> None:
+    with count_calls(f"{HERE}:*") as calls:
+        assert kernel[3] == (kernel, 3)
+        assert cached(2) == cached(2) == 2
+        cached.cache_clear()
+        assert pickle.loads(pickle.dumps(cached)) is cached
+        assert inspect.signature(cached) == inspect.signature(python_function).replace(
+            parameters=[inspect.Parameter("value", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation="int")],
+            return_annotation="int",
+        )
+        vars_of(cached).note = "kept"
+    assert (f"{HERE}:kernel" in calls, f"{HERE}:proxy" in calls, calls[f"{HERE}:cached"]) == (False, False, 2)
+    assert cached.cache_info().currsize == 0
+    assert vars(cached).pop("note") == "kept"
+    with count_calls(f"{HERE}:kernel") as calls:
+        assert (kernel(1), kernel[3][1]) == (1, 3)
+    assert calls.native_calls == 1
+    assert type(kernel) is Kernel
+
+
+def test_attributes_of_a_function_are_there_meanwhile_and_stay() -> None:
+    function: Any = python_function
+    function.calls = 1
+    with count_calls(f"{HERE}:python_function"):
+        assert python_function is not function
+        vars_of(python_function).calls += 1
+    assert vars(function) == {"calls": 2}
+    del function.calls
+
+
+@pytest.mark.parametrize("name", ["locals", "__import__", "eval"])
+def test_what_looks_at_its_caller_s_variables_is_left_alone(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"builtins:{name} does"), count_calls(f"builtins:{name}"):
+        pass
+
+
+def test_what_counting_itself_needs_can_be_counted() -> None:
+    with count_calls("builtins:*", "builtins:__build_class__") as calls:
+        here = "here"
+        assert ("here" in locals(), next(iter([1])), sum([1, 2])) == (True, 1, 3)
+        before = calls["builtins:sum"], calls["builtins:next"]
+        assert calls.native_calls >= sum(before)
+        seen = calls["builtins:sum"], calls["builtins:next"]
+    assert (here, before, seen) == ("here", (1, 1), (2, 1))
+    assert "builtins:locals" not in calls
+
+
 def test_a_class_that_cannot_be_changed_is_refused_and_nothing_stays_changed() -> None:
     with pytest.raises(TypeError, match=r"immutable|built-in"), count_calls("math:sin", "builtins:str.upper"):
         pass
@@ -184,12 +292,21 @@ def test_blocks_nest_overlap_and_come_again() -> None:
     math.sin(1.0)
     inner.__exit__()
     inner.__exit__()
-    assert math.sin is sine
+    assert (math.sin, math.cos) == ORIGINALS
     with outer, pytest.raises(RuntimeError, match="already"):
         outer.__enter__()
     with outer:
         math.sin(1.0)
     assert (outer["math:sin"], dict(inner)) == (3, {"math:sin": 2, "math:cos": 0})
+
+
+def test_one_function_that_another_block_counts_in_one_of_its_places_counts_once() -> None:
+    with count_calls("math:sin"), count_calls("math:sin", f"{HERE}:Taken.sine") as calls:
+        math.sin(1.0)
+        vars_of(Taken).sine(1.0)
+    assert dict(calls) == {"math:sin": 2}
+    assert calls[f"{HERE}:Taken.sine"] == 2
+    assert (math.sin, vars(Taken)["sine"]) == (ORIGINALS[0], ORIGINALS[0])
 
 
 def test_what_took_the_counting_one_meanwhile_is_put_right_and_what_was_replaced_stays(
@@ -271,6 +388,89 @@ def test_a_count_may_come_while_the_same_thread_counts() -> None:
     assert tally.by_name() == {"inner": 1, "outer": 1}
 
 
+NATIVE = """
+import math, zlib
+
+for number in range(3):
+    zlib.crc32(b"data")
+    math.sin(number)
+"""
+
+
+def test_native_functions_that_are_named_are_spans(tmp_path: Path) -> None:
+    with cp.instrument(math, "sin", name="sine"), cp.profile(operators=False) as prof, cp.record("block"):
+        for _ in range(3):
+            math.sin(1.0)
+    events = prof.events()
+    assert [event.name for event in events] == ["block", "sine", "sine", "sine"]
+    assert {event.parent_span_id for event in events[1:]} == {events[0].span_id}
+    assert math.sin is sine
+    program, trace = tmp_path / "native.py", tmp_path / "trace.json"
+    program.write_text(NATIVE)
+    command = ["run", "-o", str(trace), "-n", "math:sin", "-n", "zlib:crc32", str(program)]
+    done = run_python(f"import sys; from cprofiling.cli import main; sys.exit(main({command!r}))")
+    assert done.returncode == 0, done.stderr
+    assert sorted(event.name for event in cp.load_trace(trace).events()) == 3 * ["crc32"] + 3 * ["sin"]
+
+
+def test_two_threads_cannot_begin_the_same_count() -> None:
+    calls = count_calls("math:sin")
+    refused: list[str] = []
+
+    def begin() -> None:
+        try:
+            calls.__enter__()
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    math.sin(1.0)
+    calls.__exit__()
+    assert (len(refused), calls.native_calls, calls.is_on) == (3, 1, False)
+
+
+def test_a_forked_child_counts_though_another_thread_of_the_parent_was_about_to() -> None:
+    script = """
+from cprofiling.counting import count_calls, operators, patches
+
+entered, leave = threading.Event(), threading.Event()
+
+def hold():
+    with patches._lock, operators._counting._lock:
+        entered.set()
+        leave.wait()
+
+with count_calls("math:sin") as calls:
+    math.sin(1.0)
+    threading.Thread(target=hold).start()
+    entered.wait()
+    child = os.fork()
+    if not child:
+        with count_calls("math:sin") as inner:
+            math.sin(1.0)
+        with operators._counting._lock:
+            os._exit((calls.native_calls, inner.native_calls) != (2, 1))
+    leave.set()
+    assert os.waitpid(child, 0)[1] == 0
+assert calls.native_calls == 1
+"""
+    done = run_python("import math, os, threading\n" + script, "-W", "ignore::DeprecationWarning")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_locks_are_new_in_a_forked_child() -> None:
+    from cprofiling.counting import operators, patches
+
+    before = patches._lock, operators._counting._lock
+    patches._after_fork_in_child()
+    operators._counting.after_fork_in_child()
+    assert not {id(patches._lock), id(operators._counting._lock)} & set(map(id, before))
+
+
 def test_an_unused_count_is_empty() -> None:
     calls = count_calls("math:sin")
     assert isinstance(calls, CallCount)
@@ -289,6 +489,45 @@ def test_without_pytorch_there_are_no_operators(monkeypatch: pytest.MonkeyPatch)
     assert (d.operators, d.operator_calls, d.by_node) == ({}, 0, {})
     with d, pytest.raises(RuntimeError, match="already"):
         d.__enter__()
+    d.__exit__(None, None, None)
+
+
+def test_a_module_that_only_bears_the_name_of_pytorch_has_no_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    with count_dispatches() as d:
+        pass
+    assert d.operators == {}
+
+
+def test_a_count_that_could_not_begin_can_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cprofiling.counting import dispatches
+
+    d = count_dispatches()
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatches, "counting_operators", lambda tally: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            d.__enter__()
+    assert not d.is_on
+    with d:
+        assert d.is_on
+
+
+def test_another_thread_cannot_end_a_count(torch: Any) -> None:
+    a = torch.ones(2)
+    refused: list[str] = []
+
+    def end() -> None:
+        try:
+            d.__exit__(None, None, None)
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    with count_dispatches() as d:
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+        a.add(1)
+    assert (len(refused), d.operators) == (1, {"aten::add": 1})
     d.__exit__(None, None, None)
 
 
@@ -356,6 +595,15 @@ def test_operators_of_threads_and_executors(torch: Any) -> None:
                 done.set()
 
             threading.Thread(target=late).start()
+            open_ = threading.Event()
+            for each in (early, outlasting):
+                each.submit(open_.wait)
+            later = [each.submit(dispatch._len_torch_dispatch_stack) for each in (early, outlasting)]
+        open_.set()
+        assert [each.result() for each in later] == [
+            0,
+            0,
+        ]  # neither the thread is counted for ever, nor what comes late
         early.submit(work, 1).result()
         outlasting.submit(work, 1).result()
         gate.set()
@@ -473,3 +721,30 @@ assert _core.cupti_status()["counting"] == 0
 """,
         libraries,
     )
+
+
+def test_launches_of_a_forked_child_are_not_known(libraries: dict[str, str]) -> None:
+    check(
+        """
+with count_dispatches() as d:
+    child = os.fork()
+    if not child:
+        reasons = [d.cuda_launches, d.cuda_launches_reason]
+        d.__exit__(None, None, None)
+        reasons += [d.cuda_launches, d.cuda_launches_reason]
+        os._exit(reasons != 2 * [None, "the process was forked while they were counted"])
+    assert os.waitpid(child, 0)[1] == 0
+assert (d.cuda_launches, d.cuda_launches_reason) == (0, None)
+""",
+        libraries,
+    )
+
+
+def test_launches_are_not_known_where_cuda_came_while_they_were_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cprofiling.counting import launches
+
+    count = launches.LaunchCount()
+    with count:
+        assert count.reason == "no CUDA in the process"
+        monkeypatch.setattr(launches, "missing_reason", lambda: None)
+    assert (count.count, count.reason) == (None, "CUDA came into the process while they were counted")

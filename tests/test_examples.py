@@ -27,6 +27,7 @@ WITH_TESTS = {
     "sklearn_pipeline.py",  # in test_sklearn_pipeline.py
     "threads_and_stages.py",
     "torch_modules.py",  # in test_torch_modules.py
+    "torchfx_counts.py",  # in test_torchfx_counts.py
     "torchfx_plan.py",  # in test_torchfx.py
 }
 

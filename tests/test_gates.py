@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 import cprofiling as cp
 import cprofiling_pytest
 from cprofiling import cli
-from cprofiling.counting import operators
+from cprofiling.counting import DispatchCount, operators
 from cprofiling.gates import baseline, fixtures, judge, limits, series
 from cprofiling.gates import file_comparison as file_comparison  # noqa: PLC0414 no run in this process is to load them anew
 from cprofiling.gates import phase as phase  # noqa: PLC0414
@@ -66,8 +68,8 @@ Run = Callable[..., pytest.RunResult]
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run tests in this process, with the plugin, and without PyTorch."""
     monkeypatch.setattr(operators, "find_spec", lambda name: None)
-    for name in ("torch",):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # other plugins only take time
     pytester.makepyfile(gate_native=NATIVE, test_it=TESTS)
     monkeypatch.syspath_prepend(str(pytester.path))
 
@@ -148,7 +150,7 @@ def prepared():
     math.sin(1.0)
 
 @pytest.mark.cprofiling_limit(native_calls={"math:sin": 1, "math:cos": 0}, operators=0, launches=0, p95_ms=1000)
-def test_call_phase(prepared, node_profiler):
+def test_call_phase(node_profiler, prepared):
     math.sin(1.0)
     with cp.profile_node("node"):
         pass
@@ -231,6 +233,10 @@ def test_nearer_markers_go_before_others() -> None:
         (Mark(p95_ms="3"), TypeError),
         (Mark(p95_ms={"node": -1}), ValueError),
         (Mark(native="math"), ValueError),
+        (Mark(native=5), TypeError),
+        (Mark(native_calls={1: 2}), TypeError),
+        (Mark(native_calls={"sin": 2}), ValueError),
+        (Mark(operators={"mm": 2}), ValueError),
     ],
 )
 def test_what_a_marker_says_is_checked(mark: Any, error: type[Exception]) -> None:
@@ -252,6 +258,21 @@ def test_what_cannot_be_judged_is_no_pass() -> None:
 
 def test_many_names_are_not_all_listed() -> None:
     assert limits.listed({f"f{i:02}": 20 - i for i in range(15)}).endswith("f11 9 and 3 more")
+    assert limits.listed({**{f"f{i:02}": 0 for i in range(15)}, "g": 1}) == "g 1"
+
+
+def test_names_that_nothing_is_counted_under_are_no_pass() -> None:
+    counted = Measured(native_calls={"a:f": 3}, operators={"aten::mm": 1})
+    assert complaints(Limits(native_calls={"a:g": 0, "a:f": 2}, operators={"aten::add": 0}), counted) == [
+        "native_calls of a:g cannot be judged: it is not among what is counted",
+        "native_calls of a:f: 3, the limit is 2",
+    ]
+
+
+def test_a_node_is_judged_by_its_slowest_stage() -> None:
+    rows = [node(p95_ms=9.0), node(stage="val"), node(stage="test", count=0, p95_ms=99.0)]
+    for most in (5, {"n": 5}):
+        assert complaints(Limits(p95_ms=most), Measured(nodes=rows)) == ["p95_ms of n: 9.000 ms, the limit is 5 ms"]
 
 
 # ---- fixtures ------------------------------------------------------------------------------------
@@ -270,6 +291,77 @@ def test_a_callable_is_compared_or_timed_by_the_fixture(monkeypatch: pytest.Monk
         profiler.pairs(len, name=1)  # type: ignore[arg-type]
     found = profiler.compare(lambda: 1, lambda: 2, pairs=2, warmup=0)
     assert profiler.comparisons == [found]
+
+
+TIMED = """
+import gate_native, pytest, cprofiling as cp
+
+@pytest.mark.cprofiling_limit(native_calls=2, native="gate_native:native")
+def test_timed(node_profiler, call_counter):
+    calls = call_counter("gate_native:*")
+    with call_counter("gate_native:native") as ended:
+        gate_native.run()
+    node_profiler.pairs(gate_native.run, repeat=20)
+    node_profiler.compare(gate_native.run, gate_native.run, pairs=2)
+    with pytest.raises(ZeroDivisionError):
+        node_profiler.pairs(lambda: 1 // 0, name="fails")
+    gate_native.run()
+    assert (calls.native_calls, ended.native_calls) == (4, 1)
+"""
+
+
+def test_what_is_timed_is_not_counted(run: Run) -> None:
+    """How often that is called depends on how much times spread."""
+    run("test_timed.py", test_timed=TIMED).assert_outcomes(passed=1)
+
+
+IN_SETUP = """
+import gate_native, pytest
+
+@pytest.fixture
+def prepared(call_counter):
+    calls = call_counter("gate_native:native")
+    gate_native.run()
+    return calls
+
+profilers = []
+
+@pytest.mark.cprofiling_limit(native_calls=2)
+def test_setup(prepared, call_counter, node_profiler):
+    profilers.append(node_profiler)
+    gate_native.run()
+    with call_counter("gate_native:native"):
+        gate_native.run()
+    assert prepared.native_calls == 3
+
+def test_nothing_stays():
+    assert not hasattr(gate_native.native, "__wrapped__")
+    assert [profiler.profiling_enabled for profiler in profilers] == [False]
+"""
+
+
+def test_calls_of_the_setup_are_none_of_the_test_s(run: Run, pytester: pytest.Pytester) -> None:
+    run("test_setup.py", "--cprofiling-json=now.json", test_setup=IN_SETUP).assert_outcomes(passed=2)
+    [test] = json.loads((pytester.path / "now.json").read_text())["tests"].values()
+    assert test["native_calls"] == {"gate_native:native": 2}
+
+
+def test_operators_are_counted_only_where_they_are_judged_or_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    counted: list[bool] = []
+
+    class Dispatches(DispatchCount):
+        def __enter__(self) -> DispatchCount:
+            counted.append(True)
+            return super().__enter__()
+
+    monkeypatch.setattr(phase, "count_dispatches", Dispatches)
+    monkeypatch.setattr(series, "measured", lambda *_: series.Series(True, {}))
+    timed = "def test_timed(node_profiler):\n    node_profiler.pairs(len, name='work')\n"
+    run("test_timed.py", "test_it.py", test_timed=timed)
+    assert counted == []
+    run("test_timed.py", "--cprofiling-json=now.json").assert_outcomes(passed=1)
+    assert counted == [True, True]  # it goes on after what was timed
 
 
 def test_a_slower_callable_fails_the_test(run: Run) -> None:
@@ -292,7 +384,7 @@ def test_a_baseline_is_made_compared_with_and_made_anew(run: Run, pytester: pyte
     assert run(*file).ret == pytest.ExitCode.USAGE_ERROR
     run(*file, "--cprofiling-update").assert_outcomes(passed=3)
     known = json.loads((pytester.path / "base.json").read_text())
-    assert list(known["tests"]) == ["test_it.py::test_limit", "test_it.py::test_fixtures"]
+    assert list(known["tests"]) == ["test_it.py::test_fixtures", "test_it.py::test_limit"]
     assert known["tests"]["test_it.py::test_fixtures"]["native_calls"] == {
         "gate_native:native": 3,
         "gate_native:run": 1,
@@ -324,6 +416,51 @@ def test_only_tests_that_pass_come_into_a_baseline(run: Run, pytester: pytest.Py
     assert len(json.loads((pytester.path / "now.json").read_text())["tests"]) == 2
 
 
+def test_a_test_of_which_a_part_fails_does_not_come_into_a_baseline(run: Run, pytester: pytest.Pytester) -> None:
+    fixture = "import pytest\n@pytest.fixture\ndef fails():\n    yield\n    assert 0\n"
+    teardown = f"{fixture}def test_part(node_profiler, fails):\n    pass\n"
+    run("--cprofiling-compare=base.json", "--cprofiling-update", "test_part.py", test_part=teardown)
+    assert json.loads((pytester.path / "base.json").read_text())["tests"] == {}
+
+
+def test_what_a_test_did_before_it_failed_by_itself_is_nothing_to_compare_with(
+    run: Run, pytester: pytest.Pytester
+) -> None:
+    failing = TESTS.replace("gate_native.run()\n\ndef test_fixtures", "assert 0\n\ndef test_fixtures")
+    run("--cprofiling-json=now.json", test_it=failing).assert_outcomes(passed=2, failed=1)
+    assert list(json.loads((pytester.path / "now.json").read_text())["tests"]) == ["test_it.py::test_fixtures"]
+
+
+def test_an_update_leaves_out_what_is_gone_if_the_run_was_whole(run: Run, pytester: pytest.Pytester) -> None:
+    def known() -> list[str]:
+        return [name.rpartition("_")[2] for name in json.loads((pytester.path / "base.json").read_text())["tests"]]
+
+    update = ("--cprofiling-compare=base.json", "--cprofiling-update")
+    run(*update)
+    gone = TESTS.replace("def test_limit", "def no_limit")
+    failing = gone.replace("def test_unused():", "def test_unused():\n    assert 0\n")
+    for arguments, file in ((["-k", "fixtures"], gone), ([], failing), (["--collect-only"], gone)):
+        run(*update, *arguments, test_it=file)
+        assert known() == ["fixtures", "limit"]
+    run(*update, test_it=gone).assert_outcomes(passed=2)
+    assert known() == ["fixtures"]
+    run(update[0], test_it=gone).assert_outcomes(passed=2)
+
+
+def test_an_update_on_another_machine_keeps_counts_and_no_times(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    before = did(native_calls={"f": 1}, series={"s": series.Series(True, {"": row}).to_dict()})
+    with monkeypatch.context() as patch:
+        patch.setattr(baseline, "made_here", lambda: {"machine": "other"})
+        baseline.save(str(pytester.path / "base.json"), {"test_other.py::test_other": before})
+    run("test_it.py", "--cprofiling-compare=base.json", "--cprofiling-update").assert_outcomes(passed=3)
+    after = baseline.load(str(pytester.path / "base.json"))
+    assert after["made_with"] == baseline.made_here()
+    assert after["tests"]["test_other.py::test_other"] == {**before, "series": {}}
+
+
 def test_tests_that_are_missing_or_new_fail_the_run(run: Run) -> None:
     file = "--cprofiling-compare=base.json"
     run(file, "--cprofiling-update")
@@ -337,9 +474,18 @@ def test_tests_that_are_missing_or_new_fail_the_run(run: Run) -> None:
     for asked_otherwise in (["-k", "fixtures"], ["test_it.py::test_fixtures"], ["--lf", "-p", "cacheprovider"]):
         assert run(file, *asked_otherwise, test_it=gone).ret == 0
     assert run(file, "test_it.py", test_it=gone).ret == pytest.ExitCode.TESTS_FAILED
+    unmarked = re.sub("@pytest.mark.cprofiling_limit.*", "", TESTS)
+    result = run(file, test_it=unmarked)
+    result.assert_outcomes(passed=3)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["ERROR test_it.py::test_limit: it did not run, or is not counted any more*"])
+    for left_out in ("--ignore=test_it.py", "--ignore-glob=*_it.py", "--ignore=.", "--collect-only", "--setup-plan"):
+        assert run(file, left_out, "test_other.py", ".", test_it=gone, test_other="def test_other(): pass").ret == 0
+    result = run(file, "-x", test_it=gone.replace("call_counter):", "call_counter):\n    assert 0"))
+    assert "it did not run" not in str(result.stdout)
     skipped = TESTS.replace("@pytest.mark.cprofiling_limit", "@pytest.mark.skip\n@pytest.mark.cprofiling_limit")
-    run(file, test_it=skipped).assert_outcomes(passed=2, skipped=1)
-    assert run(file, "-x", test_it="import nothing").ret == pytest.ExitCode.INTERRUPTED
+    run(file, "test_it.py", test_it=skipped).assert_outcomes(passed=2, skipped=1)
+    assert run(file, "-x", "test_it.py", test_it="import nothing").ret == pytest.ExitCode.INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -388,6 +534,10 @@ def test_an_empty_baseline_and_one_of_another_machine_are_errors(
         (["--cprofiling-fail=mean:5%"], "need --cprofiling-compare"),
         (["--cprofiling-compare=a", "--cprofiling-fail=mean"], "METRIC:PERCENT%"),
         (["--cprofiling-compare="], "must not be empty"),
+        (
+            ["--cprofiling-compare=a", "--cprofiling-json=./a"],
+            "--cprofiling-compare are both */a",
+        ),
         (["--cprofiling-compare=."], "cannot read * Is a directory"),
     ],
 )
@@ -430,16 +580,36 @@ def test_it_works_under_xdist(run: Run, pytester: pytest.Pytester, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", PYTHON)
 
     def distributed(*arguments: str) -> pytest.RunResult:
-        command = ("-p", "cprofiling_pytest", "-p", "no:cacheprovider", "-q", "-n", "2", *arguments)
+        command = ("-p", "xdist", "-p", "cprofiling_pytest", "-p", "no:cacheprovider", "-q", "-n", "2", *arguments)
         return pytester.runpytest_subprocess(*command)
 
     distributed("--cprofiling-compare=base.json", "--cprofiling-update", "--cprofiling-json=now.json")
     assert len(json.loads((pytester.path / "now.json").read_text())["tests"]) == 2
-    assert distributed("--cprofiling-compare=base.json", "-k", "fixtures").ret == 0
     pytester.makepyfile(gate_native=NATIVE.replace("depth = 1", "depth = 2"))
     result = distributed("--cprofiling-compare=base.json")
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(["*native_calls of gate_native:native: 3 -> 5"])
+    pytester.makepyfile(
+        gate_native=NATIVE, test_it="import pytest\npytestmark = pytest.mark.xdist_group('g')\n" + TESTS
+    )
+    result = distributed("--cprofiling-compare=base.json", "--dist=loadgroup", "--deselect=test_it.py::test_limit")
+    assert result.ret == 0
+    result.assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({}, "t.py::test[a@b]@g"),
+        ({"dist": "load", "loadgroup": False}, "t.py::test[a@b]@g"),
+        ({"dist": "loadgroup"}, "t.py::test[a@b]"),  # what controls the workers
+        ({"dist": "no", "loadgroup": True}, "t.py::test[a@b]"),  # a worker
+    ],
+)
+def test_groups_of_xdist_are_no_part_of_a_test_s_name(options: dict[str, Any], name: str) -> None:
+    config: Any = types.SimpleNamespace(getoption=lambda option, default: options.get(option, default))
+    assert plugin.name_of(config, "t.py::test[a@b]@g") == name
+    assert plugin.name_of(config, "t.py::test[a@b]") == "t.py::test[a@b]"
 
 
 # ---- judging -------------------------------------------------------------------------------------
@@ -465,7 +635,9 @@ def test_more_is_worse_and_less_is_a_note() -> None:
         "node x (train): it ran, and is not in the baseline",
     ]
     assert notes == ["native_calls of gone: 1 -> 0, which is less: --cprofiling-update keeps it so"]
-    assert judge.judged(did(launches=1), did(launches_reason="why"), []).notes == ["launches: 1 -> not known: why"]
+    without = did(launches_reason="no CUDA in the process")
+    assert judge.judged(did(launches=1), without, []) == ([], ["launches: 1 -> not known: no CUDA in the process"])
+    assert judge.judged(did(launches=1), did(launches_reason="why"), []) == (["launches cannot be judged: why"], [])
     assert judge.judged(did(), did(operators={"aten::mm": 1}, launches=1), []) == ([], [])
 
 
@@ -493,7 +665,7 @@ def saved(path: Path, change: Callable[[dict[str, Any]], object]) -> str:
         "tests": {"t": did(nodes=[node()])},
     }
     row = {"wall_ms": [1.0], "cpu_ms": None, "reference_wall_ms": [1.0], "reference_cpu_ms": [1]}
-    value["tests"]["t"]["series"] = {"s": {"computes": True, "rows": {"": row}}}  # type: ignore[index]
+    value["tests"]["t"]["series"] = {"s": {"computes": True, "rows": {"": row}, "in_line_pct": 0}}  # type: ignore[index]
     change(value)
     path.write_text(json.dumps({**value, "digest": baseline._digest(value)}))
     return str(path)
@@ -533,6 +705,7 @@ ROW = ("tests", "t", "series", "s", "rows", "")
         (set_at("tests", "t", "series", "s", 1), r"\$\.tests\.t\.series\.s"),
         (set_at("tests", "t", "series", "s", "rows", 1), r"\$\.tests\.t\.series\.s"),
         (set_at("tests", "t", "series", "s", "computes", 1), r"\$\.tests\.t\.series\.s"),
+        (set_at("tests", "t", "series", "s", "in_line_pct", None), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, 1), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "more", []), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "wall_ms", 1), r"\$\.tests\.t\.series\.s"),
@@ -592,10 +765,12 @@ def test_files_of_different_machines_are_compared_by_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new = str(tmp_path / "old.json"), str(tmp_path / "new.json")
-    baseline.save(old, {"a": did()})
+    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    timed = did(series={"work": series.Series(True, {"": row}).to_dict()})
+    baseline.save(old, {"a": timed})
     with monkeypatch.context() as patch:
         patch.setattr(baseline, "made_here", lambda: {"machine": "other"})
-        baseline.save(new, {"a": did()})
+        baseline.save(new, {"a": timed})
     assert cli.main(["compare", old, new]) == 0
     assert capsys.readouterr().out.startswith("1 tests: nothing has changed\nTimes are not compared")
     assert cli.main(["compare", old, new, "--new", old]) == 1

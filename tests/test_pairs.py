@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import cprofiling as cp
-from cprofiling.gates import PairedComparison, compare_pairs, pairs, series, turns
-from cprofiling.gates.bootstrap import Rule, interval_of, paired_change, quantile, rule_of, separate_change, verdict_of
+from cprofiling.gates import PairedComparison, bootstrap, compare_pairs, pairs, series, turns
+from cprofiling.gates.bootstrap import (
+    METRICS,
+    Rule,
+    interval_of,
+    paired_change,
+    quantile,
+    rule_of,
+    separate_change,
+    verdict_of,
+)
 
 Steps = list[tuple[float, float]]
 
@@ -71,7 +82,7 @@ def test_equal_values_have_no_interval_to_speak_of() -> None:
         change, draw = paired_change([2.0] * 30, [3.0] * 30, metric)
         assert change == pytest.approx(50)
         assert interval_of(draw, 0.95) == pytest.approx((50, 50))
-        change, draw = separate_change([2.0] * 30, [3.0] * 25, metric)
+        change, draw = separate_change([2.0] * 30, [3.0] * 25, METRICS[metric])
         assert (change, *interval_of(draw, 0.95)) == pytest.approx((50, 50, 50))
 
 
@@ -92,6 +103,21 @@ def test_what_disturbs_both_sides_of_a_pair_cancels_in_the_median() -> None:
     before = [source.uniform(1, 10) for _ in range(40)]
     change, draw = paired_change(before, [1.1 * time for time in before], "median")
     assert (change, *interval_of(draw, 0.95)) == pytest.approx((10, 10, 10))
+
+
+def test_the_median_is_that_of_the_pairs_own_changes() -> None:
+    before, after = [1.0, 10.0, 100.0] * 10, [1.0, 20.0, 100.0] * 10
+    assert paired_change(before, after, "median")[0] == 0
+    assert separate_change(before, after, METRICS["median"])[0] == 100
+
+
+def test_values_are_redrawn_in_blocks_that_go_round() -> None:
+    source = random.Random(3)
+    values = list(range(10))
+    drawn = [bootstrap._redrawn(values, source) for _ in range(300)]
+    assert {len(each) for each in drawn} == {10}
+    assert {each[0] for each in drawn} == {each[-1] for each in drawn} == set(values)
+    assert all(each[1] == (each[0] + 1) % 10 for each in drawn)
 
 
 def test_quantiles_interpolate() -> None:
@@ -217,6 +243,44 @@ def test_a_turn_tells_of_the_call_and_its_nodes() -> None:
     assert turn.waited_ms >= 0
 
 
+def test_a_node_s_time_is_that_of_all_its_stages() -> None:
+    def run(*more: str) -> None:
+        for stage in ("train", *more):
+            with cp.profile_node("node", stage=stage):
+                sum(range(200_000))
+
+    timer = turns.Timer()
+    one, both = (min(timer.time(call).rows["node"] for _ in range(5)) for call in (run, functools.partial(run, "val")))
+    timer.close()
+    assert both.wall_ms > 1.3 * one.wall_ms
+    known = turns.Times(1.0, 2.0)
+    assert turns._sum(known, turns.Times(3.0, None)) == turns.Times(4.0, None)
+    assert turns._sum(known, known) == turns.Times(2.0, 4.0)
+
+
+def test_a_node_without_a_name_is_not_taken_for_the_whole_call() -> None:
+    def run() -> None:
+        with cp.profile_node(turns.CALL):
+            sum(range(200_000))
+
+    timer = turns.Timer()
+    start = time.perf_counter()
+    times = timer.time(run).rows
+    elapsed_ms = 1000 * (time.perf_counter() - start)
+    timer.close()
+    assert list(times) == [turns.CALL]
+    assert times[turns.CALL].wall_ms <= elapsed_ms
+
+
+def test_waiting_is_told_from_standing_in_line_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = turns.Timer()
+    assert timer.time(lambda: time.sleep(0.05)).waited_ms > 25
+    in_line = itertools.count(step=10**12)
+    monkeypatch.setattr(timer._in_line, "now_ns", lambda: next(in_line))
+    assert timer.time(old).waited_ms == 0
+    timer.close()
+
+
 def test_where_the_system_does_not_account_for_lines_nobody_waits_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
         raise FileNotFoundError
@@ -225,6 +289,21 @@ def test_where_the_system_does_not_account_for_lines_nobody_waits_in_one(monkeyp
     timer = turns.Timer()
     assert timer.time(old).waited_ms >= 0
     timer.close()
+
+
+def waiting(*waited: float) -> list[turns.Turn]:
+    """Calls of 10 ms that waited so long."""
+    return [turns.Turn({turns.CALL: turns.Times(10.0, 10.0 - each)}, each) for each in waited]
+
+
+def test_calls_that_wait_are_told_from_machines_that_stand_still() -> None:
+    assert turns.only_compute(waiting(0, 0.4, 0.5))
+    assert not turns.only_compute(waiting(0, 3, 3))
+    assert turns.only_compute(waiting(0, 0, 9))  # one of them: that is the machine
+    assert turns.only_compute(waiting(3, 3, 3), waiting(3, 3, 3))  # so does work that never waits
+    assert not turns.only_compute(waiting(3, 3, 3), waiting(2, 2, 2))
+    nothing = turns.Turn({turns.CALL: turns.Times(0.0, 0.0)}, 0.0)
+    assert turns.only_compute([nothing])
 
 
 def test_nodes_whose_processor_time_is_not_known_are_judged_by_the_clock() -> None:
@@ -257,9 +336,61 @@ def test_series_of_two_runs_are_compared() -> None:
     by_wall = series.change(before, made([11.0] * 20, None), "", rule)
     assert "+10.0 %" in by_wall.text
     assert by_wall.text.endswith("wall time")
+    waiting = series.change(before, made([11.0] * 20, [12.0] * 20, computes=False), "", rule)
+    assert "+10.0 %" in waiting.text
     assert series.change(before, before, "", rule).verdict == "same"
     assert "too few" in series.change(before, made([1.0] * 19), "", rule).text
     assert "less than" in series.change(before, made([0.01] * 20), "", rule).text
+
+
+def test_by_the_clock_a_verdict_has_to_hold_with_and_without_the_work_beside() -> None:
+    """A slower machine has computing take longer, and waiting not."""
+    rule = Rule("mean", 5)
+
+    def waits(time: float, beside: float, beside_cpu: float) -> series.Series:
+        row = series.Row([time] * 20, [1.0] * 20, [beside] * 20, [beside_cpu] * 20)
+        return series.Series(False, {"": row})
+
+    before = waits(10, 2, 2)
+    assert series.change(before, waits(11, 2, 2), "", rule).verdict == "slower"
+    assert series.change(before, waits(9, 2, 2), "", rule).verdict == "faster"
+    faster_machine = series.change(before, waits(10, 1.8, 1.8), "", rule)
+    assert faster_machine.verdict == "unknown"
+    assert "+11.1 % [+8.0, +14.2] beside work that is always the same, +0.0 % [-3.1, +3.1] without" in (
+        faster_machine.text
+    )
+    for one, other in ((before, waits(20, 4, 2)), (waits(20, 4, 2), before)):
+        busy = series.change(one, other, "", rule)
+        assert busy.text == "unknown: the machine was busy: work that only computes took 100 % longer than it computed"
+    assert (
+        series.change(before, waits(11, 2, 0), "", rule).text == "unknown: the clock is too coarse for the work beside"
+    )
+    in_line = waits(11, 2, 2)._replace(in_line_pct=1.5)
+    for one, other in ((before, in_line), (in_line, before)):
+        assert series.change(one, other, "", rule).text == (
+            "unknown: the machine was busy: it stood in line for a processor"
+        )
+
+
+def test_runs_differ_by_more_than_their_calls_the_more_the_machine_does() -> None:
+    def computes(time: float, beside: float) -> series.Series:
+        return series.Series(True, {"": series.Row([time] * 20, [time] * 20, [beside] * 20, [beside] * 20)}, 90.0)
+
+    rule = Rule("mean", 5)
+    before = computes(10, 2)
+    assert series.change(before, computes(10.8, 2), "", rule).verdict == "slower"
+    assert series.change(before, computes(10.6, 2), "", rule).verdict == "unknown"
+    assert series.change(before, computes(10.2, 2), "", rule).verdict == "same"
+    assert series.change(before, computes(9.2, 2), "", rule).verdict == "faster"
+    assert (
+        series.change(before, computes(16.2, 3), "", rule).verdict == "unknown"
+    )  # 8 %, on a machine half as fast again
+    assert series.change(computes(16.2, 3), before, "", rule).verdict == "unknown"
+
+
+def test_the_mean_of_a_side_is_no_mean_of_quotients() -> None:
+    side = [(10.0, 1.0), (10.0, 4.0)]
+    assert (series._figure(side, "mean"), series._figure(side, "median")) == (4.0, 6.25)
 
 
 def test_series_are_measured_in_turns_until_they_are_sure(fake: type[FakeTimer]) -> None:
@@ -270,6 +401,10 @@ def test_series_are_measured_in_turns_until_they_are_sure(fake: type[FakeTimer])
     fake.times = {old: noisy(10, 0.001), series.reference_work: noisy(1, 0.001, 1, node=None)}
     found = series.measured(old, 20, 0)
     assert (len(found.rows["node"].wall_ms), list(found.rows)) == (20, ["", "node"])
+    fake.times = {old: noisy(10, 0.001, waited=5), series.reference_work: noisy(1, 0.001, waited=0.5)}
+    assert series.measured(old, 20, 0).computes  # the machine stands still, for work that never waits, too
+    fake.times = {old: noisy(10, 0.001, waited=5), series.reference_work: noisy(1, 0.001)}
+    assert not series.measured(old, 20, 0).computes
     fake.times = {old: noisy(10, 0.001), series.reference_work: noisy(0, 0)}
     assert len(series.measured(old, 20, 0).rows[""].wall_ms) == 20
 

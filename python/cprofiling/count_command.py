@@ -10,7 +10,7 @@ import traceback
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling.command_line import CommandError, not_empty, whole_number
-from cprofiling.format import shown_text
+from cprofiling.format import shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,11 +119,17 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
     from cprofiling.counting import count_calls, count_dispatches
 
     pipeline = make(depth, fused)
+    if not callable(pipeline):
+        raise CommandError(f"--factory must return what can be called, got {shown_value(pipeline)}")
     for _ in range(options.warmup):
         pipeline()
     dispatches = count_dispatches()
     calls = count_calls(*options.native) if options.native else None
-    with contextlib.nullcontext() if calls is None else calls, dispatches:
+    with contextlib.ExitStack() as stack:
+        if calls is not None:
+            _attempt("--native", calls.__enter__)
+            stack.push(calls)
+        stack.enter_context(dispatches)
         pipeline()
     native = None if calls is None else calls.native_calls
     row = Row(depth, fused, native, dispatches.operator_calls, dispatches.cuda_launches)
@@ -131,14 +137,21 @@ def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argpars
 
 
 def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
-    """Do something of the user's; what it raises is told in a line, with the place."""
+    """Do something of the user's; what it raises, also to end the process, is told in a line, with the place."""
     try:
         return action(*arguments)
-    except Exception as error:
+    except CommandError:
+        raise
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        places = [f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not _is_ours(each.filename)]
+        place = f" ({places[-1]})" if places else ""
         lines = str(error).splitlines() or [""]
         raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(os.path.join(os.path.dirname(__file__), ""))
 
 
 def _table(rows: list[Row]) -> list[str]:

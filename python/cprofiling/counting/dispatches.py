@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,14 @@ class DispatchCount:
         """Make one that has counted nothing."""
         self._tally = Tally()
         self._launches = LaunchCount()
-        self._stack: ExitStack | None = None
+        self._running = threading.Lock()  # held while the block runs
+        self._stack = ExitStack()
+        self._thread = 0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it counts at present."""
+        return self._running.locked()
 
     @property
     def operators(self) -> dict[str, int]:
@@ -32,7 +40,7 @@ class DispatchCount:
     @property
     def operator_calls(self) -> int:
         """All operators together."""
-        return sum(self.operators.values())
+        return self._tally.total()
 
     @property
     def by_node(self) -> dict[str, dict[str, int]]:
@@ -54,21 +62,30 @@ class DispatchCount:
 
     def __enter__(self) -> DispatchCount:
         """Begin to count; counts of an earlier block stay. RuntimeError while they are being counted already."""
-        if self._stack is not None:
+        if not self._running.acquire(blocking=False):
             raise RuntimeError("these dispatches are being counted already")
-        with ExitStack() as stack:
-            stack.enter_context(self._launches)
-            stack.enter_context(counting_operators(self._tally))
-            self._stack = stack.pop_all()
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(self._launches)
+                stack.enter_context(counting_operators(self._tally))
+                self._thread, self._stack = threading.get_ident(), stack.pop_all()
+        except BaseException:
+            self._running.release()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Count no more."""
-        stack, self._stack = self._stack, None
-        if stack is not None:
-            stack.__exit__(kind, error, traceback)
+        """Count no more. Doing so twice changes nothing. RuntimeError in a thread that has not entered the block."""
+        if not self.is_on:
+            return
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("these dispatches are counted by another thread, which is the one to end that")
+        try:
+            self._stack.__exit__(kind, error, traceback)
+        finally:
+            self._running.release()
 
     def __repr__(self) -> str:
         return f"<{self.operator_calls} operators, {self.cuda_launches} launches>"

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from cprofiling.format import checked_text, shown_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _WILDCARDS = frozenset("*?[")
 _FORM = "MODULE:FUNCTION, both with wildcards if need be"
+# They look at their caller's variables, and would see those of what stands in their place.
+_LOOKING_AT_CALLERS = (__import__, breakpoint, dir, eval, exec, globals, locals, vars)
 
 
 class Found(NamedTuple):
     """A function that is meant."""
 
-    function: Any  # as it is in the namespace of its owner
-    owner: type | None  # the class that has it; None: a module has
-    attribute: str  # its name there
+    function: Any  # as it is in the namespace that has it
+    owners: list[type]  # the classes that have it
     names: list[str]  # by which patterns take it
 
 
@@ -38,14 +39,19 @@ def checked_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(str, patterns))
 
 
-def functions_of(patterns: tuple[str, ...]) -> list[Found]:
-    """Return the functions that patterns mean, each once. Raises as ``count_calls`` at the beginning of its block."""
+def functions_of(patterns: tuple[str, ...], original_of: Callable[[Any], Any]) -> list[Found]:
+    """Return the functions that patterns mean, each once. Raises as ``count_calls`` at the beginning of its block.
+
+    original_of: tells what a value stands in the place of, which is the function that is meant.
+    """
     found: dict[int, Found] = {}
     for pattern in patterns:
         is_met = False
         for each in _taken(pattern):
             is_met = True
-            known = found.setdefault(id(each.function), each)
+            original = original_of(each.function)
+            known = found.setdefault(id(original), each._replace(function=original))
+            known.owners.extend(owner for owner in each.owners if owner not in known.owners)
             known.names.extend(name for name in each.names if name not in known.names)
         if not is_met:
             raise ValueError(f"patterns must take a function each, {shown_value(pattern)} takes none")
@@ -83,9 +89,12 @@ def _named(module: ModuleType, qualname: str) -> Iterator[Found]:
     if holder is None:
         return
     function = vars(holder)[attribute]
-    if isinstance(function, type) or not (callable(function) or isinstance(function, (staticmethod, classmethod))):
-        raise TypeError(f"patterns must take functions, {module.__name__}:{qualname} is {shown_value(function)}")
-    yield Found(function, None if holder is module else holder, attribute, [f"{module.__name__}:{qualname}"])
+    name = f"{module.__name__}:{qualname}"
+    if not _is_method(function):
+        raise TypeError(f"patterns must take functions, {name} is {shown_value(function)}")
+    if _looks_at_callers(function):
+        raise TypeError(f"patterns must take functions that do not look at their caller's variables, as {name} does")
+    yield Found(function, [] if holder is module else [holder], [name])
 
 
 def _holder_of(owner: Any, attribute: str) -> Any:
@@ -100,11 +109,11 @@ def _matching(module: ModuleType, globs: list[str]) -> Iterator[Found]:
         if not _matches(name, globs[0]):
             continue
         if len(globs) == 1 and _is_function_of(module, value):
-            yield Found(value, None, name, [f"{module.__name__}:{name}"])
-        elif len(globs) == 2 and isinstance(value, type) and _is_near(module, value):
+            yield Found(value, [], [f"{module.__name__}:{name}"])
+        elif len(globs) == 2 and issubclass(type(value), type) and _is_near(module, value):
             for attribute, member in list(vars(value).items()):
                 if _matches(attribute, globs[1]) and _is_method(member):
-                    yield Found(member, value, attribute, [f"{module.__name__}:{name}.{attribute}"])
+                    yield Found(member, [value], [f"{module.__name__}:{name}.{attribute}"])
 
 
 def _matches(name: str, glob: str) -> bool:
@@ -112,19 +121,34 @@ def _matches(name: str, glob: str) -> bool:
 
 
 def _is_function_of(module: ModuleType, value: Any) -> bool:
-    """Whether a value is a function that a module defines, or has from a library that is not written in Python."""
-    if isinstance(value, (type, ModuleType)) or not callable(value):
+    """Whether a value is a function that a module defines, or has from a library that is not written in Python.
+
+    An object whose class makes it callable by a method in Python is none: it is there for more than to be called.
+    """
+    kind = type(value)
+    if not callable(value) or issubclass(kind, type) or isinstance(kind.__call__, FunctionType):
         return False
-    home = getattr(value, "__module__", None)
-    if home == module.__name__ or isinstance(value, BuiltinFunctionType):
-        return True
-    return _is_near(module, value) and not isinstance(value, FunctionType)
+    if kind is BuiltinFunctionType:
+        return not _looks_at_callers(value)
+    return _home_of(value) == module.__name__ or (_is_near(module, value) and kind is not FunctionType)
+
+
+def _looks_at_callers(value: Any) -> bool:
+    return any(value is each for each in _LOOKING_AT_CALLERS)
 
 
 def _is_near(module: ModuleType, value: Any) -> bool:
     """Whether a value is of the same package as a module."""
-    home = getattr(value, "__module__", None)
-    return isinstance(home, str) and home.partition(".")[0] == module.__name__.partition(".")[0]
+    return _home_of(value).partition(".")[0] == module.__name__.partition(".")[0]
+
+
+def _home_of(value: Any) -> str:
+    """Return the name of a value's module; empty if it does not tell, as what stands for something else may not."""
+    try:
+        home = value.__module__
+    except Exception:  # noqa: BLE001 a proxy without its object may raise anything
+        return ""
+    return home if isinstance(home, str) else ""
 
 
 def _is_method(value: Any) -> bool:

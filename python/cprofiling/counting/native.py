@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from cprofiling.counting.functions import checked_patterns, functions_of
-from cprofiling.counting.patches import count_into, stop_counting
+from cprofiling.counting.patches import count_into, original_of, stop_counting
 from cprofiling.counting.tally import Tally
 
 if TYPE_CHECKING:
@@ -25,12 +27,17 @@ class CallCount(Mapping[str, int]):
         self._patterns = patterns
         self._tally = Tally()
         self._names: dict[str, str] = {}  # each name that is taken, and the first one of the same function
-        self.is_on = False
+        self._running = Lock()  # held while the block runs
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it counts at present."""
+        return self._running.locked()
 
     @property
     def native_calls(self) -> int:
         """Calls of all the functions together."""
-        return sum(self._tally.by_name().values())
+        return self._tally.total()
 
     @property
     def by_node(self) -> dict[str, dict[str, int]]:
@@ -51,19 +58,23 @@ class CallCount(Mapping[str, int]):
 
     def __enter__(self) -> CallCount:
         """Begin to count; counts of an earlier block stay. RuntimeError while they are being counted already."""
-        if self.is_on:
+        if not self._running.acquire(blocking=False):
             raise RuntimeError("these calls are being counted already")
-        found = functions_of(self._patterns)
-        count_into(self._tally, found)
-        self.is_on = True
-        for function in found:
-            self._names.update(dict.fromkeys(function.names, function.names[0]))
+        try:
+            found = functions_of(self._patterns, original_of)
+            count_into(self._tally, found)
+            for function in found:
+                self._names.update(dict.fromkeys(function.names, function.names[0]))
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
         """Put the functions back. Doing so twice changes nothing."""
-        self.is_on = False
         stop_counting(self._tally)
+        with suppress(RuntimeError):  # it is not held
+            self._running.release()
 
     def __repr__(self) -> str:
         return f"<{self.native_calls} calls of {len(self)} functions>"
@@ -75,13 +86,15 @@ def count_calls(*patterns: str) -> CallCount:
     Something that counts is put in the place of each function, in all modules that are loaded, whatever they call it,
     and taken away at the end of the block. So calls are counted that look the function up in a module, or in the class
     that is named; not those of what keeps it elsewhere, as in a default argument or a list, nor those between the
-    functions of a library in C, C++ or Rust.
+    functions of a library in C, C++ or Rust. A function that looks at the frame of its caller, such as
+    ``warnings.warn``, sees one more; builtins that look at their caller's variables are not taken.
 
     Args:
         *patterns: ``module:function``, at least one. The module is imported, or, if its name has wildcards, those are
             meant that are loaded. Without wildcards the function is any callable but a class, ``module:Class.method``
             one of a class. With wildcards those are meant that the module defines, or has from a library in another
-            language; none that begins with an underscore, unless the pattern does.
+            language; none that begins with an underscore, unless the pattern does, and no objects that a class makes
+            callable by a method in Python.
 
     Returns:
         The counts, to be used as a context manager, once or again and again.

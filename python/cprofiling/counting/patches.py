@@ -3,97 +3,142 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from threading import RLock
-from types import ModuleType
+from types import BuiltinFunctionType, ClassMethodDescriptorType, FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 from cprofiling.counting.functions import namespace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from cprofiling.counting.functions import Found
     from cprofiling.counting.tally import Tally
 
 _PACKAGE = __name__.partition(".")[0]
-_ORIGINAL = "_cprofiling_original"
 
 
 class _Patch:
-    """A function, what stands in its place, and who counts its calls."""
+    """A function, what stands in its place in modules and in classes, and who counts its calls."""
 
-    def __init__(self, found: Found) -> None:
-        self.original = found.function
+    def __init__(self, function: Any) -> None:
+        self.original = function
+        self.owners: list[type] = []
         self.tallies: tuple[tuple[Tally, str], ...] = ()  # replaced, never changed: calls go through it meanwhile
-        self.wrapper = self._made(found)
-        self.owner = found.owner
-        self.attribute = found.attribute
+        self._call = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
+        self._counted = self._counting(self._call)
+        self.in_modules, self.in_classes = self._made(function)
 
-    def _made(self, found: Found) -> Any:
-        function = found.function
-        call = function.__func__ if isinstance(function, (staticmethod, classmethod)) else function
-
-        @functools.wraps(call, updated=())
+    def _counting(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
         def counted(*args: Any, **kwargs: Any) -> Any:
             for tally, name in self.tallies:
                 tally.add(name)
             return call(*args, **kwargs)
 
-        wrapper: Any = counted
-        if call is not function:
-            wrapper = type(function)(counted)
-        elif found.owner is not None and not hasattr(type(function), "__get__"):
-            wrapper = staticmethod(counted)  # as it is not given the instance
-        counted.__dict__[_ORIGINAL] = function
-        return wrapper
+        return counted
 
-    def put_into_class(self, old: Any, new: Any) -> None:
-        """Put one in the place of the other, unless a third is there. TypeError if the class cannot be changed."""
-        if self.owner is not None and vars(self.owner).get(self.attribute) is old:
-            setattr(self.owner, self.attribute, new)
+    def _made(self, function: Any) -> tuple[Any, Any]:
+        """Return what is called and bound as the function is: in modules, and in classes."""
+        counted = self._counted
+        if isinstance(function, (staticmethod, classmethod)):
+            return function, type(function)(counted)
+        if isinstance(function, ClassMethodDescriptorType):
+            return function, classmethod(counted)
+        if isinstance(function, (FunctionType, BuiltinFunctionType)):
+            return counted, counted if hasattr(function, "__get__") else staticmethod(counted)
+        in_modules = _Object(counted, function)
+        return in_modules, counted if hasattr(function, "__get__") else staticmethod(in_modules)
+
+    def put_into_classes(self, old: Any, new: Any) -> None:
+        """Put one in the places of the other. TypeError if a class cannot be changed."""
+        for owner in self.owners:
+            for attribute, value in list(vars(owner).items()):
+                if value is old:
+                    setattr(owner, attribute, new)
+
+    def take_attributes_over(self) -> None:
+        """Have the function keep what was set on what stood in its place."""
+        if isinstance(self._call, FunctionType):
+            vars(self._call).update({key: value for key, value in vars(self._counted).items() if key != "__wrapped__"})
+
+
+class _Object:
+    """Stands in the place of an object that is called, and is more than a function."""
+
+    def __init__(self, counted: Callable[..., Any], original: Any) -> None:
+        told = {"__module__": counted.__module__, "__doc__": counted.__doc__}
+        self.__dict__.update(told, _cprofiling_counted=counted, _cprofiling_original=original)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._cprofiling_counted(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cprofiling_original, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._cprofiling_original, name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._cprofiling_original[key]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._cprofiling_original.__reduce_ex__(protocol)
 
 
 _lock = RLock()
 _patches: dict[int, _Patch] = {}  # by the identity of what is patched
 
 
+def _after_fork_in_child() -> None:
+    global _lock  # noqa: PLW0603 a thread that held it is not there to release it
+    _lock = RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def count_into(tally: Tally, found: Iterable[Found]) -> None:
-    """Have calls of functions be counted from now on. TypeError where a class cannot be changed: then none is."""
+    """Have calls of functions be counted from now on, up to ``stop_counting``, also where this raises.
+
+    TypeError where a class cannot be changed.
+    """
     with _lock:
-        try:
-            made = [_joined(tally, each) for each in found]
-            _replace_in_modules({id(patch.original): patch.wrapper for patch in made})
-            for patch in made:
-                patch.put_into_class(patch.original, patch.wrapper)
-        except BaseException:
-            stop_counting(tally)
-            raise
+        made = [_joined(tally, each) for each in found]
+        _replace_in_modules({id(patch.original): patch.in_modules for patch in made})
+        for patch in made:
+            patch.put_into_classes(patch.original, patch.in_classes)
 
 
 def stop_counting(tally: Tally) -> None:
     """Have nothing be counted there any more, and put functions back that nobody else counts."""
     with _lock:
-        over = []
-        for key, patch in list(_patches.items()):
+        for patch in _patches.values():
             patch.tallies = tuple(each for each in patch.tallies if each[0] is not tally)
-            if not patch.tallies:
-                over.append(_patches.pop(key))
+        over = [_patches.pop(key) for key, patch in list(_patches.items()) if not patch.tallies]
         if over:
             # Also where the program has taken a counting one from a module meanwhile.
-            _replace_in_modules({id(patch.wrapper): patch.original for patch in over})
+            _replace_in_modules({id(patch.in_modules): patch.original for patch in over})
             for patch in over:
-                patch.put_into_class(patch.wrapper, patch.original)
+                patch.put_into_classes(patch.in_classes, patch.original)
+                patch.take_attributes_over()
+
+
+def original_of(value: Any) -> Any:
+    """Return the function in whose place a value stands; the value itself if it does in none's."""
+    for patch in tuple(_patches.values()):
+        if value is patch.in_modules or value is patch.in_classes:
+            return patch.original
+    return value
 
 
 def _joined(tally: Tally, found: Found) -> _Patch:
     """Return the patch of a function, to which the tally is added."""
-    call = getattr(found.function, "__func__", found.function)
-    original = getattr(call, "__dict__", {}).get(_ORIGINAL, found.function)
-    patch = _patches.get(id(original))
-    if patch is None:
-        patch = _patches[id(original)] = _Patch(found._replace(function=original))
+    patch = _patches.setdefault(id(found.function), _Patch(found.function))
+    patch.owners += [owner for owner in found.owners if owner not in patch.owners]
     patch.tallies = (*patch.tallies, (tally, found.names[0]))
     return patch
 

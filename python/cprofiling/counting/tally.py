@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from threading import RLock
 from typing import TYPE_CHECKING
 
 from cprofiling import _core
@@ -15,24 +14,24 @@ if TYPE_CHECKING:
     Node: TypeAlias = tuple[str, str] | None
     Key: TypeAlias = tuple[str, Node]
 
+_add_one = next  # under a name of our own, as the program may have calls of ``next`` counted
+
 
 class Tally:
     """How often each of some names was met, and in which node.
 
-    Adding takes no lock, as it may come while the same thread adds already, from a finaliser or a signal's handler.
-    What it does are single steps for the interpreter.
+    Neither adding nor reading takes a lock: either may come while the same thread adds already, from a finaliser or a
+    signal's handler, and in a child that was forked meanwhile. What they do are single steps for the interpreter.
     """
 
     def __init__(self) -> None:
         self._counters: dict[Key, count[int]] = {}
-        self._read: dict[Key, int] = {}  # how often a counter was read, each of which it has counted, too
-        self._reading = RLock()
 
     def add(self, name: str) -> None:
         """Count a name once, for the node in which this thread is."""
         key = (name, _core.open_node())
         counter = self._counters.get(key)
-        next(self._counters.setdefault(key, count()) if counter is None else counter)
+        _add_one(self._counters.setdefault(key, count()) if counter is None else counter)
 
     def by_name(self) -> dict[str, int]:
         """Return how often each name was met."""
@@ -40,6 +39,13 @@ class Tally:
         for (name, _), met in self._met():
             found[name] = found.get(name, 0) + met
         return found
+
+    def total(self) -> int:
+        """Return how often all names together were met."""
+        total = 0
+        for _, met in self._met():
+            total += met
+        return total
 
     def by_node(self) -> dict[str, dict[str, int]]:
         """Return how often each name was met in each node, without those inside it.
@@ -54,9 +60,6 @@ class Tally:
         return found
 
     def _met(self) -> Iterator[tuple[Key, int]]:
-        with self._reading:
-            counters = self._counters.copy()
-            for key, counter in counters.items():
-                read = self._read.get(key, 0)
-                self._read[key] = read + 1
-                yield key, next(counter) - read
+        for key, counter in self._counters.copy().items():
+            # ``count(3)``: what else tells the number counts one itself.
+            yield key, int(count.__repr__(counter)[6:-1])

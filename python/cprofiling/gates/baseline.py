@@ -45,8 +45,9 @@ def made_here() -> dict[str, str]:
 
 
 def save(path: str, tests: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write what tests did, by their ids. OSError where that cannot be."""
-    value = {"kind": KIND, "schema_version": SCHEMA_VERSION, "made_with": made_here(), "tests": tests}
+    """Write what tests did, by their ids, in the order of these. OSError where that cannot be."""
+    in_order = dict(sorted(tests.items()))
+    value = {"kind": KIND, "schema_version": SCHEMA_VERSION, "made_with": made_here(), "tests": in_order}
     text = json.dumps({**value, "digest": _digest(value)}, indent=1, allow_nan=False)
     with atomic_writer(path) as file:
         file.write(text.encode("ascii") + b"\n")
@@ -140,6 +141,7 @@ def _is_series(value: Any) -> bool:
         not isinstance(value, dict)
         or not isinstance(value.get("rows"), dict)
         or type(value.get("computes")) is not bool
+        or not _is_time(value.get("in_line_pct"))
     ):
         return False
     return all(_is_row(row) for row in value["rows"].values())

@@ -71,9 +71,10 @@ def paired_change(old: Sequence[float], new: Sequence[float], metric: str) -> tu
     return change(pairs), lambda source: change(_redrawn(pairs, source))
 
 
-def separate_change(old: Sequence[float], new: Sequence[float], metric: str) -> tuple[float, Draw]:
-    """As ``paired_change``, for two sides that were not measured together."""
-    figure = METRICS[metric]
+def separate_change(
+    old: Sequence[_T], new: Sequence[_T], figure: Callable[[Sequence[_T]], float]
+) -> tuple[float, Draw]:
+    """As ``paired_change``, for two sides that were not measured together, each of which has a figure."""
 
     def draw(source: random.Random) -> float:
         return (figure(_redrawn(new, source)) / figure(_redrawn(old, source)) - 1) * 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 from cprofiling.control import Profiler
@@ -14,7 +14,8 @@ from cprofiling.gates.pairs import compare_pairs
 from cprofiling.nodes import default_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from cprofiling.gates.pairs import PairedComparison
 
@@ -23,19 +24,23 @@ class NodeProfiler(Profiler):
     """The fixture ``node_profiler``: a Profiler that is on, and bound to the test's thread.
 
     It counts the nodes that belong to no other Profiler. At the beginning of the test's call it is empty.
+
+    While it times something, nothing is counted: neither its nodes, nor calls, operators and launches. How often
+    something is called then depends on how much times spread, and counting would be a part of them.
     """
 
     def __init__(self) -> None:
         """Make one that is off."""
         self.series: dict[str, series.Series] = {}
         self.comparisons: list[PairedComparison] = []
+        self.without_counting: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def pairs(
         self, function: Callable[[], object], *, repeat: int = 100, warmup: int = 3, name: str | None = None
     ) -> None:
         """Time a callable, in turns with work that is always the same, for ``--cprofiling-compare`` with another run.
 
-        The nodes in it are timed, too, and are not counted here.
+        The nodes in it are timed, too.
 
         Args:
             function: What is called, without arguments.
@@ -45,11 +50,13 @@ class NodeProfiler(Profiler):
 
         Raises:
             TypeError, ValueError: An argument is of another type or range, or the name was there already.
+            RuntimeError: Operators are counted, and this is not the thread of the test.
         """
         label = default_name(function) if name is None else checked_text("name", name)
         if label in self.series:
             raise ValueError(f"name must be another one for each callable of a test, got {label!r} twice")
-        self.series[label] = series.measured(function, repeat, warmup)
+        with self.without_counting():
+            self.series[label] = series.measured(function, repeat, warmup)
 
     def compare(
         self,
@@ -61,7 +68,8 @@ class NodeProfiler(Profiler):
         fail: str = "mean:5%",
     ) -> PairedComparison:
         """Compare two callables as ``cprofiling.gates.compare_pairs``; if the second one is slower, the test fails."""
-        found = compare_pairs(baseline, new, pairs=pairs, warmup=warmup, fail=fail)
+        with self.without_counting():
+            found = compare_pairs(baseline, new, pairs=pairs, warmup=warmup, fail=fail)
         self.comparisons.append(found)
         return found
 
@@ -80,6 +88,10 @@ class CallCounter:
         self._stack.enter_context(calls)
         self._started.append(calls)
         return calls
+
+    def __iter__(self) -> Iterator[CallCount]:
+        """Give what was begun."""
+        return iter(self._started)
 
     def counts(self) -> dict[str, int] | None:
         """Return what was counted up to now, by function; None if nothing is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from cprofiling.device_activity import NO_CUDA
 from cprofiling.format import shown_text
 from cprofiling.gates import baseline, series
 
@@ -52,10 +53,15 @@ def _judge_count(found: Verdicts, what: str, old: int, new: int) -> None:
 
 
 def _judge_launches(found: Verdicts, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    if old["launches"] is not None and new["launches"] is not None:
+    reason = new.get("launches_reason")
+    if old["launches"] is None:
+        return
+    if new["launches"] is not None:
         _judge_count(found, "launches", old["launches"], new["launches"])
-    elif old["launches"] is not None:
-        found.notes.append(f"launches: {old['launches']} -> not known: {new.get('launches_reason')}")
+    elif reason == NO_CUDA:  # as where a baseline of a machine with a GPU is used on one without
+        found.notes.append(f"launches: {old['launches']} -> not known: {reason}")
+    else:
+        found.worse.append(f"launches cannot be judged: {reason}")
 
 
 def _judge_nodes(found: Verdicts, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling import checks
 from cprofiling.counting.functions import checked_patterns
-from cprofiling.format import shown_text, shown_value
+from cprofiling.format import checked_text, shown_text, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MARKER = "cprofiling_limit"
 _COUNTS = ("native_calls", "operators", "launches")
 _KNOWN = (*_COUNTS, "p95_ms", "native")
+_SEPARATORS = {"native_calls": ":", "operators": "::"}
 _SHOWN = 12  # names in a message
 
 
@@ -44,8 +45,10 @@ def limits_of(marks: Iterable[Any], native: Iterable[str]) -> Limits:
     for name in said:
         if name not in _KNOWN:
             raise TypeError(f"{MARKER} takes {', '.join(_KNOWN)}, got {name!r}")
-    patterns = said.get("native", ())
-    patterns = (*native, *((patterns,) if isinstance(patterns, str) else tuple(patterns)))
+    named = said.get("native", ())
+    if not isinstance(named, (str, list, tuple)):
+        raise TypeError(f"native must be a pattern or a list of them, got {shown_value(named)}")
+    patterns = (*native, *((named,) if isinstance(named, str) else named))
     return Limits(
         _counts("native_calls", said.get("native_calls")),
         _counts("operators", said.get("operators")),
@@ -56,9 +59,12 @@ def limits_of(marks: Iterable[Any], native: Iterable[str]) -> Limits:
 
 
 def _counts(parameter: str, value: Any) -> int | dict[str, int] | None:
-    if isinstance(value, Mapping):
-        return {str(name): checks.index_between(f"{parameter}[{name!r}]", most, 0) for name, most in value.items()}
-    return None if value is None else checks.index_between(parameter, value, 0)
+    if not isinstance(value, Mapping):
+        return None if value is None else checks.index_between(parameter, value, 0)
+    for name in value:
+        if _SEPARATORS[parameter] not in checked_text(parameter, name):
+            raise ValueError(f"{parameter} must be by names with a {_SEPARATORS[parameter]!r}, got {shown_value(name)}")
+    return {name: checks.index_between(f"{parameter}[{name!r}]", most, 0) for name, most in value.items()}
 
 
 def _times(value: Any) -> float | dict[str, float] | None:
@@ -70,8 +76,9 @@ def _times(value: Any) -> float | dict[str, float] | None:
 def complaints(limits: Limits, measured: Measured) -> list[str]:
     """Return in what a test went beyond its limits, and which of them cannot be judged, which is no pass."""
     found = []
+    native = measured.native_calls if measured.limited_calls is None else measured.limited_calls
     for what, most, counts, reason in (
-        ("native_calls", limits.native_calls, measured.native_calls, "nothing is named as native: native=..."),
+        ("native_calls", limits.native_calls, native, "nothing is named as native: native=..."),
         ("operators", limits.operators, measured.operators, "they were not counted"),
     ):
         if most is not None:
@@ -85,8 +92,10 @@ def complaints(limits: Limits, measured: Measured) -> list[str]:
 
 def _beyond(what: str, most: int | Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
     if isinstance(most, Mapping):
-        return [
-            f"{what} of {_shown(name)}: {counts.get(name, 0)}, the limit is {limit}"
+        # Functions that are counted are all in the counts, operators only where they were called.
+        unknown = [name for name in most if name not in counts] if what == "native_calls" else []
+        return [f"{what} of {_shown(name)} cannot be judged: it is not among what is counted" for name in unknown] + [
+            f"{what} of {_shown(name)}: {counts[name]}, the limit is {limit}"
             for name, limit in most.items()
             if counts.get(name, 0) > limit
         ]
@@ -102,7 +111,10 @@ def _beyond_launches(most: int, measured: Measured) -> list[str]:
 
 
 def _beyond_times(most: float | Mapping[str, float], measured: Measured) -> list[str]:
-    known = {row["node"]: row["p95_ms"] for row in measured.nodes if row["count"]}
+    known: dict[str, float] = {}
+    for row in measured.nodes:
+        if row["count"]:
+            known[row["node"]] = max(row["p95_ms"], known.get(row["node"], 0.0))  # of its stages
     if not isinstance(most, Mapping):
         if not known:
             return ["p95_ms cannot be judged: no node ran that belongs to no Profiler of its own"]
@@ -118,8 +130,8 @@ def _beyond_times(most: float | Mapping[str, float], measured: Measured) -> list
 
 def listed(counts: Mapping[str, int]) -> str:
     """Return names with their counts, the largest first."""
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{_shown(name)} {count}" for name, count in ranked[:_SHOWN] if count)
+    ranked = sorted(((name, count) for name, count in counts.items() if count), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{_shown(name)} {count}" for name, count in ranked[:_SHOWN])
     return shown + (f" and {len(ranked) - _SHOWN} more" if len(ranked) > _SHOWN else "")
 
 

@@ -19,6 +19,7 @@ class Measured:
 
     Attributes:
         native_calls: Calls by function.
+        limited_calls: Those of them that a marker names; None: it names none, and all of them count.
         operators: Operators by name.
         launches: Launches of CUDA.
         launches_reason: Why they are not known.
@@ -29,6 +30,7 @@ class Measured:
     """
 
     native_calls: dict[str, int] | None = None
+    limited_calls: dict[str, int] | None = None
     operators: dict[str, int] | None = None
     launches: int | None = None
     launches_reason: str | None = None

@@ -62,7 +62,7 @@ class PairedComparison:
         metric: ``mean``, ``median`` or ``p95``.
         limit_pct: The change that counts.
         confidence: Of the intervals.
-        clock: ``cpu``: times are those of the processor, as the calls did nothing but compute in their thread, so that
+        clock: ``cpu``: times are those of the processor, as most calls did nothing but compute in their thread, so that
             other programs' load is no part of them; ``wall``: they waited for something, or used other threads.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +15,7 @@ from cprofiling.gates.limits import MARKER, complaints, limits_of
 from cprofiling.gates.measured import Measured
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Any
 
@@ -51,27 +52,43 @@ class Phase:
                 self._dispatches = stack.enter_context(count_dispatches())
             if self._profiler is not None:
                 self._profiler.reset_profiling()
+                self._profiler.without_counting = self._without_counting
             self._before = (self._counter and self._counter.counts()) or {}
             self._stack = stack.pop_all()
 
     def _wants_dispatches(self) -> bool:
-        """Whether operators and launches are to be counted, for which PyTorch is loaded if it is there."""
+        """Whether operators and launches are to be counted, for which PyTorch is loaded if it is there.
+
+        Without need they are not: each operator takes some microseconds longer for it.
+        """
         if self._limits.operators is not None or self._limits.launches is not None:
             return True
-        expected = self._gate.expected(self._item.nodeid) if self._gate is not None else None
+        if self._gate is None:
+            return False
+        expected = self._gate.expected(self._item.nodeid)
         return "torch" in sys.modules or (expected is not None and expected["operators"] is not None)
+
+    @contextmanager
+    def _without_counting(self) -> Iterator[None]:
+        """Count nothing while a block runs, in the thread of the test."""
+        with ExitStack() as stack:
+            for count in (self._dispatches, self._calls, *(self._counter or ())):
+                if count is not None and count.is_on:
+                    count.__exit__(None, None, None)
+                    stack.callback(count.__enter__)
+            yield
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, traceback)
         measured = self._measured
-        counted = {} if self._calls is None else dict(self._calls)
-        if self._counter is not None:
-            now = self._counter.counts() or {}
-            counted.update({name: count - self._before.get(name, 0) for name, count in now.items()})
-        if counted or self._calls is not None:
-            measured.native_calls = counted
+        if self._calls is not None:
+            measured.limited_calls = dict(self._calls)
+        now = None if self._counter is None else self._counter.counts()
+        if measured.limited_calls is not None or now is not None:
+            more = {name: count - self._before.get(name, 0) for name, count in (now or {}).items()}
+            measured.native_calls = {**(measured.limited_calls or {}), **more}
         if self._dispatches is not None:
             measured.operators = self._dispatches.operators
             measured.launches = self._dispatches.cuda_launches
@@ -82,9 +99,9 @@ class Phase:
 
     def judge(self, outcome: Any) -> None:
         """Fail the test, unless it has failed already, for all that is too much."""
-        self._item.stash[MEASURED] = self._measured
-        if outcome.excinfo is not None:
+        if outcome.excinfo is not None:  # what it did up to there is nothing to compare with
             return
+        self._item.stash[MEASURED] = self._measured
         found = complaints(self._limits, self._measured)
         found += [str(each) for each in self._comparisons() if each.has_regressed]
         if self._gate is not None:
