@@ -578,6 +578,7 @@ def test_times_of_pairs_are_judged_where_that_is_asked(
 def test_it_works_under_xdist(run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
     monkeypatch.setenv("PYTHONPATH", PYTHON)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of other packages take seconds in each worker
 
     def distributed(*arguments: str) -> pytest.RunResult:
         command = ("-p", "xdist", "-p", "cprofiling_pytest", "-p", "no:cacheprovider", "-q", "-n", "2", *arguments)
