@@ -63,15 +63,16 @@ cprof_cupti_thread *cprof_cupti_thread_get(void)
     return &own;
 }
 
-/* The order of the two stores lets others see a node with a generation that is its own or later: of a later one it counts for
- * nothing else, of an older one for nothing. */
 void cprof_cupti_set_node(cprof_cupti_node node, cprof_cupti_node *before)
 {
     cprof_cupti_thread *self = &own;
     before->accum = atomic_load_explicit(&self->accum, memory_order_relaxed);
     before->generation = atomic_load_explicit(&self->generation, memory_order_relaxed);
-    atomic_store_explicit(&self->generation, node.generation, memory_order_relaxed);
+    uint64_t changes = atomic_load_explicit(&self->changes, memory_order_relaxed);
+    atomic_store_explicit(&self->changes, changes + 1, memory_order_relaxed);
+    atomic_store_explicit(&self->generation, node.generation, memory_order_release);
     atomic_store_explicit(&self->accum, node.accum, memory_order_release);
+    atomic_store_explicit(&self->changes, changes + 2, memory_order_release);
     if (!self->is_listed && node.accum != NULL) {
         join_list(self);
     }
@@ -96,23 +97,35 @@ pid_t cprof_cupti_thread_id(cprof_cupti_thread *self)
     return self->id;
 }
 
+/* A thread's node, as it is seen from another one; false while it is changing. */
+static bool node_of(cprof_cupti_thread *thread, cprof_cupti_node *node)
+{
+    uint64_t changes = atomic_load_explicit(&thread->changes, memory_order_acquire);
+    node->accum = atomic_load_explicit(&thread->accum, memory_order_acquire);
+    node->generation = atomic_load_explicit(&thread->generation, memory_order_acquire);
+    return changes % 2 == 0 && changes == atomic_load_explicit(&thread->changes, memory_order_relaxed);
+}
+
 bool cprof_cupti_thread_borrow(void (*user)(void *context, cprof_cupti_node node), void *context)
 {
     unsigned count = 0;
+    bool is_known = true;
     cprof_cupti_node only = {.accum = NULL};
     cprof_lock_acquire(&threads.lock);
     for (cprof_cupti_thread *thread = threads.first; thread != NULL; thread = thread->next) {
-        cprof_accum *accum = atomic_load_explicit(&thread->accum, memory_order_acquire);
-        if (accum != NULL) {
-            only = (cprof_cupti_node){accum, atomic_load_explicit(&thread->generation, memory_order_relaxed)};
+        cprof_cupti_node node;
+        is_known = node_of(thread, &node) && is_known;
+        if (node.accum != NULL) {
+            only = node;
             count++;
         }
     }
-    if (count == 1) {
+    is_known = is_known && count == 1;
+    if (is_known) {
         user(context, only);
     }
     cprof_lock_release(&threads.lock);
-    return count == 1;
+    return is_known;
 }
 
 void cprof_cupti_thread_forget(const cprof_registry *registry)

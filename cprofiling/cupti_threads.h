@@ -21,6 +21,7 @@ typedef enum {
 typedef struct cprof_cupti_thread {
     _Atomic(cprof_accum *) accum;
     _Atomic uint64_t generation;
+    _Atomic uint64_t changes; /* of the two; odd while they are being changed */
     bool is_ending; /* its keys' destructors run: the list is not joined any more */
     bool is_listed; /* guarded by the list's lock, as are: */
     struct cprof_cupti_thread *next;
@@ -43,7 +44,8 @@ bool cprof_cupti_thread_is_backward(cprof_cupti_thread *self);
 /* The thread's number. */
 pid_t cprof_cupti_thread_id(cprof_cupti_thread *self);
 
-/* Calls `user` with the node of the only thread that has one, which does not end meanwhile. False: none has, or several. */
+/* Calls `user` with the node of the only thread that has one, which does not end meanwhile. False: none has, or several, or one
+ * is changing its node. */
 bool cprof_cupti_thread_borrow(void (*user)(void *context, cprof_cupti_node node), void *context);
 
 /* Takes the nodes of this registry from all threads, and waits until nobody has borrowed one. */

@@ -127,8 +127,7 @@ def test_the_probe_prints_each_answer(
     library: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["probe", library, "/nowhere/libcupti.so", library])
-    monkeypatch.delitem(sys.modules, "cprofiling.cuda_probe")
-    runpy.run_module("cprofiling.cuda_probe", run_name="__main__")
+    runpy.run_path(cuda_probe.__file__, run_name="__main__")
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first["driver"]["version"] == 13020
     assert second["cupti"]["path"] == library

@@ -631,6 +631,44 @@ static void test_a_thread_that_ends_lends_nothing(void)
     end();
 }
 
+enum { CHANGES = 2000000 };
+
+static void *come_into_nodes_and_go(void *done)
+{
+    cprof_cupti_node node = node_of("on and off");
+    for (int i = 0; i < CHANGES; i++) {
+        cprof_cupti_node before, ignored;
+        cprof_cupti_set_node(node, &before);
+        cprof_cupti_set_node(before, &ignored);
+    }
+    atomic_store((atomic_bool *)done, true);
+    return NULL;
+}
+
+static void *launch_until(void *done)
+{
+    CHECK(pthread_setname_np(pthread_self(), "pt_autograd_0") == 0);
+    while (!atomic_load((atomic_bool *)done)) {
+        fake.launch_("kernel", 3);
+    }
+    return NULL;
+}
+
+/* Each launch is its node's, or is known to be nobody's: none is that of a node as it was while it changed. */
+static void test_nodes_that_change_while_they_are_borrowed(void)
+{
+    atomic_bool done = false;
+    pthread_t changing, launching;
+    begin();
+    CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
+    CHECK(pthread_create(&launching, NULL, launch_until, &done) == 0);
+    CHECK(pthread_create(&changing, NULL, come_into_nodes_and_go, &done) == 0);
+    CHECK(pthread_join(changing, NULL) == 0 && pthread_join(launching, NULL) == 0);
+    cprof_cupti_stop(CPROF_CUPTI_COUNTS);
+    CHECK_EQUAL(launched("on and off").launches + state().unknown_node, state().launched);
+    end();
+}
+
 enum { THREADS = 4, LAUNCHES = 300 };
 
 /* Thread number THREADS is one of a backward pass. */
@@ -1399,6 +1437,7 @@ int main(int argc, char **argv)
     test_a_backward_pass_is_that_of_the_only_thread_with_a_node();
     test_a_thread_that_cannot_be_watched_counts_for_itself();
     test_a_thread_that_ends_lends_nothing();
+    test_nodes_that_change_while_they_are_borrowed();
     test_many_threads_at_once();
     test_a_registry_may_go_before_its_records_come();
     test_a_registry_takes_its_nodes_along();
