@@ -22,8 +22,8 @@ typedef struct cprof_cupti_thread {
     _Atomic(cprof_accum *) accum;
     _Atomic uint64_t generation;
     _Atomic uint64_t changes; /* of the two; odd while they are being changed */
-    bool is_ending; /* its keys' destructors run: the list is not joined any more */
-    bool is_listed; /* guarded by the list's lock, as are: */
+    bool is_ending;           /* its keys' destructors run: the list is not joined any more */
+    bool is_listed;           /* guarded by the list's lock, as are: */
     struct cprof_cupti_thread *next;
     struct cprof_cupti_thread *previous;
     cprof_cupti_thread_kind kind;
