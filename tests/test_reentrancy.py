@@ -516,10 +516,15 @@ def test_the_collector_turns_everything_over_in_the_middle_of_every_operation(
         "drop": drop,
         "context": lambda: contextvars.copy_context().run(profiler.profile_node(nothing, name="elsewhere")),
     }
-    spring = springs_by_name[springs]
+    threads = {threading.get_ident()}
+
+    def spring() -> None:
+        threads.add(threading.get_ident())  # the collector may run in one that others have left
+        springs_by_name[springs]()
+
     contexts = live_contexts()
     assert repeat_amid_collections(public_operations(profiler)[operation], spring, 40) > 5
-    assert live_contexts() - contexts <= 1
+    assert live_contexts() - contexts <= len(threads)  # each keeps the last one that it met
     profiler.set_profiling(True, reset=True)
     assert profiler.get_profiling_summary() == []
     profiler.record("train", "node", 1.0)
