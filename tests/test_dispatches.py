@@ -99,6 +99,19 @@ def test_operators_are_counted_by_name(torch: Any) -> None:
     assert d.operator_calls == 4
 
 
+def test_counting_does_not_load_the_compiler(torch: Any) -> None:
+    script = """
+import sys, torch
+from cprofiling.counting import count_dispatches
+a = torch.ones(2)
+with count_dispatches() as d:
+    a.add(1)
+print(d.operators, "torch._dynamo" in sys.modules)
+"""
+    done = run_python(script)
+    assert (done.stdout, done.stderr) == ("{'aten::add': 1} False\n", "")
+
+
 def test_operators_of_backward_passes_and_by_node(torch: Any, p: cp.Profiler) -> None:
     x = torch.ones(2, requires_grad=True)
 
