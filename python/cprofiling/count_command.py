@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import os
 import sys
-import traceback
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict, astuple, dataclass
 
 from cprofiling.command_line import CommandError, not_empty, whole_number
 from cprofiling.format import shown_text, shown_value
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
@@ -21,7 +21,8 @@ _MOST_DEPTH, _MOST_DEPTHS = 1_000_000, 1_000
 _COLUMNS = ("depth", "fused", "native_calls", "operators", "cuda_launches")
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     """What one call of a pipeline did; None is what is not known, or not asked for."""
 
     depth: int
@@ -110,7 +111,7 @@ def count(options: argparse.Namespace) -> str:
     if options.json:
         import json
 
-        return json.dumps([row._asdict() for row in rows], indent=2)
+        return json.dumps([asdict(row) for row in rows], indent=2)
     return "\n".join([*_table(rows), *(f"cuda_launches: {reason}" for reason in reasons if reason is not None)])
 
 
@@ -143,6 +144,8 @@ def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
     except CommandError:
         raise
     except (Exception, SystemExit) as error:
+        import traceback  # only now: programs that `run` runs are shown differently where it is loaded
+
         frames = traceback.extract_tb(error.__traceback__)
         places = [f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not _is_ours(each.filename)]
         place = f" ({places[-1]})" if places else ""
@@ -155,7 +158,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _table(rows: list[Row]) -> list[str]:
-    cells = [_COLUMNS, *(tuple(map(_cell, row)) for row in rows)]
+    cells = [_COLUMNS, *(tuple(map(_cell, astuple(row))) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(map(str.rjust, line, widths)) for line in cells]
 
