@@ -115,10 +115,9 @@ BUDGETS = (
     Budget(
         "a node of a CuvisPipeline: what its own profiler adds, over what cprofiling in its place adds",
         "x",
-        lambda f: f.over(cuvis.ITS_OWN) / f.over(cuvis.OURS),
+        lambda f: f.extra(cuvis.ITS_OWN) / f.extra(cuvis.OURS),
         ">=",
         lambda f: 8,
-        (cuvis.OFF, cuvis.ITS_OWN, cuvis.OURS),
         oldest=(3, 11),
     ),
     Budget(

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import random
+import statistics
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .candidates import own
-from .harness import LOOP_ONLY, Workload
-from .peers import module, peers
+from .harness import SEED, collector_off
+from .peers import module
 
 NODES = 10
-SHARE = 0.1  # a call is ten nodes, and what the pipeline does around each: some 30 µs, of which ours is a small part
+CALLS, WARM_UP_CALLS = 150, 60  # of a pipeline, some 30 µs each
+PASSES_A_ROUND = 6
 
-OFF = "CuvisPipeline of ten nodes, profiling off"
-ITS_OWN = "CuvisPipeline of ten nodes, its own profiler"
-OURS = "CuvisPipeline of ten nodes, cprofiling"
+ITS_OWN = "a node of a CuvisPipeline: what its own profiler adds (ns)"
+OURS = "a node of a CuvisPipeline: what cprofiling adds in its place (ns)"
 
 
 def chain() -> Any:
@@ -40,45 +43,57 @@ def chain() -> Any:
     return pipeline
 
 
-def forward(session: Callable[[Any], contextlib.AbstractContextManager[object]]) -> Workload:
-    """Return a run of a pipeline in a session that is made for it."""
-    pipeline = chain()
-    return Workload("p.forward(batch=b)", {"p": pipeline, "b": {"x": 1}}, lambda: session(pipeline))
+def pipelines() -> dict[str, Any]:
+    """Return three equal pipelines: one that is off, and one for each of the two profilers."""
+    made = {"off": chain(), ITS_OWN: chain(), OURS: chain()}
+    made[ITS_OWN].set_profiling(True)
+    with in_its_place():
+        made[OURS].set_profiling(True)
+    return made
 
 
 @contextlib.contextmanager
-def profiled(pipeline: Any) -> Iterator[None]:
-    """Count the nodes with the profiler that pipelines have now."""
-    pipeline.set_profiling(True, reset=True)
-    yield
-    pipeline.set_profiling(False)
-
-
-@contextlib.contextmanager
-def profiled_by_cprofiling(pipeline: Any) -> Iterator[None]:
-    """Count the nodes with ours."""
+def in_its_place() -> Iterator[None]:
+    """Have pipelines profiled by cprofiling."""
     drop_in = importlib.import_module("cprofiling.integrations.cuvis")
     drop_in.install()
     try:
-        with profiled(pipeline):
-            yield
+        yield
     finally:
         drop_in.uninstall()
 
 
-@peers.add(OFF, baseline=LOOP_ONLY, share=SHARE, minimum=(3, 11))
-def off() -> Workload:
-    """What the pipeline itself costs."""
-    return forward(contextlib.nullcontext)
+def node_ns(pipeline: Any) -> float:
+    """Return what a node takes, in ns of this thread's CPU time."""
+    batch, forward = {"x": 1}, pipeline.forward
+    for _ in range(WARM_UP_CALLS):
+        forward(batch=batch)
+    start = time.thread_time_ns()
+    for _ in range(CALLS):
+        forward(batch=batch)
+    return (time.thread_time_ns() - start) / CALLS / NODES
 
 
-@peers.add(ITS_OWN, baseline=OFF, share=SHARE, minimum=(3, 11))
-def its_own() -> Workload:
-    """What its own profiler adds to ten nodes."""
-    return forward(profiled)
+def added_to_nodes(rounds: int) -> dict[str, float]:
+    """Return what each of the two adds to a node: the median of differences within a pass over the three pipelines.
+
+    They are small parts of what a node takes, which changes with the machine's speed: what is subtracted was measured
+    a few ms before or after.
+    """
+    if sys.version_info < (3, 11):
+        raise RuntimeError("needs CPython 3.11 or later")
+    made = pipelines()
+    added: dict[str, list[float]] = {ITS_OWN: [], OURS: []}
+    order = random.Random(SEED)
+    with collector_off():
+        for _ in range(rounds * PASSES_A_ROUND):
+            times: dict[str, float] = {}
+            for name in order.sample(list(made), len(made)):
+                with in_its_place() if name == OURS else contextlib.nullcontext():
+                    times[name] = node_ns(made[name])
+            for name, values in added.items():
+                values.append(times[name] - times["off"])
+    return {name: statistics.median(values) for name, values in added.items()}
 
 
-@own.add(OURS, baseline=OFF, share=SHARE, minimum=(3, 11))
-def ours() -> Workload:
-    """What cprofiling adds to ten nodes."""
-    return forward(profiled_by_cprofiling)
+MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {added_to_nodes: (ITS_OWN, OURS)}

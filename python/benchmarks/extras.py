@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import counters, device
+from . import counters, cuvis, device
 from .candidates import cprofiling
 from .harness import collector_off, explain
 
@@ -115,6 +115,7 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     import_cost: (IMPORT_MS,),
     trace_files: (EXPORTED, VIZTRACER_EXPORTED, LOADED, LOADED_BY_HAND),
     **counters.MEASURES,
+    **cuvis.MEASURES,
     **device.MEASURES,
 }
 
