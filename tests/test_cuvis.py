@@ -30,6 +30,7 @@ from unittest import mock
 import pytest
 
 import cprofiling as cp
+from calls import Comparing
 from cprofiling import _core
 from cprofiling.integrations import cuvis
 from cuvis_pipelines import BATCH, TEN, Chain, Layer, Stage, batch, counts, nodes_of, pipeline_module, torch
@@ -1013,30 +1014,16 @@ def test_what_is_no_number_makes_no_row() -> None:
             profiler.record("a", "b", 10**400)
 
 
-class Hostile:
-    """A key that does something whenever it is compared."""
-
-    def __init__(self, act: Callable[[], Any]) -> None:
-        self.act = act
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __eq__(self, other: object) -> bool:
-        self.act()
-        return False
-
-
 def test_keys_that_reset_when_they_are_compared_do_no_harm() -> None:
     _, ours = profilers()
-    key = Hostile(ours.reset)
+    key = Comparing(ours.reset)
     for turn in range(20):
-        for place in ((key, "b"), ("a", key), (Hostile(ours.reset), key), (1, 1), (key, key)):
+        for place in ((key, "b"), ("a", key), (Comparing(ours.reset), key), (1, 1), (key, key)):
             ours.record(*place, turn)
             ours.snapshot(key)
             ours.snapshot(1)
     assert len(ours.snapshot()) <= 5
-    failing = Hostile(lambda: 1 / 0)
+    failing = Comparing(lambda: 1 / 0)
     ours.reset()
     ours.record(1, "b", 1.0)
     with pytest.raises(ZeroDivisionError):

@@ -230,11 +230,7 @@ use_torch()
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("fakes")
-    return {
-        "CPROFILING_LIBCUDA": str(build.fake_driver(folder)),
-        "CPROFILING_LIBCUPTI": str(build.fake_cupti(folder)),
-    }
+    return build.fake_cuda_and_cupti(tmp_path_factory.mktemp("fakes"))
 
 
 def check(script: str, environment: dict[str, str]) -> None:

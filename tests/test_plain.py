@@ -22,7 +22,7 @@ from unittest import mock
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on
+from calls import Comparing, profiler_on
 from cprofiling import _core
 
 
@@ -184,20 +184,6 @@ def test_what_cannot_be_recorded_is_a_type_error(arguments: tuple[Any, ...]) -> 
 def test_it_is_made_of_a_profiler_and_skips(arguments: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
         _core.PlainProfiler(*arguments)
-
-
-class Comparing:
-    """A key that does something whenever it is compared."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self.act = act
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __eq__(self, other: object) -> bool:
-        self.act()
-        return False
 
 
 def test_keys_that_change_the_statistics_when_they_are_compared() -> None:

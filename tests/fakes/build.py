@@ -29,6 +29,11 @@ def fake_cupti(folder: Path) -> Path:
     return library(folder / "libcupti.so.13", FAKES / "fake_cupti.c", "-Wl,-soname,libcupti.so.13")
 
 
+def fake_cuda_and_cupti(folder: Path) -> dict[str, str]:
+    """The environment of a process that finds both fakes, built in a folder."""
+    return {"CPROFILING_LIBCUDA": str(fake_driver(folder)), "CPROFILING_LIBCUPTI": str(fake_cupti(folder))}
+
+
 def fake_nvtx(folder: Path, include: str) -> Path:
     """A tool that listens to NVTX, whose headers are in a folder."""
     return library(folder / "fake_nvtx.so", FAKES / "fake_nvtx.c", "-isystem", include)
