@@ -1,26 +1,51 @@
 """Builds the extension: the core in cprofiling/ and the CPython binding in csrc/. All else is in pyproject.toml."""
 
 import os
+from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
 
+import setuptools
 from setuptools import Extension, setup
+from setuptools.command.sdist import sdist
 
 CORE = (
-    "accum alloc arrow capture chrome_event chrome_row chrome_track chrome_value clock cupti cupti_calls"
-    " cupti_events cupti_launches cupti_library cupti_records cupti_rows cupti_threads cupti_timeline cupti_trace"
-    " extra gpu_cuda gpu_delay gpu_driver gpu_event gpu_pool gpu_visit hash histogram json_read json_text"
-    " json_write lock moments names nvtx p2 perf perf_event perf_linux perf_rdpmc plain probe process registry"
-    " snapshot snapshot_buckets snapshot_bytes snapshot_extra snapshot_key snapshot_layout span status table"
-    " table_finish table_lanes thread trace trace_collect trace_detail trace_json trace_label trace_load utf8"
+    "accum alloc arrow arrow_columns arrow_parts capture checksum chrome_event chrome_row chrome_track"
+    " chrome_value clock cupti cupti_calls cupti_events cupti_launches cupti_library cupti_records cupti_rows"
+    " cupti_threads cupti_timeline cupti_trace extra gpu_cuda gpu_delay gpu_driver gpu_event gpu_pool gpu_visit"
+    " hash histogram json_read json_text json_write live lock moments names nvtx p2 perf perf_event perf_linux"
+    " perf_rdpmc plain probe process registry shapes snapshot snapshot_buckets snapshot_bytes snapshot_extra"
+    " snapshot_key snapshot_layout snapshot_shapes span status table table_finish table_lanes thread trace"
+    " trace_collect trace_detail trace_json trace_label trace_load utf8"
 )
 BINDING = (
-    "async_generator_type block_type context_stack convert cost device_activity device_mark fault function_type"
-    " generator_type idle_type instruments method_switch_type module node open_node opening pipeline"
-    " plain_known plain_names plain_profiler_type plain_recorded plain_timer_type probe profiler_type program ptrmap"
-    " ready_type record_type recorder_type recording_add recording_read recording_stream recording_type snapshot_type"
-    " stage_type summary summary_extra suspendable sync view weak"
+    "arrow_stream async_generator_type block_type context_stack convert cost device_activity device_mark fault"
+    " function_type generator_type idle_type instruments live_type method_switch_type module node open_node"
+    " opening pipeline plain_known plain_names plain_profiler_type plain_recorded plain_timer_type probe"
+    " profiler_type program ptrmap ready_type record_type recorder_type recording_add recording_read"
+    " recording_stream recording_type shape snapshot_groups snapshot_histograms snapshot_type stage_type summary"
+    " summary_extra summary_shapes suspendable sync view weak"
 )
+# Of a checkout, what was not made in it.
+KEPT = (".ci/run", ".clang-*", ".editorconfig", ".gitignore", "c*/*.[ch]", "python/**/*", "tests/**/*")
+MADE = ("__pycache__", ".*_cache", ".hypothesis", "*.egg-info", "*.so", "*.py[co]", "*.gc??")
+
+
+class SourceDistribution(sdist):
+    """Has every file of a checkout, the tests among them: whoever packages it anew has a use for them."""
+
+    def make_distribution(self) -> None:
+        """Add what setuptools does not look for."""
+        found = [path for pattern in KEPT for path in Path().glob(pattern) if path.is_file()]
+        self.filelist.extend([str(path) for path in found if not any(map(is_made, path.parts))])
+        self.filelist.sort()
+        self.filelist.remove_duplicates()
+        super().make_distribution()
+
+
+def is_made(name: str) -> bool:
+    """Whether a file or folder of this name comes from building or testing."""
+    return any(fnmatch(name, pattern) for pattern in MADE)
 
 
 def nvtx_include() -> str | None:
@@ -49,7 +74,9 @@ if os.environ.get("CPROFILING_COVERAGE"):
     link_args += ["--coverage"]
 
 setup(
-    license="MIT",
+    # Before setuptools 77 the one was not known, and since then the other is no longer meant for it.
+    **{"license_expression" if int(setuptools.__version__.split(".")[0]) >= 77 else "license": "MIT"},
+    cmdclass={"sdist": SourceDistribution},
     ext_modules=[
         Extension(
             "cprofiling._core",

@@ -101,6 +101,35 @@ bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome o
     return is_sample;
 }
 
+/* Where a signature is counted; NULL without memory. */
+static cprof_shape *shape_lock_held(cprof_accum *accum, cprof_name signature)
+{
+    if (accum->shapes == NULL) {
+        accum->shapes = cprof_alloc_zeroed(sizeof *accum->shapes);
+    }
+    if (accum->shapes != NULL && accum->shapes->generation != accum->generation) {
+        cprof_shapes_begin(accum->shapes, accum->generation);
+    }
+    return accum->shapes != NULL ? cprof_shapes_find(accum->shapes, signature) : NULL;
+}
+
+bool cprof_accum_finish_shaped(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample,
+                               cprof_name signature)
+{
+    cprof_lock_acquire(&accum->lock);
+    bool is_sample = finish_slow_lock_held(accum, generation, outcome, sample);
+    bool counts = is_sample || (outcome != CPROF_OUTCOME_SUCCESS && accum->generation == generation);
+    cprof_shape *shape = counts ? shape_lock_held(accum, signature) : NULL;
+    if (shape != NULL && is_sample) {
+        cprof_shape_add(shape, sample->elapsed_ns);
+    } else if (shape != NULL) {
+        shape->figures.error_count += outcome == CPROF_OUTCOME_ERROR;
+        shape->figures.cancelled_count += outcome == CPROF_OUTCOME_CANCELLED;
+    }
+    cprof_lock_release(&accum->lock);
+    return is_sample;
+}
+
 bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation)
 {
     cprof_lock_acquire(&accum->lock);
@@ -201,6 +230,16 @@ static const cprof_extra_copy *copy_extra_lock_held(const cprof_extra *extra, ui
     return copy;
 }
 
+static const cprof_shapes_view *copy_shapes_lock_held(const cprof_shapes *shapes, uint64_t generation,
+                                                      const cprof_extra_copy *copy)
+{
+    if (shapes == NULL || copy == NULL || copy->shapes == NULL || shapes->generation != generation) {
+        return NULL;
+    }
+    cprof_shapes_copy(shapes, copy->shapes);
+    return &copy->shapes->view;
+}
+
 cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_extra_copy *extra)
 {
@@ -213,6 +252,7 @@ cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t d
         *order = accum->order;
         figures->median_ms = cprof_p2_median(&accum->median);
         figures->extra = copy_extra_lock_held(accum->extra, generation, extra);
+        figures->shapes = copy_shapes_lock_held(accum->shapes, generation, extra);
         if (figures->rows != 0) {
             cprof_histogram_copy(&accum->histogram, (unsigned)__builtin_ctzll(figures->rows),
                                  63u - (unsigned)__builtin_clzll(figures->rows), counts);
@@ -226,6 +266,7 @@ void cprof_accum_dispose(cprof_accum *accum)
 {
     cprof_histogram_dispose(&accum->histogram);
     cprof_extra_destroy(accum->extra);
+    cprof_shapes_destroy(accum->shapes);
 }
 
 void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,

@@ -15,6 +15,7 @@
 #include "cprofiling/lock.h"
 #include "cprofiling/moments.h"
 #include "cprofiling/p2.h"
+#include "cprofiling/shapes.h"
 #include "cprofiling/status.h"
 
 typedef struct cprof_registry cprof_registry;
@@ -52,7 +53,8 @@ typedef struct {
     cprof_moments moments;
     cprof_u128 nested_ns; /* spent in child nodes, all samples */
     cprof_u128 suspended_ns;
-    uint64_t rows; /* bit r: row r of the histogram holds something */
+    uint64_t rows;                   /* bit r: row r of the histogram holds something */
+    const cprof_shapes_view *shapes; /* by signature, borrowed as `extra`; NULL: calls were not told apart, or not copied */
 } cprof_figures;
 
 /* Zeroed memory plus the registry is a valid accumulator that has seen nothing. */
@@ -69,13 +71,18 @@ typedef struct cprof_accum {
     _Atomic uint64_t ranges; /* that were opened */
     cprof_histogram histogram;
     cprof_p2 median;
-    cprof_figures figures; /* without median_ms and extra */
+    cprof_figures figures; /* without median_ms, extra and shapes */
     cprof_extra *extra;    /* owned; NULL until something is asked for beyond times */
+    cprof_shapes *shapes;  /* owned; NULL until calls are told apart by their signatures */
 } cprof_accum;
 
 /* Counts a finished call of `generation` (the registry's when the call started): as a sample (then true), as a skip, as an
  * error or cancellation, or as dropped when the statistics were discarded meanwhile. */
 bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample);
+
+/* As cprof_accum_finish(); what counts, counts at the same moment for the call's signature, too. */
+bool cprof_accum_finish_shaped(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample,
+                               cprof_name signature);
 
 /* Whether a call of `generation` that begins now would be skipped if it were the next to finish. */
 bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation);
@@ -92,8 +99,9 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
 
 /* Copies the figures of `generation` out, and the histogram's rows named in figures->rows into `counts` (a dense table of
  * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary, *extra (NULL: not wanted) what
- * is known beyond times: figures->extra points to it then. CPROF_ABSENT: the key has no figures of that
- * generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
+ * is known beyond times: figures->extra points to it then, and
+ * figures->shapes to its room for shapes, if it has one, and calls were told apart. CPROF_ABSENT: the key has no figures of
+ * that generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
 cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
                               uint64_t *counts, uint64_t *order, cprof_extra_copy *extra);
 

@@ -11,7 +11,6 @@
 enum {
     SPAN_DIGITS = 16,
     TRACE_DIGITS = 32,
-    ALIGNMENT = 64, /* of buffers, to the beginning of their memory */
     GROWTH_BY_REPAIR = 3,
 };
 
@@ -33,37 +32,36 @@ typedef enum {
 } item;
 
 typedef struct {
-    const char *name;
-    const char *format; /* "u": UTF-8, "l": int64, "i": int32 */
+    cprof_arrow_field field;
     item item;
     cprof_column_number column;
 } field;
 
 static const field fields[] = {
-    {"trace_id", "u", ITEM_TRACE_ID, CPROF_COLUMN_trace_low},
-    {"parent_span_id", "u", ITEM_PARENT_ID, CPROF_COLUMN_parent_span},
-    {"span_id", "u", ITEM_SPAN_ID, CPROF_COLUMN_span},
-    {"name", "u", ITEM_TEXT, CPROF_COLUMN_name},
-    {"cat", "u", ITEM_TEXT, CPROF_COLUMN_cat},
-    {"stage", "u", ITEM_TEXT, CPROF_COLUMN_stage},
-    {"start", "l", ITEM_TIME, CPROF_COLUMN_start_ns},
-    {"end", "l", ITEM_TIME, CPROF_COLUMN_end_ns},
-    {"dur", "l", ITEM_DURATION, CPROF_COLUMN_end_ns},
-    {"thread.id", "l", ITEM_THREAD, CPROF_COLUMN_track},
-    {"device_index", "i", ITEM_NUMBER, CPROF_COLUMN_device},
-    {"stream", "l", ITEM_NUMBER, CPROF_COLUMN_stream},
-    {"execution_index", "l", ITEM_EXECUTION, CPROF_COLUMN_track},
-    {"operator_index", "l", ITEM_OPERATOR, CPROF_COLUMN_track},
-    {"input_shapes", "u", ITEM_TEXT, CPROF_COLUMN_shapes},
-    {"input_types", "u", ITEM_TEXT, CPROF_COLUMN_types},
-    {"memory_change", "l", ITEM_NUMBER, CPROF_COLUMN_memory_change},
-    {"memory_peak", "l", ITEM_NUMBER, CPROF_COLUMN_memory_peak},
-    {"device_memory_change", "l", ITEM_NUMBER, CPROF_COLUMN_device_memory_change},
-    {"device_memory_peak", "l", ITEM_NUMBER, CPROF_COLUMN_device_memory_peak},
-    {"bytes", "l", ITEM_NUMBER, CPROF_COLUMN_bytes},
-    {"kind", "u", ITEM_KIND, CPROF_COLUMN_kind},
-    {"outcome", "u", ITEM_OUTCOME, CPROF_COLUMN_outcome},
-    {"row", "l", ITEM_ROW, CPROF_COLUMN_track},
+    {{"trace_id", "u"}, ITEM_TRACE_ID, CPROF_COLUMN_trace_low},
+    {{"parent_span_id", "u"}, ITEM_PARENT_ID, CPROF_COLUMN_parent_span},
+    {{"span_id", "u"}, ITEM_SPAN_ID, CPROF_COLUMN_span},
+    {{"name", "u"}, ITEM_TEXT, CPROF_COLUMN_name},
+    {{"cat", "u"}, ITEM_TEXT, CPROF_COLUMN_cat},
+    {{"stage", "u"}, ITEM_TEXT, CPROF_COLUMN_stage},
+    {{"start", "l"}, ITEM_TIME, CPROF_COLUMN_start_ns},
+    {{"end", "l"}, ITEM_TIME, CPROF_COLUMN_end_ns},
+    {{"dur", "l"}, ITEM_DURATION, CPROF_COLUMN_end_ns},
+    {{"thread.id", "l"}, ITEM_THREAD, CPROF_COLUMN_track},
+    {{"device_index", "i"}, ITEM_NUMBER, CPROF_COLUMN_device},
+    {{"stream", "l"}, ITEM_NUMBER, CPROF_COLUMN_stream},
+    {{"execution_index", "l"}, ITEM_EXECUTION, CPROF_COLUMN_track},
+    {{"operator_index", "l"}, ITEM_OPERATOR, CPROF_COLUMN_track},
+    {{"input_shapes", "u"}, ITEM_TEXT, CPROF_COLUMN_shapes},
+    {{"input_types", "u"}, ITEM_TEXT, CPROF_COLUMN_types},
+    {{"memory_change", "l"}, ITEM_NUMBER, CPROF_COLUMN_memory_change},
+    {{"memory_peak", "l"}, ITEM_NUMBER, CPROF_COLUMN_memory_peak},
+    {{"device_memory_change", "l"}, ITEM_NUMBER, CPROF_COLUMN_device_memory_change},
+    {{"device_memory_peak", "l"}, ITEM_NUMBER, CPROF_COLUMN_device_memory_peak},
+    {{"bytes", "l"}, ITEM_NUMBER, CPROF_COLUMN_bytes},
+    {{"kind", "u"}, ITEM_KIND, CPROF_COLUMN_kind},
+    {{"outcome", "u"}, ITEM_OUTCOME, CPROF_COLUMN_outcome},
+    {{"row", "l"}, ITEM_ROW, CPROF_COLUMN_track},
 };
 
 enum { FIELDS = sizeof fields / sizeof fields[0] };
@@ -81,64 +79,16 @@ typedef struct {
     const char *error;
 } stream;
 
-/* What a schema owns, and what a batch owns: their children, but not what those own. */
-typedef struct {
-    struct ArrowSchema *pointers[FIELDS];
-    struct ArrowSchema children[FIELDS];
-} schema_memory;
-
-typedef struct {
-    const void *validity; /* NULL: all rows are valid */
-    struct ArrowArray *pointers[FIELDS];
-    struct ArrowArray children[FIELDS];
-} batch_memory;
-
-/* What a column owns; its buffers are behind it, in the same memory. */
-typedef struct {
-    const void *buffers[3]; /* validity, items or offsets, characters */
-} column_memory;
-
-static void release_child_schema(struct ArrowSchema *schema)
-{
-    schema->release = NULL;
-}
-
-static void release_schema(struct ArrowSchema *schema)
-{
-    for (int64_t i = 0; i < schema->n_children; i++) {
-        struct ArrowSchema *child = schema->children[i];
-        if (child->release != NULL) {
-            child->release(child);
-        }
-    }
-    cprof_alloc_release(schema->private_data);
-    schema->release = NULL;
-}
-
 static int get_schema(struct ArrowArrayStream *self, struct ArrowSchema *out)
 {
-    schema_memory *memory = cprof_alloc_zeroed(sizeof *memory);
-    if (memory == NULL) {
+    cprof_arrow_field named[FIELDS];
+    for (size_t i = 0; i < FIELDS; i++) {
+        named[i] = fields[i].field;
+    }
+    if (!cprof_arrow_parts_schema(named, FIELDS, false, out)) {
         ((stream *)self->private_data)->error = cprof_status_text(CPROF_NO_MEMORY);
         return ENOMEM;
     }
-    for (size_t i = 0; i < FIELDS; i++) {
-        memory->children[i] = (struct ArrowSchema){
-            .format = fields[i].format,
-            .name = fields[i].name,
-            .flags = ARROW_FLAG_NULLABLE,
-            .release = release_child_schema,
-        };
-        memory->pointers[i] = &memory->children[i];
-    }
-    *out = (struct ArrowSchema){
-        .format = "+s",
-        .name = "",
-        .n_children = FIELDS,
-        .children = memory->pointers,
-        .release = release_schema,
-        .private_data = memory,
-    };
     return 0;
 }
 
@@ -263,70 +213,26 @@ static bool text_of(const source *from, size_t row, char *digits, cprof_name *te
     return number != 0 || from->field->column == CPROF_COLUMN_name;
 }
 
-static size_t aligned(size_t size)
+static bool make_column(const source *from, size_t first_size, size_t second_size, struct ArrowArray *array)
 {
-    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-static void release_column(struct ArrowArray *array)
-{
-    cprof_alloc_release(array->private_data);
-    array->release = NULL;
-}
-
-/* A column with memory for its validity (all unset), and zeroed buffers of these sizes behind it. False without memory. */
-static bool begin_column(const source *from, size_t first_size, size_t second_size, struct ArrowArray *array)
-{
-    size_t count = from->stream->row_count;
-    size_t validity = aligned(sizeof(column_memory));
-    size_t first = validity + aligned((count + 7) / 8);
-    size_t second = first + aligned(first_size);
-    char *bytes = cprof_alloc_zeroed(second + second_size);
-    if (bytes == NULL) {
-        return false;
-    }
-    column_memory *memory = (column_memory *)bytes;
-    *memory = (column_memory){{bytes + validity, bytes + first, bytes + second}};
-    *array = (struct ArrowArray){
-        .length = (int64_t)count,
-        .null_count = (int64_t)count,
-        .n_buffers = from->field->format[0] == 'u' ? 3 : 2,
-        .buffers = memory->buffers,
-        .release = release_column,
-        .private_data = memory,
-    };
-    return true;
-}
-
-/* The memory of a buffer that is being filled. */
-static void *buffer_of(struct ArrowArray *array, size_t number)
-{
-    const column_memory *memory = array->private_data;
-    return (void *)memory->buffers[number];
-}
-
-static void set_valid(struct ArrowArray *array, size_t i)
-{
-    uint8_t *validity = buffer_of(array, 0);
-    validity[i / 8] = (uint8_t)(validity[i / 8] | 1U << i % 8);
-    array->null_count--;
+    return cprof_arrow_parts_column(from->field->field.format, from->stream->row_count, first_size, second_size, array);
 }
 
 static bool make_numbers(const source *from, struct ArrowArray *array)
 {
-    bool is_short = from->field->format[0] == 'i';
+    bool is_short = from->field->field.format[0] == 'i';
     size_t item_size = is_short ? sizeof(int32_t) : sizeof(int64_t);
-    if (!begin_column(from, from->stream->row_count * item_size, 0, array)) {
+    if (!make_column(from, from->stream->row_count * item_size, 0, array)) {
         return false;
     }
-    int64_t *items = buffer_of(array, 1);
-    int32_t *short_items = buffer_of(array, 1);
+    int64_t *items = cprof_arrow_parts_buffer(array, 1);
+    int32_t *short_items = cprof_arrow_parts_buffer(array, 1);
     for (size_t i = 0; i < from->stream->row_count; i++) {
         int64_t number;
         if (!number_of(from, from->stream->rows[i], &number)) {
             continue;
         }
-        set_valid(array, i);
+        cprof_arrow_parts_set_valid(array, i);
         if (is_short) {
             short_items[i] = (int32_t)number;
         } else {
@@ -363,32 +269,20 @@ static bool make_texts(const source *from, struct ArrowArray *array)
     for (size_t i = 0; i < s->row_count; i++) {
         total += put_text(from, s->rows[i], NULL, &is_valid);
     }
-    if (!begin_column(from, (s->row_count + 1) * sizeof(int32_t), total, array)) {
+    if (!make_column(from, (s->row_count + 1) * sizeof(int32_t), total, array)) {
         return false;
     }
-    int32_t *offsets = buffer_of(array, 1);
-    char *characters = buffer_of(array, 2);
+    int32_t *offsets = cprof_arrow_parts_buffer(array, 1);
+    char *characters = cprof_arrow_parts_buffer(array, 2);
     size_t at = 0;
     for (size_t i = 0; i < s->row_count; i++) {
         at += put_text(from, s->rows[i], characters + at, &is_valid);
         offsets[i + 1] = (int32_t)at;
         if (is_valid) {
-            set_valid(array, i);
+            cprof_arrow_parts_set_valid(array, i);
         }
     }
     return true;
-}
-
-static void release_batch(struct ArrowArray *array)
-{
-    for (int64_t i = 0; i < array->n_children; i++) {
-        struct ArrowArray *child = array->children[i];
-        if (child->release != NULL) {
-            child->release(child);
-        }
-    }
-    cprof_alloc_release(array->private_data);
-    array->release = NULL;
 }
 
 /* The most bytes that a row's strings can be. */
@@ -427,27 +321,17 @@ static bool take_rows(stream *s)
 
 static int make_batch(const stream *s, struct ArrowArray *out)
 {
-    batch_memory *memory = cprof_alloc_zeroed(sizeof *memory);
-    if (memory == NULL) {
+    if (!cprof_arrow_parts_batch(FIELDS, s->row_count, out)) {
         return ENOMEM;
     }
-    *out = (struct ArrowArray){
-        .length = (int64_t)s->row_count,
-        .n_buffers = 1,
-        .n_children = FIELDS,
-        .buffers = &memory->validity,
-        .children = memory->pointers,
-        .release = release_batch,
-        .private_data = memory,
-    };
     bool fine = true;
     for (size_t i = 0; i < FIELDS; i++) {
         source from = {s, &fields[i], cprof_table_column(s->table, fields[i].column)};
-        struct ArrowArray *child = memory->pointers[i] = &memory->children[i];
-        fine = fine && (fields[i].format[0] == 'u' ? make_texts(&from, child) : make_numbers(&from, child));
+        struct ArrowArray *child = out->children[i];
+        fine = fine && (fields[i].field.format[0] == 'u' ? make_texts(&from, child) : make_numbers(&from, child));
     }
     if (!fine) {
-        release_batch(out);
+        out->release(out);
         return ENOMEM;
     }
     return 0;

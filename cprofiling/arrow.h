@@ -1,59 +1,15 @@
 /* A finished table as a stream of Arrow record batches, by Arrow's C data and C stream interfaces.
  *
- * The three structures are those of the specification (https://arrow.apache.org/docs/format/CDataInterface.html), which also
- * says who releases what. A stream owns a share of its table, and what it hands out owns nothing of it: each may outlive the
- * others. One thread at a time uses a stream; any thread may release anything.
+ * The three structures, of arrow_parts.h, are those of the specification
+ * (https://arrow.apache.org/docs/format/CDataInterface.html), which also says who releases what. A stream owns a share of its
+ * table, and what it hands out owns nothing of it: each may outlive the others. One thread at a time uses a stream; any thread
+ * may release anything.
  */
 #ifndef CPROF_ARROW_H
 #define CPROF_ARROW_H
 
+#include "cprofiling/arrow_parts.h"
 #include "cprofiling/table.h"
-
-#ifndef ARROW_C_DATA_INTERFACE
-#define ARROW_C_DATA_INTERFACE
-
-#define ARROW_FLAG_NULLABLE 2
-
-struct ArrowSchema {
-    const char *format;
-    const char *name;
-    const char *metadata;
-    int64_t flags;
-    int64_t n_children;
-    struct ArrowSchema **children;
-    struct ArrowSchema *dictionary;
-    void (*release)(struct ArrowSchema *);
-    void *private_data;
-};
-
-struct ArrowArray {
-    int64_t length;
-    int64_t null_count;
-    int64_t offset;
-    int64_t n_buffers;
-    int64_t n_children;
-    const void **buffers;
-    struct ArrowArray **children;
-    struct ArrowArray *dictionary;
-    void (*release)(struct ArrowArray *);
-    void *private_data;
-};
-
-#endif
-#ifndef ARROW_C_STREAM_INTERFACE
-#define ARROW_C_STREAM_INTERFACE
-
-struct ArrowArrayStream {
-    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
-    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
-    const char *(*get_last_error)(struct ArrowArrayStream *);
-    void (*release)(struct ArrowArrayStream *);
-    void *private_data;
-};
-
-#endif
-
-typedef struct ArrowArrayStream cprof_arrow_stream;
 
 enum {
     CPROF_ARROW_BATCH_ROWS = 65536,

@@ -103,6 +103,7 @@ typedef struct cprof_extra {
 typedef struct cprof_extra_copy {
     cprof_extra_figures figures;
     uint64_t *gpu_counts;
+    struct cprof_shapes_room *shapes; /* room for what is known by signature; NULL: not wanted */
 } cprof_extra_copy;
 
 /* One call's memory of one kind: not known either when an entry or exit is negative. */

@@ -81,12 +81,17 @@ void cprof_histogram_clear(cprof_histogram *histogram)
     cprof_alloc_release(high);
 }
 
+/* The count of a bucket of a row that exists. */
+static uint64_t count_at(const cprof_histogram *histogram, unsigned index)
+{
+    uint64_t high = histogram->high != NULL ? histogram->high[index] : 0;
+    return high << 32 | histogram->rows->buckets[index - histogram->rows->first * ROW];
+}
+
 static void copy_row(const cprof_histogram *histogram, unsigned row, uint64_t *out)
 {
-    const cprof_histogram_rows *rows = histogram->rows;
     for (unsigned column = 0; column < ROW; column++) {
-        uint64_t high = histogram->high != NULL ? histogram->high[row * ROW + column] : 0;
-        out[column] = high << 32 | rows->buckets[(row - rows->first) * ROW + column];
+        out[column] = count_at(histogram, row * ROW + column);
     }
 }
 
@@ -99,6 +104,22 @@ void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsi
             memset(counts + (size_t)row * ROW, 0, ROW * sizeof *counts);
         }
     }
+}
+
+size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices, uint64_t *counts)
+{
+    const cprof_histogram_rows *rows = histogram->rows;
+    unsigned index = rows != NULL ? rows->first * ROW : 0;
+    unsigned end = rows != NULL ? index + rows->count * ROW : 0;
+    size_t filled = 0;
+    for (; index < end; index++) {
+        uint64_t count = count_at(histogram, index);
+        if (count != 0) {
+            indices[filled] = (uint16_t)index;
+            counts[filled++] = count;
+        }
+    }
+    return filled;
 }
 
 void cprof_histogram_dispose(cprof_histogram *histogram)

@@ -80,6 +80,10 @@ void cprof_histogram_clear(cprof_histogram *histogram);
 /* Copies the rows from `first` to `last` into a dense table of BUCKETS 64-bit counts; the other rows are not written. */
 void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsigned last, uint64_t *counts);
 
+/* Writes the numbers of the buckets that hold something, ascending, and their counts; both tables have room for BUCKETS.
+ * Returns how many these are. */
+size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices, uint64_t *counts);
+
 /* Gives back what the histogram owns; it is empty afterwards. */
 void cprof_histogram_dispose(cprof_histogram *histogram);
 

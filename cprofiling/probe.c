@@ -7,9 +7,11 @@
 #include "cprofiling/process.h"
 #include "cprofiling/trace.h"
 
+#include <string.h>
+
 #define UNKNOWN (-1)
 
-enum { REST_NS = 100 * 1000 * 1000 };
+enum { REST_NS = 100 * 1000 * 1000, SIGNATURE_STEP = 64 };
 
 static cprof_probe *take_spare(void)
 {
@@ -80,10 +82,35 @@ cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state)
         .cause = CPROF_GPU_NO_CUDA,
         .epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed),
         .sample = {.asked = asked_of(flags, options), .counters.known = CPROF_PERF_ALL},
+        .signature = cprof_name_of(""),
+        .text = probe->text,
+        .room = probe->room,
     };
     probe->counters = options & CPROF_PERF_ALL;
     probe->resets_peak = (options & CPROF_REGISTRY_RESETS_PEAK) != 0;
     return probe;
+}
+
+static bool make_room(cprof_probe *probe, size_t room)
+{
+    char *text = room > probe->room ? cprof_alloc_resize(probe->text, room) : probe->text;
+    if (text == NULL) {
+        return false;
+    }
+    probe->text = text;
+    probe->room = room > probe->room ? room : probe->room;
+    return true;
+}
+
+void cprof_probe_set_signature(cprof_probe *probe, cprof_name signature)
+{
+    size_t room = (signature.length / SIGNATURE_STEP + 1) * SIGNATURE_STEP;
+    if (!make_room(probe, room)) {
+        probe->signature = cprof_name_of(CPROF_SHAPES_REST);
+        return;
+    }
+    memcpy(probe->text, signature.bytes, signature.length);
+    probe->signature = (cprof_name){probe->text, signature.length};
 }
 
 void cprof_probe_begin_rest(cprof_probe_rest *rest)

@@ -61,6 +61,9 @@ struct cprof_probe {
     uint32_t epoch; /* of the process that began it */
     bool captures;
     bool in_range;
+    cprof_name signature; /* of the call's arguments */
+    char *text;           /* what it is in; owned, and stays with the probe for the next call */
+    size_t room;          /* there */
 };
 
 /* Defined in process.c, worked by probe.c. */
@@ -92,6 +95,10 @@ cprof_probe_memory cprof_probe_device_memory(void);
 /* A zeroed probe for a call of the accumulator (NULL without memory). `state`: the registry's word at its entry, of which the
  * flags may be fewer here: while the key skips, nothing that is statistics is measured. */
 cprof_probe *cprof_probe_new(cprof_accum *accum, uint64_t state);
+
+/* Sets the signature, which is copied, under which a call with CPROF_FLAG_SHAPES counts: without memory, that of the rest. Not
+ * set, it is the empty one. */
+void cprof_probe_set_signature(cprof_probe *probe, cprof_name signature);
 
 /* Leaves out what is not to be had: CPROF_FLAG_ bits. Before the beginning. */
 void cprof_probe_leave_out(cprof_probe *probe, unsigned flags);

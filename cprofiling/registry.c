@@ -4,6 +4,7 @@
 #include "cprofiling/alloc.h"
 #include "cprofiling/gpu_event.h"
 #include "cprofiling/cupti.h"
+#include "cprofiling/live.h"
 #include "cprofiling/process.h"
 
 enum { SHARE = 16, PAGE = 4096 };
@@ -46,6 +47,7 @@ void cprof_registry_destroy(cprof_registry *registry)
     if (registry == NULL) {
         return;
     }
+    cprof_live_remove(registry);
     cprof_process_remove(registry);
     cprof_gpu_event_forget(registry);
     cprof_cupti_forget(registry);
@@ -71,6 +73,9 @@ void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t
 {
     cprof_lock_acquire(&registry->read_lock);
     cprof_lock_acquire(&registry->epoch_lock);
+    if ((flags & CPROF_FLAG_SHAPES) != 0) {
+        atomic_store(&registry->has_shapes, true);
+    }
     bool discard = reset || (flags != 0 && registry->skip_first_n != skip_first_n);
     if (discard) {
         registry->skip_first_n = skip_first_n;
@@ -243,12 +248,19 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
         return CPROF_NO_MEMORY;
     }
     cprof_extra_copy extra = {.gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS};
+    bool has_shapes = atomic_load(&registry->has_shapes);
+    extra.shapes = has_shapes ? cprof_alloc_zeroed(sizeof *extra.shapes) : NULL;
+    if (has_shapes && extra.shapes == NULL) {
+        cprof_alloc_release(counts);
+        return CPROF_NO_MEMORY;
+    }
     cprof_lock_acquire(&registry->read_lock);
     int64_t deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_REGISTRY_PATIENCE_MS * 1000000;
     cprof_status status = present_before(registry, deadline_ns, epoch)
                               ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, &extra, epoch)
                               : CPROF_BUSY;
     cprof_lock_release(&registry->read_lock);
+    cprof_alloc_release(extra.shapes);
     cprof_alloc_release(counts);
     return status;
 }
@@ -256,6 +268,7 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
 void cprof_registry_after_fork_in_child(cprof_registry *registry)
 {
     cprof_process_random(registry->id, sizeof registry->id);
+    registry->live = NULL; /* it is the parent's */
     uint64_t added_flags = registry->added_flags;
     registry->added_flags = 0;
     atomic_fetch_and(&registry->state, ~added_flags);

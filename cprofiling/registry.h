@@ -22,10 +22,12 @@ enum {
     CPROF_FLAG_MEMORY = 128,       /* look at memory */
     CPROF_FLAG_NVTX = 256,         /* tell NVIDIA's tools */
     CPROF_FLAG_CAPTURE = 512,      /* the capture window is looked for */
+    CPROF_FLAG_SHAPES = 1024,      /* tell calls apart by their arguments */
     CPROF_FLAG_RESUMABLE = 0x8000, /* of spans, not of registries: their tag is their cprof_resumable */
     CPROF_FLAG_ALL = 0xffff,
     /* What gives figures beyond times, and so is nothing without statistics: */
-    CPROF_FLAG_FIGURES = CPROF_FLAG_SYNC | CPROF_FLAG_GPU | CPROF_FLAG_LAUNCHES | CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY,
+    CPROF_FLAG_FIGURES = CPROF_FLAG_SYNC | CPROF_FLAG_GPU | CPROF_FLAG_LAUNCHES | CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY |
+        CPROF_FLAG_SHAPES,
     CPROF_FLAG_PROBED = CPROF_FLAG_FIGURES | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE, /* calls that have a probe */
     CPROF_REGISTRY_RESETS_PEAK = 1 << 16, /* of what is asked for beyond times, beside CPROF_PERF_BITs */
     CPROF_STATE_GENERATION_SHIFT = 16,
@@ -51,6 +53,7 @@ struct cprof_registry {
     unsigned added_flags;          /* are in the state beside those that were configured */
     _Atomic uint32_t probing;      /* CPROF_PERF_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
     uint64_t owner;                /* whose recordings it takes part in */
+    _Atomic bool has_shapes;       /* calls are, or were, told apart by their arguments */
     _Atomic bool has_launched;     /* cupti_launches.h remembers, or remembered, calls of its keys */
     cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
     cprof_lock table_lock;         /* guards names, slabs, */
@@ -59,6 +62,7 @@ struct cprof_registry {
     size_t slab_count;
     size_t slab_capacity;
     uint8_t id[CPROF_REGISTRY_ID_BYTES]; /* random; tells the same data from other data */
+    struct cprof_live *live;             /* the file that it is part of, borrowed; NULL: none. See live.h */
     cprof_registry *next;                /* in the list of process.c */
     cprof_registry *previous;
 };

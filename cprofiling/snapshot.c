@@ -2,6 +2,7 @@
 
 #include "cprofiling/alloc.h"
 #include "cprofiling/snapshot_key.h"
+#include "cprofiling/snapshot_shapes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ void cprof_snapshot_destroy(cprof_snapshot *snapshot)
         return;
     }
     for (size_t i = 0; i < snapshot->key_count; i++) {
-        cprof_alloc_release(snapshot->keys[i]);
+        cprof_snapshot_key_destroy(snapshot->keys[i]);
     }
     cprof_alloc_release(snapshot->keys);
     cprof_alloc_release(snapshot->in_order);
@@ -376,6 +377,7 @@ static cprof_status show_key(const cprof_snapshot_key *key, uint64_t place, uint
         figures.extra = &extra;
         cprof_snapshot_buckets_spread(&key->extra->gpu_buckets, extra.gpu_counts);
     }
+    figures.shapes = key->shapes != NULL ? &key->shapes->view : NULL;
     if (figures.median_ms == CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN) {
         cprof_figures_quantiles_ms(&figures, counts, &half, 1, &figures.median_ms);
         figures.median_ms = fmax(figures.median_ms, figures.min_ms); /* when the histogram lost all */
@@ -386,6 +388,13 @@ static cprof_status show_key(const cprof_snapshot_key *key, uint64_t place, uint
         cprof_snapshot_buckets_unspread(&key->extra->gpu_buckets, extra.gpu_counts);
     }
     return status;
+}
+
+cprof_snapshot_buckets cprof_snapshot_histogram(const cprof_snapshot *snapshot, size_t place, bool of_gpu)
+{
+    const cprof_snapshot_key *key = snapshot->in_order[place];
+    cprof_snapshot_buckets none = {.filled = 0};
+    return !of_gpu ? key->buckets : key->extra != NULL ? key->extra->gpu_buckets : none;
 }
 
 cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context)

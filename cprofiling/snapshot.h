@@ -10,16 +10,18 @@
  *   beyond times   sums, as those above; bytes of memory at the entry and exit as last_ms, of equal times the larger at the
  *                  exit, then at the entry; the change of memory is summed in 128 bits, and ends at 64 only when it is visited;
  *                  the highest peak; sums of launches stay below 2^63
+ *   by signature   sums; all signatures are kept, also where they are more than one Profiler keeps
  *   skip_first_n   the least and the most of all
  *   remarks        errors are added, the largest cost is kept, equal notes are kept once
  *
  * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned):
- *   "CPROFSNP", u32 version (1, or 2 where a key has flag 2), u32 flags (1: merged), u64 length of everything,
- *   u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys;
+ *   "CPROFSNP", u32 version (1, 2 where a key has flag 2, or 3 where one has flag 4), u32 flags (1: merged), u64 length of
+ * everything, u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys;
  *   each source: 16 bytes of id, u64 generation; ascending;
  *   each note: u16 length, bytes; ascending;
  *   each key, ascending by stage, then node:
- *      u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times),
+ *      u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times,
+ *      4: figures by signature),
  *      u64 place, u64 time at which last_ms was taken, then as in pass_figures() of snapshot_layout.c; both names;
  *      with flag 1 the two fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them;
  *      with flag 2:
@@ -31,6 +33,10 @@
  *         memory of the device, then of the host: u64 time at which entry and exit were taken, u64 calls, i64 entry, i64 exit,
  *         i128 change, i64 peak (-1: not known); u64 waits, u128 ns of them;
  *         u16 numbers of the filled buckets of GPU times, u64 counts of them;
+ *      with flag 4:
+ *         u32 number of signatures, at least 1; for each of them, ascending: u16 length, u16 filled buckets, u64 counts of
+ *         samples, errors, cancellations, lost samples, u64 least (2^64-1 without one) and u64 most ns, u128 sum; their texts;
+ *         for each of them u16 numbers of the filled buckets, u64 counts of them;
  *   u64 checksum of all bytes before: CRC-64 with the polynomial of ECMA-182 (1992), reflected, as in .xz files.
  * Each snapshot has exactly one encoding: equal bytes mean equal snapshots.
  *
@@ -40,11 +46,13 @@
 #define CPROF_SNAPSHOT_H
 
 #include "cprofiling/registry.h"
+#include "cprofiling/snapshot_buckets.h"
 
 enum {
     CPROF_SNAPSHOT_VERSION = 1,
-    CPROF_SNAPSHOT_VERSION_EXTRA = 2, /* with figures beyond times. Their causes and counters are part of the version */
-    CPROF_SNAPSHOT_NAME_LIMIT = 4096, /* bytes of a stage, node name or note */
+    CPROF_SNAPSHOT_VERSION_EXTRA = 2,  /* with figures beyond times. Their causes and counters are part of the version */
+    CPROF_SNAPSHOT_VERSION_SHAPES = 3, /* with figures by signature */
+    CPROF_SNAPSHOT_NAME_LIMIT = 4096,  /* bytes of a stage, node name or note */
     CPROF_SNAPSHOT_FAULT_TEXT = 160,
 };
 
@@ -122,10 +130,14 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes);
  * CPROF_BAD_FORMAT: they are no encoding, for the reason in *fault. CPROF_NO_MEMORY. */
 cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, cprof_snapshot_fault *fault);
 
-/* Visits the keys in the summary's order, as cprof_registry_visit() does, with what is known of them beyond times; a key's
+/* Visits the keys in the summary's order, as cprof_registry_visit() does, with what is known of them beyond times and by
+ * signature; a key's
  * `order` is its place from 0 on. The median of a merged snapshot is the histogram's. CPROF_NO_MEMORY, or the status that the
  * visitor returned. */
 cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context);
+
+/* The filled buckets of the times, or of the GPU times, of a key; `place` counts from 0 in the summary's order. Borrowed. */
+cprof_snapshot_buckets cprof_snapshot_histogram(const cprof_snapshot *snapshot, size_t place, bool of_gpu);
 
 /* Gives everything back. NULL is ignored. */
 void cprof_snapshot_destroy(cprof_snapshot *snapshot);

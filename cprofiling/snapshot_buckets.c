@@ -54,6 +54,23 @@ void cprof_snapshot_buckets_unspread(const cprof_snapshot_buckets *buckets, uint
     }
 }
 
+void cprof_snapshot_buckets_group(const cprof_snapshot_buckets *buckets, const uint16_t *bounds, size_t count,
+                                  cprof_snapshot_buckets *groups)
+{
+    size_t group = 0;
+    groups->filled = 0;
+    for (size_t i = 0; i < buckets->filled; i++) {
+        while (group < count && buckets->indices[i] >= bounds[group]) {
+            group++;
+        }
+        if (groups->filled == 0 || groups->indices[groups->filled - 1] != group) {
+            groups->indices[groups->filled] = (uint16_t)group;
+            groups->counts[groups->filled++] = 0;
+        }
+        groups->counts[groups->filled - 1] += buckets->counts[i];
+    }
+}
+
 const char *cprof_snapshot_buckets_fault(const cprof_snapshot_buckets *buckets, uint64_t total)
 {
     uint64_t left = total;
@@ -67,4 +84,26 @@ const char *cprof_snapshot_buckets_fault(const cprof_snapshot_buckets *buckets, 
         left -= buckets->counts[i];
     }
     return left != 0 ? "a histogram of another number of samples" : NULL;
+}
+
+bool cprof_snapshot_buckets_sum_is_of(cprof_u128 sum, uint64_t count, uint64_t least, uint64_t most)
+{
+    if (count == 0) {
+        return sum == 0 && least == UINT64_MAX && most == 0;
+    }
+    cprof_u128 rest = count - 1;
+    return least <= most && most <= (uint64_t)INT64_MAX && rest * least + most <= sum && sum <= rest * most + least;
+}
+
+/* The values are integers, so their buckets are known to be those of the smallest and the largest, unless some are lost. */
+bool cprof_snapshot_buckets_are_of(const cprof_snapshot_buckets *buckets, uint64_t least, uint64_t most, uint64_t lost)
+{
+    if (buckets->filled == 0) {
+        return true;
+    }
+    unsigned lowest = cprof_histogram_index_ns((cprof_ns)least);
+    unsigned highest = cprof_histogram_index_ns((cprof_ns)most);
+    unsigned first = buckets->indices[0];
+    unsigned last = buckets->indices[buckets->filled - 1];
+    return lost == 0 ? first == lowest && last == highest : first >= lowest && last <= highest;
 }

@@ -1,11 +1,13 @@
 /* The filled buckets of a histogram: what a snapshot keeps of one.
  *
- * For snapshot_key.c, snapshot_extra.c and their callers. What owns the memory of the buckets is said there.
+ * For snapshot.h, snapshot_key.c, snapshot_extra.c, snapshot_shapes.c, shapes.c and their callers. What owns the memory of the
+ * buckets is said there.
  */
 #ifndef CPROF_SNAPSHOT_BUCKETS_H
 #define CPROF_SNAPSHOT_BUCKETS_H
 
 #include "cprofiling/histogram.h"
+#include "cprofiling/moments.h"
 
 typedef struct {
     uint64_t *counts;  /* of the filled buckets, */
@@ -32,7 +34,20 @@ uint64_t cprof_snapshot_buckets_rows(const cprof_snapshot_buckets *buckets);
 void cprof_snapshot_buckets_spread(const cprof_snapshot_buckets *buckets, uint64_t *counts);
 void cprof_snapshot_buckets_unspread(const cprof_snapshot_buckets *buckets, uint64_t *counts);
 
+/* Adds up the buckets between bounds: group i has those with numbers from bounds[i - 1], or 0, to bounds[i] - 1, group `count`
+ * the rest. The bounds ascend. Writes the groups that hold something to *groups, with their numbers; there is room in it for
+ * as many as there are filled buckets. */
+void cprof_snapshot_buckets_group(const cprof_snapshot_buckets *buckets, const uint16_t *bounds, size_t count,
+                                  cprof_snapshot_buckets *groups);
+
 /* Why these cannot be the buckets of `total` values; a static string, or NULL when they can. */
 const char *cprof_snapshot_buckets_fault(const cprof_snapshot_buckets *buckets, uint64_t total);
+
+/* Whether `count` durations in ns of `least` to `most`, both among them, can have the sum; of none, these are 2^64-1 and 0.
+ * What holds for two such sums then holds for both together. */
+bool cprof_snapshot_buckets_sum_is_of(cprof_u128 sum, uint64_t count, uint64_t least, uint64_t most);
+
+/* Whether the buckets can be those of durations in ns of `least` to `most`, of which `lost` are not counted. */
+bool cprof_snapshot_buckets_are_of(const cprof_snapshot_buckets *buckets, uint64_t least, uint64_t most, uint64_t lost);
 
 #endif

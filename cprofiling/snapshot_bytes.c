@@ -1,6 +1,8 @@
 #include "cprofiling/alloc.h"
+#include "cprofiling/checksum.h"
 #include "cprofiling/snapshot.h"
 #include "cprofiling/snapshot_layout.h"
+#include "cprofiling/snapshot_shapes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +12,7 @@ enum {
     FLAG_MERGED = 1,     /* of a snapshot */
     FLAG_FRACTIONAL = 1, /* of a key */
     FLAG_EXTRA = 2,
+    FLAG_SHAPES = 4,
     MAGIC_BYTES = CPROF_SNAPSHOT_LAYOUT_MAGIC,
     HEADER_BYTES = CPROF_SNAPSHOT_LAYOUT_HEADER,
     SOURCE_BYTES = CPROF_SNAPSHOT_LAYOUT_SOURCE,
@@ -32,30 +35,13 @@ static void write_bytes(stream *s, const void *bytes, size_t length)
     s->at += length;
 }
 
-/* CRC-64 as in .xz files: the polynomial of ECMA-182, annex B, bits reversed. */
-static uint64_t checksum(const uint8_t *bytes, size_t size)
-{
-    const uint64_t polynomial = UINT64_C(0xc96c5795d7870f42);
-    uint64_t table[256];
-    for (unsigned i = 0; i < 256; i++) {
-        table[i] = i;
-        for (int bit = 0; bit < 8; bit++) {
-            table[i] = table[i] >> 1 ^ (table[i] & 1 ? polynomial : 0);
-        }
-    }
-    uint64_t crc = UINT64_MAX;
-    for (size_t i = 0; i < size; i++) {
-        crc = crc >> 8 ^ table[(crc ^ bytes[i]) & 0xff];
-    }
-    return ~crc;
-}
-
 static size_t key_size(const cprof_snapshot_key *key)
 {
     size_t sum_bytes = key->sums != NULL ? sizeof *key->sums : 0;
     size_t extra_bytes = key->extra != NULL ? EXTRA_BYTES + key->extra->gpu_buckets.filled * BUCKET_BYTES : 0;
+    size_t shape_bytes = key->shapes != NULL ? cprof_snapshot_shapes_size(key->shapes) : 0;
     return KEY_BYTES + key->names.stage.length + key->names.node.length + sum_bytes + key->buckets.filled * BUCKET_BYTES +
-           extra_bytes;
+           extra_bytes + shape_bytes;
 }
 
 size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
@@ -85,7 +71,8 @@ static void write_key(stream *s, cprof_snapshot_key *key)
         .stage_length = key->names.stage.length,
         .node_length = key->names.node.length,
         .filled = key->buckets.filled,
-        .flags = (key->sums != NULL ? FLAG_FRACTIONAL : 0u) | (key->extra != NULL ? FLAG_EXTRA : 0u),
+        .flags = (key->sums != NULL ? FLAG_FRACTIONAL : 0u) | (key->extra != NULL ? FLAG_EXTRA : 0u) |
+                 (key->shapes != NULL ? FLAG_SHAPES : 0u),
         .place = key->place,
         .last_taken_ns = key->last_taken_ns,
         .figures = key->figures,
@@ -97,17 +84,22 @@ static void write_key(stream *s, cprof_snapshot_key *key)
     if (key->extra != NULL) {
         write_extra(s, key->extra);
     }
+    if (key->shapes != NULL) {
+        cprof_snapshot_shapes_write(s, key->shapes);
+    }
 }
 
-/* The least that says all: bytes without figures beyond times stay as they have been from the first version on. */
+/* The least that says all: bytes without what came later stay as they have been from the first version on. */
 static uint64_t version_of(const cprof_snapshot *snapshot)
 {
+    uint64_t version = CPROF_SNAPSHOT_VERSION;
     for (size_t i = 0; i < snapshot->key_count; i++) {
-        if (snapshot->keys[i]->extra != NULL) {
-            return CPROF_SNAPSHOT_VERSION_EXTRA;
+        if (snapshot->keys[i]->shapes != NULL) {
+            return CPROF_SNAPSHOT_VERSION_SHAPES;
         }
+        version = snapshot->keys[i]->extra != NULL ? CPROF_SNAPSHOT_VERSION_EXTRA : version;
     }
-    return CPROF_SNAPSHOT_VERSION;
+    return version;
 }
 
 void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
@@ -131,7 +123,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     for (size_t i = 0; i < snapshot->key_count; i++) {
         write_key(&s, snapshot->keys[i]);
     }
-    uint64_t crc = checksum(bytes, s.at);
+    uint64_t crc = cprof_checksum(bytes, s.at);
     cprof_snapshot_layout_pass(&s, &crc, CHECKSUM_BYTES);
 }
 
@@ -152,10 +144,10 @@ static bool can_hold(const stream *s, uint64_t count, size_t width)
 /* Refuses all bytes that are not those of one snapshot of a known version, unchanged. */
 static cprof_status check_envelope(stream *s, const header *head)
 {
-    if (head->version != CPROF_SNAPSHOT_VERSION && head->version != CPROF_SNAPSHOT_VERSION_EXTRA) {
+    if (head->version < CPROF_SNAPSHOT_VERSION || head->version > CPROF_SNAPSHOT_VERSION_SHAPES) {
         (void)snprintf(s->fault->text, sizeof s->fault->text,
-                       "schema version %u at byte %d, where this program reads versions %d and %d", (unsigned)head->version,
-                       MAGIC_BYTES, CPROF_SNAPSHOT_VERSION, CPROF_SNAPSHOT_VERSION_EXTRA);
+                       "schema version %u at byte %d, where this program reads versions %d to %d", (unsigned)head->version,
+                       MAGIC_BYTES, CPROF_SNAPSHOT_VERSION, CPROF_SNAPSHOT_VERSION_SHAPES);
         return CPROF_BAD_FORMAT;
     }
     if (head->length != s->end) {
@@ -168,7 +160,7 @@ static cprof_status check_envelope(stream *s, const header *head)
     uint64_t crc;
     stream tail = {.in = s->in, .at = s->end};
     cprof_snapshot_layout_pass(&tail, &crc, CHECKSUM_BYTES);
-    return crc == checksum(s->in, s->end) ? CPROF_OK : refuse(s, s->end, "changed bytes: wrong checksum");
+    return crc == cprof_checksum(s->in, s->end) ? CPROF_OK : refuse(s, s->end, "changed bytes: wrong checksum");
 }
 
 static const char *header_fault(const header *head, const cprof_snapshot *snapshot)
@@ -294,7 +286,7 @@ typedef struct {
     cprof_snapshot_extra_head extra_head; /* all zero without flag 2 */
 } key_place;
 
-/* What a key ends with, with flag 2. */
+/* What follows then, with flag 2. */
 static cprof_status read_extra(stream *s, const key_place *place, cprof_snapshot_extra *extra, bool is_merged)
 {
     if (extra == NULL) {
@@ -307,6 +299,18 @@ static cprof_status read_extra(stream *s, const key_place *place, cprof_snapshot
     return reason == NULL ? CPROF_OK : refuse(s, place->extra_begin, reason);
 }
 
+/* What a key ends with, with flag 4. */
+static cprof_status read_shapes(stream *s, const key_place *place, cprof_snapshot_key *key)
+{
+    if ((place->fields.flags & FLAG_SHAPES) == 0) {
+        return CPROF_OK;
+    }
+    size_t begin = s->at;
+    const char *reason;
+    cprof_status status = cprof_snapshot_shapes_read(s, &key->figures, &key->shapes, &reason);
+    return status == CPROF_BAD_FORMAT ? refuse(s, begin, reason) : status;
+}
+
 /* What follows the names of a key. */
 static cprof_status read_key_tail(stream *s, const key_place *place, const cprof_snapshot *snapshot, cprof_snapshot_key *key)
 {
@@ -316,7 +320,9 @@ static cprof_status read_key_tail(stream *s, const key_place *place, const cprof
     cprof_snapshot_layout_pass_key_tail(s, key);
     const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
     reason = reason == NULL ? order_fault(snapshot, key) : reason;
-    return reason == NULL ? read_extra(s, place, key->extra, snapshot->is_merged) : refuse(s, place->begin, reason);
+    cprof_status status =
+        reason == NULL ? read_extra(s, place, key->extra, snapshot->is_merged) : refuse(s, place->begin, reason);
+    return status == CPROF_OK ? read_shapes(s, place, key) : status;
 }
 
 /* What follows the fields of a key. */
@@ -340,7 +346,7 @@ static cprof_status read_key_rest(stream *s, const key_place *place, cprof_snaps
     }
     cprof_status status = read_key_tail(s, place, snapshot, key);
     if (status != CPROF_OK) {
-        cprof_alloc_release(key);
+        cprof_snapshot_key_destroy(key);
         return status;
     }
     cprof_snapshot_key_complete(key);
@@ -389,7 +395,8 @@ static cprof_status read_key(stream *s, unsigned known_flags, cprof_snapshot *sn
 static cprof_status read_keys(stream *s, const header *head, cprof_snapshot *snapshot)
 {
     uint64_t count = head->key_count;
-    unsigned known_flags = head->version == CPROF_SNAPSHOT_VERSION ? FLAG_FRACTIONAL : FLAG_FRACTIONAL | FLAG_EXTRA;
+    unsigned known_flags = FLAG_FRACTIONAL | (head->version >= CPROF_SNAPSHOT_VERSION_EXTRA ? FLAG_EXTRA : 0U) |
+                           (head->version >= CPROF_SNAPSHOT_VERSION_SHAPES ? FLAG_SHAPES : 0U);
     if (!can_hold(s, count, KEY_BYTES)) {
         return refuse(s, s->at, BEHIND_THE_END);
     }
@@ -417,7 +424,9 @@ cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snap
         status = refuse(&s, s.at, "more bytes than the counts say");
     }
     if (status == CPROF_OK && version_of(fresh) != head.version) {
-        status = refuse(&s, MAGIC_BYTES, "version 2 without figures beyond times");
+        status = refuse(&s, MAGIC_BYTES,
+                        head.version == CPROF_SNAPSHOT_VERSION_EXTRA ? "version 2 without figures beyond times"
+                                                                     : "version 3 without figures by signature");
     }
     status = status == CPROF_OK ? cprof_snapshot_put_in_order(fresh) : status;
     if (status != CPROF_OK) {

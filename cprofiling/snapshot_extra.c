@@ -145,38 +145,14 @@ static const char *counts_fault(const cprof_extra_figures *f)
     return is_part ? NULL : "more samples in part than in all";
 }
 
-/* Whether `count` values of `least` to `most`, both among them, can have the sum. What holds for two such sums then holds for
- * both together. */
-static bool sum_is_of(cprof_u128 sum, uint64_t count, uint64_t least, uint64_t most)
-{
-    if (count == 0) {
-        return sum == 0 && least == UINT64_MAX && most == 0;
-    }
-    cprof_u128 rest = count - 1;
-    return least <= most && most <= LONGEST_NS && rest * least + most <= sum && sum <= rest * most + least;
-}
-
-/* The values are integers, so their buckets are known to be those of the smallest and the largest, unless some are lost. */
-static bool buckets_are_of(const cprof_snapshot_buckets *buckets, const cprof_extra_figures *f)
-{
-    if (buckets->filled == 0) {
-        return true;
-    }
-    unsigned least = cprof_histogram_index_ns((cprof_ns)f->gpu_min_ns);
-    unsigned most = cprof_histogram_index_ns((cprof_ns)f->gpu_max_ns);
-    unsigned first = buckets->indices[0];
-    unsigned last = buckets->indices[buckets->filled - 1];
-    return f->gpu_lost == 0 ? first == least && last == most : first >= least && last <= most;
-}
-
 static const char *gpu_fault(const cprof_snapshot_extra *extra)
 {
     const cprof_extra_figures *f = &extra->figures;
-    if (!sum_is_of(f->gpu_ns, f->gpu_count, f->gpu_min_ns, f->gpu_max_ns)) {
+    if (!cprof_snapshot_buckets_sum_is_of(f->gpu_ns, f->gpu_count, f->gpu_min_ns, f->gpu_max_ns)) {
         return "an impossible GPU time";
     }
     const char *reason = cprof_snapshot_buckets_fault(&extra->gpu_buckets, f->gpu_count - f->gpu_lost);
-    if (reason == NULL && !buckets_are_of(&extra->gpu_buckets, f)) {
+    if (reason == NULL && !cprof_snapshot_buckets_are_of(&extra->gpu_buckets, f->gpu_min_ns, f->gpu_max_ns, f->gpu_lost)) {
         reason = "a histogram of other GPU times";
     }
     return reason;

@@ -2,6 +2,7 @@
 
 #include "cprofiling/alloc.h"
 #include "cprofiling/snapshot.h"
+#include "cprofiling/snapshot_shapes.h"
 
 #include <math.h>
 #include <string.h>
@@ -51,6 +52,14 @@ cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapsh
     memcpy(node, names.node.bytes, names.node.length);
     key->names = (cprof_names){{stage, names.stage.length}, {node, names.node.length}};
     return key;
+}
+
+void cprof_snapshot_key_destroy(cprof_snapshot_key *key)
+{
+    if (key != NULL) {
+        cprof_alloc_release(key->shapes);
+        cprof_alloc_release(key);
+    }
 }
 
 /* The length of the character that begins `text`; 0 when it is no UTF-8 (surrogates are), or NUL. */
@@ -197,6 +206,7 @@ static void set_figures(cprof_snapshot_key *key, const cprof_figures *figures, u
 {
     key->figures = *figures;
     key->figures.extra = NULL;
+    key->figures.shapes = NULL;
     if (figures->count > 0) {
         key->last_taken_ns = taken_ns;
     } else {
@@ -212,6 +222,21 @@ static void set_figures(cprof_snapshot_key *key, const cprof_figures *figures, u
     if (key->extra != NULL) {
         cprof_snapshot_extra_set(key->extra, &figures->extra->figures, taken_ns);
     }
+}
+
+static bool set_shapes(cprof_snapshot_key *key, const cprof_shapes_view *shapes)
+{
+    if (shapes == NULL || shapes->count == 0) {
+        return true;
+    }
+    key->shapes = cprof_snapshot_shapes_of(shapes);
+    return key->shapes != NULL;
+}
+
+static cprof_snapshot_key *destroyed(cprof_snapshot_key *key)
+{
+    cprof_snapshot_key_destroy(key);
+    return NULL;
 }
 
 cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
@@ -231,7 +256,7 @@ cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof
         set_figures(key, figures, taken_ns);
         cprof_snapshot_key_complete(key);
     }
-    return key;
+    return key != NULL && set_shapes(key, figures->shapes) ? key : destroyed(key);
 }
 
 /* Both are below 2^63; false when the sum is not. */
@@ -319,6 +344,22 @@ static cprof_snapshot_key *key_of_buckets(cprof_snapshot_key *const *parts, size
     return key;
 }
 
+static cprof_status merge_shapes(cprof_snapshot_key *sum, cprof_snapshot_key *const *parts, size_t count, uint64_t *counts)
+{
+    const cprof_snapshot_shapes **tables = cprof_snapshot_key_table(count, sizeof *tables);
+    if (tables == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        tables[i] = parts[i]->shapes;
+        any = any || tables[i] != NULL;
+    }
+    cprof_status status = any ? cprof_snapshot_shapes_merge(tables, count, counts, &sum->shapes) : CPROF_OK;
+    cprof_alloc_release(tables);
+    return status;
+}
+
 cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts,
                                       cprof_snapshot_key **merged)
 {
@@ -332,9 +373,10 @@ cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t c
     for (size_t i = 0; fits && i < count; i++) {
         fits = merge_key(sum, parts[i]);
     }
-    if (!fits) {
-        cprof_alloc_release(sum);
-        return CPROF_OUT_OF_RANGE;
+    cprof_status status = fits ? merge_shapes(sum, parts, count, counts) : CPROF_OUT_OF_RANGE;
+    if (status != CPROF_OK) {
+        cprof_snapshot_key_destroy(sum);
+        return status;
     }
     cprof_snapshot_key_complete(sum);
     *merged = sum;

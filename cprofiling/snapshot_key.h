@@ -24,15 +24,17 @@ typedef struct {
     uint64_t squares[CPROF_SNAPSHOT_KEY_WORDS];
 } cprof_snapshot_sums;
 
-/* One allocation, with everything that it points to behind it. Times that mean nothing without a sample are 0 then. */
+/* One allocation, with everything that it points to behind it, but for `shapes`. Times that mean nothing without a sample are 0
+ * then. */
 typedef struct cprof_snapshot_key {
-    cprof_figures figures; /* the sums of fractional samples follow from `sums`; `extra` is NULL: see below */
+    cprof_figures figures; /* the sums of fractional samples follow from `sums`; `extra` and `shapes` are NULL: see below */
     cprof_names names;
     uint64_t place;
     uint64_t last_taken_ns;      /* when the snapshot was taken that last_ms comes from */
     cprof_snapshot_sums *sums;   /* NULL: there is no fractional sample */
     cprof_snapshot_extra *extra; /* NULL: nothing is known beyond times */
     cprof_snapshot_buckets buckets;
+    struct cprof_snapshot_shapes *shapes; /* NULL: nothing is known by signature. Owned */
 } cprof_snapshot_key;
 
 /* What a key needs room for. */
@@ -58,9 +60,12 @@ int cprof_snapshot_key_compare_name(cprof_name a, cprof_name b);
 /* By stage, then by node. */
 int cprof_snapshot_key_compare_names(cprof_names a, cprof_names b);
 
-/* A key with copies of the names and room for the rest, which is zero or, beyond times, nothing known; given back by
- * cprof_alloc_release(). NULL without memory. */
+/* A key with copies of the names and room for the rest, which is zero or, beyond times, nothing known. NULL without memory.
+ */
 cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room);
+
+/* Gives everything back. NULL is ignored. */
+void cprof_snapshot_key_destroy(cprof_snapshot_key *key);
 
 /* A complete key of what a visitor of a registry is given, read at `taken_ns`. NULL without memory. */
 cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,

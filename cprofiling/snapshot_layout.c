@@ -127,7 +127,7 @@ void cprof_snapshot_layout_pass_key_fields(stream *s, cprof_snapshot_key_fields 
     pass_figures(s, &fields->figures);
 }
 
-static void pass_buckets(stream *s, const cprof_snapshot_buckets *buckets)
+void cprof_snapshot_layout_pass_buckets(stream *s, const cprof_snapshot_buckets *buckets)
 {
     for (size_t i = 0; i < buckets->filled; i++) {
         uint64_t index = buckets->indices[i];
@@ -149,7 +149,7 @@ void cprof_snapshot_layout_pass_key_tail(stream *s, cprof_snapshot_key *key)
     for (int i = 0; key->sums != NULL && i < CPROF_SNAPSHOT_KEY_WORDS; i++) {
         pass_u64(s, &key->sums->squares[i]);
     }
-    pass_buckets(s, &key->buckets);
+    cprof_snapshot_layout_pass_buckets(s, &key->buckets);
 }
 
 void cprof_snapshot_layout_pass_extra_head(stream *s, cprof_snapshot_extra_head *head)
@@ -211,5 +211,19 @@ void cprof_snapshot_layout_pass_extra(stream *s, cprof_snapshot_extra *extra)
     pass_memory(s, &figures->host_memory, &extra->host_memory);
     pass_u64(s, &figures->waits);
     pass_u128(s, &figures->wait_ns);
-    pass_buckets(s, &extra->gpu_buckets);
+    cprof_snapshot_layout_pass_buckets(s, &extra->gpu_buckets);
+}
+
+void cprof_snapshot_layout_pass_shape_head(stream *s, cprof_snapshot_shape_head *head)
+{
+    cprof_shape_figures *figures = &head->figures;
+    pass_u16(s, &head->length);
+    pass_u16(s, &head->filled);
+    pass_u64(s, &figures->count);
+    pass_u64(s, &figures->error_count);
+    pass_u64(s, &figures->cancelled_count);
+    pass_u64(s, &figures->lost);
+    pass_u64(s, &figures->least_ns);
+    pass_u64(s, &figures->most_ns);
+    pass_u128(s, &figures->total_ns);
 }

@@ -21,6 +21,7 @@ enum {
     CPROF_SNAPSHOT_LAYOUT_EXTRA = /* and its buckets */
         CPROF_SNAPSHOT_LAYOUT_EXTRA_HEAD +
         (36 + CPROF_GPU_CAUSES + 3 * CPROF_PERF_COUNT) * 8,
+    CPROF_SNAPSHOT_LAYOUT_SHAPE = 2 * 2 + 8 * 8, /* and its signature and buckets */
     CPROF_SNAPSHOT_LAYOUT_CHECKSUM = 8,
 };
 
@@ -61,6 +62,13 @@ typedef struct {
     uint64_t asked;
 } cprof_snapshot_extra_head;
 
+/* What stands before a key's signatures, for each of them. */
+typedef struct {
+    uint64_t length;
+    uint64_t filled;
+    cprof_shape_figures figures;
+} cprof_snapshot_shape_head;
+
 /* An unsigned number of 1 to 8 bytes. */
 void cprof_snapshot_layout_pass(cprof_snapshot_stream *s, uint64_t *value, unsigned width);
 
@@ -75,5 +83,9 @@ void cprof_snapshot_layout_pass_key_tail(cprof_snapshot_stream *s, cprof_snapsho
 /* What follows then, with flag 2: the head, and all behind it. */
 void cprof_snapshot_layout_pass_extra_head(cprof_snapshot_stream *s, cprof_snapshot_extra_head *head);
 void cprof_snapshot_layout_pass_extra(cprof_snapshot_stream *s, cprof_snapshot_extra *extra);
+
+/* Of what follows with flag 4: the head of a signature, and any buckets. */
+void cprof_snapshot_layout_pass_shape_head(cprof_snapshot_stream *s, cprof_snapshot_shape_head *head);
+void cprof_snapshot_layout_pass_buckets(cprof_snapshot_stream *s, const cprof_snapshot_buckets *buckets);
 
 #endif

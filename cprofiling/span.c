@@ -207,6 +207,13 @@ static inline void leave_chain(cprof_chain *chain, cprof_span *span, cprof_ns ch
     add_nested(span, charge_ns);
 }
 
+/* Counts a call that is told apart by its arguments. Without a probe there was no memory. */
+static __attribute__((noinline)) bool count_shaped(const cprof_span *span, cprof_outcome outcome, const cprof_sample *sample)
+{
+    cprof_name signature = span->probe != NULL ? span->probe->signature : cprof_name_of(CPROF_SHAPES_REST);
+    return cprof_accum_finish_shaped(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, sample, signature);
+}
+
 /* Counts a call. Whether it is a sample. */
 static inline bool count(cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
 {
@@ -214,8 +221,10 @@ static inline bool count(cprof_span *span, cprof_outcome outcome, cprof_ns elaps
     if (__builtin_expect(sample.nested_ns > elapsed_ns, 0)) {
         sample.nested_ns = elapsed_ns; /* the clock's rate was refined in between */
     }
-    return __builtin_expect(is_counted(span), 1) &&
-           cprof_accum_finish(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, &sample);
+    if (__builtin_expect((span->state & (CPROF_FLAG_STATS | CPROF_FLAG_SHAPES)) != CPROF_FLAG_STATS, 0)) {
+        return is_counted(span) && count_shaped(span, outcome, &sample);
+    }
+    return cprof_accum_finish(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, &sample);
 }
 
 static __attribute__((noinline)) void finish_probe(cprof_span *span, bool is_sample, bool was_switched)

@@ -42,6 +42,7 @@ typedef struct cprof_thread {
     struct cprof_thread *next_free;
     uint64_t life;        /* raised when the thread ends */
     cprof_probe *running; /* the innermost probe that runs in it; worked by probe.c */
+    bool looking;         /* of the layer above: it is reading the arguments of a call */
     cprof_thread_trace trace;
     _Atomic uint32_t trace_mark; /* the serial of the recording for which it is writing an event at this moment; else 0 */
 } cprof_thread;

@@ -36,7 +36,8 @@ static uint32_t next_serial(void)
 
 static void set_recording(const cprof_trace_session *session, bool runs)
 {
-    unsigned flags = CPROF_FLAG_TRACE | (session->options.details ? CPROF_FLAG_DETAIL : 0);
+    unsigned flags = CPROF_FLAG_TRACE | (session->options.details ? CPROF_FLAG_DETAIL : 0) |
+                     (session->options.synchronizes ? CPROF_FLAG_SYNC : 0);
     cprof_process_record(session->options.owner, runs && session->options.hosts ? flags : 0);
 }
 
@@ -157,7 +158,7 @@ static bool join_lock_held(cprof_trace_session *session, cprof_thread *thread)
     if (ring == NULL) {
         return false;
     }
-    session->threads[session->thread_count++] = gettid();
+    session->threads[session->thread_count++] = (pid_t)syscall(SYS_gettid); /* gettid() came with glibc 2.30 */
     thread->trace = (cprof_thread_trace){
         .ring = ring,
         .serial = session->serial,

@@ -68,6 +68,7 @@ typedef struct {
     bool drop_newest;  /* when a ring is full; else the oldest goes */
     bool hosts;        /* record spans; else steps only */
     bool details;      /* spans may have a cprof_trace_detail: registries get CPROF_FLAG_DETAIL, too */
+    bool synchronizes; /* nodes wait for their device before and after: registries get CPROF_FLAG_SYNC, too */
 } cprof_trace_options;
 
 /* Defined in process.c, worked by trace.c. Serials are unique in the process, and not 0. */

@@ -1,5 +1,6 @@
 #include "csrc/block.h"
 
+#include "csrc/convert.h"
 #include "csrc/function.h"
 #include "csrc/opening.h"
 #include "csrc/ready.h"
@@ -77,6 +78,19 @@ static PyObject *block_enter(PyObject *object, PyObject *unused)
     (void)unused;
     block_object *self = (block_object *)object;
     return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self);
+}
+
+static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
+{
+    block_object *self = (block_object *)object;
+    if (!PyTuple_Check(arguments)) {
+        ext_convert_refuse_type("arguments", "a tuple", arguments);
+        return NULL;
+    }
+    self->opening.arguments = arguments;
+    PyObject *entered = block_enter(object, NULL);
+    self->opening.arguments = NULL;
+    return entered;
 }
 
 static __attribute__((noinline)) PyObject *exit_slowly(block_object *self, PyObject *const *args, Py_ssize_t nargs)
@@ -160,6 +174,8 @@ static PyObject *block_own_methods(PyObject *cls, PyObject *unused);
 
 static PyMethodDef block_methods[] = {
     {"__enter__", block_enter, METH_NOARGS, PyDoc_STR("Opens the block. TypeError when the node has no name.")},
+    {"_enter_call", block_enter_call, METH_O,
+     PyDoc_STR("Opens the block for a call with these arguments, a tuple, by which it may be told apart.")},
     {"__exit__", (PyCFunction)(void (*)(void))block_exit, METH_FASTCALL,
      PyDoc_STR("Closes the block. RuntimeError when it is not open in this thread.")},
     {"__aenter__", block_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},

@@ -103,7 +103,7 @@ static bool measure_cost(ext_state *state, ext_cost *cost)
 static ext_cost asked_of(const ext_profiler *profiler)
 {
     uint64_t state = profiler != NULL ? cprof_registry_state(profiler->registry) : 0;
-    ext_cost asked = {.flags = (unsigned)(state & (CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY))};
+    ext_cost asked = {.flags = (unsigned)(state & (CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY | CPROF_FLAG_SHAPES))};
     asked.probing = asked.flags != 0 ? cprof_registry_probing(profiler->registry) & ~(uint32_t)CPROF_REGISTRY_RESETS_PEAK : 0;
     return asked;
 }

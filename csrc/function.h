@@ -22,6 +22,7 @@ typedef struct ext_function {
     bool binds;                   /* is no node: names its pipeline's Profiler for what runs inside */
     bool is_uncommon;             /* decorated twice, or of another kind than EXT_KIND_CALL */
     ext_kind kind;
+    signed char has_self;       /* 0: not found out yet, 1: the first parameter is called self, -1: it is not */
     struct ext_function *inner; /* the wrapped function inside this one, or NULL; owned */
     ext_node node;
     PyObject *dictionary;
@@ -41,6 +42,9 @@ void ext_function_push_pending(ext_view *view, ext_pending *pending);
 void ext_function_pop_pending(ext_view *view, ext_pending *pending);
 
 extern PyType_Spec ext_function_spec;
+
+/* Whether it is a method by its first parameter's name, self: that of what other decorators have wrapped, too. */
+bool ext_function_has_self(ext_function *self);
 
 /* The outcome of a call that an exception of this type left; of one that the pending exception left. */
 cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type);

@@ -7,6 +7,40 @@
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
+enum { MOST_DECORATORS = 16 };
+
+static bool first_is_self(PyObject *function)
+{
+    PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(function);
+    PyObject *names = code->co_argcount > 0 ? PyObject_GetAttrString((PyObject *)code, "co_varnames") : NULL;
+    bool is_self = names != NULL && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "self") == 0;
+    PyErr_Clear();
+    Py_XDECREF(names);
+    return is_self;
+}
+
+/* What a function of Python's was made of by functools.wraps() and the like, borrowed; or NULL. */
+static PyObject *wrapped_in(const ext_state *state, PyObject *function)
+{
+    PyObject *attributes = ((PyFunctionObject *)function)->func_dict;
+    PyObject *wrapped = attributes != NULL ? PyDict_GetItemWithError(attributes, state->words[EXT_WORD_WRAPPED]) : NULL;
+    PyErr_Clear();
+    return wrapped;
+}
+
+bool ext_function_has_self(ext_function *self)
+{
+    PyTypeObject *own = Py_TYPE(self);
+    PyObject *function = self->has_self == 0 ? self->function : NULL;
+    for (int depth = 0; function != NULL && depth < MOST_DECORATORS; depth++) {
+        self->has_self = PyFunction_Check(function) && first_is_self(function) ? 1 : -1;
+        function = PyFunction_Check(function) ? wrapped_in(self->node.state, function)
+                   : Py_TYPE(function) == own ? ((ext_function *)function)->function
+                                              : NULL;
+    }
+    return self->has_self > 0;
+}
+
 /* A plain function is called by its own pointer: the check of the result that PyObject_Vectorcall() adds is made by our caller.
  */
 static inline PyObject *forward(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -91,7 +125,7 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
     if (described) {
         ext_recorder_describe(view, args, nargs, kwnames, &detail);
     }
-    cprof_probe *probe = ext_probe_prepare(state, target, args, nargs, kwnames);
+    cprof_probe *probe = ext_probe_prepare(state, self, target, args, nargs, kwnames);
     ext_probe_wait(state, probe, device);
     cprof_span *span = ext_view_renew(view) ? ext_node_open_span(view, target, self) : NULL;
     if (span == NULL) {

@@ -1,3 +1,4 @@
+#include "csrc/arrow_stream.h"
 #include "csrc/block.h"
 #include "csrc/convert.h"
 #include "csrc/cost.h"
@@ -5,6 +6,7 @@
 #include "csrc/function.h"
 #include "csrc/idle.h"
 #include "csrc/instruments.h"
+#include "csrc/live.h"
 #include "csrc/method_switch.h"
 #include "csrc/open_node.h"
 #include "csrc/pipeline.h"
@@ -15,6 +17,7 @@
 #include "csrc/record.h"
 #include "csrc/recorder.h"
 #include "csrc/recording.h"
+#include "csrc/shape.h"
 #include "csrc/snapshot.h"
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
@@ -93,6 +96,13 @@ static PyObject *module_set_thread_namer(PyObject *module, PyObject *namer)
     Py_RETURN_NONE;
 }
 
+static PyObject *module_set_live_switch(PyObject *module, PyObject *live_switch)
+{
+    ext_state *state = ext_state_of_module(module);
+    ext_state_set(&state->live_switch, live_switch);
+    Py_RETURN_NONE;
+}
+
 static PyObject *module_pipeline_profiler(PyObject *module, PyObject *pipeline)
 {
     return Py_XNewRef((PyObject *)ext_pipeline_profiler(ext_state_of_module(module), pipeline));
@@ -168,6 +178,8 @@ static PyMethodDef module_methods[] = {
                "device's stream, how to await what is no coroutine, and how to make a record() of a function.")},
     {"set_thread_namer", module_set_thread_namer, METH_O,
      PyDoc_STR("Sets what is called in each thread that is new to the profiler while a recording runs; None: nothing.")},
+    {"set_live_switch", module_set_live_switch, METH_O,
+     PyDoc_STR("Sets what set_profiling() calls before it changes anything: see csrc/state.h; None: nothing.")},
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
@@ -182,6 +194,8 @@ static PyMethodDef module_methods[] = {
     {"clock_backward", module_clock_backward, METH_NOARGS, PyDoc_STR("How often a span ended before it began.")},
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},
+    {"checksum", ext_live_checksum, METH_O, PyDoc_STR("The checksum of this package's files: CRC-64 as in .xz files.")},
+    {"arrow_stream", ext_arrow_stream, METH_O, PyDoc_STR("Columns of values as an Arrow stream: a capsule.")},
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_O,
      PyDoc_STR("What one call of a Profiler (None: a plain one) costs here, in ns, measured at the first use.")},
@@ -212,6 +226,7 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->step_type = add_type(module, &ext_step_spec)) != NULL &&
            (state->method_switch_type = add_type(module, &ext_method_switch_spec)) != NULL &&
            (state->ready_type = add_type(module, &ext_ready_spec)) != NULL &&
+           (state->live_type = add_type(module, &ext_live_spec)) != NULL &&
            (state->snapshot_type = add_type(module, &ext_snapshot_spec)) != NULL &&
            (state->view_type = add_type(module, &ext_view_spec)) != NULL &&
            (state->record_type = add_type(module, &ext_record_spec)) != NULL &&
@@ -296,6 +311,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->step_type);
     Py_VISIT(state->method_switch_type);
     Py_VISIT(state->ready_type);
+    Py_VISIT(state->live_type);
     Py_VISIT(state->snapshot_type);
     Py_VISIT(state->view_type);
     Py_VISIT(state->record_type);
@@ -315,8 +331,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->thread_namer);
     Py_VISIT(state->describer);
     Py_VISIT(state->device_memory_finder);
+    Py_VISIT(state->live_switch);
     Py_VISIT(state->record_profiler);
-    return 0;
+    return ext_shape_traverse(state, visit, arg);
 }
 
 /* Breaks the cycles. Wrapped functions may still be called afterwards: without the types nothing is measured any more, and what
@@ -339,6 +356,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->step_type);
     Py_CLEAR(state->method_switch_type);
     Py_CLEAR(state->ready_type);
+    Py_CLEAR(state->live_type);
     Py_CLEAR(state->snapshot_type);
     Py_CLEAR(state->view_type);
     Py_CLEAR(state->record_type);
@@ -358,7 +376,9 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->thread_namer);
     Py_CLEAR(state->describer);
     Py_CLEAR(state->device_memory_finder);
+    Py_CLEAR(state->live_switch);
     Py_CLEAR(state->record_profiler);
+    ext_shape_forget(state);
     ext_pipeline_clear(state);
     return 0;
 }

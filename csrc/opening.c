@@ -2,6 +2,7 @@
 
 #include "csrc/probe.h"
 #include "csrc/recorder.h"
+#include "csrc/shape.h"
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
@@ -55,7 +56,10 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
     if (described) {
         ext_recorder_describe(view, NULL, 0, NULL, &detail);
     }
-    cprof_probe *probe = ext_probe_prepare(view->state, target, NULL, 0, NULL);
+    cprof_probe *probe = ext_probe_prepare(view->state, NULL, target, NULL, 0, NULL);
+    if (probe != NULL && self->arguments != NULL && (target->state & CPROF_FLAG_SHAPES) != 0) {
+        ext_shape_look(view->state, probe, PySequence_Fast_ITEMS(self->arguments), (size_t)PyTuple_GET_SIZE(self->arguments));
+    }
     if (probe != NULL && others_may_run(view)) {
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
     }

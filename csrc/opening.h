@@ -14,6 +14,7 @@ typedef struct ext_opening {
     size_t idle;                  /* times entered, and not yet left, without a span, as nothing was to be measured */
     const void *idle_thread;      /* the thread of all of these; NULL: of several */
     const void *quick_thread;     /* idle_thread while there is no span, so that nothing else need be asked; else NULL */
+    PyObject *arguments;          /* while a block is entered for a call: a tuple, borrowed; else NULL */
 } ext_opening;
 
 /* Opens a span of this opening on the view's chain, which may be one that only marks the place. NULL: there is none. */
@@ -28,7 +29,7 @@ static inline const void *ext_opening_this_thread(void)
 /* All zero, but for the gate: an opening that its maker's thread will probably enter. */
 static inline void ext_opening_init(ext_opening *self, const _Atomic uint64_t *gate)
 {
-    *self = (ext_opening){gate, 0, 0, ext_opening_this_thread(), ext_opening_this_thread()};
+    *self = (ext_opening){gate, 0, 0, ext_opening_this_thread(), ext_opening_this_thread(), NULL};
 }
 
 /* Enters. */

@@ -45,6 +45,17 @@ static ext_profiler *make_profiler(ext_state *state)
     return (ext_profiler *)profiler;
 }
 
+/* What readers are told whose Profiler it is. */
+static void label(ext_profiler *profiler, PyObject *pipeline)
+{
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(pipeline), "__qualname__");
+    if (name == NULL || !PyUnicode_Check(name)) {
+        PyErr_Clear();
+        Py_CLEAR(name);
+    }
+    profiler->label = name;
+}
+
 static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
 {
     ext_pipeline *pair = PyMem_Calloc(1, sizeof *pair);
@@ -59,6 +70,7 @@ static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
         free_pair(pair);
         return NULL;
     }
+    label(pair->profiler, pipeline);
     return pair;
 }
 

@@ -3,6 +3,7 @@
 #include "csrc/convert.h"
 #include "csrc/device_mark.h"
 #include "csrc/fault.h"
+#include "csrc/shape.h"
 #include "csrc/sync.h"
 
 #include "cprofiling/capture.h"
@@ -227,8 +228,17 @@ static void ask_before(ext_state *state, cprof_probe *probe, ext_profiler *profi
     Py_XDECREF(arguments);
 }
 
-cprof_probe *ext_probe_prepare(ext_state *state, const ext_target *target, PyObject *const *args, size_t nargs,
-                               PyObject *kwnames)
+/* The values by keyword lie behind the others. */
+static void look_at_arguments(ext_state *state, cprof_probe *probe, ext_function *function, PyObject *const *args, size_t nargs,
+                              PyObject *kwnames)
+{
+    size_t count = nargs + (kwnames != NULL ? (size_t)PyTuple_GET_SIZE(kwnames) : 0);
+    size_t own = nargs > 0 && ext_function_has_self(function);
+    ext_shape_look(state, probe, args + own, count - own);
+}
+
+cprof_probe *ext_probe_prepare(ext_state *state, ext_function *function, const ext_target *target, PyObject *const *args,
+                               size_t nargs, PyObject *kwnames)
 {
     if ((target->state & CPROF_FLAG_PROBED) == 0) {
         return NULL;
@@ -241,6 +251,9 @@ cprof_probe *ext_probe_prepare(ext_state *state, const ext_target *target, PyObj
     }
     if ((probe->flags & (CPROF_FLAG_GPU | CPROF_FLAG_MEMORY)) != 0 && state->probers != NULL) {
         ask_before(state, probe, profiler, args, nargs, kwnames);
+    }
+    if ((target->state & CPROF_FLAG_SHAPES) != 0 && function != NULL) {
+        look_at_arguments(state, probe, function, args, nargs, kwnames);
     }
     if (cprof_probe_is_for_capture(probe)) {
         Py_BEGIN_ALLOW_THREADS

@@ -10,7 +10,7 @@
 #ifndef EXT_PROBE_H
 #define EXT_PROBE_H
 
-#include "csrc/node.h"
+#include "csrc/function.h"
 
 #include "cprofiling/probe.h"
 
@@ -27,10 +27,10 @@ typedef enum {
     EXT_PROBERS,
 } ext_prober;
 
-/* A probe for a call, to be begun when its span is open, or dropped; NULL where nothing beyond the time is asked for, or
- * without memory. Runs code of the user's. */
-cprof_probe *ext_probe_prepare(ext_state *state, const ext_target *target, PyObject *const *args, size_t nargs,
-                               PyObject *kwnames);
+/* A probe for a call of `function` (NULL: a block), to be begun when its span is open, or dropped; NULL where nothing beyond
+ * the time is asked for, or without memory. Runs code of the user's. */
+cprof_probe *ext_probe_prepare(ext_state *state, ext_function *function, const ext_target *target, PyObject *const *args,
+                               size_t nargs, PyObject *kwnames);
 
 /* Gives up a probe that was not begun. NULL is ignored. */
 void ext_probe_drop(cprof_probe *probe);

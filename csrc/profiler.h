@@ -15,13 +15,14 @@ typedef enum {
 
 typedef struct ext_profiler {
     PyObject_HEAD
-    cprof_registry *registry; /* owned */
-    uint64_t uid;             /* unique among the Profilers of the process, and never used again */
-    ext_state *state;         /* held */
-    uint64_t internal_errors; /* faults inside the profiler, none of which reached the user */
+    cprof_registry *registry;         /* owned */
+    uint64_t uid;                     /* unique among the Profilers of the process, and never used again */
+    ext_state *state;                 /* held */
+    _Atomic uint64_t internal_errors; /* faults inside the profiler, none of which reached the user */
     PyObject *weakrefs;
     PyObject *gpu_stream;       /* the caller's, or what gives it at each call; NULL: the framework's. Owned */
     PyObject *device_note;      /* str: why a device cannot time nodes; NULL: none has said. Owned */
+    PyObject *label;            /* str: the name of the class of the pipeline that it is of; NULL: of none. Owned */
     cprof_probe_rest rest;      /* no device was in use: it is not asked for until this is over */
     cprof_probe_rest cuda_rest; /* no driver was found: likewise */
     bool has_cuda;              /* a driver was found */

@@ -62,8 +62,10 @@ typedef struct {
     bool counts_launches;
     bool tells_tools;
     bool looks_at_memory;
+    bool tells_shapes_apart;
     uint32_t probing;     /* CPROF_PERF_BITs, CPROF_REGISTRY_RESETS_PEAK */
     PyObject *gpu_stream; /* owned, or NULL */
+    PyObject *live;       /* borrowed from the arguments */
 } settings;
 
 /* What only the package can check. */
@@ -96,22 +98,24 @@ static bool is_nothing(PyObject *counters)
 
 static bool parse_settings(ext_state *state, PyObject *args, PyObject *kwargs, settings *asked)
 {
-    static char *keywords[] = {"enabled",  "synchronize_cuda", "reset",   "skip_first_n",
-                               "gpu_time", "gpu_stream",       "kernels", "nvtx",
-                               "memory",   "counters",         NULL};
+    static char *keywords[] = {"enabled", "synchronize_cuda", "reset",    "skip_first_n", "gpu_time", "gpu_stream", "kernels",
+                               "nvtx",    "memory",           "counters", "live",         "by_shape", NULL};
     PyObject *enabled, *synchronize_cuda = Py_False, *reset = Py_False, *skip_first_n = NULL, *gpu_time = Py_False,
-                       *gpu_stream = Py_None, *kernels = Py_False, *nvtx = Py_False, *memory = Py_False, *counters = Py_None;
-    *asked = (settings){.gpu_stream = NULL};
-    return PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOOOOO:set_profiling", keywords, &enabled, &synchronize_cuda,
-                                       &reset, &skip_first_n, &gpu_time, &gpu_stream, &kernels, &nvtx, &memory, &counters) &&
+                       *gpu_stream = Py_None, *kernels = Py_False, *nvtx = Py_False, *memory = Py_False, *counters = Py_None,
+                       *by_shape = Py_False;
+    *asked = (settings){.live = Py_None};
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "O|$OOOOOOOOOOO:set_profiling", keywords, &enabled, &synchronize_cuda,
+                                       &reset, &skip_first_n, &gpu_time, &gpu_stream, &kernels, &nvtx, &memory, &counters,
+                                       &asked->live, &by_shape) &&
            convert_switch(enabled, "enabled", &asked->is_on) &&
            convert_switch(synchronize_cuda, "synchronize_cuda", &asked->synchronizes) &&
            convert_switch(reset, "reset", &asked->resets) &&
            (skip_first_n == NULL || ext_convert_count(skip_first_n, "skip_first_n", &asked->skips)) &&
            convert_switch(gpu_time, "gpu_time", &asked->times_gpu) &&
            convert_switch(kernels, "kernels", &asked->counts_launches) && convert_switch(nvtx, "nvtx", &asked->tells_tools) &&
+           convert_switch(by_shape, "by_shape", &asked->tells_shapes_apart) &&
            ((gpu_stream == Py_None && memory == Py_False && is_nothing(counters) && !asked->times_gpu &&
-             !asked->counts_launches) ||
+             !asked->counts_launches && !asked->tells_shapes_apart) ||
             convert_options(state, gpu_stream, memory, counters, asked));
 }
 
@@ -122,7 +126,7 @@ static unsigned flags_of(const settings *asked)
     }
     return CPROF_FLAG_STATS | (asked->synchronizes ? CPROF_FLAG_SYNC : 0U) | (asked->times_gpu ? CPROF_FLAG_GPU : 0U) |
            (asked->counts_launches ? CPROF_FLAG_LAUNCHES : 0U) | (asked->tells_tools ? CPROF_FLAG_NVTX : 0U) |
-           (asked->looks_at_memory ? CPROF_FLAG_MEMORY : 0U) |
+           (asked->looks_at_memory ? CPROF_FLAG_MEMORY : 0U) | (asked->tells_shapes_apart ? CPROF_FLAG_SHAPES : 0U) |
            ((asked->probing & CPROF_PERF_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
 }
 
@@ -131,11 +135,38 @@ static uint64_t generation_of(const ext_profiler *self)
     return cprof_registry_state(self->registry) >> CPROF_STATE_GENERATION_SHIFT;
 }
 
+/* What the package does once this Profiler is switched, a new reference: a callable, or None. NULL with an exception. */
+static PyObject *prepare_live(ext_profiler *self, const settings *asked)
+{
+    ext_state *state = self->state;
+    if (state->live_switch == NULL) {
+        if (asked->live == Py_None) {
+            return Py_NewRef(Py_None);
+        }
+        PyObject *module = PyImport_ImportModule("cprofiling.live.writing"); /* sets it */
+        if (module == NULL) {
+            return NULL;
+        }
+        Py_DECREF(module);
+    }
+    return PyObject_CallFunctionObjArgs(state->live_switch, (PyObject *)self, asked->live, asked->is_on ? Py_True : Py_False,
+                                        NULL);
+}
+
+static PyObject *finish_live(PyObject *prepared)
+{
+    PyObject *result = prepared == Py_None ? Py_NewRef(Py_None) : PyObject_CallNoArgs(prepared);
+    Py_DECREF(prepared);
+    return result;
+}
+
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
     settings asked;
-    if (!parse_settings(self->state, args, kwargs, &asked)) {
+    PyObject *prepared = parse_settings(self->state, args, kwargs, &asked) ? prepare_live(self, &asked) : NULL;
+    if (prepared == NULL) {
+        Py_XDECREF(asked.gpu_stream);
         return NULL;
     }
     if (asked.is_on) {
@@ -163,7 +194,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     }
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
-    Py_RETURN_NONE;
+    return finish_live(prepared);
 }
 
 static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
@@ -296,6 +327,13 @@ static PyObject *profiler_device_note(PyObject *object, void *unused)
     return Py_NewRef(note != NULL ? note : Py_None);
 }
 
+static PyObject *profiler_label(PyObject *object, void *unused)
+{
+    (void)unused;
+    PyObject *label = ((ext_profiler *)object)->label;
+    return Py_NewRef(label != NULL ? label : Py_None);
+}
+
 static PyObject *profiler_repr(PyObject *object)
 {
     ext_profiler *self = (ext_profiler *)object;
@@ -331,6 +369,7 @@ static void profiler_dealloc(PyObject *object)
     ext_probe_want_launches(self, false);
     (void)profiler_clear(object);
     Py_CLEAR(self->device_note);
+    Py_CLEAR(self->label);
     cprof_registry_destroy(self->registry);
     ext_state_release(self->state);
     type->tp_free(object);
@@ -339,7 +378,8 @@ static void profiler_dealloc(PyObject *object)
 
 PyDoc_STRVAR(set_profiling_doc,
              "set_profiling($self, /, enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0,\n"
-             "    gpu_time=False, gpu_stream=None, kernels=False, nvtx=False, memory=False, counters=())\n--\n\n"
+             "    gpu_time=False, gpu_stream=None, kernels=False, nvtx=False, memory=False, counters=(),\n"
+             "    live=None, by_shape=False)\n--\n\n"
              "Switches profiling on or off; each call fully specifies the configuration.\n\n"
              "enabled: True to count the calls that start from now on.\n"
              "synchronize_cuda: wait for the device that a node uses before and after it: CUDA's, or another\n"
@@ -356,8 +396,15 @@ PyDoc_STRVAR(set_profiling_doc,
              "memory: also look at the memory of device and process around each node; \"peak\": reset the\n"
              "    framework's peak counter at each node, so that each has a peak of its own.\n"
              "counters: names of counters to read around each node: cpu_time, context_switches, page_faults,\n"
-             "    cycles, instructions, branch_misses, cache_misses.\n\n"
-             "Raises TypeError or ValueError naming the parameter; then nothing was changed.");
+             "    cycles, instructions, branch_misses, cache_misses.\n"
+             "live: a path at which the statistics are kept in a file while they are gathered, so that other\n"
+             "    processes can read them (cprofiling top, cprofiling.live.read), also once this one was killed.\n"
+             "    Profilers of a process may have one file in common. It takes 4 MiB, and more where the\n"
+             "    statistics do.\n"
+             "by_shape: also tell the calls of a node apart by the shapes and dtypes of their tensor arguments;\n"
+             "    see cprofiling.shapes.\n\n"
+             "Raises TypeError or ValueError naming the parameter, and OSError where the file of live cannot be\n"
+             "had; then nothing was changed.");
 
 PyDoc_STRVAR(record_doc, "record($self, /, stage, node_name, elapsed_ms)\n--\n\n"
                          "Counts one call that was timed elsewhere. Checks its arguments always, counts only while\n"
@@ -390,6 +437,7 @@ static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
     {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
+    {"_label", profiler_label, NULL, PyDoc_STR("The name of the class of the pipeline that it is of, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -151,12 +151,13 @@ static void set_questions(ext_state *state, PyObject *describer, bool memory, Py
 
 static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"capacity", "drop_newest", "describer", "memory", "device_memory", "hosts", NULL};
+    static char *keywords[] = {"capacity",      "drop_newest", "describer",    "memory",
+                               "device_memory", "hosts",       "synchronizes", NULL};
     PyObject *capacity, *describer, *device_memory;
-    int drop_newest, memory, hosts;
+    int drop_newest, memory, hosts, synchronizes = false;
     cprof_trace_options options = {.owner = 0};
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OpOpOp:Recorder", keywords, &capacity, &drop_newest, &describer, &memory,
-                                     &device_memory, &hosts) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OpOpOp|p:Recorder", keywords, &capacity, &drop_newest, &describer, &memory,
+                                     &device_memory, &hosts, &synchronizes) ||
         !ext_convert_count(capacity, "capacity", &options.capacity)) {
         return NULL;
     }
@@ -169,6 +170,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     options.owner = state->serial;
     options.drop_newest = drop_newest;
     options.hosts = hosts;
+    options.synchronizes = synchronizes;
     options.details = describer != Py_None || memory || device_memory != Py_None;
     cprof_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -322,7 +324,7 @@ static PyType_Slot recorder_slots[] = {
     {Py_tp_dealloc, recorder_dealloc},
     {Py_tp_methods, recorder_methods},
     {Py_tp_getset, recorder_getset},
-    {Py_tp_doc, (void *)"Recorder(capacity, drop_newest, describer, memory, device_memory, hosts)\n--\n\n"
+    {Py_tp_doc, (void *)"Recorder(capacity, drop_newest, describer, memory, device_memory, hosts, synchronizes=False)\n--\n\n"
                         "A recording that runs from now on. There can be one at a time in a process."},
     {0, NULL},
 };

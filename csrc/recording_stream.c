@@ -1,3 +1,4 @@
+#include "csrc/arrow_stream.h"
 #include "csrc/convert.h"
 #include "csrc/recording.h"
 
@@ -130,45 +131,18 @@ PyObject *ext_recording_load(PyObject *object, PyObject *args)
                          (unsigned long long)report.negative, "dropped", (unsigned long long)report.dropped);
 }
 
-static const char capsule_name[] = "arrow_array_stream";
-
-/* Whoever takes the stream over leaves one that is released. */
-static void drop_capsule(PyObject *capsule)
-{
-    cprof_arrow_stream *stream = PyCapsule_GetPointer(capsule, capsule_name);
-    if (stream == NULL) { /* it was renamed: whoever did that has the stream */
-        PyErr_Clear();
-        return;
-    }
-    if (stream->release != NULL) {
-        stream->release(stream);
-    }
-    PyMem_Free(stream);
-}
-
 static PyObject *make_capsule(const ext_recording *self, const cprof_arrow_extras *extras)
 {
-    cprof_arrow_stream *stream = PyMem_Calloc(1, sizeof *stream);
-    if (stream == NULL) {
-        return PyErr_NoMemory();
-    }
+    cprof_arrow_stream stream;
     cprof_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = cprof_arrow_open(self->table, extras, stream);
+    status = cprof_arrow_open(self->table, extras, &stream);
     Py_END_ALLOW_THREADS
-    PyObject *capsule = status == CPROF_OK ? PyCapsule_New(stream, capsule_name, drop_capsule) : NULL;
-    if (capsule != NULL) {
-        return capsule;
-    }
-    if (status == CPROF_OK) {
-        stream->release(stream);
-    } else if (status == CPROF_OUT_OF_RANGE) {
+    if (status == CPROF_OUT_OF_RANGE) {
         PyErr_SetString(PyExc_ValueError, "spans must be numbers of rows, or -1");
-    } else {
-        (void)ext_convert_status(status, "opening a stream");
+        return NULL;
     }
-    PyMem_Free(stream);
-    return NULL;
+    return status == CPROF_OK ? ext_arrow_stream_capsule(stream) : ext_convert_status(status, "opening a stream");
 }
 
 PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs)

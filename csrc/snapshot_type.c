@@ -3,6 +3,8 @@
 #include "csrc/convert.h"
 #include "csrc/cost.h"
 #include "csrc/profiler.h"
+#include "csrc/snapshot_groups.h"
+#include "csrc/snapshot_histograms.h"
 #include "csrc/summary.h"
 
 #include "cprofiling/snapshot.h"
@@ -55,9 +57,22 @@ static void snapshot_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* Borrows the notes from their objects. */
-static cprof_name *names_of(PyObject *notes)
+static bool are_bytes(PyObject *notes)
 {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(notes); i++) {
+        if (!PyBytes_Check(PyTuple_GET_ITEM(notes, i))) {
+            PyErr_SetString(PyExc_TypeError, "notes must be bytes");
+            return false;
+        }
+    }
+    return true;
+}
+
+cprof_name *ext_snapshot_notes(PyObject *notes)
+{
+    if (!are_bytes(notes)) {
+        return NULL;
+    }
     cprof_name *names = PyMem_Calloc((size_t)PyTuple_GET_SIZE(notes), sizeof *names);
     if (names == NULL) {
         PyErr_NoMemory();
@@ -73,7 +88,7 @@ static cprof_name *names_of(PyObject *notes)
 static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns, PyObject *cost, PyObject *notes)
 {
     ext_state *state = profiler->state;
-    cprof_name *names = names_of(notes);
+    cprof_name *names = ext_snapshot_notes(notes);
     if (names == NULL) {
         return NULL;
     }
@@ -93,24 +108,12 @@ static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns
     return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "taking a snapshot");
 }
 
-static bool are_bytes(PyObject *notes)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(notes); i++) {
-        if (!PyBytes_Check(PyTuple_GET_ITEM(notes, i))) {
-            PyErr_SetString(PyExc_TypeError, "notes must be bytes");
-            return false;
-        }
-    }
-    return true;
-}
-
 PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
 {
     ext_state *state = ext_state_of_module(module);
     PyObject *type, *profiler, *notes;
     long long taken_ns;
-    if (!PyArg_ParseTuple(args, "O!OLO!:take_snapshot", &PyType_Type, &type, &profiler, &taken_ns, &PyTuple_Type, &notes) ||
-        !are_bytes(notes)) {
+    if (!PyArg_ParseTuple(args, "O!OLO!:take_snapshot", &PyType_Type, &type, &profiler, &taken_ns, &PyTuple_Type, &notes)) {
         return NULL;
     }
     if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
@@ -332,6 +335,17 @@ static PyObject *snapshot_rows(PyObject *object, PyObject *stage)
     return state != NULL ? ext_summary_snapshot_rows(state, core_of(object), stage) : NULL;
 }
 
+static PyObject *snapshot_groups(PyObject *object, PyObject *bounds)
+{
+    return ext_snapshot_groups(core_of(object), bounds);
+}
+
+static PyObject *snapshot_histograms(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return ext_snapshot_histograms(core_of(object));
+}
+
 static PyObject *notes_of(const cprof_snapshot *snapshot)
 {
     PyObject *notes = PyTuple_New((Py_ssize_t)snapshot->note_count);
@@ -413,6 +427,11 @@ static PyMethodDef snapshot_methods[] = {
          "The snapshot as bytes: versioned, with a checksum over everything, the same on every machine. Equal snapshots have\n"
          "equal bytes.")},
     {"_rows", snapshot_rows, METH_O, PyDoc_STR("As Profiler._rows, of what was taken.")},
+    {"_groups", snapshot_groups, METH_O,
+     PyDoc_STR("For each key the groups of buckets between bounds that hold something: (number, count, ...), of its times and\n"
+               "of its GPU times.")},
+    {"_histograms", snapshot_histograms, METH_NOARGS,
+     PyDoc_STR("For each key node name, stage, and the filled buckets of its times and GPU times: (number, count).")},
     {"_facts", snapshot_facts, METH_NOARGS,
      PyDoc_STR("Keys, sources, merged or not, least and most skip_first_n, internal errors, cost in ns, notes.")},
     {"_sources", snapshot_sources, METH_NOARGS,

@@ -33,6 +33,11 @@
     X(SYNCHRONIZE_CUDA, "_synchronize_cuda")    \
     X(PROFILER, "_profiler")                    \
     X(NAME, "name")                             \
+    X(WRAPPED, "__wrapped__")                   \
+    X(CLASS_NAME, "__name__")                   \
+    X(DATACLASS_FIELDS, "__dataclass_fields__") \
+    X(SHAPE, "shape")                           \
+    X(DTYPE, "dtype")                           \
     X(RECORD, "record")                         \
     X(TIME, "time")                             \
     X(PERF_COUNTER_NS, "perf_counter_ns")
@@ -56,7 +61,7 @@ enum { EXT_LABEL_PLACES = 64 };
 
 /* What one profiled call costs; 0: not measured yet. */
 typedef struct {
-    unsigned flags;   /* CPROF_FLAG_COUNTERS and _MEMORY, as asked for, */
+    unsigned flags;   /* CPROF_FLAG_COUNTERS, _MEMORY and _SHAPES, as asked for, */
     uint32_t probing; /* and with which counters */
     double cost_ns;
 } ext_cost;
@@ -78,6 +83,7 @@ typedef struct {
     PyTypeObject *step_type;
     PyTypeObject *method_switch_type;
     PyTypeObject *ready_type;
+    PyTypeObject *live_type;
     PyTypeObject *snapshot_type;
     PyTypeObject *view_type;
     PyTypeObject *record_type;
@@ -98,6 +104,7 @@ typedef struct {
     PyObject *thread_namer;               /* callable() that notes the name of the thread, while a recording runs */
     PyObject *describer;                  /* callable(arguments) -> (shapes, types, stack), each a str or None */
     PyObject *device_memory_finder;       /* callable() -> (bytes in use, the most there were) or None */
+    PyObject *live_switch;                /* callable(Profiler, path or None, whether it is on) -> callable() or None */
     struct ext_profiler *record_profiler; /* in whose name record() is; counts nothing */
     /* Objects that have no part in a cycle: kept until the module goes (module_free) */
     PyObject *stage_variable; /* context variable: the innermost stage, an interned str */
@@ -110,7 +117,9 @@ typedef struct {
     ext_label labels[EXT_LABEL_PLACES];
     /* Not objects */
     size_t users;
-    ext_ptrmap pipelines;  /* pipeline (borrowed) -> ext_pipeline */
+    ext_ptrmap pipelines;    /* pipeline (borrowed) -> ext_pipeline */
+    ext_ptrmap shape_types;  /* type (borrowed) -> what its instances are; shape.c's, as the next */
+    ext_ptrmap shape_dtypes; /* dtype -> its text */
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on, a recording of it runs, or a capture window
                               was set */
     size_t profilers_on;
@@ -121,7 +130,7 @@ typedef struct {
     bool wants_memory;                /* as do its details */
     struct ext_suspendable *holding;  /* the suspended calls inside which blocks are open, in no order; borrowed */
     uint64_t serial;                  /* unique among the states of the process; 0 after clear */
-    uint64_t internal_errors;         /* faults that belong to no Profiler */
+    _Atomic uint64_t internal_errors; /* faults that belong to no Profiler */
     ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */
 } ext_state;
 

@@ -2,6 +2,7 @@
 
 #include "csrc/convert.h"
 #include "csrc/summary_extra.h"
+#include "csrc/summary_shapes.h"
 
 #include "cprofiling/alloc.h"
 
@@ -14,7 +15,8 @@ typedef struct {
     uint64_t order;
     cprof_figures figures;
     double quantiles_ms[QUANTILES];
-    ext_summary_extra *extra; /* owned; NULL: nothing was asked for beyond times */
+    ext_summary_extra *extra;   /* owned; NULL: nothing was asked for beyond times */
+    ext_summary_shapes *shapes; /* owned; NULL: calls were not told apart by their arguments */
 } summary_row;
 
 typedef struct {
@@ -62,7 +64,10 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
     row->figures = *figures;
     cprof_figures_quantiles_ms(figures, counts, fractions, QUANTILES, row->quantiles_ms);
     row->extra = NULL;
-    return figures->extra == NULL || ext_summary_extra_copy(figures->extra, &row->extra) ? CPROF_OK : CPROF_NO_MEMORY;
+    row->shapes = NULL;
+    bool complete = (figures->extra == NULL || ext_summary_extra_copy(figures->extra, &row->extra)) &&
+                    (figures->shapes == NULL || ext_summary_shapes_copy(figures->shapes, &row->shapes));
+    return complete ? CPROF_OK : CPROF_NO_MEMORY;
 }
 
 static int by_order(const void *left, const void *right)
@@ -160,6 +165,20 @@ static PyObject *row_list(const collector *all, uint64_t *lost)
     return list;
 }
 
+/* What the rows' calls are told apart by, as one list. */
+static PyObject *shape_list(const collector *all)
+{
+    PyObject *list = PyList_New(0);
+    bool complete = list != NULL;
+    for (size_t i = 0; complete && i < all->count; i++) {
+        complete = ext_summary_shapes_append(list, all->rows[i].names, all->rows[i].shapes);
+    }
+    if (!complete) {
+        Py_CLEAR(list);
+    }
+    return list;
+}
+
 /* Gives the keys of `source` to a visitor, and tells what they were gathered with. Runs without the GIL: with many keys it
  * takes long, and no writer is to wait for more than the key that is being copied. */
 typedef cprof_status (*reader)(void *source, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
@@ -180,6 +199,7 @@ static void free_rows(collector *all)
 {
     for (size_t i = 0; i < all->count; i++) {
         cprof_alloc_release(all->rows[i].extra);
+        cprof_alloc_release(all->rows[i].shapes);
     }
     cprof_alloc_release(all->rows);
 }
@@ -207,8 +227,8 @@ static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
         (void)ext_convert_status(status, "reading the statistics");
     } else {
         PyObject *list = row_list(&all, &lost);
-        result = list != NULL ? Py_BuildValue("(NKKK)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost,
-                                              (unsigned long long)epoch.unread)
+        result = list != NULL ? Py_BuildValue("(NKKKN)", list, (unsigned long long)epoch.skip_first_n, (unsigned long long)lost,
+                                              (unsigned long long)epoch.unread, shape_list(&all))
                               : NULL;
     }
     free_rows(&all);

@@ -134,7 +134,7 @@ static cprof_probe *prepare_probe(const ext_suspendable *self, const ext_target 
     PyObject *arguments = self->arguments;
     PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
     size_t count = arguments != NULL ? (size_t)PyTuple_GET_SIZE(arguments) : 0;
-    return ext_probe_prepare(self->function->node.state, target, items, count, NULL);
+    return ext_probe_prepare(self->function->node.state, self->function, target, items, count, NULL);
 }
 
 /* The first resumption. */

@@ -29,7 +29,7 @@ PROGRAMS = sorted(path.stem.removeprefix("test_") for path in (ROOT / "tests" / 
 NVTX = nvtx_include()
 UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c") if NVTX or path.stem != "nvtx")
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
-COMMON = ["-std=c11", "-g", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
+COMMON = ["-std=c11", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
 # Units that talk to CUDA, and those that take their places where there is none; programs that load a fake library.
 CUDA_UNITS = {"cupti", "cupti_events", "cupti_library", "cupti_threads"} | {
     unit for unit in UNITS if unit.startswith("gpu_") and not unit.endswith("_none")
@@ -54,6 +54,7 @@ ARGUMENTS = {
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
+    ("snapshot", "tsan"): "threads",
     ("stress", "aarch64"): "100",
     ("stress", "tsan"): "2000",
     ("thread", "aarch64"): "20",
@@ -89,10 +90,11 @@ class Flavour(NamedTuple):
         return [unit for unit in UNITS if unit not in left_out]
 
 
+SANITIZED = ["-O1", "-g1", "-fno-omit-frame-pointer"]  # so that it can tell the lines
 FLAVOURS = [
     Flavour("plain", ["-O2"]),
-    Flavour("asan", ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]),
-    Flavour("tsan", ["-O1", "-fsanitize=thread", "-fno-omit-frame-pointer"]),
+    Flavour("asan", [*SANITIZED, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]),
+    Flavour("tsan", [*SANITIZED, "-fsanitize=thread"]),
     Flavour("aarch64", ["-O2", "-static"], "aarch64-linux-gnu-gcc", ("qemu-aarch64",)),
 ]
 COVERAGE = Flavour("coverage", ["-O0", "--coverage", "-fprofile-update=atomic"])

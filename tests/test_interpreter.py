@@ -829,7 +829,7 @@ WITHOUT_MEMORY = (
     "node", "node in a stage", "raising node", "named node", "named instance", "block", "node of a pipeline",
     "record", "set_profiling", "reset_profiling", "profiling_enabled", "Profiler", "summary", "summary of a stage",
     "reduce", "repr", "stage", "default stage", "in a stage", "in a default stage", "in a bound profiler", "site",
-    "perf_status",
+    "groups", "perf_status",
     "decoration", "instrument", "pipeline's profiler", "generator", "coroutine", "async generator",
     "recorded generator", "recorded generator in detail", "recorded coroutine", "recorded coroutine in detail",
     "record()", "Recorder", "finish", "step", "pause", "write_chrome", "_load",

@@ -64,6 +64,7 @@ def record(profiler: cp.Profiler, name: str) -> None:
 WAYS = [call_node, run_block, record]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.filterwarnings("ignore:a Profiler keeps")
 def test_the_last_key_has_its_own_name_and_all_further_ones_share_one(full: cp.Profiler, way: Any) -> None:
@@ -150,6 +151,7 @@ def test_overflow_keys_skip_and_fail_like_others(full: cp.Profiler) -> None:
     assert (stats.count, stats.skipped_count, stats.error_count) == (2, 3, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:a Profiler keeps")
 def test_stages_without_end_are_bounded_too(full: cp.Profiler) -> None:
     before = len(full.get_profiling_summary())
@@ -166,6 +168,7 @@ def test_a_node_called_overflow_is_an_ordinary_key(profiler: cp.Profiler) -> Non
     assert (stats.node_name, stats.count) == (OVERFLOW, 1)
 
 
+@pytest.mark.slow
 def test_a_full_profiler_grows_no_more() -> None:
     """In a process of its own, of which nothing else takes memory or gives it back."""
     program = f"""

@@ -468,6 +468,7 @@ def live_contexts() -> int:
     return sum(type(each) is contextvars.Context for each in gc.get_objects())  # isinstance() would wake lazy modules
 
 
+PATIENCE_S = 30.0
 OPERATIONS = list(public_operations(cp.Profiler()))
 
 
@@ -524,7 +525,10 @@ def test_the_collector_turns_everything_over_in_the_middle_of_every_operation(
 
     contexts = live_contexts()
     assert repeat_amid_collections(public_operations(profiler)[operation], spring, 40) > 5
-    assert live_contexts() - contexts <= len(threads)  # each keeps the last one that it met
+    until = time.monotonic() + PATIENCE_S  # a thread of another package may have one just then
+    while live_contexts() - contexts > len(threads):  # each keeps the last one that it met
+        assert time.monotonic() < until
+        time.sleep(0.01)
     profiler.set_profiling(True, reset=True)
     assert profiler.get_profiling_summary() == []
     profiler.record("train", "node", 1.0)

@@ -458,8 +458,8 @@ def test_bytes_too_many(extra: bytes) -> None:
 
 
 def test_other_version() -> None:
-    data = replace(GOLDEN_FILE, version=3).encoded()
-    message = r"^schema version 3 at byte 8, where this program reads versions 1 and 2$"
+    data = replace(GOLDEN_FILE, version=4).encoded()
+    message = r"^schema version 4 at byte 8, where this program reads versions 1 to 3$"
     with pytest.raises(cp.FormatError, match=message):
         cp.Snapshot.from_bytes(data)
 
@@ -468,6 +468,8 @@ def test_second_version_of_what_the_first_can_say() -> None:
     data = replace(GOLDEN_FILE, version=2).encoded()
     with pytest.raises(cp.FormatError, match=r"^version 2 without figures beyond times at byte 8$"):
         cp.Snapshot.from_bytes(data)
+    with pytest.raises(cp.FormatError, match=r"^version 3 without figures by signature at byte 8$"):
+        cp.Snapshot.from_bytes(replace(GOLDEN_FILE, version=3).encoded())
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\x80\x05]q.", b"PK\x03\x04" * 50, b"\x1f\x8b" * 100, bytes(200)])
@@ -525,6 +527,7 @@ def test_sealed_but_impossible(file: File, reason: str) -> None:
         cp.Snapshot.from_bytes(file.encoded())
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(golden()) - 9), st.binary(min_size=1, max_size=8))
 @settings(deadline=None, max_examples=500)
 def test_sealed_and_changed_is_refused_or_exact(at: int, new: bytes) -> None:
@@ -539,6 +542,7 @@ def test_sealed_and_changed_is_refused_or_exact(at: int, new: bytes) -> None:
     assert len(snapshot.stats()) == 2
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=12) | st.text(max_size=6).map(str.encode))
 @settings(deadline=None, max_examples=500)
 def test_names_are_utf8_as_python_reads_it(name: bytes) -> None:
@@ -750,6 +754,7 @@ SAMPLES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(SAMPLES, min_size=1, max_size=6), st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_order_and_grouping_do_not_show(parts: list[list[tuple[str, float]]], rng: random.Random) -> None:
@@ -764,6 +769,7 @@ def test_order_and_grouping_do_not_show(parts: list[list[tuple[str, float]]], rn
     assert merged.stats() == expected.stats()
 
 
+@pytest.mark.slow
 @given(st.lists(SAMPLES, min_size=1, max_size=6))
 @settings(deadline=None)
 def test_merged_is_as_gathered_together(parts: list[list[tuple[str, float]]]) -> None:
@@ -1016,3 +1022,41 @@ def test_without_memory() -> None:
     pytest.importorskip("_testcapi", reason="this CPython was built without its test modules")
     run = subprocess.run([sys.executable, "-c", WITHOUT_MEMORY], check=False, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+# ---- groups of buckets ---------------------------------------------------------------------------
+
+
+def test_groups_hold_what_is_between_their_bounds() -> None:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for node, ms in (("first", 1.0), ("second", 4.0), ("first", 2.0), ("first", 1.0), ("first", 1e12)):
+        profiler.record("train", node, ms)
+    snapshot = profiler.snapshot()
+    one, two = (row * 64 + place for row, place in ((20, 58), (21, 58)))  # in which 1 ms and 2 ms are
+    assert snapshot._groups(()) == [((0, 4), ()), ((0, 1), ())]
+    assert snapshot._groups((one, one + 1, two, two + 1)) == [((1, 2, 3, 1, 4, 1), ()), ((4, 1), ())]
+    assert snapshot._groups((0, 3071)) == [((1, 3, 2, 1), ()), ((1, 1), ())]
+    assert snapshot._groups(tuple(range(1, 3072)))[1] == ((two + 64, 1), ())
+    assert cp.Profiler().snapshot()._groups((1,)) == []
+
+
+def test_groups_of_many_keys_let_others_run() -> None:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for number in range(600):
+        profiler.record("train", str(number), number + 1.0)
+    groups = profiler.snapshot()._groups((0,))
+    assert groups == [((1, 1), ())] * 600
+
+
+@pytest.mark.parametrize(
+    ("bounds", "error"),
+    [
+        ((3, 2), ValueError), ((3, 3), ValueError), ((-1,), ValueError), ((3072,), ValueError),
+        ((2**70,), OverflowError), (("a",), TypeError), ([1], TypeError), (tuple(range(4000)), ValueError),
+    ],
+)  # fmt: skip
+def test_bounds_of_groups_rise(bounds: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        cp.Profiler().snapshot()._groups(bounds)

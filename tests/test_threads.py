@@ -576,6 +576,7 @@ class Storm:
             assert_consistent(stats)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_counted_twice_in_a_storm_of_resets_switches_and_reads() -> None:
     storm, threads, quiet = Storm(), 16, 50
 
@@ -652,6 +653,7 @@ def resident_bytes() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+@pytest.mark.slow
 def test_short_lived_threads_leave_their_figures_and_nothing_else() -> None:
     profiler = profiler_on()
 

@@ -72,7 +72,7 @@ static void test_longest_gpu_times_add_up(void)
 static cprof_extra_copy copy_of(uint64_t *counts)
 {
     cprof_histogram_copy(&extra.gpu_histogram, 0, CPROF_HISTOGRAM_ROWS - 1, counts);
-    return (cprof_extra_copy){extra.figures, counts};
+    return (cprof_extra_copy){.figures = extra.figures, .gpu_counts = counts};
 }
 
 static void test_quantiles(void)

@@ -611,6 +611,7 @@ static void test_checksum(void)
     byte_string bytes = encode(snapshot);
     uint8_t expected[8];
     put(expected, slow_checksum(bytes.data, bytes.size - 8), 8);
+    CHECK(checksum_of(bytes.data, bytes.size - 8) == slow_checksum(bytes.data, bytes.size - 8));
     CHECK(memcmp(expected, bytes.data + bytes.size - 8, 8) == 0);
     free(bytes.data);
     cprof_snapshot_destroy(snapshot);
@@ -733,7 +734,8 @@ static void test_reasons_of_the_header(void)
 {
     static const change changes[] = {
         {0, 'c', 1, "wrong magic: no snapshot of cprofiling at byte 0"},
-        {8, 3, 4, "schema version 3 at byte 8, where this program reads versions 1 and 2"},
+        {8, 4, 4, "schema version 4 at byte 8, where this program reads versions 1 to 3"},
+        {8, 3, 4, "version 3 without figures by signature at byte 8"},
         {8, 2, 4, "version 2 without figures beyond times at byte 8"},
         {12, 2, 4, "unknown flags"},
         {16, 1, 8, "cut or extended"},
@@ -1166,6 +1168,43 @@ static void run_threads(cprof_registry *registry, bool resets)
     CHECK(!resets || pthread_join(resetter, NULL) == 0);
 }
 
+/* Groups of its filled buckets: numbers and counts after each other. */
+static size_t grouped(const cprof_snapshot *snapshot, const uint16_t *bounds, size_t count, uint64_t *found)
+{
+    uint64_t counts[8];
+    uint16_t numbers[8];
+    cprof_snapshot_buckets groups = {counts, numbers, 0};
+    cprof_snapshot_buckets buckets = cprof_snapshot_histogram(snapshot, 1, false);
+    cprof_snapshot_buckets_group(&buckets, bounds, count, &groups);
+    for (size_t i = 0; i < groups.filled; i++) {
+        found[2 * i] = numbers[i];
+        found[2 * i + 1] = counts[i];
+    }
+    return groups.filled;
+}
+
+static void test_groups_of_buckets(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "other", CPROF_OUTCOME_SUCCESS, 5);
+    for (cprof_ns elapsed_ns = 1000; elapsed_ns < 1024; elapsed_ns++) { /* buckets of 8 ns */
+        finish(registry, "node", CPROF_OUTCOME_SUCCESS, elapsed_ns);
+    }
+    finish(registry, "node", CPROF_OUTCOME_SUCCESS, INT64_MAX);
+    cprof_snapshot *snapshot = take(registry, 1);
+    uint64_t found[16];
+    const uint16_t last = CPROF_HISTOGRAM_BUCKETS - 1;
+    const uint16_t middle = (uint16_t)cprof_histogram_index_ns(1008);
+    const uint16_t bounds[] = {3, middle, (uint16_t)(middle + 1), last};
+    CHECK(grouped(snapshot, NULL, 0, found) == 1 && found[0] == 0 && found[1] == 25);
+    CHECK(grouped(snapshot, bounds, 4, found) == 4);
+    const uint64_t expected[] = {1, 8, 2, 8, 3, 8, 4, 1};
+    CHECK(memcmp(found, expected, sizeof expected) == 0);
+    CHECK(cprof_snapshot_histogram(snapshot, 0, true).filled == 0); /* nothing was asked for */
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
 static void test_threads(void)
 {
     cprof_registry *registry = registry_new(0);
@@ -1177,16 +1216,15 @@ static void test_threads(void)
     cprof_registry_destroy(registry);
 }
 
-int main(void)
+static void test_by_one_thread(void)
 {
-    cprof_alloc_set_hooks(&counting_hooks);
-
     test_snapshot_is_what_the_registry_was(0);
     test_snapshot_is_what_the_registry_was(1);
     test_snapshot_does_not_change();
     test_empty_registry();
     test_names();
     test_visitor_may_stop();
+    test_groups_of_buckets();
 
     test_merging_is_exact_in_any_order();
     test_fractional_sums_do_not_round();
@@ -1214,7 +1252,16 @@ int main(void)
     test_allocations_that_fail();
     test_histogram_that_lost_all();
     CHECK(atomic_load(&live_bytes) == 0);
+}
 
+/* With an argument: what is about threads only. */
+int main(int argc, char **argv)
+{
+    (void)argv;
+    cprof_alloc_set_hooks(&counting_hooks);
+    if (argc == 1) {
+        test_by_one_thread();
+    }
     test_threads();
     return EXIT_SUCCESS;
 }

@@ -227,6 +227,7 @@ def snapshots() -> None:
     assert taken == loaded
     assert repr(taken)
     taken._repr_html_()
+    assert taken._groups((5, 1000))
 
 
 STORED = snapshot.to_bytes()
@@ -309,6 +310,9 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "snapshot of cut bytes": refused(lambda: cp.Snapshot.from_bytes(STORED[:-1]), cp.FormatError),
     "snapshot of changed bytes": refused(lambda: cp.Snapshot.from_bytes(b"x" + STORED[1:]), cp.FormatError),
     "snapshot of no bytes": refused(lambda: anything.Snapshot.from_bytes("text"), TypeError),
+    "groups of a list": refused(lambda: anything.Snapshot._groups(snapshot, [1]), TypeError),
+    "groups between texts": refused(lambda: anything.Snapshot._groups(snapshot, ("1",)), TypeError),
+    "groups that do not rise": refused(lambda: snapshot._groups((2, 1)), ValueError),
     "merge of the same twice": refused(lambda: cp.Snapshot.merge([snapshot, snapshot]), ValueError),
     "merge of what is none": refused(lambda: anything.Snapshot.merge([1]), TypeError),
     "measure": lambda: cp.measure(len, (), warmup=0, repeat=2),

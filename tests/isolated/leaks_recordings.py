@@ -23,6 +23,17 @@ FOLDER = tempfile.TemporaryDirectory(dir=IN_MEMORY if Path(IN_MEMORY).is_dir() e
 anything: Any = cp
 
 
+def statistics() -> cp.Snapshot:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for time_ms in (0.5, 1, 2):
+        profiler.record("stage", "node", time_ms)
+    return profiler.snapshot()
+
+
+STATISTICS = statistics()
+
+
 class PlannedError(Exception):
     """What a handler, a file or a block raises on purpose."""
 
@@ -289,6 +300,16 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "what is no file": ({"file": 3.5}, TypeError),
 }
 
+
+def columns_as_a_stream() -> None:
+    summary = STATISTICS.stats()
+    summary.__arrow_c_stream__()
+    STATISTICS._histograms()
+    for column in (("a", "u", ["x", 1]), ("a", "l", [1, "x"]), ("a", "x", [])):
+        with contextlib.suppress(TypeError, ValueError):
+            _core.arrow_stream((("text", "u", ["a", "\ud800", None][: len(column[2])]), column))
+
+
 SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "recorded": recorded(),
     "recorded in detail": recorded(record_shapes=True, profile_memory=True, with_stack=True),
@@ -340,6 +361,7 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "load of a cut archive": damaged(PACKED[:-20], "cut.json.gz"),
     "load of a damaged archive": damaged(PACKED[:40] + b"\0\0\0\0" + PACKED[44:], "damaged.json.gz"),
     "load with a read() that raises": refused(lambda: _core.Recording.empty()._load(raises, 0), PlannedError),
+    "columns as a stream": columns_as_a_stream,
     "reports": reports,
     "views": views,
 }

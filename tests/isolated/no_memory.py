@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import cprofiling as cp
 from cprofiling import _core, control, details, device_activity, devices, nodes, probers  # noqa: F401
-from cprofiling.asked import fields_maker
+from cprofiling.asked import fields_maker, shapes_maker
 
 ENOUGH = 40  # allocations beyond the last that made a difference
 TRIES = 3
@@ -270,6 +270,7 @@ def switches() -> Round:
 
 def switches_everything_on() -> Round:
     fields_maker()  # of imports without memory CPython 3.13 tells on stderr
+    shapes_maker()
     profiler = on(skip_first_n=1)
     profiler.record("train", "node", 1.0)
     operate = functools.partial(profiler.set_profiling, True, **EVERYTHING, gpu_stream=5)
@@ -319,6 +320,13 @@ def with_rows(method: str, *args: Any) -> Callable[[], Callable[[], Any]]:
     for i in range(20):
         profiler.record("train" if i % 2 else "val", f"node {i}", 1.5 + i)
     return lambda: functools.partial(getattr(profiler, method), *args)
+
+
+def with_groups() -> Callable[[], Any]:
+    profiler = on()
+    for i in range(20):
+        profiler.record("train", "node", 1.5 + i)
+    return functools.partial(profiler.snapshot()._groups, (300, 1000, 1500))
 
 
 def entered(make: Callable[[], Any], node: Callable[[], Any]) -> Callable[[], Round]:
@@ -769,6 +777,7 @@ OPERATIONS: dict[str, Callable[[], Round]] = {
     "summary of a stage": gives(list, with_rows("get_profiling_summary", "train")),
     "reduce": gives(tuple, with_rows("__reduce__")),
     "repr": gives(str, with_rows("__repr__")),
+    "groups": gives(list, with_groups),
     "stage": gives(cp.stage, lambda: functools.partial(cp.stage, "train")),
     "default stage": gives(cp.stage, lambda: functools.partial(cp.stage, "train", default=True)),
     "in a stage": entered(lambda: cp.stage("train"), lambda: NODE_IN_FORCE(())),

@@ -32,6 +32,7 @@ FLOATS = {
     "csrc/state.h": "the profiler's own cost",
     "csrc/summary_extra.c": "hands the core's figures on to Python",
     "csrc/summary_extra.h": "hands the core's figures on to Python",
+    "csrc/summary_shapes.c": "hands the core's figures on to Python",
     "csrc/summary.c": "hands the core's figures on to Python",
 }
 FLOATING = r"\b(float|double)\b"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+import cprofiling
 from repository import BINDING, CORE, PACKAGE, ROOT, c_files
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -39,7 +40,7 @@ def test_every_package_is_installed() -> None:
 
 def test_the_top_level_is_the_owners() -> None:
     known = {"cprofiling", "csrc", "python", "tests", "pyproject.toml", "setup.py", "README.md", "LICENSE"}
-    made = {"build", "dist"}
+    made = {"build", "dist", "PKG-INFO", "setup.cfg"}  # the latter two are in source distributions
     assert {path.name for path in ROOT.iterdir() if not path.name.startswith(".")} - made == known
 
 
@@ -49,3 +50,23 @@ def test_supported_versions_are_said_once_each_way() -> None:
     assert classifiers == ["3.10", "3.11", "3.12", "3.13"]
     compat = (BINDING / "compat.h").read_text(encoding="utf-8")
     assert "PY_VERSION_HEX < 0x030a0000 || PY_VERSION_HEX >= 0x030e0000" in compat
+
+
+def test_the_version_is_said_once() -> None:
+    version = cprofiling.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version)
+    sources = [*(ROOT / "python").rglob("*.py"), *CORE.glob("*.[ch]"), *BINDING.glob("*.[ch]"), ROOT / "setup.py"]
+    quoted = re.compile(rf"(?<![\d.]){re.escape(version)}(?![\d.])")
+    said = [path for path in sources if quoted.search(path.read_text(encoding="utf-8"))]
+    assert said == [PACKAGE / "__init__.py"]
+    assert re.findall(r"^version\b.*$", PYPROJECT, re.MULTILINE) == ['version = { attr = "cprofiling.__version__" }']
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    changelog = readme.partition("\n## Changelog\n")[2].partition("\n## ")[0]
+    versions = re.findall(r"^### (\S+) \((?:\d{4}-\d{2}-\d{2}|not released yet)\)$", changelog, re.MULTILINE)
+    assert versions[0] == cprofiling.__version__
+    assert len(versions) == len(re.findall(r"^### ", changelog, re.MULTILINE))
+    kinds = set(re.findall(r"^#### (.*)$", changelog, re.MULTILINE))
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
