@@ -22,6 +22,7 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from cprofiling import autostart, output_path, session
+from cprofiling.worker_end import call_before_worker_ends
 from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
@@ -658,8 +659,11 @@ def test_a_process_of_multiprocessing_ends_its_recording_itself(
     kept: list[tuple[Any, ...]] = []
     monkeypatch.setattr(multiprocessing.util, "register_after_fork", lambda *arguments: kept.append(arguments))
     monkeypatch.setattr(multiprocessing.util, "Finalize", lambda *arguments, **_more: kept.append(arguments))
-    recording._watch_multiprocessing()
-    assert kept == [(recording, autostart.Automatic._add_finalizer)]
+    call_before_worker_ends(recording.end)
+    ((owner, in_child),) = kept
+    assert owner is recording
+    in_child(recording)
+    assert kept[1:] == [(None, recording.end)]
     monkeypatch.setattr(multiprocessing.process, "parent_process", object)
-    recording._watch_multiprocessing()
-    assert kept[2:] == [(None, recording.end)]
+    call_before_worker_ends(recording.end)
+    assert kept[3:] == [(None, recording.end)]

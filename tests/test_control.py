@@ -131,7 +131,7 @@ def test_the_signature_is_keyword_only(control: Any) -> None:
 def test_signatures_can_be_inspected() -> None:
     expected = (
         "(enabled, *, synchronize_cuda=False, reset=False, skip_first_n=0, gpu_time=False, gpu_stream=None, "
-        "kernels=False, nvtx=False, memory=False, counters=())"
+        "kernels=False, nvtx=False, memory=False, counters=(), live=None, by_shape=False)"
     )
     for owner in (cp.Profiler(), Pipe(), cp):
         signature = inspect.signature(owner.set_profiling)
@@ -871,8 +871,8 @@ def test_whatever_makes_a_summary_less_certain_is_said(monkeypatch: pytest.Monke
         __slots__ = ()
         _refused_keys = 1
 
-        def _rows(self, stage: Any, /) -> tuple[list[Any], int, int, int]:
-            return [], 0, 3, 2
+        def _rows(self, stage: Any, /) -> tuple[list[Any], int, int, int, list[Any]]:
+            return [], 0, 3, 2, []
 
     monkeypatch.setattr(_core, "clock", lambda: ("CLOCK_MONOTONIC", "the counter is not invariant"))
     monkeypatch.setattr(_core, "clock_backward", lambda: 4)

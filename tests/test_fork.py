@@ -344,6 +344,7 @@ class Load:
         assert not any(thread.is_alive() for thread in self.threads)
 
 
+@pytest.mark.slow
 def test_forks_under_load() -> None:
     load = Load()
     profiler, node = load.profiler, load.node
@@ -372,6 +373,7 @@ def test_forks_under_load() -> None:
     assert load.called["switched"] > 0
 
 
+@pytest.mark.slow
 def test_forks_while_foreign_threads_start_and_end(profiler: cp.Profiler) -> None:
     """Threads that Python did not make, so that their records are taken and given back around the forks."""
     routine = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)

@@ -175,6 +175,7 @@ def test_forks_of_forks(paused: bool) -> None:
     assert names(prof) == ([] if paused else ["inner"])
 
 
+@pytest.mark.slow
 def test_forks_while_others_record_and_control() -> None:
     """Whatever the other threads are doing at that moment, the child is fine, and the parent notices nothing."""
     recorded: set[str] = set()

@@ -212,6 +212,7 @@ def test_keys_that_are_used_up_are_recorded_as_such() -> None:
 # ---- Nothing is left behind
 
 
+@pytest.mark.slow
 def test_short_lived_threads_take_no_memory_of_their_own() -> None:
     def spawn(count: int) -> int:
         for _ in range(count // 8):

@@ -14,17 +14,17 @@ from cprofiling import details, facts  # noqa: F401 what the end needs may not b
 from cprofiling.format import shown_text
 from cprofiling.output_path import OutputPath, UnusablePathError, checked_path, reason, shown_path
 from cprofiling.session import profile
+from cprofiling.worker_end import call_before_worker_ends
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, ClassVar
+    from typing import ClassVar
 
     from cprofiling.recording import Recording
 
 OWNER = "CPROFILING_OUTPUT_OWNER"  # says to other processes who has the path
 _PATIENCE_S = 1.0  # some send SIGTERM twice at once: to the process, and to its group
-_LAST = -1000  # priority among the finalizers of multiprocessing
 
 _IDLE, _RUNNING, _ENDING, _ENDED = range(4)
 
@@ -97,7 +97,7 @@ class Automatic(profile):
         atexit.register(self.end)
         os.register_at_fork(after_in_child=self._after_fork)
         self._watch_sigterm()
-        self._watch_multiprocessing()
+        call_before_worker_ends(self.end)
 
     def end(self) -> None:
         """Stop and write, once. Whatever goes wrong is said in one line; nothing is raised."""
@@ -202,21 +202,7 @@ class Automatic(profile):
         except Exception:  # noqa: BLE001 the program goes on as without us
             return
         self._phase = _RUNNING
-        self._watch_multiprocessing()
-
-    def _watch_multiprocessing(self) -> None:
-        """Have the end come before that of a process of multiprocessing, which ends by ``os._exit``."""
-        util: Any = sys.modules.get("multiprocessing.util")
-        process: Any = sys.modules.get("multiprocessing.process")
-        if util is None or process is None:
-            return
-        util.register_after_fork(self, Automatic._add_finalizer)
-        if process.parent_process() is not None:
-            self._add_finalizer()
-
-    def _add_finalizer(self) -> None:
-        util: Any = sys.modules["multiprocessing.util"]
-        util.Finalize(None, self.end, exitpriority=_LAST)
+        call_before_worker_ends(self.end)
 
 
 def say(message: str) -> None:

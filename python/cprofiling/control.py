@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from weakref import ref
 
 from cprofiling import _core, device_events, devices, probers
-from cprofiling.asked import is_any
+from cprofiling.asked import is_any, shapes_maker
 from cprofiling.beyond import beyond_text
 from cprofiling.format import NO_DATA, format_profiling_table
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
+    from _typeshed import StrOrBytesPath
+
     from cprofiling.nodes import F, Instrumentation, NodeName, NodeSite, StageName
+    from cprofiling.views.buckets import Bucket
 
 
 class _NodeMaker:
@@ -68,7 +72,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
         """
         _prepare_reading()
-        rows, skip_first_n, lost, unread = self._rows(stage)
+        rows, skip_first_n, lost, unread, shapes = self._rows(stage)
         beyond = reasons_beyond(rows, self._device_note) if is_any() else ()
         summary = ProfilingSummary(
             map(stats_from_row, rows),
@@ -77,6 +81,11 @@ class Profiler(_core.Profiler, _NodeMaker):
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(self),
         )
+        summary._find_histograms = self._histograms  # noqa: SLF001 the package's own
+        if edges := self.graph:
+            summary.edges = edges
+        if shapes:
+            summary.shapes = shapes_maker()(shapes, summary)
         if beyond:
             summary._reasons_beyond = beyond  # noqa: SLF001 the package's own
         return summary
@@ -84,12 +93,14 @@ class Profiler(_core.Profiler, _NodeMaker):
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
         """The summary as a text table; see ``format_profiling_table``.
 
-        A second one has what is known beyond times, and below it why some of that is not.
+        A second one has what is known beyond times, and below it why some of that is not; a third one has the calls by
+        signature, where they are told apart.
         """
         summary = self.get_profiling_summary(stage)
         table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
         beyond = "" if table == NO_DATA else beyond_text(summary, summary._reasons_beyond)  # noqa: SLF001 as above
-        return f"{table}\n\n{beyond}" if beyond else table
+        by_shape = str(summary.shapes) if summary.shapes and table != NO_DATA else ""
+        return "\n\n".join(part for part in (table, beyond, by_shape) if part)
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
@@ -99,8 +110,40 @@ class Profiler(_core.Profiler, _NodeMaker):
             reasons += reasons_beyond(self._rows(None)[0], self._device_note)
         return _core.take_snapshot(Snapshot, self, time.time_ns(), tuple(map(_note, reasons)))
 
+    def _histograms(self) -> dict[tuple[str, str], tuple[Bucket, ...]]:
+        return self.snapshot()._find_histograms()  # noqa: SLF001 as above
+
+    def set_graph(self, edges: Iterable[tuple[str, str]] | None) -> None:
+        """Tell which nodes wait for which, so that ``what_if`` knows the critical path.
+
+        It stays until it is told anew; statistics, configuration and snapshots do not touch or contain it, and copies
+        of a pipeline have none. Nodes that have not run yet may be named.
+
+        edges: pairs of node names: the second begins when the first has ended. None or no edge: there is no graph.
+
+        TypeError for what is no iterable of pairs of str; ValueError for what is no node's name, and for a cycle, which
+        it names.
+        """
+        from cprofiling.insight.graph import checked_edges
+
+        known = () if edges is None else checked_edges(edges)
+        key = id(self)
+        _GRAPHS.pop(key, None)
+        if known:
+            _GRAPHS[key] = known, ref(self, lambda _: _GRAPHS.pop(key, None))
+
+    @property
+    def graph(self) -> tuple[tuple[str, str], ...]:
+        """The edges that ``set_graph`` was told, each once; empty if it was told none."""
+        known = _GRAPHS.get(id(self))
+        return known[0] if known else ()
+
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
+
+
+# By the ids of Profilers, which subclasses may make unhashable; their weak references clear the entries.
+_GRAPHS: dict[int, tuple[tuple[tuple[str, str], ...], ref[Profiler]]] = {}
 
 
 def _note(reason: str) -> bytes:
@@ -156,6 +199,8 @@ class PipelineProfiling(_NodeMaker):
         nvtx: bool = False,
         memory: bool | Literal["peak"] = False,
         counters: Iterable[str] | None = (),
+        live: StrOrBytesPath | None = None,
+        by_shape: bool = False,
     ) -> None:
         """Switch profiling on or off; see ``Profiler.set_profiling``."""
         self.profiler.set_profiling(
@@ -169,6 +214,8 @@ class PipelineProfiling(_NodeMaker):
             nvtx=nvtx,
             memory=memory,
             counters=counters,
+            live=live,
+            by_shape=by_shape,
         )
 
     def reset_profiling(self) -> None:
@@ -236,6 +283,8 @@ def set_profiling(  # noqa: PLR0913 what can be asked for
     nvtx: bool = False,
     memory: bool | Literal["peak"] = False,
     counters: Iterable[str] | None = (),
+    live: StrOrBytesPath | None = None,
+    by_shape: bool = False,
 ) -> None:
     """Switch the default Profiler on or off; see ``Profiler.set_profiling``."""
     default_profiler.set_profiling(
@@ -249,6 +298,8 @@ def set_profiling(  # noqa: PLR0913 what can be asked for
         nvtx=nvtx,
         memory=memory,
         counters=counters,
+        live=live,
+        by_shape=by_shape,
     )
 
 

@@ -1,19 +1,15 @@
-"""The commands of remote control: ``serve`` and ``top``."""
+"""The command ``serve``, and what it shares with ``top``: tokens and certificates."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 
-from cprofiling.command_line import CommandError, not_empty, whole_number, write
+from cprofiling.command_line import CommandError, not_empty
 
 ADDRESS = "127.0.0.1:0"
 TOKEN_VARIABLE = "CPROFILING_TOKEN"  # noqa: S105 its name
 SERVE_OPTIONS = ("--address", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
-INTERVAL_S = 1.0
-LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.1, 3600.0
-INT32_MAX = 2**31 - 1
 _LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
 
 TYPE_CHECKING = False
@@ -28,12 +24,11 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     made = commands.add_parser(
         "serve",
         help="run a program that can be controlled from outside",
-        usage="%(prog)s [-h] [--address HOST:PORT] [-s NAME=MODULE:ATTRIBUTE]... [-n GLOB]... [--on] "
-        "[--token-file FILE] [--tls-cert FILE --tls-key FILE] [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
+        usage="%(prog)s [-h] [OPTION]... [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
         description="Run a program as Python does, with a gRPC server beside it, by which others switch profiling on "
         "and off and read the statistics. The session 'default' is the default Profiler, 'nodes' has the functions "
         "that -n names. The address is printed on stderr.",
-        epilog="example: cprofiling serve -s main=__main__:pipeline -n 'mypkg.stages:*.forward' app.py",
+        epilog="example: cprofiling serve -s main=__main__:pipeline -n 'mypkg:*.forward' app.py",
         allow_abbrev=False,
     )
     made.add_argument(
@@ -49,8 +44,7 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=session_place,
         default=[],
         metavar="NAME=MODULE:ATTRIBUTE",
-        help="a further session: a pipeline or Profiler of the program, found when a client asks for it; __main__ is "
-        "the program itself. May be given several times",
+        help="a further session: a pipeline or Profiler of the program, __main__, or of a module; may be repeated",
     )
     made.add_argument(
         "-n",
@@ -59,44 +53,13 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         type=node_glob,
         default=[],
         metavar="GLOB",
-        help="functions that are to be nodes, in the session 'nodes'; as of the command run. May be given again",
+        help="functions that are to be nodes, in the session 'nodes', as for run; may be repeated",
     )
     made.add_argument("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
     add_token(made, "that clients need")
     made.add_argument("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
     made.add_argument("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
     made.set_defaults(run=serve, refuse=made.error)
-
-
-def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``top``."""
-    made = commands.add_parser(
-        "top",
-        help="show the statistics of another process live",
-        description="Show the table of a session of a server, and refresh it until it is interrupted.",
-        epilog="example: cprofiling top 127.0.0.1:50051 --session main",
-    )
-    made.add_argument("address", metavar="ADDRESS", type=not_empty, help="the server's HOST:PORT")
-    made.add_argument(
-        "--session", type=not_empty, metavar="NAME", help="which session (default: the only one, or 'default')"
-    )
-    made.add_argument("--stage", metavar="NAME", help="only the nodes of this stage")
-    made.add_argument(
-        "--interval",
-        type=interval,
-        default=INTERVAL_S,
-        metavar="SECONDS",
-        help=f"between two tables, {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g} (default: %(default)g)",
-    )
-    made.add_argument("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
-    add_token(made, "that the server wants")
-    made.add_argument(
-        "--tls-ca",
-        type=not_empty,
-        metavar="FILE",
-        help="use TLS; who may vouch for the server, PEM: often its certificate",
-    )
-    made.set_defaults(run=top)
 
 
 def add_token(made: argparse.ArgumentParser, which: str) -> None:
@@ -107,18 +70,6 @@ def add_token(made: argparse.ArgumentParser, which: str) -> None:
         metavar="FILE",
         help=f"has the token {which} in its first line (default: the environment's {TOKEN_VARIABLE})",
     )
-
-
-def interval(text: str) -> float:
-    """Return a number of seconds; for argparse, which refuses what is none, or out of the limits."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not LEAST_INTERVAL_S <= value <= MOST_INTERVAL_S:
-        limits = f"from {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g}"
-        raise argparse.ArgumentTypeError(f"expected a number of seconds {limits}, got {text!r}")
-    return value
 
 
 def session_place(text: str) -> tuple[str, str, str]:
@@ -154,27 +105,6 @@ def serve(options: argparse.Namespace) -> str:
     except (OSError, ValueError) as error:
         raise CommandError(str(error)) from None
     raise launch
-
-
-def top(options: argparse.Namespace) -> None:
-    """Show the tables, to the end; an interrupt is the usual one."""
-    needed()
-    from cprofiling.server import top as client
-
-    roots = None if options.tls_ca is None else first_bytes(options.tls_ca)
-    server = client.Endpoint(options.address, token(options), roots)
-    texts = client.tables(
-        server, options.session, options.stage, interval_ms=round(options.interval * 1000), updates=options.updates
-    )
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    try:
-        client.show(texts, write, is_terminal=is_terminal)
-    except (client.TopError, ValueError) as error:
-        raise CommandError(str(error)) from None
-    except KeyboardInterrupt:
-        pass
-    finally:
-        texts.close()
 
 
 def needed() -> None:

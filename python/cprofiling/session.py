@@ -44,6 +44,8 @@ _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle be
 _NO_DEVICE = "work on devices is recorded through PyTorch, where it has a device, or of CUDA, where that is in use"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
+LIVE_VARIABLE = "CPROFILING_LIVE"
+_PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a program whose statistics these are
 CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
 _MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
 
@@ -95,6 +97,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     """
 
     _running = False
+    _synchronizes = False  # whether nodes wait for their devices; set before it starts, by the package itself
 
     def __init__(  # noqa: PLR0913 the options of a recording
         self,
@@ -431,6 +434,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             self._memory,
             details.device_memory_finder() if self._memory else None,
             self._records_host(),
+            self._synchronizes,
         )
         if self._schedule is not None:
             self._recorder.step(_STEP_NAME.format(self.step_num))
@@ -640,5 +644,26 @@ def _capture_calls() -> None:
         capture.start(window, CAPTURE_VARIABLE)
 
 
+def _keep_statistics() -> None:
+    path = os.environ.get(LIVE_VARIABLE)
+    if path is not None and environment_is_trusted() and not _only_reads():
+        from cprofiling.control import default_profiler
+        from cprofiling.live import writing
+
+        writing.start(path, LIVE_VARIABLE, default_profiler)
+
+
+def _only_reads() -> bool:
+    """Whether this process is the command, which counts nothing: the file may be the very one that it is to read."""
+    arguments = sys.argv
+    if arguments[:1] == ["-m"]:  # the module is not known yet
+        original = sys.orig_argv
+        at = original.index("-m") + 1 if "-m" in original else len(original)
+        arguments = original[at:]
+    own = [os.path.basename(argument) for argument in arguments[:1]] == ["cprofiling"]
+    return own and arguments[1:2] not in [[program] for program in _PROGRAMS]
+
+
 _record_program()
 _capture_calls()
+_keep_statistics()

@@ -1,20 +1,20 @@
-"""A client that shows the statistics of a session of another process, live."""
+"""A client that asks for the statistics of a session of another process, live."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Generator, Iterable
+import time
+from collections.abc import Generator
 from dataclasses import dataclass
-from itertools import accumulate
 
 import grpc
 
-from cprofiling.format import format_profiling_table, shown_text, shown_value
+from cprofiling.format import shown_text, shown_value
 from cprofiling.server import profiling_pb2 as pb
 from cprofiling.server import profiling_pb2_grpc
 from cprofiling.server.addresses import join_address, split_address
 from cprofiling.server.guard import checked_token
 from cprofiling.server.messages import summary_from
+from cprofiling.top.moments import Moment, Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _DEFAULT = "default"  # the session that the command serve has
 _PATIENCE_S = 10.0  # with a server that does not answer
-_HOME, _END_LINE, _END = "\x1b[H", "\x1b[K\n", "\x1b[K\x1b[J"  # go there; what was on the line, and below it, goes
 _MOST_BYTES = 16 * 1024 * 1024  # of an answer
 
 
@@ -59,16 +58,16 @@ class Endpoint:
         return () if self.token is None else (("authorization", f"Bearer {self.token}"),)
 
 
-def tables(
+def moments(
     server: Endpoint, session: str | None = None, stage: str | None = None, *, interval_ms: int, updates: int | None
-) -> Generator[str, None, None]:
-    """Give the table of a session again and again, with a line above it that says of what it is.
+) -> Generator[Moment, None, None]:
+    """Give the statistics of a session again and again.
 
     Args:
         server: Where to ask.
         session: Its id; None: the only one, or ``default``.
         stage: Only the nodes of this stage.
-        interval_ms: Between two tables.
+        interval_ms: Between two moments.
         updates: After how many to end; None: when the server ends.
 
     Raises TopError where the server does not answer, or refuses, and what ``Endpoint.channel`` raises.
@@ -83,7 +82,7 @@ def tables(
             if updates is not None:
                 request.max_updates = updates
             for answer in stub.WatchProfiling(request, metadata=server.metadata):
-                yield _shown(server, wanted, answer)
+                yield _moment(server, wanted, answer)
         except grpc.RpcError as error:
             raise TopError(_reason(server, error)) from None
 
@@ -102,36 +101,21 @@ def _session(stub: Any, server: Endpoint, wanted: str | None) -> str:
     raise TopError(f"which session? {server.address} has {listed}")
 
 
-def _shown(server: Endpoint, session: str, answer: Any) -> str:
+def _moment(server: Endpoint, session: str, answer: Any) -> Moment:
     summary = summary_from(answer)
     state = "on" if answer.profiling_enabled else "off"
-    name = shown_text("session", session)
-    table = format_profiling_table(summary, skip_first_n=summary.skip_first_n)
-    reasons = [f"note: {shown_text('reason', reason)}" for reason in summary.reasons]
+    notes = list(summary.reasons)
     if summary.internal_errors:
-        reasons.append(f"note: {summary.internal_errors} faults inside the profiler")
-    return "\n".join([f"session {name} at {server.address}, profiling {state}", table, *reasons])
+        notes.append(f"{summary.internal_errors} faults inside the profiler")
+    return Moment(
+        title=f"session {shown_text('session', session)} at {server.address}, profiling {state}",
+        whose=(server.address, session),
+        taken_s=time.monotonic(),
+        parts=(Part("", summary),),
+        notes=tuple(notes),
+    )
 
 
 def _reason(server: Endpoint, error: Any) -> str:
     details = shown_text("details", str(error.details()))
     return f"{server.address}: {error.code().name}: {details}"
-
-
-def show(texts: Iterable[str], write: Callable[[str], None], *, is_terminal: bool) -> None:
-    """Write each text: below the one before it, or, on a terminal, in its place, as far as there is room."""
-    for number, text in enumerate(texts):
-        if is_terminal:
-            columns, lines = shutil.get_terminal_size()  # on CPython 3.10 perhaps 0 where they are not known
-            write(_HOME + _END_LINE.join(_fitted(text.split("\n"), columns or 80, (lines or 24) - 1)) + _END)
-        else:
-            write(f"\n{text}" if number else text)
-
-
-def _fitted(lines: list[str], columns: int, room: int) -> list[str]:
-    """Return the first lines, as many as there is room for where long ones take several; the last says what lacks."""
-    heights = list(accumulate(max(1, -(-len(line) // columns)) for line in lines))
-    if heights[-1] <= room:
-        return lines
-    kept = max(1, sum(height < room for height in heights))
-    return [*lines[:kept], f"... {len(lines) - kept} more lines"]

@@ -1,0 +1,170 @@
+"""The command ``top``: its arguments, and what it is pointed at."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from cprofiling.command_line import CommandError, not_empty, whole_number, write
+from cprofiling.server_commands import add_token, first_bytes, needed, token
+from cprofiling.session import LIVE_VARIABLE
+from cprofiling.top.moments import SORT_KEYS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from cprofiling.top.moments import Choice, Moment
+    from cprofiling.top.showing import Source
+
+INTERVAL_S = 1.0
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.1, 3600.0
+INT32_MAX = 2**31 - 1
+_MOST_PORT_DIGITS = 5
+
+
+def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``top``."""
+    made = commands.add_parser(
+        "top",
+        help="show the statistics of another process live",
+        description="Show what the nodes of another process do, and refresh it until it ends or is interrupted: from "
+        "its live file, or from its server.",
+        epilog="example: cprofiling top live.cprof --sort-by p99 --node 'model*'",
+    )
+    made.add_argument(
+        "target",
+        metavar="TARGET",
+        nargs="?",
+        type=not_empty,
+        help="a live file, the number of a process that writes one, or a server's HOST:PORT (default: "
+        f"${LIVE_VARIABLE})",
+    )
+    made.add_argument(
+        "--sort-by",
+        choices=SORT_KEYS,
+        default=SORT_KEYS[0],
+        metavar="KEY",
+        help=f"{', '.join(SORT_KEYS)} (default: total)",
+    )
+    made.add_argument("--reverse", action="store_true", help="the smallest first")
+    made.add_argument(
+        "-n",
+        "--node",
+        action="append",
+        type=not_empty,
+        default=[],
+        metavar="GLOB",
+        help="only these; may be given again",
+    )
+    made.add_argument("--stage", metavar="NAME", help="only the nodes of this stage")
+    made.add_argument(
+        "--session", type=not_empty, metavar="NAME", help="of a server (default: the only one, or 'default')"
+    )
+    made.add_argument(
+        "--interval",
+        type=interval,
+        default=INTERVAL_S,
+        metavar="SECONDS",
+        help=f"between two tables, {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g} (default: %(default)g)",
+    )
+    made.add_argument("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
+    add_token(made, "that the server wants")
+    made.add_argument("--tls-ca", type=not_empty, metavar="FILE", help="use TLS; who may vouch for the server, PEM")
+    made.set_defaults(run=top, refuse=made.error)
+
+
+def interval(text: str) -> float:
+    """Return a number of seconds; for argparse, which refuses what is none, or out of the limits."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not LEAST_INTERVAL_S <= value <= MOST_INTERVAL_S:
+        limits = f"from {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g}"
+        raise argparse.ArgumentTypeError(f"expected a number of seconds {limits}, got {text!r}")
+    return value
+
+
+def top(options: argparse.Namespace) -> None:
+    """Show the moments, to the end; an interrupt is the usual one."""
+    from cprofiling.top.moments import Choice
+
+    target: str = options.target or os.environ.get(LIVE_VARIABLE, "")
+    if not target:
+        options.refuse("what to show is required: TARGET")
+    source, errors = live_source(target, options) if not is_address(target) else server_source(target, options)
+    choice = Choice(options.sort_by, options.reverse, tuple(options.node), options.stage)
+    try:
+        show(source, choice, options.interval)
+    except errors as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"cannot read {target!a}: {error.strerror}") from None
+    except KeyboardInterrupt:
+        pass
+
+
+def is_address(target: str) -> bool:
+    """Whether a target is a server's, and no file."""
+    host, colon, port = target.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= _MOST_PORT_DIGITS
+    return bool(host and colon) and is_port and not os.path.exists(target)
+
+
+def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
+    """Return what gives the moments of a live file, and the errors that say why it cannot."""
+    from cprofiling.snapshot import FormatError
+    from cprofiling.top import live_file
+
+    def moments(pause: Callable[[], None]) -> Iterable[Moment]:
+        is_number = target.isascii() and target.isdecimal() and not os.path.exists(target)
+        path = live_file.path_of_process(int(target)) if is_number else target
+        try:
+            yield from live_file.moments(path, pause, options.updates)
+        except FormatError as error:
+            raise live_file.NoLiveFileError(f"{path!a}: {error}") from None
+
+    return moments, (live_file.NoLiveFileError, ValueError)
+
+
+def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
+    """Return what gives the moments of a session of a server, and the errors that say why it cannot."""
+    needed()
+    from cprofiling.server import top as client
+
+    roots = None if options.tls_ca is None else first_bytes(options.tls_ca)
+    server = client.Endpoint(target, token(options), roots)
+    milliseconds = round(options.interval * 1000)
+
+    def moments(_pause: Callable[[], None]) -> Iterable[Moment]:
+        return client.moments(server, options.session, options.stage, interval_ms=milliseconds, updates=options.updates)
+
+    return moments, (client.TopError, ValueError)
+
+
+def show(source: Source, choice: Choice, interval_s: float) -> None:
+    """Show the moments where stdout leads to: on a terminal with rich, if it is there."""
+    from cprofiling.top import showing
+
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    if is_terminal and has_rich():
+        showing.show_rich(source, choice, interval_s)
+        return
+    moments: Any = source(lambda: time.sleep(interval_s))
+    try:
+        showing.show_plain(moments, choice, write, is_terminal=is_terminal)
+    finally:
+        moments.close()
+
+
+def has_rich() -> bool:
+    """Whether the extra [rich] is there."""
+    try:
+        import rich.live  # noqa: F401 it is asked for only
+    except ImportError:
+        return False
+    return True

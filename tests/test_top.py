@@ -1,0 +1,426 @@
+"""The command ``top`` on live files and processes, and what it shows of moments wherever they are from."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import profiler_on
+from cprofiling import cli, live
+from cprofiling.live import writing
+from cprofiling.stats import NodeProfilingStats
+from cprofiling.top import command, live_file, moments, showing
+from cprofiling.top.moments import Choice, Moment, Part
+
+COMMAND = (sys.executable, "-W", "error", "-m", "cprofiling", "top")
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
+    "PYTHONPATH": str(Path(cp.__file__).parents[1]),
+}
+BUSY = """
+import sys, time
+import cprofiling as cp
+cp.set_profiling(True, live=sys.argv[1])
+print("ready", flush=True)
+while True:
+    with cp.profile_node("load"):
+        time.sleep(0.002)
+    with cp.profile_node("model"):
+        time.sleep(0.004)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "live"
+    writing._close_all()
+
+
+@pytest.fixture
+def busy(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", BUSY, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child
+        child.kill()
+
+
+def shown(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert cli.main(["top", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out.splitlines()
+
+
+def failed(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(["top", *arguments]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err.removeprefix("cprofiling: ").rstrip("\n")
+
+
+# ---- Live files
+
+
+def test_a_file_that_is_complete_is_shown_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1.5)
+    profiler.record("val", "other\x1b", 4)
+    profiler.set_profiling(False)
+    title, headings, rule, *rows = shown(str(path), capsys=capsys)
+    assert title.startswith(f"process {os.getpid()}, ended: ")
+    assert headings.split() == list(moments.HEADINGS)
+    assert set(rule) == {"-"}
+    assert [row.split() for row in rows] == [
+        ["other\\x1b", "val", "1", "-", "-", *(["4.00", "ms"] * 5), "0"],
+        ["node", "train", "1", "-", "-", *(["1.50", "ms"] * 5), "0"],
+    ]
+    assert [row.split()[0] for row in shown(str(path), "--reverse", "-n", "no*", capsys=capsys)[3:]] == ["node"]
+    assert shown(str(path), "--stage", "none", capsys=capsys)[1:] == ["No profiling data collected."]
+
+
+def test_what_a_process_does_is_shown_with_rates(
+    busy: subprocess.Popen[bytes], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(str(path), "--updates", "3", "--interval", "0.4", "--sort-by", "name", capsys=capsys)
+    tables = "\n".join(lines).split("\n\n")
+    assert len(tables) == 3
+    figures = {row.split()[0]: row.split() for row in tables[-1].splitlines()[3:]}
+    assert list(figures) == ["load", "model"]
+    rates = {name: float(row[3].replace(",", "")) for name, row in figures.items()}
+    loads = {name: float(row[4]) for name, row in figures.items()}
+    assert 0 < rates["load"] < 500
+    assert 0 < loads["load"] < 101
+    assert 0 < loads["model"] < 101
+    assert lines[0].startswith(f"process {busy.pid}, running: {sys.executable} -c")
+    assert shown(str(busy.pid), "--updates", "1", "--sort-by", "count", capsys=capsys)[0] == lines[0]
+
+
+def test_the_end_of_a_process_is_the_end(
+    busy: subprocess.Popen[bytes], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, str(path), "--interval", "0.1"], env=ENVIRONMENT, stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        busy.kill()
+        busy.wait()
+        out = reader.stdout.read().decode()
+    assert reader.returncode == 0
+    assert out.rstrip().splitlines()[-1].startswith("note: the process was killed")
+
+
+def test_the_environment_names_the_file(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiler_on(live=path).set_profiling(False)
+    monkeypatch.setenv("CPROFILING_LIVE", str(path))
+    assert "ended" in shown(capsys=capsys)[0]
+    monkeypatch.delenv("CPROFILING_LIVE")
+    with pytest.raises(SystemExit):
+        cli.main(["top"])
+    assert "what to show is required: TARGET" in capsys.readouterr().err
+
+
+def test_what_is_no_live_file(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_bytes(b"other")
+    assert failed(str(path), capsys=capsys) == f"{str(path)!r}: it is no live file: wrong bytes at its start"
+    assert failed(str(tmp_path / "none"), capsys=capsys).endswith("No such file or directory")
+    assert "writes no live file: it does when it is started with CPROFILING_LIVE" in failed("1", capsys=capsys)
+    assert failed("4194300", capsys=capsys) == "there is no process 4194300"
+
+
+def test_a_process_with_several_files(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = profiler_on(live=path)
+    assert live_file.path_of_process(os.getpid()) == str(path)
+    second = profiler_on(live=tmp_path / "second")
+    with pytest.raises(live_file.NoLiveFileError, match=f"several live files, give one of them: '{path}', "):
+        live_file.path_of_process(os.getpid())
+    for each in (first, second):
+        each.set_profiling(False)
+
+    def refused(_path: str) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", refused)
+    with pytest.raises(live_file.NoLiveFileError, match="writes no live file"):
+        live_file.path_of_process(os.getpid())
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises(live_file.NoLiveFileError, match=f"process {os.getpid()}: Permission denied"):
+        live_file.path_of_process(os.getpid())
+
+
+def test_profilers_are_told_apart(path: Path) -> None:
+    class Pipeline(cp.PipelineProfiling):
+        pass
+
+    pipelines = [Pipeline(), Pipeline()]
+    for number, pipeline in enumerate(pipelines):
+        pipeline.set_profiling(True, live=path)
+        pipeline.profiler.record("train", "node", number)
+    profiler = profiler_on(live=path)
+    del pipeline, pipelines[0]
+    writing.commit()
+    moment = live_file.moment_of(live.read(path))
+    assert [(part.label, len(part.stats)) for part in moment.parts] == [
+        ("Pipeline 2", 1),
+        ("Profiler", 0),
+        ("before", 1),
+    ]
+    assert {row.name for row in Choice().rows(moment, None)} == {"Pipeline 2: node", "before: node"}
+    assert [row.name for row in Choice(globs=("Pipe*",)).rows(moment, None)] == ["Pipeline 2: node"]
+    assert len(Choice(globs=("node",)).rows(moment, None)) == 2
+    assert any("merged" in note for note in moment.notes)
+    profiler.set_profiling(False)
+
+
+def test_a_process_that_is_silent_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = profiler_on(live=path)
+    read = live.read(path)
+    later = read.taken_ns / 1e9 + 90
+    monkeypatch.setattr("time.time", lambda: later)
+    assert live_file.moment_of(read).notes == ("nothing was written for 90 s: the process may be stopped",)
+    profiler.set_profiling(False)
+
+
+def test_faults_inside_the_profiler_are_told(path: Path) -> None:
+    profiler = profiler_on(live=path)
+    part = live.LivePart("p", profiler.snapshot(), enabled=True, is_gone=False, refused_keys=0)
+    summary = part.summary
+    summary.internal_errors = 2
+    read = live.read(path)
+    object.__setattr__(read, "parts", (part,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live.LivePart, "summary", summary)
+        assert live_file.moment_of(read).notes[-1] == "2 faults inside the profiler"
+    profiler.set_profiling(False)
+
+
+# ---- What changes between two moments
+
+
+def stats(name: str, count: int, total_ms: float, stage: str = "train", **more: Any) -> NodeProfilingStats:
+    mean = total_ms / count if count else 0.0
+    return NodeProfilingStats(name, stage, count, mean, mean, 0.0, mean, mean, total_ms, mean, **more)
+
+
+def at(taken_s: float, *rows: NodeProfilingStats, whose: str = "me") -> Moment:
+    return Moment("title", whose, taken_s, (Part("", rows),))
+
+
+def test_rates_are_of_what_was_counted_since() -> None:
+    before = at(10.0, stats("steady", 100, 1000.0), stats("reset", 50, 10.0), stats("idle", 5, 5.0))
+    now = at(12.0, stats("steady", 140, 1500.0), stats("reset", 8, 4.0), stats("idle", 5, 5.0), stats("new", 2, 1.0))
+    rows = {row.name: (row.rate, row.load) for row in Choice().rows(now, before)}
+    assert rows == {"steady": (20.0, 0.25), "reset": (4.0, 0.002), "idle": (0.0, 0.0), "new": (1.0, 0.0005)}
+    for other in (at(10.0, whose="another"), at(12.0), at(13.0), None):
+        assert {(row.rate, row.load) for row in Choice().rows(now, other)} == {(None, None)}
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("total", "cab"), ("load", "bca"), ("rate", "bac"), ("count", "abc"), ("mean", "cba"), ("p99", "bca"),
+        ("max", "cba"), ("errors", "acb"), ("name", "abc"),
+    ],
+)  # fmt: skip
+def test_each_order(key: str, order: str) -> None:
+    before = at(0.0, stats("a", 90, 25.0), stats("b", 0, 0.0), stats("c", 3, 70.0))
+    now = at(
+        1.0,
+        stats("a", 100, 30.0, p99_ms=1.0, error_count=3),
+        stats("b", 20, 20.0, p99_ms=3.0),
+        stats("c", 4, 80.0, p99_ms=2.0, error_count=1),
+    )
+    assert "".join(row.name for row in Choice(key).rows(now, before)) == order
+    assert "".join(row.name for row in Choice(key, reverse=True).rows(now, before)) == order[::-1]
+    assert key in moments.SORT_KEYS
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("127.0.0.1:50051", True),
+        ("host:1", True),
+        ("[::1]:80", True),
+        ("live", False),
+        ("123", False),
+        (":80", False),
+        ("a:b", False),
+        ("a:123456", False),
+        ("C:", False),
+    ],
+)
+def test_what_is_an_address(target: str, expected: bool) -> None:
+    assert command.is_address(target) is expected
+
+
+def test_a_file_may_be_called_as_an_address_or_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("host:80", "1"):
+        profiler_on(live=name).set_profiling(False)
+        assert "ended" in shown(name, capsys=capsys)[0]
+
+
+# ---- Terminals
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["a", "b", "c", "d"], ["a", "b", "c", "d"]),
+        (["a", "b", "c", "d", "e", "f"], ["a", "b", "c", "... 3 more lines"]),
+        (["a", "1234567890", "", "d"], ["a", "1234567890", "", "d"]),
+        (["a", "12345678901", "", "d"], ["a", "12345678901", "... 2 more lines"]),
+        (["x" * 100, "b"], ["x" * 100, "... 1 more lines"]),
+    ],
+)
+def test_a_plain_terminal_shows_what_it_has_room_for(
+    lines: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setenv("LINES", "5")
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setattr(showing, "plain_text", lambda *_: "\n".join(lines))
+    showing.show_plain([at(0.0), at(1.0)], Choice(), written.append, is_terminal=True)
+    assert written == ["\x1b[H" + "\x1b[K\n".join(expected) + "\x1b[K\x1b[J"] * 2
+
+
+class Terminal:
+    """A terminal of a size, with the command in it."""
+
+    def __init__(self, *arguments: str, columns: int = 110, lines: int = 24, **environment: str) -> None:
+        self.master, slave = pty.openpty()
+        settings = {**ENVIRONMENT, "COLUMNS": str(columns), "LINES": str(lines), "TERM": "xterm", **environment}
+        self.child = subprocess.Popen(
+            [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=settings
+        )
+        os.close(slave)
+        self.read = ""
+
+    def wait_for(self, *texts: str) -> None:
+        """Read until each text has come since the last wait."""
+        self.read = ""
+        until = time.monotonic() + 60
+        while not all(text in self.read for text in texts):
+            assert time.monotonic() < until, self.read
+            if select.select([self.master], [], [], 1.0)[0]:
+                self.read += os.read(self.master, 65536).decode()
+
+    def press(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def end(self) -> str:
+        """Wait for the end; what is left on the screen then."""
+        rest = b""
+        while True:
+            try:
+                more = os.read(self.master, 65536)
+            except OSError:  # nobody has it any more
+                break
+            rest += more
+        assert self.child.wait(60) == 0
+        assert self.child.stderr is not None
+        assert self.child.stderr.read() == b""
+        self.child.stderr.close()
+        os.close(self.master)
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", (self.read + rest.decode()).rpartition("\x1b[?1049l")[2])
+
+
+def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: Path) -> None:
+    pytest.importorskip("rich", reason="a terminal is served by rich")
+    terminal = Terminal(str(path), "--interval", "0.2")
+    terminal.wait_for("by total", "model", "Calls/s")
+    terminal.press("s")
+    terminal.wait_for("by load")
+    terminal.press("r")
+    terminal.wait_for("by load, reversed")
+    terminal.press("p")
+    terminal.wait_for("paused")
+    terminal.press("x q")
+    left = terminal.end()
+    assert left.splitlines()[0].startswith(f"process {busy.pid}, running")
+    assert "model" in left
+
+
+def test_a_narrow_terminal_leaves_columns_out(path: Path) -> None:
+    pytest.importorskip("rich", reason="a terminal is served by rich")
+    profiler = profiler_on(live=path)
+    for number in range(40):
+        profiler.record("train", f"node {number}", 1 + number)
+    profiler.set_profiling(False)
+    left = Terminal(str(path), columns=60, lines=12).end()
+    assert "Mean" in left
+    assert "p50" not in left
+    assert all(len(line) <= 60 for line in left.splitlines())
+    assert all(f"node {number} " in left for number in range(40))  # what stays is all of it
+
+
+def screen_text(screen: Any, columns: int, lines: int) -> str:
+    console = pytest.importorskip("rich.console", reason="a terminal is served by rich").Console
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        recorded = console(record=True, width=columns, file=nowhere)
+        recorded.print(screen.render(columns, lines))
+        text: str = recorded.export_text()
+    return text
+
+
+def test_the_screen_shows_as_much_as_it_has_room_for() -> None:
+    many = [stats(f"node {number:02}", number, float(number)) for number in range(30)]
+    screen = showing._Screen(Choice("name"), at(0.0, *many))
+    lines = screen_text(screen, 120, 12).splitlines()
+    assert len(lines) <= 12
+    assert "... 25 more" in "\n".join(lines)
+    assert "No profiling data collected." in screen_text(showing._Screen(Choice(), at(0.0)), 120, 12)
+    failing = at(1.0, stats("node", 1, 1.0, error_count=2))
+    noted = Moment(failing.title, failing.whose, failing.taken_s, failing.parts, ("a\x1b[31m note",))
+    assert "note: a\\x1b[31m note" in screen_text(showing._Screen(Choice(), noted, at(0.0)), 120, 12)
+
+
+def test_a_paused_screen_does_not_change() -> None:
+    screen = showing._Screen(Choice("name"))
+    screen.take(at(0.0))
+    screen.press(" ")
+    screen.take(at(1.0))
+    assert screen.now == at(0.0)
+    for key in ("p", "s", "?"):
+        screen.press(key)
+    screen.take(at(2.0))
+    assert (screen.now, screen.before) == (at(2.0), at(0.0))
+    assert screen.choice.sort_by == "total"  # after the last comes the first
+    screen.press("\x1b")
+    assert screen.is_over
+
+
+def test_without_rich_a_terminal_is_plain(path: Path, tmp_path: Path) -> None:
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1)
+    profiler.set_profiling(False)
+    hidden = tmp_path / "hidden" / "rich"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('hidden')\n")
+    terminal = Terminal(str(path), PYTHONPATH=f"{hidden.parent}:{ENVIRONMENT['PYTHONPATH']}")
+    terminal.wait_for("\x1b[H", "node", "\x1b[J")
+    terminal.end()
+
+
+def test_keys_without_a_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with showing._keys() as pressed:
+        assert pressed() == ""
