@@ -831,6 +831,7 @@ def test_findings_as_a_dataframe() -> None:
     assert list(Findings().to_pandas().columns) == list(frame.columns)
 
 
+@pytest.mark.slow
 def test_what_is_copied_more_often_in_a_real_trace_is_named() -> None:
     control, test = trace("control"), trace("test")
     listed = findings(test, baseline=control)

@@ -1,4 +1,9 @@
-"""Recordings as DataFrames: the events as rows, with columns of fixed names, order and types.
+"""Recordings as DataFrames, and, loaded when they are asked for, what feeds Prometheus and OpenTelemetry.
+
+``PrometheusCollector`` and ``OpenTelemetryMetrics`` have the statistics of Profilers for those who monitor a program,
+``export_spans`` gives the spans of a recording to OpenTelemetry; ``help()`` of each tells more.
+
+A DataFrame has the events as rows, with columns of fixed names, order and types.
 
 The columns, in their order; "none" is a null:
 
@@ -41,6 +46,18 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from cprofiling.open_telemetry import OpenTelemetryMetrics as OpenTelemetryMetrics  # noqa: PLC0414
+    from cprofiling.open_telemetry_spans import export_spans as export_spans  # noqa: PLC0414
+    from cprofiling.open_telemetry_spans import open_telemetry_spans as open_telemetry_spans  # noqa: PLC0414
+    from cprofiling.prometheus_collector import PrometheusCollector as PrometheusCollector  # noqa: PLC0414
+
+# What is only loaded when it is asked for.
+_ELSEWHERE = {
+    "PrometheusCollector": "cprofiling.prometheus_collector",
+    "OpenTelemetryMetrics": "cprofiling.open_telemetry",
+    "open_telemetry_spans": "cprofiling.open_telemetry_spans",
+    "export_spans": "cprofiling.open_telemetry_spans",
+}
 _TEXTS = {"name": "name", "cat": "cat", "stage": "stage", "input_shapes": "shapes", "input_types": "types"}
 _MEMORY = ("memory_change", "memory_peak", "device_memory_change", "device_memory_peak", "bytes")
 FRAME_COLUMNS = (
@@ -234,13 +251,37 @@ def _outcomes(recording: Recording, rows: Sequence[int]) -> list[str | None]:
     return shown
 
 
-def imported(library: str) -> Any:
-    """Return a module of an extra. Raises ImportError, naming the extra, if it is not installed."""
+def imported(library: str, *, install: str | None = None) -> Any:
+    """Return a module that is no part of Python. ImportError, if it is missing, names what to install.
+
+    install: that; by default the extra of its name.
+    """
     try:
         return import_module(library)
     except ImportError as error:
-        message = f'{library} is needed for this and cannot be imported ({error}): pip install "cprofiling[{library}]"'
+        wanted = f'pip install "{install or f"cprofiling[{library}]"}"'
+        message = f"{library} is needed for this and cannot be imported ({error}): {wanted}"
         raise ImportError(message, name=library) from error
+
+
+def own_version() -> str:
+    """Return the version of this package; "unknown" where it was never installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("cprofiling")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ELSEWHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ELSEWHERE})
 
 
 def _pandas_values(pandas: Any, index: Any, values: Numbers | list[str | None]) -> object:

@@ -171,12 +171,13 @@ def _locked(path: str) -> Iterator[bool]:
         yield True
         return
     try:
-        yield _has_lock(descriptor)
+        yield has_lock(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _has_lock(descriptor: int) -> bool:
+def has_lock(descriptor: int) -> bool:
+    """Lock a file, for as long as it is open here. False: another process has; where files have no locks, none has."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -5,20 +5,27 @@ from __future__ import annotations
 from cprofiling import _core
 from cprofiling.format import shown_value
 from cprofiling.kinds import COUNTER, CUT, KINDS, OUTCOMES, UNFINISHED
+from cprofiling.viewable import Viewable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from typing import IO
 
     import pandas as pd
     import polars as pl
     from _typeshed import StrOrBytesPath
+    from matplotlib.axes import Axes
 
     from cprofiling.analysis.averages import KeyAverages
     from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
     from cprofiling.analysis.findings import Findings
     from cprofiling.analysis.text_table import Figures
     from cprofiling.analysis.top_kernels import NodeKernel
+    from cprofiling.insight.frames import FramesPerSecond
+    from cprofiling.insight.gaps import Gaps
+    from cprofiling.insight.warm_up import WarmUp
+    from cprofiling.insight.what_if import WhatIf
     from cprofiling.reports import Report, Summary
 
 
@@ -198,7 +205,7 @@ class Event:
         return f"<Event {self.name!r} {self.kind} of {self.dur / 1e3:.3f} us>"
 
 
-class Reports:
+class Reports(Viewable):
     """What can be asked of a recording: of a ``Recording``, and of the ``profile`` that made it."""
 
     __slots__ = ()
@@ -408,6 +415,76 @@ class Reports:
 
         return device_figures.idle_times(self._finished(), launched_only=launched_only)
 
+    def warm_up(self) -> WarmUp:
+        """Where the warm-up of each node ends, what it cost, and which ``skip_first_n`` leaves it out.
+
+        It is of the calls that the recording has: it is to begin before the first of them.
+        """
+        from cprofiling.analysis.evidence import Evidence
+        from cprofiling.insight import warm_up
+
+        return warm_up.of_recording(Evidence(self._finished()))
+
+    def gaps(self, frame: str | None = None, *, least_ns: int = 0, skip_first_n: int = 0) -> Gaps:
+        """Time inside frames in which no node ran, by the nodes before and after it, the longest total first.
+
+        Each gap is on the thread of its frame. Where frames are not known, it is between nodes of one thread.
+
+        frame: the name of the node, labelled block or step that is a frame. None: spans named ``Inference``; else the
+            steps; else the outermost labelled blocks around nodes, or the outermost nodes, if all have one name.
+        least_ns: gaps that are not longer are left out; 0 or more.
+        skip_first_n: so many of the first frames are left out; 0 or more.
+
+        TypeError for what is no str or integer, ValueError for a name that nothing has, or a number out of range.
+        """
+        from cprofiling.insight import gaps
+
+        return gaps.gaps(self._finished(), frame, least_ns, skip_first_n)
+
+    def what_if(
+        self,
+        node: str | Mapping[str, float] | None = None,
+        factor: float = 2.0,
+        *,
+        edges: Iterable[tuple[str, str]] | None = None,
+        frame: str | None = None,
+        skip_first_n: int = 0,
+    ) -> WhatIf:
+        """What each frame would have taken if a node's own time were a part of what it was.
+
+        As ``ProfilingSummary.what_if``, frame by frame; what is in a frame and in no node stays as it is.
+
+        node: its name; a dict of factors by names, for several at once; None: each node in its turn.
+        factor: how many times as fast, above 0; ``math.inf``: as if it took no time.
+        edges: pairs of names, as ``set_graph`` takes them, such as ``pipeline.profiler.graph``. None: the nodes of a
+            frame's thread run one after the other.
+        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+
+        TypeError or ValueError for a wrong argument, a node that the recording does not have, and a cycle.
+        """
+        from cprofiling.insight import what_if
+
+        return what_if.of_recording(self._finished(), node, factor, edges, frame, skip_first_n)
+
+    def frames_per_second(
+        self,
+        total_frames: int | Mapping[str, int] | None = None,
+        *,
+        frame: str | None = None,
+        skip_first_n: int = 0,
+    ) -> FramesPerSecond:
+        """Frames per second by the wall clock, and if frames went one by one; latency; how many were on their way.
+
+        total_frames: how many frames were processed, if one span is not one of them; a dict by stage where there are
+            several stages.
+        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+
+        TypeError or ValueError for a wrong argument.
+        """
+        from cprofiling.insight import frames
+
+        return frames.of_recording(self._finished(), total_frames, frame, skip_first_n)
+
     def findings(self, baseline: Reports | None = None) -> Findings:
         """What the bottlenecks are, with figures, advice and the rows that show it.
 
@@ -416,6 +493,21 @@ class Reports:
         from cprofiling.analysis import findings
 
         return findings.findings(self._finished(), _baseline(baseline))
+
+    def plot(self, ax: Axes | None = None, *, top: int = 10) -> Axes:
+        """Draw the timeline: a lane for each thread and each stream of a device, in it what is inside what.
+
+        Spans finer than a pixel are drawn together; the title says of how many.
+
+        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many names get a colour of their own,
+            those with the most time of their own; 1 to 18.
+
+        Returns the axes. ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no such
+        number.
+        """
+        from cprofiling import plots
+
+        return plots.plot_recording(self._finished(), ax, top=top)
 
     def overview(
         self,

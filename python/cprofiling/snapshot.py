@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from cprofiling import _core
+from cprofiling.asked import shapes_maker
 from cprofiling.stats import ProfilingSummary, stats_from_row
+from cprofiling.viewable import Viewable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cprofiling.histogram import Histogram
     from cprofiling.nodes import StageName
+    from cprofiling.views.buckets import Bucket
 
 FormatError = _core.FormatError
 
 
-class Snapshot(_core.Snapshot):
+class Snapshot(_core.Snapshot, Viewable):
     """The statistics of one Profiler at one moment, or several of them merged: an immutable, hashable value.
 
     ``Profiler.snapshot()`` takes one, ``Snapshot.merge([a, b, ...])`` makes one of many, ``to_bytes()`` and
@@ -34,7 +40,7 @@ class Snapshot(_core.Snapshot):
         Of merged snapshots the summary has the sum of the internal errors, the largest ``cost_ns`` and, if they
         differ, the largest ``skip_first_n``; ``reasons`` has those of all, and what merging made less certain.
         """
-        rows, skip_first_n, lost, _ = self._rows(stage)
+        rows, skip_first_n, lost, _, shapes = self._rows(stage)
         _, _, is_merged, skip_least, skip_most, internal_errors, cost_ns, notes = self._facts()
         reasons = list(notes)
         if lost:
@@ -46,13 +52,41 @@ class Snapshot(_core.Snapshot):
             )
         if skip_least != skip_most:
             reasons.append(f"the merged statistics were gathered with skip_first_n from {skip_least} to {skip_most}")
-        return ProfilingSummary(
+        summary = ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
             reasons=reasons,
             internal_errors=internal_errors,
             cost_ns=cost_ns,
         )
+        summary._find_histograms = self._find_histograms  # noqa: SLF001 the package's own
+        if shapes:
+            summary.shapes = shapes_maker()(shapes, summary)
+        return summary
+
+    def histogram(self, node: str, stage: StageName = None) -> Histogram:
+        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
+
+        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
+
+        TypeError for anything else, ValueError for a node that is not there.
+        """
+        from cprofiling import histogram
+
+        return histogram.histogram_of(self._find_histograms(), node, stage)
+
+    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
+        """Draw the total time of each node; see ``ProfilingSummary.plot``."""
+        return self.stats().plot(ax, top=top)
+
+    def _find_histograms(self) -> dict[tuple[str, str], tuple[Bucket, ...]]:
+        from cprofiling.views.buckets import spread
+
+        return {(node, stage): spread(times) for node, stage, times, _ in self._histograms()}
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The statistics of all nodes as an Arrow stream; see ``ProfilingSummary.__arrow_c_stream__``."""
+        return self.stats().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
         keys, sources, *_ = self._facts()

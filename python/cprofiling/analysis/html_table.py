@@ -19,6 +19,12 @@ _STYLE = """<style>
 </style>"""
 
 
+class Shown(str):
+    """A number as it is to be shown."""
+
+    __slots__ = ()
+
+
 def html_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], notes: Iterable[str], row_limit: int | None = ROW_LIMIT
 ) -> str:
@@ -55,7 +61,7 @@ def html_list(title: str, paragraphs: Sequence[str], notes: Iterable[str]) -> st
 def _cell(value: object) -> str:
     if value is None:
         return "<td>\N{EN DASH}</td>"
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Shown):
         text = "\n".join(map(_escaped, value.split("\n")))
         return f'<td class="cprofiling-text">{text}</td>'
     return f"<td>{f'{value:.1f}' if isinstance(value, float) else _escaped(str(value))}</td>"

@@ -14,10 +14,9 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     made = commands.add_parser(
         "compare",
         help="compare two timing reports, or what tests did",
-        description="Print which stages became slower or faster from one timing report (timing.json) to another, or "
-        "what tests do more from one file of pytest's --cprofiling-json to another. Exit "
-        "status: 0 if nothing is slower, 3 if a stage or the total is slower or a stage is missing in the new report, "
-        "1 if they cannot be compared or no stage can be judged, 2 for wrong arguments.",
+        description="Print which stages are slower or faster in one timing report than in another, or what tests do "
+        "more from one file of pytest's --cprofiling-json to another. Exit status: 0 if nothing is slower, 3 if a "
+        "stage or the total is, or a stage is missing, 1 if nothing can be compared or judged.",
         epilog="example: cprofiling compare --format md main/timing.json branch/timing.json",
     )
     made.add_argument("baseline", metavar="BASELINE", help="the timing report to compare with")
@@ -29,7 +28,7 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
             default=[],
             dest=f"more_{side}",
             metavar="FILE",
-            help=f"a further run of {side.upper()}: several tell the noise from run to run. May be given several times",
+            help=f"a further run of {side.upper()}, to tell noise; may be repeated",
         )
     made.add_argument(
         "--min-change",
@@ -39,7 +38,11 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="the smallest change that counts, in percent of the baseline (default: %(default)g)",
     )
     made.add_argument(
-        "--format", choices=("text", "md", "json"), default="text", help="what to print (default: %(default)s)"
+        "--format",
+        choices=("text", "md", "json"),
+        default="text",
+        metavar="FORMAT",
+        help="text, md or json (default: %(default)s)",
     )
     made.set_defaults(run=compare)
 
@@ -60,9 +63,9 @@ def add_harness(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     made = commands.add_parser(
         "harness",
         help="profile one stage of a pipeline alone",
-        description="Run one stage under the profiler, with inputs made up from its recorded signature, and write a "
-        "trace, a breakdown by kernels and a program that does the same.",
-        epilog="example: cprofiling harness --signature timing_io_signature.json --stage denoise --factory app:stage",
+        description="Run one stage under the profiler, with inputs made up from its recorded signature; write a trace, "
+        "a breakdown by kernels and a program that does it again.",
+        epilog="example: cprofiling harness --signature io.json --stage vae --factory app:stage",
     )
     made.add_argument("--signature", required=True, type=not_empty, metavar="FILE", help="the signatures of the stages")
     made.add_argument("--list", action="store_true", help="print the stages and their inputs, and run none")
@@ -71,8 +74,7 @@ def add_harness(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--factory",
         type=not_empty,
         metavar="MODULE:FUNCTION",
-        help="a function that is called without arguments and returns the stage; modules are found in the current "
-        "directory, too",
+        help="a function without arguments that returns the stage; modules are found in the current directory, too",
     )
     made.add_argument(
         "--warmup",
@@ -98,20 +100,22 @@ def add_harness(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--entry",
         type=not_empty,
         metavar="NAME",
-        help="the method to run (default: profile_step where the stage has it, a single denoising step where it has a "
-        "dit and a scheduler, else process)",
+        help="the method to run (default: profile_step, a denoising step of a dit with a scheduler, or process)",
     )
     made.set_defaults(run=harness, refuse=made.error)
 
 
 def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``merge``."""
-    text = "Merge what many ranks wrote: statistics, timing reports or traces. The order of the files means nothing."
+    text = (
+        "Merge what many ranks wrote: statistics, timing reports or traces. The order of the files means nothing. "
+        "What cannot be merged, and ranks that are missing, are named on stderr; then the exit status is 1."
+    )
     made = commands.add_parser(
         "merge",
         help="merge what many ranks wrote",
         description=text,
-        epilog="What cannot be merged, and ranks that are missing, are named on stderr; then the exit status is 1.",
+        epilog="example: cprofiling merge -o all.cprof stats/*",
     )
     made.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help="a file of one rank")
     made.add_argument("-o", "--output", type=not_empty, metavar="OUT", help="where to write the merged file")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # What means nothing inside the backticks of Markdown, and in HTML.
 _PLAIN = re.compile(r"[\w.:/()*=+,-](?:[\w.:/()*=+, -]*[\w.:/()*=+,-])?")
+# What may begin or end emphasis outside of them: an underscore but between letters, and each asterisk.
+_EMPHASIS = re.compile(r"\*|(?<![^\W_])_|_(?![^\W_])")
 _UNKNOWN = "-"
 
 
@@ -108,7 +110,7 @@ def _legend(comparison: TimingComparison) -> str:
 def in_cell(name: str) -> str:
     """Return a name for a cell of a table: plain ones as they are, others so that nothing in them means anything."""
     shown = shown_text("name", name)
-    return shown if _PLAIN.fullmatch(shown) else literal(shown)
+    return shown if _PLAIN.fullmatch(shown) and not _EMPHASIS.search(shown) else literal(shown)
 
 
 def _code(name: str) -> str:

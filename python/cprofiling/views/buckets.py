@@ -1,0 +1,46 @@
+"""The buckets of the histograms, as cprofiling/histogram.h has them: 64 to each power of two, from 1 ns to 39 hours."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeAlias
+
+    Bucket: TypeAlias = tuple[float, float, int]  # lower edge and upper edge in ms, and how many values are between
+
+_ROW = 64
+LAST = 48 * _ROW - 1
+_NS_PER_MS = 1e6
+
+
+def number_of(elapsed_ns: int) -> int:
+    """Return the number of the bucket of a duration in ns, 0 or more."""
+    value = elapsed_ns * _ROW
+    row = max(value.bit_length() - 6, 0)
+    shift = max(row - 1, 0)
+    return min(row * _ROW + (value >> shift & (_ROW - 1)), LAST)
+
+
+def edge_ns(number: int) -> float:
+    """Return the lower edge of a bucket in ns, exactly; that of the number after a bucket is its upper edge."""
+    row, place = divmod(number, _ROW)
+    edge = place if row == 0 else (_ROW + place) << (row - 1)
+    return edge / _ROW
+
+
+def edge_ms(number: int) -> float:
+    """Return the same in ms."""
+    return edge_ns(number) / _NS_PER_MS
+
+
+def spread(filled: Iterable[tuple[int, int]]) -> tuple[Bucket, ...]:
+    """Return buckets that hold something, given by number and count, with their edges, in ascending order."""
+    return tuple((edge_ms(number), edge_ms(number + 1), count) for number, count in filled)
+
+
+def histogram_of(durations_ns: Iterable[int]) -> tuple[Bucket, ...]:
+    """Return the buckets that some durations fill."""
+    return spread(sorted(Counter(map(number_of, durations_ns)).items()))

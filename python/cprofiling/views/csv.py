@@ -1,0 +1,84 @@
+r"""Figures as CSV (RFC 4180, lines end with \n, UTF-8): a line for each node, or for each event of a recording.
+
+The columns are those of ``cprofiling.views.flat``, or of ``cprofiling.export``. Numbers are written so that they come
+back exactly; a field that is not known is empty, a text is always in quotes. Two things that readers of CSV cannot
+take as they are, are changed in texts, so that each text still has a form of its own:
+
+* What spreadsheets would take for a formula, or another text that begins like it (``= + - @ '``, tab, carriage return),
+  gets an apostrophe before it.
+* A surrogate, which UTF-8 does not have, is written as ``\udc80``; backslashes right before such, or before what looks
+  like it, are doubled.
+
+``text_of`` is the way back.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cprofiling.views.flat import columns_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from cprofiling.analysis.rows import Recording
+    from cprofiling.views.flat import Stats
+
+_FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
+_BEFORE_SURROGATE = re.compile(r"\\+(?=[\ud800-\udfff]|ud[89a-f][0-9a-f]{2})")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_WRITTEN = re.compile(r"(\\+)(ud[89a-f][0-9a-f]{2})")
+
+
+def render(nodes: Iterable[Stats]) -> str:
+    """Return nodes as CSV, with a line of names before them."""
+    columns = columns_of(nodes)
+    return _table([name for name, _, _ in columns], [values for _, _, values in columns])
+
+
+def render_events(recording: Recording) -> str:
+    """Return the events of a recording as CSV, with a line of names before them."""
+    from cprofiling.export import ROW, Numbers, event_rows, frame_columns
+
+    columns: dict[str, Sequence[Any]] = {ROW: event_rows(recording)}
+    for name, values in frame_columns(recording).items():
+        if isinstance(values, Numbers):
+            none = values.none
+            columns[name] = [None if value == none else value for value in values.values]
+        else:
+            columns[name] = values
+    return _table(list(columns), list(columns.values()))
+
+
+def text_of(cell: str) -> str:
+    """Return the text that a cell of CSV stands for, as a reader has taken it out of its quotes."""
+    return _WRITTEN.sub(_read, cell.removeprefix("'"))
+
+
+def _table(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
+    lines = [",".join(map(_quoted, names)), *(",".join(map(_cell, row)) for row in zip(*columns, strict=True))]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return _quoted(_guarded(value)) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _guarded(text: str) -> str:
+    if not text.isascii() or "\\ud" in text:
+        text = _BEFORE_SURROGATE.sub(lambda found: found[0] * 2, text)
+        text = _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _read(found: re.Match[str]) -> str:
+    backslashes = "\\" * (len(found[1]) // 2)
+    return backslashes + (chr(int(found[2][1:], 16)) if len(found[1]) % 2 else found[2])

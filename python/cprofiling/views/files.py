@@ -1,0 +1,92 @@
+"""Files that can be shown: what they are is told by what is in them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+
+from cprofiling.snapshot import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cprofiling.views.document import Cell
+
+_HEAD = 4096  # bytes by which a file is told
+_STATISTICS, _RANKED, _LIVE = b"CPROFSNP", b"CPROFRNK", b"CPROFLIV"
+_TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
+_TIMING_KEYS = (b'"schema_version"', b'"request_id"', b'"stages"')
+_REPORT_KEY = b'"cprofiling.report"'
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What was in a file.
+
+    Attributes:
+        of: A ``Snapshot``, a ``Recording``, or a timing report as a dict.
+        facts: What else the file tells of the run.
+    """
+
+    of: object
+    facts: Mapping[str, Cell] = field(default_factory=dict)
+
+
+def load(path: str) -> Loaded:
+    """Read statistics, a live file, a timing report or a trace.
+
+    Raises:
+        OSError: It cannot be read.
+        FormatError: It is damaged, or nothing of that.
+        ValueError: A live file has no statistics yet.
+    """
+    head = _head(path)
+    if head.startswith((_STATISTICS, _RANKED)):
+        return _statistics(path)
+    if head.startswith(_LIVE):
+        return _live(path)
+    if head.lstrip().startswith(b"{") and not any(key in head for key in _TRACE_KEYS):
+        if _REPORT_KEY in head:
+            raise FormatError("it is a report already, of -r json: give the file that it was made of")
+        if any(key in head for key in _TIMING_KEYS):
+            return _timing(path)
+    from cprofiling.recording import load_trace
+
+    return Loaded(load_trace(path))
+
+
+def _head(path: str) -> bytes:
+    """Return the first bytes of a file; nothing of a pipe, from which they could not be read again."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return b""
+    with open(path, "rb") as file:
+        return file.read(_HEAD)
+
+
+def _statistics(path: str) -> Loaded:
+    from cprofiling.stages.ranks import RankedSnapshot
+
+    with open(path, "rb") as file:
+        taken = RankedSnapshot.from_bytes(file.read())
+    known = {"rank": taken.rank, "world_size": taken.world_size, "host": taken.host or None, "pid": taken.pid}
+    return Loaded(taken.snapshot, {name: value for name, value in known.items() if value is not None})
+
+
+def _live(path: str) -> Loaded:
+    from cprofiling import live
+
+    found = live.read(path)
+    if not found.parts:
+        raise FormatError("no Profiler has written to it yet")
+    facts: dict[str, Cell] = {"state": found.state, "process": found.process.pid, "command": found.process.command}
+    if found.reasons:
+        facts["note"] = "; ".join(found.reasons)
+    return Loaded(found.snapshot, facts)
+
+
+def _timing(path: str) -> Loaded:
+    from cprofiling.stages.timing_file import load_timing_report
+
+    return Loaded(load_timing_report(path))

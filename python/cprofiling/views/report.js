@@ -1,0 +1,949 @@
+'use strict';
+(() => {
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const SVG = 'http://www.w3.org/2000/svg';
+  const UNITS = [['ns', 1e6], ['µs', 1e3], ['ms', 1], ['s', 1e-3]];
+  const COLOURS = 10, PER_OCTAVE = 16, PAPER = 1000;
+  const KINDS = ['node', 'block', 'step', 'on the host', 'on a device', 'moment'];
+  const OUTCOMES = ['', 'failed', 'cancelled', 'unfinished'];
+  document.documentElement.classList.add('js');
+
+  // ---- what all parts share
+
+  function make(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
+      else if (value !== false && value !== null) element.setAttribute(key, value === true ? '' : value);
+    }
+    element.append(...children);
+    return element;
+  }
+
+  function draw(name, attributes = {}, text = null) {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== null) element.textContent = text;
+    return element;
+  }
+
+  // A time in ms as the tables have it: number and unit, three to four digits, or in a unit that somebody asked for.
+  function timeParts(ms, wanted = '') {
+    for (const [unit, per] of UNITS) {
+      if (wanted && unit !== wanted) continue;
+      const value = ms * per;
+      let text = value.toFixed(2);
+      if (wanted) return [value && Math.abs(value) < 0.01 ? value.toPrecision(2) : grouped(text), unit];
+      if (Math.abs(text) >= 100) text = value.toFixed(1);
+      if (Math.abs(text) < 1000 || unit === 's') return [text, unit];
+    }
+    return ['', ''];
+  }
+
+  const time = ns => ns ? timeParts(ns / 1e6).join(' ') : '0 s';
+  const number = value => value.toLocaleString('en-US');
+  const percent = share => (100 * share).toFixed(1) + ' %';
+  const grouped = text => text.replace(/\B(?=(\d{3})+(?=\.))/g, ',');
+  const counted = (count, one, many = one + 's') => number(count) + ' ' + (count === 1 ? one : many);
+  const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+  const tip = make('div', {class: 'tip', hidden: true, 'aria-hidden': 'true'});
+  document.body.append(tip);
+
+  function showTip(event, title, lines) {
+    tip.replaceChildren(make('b', {}, title), ...lines.filter(Boolean).map(line => make('div', {}, line)));
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    tip.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - box.width - 8)) + 'px';
+    tip.style.top = (event.clientY + 18 + box.height > innerHeight ? Math.max(4, event.clientY - box.height - 10) : event.clientY + 18) + 'px';
+  }
+
+  const hideTip = () => { tip.hidden = true; };
+
+  // The first place in an ascending array whose value is more than the one wanted.
+  function after(values, wanted) {
+    let low = 0, high = values.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (values[middle] > wanted) high = middle; else low = middle + 1;
+    }
+    return low;
+  }
+
+  function niceStep(span, most) {
+    const rough = span / most, power = 10 ** Math.floor(Math.log10(rough));
+    return [1, 2, 5, 10].map(factor => factor * power).find(step => step >= rough);
+  }
+
+  function stored(key, value) {
+    try {
+      if (value === undefined) return localStorage.getItem(key);
+      localStorage.setItem(key, value);
+    } catch { /* a page of a file may have nowhere to keep it */ }
+    return null;
+  }
+
+  // ---- light and dark
+
+  function themes() {
+    const button = document.getElementById('theme'), names = ['system', 'light', 'dark'];
+    const show = name => {
+      if (name === 'system') delete document.documentElement.dataset.theme;
+      else document.documentElement.dataset.theme = name;
+      button.textContent = 'Theme: ' + name;
+      button.value = name;
+    };
+    show(names.includes(stored('cprofiling-theme')) ? stored('cprofiling-theme') : 'system');
+    button.hidden = false;
+    button.addEventListener('click', () => {
+      const next = names[(names.indexOf(button.value) + 1) % names.length];
+      show(next);
+      stored('cprofiling-theme', next);
+    });
+  }
+
+  // ---- tables
+
+  const collator = new Intl.Collator('en', {numeric: true, sensitivity: 'base'});
+
+  class Sheet {
+    constructor(table) {
+      this.table = table;
+      this.info = data.tables[table.id];
+      this.body = table.tBodies[0];
+      this.rows = [...this.body.rows];
+      this.heads = [...table.tHead.querySelectorAll('th[data-c]')];
+      this.unit = '';
+      for (const head of this.heads) this.addSort(head);
+      if ('tools' in table.dataset) this.addTools();
+      if (this.info.bins.length) this.addDetails();
+      this.most = this.info.bins.length ? 50 : 15;
+      this.rest = make('button', {type: 'button', class: 'rest', hidden: true, onclick: () => {
+        this.most = Infinity;
+        this.update('');
+      }});
+      this.table.closest('.scroll').after(this.rest);
+      this.update('');
+    }
+
+    value(row, column) { return this.info.rows[row.dataset.i][column]; }
+
+    addSort(head) {
+      const label = head.firstChild, button = make('button', {type: 'button', class: 'sort'});
+      head.replaceChild(button, label);
+      button.append(label);
+      if (head.title) button.setAttribute('aria-description', head.title);
+      button.addEventListener('click', () => this.sort(head));
+    }
+
+    sort(head) {
+      const column = Number(head.dataset.c), isText = this.info.kinds[column] === 'text';
+      const before = head.getAttribute('aria-sort');
+      const descending = before ? before === 'ascending' : !isText;
+      for (const other of this.heads) other.removeAttribute('aria-sort');
+      head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
+      const sign = descending ? -1 : 1;
+      this.rows.sort((a, b) => {
+        const x = this.value(a, column), y = this.value(b, column);
+        if (x === null || y === null) return (x === null) - (y === null);
+        return sign * (isText ? collator.compare(x, y) : x - y);
+      });
+      this.body.append(...this.rows.flatMap(row => row.detail ? [row, row.detail] : [row]));
+      this.update(`sorted by ${this.title(head)}, ${descending ? 'descending' : 'ascending'}`);
+    }
+
+    title(head) {
+      return (head.dataset.group ? head.dataset.group + ', ' : '') + head.querySelector('button').textContent;
+    }
+
+    addTools() {
+      const name = this.table.id, kinds = this.info.kinds;
+      const tools = make('div', {class: 'tools'});
+      this.query = make('input', {type: 'search', id: name + '-filter', autocomplete: 'off', spellcheck: 'false', oninput: () => this.filter()});
+      tools.append(make('label', {for: name + '-filter'}, 'Filter ', this.query));
+      this.stages = this.heads.find(head => head.textContent.startsWith('Stage'));
+      if (this.stages) {
+        const column = Number(this.stages.dataset.c), known = [...new Set(this.info.rows.map(row => row[column]))];
+        this.stage = make('select', {id: name + '-stage', onchange: () => this.filter()}, make('option', {value: ''}, 'all'),
+          ...known.map((stage, place) => make('option', {value: place + 1}, stage || '(none)')));
+        this.known = known;
+        if (known.length > 1) tools.append(make('label', {for: name + '-stage'}, 'Stage ', this.stage));
+      }
+      if (kinds.includes('time')) {
+        const select = make('select', {id: name + '-unit', onchange: () => this.show(select.value)}, make('option', {value: ''}, 'that fits'),
+          ...UNITS.map(([unit]) => make('option', {value: unit}, unit)));
+        tools.append(make('label', {for: name + '-unit'}, 'Unit ', select));
+      }
+      if (this.table.querySelector('thead .extra')) {
+        const all = make('button', {type: 'button', 'aria-pressed': 'false', onclick: () => {
+          const pressed = this.table.classList.toggle('all');
+          all.setAttribute('aria-pressed', pressed);
+        }}, 'All figures');
+        tools.append(all);
+      }
+      this.said = make('span', {class: 'said', role: 'status'});
+      tools.append(this.said);
+      this.table.closest('.scroll').before(tools);
+    }
+
+    // Shows the first of the rows that match, and says how many there are.
+    update(what) {
+      const matching = this.rows.filter(row => !row.left);
+      matching.forEach((row, place) => { row.hidden = place >= this.most; });
+      for (const row of this.rows) {
+        if (row.left) row.hidden = true;
+        if (row.detail) row.detail.hidden = row.hidden;
+      }
+      this.rest.hidden = matching.length <= this.most;
+      this.rest.textContent = `Show all ${number(matching.length)} rows`;
+      if (!this.said) return;
+      const all = counted(this.rows.length, 'row');
+      const first = matching.length > this.most ? `, the first ${number(this.most)} shown` : '';
+      this.said.textContent = (matching.length < this.rows.length ? `${number(matching.length)} of ${all}` : all) + first + (what && ', ' + what);
+    }
+
+    filter() {
+      const words = this.query.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const stage = this.stage && this.stage.value ? this.known[this.stage.value - 1] : null;
+      const texts = this.info.kinds.flatMap((kind, column) => kind === 'text' ? [column] : []);
+      for (const row of this.rows) {
+        const text = texts.map(column => this.value(row, column) ?? '').join('\n').toLowerCase();
+        row.left = !words.every(word => text.includes(word)) ||
+          (stage !== null && this.value(row, Number(this.stages.dataset.c)) !== stage);
+      }
+      this.update('');
+    }
+
+    show(unit) {
+      this.unit = unit;
+      this.info.kinds.forEach((kind, column) => {
+        if (kind !== 'time') return;
+        for (const row of this.rows) {
+          const value = this.value(row, column);
+          if (value === null) continue;
+          const [text, shown] = timeParts(value, unit);
+          row.cells[column].replaceChildren(text, make('i', {}, shown));
+        }
+      });
+    }
+
+    addDetails() {
+      for (const row of this.rows) {
+        const cell = row.cells[0], name = cell.firstChild;
+        const button = make('button', {type: 'button', class: 'open', 'aria-expanded': 'false'});
+        cell.replaceChild(button, name);
+        button.append(name);
+        if (!name.textContent.trim()) button.setAttribute('aria-label', 'node without a name');
+        button.addEventListener('click', () => this.toggle(row, button));
+        button.addEventListener('keydown', event => this.move(event, row));
+      }
+    }
+
+    move(event, row) {
+      const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+      if (!step) return;
+      const shown = this.rows.filter(other => !other.hidden), next = shown[shown.indexOf(row) + step];
+      if (next) {
+        event.preventDefault();
+        next.cells[0].querySelector('button').focus();
+      }
+    }
+
+    toggle(row, button) {
+      const opens = !row.detail;
+      button.setAttribute('aria-expanded', opens);
+      if (!opens) {
+        row.detail.remove();
+        delete row.detail;
+        return;
+      }
+      const inside = make('div', {class: 'inside'});
+      const histogram = drawHistogram(this, row);
+      if (histogram) inside.append(histogram);
+      const list = make('dl');
+      this.heads.forEach(head => {
+        const column = Number(head.dataset.c), kind = this.info.kinds[column], cell = row.cells[column];
+        if (kind === 'text' || kind === 'chart') return;
+        const shown = make('dd');
+        for (const node of cell.childNodes) if (node.nodeName !== 'svg') shown.append(node.cloneNode(true));
+        list.append(make('div', {}, make('dt', {}, this.title(head)), shown));
+      });
+      inside.append(list);
+      row.detail = make('tr', {class: 'detail'}, make('td', {colspan: row.cells.length}, inside));
+      row.after(row.detail);
+    }
+  }
+
+  // A node's samples, large, on an axis of their own.
+  function drawHistogram(sheet, row) {
+    const series = sheet.info.bins[row.dataset.i].map(flat => {
+      const pairs = [];
+      for (let at = 0; at < flat.length; at += 2) pairs.push([flat[at], flat[at + 1]]);
+      return pairs;
+    });
+    const places = series.flat().map(([place]) => place);
+    if (!places.length) return null;
+    const first = Math.min(...places) - 2, last = Math.max(...places) + 3;
+    const width = 720, height = 190, bottom = height - 22, top = 30, left = 8;
+    const x = place => left + (place - first) / (last - first) * (width - 2 * left);
+    const at = ms => x(PER_OCTAVE * Math.log2(Math.max(ms * 1e6, 1)));
+    const edge = place => time(2 ** (place / PER_OCTAVE));
+    const words = series.map(pairs => pairs.length
+      ? `${counted(pairs.reduce((sum, [, count]) => sum + count, 0), 'sample')} from ${edge(pairs[0][0])} to ${edge(pairs.at(-1)[0] + 1)}`
+      : 'no samples');
+    const svg = draw('svg', {class: 'histogram', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': `Distribution: ${words.join('; the other run: ')}`});
+    for (const [place, text] of ticks(first, last)) {
+      svg.append(draw('path', {class: 'grid', d: `M${x(place)} ${top}V${bottom + 4}`}));
+      svg.append(draw('text', {x: x(place), y: height - 5, 'text-anchor': 'middle'}, text));
+    }
+    svg.append(draw('path', {class: 'grid', d: `M${left} ${bottom}H${width - left}`}));
+    series.forEach((pairs, run) => {
+      const most = Math.max(1, ...pairs.map(([, count]) => count));
+      const d = pairs.map(([place, count]) => {
+        const high = Math.max(Math.sqrt(count / most) * (bottom - top), 2);
+        return `M${x(place).toFixed(1)} ${bottom}v${-high.toFixed(1)}H${x(place + 1).toFixed(1)}V${bottom}`;
+      }).join('');
+      svg.append(draw('path', {class: 'h' + run, d}));
+    });
+    if (series.length === 1) addQuantiles(svg, sheet, row, at, top, bottom);
+    return svg;
+  }
+
+  function* ticks(first, last) {
+    const decades = [];
+    for (let power = Math.ceil(first / PER_OCTAVE * Math.log10(2)); power <= last / PER_OCTAVE * Math.log10(2); power++) decades.push(power);
+    const factors = decades.length > 4 ? [1] : decades.length > 1 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+    const powers = decades.length ? [decades[0] - 1, ...decades] : [Math.floor(first / PER_OCTAVE * Math.log10(2))];
+    let before = -Infinity;
+    for (const power of powers) {
+      for (const factor of factors) {
+        const place = PER_OCTAVE * Math.log2(factor * 10 ** power);
+        if (place < first || place > last || (place - before) / (last - first) < 0.08) continue;
+        before = place;
+        const [value, unit] = timeParts(factor * 10 ** power / 1e6);
+        yield [place, `${Number(value)} ${unit}`];
+      }
+    }
+  }
+
+  function addQuantiles(svg, sheet, row, at, top, bottom) {
+    let before = -Infinity;
+    for (const name of ['p50', 'p90', 'p99', 'p99.9']) {
+      const head = sheet.heads.find(each => each.querySelector('button').textContent === name);
+      const value = head ? sheet.value(row, Number(head.dataset.c)) : null;
+      if (value === null) continue;
+      const x = at(value);
+      svg.append(draw('path', {class: 'q', d: `M${x} ${top - 4}V${bottom}`}));
+      if (x - before < 34) continue;
+      before = x;
+      svg.append(draw('text', {class: 'name', x, y: top - 9, 'text-anchor': 'middle'}, name));
+    }
+  }
+
+  // ---- what timelines and icicles share: the colours of names, those with most time first
+
+  function colours(run) {
+    const times = new Float64Array(run.names.length);
+    if (run.timeline) {
+      for (const track of run.timeline.tracks) {
+        track.time.forEach((span, at) => { times[pick(track.name, at)] += span; });
+      }
+    } else if (run.icicle) {
+      run.icicle.name.forEach((name, at) => { times[name] += run.icicle.total[at]; });
+    }
+    const colour = new Uint8Array(times.length);
+    [...times.keys()].sort((a, b) => times[b] - times[a]).forEach((name, rank) => { colour[name] = rank % COLOURS; });
+    return colour;
+  }
+
+  const pick = (list, at) => typeof list === 'number' ? list : list[at];
+  const fits = (text, width) => {
+    const room = Math.floor((width - 6) / 6.3);
+    if (room < 2) return '';
+    return text.length <= room ? text : [...text].slice(0, room - 1).join('') + '…';
+  };
+
+  function keysHint(pairs) {
+    const hint = make('p', {class: 'hint keys'});
+    for (const [keys, meaning] of pairs) hint.append(make('span', {}, ...keys.flatMap(key => [make('kbd', {}, key), ' ']), meaning));
+    return hint;
+  }
+
+  // On paper a drawing is as wide as it is there, whatever it was on the screen.
+  function fitPaper(svg, starts) {
+    const box = {viewBox: `0 0 ${PAPER} ${svg.getAttribute('height')}`, preserveAspectRatio: 'xMinYMin meet'};
+    for (const [name, value] of Object.entries(box)) {
+      if (starts) svg.setAttribute(name, value); else svg.removeAttribute(name);
+    }
+  }
+
+  const button = (label, title, act) => make('button', {type: 'button', title, 'aria-label': title, onclick: act}, label);
+
+  // ---- the timeline
+
+  const LANE = 18, GAP = 8, HEAD = 18, OVERVIEW = 30, RULER = 22;
+
+  class Timeline {
+    constructor(root, run, label) {
+      Object.assign(this, {root, run, label, whole: Math.max(run.timeline.time, 1)});
+      this.colour = colours(run);
+      this.from = 0;
+      this.to = this.whole;
+      this.chosen = -1;
+      this.hits = [];
+      this.unpack();
+      this.build();
+      root.hidden = false;
+      new ResizeObserver(() => this.redraw()).observe(this.root);
+      this.redraw();
+    }
+
+    // Of each depth of each track a lane: its spans do not overlap, so that starts and ends ascend.
+    unpack() {
+      this.lanes = [];
+      this.starts = []; this.ends = []; this.names = []; this.counts = []; this.outcomes = []; this.kinds = []; this.laneOf = [];
+      this.heads = [];
+      this.spans = 0;
+      let y = 4, process = null;
+      this.run.timeline.tracks.forEach((track, number) => {
+        if (track.process !== process) {
+          process = track.process;
+          this.heads.push({y, text: process, className: 'process'});
+          y += HEAD;
+        }
+        this.heads.push({y, text: track.thread, className: 'thread'});
+        y += HEAD - 2;
+        const lanes = [];
+        let start = 0;
+        track.start.forEach((step, at) => {
+          start += step;
+          const depth = pick(track.depth, at);
+          while (lanes.length <= depth) lanes.push({track: number, depth: lanes.length, y: y + lanes.length * LANE, spans: []});
+          lanes[depth].spans.push(this.starts.length);
+          this.starts.push(start);
+          this.ends.push(start + track.time[at]);
+          this.names.push(pick(track.name, at));
+          this.counts.push(pick(track.count, at));
+          this.outcomes.push(pick(track.outcome, at));
+          this.kinds.push(pick(track.kind, at));
+          this.spans += pick(track.count, at);
+        });
+        y += lanes.length * LANE + GAP;
+        this.lanes.push(...lanes);
+      });
+      this.height = y;
+      this.laneOf = new Int32Array(this.starts.length);
+      this.lanes.forEach((lane, number) => {
+        lane.ends = Float64Array.from(lane.spans, span => this.ends[span]);
+        for (const span of lane.spans) this.laneOf[span] = number;
+      });
+    }
+
+    build() {
+      const id = 'find-' + this.root.dataset.run;
+      this.query = make('input', {type: 'search', id, autocomplete: 'off', spellcheck: 'false', oninput: () => this.search(), onkeydown: event => {
+        if (event.key === 'Enter') { event.preventDefault(); this.step(event.shiftKey ? -1 : 1); }
+      }});
+      this.found = make('span', {class: 'said', role: 'status'});
+      this.tools = make('div', {class: 'tools'},
+        button('+', 'Zoom in', () => this.zoom(0.5)), button('−', 'Zoom out', () => this.zoom(2)),
+        button('◀', 'Earlier', () => this.pan(-0.25)), button('▶', 'Later', () => this.pan(0.25)),
+        button('Whole recording', 'Show the whole recording', () => this.view(0, this.whole)),
+        make('label', {for: id}, 'Search ', this.query),
+        button('Previous', 'Previous match', () => this.step(-1)), button('Next', 'Next match', () => this.step(1)), this.found);
+      this.overview = draw('svg', {class: 'overview', height: OVERVIEW, 'aria-hidden': 'true'});
+      this.ruler = draw('svg', {class: 'ruler', height: RULER, 'aria-hidden': 'true'});
+      this.svg = draw('svg', {height: this.height, 'aria-hidden': 'true'});
+      this.stage = make('div', {class: 'lanes', tabindex: '0', role: 'application', 'aria-roledescription': 'timeline', onscroll: () => this.later(),
+        'aria-label': `Timeline of ${this.label}: ${counted(this.spans, 'span')} in ${time(this.whole)}. Arrow keys move, plus and minus zoom, N and P go from span to span.`}, this.svg);
+      this.status = make('p', {class: 'hint status'});
+      this.text = make('p', {class: 'chosen-text', role: 'status'});
+      this.keys = keysHint([[['←', '→'], 'earlier, later'], [['+', '−'], 'zoom'], [['Home'], 'whole recording'], [['↑', '↓'], 'what is around, inside'],
+        [['P', 'N'], 'previous, next span or match'], [['Enter'], 'zoom to it'], [['Ctrl', 'wheel'], 'zoom; once clicked, the wheel alone']]);
+      const all = make('div', {class: 'stage'}, this.overview, this.ruler, this.stage);
+      this.root.append(this.tools, all, this.status, this.text, this.keys);
+      this.stage.addEventListener('keydown', event => this.key(event));
+      all.addEventListener('wheel', event => this.wheel(event), {passive: false});
+      this.listen();
+    }
+
+    listen() {
+      let drag = null;
+      this.svg.addEventListener('pointerdown', event => {
+        if (event.button) return;
+        drag = {x: event.clientX, from: this.from, to: this.to, moved: false};
+        this.stage.focus({preventScroll: true});
+      });
+      this.svg.addEventListener('pointermove', event => {
+        if (!drag) return this.hover(event);
+        const by = event.clientX - drag.x;
+        if (!drag.moved && Math.abs(by) < 4) return;
+        if (!drag.moved) this.svg.setPointerCapture(event.pointerId);
+        drag.moved = true;
+        hideTip();
+        const shift = by / this.width * (drag.to - drag.from);
+        this.view(drag.from - shift, drag.to - shift);
+      });
+      this.svg.addEventListener('pointerup', event => {
+        if (drag && !drag.moved) this.choose(this.at(event)[0]);
+        drag = null;
+      });
+      this.svg.addEventListener('pointercancel', () => { drag = null; });
+      this.svg.addEventListener('pointerleave', hideTip);
+      this.svg.addEventListener('dblclick', () => this.zoomToChosen());
+      const jump = event => {
+        if (event.buttons !== 1) return;
+        const middle = event.offsetX / this.width * this.whole, half = (this.to - this.from) / 2;
+        this.view(middle - half, middle + half);
+      };
+      this.overview.addEventListener('pointerdown', event => { this.overview.setPointerCapture(event.pointerId); jump(event); });
+      this.overview.addEventListener('pointermove', jump);
+    }
+
+    view(from, to) {
+      const span = clamp(to - from, Math.min(20, this.whole), this.whole);
+      from = clamp((from + to) / 2 - span / 2, 0, this.whole - span);
+      this.from = from;
+      this.to = from + span;
+      this.later();
+    }
+
+    zoom(factor, around = this.middle()) {
+      this.view(around - (around - this.from) * factor, around + (this.to - around) * factor);
+    }
+
+    middle() {
+      const chosen = this.chosen >= 0 ? (this.starts[this.chosen] + this.ends[this.chosen]) / 2 : -1;
+      return chosen >= this.from && chosen <= this.to ? chosen : (this.from + this.to) / 2;
+    }
+
+    pan(share) {
+      const by = share * (this.to - this.from);
+      this.view(this.from + by, this.to + by);
+    }
+
+    zoomToChosen() {
+      if (this.chosen < 0) return;
+      const start = this.starts[this.chosen], time = Math.max(this.ends[this.chosen] - start, 10);
+      this.view(start - time * 0.1, start + time * 1.1);
+    }
+
+    wheel(event) {
+      const isOurs = event.ctrlKey || event.metaKey || this.stage === document.activeElement;
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || (event.shiftKey && isOurs)) {
+        event.preventDefault();
+        this.pan((event.deltaX || event.deltaY) / this.width);
+      } else if (isOurs) {
+        event.preventDefault();
+        const x = event.clientX - this.svg.getBoundingClientRect().left;
+        this.zoom(1.0015 ** clamp(event.deltaY, -400, 400), this.from + x / this.width * (this.to - this.from));
+      }
+    }
+
+    key(event) {
+      if (event.target !== this.stage || event.ctrlKey || event.metaKey || event.altKey) return;
+      const acts = {
+        ArrowLeft: () => this.pan(-0.1), ArrowRight: () => this.pan(0.1), '+': () => this.zoom(0.5), '=': () => this.zoom(0.5),
+        '-': () => this.zoom(2), '−': () => this.zoom(2), Home: () => this.view(0, this.whole), 0: () => this.view(0, this.whole),
+        ArrowUp: () => this.vertical(-1), ArrowDown: () => this.vertical(1), n: () => this.step(1), p: () => this.step(-1),
+        Enter: () => this.zoomToChosen(), Escape: () => this.choose(-1),
+      };
+      const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (act) {
+        event.preventDefault();
+        act();
+      }
+    }
+
+    // The next span of the lane, or the next match.
+    step(by) {
+      const list = this.hits.length ? this.hits : this.query.value ? [] : this.chosen >= 0 ? this.lanes[this.laneOf[this.chosen]].spans : this.lanes.length ? this.lanes[0].spans : [];
+      if (!list.length) return;
+      const at = list.indexOf(this.chosen);
+      this.choose(list[at < 0 ? (by > 0 ? 0 : list.length - 1) : (at + by + list.length) % list.length]);
+    }
+
+    // What is around or inside the chosen span, or on the next lane that has something there.
+    vertical(by) {
+      if (this.chosen < 0) return this.step(1);
+      const start = this.starts[this.chosen], end = this.ends[this.chosen];
+      for (let number = this.laneOf[this.chosen] + by; number >= 0 && number < this.lanes.length; number += by) {
+        const lane = this.lanes[number], at = after(lane.ends, start);
+        if (at < lane.spans.length && this.starts[lane.spans[at]] <= end) return this.choose(lane.spans[at]);
+      }
+    }
+
+    choose(span) {
+      this.chosen = span ?? -1;
+      if (this.chosen < 0) {
+        this.text.replaceChildren();
+        return this.later();
+      }
+      const start = this.starts[this.chosen], end = this.ends[this.chosen], view = this.to - this.from;
+      if (start > this.to || end < this.from || (start < this.from && end > this.to && view < (end - start) / 50)) {
+        this.view((start + end - view) / 2, (start + end + view) / 2);
+      }
+      const lane = this.lanes[this.laneOf[this.chosen]], box = this.stage;
+      if (lane.y < box.scrollTop || lane.y + LANE > box.scrollTop + box.clientHeight) box.scrollTop = lane.y - box.clientHeight / 2;
+      this.text.replaceChildren(make('bdi', {}, make('b', {}, this.name(this.chosen) || '(no name)')), ': ' + this.lines(this.chosen).join(', '));
+      this.later();
+    }
+
+    name(span) { return this.run.names[this.names[span]]; }
+
+    lines(span) {
+      const lane = this.lanes[this.laneOf[span]], track = this.run.timeline.tracks[lane.track], count = this.counts[span];
+      return [
+        (count > 1 ? `${counted(count, 'span')} of one or more names in ` : '') + time(this.ends[span] - this.starts[span]),
+        'at ' + time(this.starts[span]), KINDS[this.kinds[span]], OUTCOMES[this.outcomes[span]], track.process, track.thread,
+      ].filter(Boolean);
+    }
+
+    // The spans of the lane below the pointer that are within a pixel of it.
+    at(event) {
+      const box = this.svg.getBoundingClientRect(), y = event.clientY - box.top, x = event.clientX - box.left;
+      const lane = this.lanes.find(each => y >= each.y && y < each.y + LANE);
+      if (!lane) return [];
+      const pixel = (this.to - this.from) / this.width, when = this.from + x * pixel;
+      const found = [];
+      for (let at = after(lane.ends, when - pixel); at < lane.spans.length && this.starts[lane.spans[at]] <= when + pixel && found.length < 1000; at++) found.push(lane.spans[at]);
+      return found.sort((a, b) => (this.ends[b] - this.starts[b]) - (this.ends[a] - this.starts[a]));
+    }
+
+    hover(event) {
+      const found = this.at(event);
+      if (!found.length) return hideTip();
+      const more = found.length > 1 ? `and ${number(found.length - 1)} more within a pixel: zoom in to see each` : '';
+      showTip(event, this.name(found[0]) || '(no name)', [...this.lines(found[0]), more]);
+    }
+
+    search() {
+      const query = this.query.value.toLowerCase();
+      this.hit = null;
+      this.hits = [];
+      if (query) {
+        this.hit = this.run.names.map(name => name.toLowerCase().includes(query));
+        const found = [];
+        this.names.forEach((name, span) => { if (this.hit[name]) found.push(span); });
+        this.hits = found.sort((a, b) => this.starts[a] - this.starts[b] || this.laneOf[a] - this.laneOf[b]);
+      }
+      const count = this.hits.reduce((sum, span) => sum + this.counts[span], 0);
+      this.found.textContent = query ? counted(count, 'match', 'matches') : '';
+      this.later();
+    }
+
+    later() {
+      if (!this.waiting) this.waiting = requestAnimationFrame(() => { this.waiting = 0; this.redraw(); });
+    }
+
+    redraw(width = this.printing ? PAPER : this.stage.clientWidth) {
+      if (!width) return;
+      if (width !== this.width) {
+        this.width = width;
+        this.drawOverview();
+      }
+      this.drawRuler();
+      this.drawWindow();
+      const paths = new Map(), texts = [], bad = [];
+      let fine = 0, marks = 0;
+      const top = this.printing ? 0 : this.stage.scrollTop - LANE, bottom = this.printing ? this.height : top + this.stage.clientHeight + 2 * LANE;
+      for (const lane of this.lanes) {
+        const shown = lane.y > top && lane.y < bottom;
+        const drawn = this.drawLane(lane, shown, paths, texts, bad);
+        fine += drawn.fine;
+        marks += drawn.marks;
+      }
+      const picture = document.createDocumentFragment();
+      this.drawHeads(picture);
+      for (const [name, d] of paths) picture.append(draw('path', {class: name, d: d.join('')}));
+      if (bad.length) picture.append(draw('path', {class: 'bad', d: bad.join('')}));
+      for (const [attributes, text] of texts) picture.append(draw('text', attributes, text));
+      this.drawChosen(picture);
+      this.svg.replaceChildren(picture);
+      this.sayFine(fine, marks);
+    }
+
+    // Spans finer than a pixel become marks of two pixels, each in the colour of its longest span.
+    drawLane(lane, shown, paths, texts, bad) {
+      const scale = this.width / (this.to - this.from), y = lane.y + 1, high = LANE - 2;
+      let fine = 0, marks = 0, mark = null;
+      const put = (name, x, width, failed) => {
+        const key = 'c' + this.colour[name] + (this.hit && !this.hit[name] ? ' dim' : '');
+        if (!paths.has(key)) paths.set(key, []);
+        paths.get(key).push(`M${x.toFixed(1)} ${y}h${width.toFixed(1)}v${high}h${-width.toFixed(1)}z`);
+        if (failed) bad.push(`M${x.toFixed(1)} ${y + high - 1}h${Math.max(width, 2).toFixed(1)}`);
+      };
+      const flush = () => {
+        if (!mark) return;
+        marks++;
+        if (shown) put(mark.name, mark.x, Math.max(mark.end - mark.x, 1), mark.failed);
+        mark = null;
+      };
+      for (let at = after(lane.ends, this.from - 1e-9); at < lane.spans.length; at++) {
+        const span = lane.spans[at], start = this.starts[span];
+        if (start > this.to) break;
+        const x = Math.max((start - this.from) * scale, -2), end = Math.min((this.ends[span] - this.from) * scale, this.width + 2);
+        if (end - x >= 1) {
+          flush();
+          if (!shown) continue;
+          const name = this.names[span], width = end - x, failed = this.outcomes[span];
+          put(name, x, width > 3 ? width - 0.6 : width, failed);
+          const text = width > 24 ? fits(this.run.names[name], Math.min(end, this.width) - Math.max(x, 0)) : '';
+          if (text) texts.push([{x: Math.max(x, 0) + 3, y: y + 12, class: this.hit && !this.hit[name] ? 'dim' : ''}, text]);
+          continue;
+        }
+        fine += this.counts[span];
+        const hit = !this.hit || this.hit[this.names[span]];
+        if (mark && (end - mark.x > 2 || x - mark.end > 1 || (hit && !mark.hit))) flush();
+        const length = this.ends[span] - start;
+        if (!mark) mark = {x, end, name: this.names[span], length, hit, failed: 0};
+        else if (length > mark.length) Object.assign(mark, {name: this.names[span], length});
+        mark.end = Math.max(mark.end, end);
+        mark.failed |= this.outcomes[span];
+      }
+      flush();
+      return {fine, marks};
+    }
+
+    sayFine(fine, marks) {
+      const where = this.from > 0 || this.to < this.whole ? `Shown: ${time(this.from)} to ${time(this.to)} (${time(this.to - this.from)}). ` : `Shown: all ${time(this.whole)}. `;
+      this.status.textContent = where + (fine
+        ? `${counted(fine, 'span is', 'spans are')} finer than a pixel here, and drawn together as ${counted(marks, 'mark')}, each in the colour of its longest span; zoom in to see each.`
+        : 'Each span is drawn for itself.');
+      this.stage.dataset.view = `${Math.round(this.from)} ${Math.round(this.to)}`;
+    }
+
+    drawHeads(picture) {
+      const step = niceStep(this.to - this.from, Math.max(this.width / 110, 2)), scale = this.width / (this.to - this.from);
+      let d = '';
+      for (let at = Math.ceil(this.from / step) * step; at <= this.to; at += step) d += `M${((at - this.from) * scale).toFixed(1)} 0V${this.height}`;
+      for (const head of this.heads) {
+        if (head.className === 'process') picture.append(draw('rect', {class: 'band', x: 0, y: head.y - 3, width: this.width, height: HEAD}));
+      }
+      picture.append(draw('path', {class: 'grid', d}));
+      for (const head of this.heads) picture.append(draw('text', {class: head.className, x: 4, y: head.y + 11}, fits(head.text, this.width)));
+    }
+
+    drawRuler() {
+      const span = this.to - this.from, step = niceStep(span, Math.max(this.width / 110, 2)), scale = this.width / span;
+      const marks = [];
+      for (let at = Math.ceil(this.from / step) * step; at <= this.to; at += step) {
+        const x = (at - this.from) * scale;
+        marks.push(draw('path', {d: `M${x.toFixed(1)} ${RULER - 5}v5`}));
+        const isLast = x > this.width - 40;
+        marks.push(draw('text', {x: isLast ? this.width - 2 : Math.max(x, 2), y: RULER - 8, 'text-anchor': isLast ? 'end' : x < 30 ? 'start' : 'middle'}, exactTime(at, step)));
+      }
+      this.ruler.replaceChildren(...marks);
+    }
+
+    // How many of the tracks were busy, over the whole recording.
+    drawOverview() {
+      const columns = Math.max(Math.floor(this.width), 1), busy = new Float64Array(columns + 1), scale = columns / this.whole;
+      for (const lane of this.lanes) {
+        if (lane.depth) continue;
+        for (const span of lane.spans) {
+          const first = this.starts[span] * scale, last = Math.min(this.ends[span] * scale, columns);
+          for (let at = Math.floor(first); at < last; at++) busy[at] += Math.min(last, at + 1) - Math.max(first, at);
+        }
+      }
+      const most = busy.reduce((a, b) => Math.max(a, b), 1e-9), base = OVERVIEW - 1;
+      let d = `M0 ${base}`;
+      for (let at = 0; at < columns; at++) d += `V${(base - busy[at] / most * (OVERVIEW - 6)).toFixed(1)}h1`;
+      this.frame = draw('rect', {class: 'window', y: 0.5, height: OVERVIEW - 1});
+      this.overview.replaceChildren(draw('path', {class: 'busy', d: d + `V${base}z`}), this.frame);
+    }
+
+    drawWindow() {
+      const scale = this.width / this.whole;
+      this.frame.setAttribute('x', this.from * scale);
+      this.frame.setAttribute('width', Math.max((this.to - this.from) * scale, 2));
+    }
+
+    drawChosen(picture) {
+      if (this.chosen < 0) return;
+      const scale = this.width / (this.to - this.from), lane = this.lanes[this.laneOf[this.chosen]];
+      const x = clamp((this.starts[this.chosen] - this.from) * scale, -4, this.width + 4), end = clamp((this.ends[this.chosen] - this.from) * scale, -4, this.width + 4);
+      picture.append(draw('rect', {class: 'chosen', x, y: lane.y, width: Math.max(end - x, 2), height: LANE}));
+    }
+
+    // On paper all tracks are there, as wide as it is.
+    print(starts) {
+      this.printing = starts;
+      this.width = 0;
+      this.redraw();
+      for (const svg of [this.svg, this.ruler, this.overview]) fitPaper(svg, starts);
+    }
+  }
+
+  // A moment with as many digits as the step between moments needs.
+  function exactTime(ns, step) {
+    const [unit, per] = [['s', 1e9], ['ms', 1e6], ['µs', 1e3], ['ns', 1]].find(([, size]) => step * 5 >= size) || ['ns', 1];
+    const digits = Math.max(0, -Math.floor(Math.log10(step / per) + 1e-9));
+    return `${number(Number((ns / per).toFixed(digits)))} ${unit}`;
+  }
+
+  // ---- the icicle
+
+  const ROW = 20;
+
+  class Icicle {
+    constructor(root, run, label) {
+      Object.assign(this, {root, run, tree: run.icicle});
+      this.colour = colours(run);
+      this.arrange();
+      this.top = -1;
+      this.chosen = this.inside(-1)[0] ?? -1;
+      this.back = make('button', {type: 'button', onclick: () => this.open(-1)}, 'Whole tree');
+      this.said = make('span', {class: 'said'});
+      this.svg = draw('svg', {'aria-hidden': 'true'});
+      this.text = make('p', {class: 'chosen-text', role: 'status'});
+      this.stage = make('div', {class: 'stage tree', tabindex: '0', role: 'application', 'aria-roledescription': 'icicle',
+        'aria-label': `Tree of self times of ${label}. Arrow keys go from place to place, Enter makes one as wide as the page, Escape goes back.`}, this.svg);
+      root.append(make('div', {class: 'tools'}, this.back, this.said), this.stage, this.text, keysHint([[['←', '→', '↑', '↓'], 'from place to place'], [['Enter'], 'zoom to it'], [['Esc'], 'back']]));
+      root.hidden = false;
+      this.listen();
+      new ResizeObserver(() => this.redraw()).observe(root);
+      this.redraw();
+    }
+
+    // Where each place begins, as a part of the whole; siblings are in the order in which they are given.
+    arrange() {
+      const {parent, total} = this.tree, filled = [];
+      this.children = parent.map(() => []);
+      this.roots = [];
+      this.start = [];
+      this.depth = [];
+      this.whole = 0;
+      parent.forEach((above, place) => {
+        (above < 0 ? this.roots : this.children[above]).push(place);
+        this.depth.push(above < 0 ? 0 : this.depth[above] + 1);
+        this.start.push(above < 0 ? this.whole : this.start[above] + (filled[above] || 0));
+        if (above < 0) this.whole += total[place];
+        else filled[above] = (filled[above] || 0) + total[place];
+      });
+      this.whole = Math.max(this.whole, 1);
+    }
+
+    inside(place) { return place < 0 ? this.roots : this.children[place]; }
+
+    listen() {
+      const placeOf = event => event.target.dataset.place === undefined ? -1 : Number(event.target.dataset.place);
+      this.svg.addEventListener('click', event => {
+        const place = placeOf(event);
+        if (place >= 0) { this.chosen = place; this.open(place === this.top ? this.tree.parent[place] : place); }
+      });
+      this.svg.addEventListener('pointermove', event => {
+        const place = placeOf(event);
+        if (place < 0) hideTip(); else showTip(event, this.name(place) || '(no name)', this.lines(place));
+      });
+      this.svg.addEventListener('pointerleave', hideTip);
+      this.stage.addEventListener('focus', () => this.redraw());
+      this.stage.addEventListener('blur', () => this.redraw());
+      this.stage.addEventListener('keydown', event => this.key(event));
+    }
+
+    key(event) {
+      const above = this.tree.parent[this.chosen] ?? -1, beside = this.inside(above), at = beside.indexOf(this.chosen);
+      const moves = {ArrowLeft: beside[at - 1], ArrowRight: beside[at + 1], ArrowUp: above, ArrowDown: this.chosen < 0 ? undefined : this.children[this.chosen][0]};
+      if (event.key in moves) {
+        event.preventDefault();
+        const next = moves[event.key];
+        if (next === undefined || next < 0) return;
+        this.chosen = next;
+        if (this.top >= 0 && !this.isInside(next, this.top)) this.top = next;
+        this.redraw(true);
+      } else if (event.key === 'Enter') {
+        event.preventDefault();
+        this.open(this.chosen);
+      } else if (event.key === 'Escape' && this.top >= 0) {
+        event.preventDefault();
+        this.open(this.tree.parent[this.top]);
+      }
+    }
+
+    isInside(place, around) {
+      while (place > around) place = this.tree.parent[place];
+      return place === around;
+    }
+
+    open(place) {
+      this.top = place;
+      hideTip();
+      this.redraw(true);
+    }
+
+    name(place) { return this.run.names[this.tree.name[place]]; }
+
+    lines(place) {
+      const total = this.tree.total[place], own = this.tree.self[place];
+      return [`${time(total)} in all, ${percent(total / this.whole)} of the tree`, `${time(own)} itself, ${percent(own / this.whole)}`, counted(this.tree.count[place], 'call')];
+    }
+
+    redraw(says = false, width = this.printing ? PAPER : this.stage.clientWidth) {
+      if (!width) return;
+      const from = this.top < 0 ? 0 : this.start[this.top], span = this.top < 0 ? this.whole : Math.max(this.tree.total[this.top], 1);
+      const scale = width / span, picture = document.createDocumentFragment();
+      let deepest = 0, hidden = 0;
+      const around = [];
+      for (let place = this.top; place >= 0; place = this.tree.parent[place]) around.unshift(place);
+      const waiting = this.top < 0 ? [...this.roots] : [this.top];
+      const put = (place, x, size) => {
+        const y = this.depth[place] * ROW;
+        picture.append(draw('rect', {class: 'c' + this.colour[this.tree.name[place]], x: x.toFixed(1), y, width: size.toFixed(1), height: ROW - 1, 'data-place': place}));
+        const text = size > 24 ? fits(this.name(place), size) : '';
+        if (text) picture.append(draw('text', {x: x + 4, y: y + 13.5}, text));
+        deepest = Math.max(deepest, this.depth[place]);
+      };
+      for (const place of around.slice(0, -1)) put(place, 0, width);
+      while (waiting.length) {
+        const place = waiting.pop(), size = this.tree.total[place] * scale;
+        if (size < 0.5) { hidden++; continue; }
+        put(place, (this.start[place] - from) * scale, size);
+        waiting.push(...this.children[place]);
+      }
+      if (this.chosen >= 0 && this.stage === document.activeElement) {
+        const isAround = around.includes(this.chosen);
+        const x = isAround ? 0 : (this.start[this.chosen] - from) * scale, size = isAround ? width : Math.max(this.tree.total[this.chosen] * scale, 2);
+        picture.append(draw('rect', {class: 'chosen', x: x + 1, y: this.depth[this.chosen] * ROW + 1, width: Math.max(size - 2, 1), height: ROW - 3}));
+      }
+      this.svg.setAttribute('height', (deepest + 1) * ROW);
+      this.svg.replaceChildren(picture);
+      this.back.disabled = this.top < 0;
+      this.said.textContent = hidden ? counted(hidden, 'place is', 'places are') + ' finer than half a pixel here, and not drawn.' : '';
+      this.stage.dataset.top = this.top;
+      if (says && this.chosen >= 0) this.text.replaceChildren(make('bdi', {}, make('b', {}, this.name(this.chosen) || '(no name)')), ': ' + this.lines(this.chosen).join(', '));
+    }
+
+    print(starts) {
+      this.printing = starts;
+      this.redraw();
+      fitPaper(this.svg, starts);
+    }
+  }
+
+  // ---- putting all together
+
+  function start() {
+    themes();
+    for (const table of document.querySelectorAll('table.sheet')) new Sheet(table);
+    const drawn = [];
+    for (const [kind, Type] of [['timeline', Timeline], ['icicle', Icicle]]) {
+      for (const root of document.querySelectorAll('.' + kind)) {
+        const heading = root.parentElement.querySelector('h3 bdi');
+        drawn.push(new Type(root, data.runs[root.dataset.run], heading ? heading.textContent : 'the recording'));
+      }
+    }
+    const closed = [];
+    addEventListener('beforeprint', () => {
+      for (const details of document.querySelectorAll('details:not([open])')) { details.open = true; closed.push(details); }
+      drawn.forEach(each => each.print(true));
+    });
+    addEventListener('afterprint', () => {
+      for (const details of closed.splice(0)) details.open = false;
+      drawn.forEach(each => each.print(false));
+    });
+    document.documentElement.dataset.ready = 'yes';
+  }
+
+  start();
+})();

@@ -1,0 +1,234 @@
+"""``cprofiling report`` of all kinds of files in every format; the text of traces is in test_trace_report."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+import cprofiling as cp
+import timing_reports
+from cprofiling import cli
+from cprofiling.live import writing
+from cprofiling.report_command import FORMATS
+from cprofiling.stages.ranks import RankedSnapshot
+from cprofiling.views import FORMATS as ALL_FORMATS
+from hostile_names import NAMES
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of each kind, in a folder."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, mean in (("a.bin", 1.0), ("b.bin", 2.0)):
+        profiler = cp.Profiler()
+        profiler.set_profiling(True)
+        for number in range(20):
+            profiler.record("train", "net|", mean + number / 1000)
+        (folder / name).write_bytes(profiler.snapshot().to_bytes())
+    ranked = RankedSnapshot(cp.Snapshot.from_bytes((folder / "a.bin").read_bytes()), 3, 8, "box", 77)
+    (folder / "rank.bin").write_bytes(ranked.to_bytes())
+    (folder / "timing.json").write_text(json.dumps(timing_reports.OURS), encoding="ascii")
+    (folder / "peers.json").write_text(json.dumps(timing_reports.PEERS, indent=2), encoding="ascii")
+    with cp.profile(file=folder / "trace.json.gz"), cp.record("block"):
+        pass
+    return folder
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert cli.main(["report", *map(str, arguments)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert cli.main(["report", *map(str, arguments)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err.removeprefix("cprofiling: ").rstrip("\n")
+
+
+def test_the_command_knows_all_formats() -> None:
+    assert FORMATS == ALL_FORMATS
+
+
+def test_statistics_as_text(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = report(capsys, files / "a.bin").splitlines()
+    assert lines[:2] == [str(files / "a.bin"), ""]
+    assert lines[2].split()[:4] == ["Node", "Stage", "Count", "Mean"]
+    assert lines[4].split()[:5] == ["net|", "train", "20", "1.01", "ms"]
+    assert any(line.startswith("clock: ") for line in lines)
+    assert "rank: 3\nworld size: 8\nhost: box\npid: 77\n" in report(capsys, files / "rank.bin")
+
+
+def test_timing_reports_of_all_kinds(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, files / "timing.json")
+    assert [line.split()[0] for line in text.splitlines()[4:6]] == ["vae", "dit"]
+    assert "Device memory\n" in text
+    assert report(capsys, files / "peers.json").splitlines()[2].split() == ["Node", "Total"]
+
+
+@pytest.mark.parametrize("name", ["a.bin", "rank.bin", "timing.json", "peers.json", "trace.json.gz"])
+def test_every_kind_of_file_in_every_format_that_is_text(
+    name: str, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(report(capsys, files / name, "-r", "json"))
+    assert (document["schema"], document["source"]) == ("cprofiling.report", str(files / name))
+    assert report(capsys, files / name, "-r", "md").startswith("# ")
+    assert report(capsys, files / name, "--format", "csv").startswith('"')
+    for suffix in ("json", "md", "csv", "txt"):
+        out = tmp_path / f"out.{suffix}"
+        assert report(capsys, files / name, "-o", out) == ""
+        assert stat.S_IMODE(out.stat().st_mode) == 0o600
+        printed = report(capsys, files / name, "-r", "text" if suffix == "txt" else suffix)
+        assert out.read_text(encoding="utf-8").rstrip("\n") == printed.rstrip("\n")
+
+
+def test_formats_that_need_packages(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("perfetto")
+    pytest.importorskip("prometheus_client")
+    for name in ("a.bin", "timing.json", "trace.json.gz"):
+        assert report(capsys, files / name, "-o", tmp_path / "x.html") == ""
+        assert (tmp_path / "x.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+        report(capsys, files / name, "-o", tmp_path / "x.parquet")
+        assert parquet.read_table(tmp_path / "x.parquet").num_rows in (1, 2)
+    report(capsys, files / "trace.json.gz", "-r", "perfetto", "-o", tmp_path / "x")
+    assert (tmp_path / "x").stat().st_size > 100
+    assert 'cprofiling_node_calls_total{node="net|",stage="train"} 20.0' in report(
+        capsys, files / "a.bin", "-r", "prom"
+    )
+
+
+def test_a_trace_again(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report(capsys, files / "trace.json.gz", "-o", tmp_path / "again.json.gz")
+    assert len(cp.load_trace(tmp_path / "again.json.gz")) == 1
+    report(capsys, files / "trace.json.gz", "-r", "chrome", "-o", tmp_path / "plain.json")
+    assert json.loads((tmp_path / "plain.json").read_text(encoding="utf-8"))["traceEvents"]
+
+
+def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, files / "b.bin", "--against", files / "a.bin")
+    assert "Slower than the baseline (stages: 1 slower)" in text
+    assert "<code>net&#124;</code>" in report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "md")
+    document = json.loads(report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "json"))
+    assert document["kind"] == "comparison"
+    assert document["sections"]["comparison"]["title"] == f"Compared with {files / 'a.bin'}"
+    trace = files / "trace.json.gz"
+    text = report(capsys, trace, "--against", trace)
+    assert text.startswith(f"{trace}: ")
+    assert text.index("Stage") < text.index("Averages, by")
+    message = failure(capsys, files / "a.bin", "--against", trace)
+    assert message == "what is compared must be of one kind, got statistics with recording"
+    assert failure(capsys, files / "a.bin", "--against", files / "b.bin", "-r", "csv").startswith(
+        "two runs are compared as"
+    )
+
+
+def test_hostile_names_are_printed_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for name in NAMES:
+        profiler.record(name, name, 1.0)
+    (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
+    for kind in ("text", "md", "csv", "json"):
+        assert report(capsys, tmp_path / "h.bin", "-r", kind).count("\n") >= 500
+        report(capsys, tmp_path / "h.bin", "-r", kind, "-o", tmp_path / "out")
+        (tmp_path / "out").read_bytes().decode("utf-8")
+
+
+def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    statistics, trace, timing = files / "a.bin", files / "trace.json.gz", files / "timing.json"
+    for kind in ("chrome", "perfetto", "parquet"):
+        assert failure(capsys, trace, "-r", kind) == f"{kind} needs a file: say which with -o"
+    assert (
+        failure(capsys, timing, "-o", tmp_path / "x.pftrace")
+        == "perfetto is a format of recordings, not of a timing report"
+    )
+    assert failure(capsys, trace, "-r", "prom") == "prom is a format of snapshots of statistics, not of a recording"
+    assert failure(capsys, statistics, "-o", "x.doc").startswith("-o: path must end in one of .txt, ")
+    assert failure(capsys, statistics, "-r", "json", "-o", statistics) == f"{statistics} is the file to be shown"
+    missing = tmp_path / "no\nwhere" / "x.md"
+    assert (
+        failure(capsys, statistics, "-o", missing)
+        == f"cannot write {tmp_path}/no\\nwhere/x.md: No such file or directory"
+    )
+    assert failure(capsys, statistics, "-o", missing.with_suffix(".txt")).startswith("cannot write ")
+    for option in (("--sort-by", "count"), ("--limit", "3"), ("--group-by-node",)):
+        assert failure(capsys, statistics, *option) == f"{option[0]} is for the text of traces only"
+        assert failure(capsys, trace, "-r", "md", *option) == f"{option[0]} is for the text of traces only"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_files(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = tmp_path / "damaged"
+    data = (files / "a.bin").read_bytes()
+    damaged.write_bytes(data[:-1])
+    assert failure(capsys, damaged).startswith(f"{damaged}: ")
+    damaged.write_bytes((files / "rank.bin").read_bytes()[:-1])
+    assert "checksum" in failure(capsys, damaged)
+    damaged.write_text('{"request_id": "x", "stages": {"a": 3}}', encoding="ascii")
+    assert failure(capsys, damaged) == f"{damaged}: $.stages.a: must be an object, got 3 (int)"
+    damaged.write_text(report(capsys, files / "a.bin", "-r", "json"), encoding="ascii")
+    assert (
+        failure(capsys, damaged) == f"{damaged}: it is a report already, of -r json: give the file that it was made of"
+    )
+    damaged.write_text("[]", encoding="ascii")
+    assert failure(capsys, files / "a.bin", "--against", tmp_path / "nowhere").startswith("cannot read ")
+    assert cli.main(["report", str(damaged)]) == 0  # a trace of nothing
+
+
+def test_a_trace_from_a_pipe(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=((files / "trace.json.gz").read_bytes(),))
+    writer.start()
+    assert "block" in report(capsys, tmp_path / "pipe")
+    writer.join()
+
+
+def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "live"
+    profilers = [cp.Profiler(), cp.Profiler()]
+    for number, profiler in enumerate(profilers):
+        profiler.set_profiling(True, live=path)
+        profiler.record("train", f"node|{number}", 1.0)
+    writing.commit()
+    text = report(capsys, path)
+    assert "node|0" in text
+    assert "node|1" in text
+    assert f"state: running\nprocess: {os.getpid()}\ncommand: " in text
+    assert "note" not in text
+    monkeypatch.setattr("cprofiling.live.head.Head.is_alive", lambda _: False)
+    assert "state: killed\n" in report(capsys, path)
+    assert "note: the process was killed" in report(capsys, path)
+    for profiler in profilers:
+        profiler.set_profiling(False)
+    assert json.loads(report(capsys, path, "-r", "json"))["nodes"][0]["node_name"] == "node|0"
+    nobody = writing._opened(str(tmp_path / "nobody"))
+    assert failure(capsys, tmp_path / "nobody") == f"{tmp_path / 'nobody'}: no Profiler has written to it yet"
+    nobody.close()
+
+
+def test_memory_that_is_not_there(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def render(self: object, kind: str) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr("cprofiling.views.formats.View.render", render)
+    assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: there is not enough memory"
+
+
+def test_wrong_arguments_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["x", "-r", "xml"], ["x", "-o", ""], ["x", "--limit", "0"], []):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["report", *arguments])
+        assert ended.value.code == 2
+    assert "expected a text that is not empty" in capsys.readouterr().err

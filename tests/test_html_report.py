@@ -1,0 +1,524 @@
+"""The HTML report in a real Chromium: sorted, filtered, zoomed, compared, by mouse and by keys.
+
+Of each page it is required that it says nothing on the console, asks for nothing, and that axe-core finds nothing. With
+CPROFILING_PICTURES=folder, pictures are left there, to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import browser
+import cprofiling as cp
+from calls import profiler_on
+from cprofiling.format import format_time, shown_text
+from cprofiling.views.document import Document
+from cprofiling.views.html import render
+from cprofiling.views.sources import document_of
+from cprofiling.views.timeline import timeline
+from hostile_names import NAMES
+from recorded import profile
+from recordings import trace
+
+pytest.importorskip("jinja2", reason="Jinja2 is not installed")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+Show = Callable[..., Any]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+READY = "document.documentElement.dataset.ready === 'yes'"
+WORKERS = 3
+# What a timeline says of so many spans, one after the other.
+WALK = """count => Array.from({length: count}, () => {
+    document.querySelector('.timeline .lanes').dispatchEvent(new KeyboardEvent('keydown', {key: 'n'}));
+    return document.querySelector('.timeline .chosen-text b').textContent;
+})"""
+STAGE = ".timeline .lanes"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    executable = browser.chromium()
+    if executable is None:
+        pytest.skip(f"not on PATH: {' or '.join(browser.NAMES)}")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def show(chromium: Any, tmp_path: Path) -> Iterator[Show]:
+    """Opens a report; it has nothing to say on the console, and wants nothing from elsewhere, in all of the test."""
+    said: list[str] = []
+    contexts: list[Any] = []
+
+    def open_page(document: Document, against: Document | None = None, **options: Any) -> Any:
+        file = tmp_path / f"{len(contexts)}.html"
+        file.write_bytes(render(document, against).encode())
+        contexts.append(chromium.new_context(**{"viewport": {"width": 1300, "height": 900}, **options}))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url) if request.url != file.as_uri() else None)
+        page.set_default_timeout(20_000)
+        page.goto(file.as_uri())
+        if options.get("java_script_enabled", True):
+            page.wait_for_function(READY)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+@pytest.fixture(scope="module")
+def statistics() -> Document:
+    """Of a pipeline of twelve nodes in two stages."""
+    p, values = profiler_on(skip_first_n=1), random.Random(5)
+    for stage in ("train", "val"):
+        for number in range(12):
+            for _ in range(40):
+                p.record(stage, f"node {number}", 10 ** (number / 3 - 2) * values.lognormvariate(0, 0.5))
+    with pytest.raises(ZeroDivisionError), p.profile_node("node 3", stage="val"):
+        raise ZeroDivisionError
+    return document_of(p.snapshot(), title="Twelve nodes", source="twelve.stats")
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Document:
+    """Of three threads that do some work."""
+
+    @cp.profile_node("frame")
+    def frame(number: int) -> None:
+        with cp.record(f"decode {number % 2}"):
+            for _ in range(10):
+                with cp.profile_node("block"):
+                    sum(range(200))
+        with cp.profile_node("wait"):
+            time.sleep(0.001)
+
+    def work() -> None:
+        for number in range(5):
+            frame(number)
+        with cp.record("a long name " * 60):
+            pass
+
+    with profile() as prof:
+        threads = [threading.Thread(target=work, name=f"worker {number}") for number in range(WORKERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return document_of(prof, title="Three workers")
+
+
+def column_of(page: Any, table: str, title: str) -> int:
+    heads: list[str] = page.locator(f"#{table} thead th button").all_inner_texts()
+    return int(
+        page.locator(f"#{table} thead th button").nth(heads.index(title)).locator("xpath=..").get_attribute("data-c")
+    )
+
+
+def cells(page: Any, column: int, table: str = "nodes") -> list[str]:
+    """What the rows that are shown have in a column."""
+    rows = f"#{table} tbody tr:not(.detail):not([hidden]) > *:nth-child({column + 1})"
+    texts: list[str] = page.eval_on_selector_all(rows, "found => found.map(cell => cell.textContent)")
+    return texts
+
+
+def view_of(page: Any) -> tuple[int, int]:
+    """From when to when the timeline shows its recording, as drawn."""
+    page.evaluate("new Promise(next => requestAnimationFrame(() => requestAnimationFrame(next)))")
+    start, end = page.locator(STAGE).get_attribute("data-view").split()
+    return int(start), int(end)
+
+
+def quarter(page: Any) -> tuple[float, float]:
+    """A place on the timeline, at a quarter of its width."""
+    lanes = page.locator(".lanes svg")
+    lanes.scroll_into_view_if_needed()
+    box = lanes.bounding_box()
+    return box["x"] + box["width"] / 4, box["y"] + 30
+
+
+def violations(page: Any, *rules: str) -> list[str]:
+    """What axe-core finds, by all of its rules or some."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    found = axe.Axe().run(page, options={"runOnly": rules} if rules else None).response["violations"]
+    return [f"{each['id']}: {[one['html'][:200] for one in each['nodes'][:3]]}" for each in found]
+
+
+def picture(page: Any, name: str) -> None:
+    folder = os.environ.get("CPROFILING_PICTURES")
+    if folder:
+        page.screenshot(path=str(Path(folder) / f"report-{name}.png"), full_page=True)
+
+
+def test_the_table_is_sorted_by_any_column_both_ways(show: Show, statistics: Document) -> None:
+    page = show(statistics)
+    by_total = sorted(statistics.nodes, key=lambda node: -(node.total_ms or 0))
+    assert cells(page, 0) == [node.node_name for node in by_total]
+    head = page.locator("#nodes thead th", has_text="Total")
+    assert head.get_attribute("aria-sort") == "descending"
+    page.locator("#part-nodes").get_by_role("button", name="p99", exact=True).click()
+    by_p99 = sorted(statistics.nodes, key=lambda node: -(node.p99_ms or 0))
+    shown = cells(page, column_of(page, "nodes", "p99"))
+    assert shown == [format_time(node.p99_ms or 0).replace(" ", "") for node in by_p99]
+    assert head.get_attribute("aria-sort") is None
+    p99 = page.locator("#nodes thead th[aria-sort]")
+    assert (p99.count(), p99.get_attribute("aria-sort")) == (1, "descending")
+    page.locator("#part-nodes").get_by_role("button", name="p99", exact=True).click()
+    assert p99.get_attribute("aria-sort") == "ascending"
+    assert cells(page, column_of(page, "nodes", "p99")) == shown[::-1]
+    page.locator("#part-nodes").get_by_role("button", name="Node", exact=True).press("Enter")
+    names = cells(page, 0)
+    assert names[:4] == ["node 0", "node 0", "node 1", "node 1"]
+    assert names[-1] == "node 11"
+    assert "sorted by Node, ascending" in page.locator("#part-nodes .said").inner_text()
+
+
+def test_the_table_is_filtered_by_words_and_stage(show: Show, statistics: Document) -> None:
+    page = show(statistics)
+    page.locator("#part-nodes").get_by_label("Filter").fill("NODE 1")
+    assert set(cells(page, 0)) == {"node 1", "node 10", "node 11"}
+    assert page.locator("#part-nodes .said").inner_text() == "6 of 24 rows"
+    page.locator("#part-nodes").get_by_label("Stage").select_option(label="val")
+    assert sorted(cells(page, 0)) == ["node 1", "node 10", "node 11"]
+    assert set(cells(page, 1)) == {"val"}
+    page.locator("#part-nodes").get_by_label("Filter").fill("nothing")
+    assert cells(page, 0) == []
+    page.locator("#part-nodes").get_by_label("Filter").fill("")
+    page.locator("#part-nodes").get_by_label("Stage").select_option(label="all")
+    assert len(cells(page, 0)) == 24
+
+
+def test_times_have_the_unit_that_fits_or_one_for_all(show: Show, statistics: Document) -> None:
+    page = show(statistics)
+    column = column_of(page, "nodes", "Mean")
+    fitting = cells(page, column)
+    assert {text[-2:] for text in fitting} >= {"µs", "ms"}
+    page.locator("#part-nodes").get_by_label("Unit").select_option(label="µs")
+    in_one = cells(page, column)
+    by_total = sorted(statistics.nodes, key=lambda node: -(node.total_ms or 0))
+    for text, node in zip(in_one, by_total, strict=True):
+        assert text.endswith("µs")
+        assert float(text[:-2].replace(",", "")) == pytest.approx((node.mean_ms or 0) * 1e3, rel=1e-4, abs=0.005)
+    page.locator("#part-nodes").get_by_label("Unit").select_option(label="that fits")
+    assert cells(page, column) == fitting
+
+
+def test_a_node_opens_by_key_and_shows_its_distribution_and_all_figures(show: Show, statistics: Document) -> None:
+    page = show(statistics)
+    first = page.locator("#nodes .open").first
+    assert not page.locator("#nodes thead th", has_text="Std").is_visible()
+    first.press("Enter")
+    assert first.get_attribute("aria-expanded") == "true"
+    detail = page.locator("#nodes tr.detail")
+    label = detail.locator("svg").get_attribute("aria-label")
+    assert label.startswith("Distribution: 39 samples from ")
+    assert {"Std", "Min", "p95", "First"} <= set(detail.locator("dt").all_inner_texts())
+    assert detail.locator("svg .name").all_text_contents()[0] == "p50"
+    first.press("ArrowDown")
+    assert page.evaluate("document.activeElement === document.querySelectorAll('#nodes .open')[1]")
+    page.locator("#part-nodes").get_by_role("button", name="Count", exact=True).click()
+    assert page.evaluate("document.querySelector('tr.detail').previousSibling.dataset.i") == "0"
+    first = page.locator("#nodes .open[aria-expanded=true]")
+    first.click()
+    assert page.locator("tr.detail").count() == 0
+    page.get_by_role("button", name="All figures").click()
+    assert page.locator("#nodes thead th", has_text="Std").is_visible()
+
+
+def test_many_rows_are_shown_when_asked_for(show: Show) -> None:
+    p = profiler_on()
+    for number in range(120):
+        p.record("train", f"node {number}", 1.0 + number)
+    page = show(document_of(p.snapshot()))
+    assert len(cells(page, 0)) == 50
+    assert page.locator("#part-nodes .said").inner_text() == "120 rows, the first 50 shown"
+    page.emulate_media(media="print")
+    assert page.locator("#part-nodes .said").is_visible(), "on paper it says, too, that there are more"
+    page.emulate_media(media="screen")
+    page.locator("#part-nodes").get_by_label("Filter").fill("node 11")
+    assert cells(page, 0) == [f"node {number}" for number in (119, 118, 117, 116, 115, 114, 113, 112, 111, 110, 11)]
+    page.locator("#part-nodes").get_by_label("Filter").fill("")
+    page.locator("#part-nodes").get_by_role("button", name="Show all 120 rows").click()
+    assert len(cells(page, 0)) == 120
+
+
+def test_without_scripts_the_table_is_there(show: Show, statistics: Document) -> None:
+    page = show(statistics, java_script_enabled=False)
+    assert page.locator("#nodes tbody tr").count() == 24
+    assert page.locator("#nodes tbody tr").first.is_visible()
+    assert page.get_by_role("columnheader", name="Std").is_visible()
+    assert page.locator(".tools, #theme:visible").count() == 0
+
+
+def test_the_timeline_is_zoomed_and_moved_by_keys(show: Show, recorded: Document) -> None:
+    page = show(recorded)
+    assert recorded.timeline is not None
+    whole = recorded.timeline.duration_ns
+    stage = page.locator(STAGE)
+    assert view_of(page) == (0, whole)
+    page.locator("#part-timeline").scroll_into_view_if_needed()
+    stage.focus()
+    page.keyboard.press("+")
+    start, end = view_of(page)
+    assert end - start == pytest.approx(whole / 2, rel=0.01)
+    page.keyboard.press("ArrowRight")
+    assert view_of(page)[0] > start
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("-")
+    assert view_of(page) == (0, whole)
+    page.keyboard.press("n")
+    chosen = page.locator(".timeline .chosen-text")
+    assert chosen.inner_text().startswith("frame: ")
+    page.keyboard.press("ArrowDown")
+    assert chosen.inner_text().startswith("decode 0: ")
+    page.keyboard.press("ArrowDown")
+    assert chosen.inner_text().startswith("block: ")
+    page.keyboard.press("Enter")
+    start, end = view_of(page)
+    assert 0 < end - start < whole / 20
+    page.keyboard.press("Escape")
+    assert chosen.inner_text() == ""
+    page.keyboard.press("Home")
+    assert view_of(page) == (0, whole)
+
+
+def test_the_timeline_is_zoomed_by_wheel_and_buttons_and_dragged(show: Show, recorded: Document) -> None:
+    page = show(recorded)
+    assert recorded.timeline is not None
+    whole = recorded.timeline.duration_ns
+    page.mouse.move(*quarter(page))
+    page.mouse.wheel(0, 100)
+    assert view_of(page) == (0, whole), "a page that is scrolled past it stays as it is"
+    middle = quarter(page)
+    page.mouse.move(*middle)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    start, end = view_of(page)
+    assert end - start < whole
+    assert (start + (end - start) / 4) / whole == pytest.approx(0.25, abs=0.02), "what is below the pointer stays there"
+    page.mouse.move(*middle)
+    page.mouse.down()
+    page.mouse.move(middle[0] - 100, middle[1], steps=4)
+    page.mouse.up()
+    moved = view_of(page)
+    assert moved[0] > start
+    assert moved[1] - moved[0] == pytest.approx(end - start, rel=0.01)
+    page.mouse.wheel(0, -300)
+    assert view_of(page)[1] - view_of(page)[0] < end - start, "once clicked, the wheel alone zooms"
+    page.get_by_role("button", name="Zoom out").click()
+    page.get_by_role("button", name="Show the whole recording").click()
+    assert view_of(page) == (0, whole)
+    page.locator(".overview").click(position={"x": 5, "y": 10})
+    page.get_by_role("button", name="Zoom in").click()
+    start, _ = view_of(page)
+    page.get_by_role("button", name="Later").click()
+    assert view_of(page)[0] > start
+    page.get_by_role("button", name="Earlier").click()
+    assert view_of(page)[0] == pytest.approx(start, abs=1)
+
+
+def test_spans_are_found_and_told(show: Show, recorded: Document) -> None:
+    page = show(recorded)
+    search = page.get_by_label("Search")
+    search.fill("DECODE 1")
+    assert page.locator("#part-timeline .said").inner_text() == f"{2 * WORKERS} matches"
+    search.press("Enter")
+    chosen = page.locator(".timeline .chosen-text")
+    assert chosen.inner_text().startswith("decode 1: ")
+    assert "worker" in chosen.inner_text()
+    first = chosen.inner_text()
+    page.get_by_role("button", name="Next match").click()
+    assert chosen.inner_text() != first
+    page.get_by_role("button", name="Previous match").click()
+    assert chosen.inner_text() == first
+    assert page.locator(".lanes path.dim").count() > 0
+    search.fill("")
+    stage = page.locator(STAGE)
+    stage.focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    view_of(page)
+    box = page.locator(".lanes .chosen").bounding_box()
+    place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.keyboard.press("Escape")
+    page.mouse.move(*place)
+    tip = page.locator(".tip")
+    assert tip.locator("b").inner_text() == "frame"
+    assert "worker" in tip.inner_text()
+    page.mouse.click(*place)
+    assert chosen.inner_text().startswith("frame: ")
+    page.mouse.move(0, 0)
+    assert not tip.is_visible()
+
+
+def test_spans_finer_than_a_pixel_are_said_to_be_drawn_together(show: Show) -> None:
+    with profile() as prof:
+        for _ in range(400):
+            with cp.record("short"):
+                pass
+        time.sleep(0.01)
+    page = show(document_of(prof))
+    status = page.locator(".timeline .status")
+    assert "finer than a pixel here, and drawn together as" in status.inner_text()
+    page.locator(STAGE).focus()
+    for _ in range(2):
+        page.keyboard.press("n")
+    page.keyboard.press("Enter")
+    view_of(page)
+    assert "Each span is drawn for itself." in status.inner_text()
+
+
+def test_the_icicle_is_walked_and_zoomed_by_keys_and_mouse(show: Show, recorded: Document) -> None:
+    page = show(recorded)
+    tree = page.locator(".tree")
+    tree.focus()
+    text = page.locator(".icicle .chosen-text")
+    page.keyboard.press("ArrowDown")
+    assert text.inner_text().startswith(("wait: ", "decode"))
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    assert text.inner_text().startswith("frame: ")
+    assert f"{5 * WORKERS} calls" in text.inner_text()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert tree.get_attribute("data-top") != "-1"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    assert tree.get_attribute("data-top") == "-1"
+    places = page.locator(".tree rect[data-place]")
+    before = places.count()
+    assert before >= 4
+    places.nth(1).hover(force=True)
+    assert page.locator(".tip").is_visible()
+    place = places.nth(1).get_attribute("data-place")
+    places.nth(1).click(force=True)
+    assert tree.get_attribute("data-top") == place
+    page.get_by_role("button", name="Whole tree").click()
+    assert places.count() == before
+    page.get_by_text("The tree as a table").click()
+    assert page.locator("#tree-0").is_visible()
+
+
+def test_two_runs_are_compared(show: Show, statistics: Document, recorded: Document) -> None:
+    page = show(statistics, statistics)
+    assert page.locator("#comparison tbody tr").count() == 24
+    assert set(cells(page, 5, "comparison")) == {"0.0%"}
+    page.locator("#comparison .open").first.click()
+    detail = page.locator("#comparison tr.detail")
+    assert detail.locator("svg .h0, svg .h1").count() == 2
+    assert "Mean, Change" in detail.locator("dt").all_inner_texts()
+    page.locator("#comparison thead button", has_text="Change").first.click()
+    assert "sorted by Mean, Change, descending" in page.locator("#part-comparison .said").inner_text()
+    both = show(recorded, recorded)
+    assert both.locator(".timeline").count() == both.locator(".icicle").count() == 2
+    assert both.locator(f"{STAGE} svg path").count() > 4
+
+
+@pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", ("color-contrast",))])
+def test_a_checker_of_accessibility_finds_nothing(
+    show: Show, statistics: Document, recorded: Document, scheme: str, rules: tuple[str, ...]
+) -> None:
+    page = show(recorded, recorded, color_scheme=scheme, viewport={"width": 1000, "height": 250})
+    assert page.evaluate("(lanes => lanes.scrollHeight > lanes.clientHeight)(document.querySelector('.lanes'))")
+    page.get_by_role("button", name="All figures").first.click()
+    page.locator("#nodes .open").first.click()
+    page.locator("details").first.locator("summary").click()
+    page.locator(STAGE).first.focus()
+    page.keyboard.press("n")
+    assert violations(page, *rules) == []
+    picture(page, f"recording-{scheme}")
+    page = show(statistics, color_scheme=scheme)
+    assert violations(page, *rules) == []
+    picture(page, f"statistics-{scheme}")
+    assert violations(show(Document("Nothing", "statistics"), color_scheme=scheme), *rules) == []
+
+
+def test_light_and_dark_follow_the_system_or_a_choice(show: Show, statistics: Document) -> None:
+    def background(page: Any) -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    light, dark = (background(show(statistics, color_scheme=scheme)) for scheme in ("light", "dark"))
+    assert light != dark
+    page = show(statistics, color_scheme="dark")
+    button = page.get_by_role("button", name="Theme")
+    button.click()
+    assert background(page) == light
+    page.reload()
+    page.wait_for_function(READY)
+    assert (background(page), button.inner_text()) == (light, "Theme: light")
+    button.click()
+    assert background(page) == dark
+    button.click()
+    assert button.inner_text() == "Theme: system"
+
+
+def test_it_prints_in_light_with_all_of_the_timeline(show: Show, recorded: Document) -> None:
+    page = show(recorded, color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('section')).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()
+    assert not page.get_by_role("button", name="Zoom in").is_visible()
+    assert page.locator("#tracks-0").is_visible()
+    assert page.locator(".lanes svg").get_attribute("viewBox").startswith("0 0 1000 ")
+    picture(page, "print")
+    assert len(page.pdf(format="A4")) > 10_000
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert not page.locator("#tracks-0").is_visible()
+    assert page.locator(".lanes svg").get_attribute("viewBox") is None
+
+
+def test_hostile_names_show_as_themselves(show: Show) -> None:
+    p = profiler_on()
+    with profile() as prof:
+        for name in NAMES:
+            p.record("train", name, 1.0)
+            with cp.record(name):
+                pass
+    shown = sorted(shown_text("name", name) for name in NAMES)
+    page = show(document_of(p.snapshot(), title="<img src=x onerror=alert(1)>"))
+    page.locator("#part-nodes").get_by_role("button", name=f"Show all {len(NAMES)} rows").click()
+    assert sorted(cells(page, 0)) == shown
+    page.locator("#nodes thead button").first.click()
+    assert sorted(cells(page, 0)) == shown
+    assert page.locator("h1").inner_text() == "<img src=x onerror=alert(1)>"
+    page = show(document_of(prof))
+    assert set(page.evaluate(WALK, len(NAMES))) == {name or "(no name)" for name in shown}
+
+
+def test_a_real_trace_is_shown(show: Show) -> None:
+    page = show(document_of(trace("train_rank0_sampled")), color_scheme="dark")
+    page.get_by_label("Search").first.fill("nccl")
+    page.get_by_label("Search").first.press("Enter")
+    assert "nccl" in page.locator(".timeline .chosen-text").inner_text()
+    picture(page, "trace-dark")
+
+
+def test_a_hundred_thousand_spans_can_be_read_at_once(show: Show) -> None:
+    with profile() as prof:
+        for _ in range(10_000):
+            with cp.record("batch"):
+                for _ in range(9):
+                    with cp.record("step"):
+                        pass
+    page = show(Document("Very many", "recording", timeline=timeline(prof._finished())))
+    assert "100,000 spans on 1 thread or stream" in page.locator("#part-timeline .notes").first.inner_text()
+    assert "finer than a pixel" in page.locator(".timeline .status").inner_text()
+    opened = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+    assert 0 < opened < 60_000  # the promise, 3 s, is for python/benchmarks

@@ -1,0 +1,640 @@
+"""The document that feeds every view, and what the formats make of it: every figure, every name (F3, F4)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import stat
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+import timing_reports
+from cprofiling.counters import CounterValue, NodeCounters
+from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
+from cprofiling.format import shown_text
+from cprofiling.recording import Recording
+from cprofiling.snapshot import Snapshot
+from cprofiling.stats import NodeProfilingStats, ProfilingSummary
+from cprofiling.views import FORMATS, View, compare, tables
+from cprofiling.views.buckets import histogram_of
+from cprofiling.views.csv import text_of
+from cprofiling.views.document import Column, Document, Node
+from cprofiling.views.formats import format_of
+from cprofiling.views.sources import document_of
+from hostile_names import NAMES
+from recordings import NODE, RECORD, device, host, made
+
+SCHEMA = json.loads((Path(cp.__file__).parent / "schemas" / "report.schema.json").read_text(encoding="utf-8"))
+QUANTILES = ("p50_ms", "p90_ms", "p95_ms", "p99_ms", "p999_ms")
+FULL = NodeProfilingStats(
+    "full", "train", 4, 2.0, 2.0, 0.5, 1.0, 3.0, 8.0, 2.5, 2.0, 3.0, 3.0, 3.0, 3.0, 1, 2, 3, 4, 9.0, 6.0, 5.0,
+    gpu_count=4, gpu_mean_ms=1.0, gpu_p50_ms=1.0, gpu_p99_ms=2.0, gpu_total_ms=4.0, gpu_reason="1 call was captured",
+    counters=NodeCounters({"cycles": CounterValue(2.5, 10**30, 4, "times", estimated=True), "page_faults": None}),
+    launches=NodeLaunches(1, 2, 0.5, 3, 4, 5, 6, 7),
+    memory=NodeMemory(None, MemoryFigures(4, 10, 20, -30, None, "it did not rise"), "no device"),
+    sync_total_ms=1.5, sync_count=8,
+)  # fmt: skip
+
+
+def profiled(record: Callable[[cp.Profiler], object], **options: Any) -> cp.Profiler:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, **options)
+    record(profiler)
+    return profiler
+
+
+def recorded(profiler: cp.Profiler) -> None:
+    for number in range(100):
+        profiler.record("train", "load", 5.0 + number / 100)
+        profiler.record("val", "net", 20.0)
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    return profiled(recorded, skip_first_n=1).snapshot()
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Snapshot:
+    def record(profiler: cp.Profiler) -> None:
+        for name in NAMES:
+            profiler.record(name, name, 1.5)
+
+    return profiled(record).snapshot()
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    rows = [
+        host("slow", 0, 100, kind=NODE, stage="train"),
+        host("label|", 10, 40, kind=RECORD),
+        host("slow", 200, 500, kind=NODE, stage="train"),
+        host("slow", 600, 610, kind=NODE, stage="train", outcome=1),
+        host("slow", 620, 640, kind=NODE, stage="train", outcome=2),
+        host("open", 700, 800, kind=NODE, stage="train", flags=1),
+        host("turns", 810, 900, kind=NODE, flags=4, suspended_ns=30_000),
+        device("gemm", 50, 90, correlation=7),
+    ]
+    return made(rows)
+
+
+def valid(document: Document) -> dict[str, Any]:
+    """The document as the schema has it."""
+    jsonschema = pytest.importorskip("jsonschema")
+    value: dict[str, Any] = json.loads(document.to_json())
+    jsonschema.Draft202012Validator(SCHEMA).validate(value)
+    return value
+
+
+# ---- the document
+
+
+def test_a_node_has_the_fields_of_the_statistics() -> None:
+    names = [field.name for field in fields(NodeProfilingStats)]
+    assert [field.name for field in fields(Node)] == [*names, "histogram", "gpu_histogram", "unknown"]
+
+
+def test_the_document_of_a_snapshot(snapshot: Snapshot) -> None:
+    document = document_of(snapshot, source="s.bin")
+    assert (document.kind, document.title, document.source) == ("statistics", "Node statistics", "s.bin")
+    for node, row in zip(document.nodes, snapshot.stats(), strict=True):
+        assert all(getattr(node, field.name) == getattr(row, field.name) for field in fields(row))
+        assert type(node.stage) is str
+        assert node.histogram is not None
+        assert sum(count for _, _, count in node.histogram) == row.count == 99
+        assert all(low < high for low, high, _ in node.histogram)
+    measurement = document.measurement
+    assert (measurement.skip_first_n, measurement.synchronized, measurement.dropped) == (1, False, 0)
+    assert measurement.cost_ns == snapshot.stats().cost_ns
+    assert "CLOCK_MONOTONIC" in (measurement.clock or "")
+
+
+def test_the_document_of_a_summary_has_no_histogram_and_tells_what_is_unknown() -> None:
+    profiler = profiled(lambda profiler: profiler.record("train", "n", 1.0), skip_first_n=5)
+    document = document_of(profiler.get_profiling_summary(), title="mine")
+    assert document.title == "mine"
+    (node,) = document.nodes
+    assert node.histogram is None
+    assert {*QUANTILES, "self_total_ms", "active_total_ms"} == set(node.unknown)
+    known = ProfilingSummary([FULL], reasons=("the clock is CLOCK_BOOTTIME, as it says",), internal_errors=3)
+    document = document_of(known)
+    assert document.measurement.clock == "CLOCK_BOOTTIME"
+    assert (document.measurement.dropped, document.measurement.internal_errors) == (4, 3)
+    assert document.measurement.synchronized is True
+    assert document.nodes[0].unknown == {"queue_delay_ms": "1 call was captured"}
+    assert document_of(ProfilingSummary()).measurement.synchronized is None
+
+
+def test_the_document_of_a_recording(recording: Recording) -> None:
+    document = document_of(recording)
+    nodes = {node.node_name: node for node in document.nodes}
+    assert list(nodes) == ["label|", "slow", "open", "turns"]  # as they first ended
+    slow = nodes["slow"]
+    assert (slow.stage, slow.count, slow.error_count, slow.cancelled_count) == ("train", 2, 1, 1)
+    assert (slow.mean_ms, slow.min_ms, slow.max_ms, slow.total_ms, slow.median_ms) == (0.2, 0.1, 0.3, 0.4, 0.2)
+    assert (slow.first_ms, slow.last_ms, slow.p50_ms, slow.p99_ms) == (0.1, 0.3, 0.1, 0.3)
+    assert slow.std_ms == pytest.approx(statistics.pstdev([0.1, 0.3]))
+    assert slow.self_total_ms == pytest.approx(0.37)
+    assert slow.histogram == histogram_of([100_000, 300_000])
+    assert nodes["turns"].active_total_ms == pytest.approx(0.06)
+    assert slow.active_total_ms is None
+    assert (nodes["open"].count, nodes["open"].mean_ms) == (0, None)
+    assert "mean_ms" in nodes["open"].unknown
+    assert document.measurement.reasons[0].startswith("1 span")
+    assert list(document.sections) == ["averages", "warm_up", "gaps", "what_if", "frames", "kernels", "idle_times"]
+    assert [column.unit for column in document.sections["averages"].columns] == ["text", "count", *["us"] * 4]
+    assert document.timeline is not None
+    assert document.timeline.total_spans == 8
+    assert document.icicle
+    assert document_of(made([])).nodes == ()
+
+
+def test_many_rows_of_a_section_are_cut_and_told() -> None:
+    document = document_of(made([host(f"operator {number}", number, number + 1) for number in range(250)]))
+    section = document.sections["averages"]
+    assert (len(section.rows), section.notes) == (200, ("50 more rows are not shown.",))
+
+
+def test_a_recording_tells_its_process_and_clock() -> None:
+    with cp.profile() as prof, cp.record("x"):
+        pass
+    document = document_of(prof)
+    assert str(os.getpid()) in str(document.facts["process"])
+    assert document.measurement.clock is not None
+    foreign = made([host("x", 0, 1)])
+    assert document_of(foreign).facts == {}
+
+
+def test_a_recording_of_somebody_else_may_say_anything_of_itself() -> None:
+    class Odd(Recording):
+        @property
+        def facts(self) -> dict[str, str]:
+            return {"cprofiling": '{"process": {"pid": 1}, "clock": 3}', "distributedInfo": '{"rank": 1}', "x": "{"}
+
+    recording = Odd.empty()
+    recording._finish()
+    document = document_of(recording)
+    assert (document.facts, document.measurement.clock) == ({}, None)
+
+
+def test_the_document_of_a_timing_report() -> None:
+    document = document_of(timing_reports.OURS)
+    vae, dit = document.nodes
+    assert (vae.node_name, vae.stage, vae.count, vae.mean_ms, vae.total_ms) == ("vae", "", 4, 12.5, 50.0)
+    assert (vae.error_count, vae.std_ms) == (1, 0.5)
+    assert set(vae.unknown) == set(QUANTILES)
+    assert document.facts["process 0"] == "here, pid 7"
+    assert document.sections["ranks"].rows == (("dit", 0, 3.5, 2, 1.75, 1.5, 2.0, 0.25),)
+    assert document.sections["memory"].rows == (("vae", *(int(each * 2**20) for each in (10, 12, 20, 24.5))),)
+    merged = document_of(timing_reports.MERGED).nodes[0]
+    assert (merged.count, merged.mean_ms, merged.total_ms) == (None, None, 3.5)
+    assert {"count", "mean_ms"} <= set(merged.unknown)
+    assert document_of(timing_reports.PEERS).measurement.clock is None
+    assert dit.node_name == "dit"
+
+
+@pytest.mark.parametrize("of", [None, 1, [FULL], "path", object()])
+def test_what_has_no_document(of: object) -> None:
+    with pytest.raises(TypeError, match="of must be a summary, a snapshot, a recording or a timing report, got"):
+        document_of(of)
+    with pytest.raises(TypeError, match=r"^of must be"):
+        View(of)
+    if of is not None:
+        with pytest.raises(TypeError, match=r"^against must be a summary, "):
+            ProfilingSummary().to_html(against=of)  # type: ignore[arg-type]
+
+
+def test_a_dict_that_is_no_timing_report() -> None:
+    with pytest.raises(cp.FormatError, match=r"the timing report: \$"):
+        View({"stages": 3}).render("md")
+
+
+# ---- JSON
+
+
+def test_every_kind_of_document_is_of_the_schema(snapshot: Snapshot, recording: Recording) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    for of in (snapshot, recording, ProfilingSummary([FULL]), ProfilingSummary(), made([])):
+        value = valid(document_of(of))
+        assert (value["schema"], value["version"]) == ("cprofiling.report", 1)
+    for report in (timing_reports.OURS, timing_reports.PEERS, timing_reports.MERGED):
+        valid(document_of(report))
+    valid(View(snapshot, against=snapshot)._compared())
+    node = valid(document_of(ProfilingSummary([FULL])))["nodes"][0]
+    assert node["counters"]["cycles"]["total"] == 10**30
+    assert node["memory"]["host"]["change"] == -30
+    assert set(node) == {field.name for field in fields(Node)} == set(SCHEMA["$defs"]["node"]["properties"])
+    value = document_of(snapshot).to_dict()
+    for key in ("schema", "nodes", "measurement"):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({name: part for name, part in value.items() if name != key}, SCHEMA)
+    value["nodes"][0]["mean_ms"] = "1"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(value, SCHEMA)
+
+
+def test_json_is_ascii_and_has_all_names(hostile: Snapshot) -> None:
+    text = hostile.to_json(indent=1)
+    assert text.isascii()
+    assert text.count("\n") > 500
+    nodes = valid(document_of(hostile))["nodes"]
+    # JSON counts in UTF-16: two surrogates may be one character there.
+    names = [name.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") for name in NAMES]
+    assert [node["node_name"] for node in nodes] == [node["stage"] for node in nodes] == names
+    assert len(names) - len({*names} & {*NAMES}) < 10
+
+
+def test_figures_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        ProfilingSummary([replace(FULL, mean_ms=math.nan)]).to_json()
+
+
+# ---- CSV
+
+
+def rows_of_csv(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_csv_has_every_name_and_no_formula(hostile: Snapshot) -> None:
+    rows = rows_of_csv(hostile.to_csv())
+    assert [text_of(row["node_name"]) for row in rows] == [text_of(row["stage"]) for row in rows] == list(NAMES)
+    assert not [row for row in rows if row["node_name"].startswith(("=", "+", "-", "@", "\t", "\r"))]
+    hostile.to_csv().encode()  # UTF-8, surrogates or not
+    plain = [name for name in NAMES if not name.startswith(tuple("=+-@'\t\r")) and "\\ud" not in name]
+    assert {name for name in plain if name.isascii()} <= {row["node_name"] for row in rows}
+
+
+def test_csv_is_read_by_others(hostile: Snapshot, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    polars = pytest.importorskip("polars")
+    hostile.save(tmp_path / "all.csv")
+    data = (tmp_path / "all.csv").read_bytes()
+    frame = pandas.read_csv(io.BytesIO(data), keep_default_na=False, encoding="utf-8", lineterminator="\n")
+    assert [text_of(name) for name in frame["node_name"]] == list(NAMES)
+    names = polars.read_csv(io.BytesIO(data), infer_schema_length=None)["node_name"]
+    assert [text_of(name) for name in names] == list(NAMES)
+
+
+@pytest.mark.parametrize("name", ["\\", "\\ud800", "\\\\ud800", "\\\ud800", "\\\\\udcff", "\ud800\\ud800", "'=1", "''"])
+def test_what_looks_as_if_it_were_escaped_comes_back(name: str) -> None:
+    (row,) = rows_of_csv(ProfilingSummary([replace(FULL, node_name=name)]).to_csv())
+    assert text_of(row["node_name"]) == name
+    row["node_name"].encode()
+
+
+def test_csv_has_exact_figures_and_empty_fields() -> None:
+    (row,) = rows_of_csv(ProfilingSummary([replace(FULL, mean_ms=0.1 + 0.2)]).to_csv())
+    assert float(row["mean_ms"]) == 0.1 + 0.2
+    assert (row["count"], row["queue_delay_ms"], row["gpu_reason"]) == ("4", "", "1 call was captured")
+    assert row["counter_cycles_total"] == str(10**30)
+    assert row["counter_cycles_estimated"] == "True"
+    assert (row["counter_page_faults_mean"], row["launches_fills"], row["memory_host_change"]) == ("", "7", "-30")
+    assert (row["memory_device_calls"], row["memory_reason"]) == ("", "no device")
+    plain = rows_of_csv(ProfilingSummary([NodeProfilingStats("a", "b", 0, 0, 0, 0, 0, 0, 0, 0)]).to_csv())
+    assert not [name for name in plain[0] if name.startswith(("memory", "launches", "counter"))]
+    assert ProfilingSummary().to_csv().count("\n") == 1
+
+
+def test_csv_of_a_recording_has_its_events(recording: Recording) -> None:
+    rows = rows_of_csv(recording.to_csv())
+    assert len(rows) == len(recording) == 8
+    assert [int(row["row"]) for row in rows] == list(range(8))
+    assert (rows[0]["name"], rows[0]["dur"], rows[0]["outcome"], rows[0]["device_index"]) == (
+        "slow",
+        "100000",
+        "success",
+        "",
+    )
+    assert {row["kind"] for row in rows} == {"node", "record", "device"}
+
+
+# ---- Markdown and text
+
+
+def markdown_rows(text: str) -> list[list[str]]:
+    """The cells of the first table, as a reader of Markdown shows them."""
+    markdown_it = pytest.importorskip("markdown_it")
+    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
+    end = next(place for place, token in enumerate(tokens) if token.type == "table_close")
+    rows: list[list[str]] = []
+    for token in tokens[:end]:
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline" and rows:
+            rows[-1].append("".join(child.content for child in token.children or ()))
+    return rows[1:]
+
+
+def test_markdown_survives_every_name(hostile: Snapshot) -> None:
+    rows = markdown_rows(hostile.to_markdown())
+    shown = [shown_text("name", name).replace("\ufffd", "?") for name in NAMES]
+    assert [row[0].replace("\ufffd", "?") for row in rows] == shown
+    assert [row[1].replace("\ufffd", "?") for row in rows] == shown
+    assert {len(row) for row in rows} == {len(rows[0])}
+
+
+def test_the_text_has_a_line_for_each_name(hostile: Snapshot) -> None:
+    text = View(hostile).render("text")
+    lines = text.splitlines()
+    first = lines.index(next(line for line in lines if set(line) == {"-"})) + 1
+    names = {line.split("  ")[0] for line in lines[first : first + len(NAMES)]}
+    assert {"</script>", "\\ud800", "\\x1b[2J"} <= names
+    assert {character for character in text if character < " "} == {"\n"}
+
+
+def test_columns_are_those_that_any_node_has_something_for(snapshot: Snapshot) -> None:
+    header = snapshot.to_markdown().splitlines()[2]
+    assert header == "| Node | Stage | Count | Mean | Std | Min | p50 | p90 | p99 | p99.9 | Max | Total | Skipped |"
+    timing = View(timing_reports.OURS).render("md")
+    assert "| Node | Count | Mean | Std | Min | Max | Total | Errors |" in timing
+    assert "## Ranks" in timing
+    assert "- wall clock: 1.00 s" in timing
+    unsampled = replace(FULL, count=0, mean_ms=0.0, node_name="unsampled")
+    rows = markdown_rows(ProfilingSummary([unsampled, FULL]).to_markdown())
+    assert [row[:4] for row in rows] == [["unsampled", "train", "0", "-"], ["full", "train", "4", "2.00 ms"]]
+    assert View(ProfilingSummary()).render("md").startswith("# Node statistics\n\nNo profiling data collected.\n")
+
+
+def test_findings_and_what_is_known_beyond_times_are_told(recording: Recording) -> None:
+    rows = [
+        host("copy", 0, 10_000),
+        *(device("Memcpy HtoD", 10 * at, 10 * at + 9, cat="gpu_memcpy") for at in range(900)),
+    ]
+    text = made([*rows, host("node", 0, 10_000, kind=NODE)]).to_markdown()
+    assert "## Findings" in text
+    assert " Advice: " in text
+    text = View(ProfilingSummary([FULL])).render("text")
+    for part in (
+        "Launches",
+        "IPC",
+        "Waiting for devices",
+        "1 call was captured",
+        "nodes waited for their devices: yes",
+    ):
+        assert (part in text) is (part != "IPC")
+    assert "internal errors of the profiler: 2" in View(ProfilingSummary([FULL], internal_errors=2)).render("text")
+
+
+def test_figures_as_people_read_them() -> None:
+    shown = [
+        tables.shown(value, unit)  # type: ignore[arg-type]
+        for value, unit in (
+            (None, "ms"), (1.5, "ms"), (-1.5, "us"), (2500, "ns"), (2048, "bytes"), (0.25, "share"), (12.5, "percent"),
+            (1234567, "count"), (59.94, "per_second"), (0.125, "number"), (True, "number"), (False, "text"),
+            ("a\nb", "text"),
+        )
+    ]  # fmt: skip
+    assert shown == [
+        "-", "1.50 ms", "-1.50 µs", "2.50 µs", "2.0 KiB", "25.0 %", "12.5 %", "1,234,567", "59.9/s", "0.125", "yes",
+        "no", "a\\nb",
+    ]  # fmt: skip
+    assert tables.is_text((Column("a", "A"),), 0)
+
+
+# ---- Arrow and Parquet
+
+
+def test_arrow_has_all_fields_and_nulls() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    empty = NodeProfilingStats("a\ud800b", cp.ExecutionStage.VAL, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    table = pyarrow.RecordBatchReader.from_stream(ProfilingSummary([FULL, empty])).read_all()
+    table.validate(full=True)
+    scalars = [field for field in fields(NodeProfilingStats) if field.name not in ("counters", "launches", "memory")]
+    types = {"str": "string", "int": "int64", "float": "double"}
+    for field in scalars:
+        assert str(table.schema.field(field.name).type) == types[str(field.type).removesuffix(" | None")]
+        expected = [getattr(FULL, field.name), getattr(empty, field.name)]
+        assert table[field.name].to_pylist()[0] == expected[0]
+        assert (table[field.name].to_pylist()[1] is None) is (expected[1] is None)
+    assert table["node_name"].to_pylist() == ["full", "a\ufffdb"]
+    assert table["stage"].to_pylist() == ["train", "val"]
+    assert table["counter_cycles_total"].to_pylist() == [1e30, None]
+    assert table["counter_page_faults_mean"].null_count == 2
+    assert table["launches_kernel_ms"].to_pylist() == [0.5, None]
+    assert table["memory_host_peak_reason"].to_pylist() == ["it did not rise", None]
+
+
+def test_arrow_is_taken_by_libraries(snapshot: Snapshot, hostile: Snapshot) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    polars = pytest.importorskip("polars")
+    pandas = pytest.importorskip("pandas")
+    assert pyarrow.table(snapshot)["count"].to_pylist() == [99, 99]
+    assert pyarrow.table(snapshot) == pyarrow.table(snapshot)  # each time a stream of its own
+    assert polars.DataFrame(snapshot)["node_name"].to_list() == ["load", "net"]
+    assert snapshot.to_polars().equals(polars.DataFrame(snapshot))
+    frame = snapshot.to_pandas()
+    assert frame["count"].dtype == "int64"
+    assert frame["mean_ms"].tolist() == [row.mean_ms for row in snapshot.stats()]
+    assert bool(frame["gpu_mean_ms"].isna().all())
+    if hasattr(pandas.DataFrame, "from_arrow"):
+        assert pandas.DataFrame.from_arrow(snapshot)["stage"].tolist() == ["train", "val"]
+    nullable = ProfilingSummary([FULL, NodeProfilingStats("a", "b", 0, 0, 0, 0, 0, 0, 0, 0)]).to_pandas()
+    assert nullable["launches_kernels"].dtype == "Int64"
+    without_surrogates = [name.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") for name in NAMES]
+    names = pyarrow.table(hostile)["node_name"].to_pylist()
+    assert len(names) == len(without_surrogates) == 500
+    assert [name for name in names if "\ufffd" not in name] == [
+        name for name in NAMES if "\ufffd" not in name and not any("\ud800" <= each <= "\udfff" for each in name)
+    ]
+
+
+def test_an_arrow_stream_of_nothing() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.RecordBatchReader.from_stream(ProfilingSummary()).read_all()
+    assert (table.num_rows, table.schema.names[0]) == (0, "node_name")
+    table.validate(full=True)
+
+
+def test_parquet(snapshot: Snapshot, recording: Recording, hostile: Snapshot, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    snapshot.to_parquet(tmp_path / "s.parquet")
+    table = parquet.read_table(tmp_path / "s.parquet")
+    assert table["count"].to_pylist() == [99, 99]
+    about = json.loads(table.schema.metadata[b"cprofiling"])
+    assert (about["schema"], about["nodes"], about["measurement"]["skip_first_n"]) == ("cprofiling.report", [], 1)
+    recording.save(tmp_path / "r.pq")
+    assert parquet.read_table(tmp_path / "r.pq")["name"].to_pylist()[0] == "slow"
+    hostile.to_parquet(tmp_path / "h.parquet")
+    assert parquet.read_table(tmp_path / "h.parquet").num_rows == 500
+    View(timing_reports.OURS).write(tmp_path / "t.parquet")
+    assert parquet.read_table(tmp_path / "t.parquet")["total_ms"].to_pylist() == [50.0, 14.0]
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "use"),
+    [
+        ("pyarrow.parquet", "parquet", lambda snapshot, path: snapshot.to_parquet(path / "x.parquet")),
+        ("pandas", "pandas", lambda snapshot, _: snapshot.to_pandas()),
+        ("polars", "polars", lambda snapshot, _: snapshot.to_polars()),
+        ("prometheus_client", "prometheus", lambda snapshot, path: snapshot.save(path / "x.prom")),
+    ],
+)
+def test_a_missing_package_is_named(
+    package: str,
+    extra: str,
+    use: Callable[[Snapshot, Path], object],
+    snapshot: Snapshot,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf'pip install "cprofiling\[{extra}\]"'):
+        use(snapshot, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- two runs
+
+
+def run_of(*times: tuple[str, str, float]) -> Snapshot:
+    def record(profiler: cp.Profiler) -> None:
+        for stage, name, mean in times:
+            for number in range(50):
+                profiler.record(stage, name, mean + number / 1000)
+
+    return profiled(record).snapshot()
+
+
+def test_two_runs_are_compared() -> None:
+    before = run_of(("train", "a", 5.0), ("train", "b|", 5.0), ("train", "gone", 1.0))
+    after = run_of(("train", "a", 6.0), ("train", "b|", 5.0), ("train", "new", 1.0))
+    document = View(after, against=before)._compared()
+    assert document.kind == "comparison"
+    section = document.sections["comparison"]
+    names = [column.name for column in section.columns]
+    rows: dict[Any, dict[str, Any]] = {row[0]: dict(zip(names, row, strict=True)) for row in section.rows}
+    assert {name: row["verdict"] for name, row in rows.items()} == {
+        "a": "slower", "b|": "same", "gone": "missing", "new": "unknown",
+    }  # fmt: skip
+    assert rows["a"]["difference_ms"] == pytest.approx(1.0)
+    assert rows["a"]["stage"] == "train"
+    assert rows["a"]["low_ms"] < 1.0 < rows["a"]["high_ms"]
+    valid(document)
+    text = View(after, against=before).render("text")
+    assert text.startswith("Slower than the baseline (stages: 1 missing, 1 slower, 1 same, 1 unknown)\n")
+    markdown = View(after, against=View(before)).render("md")
+    assert "| `a` | 50 / 50 |" in markdown
+    assert "| <code>b&#124;</code> |" in markdown
+
+
+def test_nodes_of_several_stages_are_told_apart() -> None:
+    run = run_of(("train", "a", 1.0), ("val", "a", 2.0))
+    assert {row.name for row in compare.comparison_of(document_of(run), document_of(run)).stages} == {
+        "a (train)", "a (val)",
+    }  # fmt: skip
+    alike = run_of(("c", "a (b)", 1.0), ("b) (c", "a", 2.0))
+    found = compare.comparison_of(document_of(alike), document_of(alike)).stages
+    assert [row.verdict for row in found] == ["same", "same"]
+    assert len({row.name for row in found}) == 2
+    rows = View(alike, against=alike)._compared().sections["comparison"].rows
+    assert [row[:2] for row in rows] == [("a (b)", "c"), ("a", "b) (c")]
+
+
+def test_hostile_names_are_compared(hostile: Snapshot) -> None:
+    rows = View(hostile, against=hostile)._compared().sections["comparison"].rows
+    assert [row[0] for row in rows] == list(NAMES)
+
+
+def test_recordings_and_timing_reports_are_compared(recording: Recording) -> None:
+    assert View(recording).render("text") == recording.overview()
+    text = View(recording, against=recording).render("text")
+    assert text.index("slow (train)") < text.index("Averages, by") < text.index("Findings")
+    assert View(made([]), against=made([])).render("text").startswith("Recording of 0 events")
+    report = View(timing_reports.OURS, against=timing_reports.MERGED)._compared()
+    verdicts = {row[0]: row[-2] for row in report.sections["comparison"].rows}
+    assert set(verdicts) == {"vae", "dit"}
+    assert "Stage" in View(timing_reports.OURS, against=timing_reports.PEERS).render("text")
+
+
+# ---- all formats
+
+
+def test_formats_that_do_not_fit(snapshot: Snapshot, recording: Recording, tmp_path: Path) -> None:
+    for kind in ("chrome", "perfetto"):
+        with pytest.raises(ValueError, match=rf"^{kind} is a format of recordings, not of a summary$"):
+            View(snapshot).write(tmp_path / "x", kind)
+        with pytest.raises(ValueError, match="compared as text, html, md, json, not as"):
+            View(recording, against=recording).write(tmp_path / "x", kind)
+        with pytest.raises(ValueError, match="format must be one of"):
+            View(recording).render(kind)
+    for of, what in (
+        (recording, "a recording"),
+        (timing_reports.OURS, "a timing report"),
+        (snapshot.stats(), "a summary"),
+    ):
+        with pytest.raises(ValueError, match=f"prom is a format of snapshots of statistics, not of {what}"):
+            View(of).render("prom")
+    for kind in ("csv", "parquet", "prom"):
+        with pytest.raises(ValueError, match=f"compared as text, html, md, json, not as {kind}"):
+            View(snapshot, against=snapshot).write(tmp_path / "x", kind)
+    with pytest.raises(ValueError, match="of one kind, got statistics with recording"):
+        View(snapshot, against=recording)
+    with pytest.raises(ValueError, match=r"format must be one of 'text', .*, got 'xml'"):
+        snapshot.save(tmp_path / "x", "xml")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_have_the_format_of_their_names(snapshot: Snapshot, recording: Recording, tmp_path: Path) -> None:
+    os.umask(os.umask(0))
+    assert {
+        format_of(f"a.b{suffix}") for suffix in (".txt", ".HTML", ".md", ".json", ".csv", ".pq", ".pftrace", ".prom")
+    } | {format_of("t.json.gz")} == set(FORMATS)
+    for name in ("s.md", "s.json", "s.csv", "s.txt"):
+        snapshot.save(tmp_path / name)
+        assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+        assert (tmp_path / name).read_text(encoding="utf-8") == View(snapshot).render(format_of(name))
+    recording.save(tmp_path / "r.json.gz")
+    assert len(cp.load_trace(tmp_path / "r.json.gz")) == len(recording)
+    snapshot.save(str(tmp_path / "s.dat"), "md")
+    assert (tmp_path / "s.dat").read_text(encoding="utf-8").startswith("# Node statistics")
+    with pytest.raises(ValueError, match=r"path must end in one of \.txt, .*, got '.*s\.dat'"):
+        snapshot.save(str(tmp_path / "s.dat"))
+    with pytest.raises(TypeError, match="path must be a path, got 3"):
+        snapshot.save(3)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError, match=r"nowhere"):
+        snapshot.save(tmp_path / "nowhere" / "s.md")
+
+
+def test_a_profile_that_has_ended_is_a_recording(tmp_path: Path) -> None:
+    with cp.profile() as prof, cp.record("x"):
+        pass
+    assert json.loads(prof.to_json())["kind"] == "recording"
+    prof.save(tmp_path / "p.csv")
+    assert '"x"' in (tmp_path / "p.csv").read_text(encoding="utf-8")
+
+
+def test_perfetto(recording: Recording, tmp_path: Path) -> None:
+    pytest.importorskip("perfetto")
+    recording.save(tmp_path / "r.pftrace")
+    assert (tmp_path / "r.pftrace").stat().st_size > 100
+
+
+def test_html(snapshot: Snapshot, recording: Recording, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    assert snapshot.to_html().startswith("<!DOCTYPE html>")
+    assert "slower" in run_of(("s", "a", 9.0)).to_html(against=run_of(("s", "a", 5.0)))
+    recording.save(tmp_path / "r.html", against=recording)
+    assert b"label|" in (tmp_path / "r.html").read_bytes()
+
+
+def test_prometheus_text(hostile: Snapshot) -> None:
+    """As the collector has it; every name is a label that a parser gives back, with surrogates as escapes."""
+    parser = pytest.importorskip("prometheus_client.parser")
+    text = View(hostile).render("prom")
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    calls = families["cprofiling_node_calls"].samples
+    assert {sample.labels["node"] for sample in calls} >= {
+        name for name in NAMES if name.isascii() and "\r" not in name
+    }
