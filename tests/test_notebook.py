@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from cprofiling.format import format_time
+from cprofiling.format import format_time, shown_text
 from cprofiling.notebook import summary_html
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+from hostile_names import NAMES
 
 DASH = "\N{EN DASH}"
 COLUMNS = ["Node", "Stage", "Count", "Mean", "Std", "Min", "p50", "p90", "p99", "Max", "Total", "Self", "Share"]
@@ -508,3 +509,8 @@ def test_integers_of_other_kinds_count_frames() -> None:
 
     html = summary_html([node(count=2)], total_frames=Frames())  # type: ignore[arg-type]
     assert per_frame(html) == ["(train): 500.0 µs (2000.0 FPS), over 4 frames"]
+
+
+def test_500_hostile_names_show_as_themselves() -> None:
+    fragment = parsed(summary_html([node(name, stage=name) for name in NAMES]))
+    assert fragment.column("Node") == fragment.column("Stage") == [shown_text("name", name) for name in NAMES]

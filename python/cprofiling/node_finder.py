@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cprofiling.node_patterns import Patterns, Selection
 
     Action = Callable[[ModuleType], object]
+    Preparer = Callable[[ModuleSpec, Any, Selection], Any]
+    Replaced = tuple[Any, str, Any, Any]  # of whom, the name, what was there, and the node
 
 _PACKAGE = __name__.partition(".")[0]
 _OF_MODULES = (FunctionType, BuiltinFunctionType)
@@ -36,9 +38,14 @@ class NodeFinder:
     source is not to be compiled: what is wrong with it, Python itself is to say.
     """
 
-    def __init__(self, patterns: Patterns, main: str | None) -> None:
-        """Have the patterns ready; ``main``: the module that is run as ``__main__``, if it is one that is imported."""
+    def __init__(self, patterns: Patterns, main: str | None, prepared: Preparer | None = None) -> None:
+        """Have the patterns ready.
+
+        main: The module that is run as ``__main__``, if it is one that is imported.
+        prepared: Returns the loader that makes nodes, by default of source that it compiles itself.
+        """
         self._patterns = patterns
+        self._prepared = _prepared if prepared is None else prepared
         self._main = main
         self._actions: dict[str, Action] = {}
 
@@ -74,7 +81,7 @@ class NodeFinder:
         is_package = spec.submodule_search_locations is not None  # of which another module is run
         selection = self._patterns.selection(*(names[:1] if is_package else names)) if is_meant else None
         if selection is not None:
-            spec.loader = _prepared(spec, spec.loader, selection)
+            spec.loader = self._prepared(spec, spec.loader, selection)
         if action is not None:
             spec.loader = LoaderThen(spec.loader, action)  # type: ignore[assignment]
         return spec
@@ -151,15 +158,20 @@ class LoaderThen:
             self._action(sys.modules.get(module.__name__, module))
 
 
-def wrap_members(module: ModuleType, selection: Selection) -> None:
+def wrap_members(module: ModuleType, selection: Selection) -> list[Replaced]:
     """Make nodes of functions in a module that is loaded, in its classes, too, as far as these can be changed."""
     selection.note_module()
+    replaced = []
     for owner, name, member, qualname in list(_members(module, module, "")):
         if selection(qualname):
+            node = node_source.as_node(member, qualname)
             try:
-                setattr(owner, name, node_source.as_node(member, qualname))
+                setattr(owner, name, node)
             except (AttributeError, TypeError):  # of a class that is not made in Python
                 continue
+            if node is not member:
+                replaced.append((owner, name, member, node))
+    return replaced
 
 
 def _members(module: ModuleType, owner: Any, prefix: str) -> Iterator[tuple[Any, str, Any, str]]:

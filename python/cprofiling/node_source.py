@@ -44,10 +44,10 @@ def as_node(function: Any, name: str | None = None) -> Any:
 
 # Decorators have no names in the compiled program, so that none can clash: they are constants, put where marks are.
 _TOKEN = os.urandom(16).hex()
-_DECORATORS: dict[str, Callable[..., Any]] = {
+MARKED: dict[str, Callable[..., Any]] = {
     f"{_TOKEN} {decorator.__name__}": decorator for decorator in (as_node, staticmethod, classmethod)
 }
-_MARKS = {decorator: mark for mark, decorator in _DECORATORS.items()}
+_MARKS = {decorator: text for text, decorator in MARKED.items()}
 
 
 def compiled(source: bytes | str, path: str, is_wanted: Callable[[str], bool], compiler: Compiler) -> CodeType | None:
@@ -65,10 +65,15 @@ def compiled(source: bytes | str, path: str, is_wanted: Callable[[str], bool], c
     Raises SyntaxError, ValueError (a NUL) or RecursionError for what Python does not compile either.
     """
     tree = ast.parse(source, path)
+    return _with_decorators(compiler(tree, path)) if mark(tree, is_wanted) else None
+
+
+def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
+    """Give the functions that are wanted, of a module, decorators that are marks (see ``MARKED``); False: none is."""
     wanted = [(definition, in_class) for definition, name, in_class in _definitions(tree) if is_wanted(name)]
     for definition, in_class in wanted:
         _mark(definition, in_class)
-    return _with_decorators(compiler(tree, path)) if wanted else None
+    return bool(wanted)
 
 
 def compiled_script(path: str, is_wanted: Callable[[str], bool]) -> CodeType | None:
@@ -129,5 +134,5 @@ def _with_decorators(code: CodeType) -> CodeType:
 
 def _constant(value: Any) -> Any:
     if isinstance(value, str):
-        return _DECORATORS.get(value, value)
+        return MARKED.get(value, value)
     return _with_decorators(value) if hasattr(value, "co_consts") else value

@@ -1,4 +1,4 @@
-"""The HTML table of a summary, as notebooks show it: one fragment without scripts or anything from outside it."""
+"""For notebooks: the HTML table of a summary, a fragment without scripts or anything from outside it; ``postfix``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from cprofiling.format import (
     sorted_rows,
     summary_title,
 )
+from cprofiling.progress_postfix import postfix
 from cprofiling.stats import NodeProfilingStats
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cprofiling.shapes import ShapeStats
+
+__all__ = ["postfix", "summary_html"]
 
 # Text and lines take the colour of the page around them; only the bars have one of their own, for light and for dark.
 _STYLE = """<style>
@@ -30,7 +37,8 @@ _STYLE = """<style>
 .cprofiling-summary th, .cprofiling-summary td { padding: 0.2em 0.7em; text-align: right; white-space: nowrap; }
 .cprofiling-summary thead th { border-bottom: 1px solid currentColor; }
 .cprofiling-summary tbody tr:last-child > * { border-bottom: 1px solid currentColor; }
-.cprofiling-summary tr > :nth-child(-n+2) { text-align: left; white-space: pre-wrap; }
+.cprofiling-summary tr > :nth-child(-n+2), .cprofiling-summary tr > .cprofiling-signature {
+  text-align: left; white-space: pre-wrap; }
 .cprofiling-summary tbody th { font-weight: normal; }
 .cprofiling-bar { display: inline-block; width: 5em; height: 0.7em; margin-left: 0.5em; text-align: left; }
 .cprofiling-bar > span { display: block; height: 100%; background: var(--cprofiling-bar); }
@@ -106,6 +114,28 @@ def summary_html(
     return "\n".join(
         [*lines, *_list([*_frame_lines(rows, total_frames), *map(_escaped_line, lines_below(rows)), *notes]), "</div>"]
     )
+
+
+def shapes_html(shapes: Sequence[ShapeStats]) -> str:
+    """Return the figures by input signature as an HTML fragment like ``summary_html``: a table, then the verdicts."""
+    from cprofiling.shapes import COLUMNS, shown_rows, shown_signature  # loaded where there are such figures
+
+    heads = [("Node", "name of the node"), ("Stage", "execution stage of the calls"), *(each[:2] for each in COLUMNS)]
+    rows = [
+        f'<tr><th scope="row">{_isolated("node_name", row.node_name)}</th><td>{_isolated("stage", row.stage)}</td>'
+        + "".join(f"<td>{_escaped('figure', text(row))}</td>" for _, _, text in COLUMNS)
+        + f'<td class="cprofiling-signature">{_isolated("signature", shown_signature(row.signature))}</td></tr>'
+        for row in shown_rows(shapes)
+    ]
+    head = "".join(f'<th scope="col" title="{tip}">{label}</th>' for label, tip in heads)
+    signature = '<th scope="col" class="cprofiling-signature" title="shapes and dtypes of the tensors">Signature</th>'
+    verdicts = [_escaped_line(str(verdict)) for verdict in getattr(shapes, "verdicts", ())]
+    return "\n".join([
+        '<div class="cprofiling-summary">', _STYLE,
+        "<table>", "<caption>Calls by input signature</caption>",
+        f"<thead><tr>{head}{signature}</tr></thead>", "<tbody>", *rows, "</tbody>", "</table>",
+        *_list(verdicts), "</div>",
+    ])  # fmt: skip
 
 
 def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -> list[str]:
