@@ -25,6 +25,16 @@ def profiler_on(**configuration: Any) -> cp.Profiler:
     return profiler
 
 
+def profiler_with(times_ms: dict[tuple[str, str], list[float]]) -> cp.Profiler:
+    """A Profiler that was told of times by stage and node."""
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for (stage, node), times in times_ms.items():
+        for time_ms in times:
+            profiler.record(stage, node, time_ms)
+    return profiler
+
+
 def by_name(profiler: cp.Profiler) -> dict[str, cp.NodeProfilingStats]:
     """The statistics by node name, in the summary's order; for tests with one stage."""
     return {stats.node_name: stats for stats in profiler.get_profiling_summary()}

@@ -847,6 +847,7 @@ assert set(failed.values()) == {len(CODES) * MOST}, failed
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [APART, TOGETHER], ids=["apart", "together"])
 def test_every_call_of_the_driver_may_fail(libcuda: Path, how: str) -> None:
     """H1 to H3: no crash, nothing raised, the nodes counted, their other times right, and a reason."""

@@ -145,6 +145,32 @@ def test_a_node_is_waited_for_before_and_after(libcuda: Path) -> None:
     )
 
 
+def test_a_recording_may_have_nodes_waited_for_whose_profiler_is_off(libcuda: Path) -> None:
+    run(
+        """
+        from cprofiling.cell_profile import CellRecording
+        start(synchronize_cuda=False)
+        cp.set_profiling(False)
+        for synchronizes in (True, False):
+            recording = CellRecording(synchronizes=synchronizes, operators=False, capacity=10)
+            recording.begin()
+            busy(0, 5)
+            seen = []
+            Module(0).forward(lambda: seen.append(fake.now()), lambda: busy(0, 7))
+            assert seen == ([5 * MS] if synchronizes else [12 * MS])
+            with cp.profile_node("block"):
+                pass
+            assert waits() == 4  # of the first round: twice for each
+            recording.stop()
+            assert [row.count for row in recording.result(failed=False, skip_first_n=0).summary] == [1, 1]
+        Module(0).forward()
+        assert waits() == 4
+        finish()
+        """,
+        libcuda,
+    )
+
+
 def test_nothing_is_waited_for_unless_asked(libcuda: Path) -> None:
     run(
         """

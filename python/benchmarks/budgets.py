@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from . import candidates as c
 from . import counters as k
-from . import cuvis, peers
+from . import cuvis, live, peers
 from . import device as d
 from . import extras as x
+from . import shapes as a
 from . import stages as s
 from .results import Outcome, Run
 
@@ -136,6 +137,13 @@ BUDGETS = (
         lambda f: 1,
         (c.ENABLED, peers.TPROF),
         oldest=(3, 12),
+    ),
+    Budget(
+        "enabled decorator with live=, over that without",
+        "x",
+        lambda f: (f.extra(live.LIVE) - f.extra(live.BARE)) / (f.extra(live.NOT_LIVE) - f.extra(live.BARE)),
+        "<=",
+        lambda f: 1.25,
     ),
     Budget(
         "enabled method of a PipelineProfiling over the enabled decorator",
@@ -288,6 +296,8 @@ BUDGETS = (
         ">=",
         lambda f: 2,
     ),
+    Budget("by shape, two tensors of PyTorch", "ns", lambda f: f.over(a.TORCH), "<=", lambda f: 1000, (a.TORCH,)),
+    Budget("by shape, two arrays of numpy", "ns", lambda f: f.over(a.NUMPY), "<=", lambda f: 1000, (a.NUMPY,)),
     Budget(
         "counters of the system, off getrusage's around a node of 1 s", "%", lambda f: f.extra(k.OFF), "<=", lambda f: 5
     ),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import counters, cuvis, device
+from . import counters, cuvis, device, live
 from .candidates import cprofiling
 from .harness import collector_off, explain
 
@@ -117,6 +117,7 @@ MEASURES: dict[Callable[[int], dict[str, float]], tuple[str, ...]] = {
     **counters.MEASURES,
     **cuvis.MEASURES,
     **device.MEASURES,
+    **live.MEASURES,
 }
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from weakref import ref
 
 from cprofiling import _core, checks
-from cprofiling.asked import fields_maker
+from cprofiling.asked import fields_maker, shapes_maker
 from cprofiling.counters import COUNTERS
 from cprofiling.device_memory import memory_at_entry, memory_at_exit
 from cprofiling.device_wait import device_to_wait_for, wait_for_device
@@ -31,6 +31,7 @@ def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[
     Raises TypeError or ValueError naming the parameter.
     """
     fields_maker()
+    shapes_maker()
     looks, resets = _checked_memory(memory)
     if "torch" in sys.modules:
         prepare()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+REFUSED = "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage"
 _NO_CUDA = 1  # among the causes of cprof_gpu_cause
 _NOT_IN_ALL = (
     "not counted in all calls: CUPTI was not to be had then, or they were blocks in tasks outside of a profiled "
@@ -84,5 +85,5 @@ def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
     if unread:
         reasons.append(f"{unread} keys or more are missing, as a thread has stopped in the middle of an update")
     if refused:
-        reasons.append("there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage")
+        reasons.append(REFUSED)
     return tuple(reasons)
