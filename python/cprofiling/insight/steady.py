@@ -1,0 +1,250 @@
+"""Where a series of times becomes steady: its levels, and the calls at its start that are not like the others.
+
+Two questions are asked, as one method answers only one of them well.
+
+Levels: at which calls does the series change? Its ranks, which no outlier and no second mode can mislead, are cut into
+pieces of constant mean by optimal partitioning (B. Jackson et al., "An algorithm for data on an interval", 2005), with
+the penalty ``3 log n`` for each cut (N. R. Zhang and D. O. Siegmund, "A modified Bayes information criterion", 2007),
+raised where successive calls depend on each other. What the pieces mean follows E. Barrett et al., "Virtual machine
+warmup blows hot and cold", 2017: pieces that are alike are one, the last one is the steady state if it is long enough,
+and the series is flat, warms up, or slows down. What goes back and forth all the time is steady, too.
+
+First calls: one or two very slow calls are no level. Each of the first calls is asked how likely a steady call is to
+take that long: by counting, and beyond the longest steady call by a Pareto tail whose index is estimated from the
+steady calls (B. M. Hill, 1975), on the heavy side. The product of these probabilities is tested for the first call, the
+first two, and so on (R. A. Fisher's method); the most significant of them, if it is significant, are cold.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from statistics import median
+from typing import NamedTuple
+
+FLAT, WARM_UP, SLOWDOWN = "flat", "warm-up", "slowdown"
+NOT_STEADY, TOO_FEW = "no steady state", "too few calls"
+
+LEAST_CALLS = 10  # with fewer, nothing is said
+LEAST_STEADY = 0.25  # of the calls, after the last change: as 500 of 2,000 in the paper
+ALIKE = 0.05  # levels whose medians differ by this part are one
+SIGNIFICANCE = 0.01  # of the test of the first calls: of 100 steady series, one is told to warm up
+LEAST_LEVEL = 5  # calls; fewer are outliers, and at the start there is a test for them
+FEW_CALLS = 20  # with fewer, no series is said to be flat ...
+SOME_CALLS, SUSPICIOUS = 50, 0.2  # ... nor with fewer than these, if its first calls are as unlikely as that
+EXTREME, EXTREME_SIGNIFICANCE = 10, 0.1  # of first calls so many times as long as the others' median
+_CUT_PENALTY = 3.0  # times log n
+_MOST_PLACES = 160  # at which a cut is looked for, before it is refined
+_EACH_PLACE = 32  # first calls, between all of which there may be one
+_FIRST_CALLS = 64  # at most, that are tested one by one
+_SLOW_PART = 0.75  # of the cold calls, which are slower than the others' median
+_RARE = -math.log(0.05)  # surprises from which on a call after cold ones is cold, too, and an extreme one extreme
+_TAIL_ERRORS = 1.645  # below its estimate the tail's index is taken: one-sided 95 %
+
+
+class Level(NamedTuple):
+    """Calls of one level: from ``start``, counted from 0, to before ``end``, and their median."""
+
+    start: int
+    end: int
+    median: float
+
+
+class Steadiness(NamedTuple):
+    """How a series of times becomes steady.
+
+    Attributes:
+        state: ``flat``, ``warm-up``, ``slowdown``, ``no steady state`` or ``too few calls``.
+        cold: How many of the first calls are slower than steady ones; without a steady state, than the others, None
+            where none can be told.
+        start: How many calls are before the steady state: more, where some before it are faster; None without one.
+        levels: The levels; empty with too few calls.
+        p_value: How likely steady calls are to begin as slowly as these do: of the test of the first calls. None where
+            the levels told.
+    """
+
+    state: str
+    cold: int | None = None
+    start: int | None = None
+    levels: tuple[Level, ...] = ()
+    p_value: float | None = None
+
+
+def steadiness(samples: Sequence[float]) -> Steadiness:
+    """Return where a series of times, of any unit, in the order of the calls, becomes steady."""
+    count = len(samples)
+    if count < LEAST_CALLS:
+        return Steadiness(TOO_FEW)
+    dependence, found = levels(samples)
+    start = _steady_start(found)
+    if count - start < max(LEAST_STEADY * count, LEAST_CALLS / 2):
+        cold, p_value = _cold_calls(samples, dependence)
+        return Steadiness(NOT_STEADY, cold or None, None, found, p_value)
+    steady = median(samples[start:])
+    slow = _slow_start(found, steady)
+    is_slowdown = slow < start
+    while slow and not _is_less(steady, samples[slow - 1]):  # a level may be a few very slow calls, and some others
+        slow -= 1
+    cold, p_value = _cold_calls(samples[slow:], dependence)
+    cold, told = slow + cold, (found, None if slow else p_value)
+    if is_slowdown:
+        return Steadiness(SLOWDOWN, cold, start, *told)
+    if cold:
+        return Steadiness(WARM_UP, cold, cold, *told)
+    is_undecided = count < FEW_CALLS or (count < SOME_CALLS and p_value < SUSPICIOUS)
+    return Steadiness(TOO_FEW, None, None, *told) if is_undecided else Steadiness(FLAT, 0, 0, *told)
+
+
+def _slow_start(found: Sequence[Level], steady: float) -> int:
+    """Return how many calls are in those levels at the start that are slower than a steady one."""
+    start = 0
+    for level in found:
+        if not _is_less(steady, level.median):
+            break
+        start = level.end
+    return start
+
+
+def _is_less(value: float, other: float) -> bool:
+    """Whether it is, and not alike."""
+    return value < other - ALIKE * max(value, other)
+
+
+def _steady_start(found: Sequence[Level]) -> int:
+    last = found[-1].median
+    start = found[-1].start
+    for level in reversed(found[:-1]):
+        if _is_less(level.median, last) or _is_less(last, level.median):
+            break
+        start = level.start
+    return start
+
+
+def levels(samples: Sequence[float]) -> tuple[float, tuple[Level, ...]]:
+    """Return how much more successive calls vary together than independent ones would, at least 1, and the levels."""
+    ranks = _centred_ranks(samples)
+    count = len(ranks)
+    variance = sum(rank * rank for rank in ranks) / (count - 1)
+    if variance == 0:
+        return 1.0, (Level(0, count, median(samples)),)
+    dependence = max(1.0, _long_run_variance(ranks) / variance)
+    sums = [0.0, *accumulate(ranks)]
+    penalty = _CUT_PENALTY * math.log(count) * dependence * variance
+    cuts = _refined(_cuts(sums, _places(count), penalty), sums)
+    return dependence, tuple(Level(start, end, median(samples[start:end])) for start, end in pairwise(cuts))
+
+
+def _centred_ranks(samples: Sequence[float]) -> list[float]:
+    """Return the ranks less their mean; equal samples share theirs."""
+    order = sorted(range(len(samples)), key=samples.__getitem__)
+    ranks = [0.0] * len(samples)
+    at = 0
+    while at < len(order):
+        end = at
+        while end < len(order) and samples[order[end]] == samples[order[at]]:
+            end += 1
+        for place in order[at:end]:
+            ranks[place] = (at + end - len(order)) / 2
+        at = end
+    return ranks
+
+
+def _long_run_variance(ranks: Sequence[float]) -> float:
+    """Return the variance of sums of ranks, a call: of differences of neighbouring blocks, few of which have a cut."""
+    size = max(1, math.isqrt(len(ranks)))
+    means = [sum(ranks[at : at + size]) / size for at in range(0, len(ranks) - size + 1, size)]
+    squares = [(after - before) ** 2 for before, after in pairwise(means)]
+    return size * median(squares) / 2 / 0.455  # the median of a squared standard normal
+
+
+def _places(count: int) -> list[int]:
+    """Return where a cut is looked for: ends included, closest at the start, where warm-ups end."""
+    if count <= _MOST_PLACES:
+        return list(range(count + 1))
+    growth = (count / _EACH_PLACE) ** (1 / (_MOST_PLACES - _EACH_PLACE))
+    places = {round(_EACH_PLACE * growth**step) for step in range(_MOST_PLACES - _EACH_PLACE + 1)}
+    return sorted({*range(_EACH_PLACE), *places, count})
+
+
+def _cuts(sums: Sequence[float], places: Sequence[int], penalty: float) -> list[int]:
+    """Return the best cuts, both ends included: the sum of squares that their means explain, less a penalty each."""
+    best, before = [0.0], [0]
+    for end in range(1, len(places)):
+        stop, total = places[end], sums[places[end]]
+        starts = range(max(1, bisect_right(places, stop - LEAST_LEVEL)))
+        values = [best[start] + (total - sums[places[start]]) ** 2 / (stop - places[start]) for start in starts]
+        start = max(starts, key=values.__getitem__)
+        best.append(values[start] - penalty)
+        before.append(start)
+    cuts, at = [places[-1]], len(places) - 1
+    while at:
+        at = before[at]
+        cuts.append(places[at])
+    return cuts[::-1]
+
+
+def _refined(cuts: list[int], sums: Sequence[float]) -> list[int]:
+    """Return the cuts, each moved to the best place between its neighbours."""
+    for at in range(1, len(cuts) - 1):
+        start, end = cuts[at - 1], cuts[at + 1]
+        cuts[at] = max(
+            range(start + LEAST_LEVEL, end - LEAST_LEVEL + 1),
+            key=lambda cut: (sums[cut] - sums[start]) ** 2 / (cut - start) + (sums[end] - sums[cut]) ** 2 / (end - cut),
+        )
+    return cuts
+
+
+def _cold_calls(samples: Sequence[float], dependence: float) -> tuple[int, float]:
+    """Return how many of the first calls are slower than the others can explain, and how likely that is by chance."""
+    most = min(_FIRST_CALLS, len(samples) // 4)
+    others = sorted(samples[most:])
+    tail, middle = _tail_index(others), median(others)
+    surprises = [_surprise(sample, others, tail) for sample in samples[:most]]
+    total, slow, cold, least = 0.0, 0, 0, 1.0
+    for tried, surprise in enumerate(surprises, 1):
+        total += surprise
+        slow += _is_less(middle, samples[tried - 1])
+        if slow < _SLOW_PART * tried:
+            continue  # one outlier among calls that are like the others is no warm-up
+        # Fewer calls are likelier to be cold: the first k have 1 / (k * (k + 1)) of the chances of error, 1 in all.
+        p_value = min(1.0, _fisher(total, tried) ** (1 / min(dependence, tried)) * tried * (tried + 1))
+        if p_value < least:
+            cold, least = tried, p_value
+    # To skip one call too many costs nothing, to keep one that takes a thousand times as long costs the mean.
+    is_extreme = samples[:1] and samples[0] >= EXTREME * middle > 0 and surprises[0] > _RARE
+    if least > (EXTREME_SIGNIFICANCE if is_extreme else SIGNIFICANCE):
+        return 0, least
+    while cold < most and surprises[cold] > _RARE:
+        cold += 1
+    return cold, least
+
+
+def _surprise(sample: float, others: Sequence[float], tail: float) -> float:
+    """Return minus the logarithm of how likely one of the others is to be as long, or alike."""
+    longer = len(others) - bisect_left(others, sample / (1 + ALIKE))
+    surprise = math.log((len(others) + 1) / (longer + 1))
+    if sample > (1 + ALIKE) * others[-1] > 0:
+        surprise += tail * math.log(sample / others[-1])
+    return surprise
+
+
+def _tail_index(ordered: Sequence[float]) -> float:
+    """Return the index of the Pareto tail of sorted samples, on the heavy side; 1, a mean without bound, at least."""
+    used = max(2, min(len(ordered) // 4, math.isqrt(len(ordered)) * 2))
+    threshold = ordered[-used - 1]
+    if threshold <= 0:
+        return 1.0
+    excess = sum(math.log(sample / threshold) for sample in ordered[-used:]) / used
+    return max(1.0, (1 - _TAIL_ERRORS / math.sqrt(used)) / excess) if excess > 0 else 1.0
+
+
+def _fisher(total: float, count: int) -> float:
+    """Return how likely the product of as many independent probabilities is to be that of a sum of their logarithms."""
+    term = math.exp(-total)
+    found = term
+    for at in range(1, count):
+        term *= total / at
+        found += term
+    return min(1.0, found)

@@ -1,0 +1,643 @@
+"""Gaps, frames per second and warm-ups: of recordings made by hand, of statistics, and of programs that run."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import profiler_on
+from cprofiling.format import shown_text
+from cprofiling.insight import sections
+from cprofiling.insight.steady import FLAT, SLOWDOWN, TOO_FEW, WARM_UP
+from cprofiling.insight.table import Insight, shown_number
+from cprofiling.insight.warm_up import COLD_FIRST, LIKE_OTHERS, UNKNOWN
+from cprofiling.kinds import SUSPENDABLE, UNFINISHED
+from hostile_names import NAMES
+from recorded import profile
+from recordings import DROPPED, HOST, NODE, RECORD, STEP, Row, host, made
+
+Pair = tuple[str | None, str | None]
+
+
+def gaps_of(recording: cp.Recording, **options: Any) -> dict[Pair, tuple[int, float]]:
+    """The number and the total, in us, of the gaps between two nodes."""
+    return {(of.previous, of.next): (of.count, round(of.total_ms * 1e3, 6)) for of in recording.gaps(**options)}
+
+
+def node(name: str, start: int, end: int, **more: Any) -> Row:
+    return host(name, start, end, kind=NODE, **more)
+
+
+def frames_of(
+    name: str, count: int, times: Callable[[int], tuple[int, int]], length: int, each: int, **more: Any
+) -> list[Row]:
+    """Blocks of a length, one ``each`` us, with a node that begins and ends at the given times of them."""
+    rows = []
+    for at in range(count):
+        begin, end = times(at)
+        rows.append(host("f", each * at, each * at + length, kind=RECORD, **more))
+        rows.append(node(name, each * at + begin, each * at + end, **more))
+    return rows
+
+
+# ---- gaps
+
+
+def test_gaps_are_between_nodes_of_a_frame() -> None:
+    rows = [
+        host("frame", 0, 100, kind=RECORD), node("a", 5, 20), node("b", 30, 90), node("in b", 40, 50),
+        host("frame", 200, 300, kind=RECORD), node("a", 203, 220), host("op", 225, 228, kind=HOST), node("b", 290, 300),
+    ]  # fmt: skip
+    table = made(rows).gaps()
+    assert gaps_of(made(rows)) == {("a", "b"): (2, 80), (None, "a"): (2, 8), ("b", None): (1, 10)}
+    first = table[0]
+    assert (first.p50_ms, first.max_ms, first.share, first.threads) == (0.04, 0.07, 0.4, 1)
+    assert made(rows).event(first.row).name == "a"
+    assert table.share == pytest.approx(98 / 200)
+    assert "In 49.0% of the 0.2 ms of 2 frames (labelled blocks frame) no node ran" in table.notes[0]
+
+
+def test_frames_are_steps_blocks_or_nodes() -> None:
+    steps = [host("ProfilerStep#0", 0, 50, kind=STEP), host("ProfilerStep#1", 50, 100, kind=STEP)]
+    inside = [row for at in (5, 55) for row in (host("label", at, at + 40, kind=RECORD), node("a", at + 5, at + 35))]
+    assert gaps_of(made(steps + inside)) == {(None, "a"): (2, 20), ("a", None): (2, 20)}
+    assert gaps_of(made(inside)) == {(None, "a"): (2, 10), ("a", None): (2, 10)}
+    assert gaps_of(made(steps + inside), frame="label") == gaps_of(made(inside))
+    around = [node("whole", 0, 50), node("a", 10, 40), node("whole", 50, 100), node("a", 60, 90)]
+    assert gaps_of(made(around)) == {(None, "a"): (2, 20), ("a", None): (2, 20)}
+    named = [host("Inference", 8, 42, kind=RECORD), *steps, *inside]
+    assert gaps_of(made(named)) == {(None, "a"): (1, 2), ("a", None): (1, 2)}
+    assert gaps_of(made(around), frame="a") == {(None, None): (2, 60)}  # nothing runs in it but itself
+
+
+def test_without_frames_gaps_are_those_of_threads() -> None:
+    rows = [
+        node("a", 0, 10), node("b", 15, 30), node("in b", 16, 20), node("a", 70, 80),
+        node("a", 0, 40, thread="1/2"), node("b", 50, 60, thread="1/2"),
+    ]  # fmt: skip
+    table = made(rows).gaps()
+    assert gaps_of(made(rows)) == {("a", "b"): (2, 15), ("b", "a"): (1, 40)}
+    by_pair = {(of.previous, of.next): of for of in table}
+    assert by_pair["a", "b"].threads == 2
+    assert by_pair["a", "b"].elsewhere_ms == pytest.approx(0.005)  # 10 to 15, while the other thread is in a
+    assert by_pair["b", "a"].elsewhere_ms == pytest.approx(0.02)  # 30 to 40 and 50 to 60
+    assert table.share == pytest.approx(55 / 140)
+    assert "frames are not known: there are nodes a, b" in table.notes[1]
+
+
+def test_frames_may_have_all_their_nodes_on_other_threads() -> None:
+    rows = [
+        *(host("f", 100 * at, 100 * at + 90, kind=RECORD) for at in range(3)),
+        *(node("a", 100 * at + 20, 100 * at + 50, thread="1/2") for at in range(3)),
+    ]
+    [of] = made([*rows, host("idle", 500, 600, kind=RECORD)]).gaps()
+    assert (of.previous, of.next, of.count) == (None, None, 3)
+    assert of.elsewhere_ms == pytest.approx(0.09)
+    assert "│ (begin)  ┆ (end) ┆ 3" in str(made(rows).gaps())
+
+
+def test_nodes_that_overlap_leave_no_gap() -> None:
+    rows = [
+        host("frame", 0, 100, kind=RECORD), node("a", 0, 60, flags=SUSPENDABLE), node("b", 10, 20, flags=SUSPENDABLE),
+        node("c", 50, 80, flags=SUSPENDABLE),
+    ]  # fmt: skip
+    table = made(rows).gaps()
+    assert gaps_of(made(rows)) == {("c", None): (1, 20)}
+    assert "Coroutines and generators count as running while they are suspended." in table.notes
+
+
+def test_short_gaps_and_first_frames_are_left_out_on_demand() -> None:
+    rows = frames_of("a", 3, lambda at: (at, 80), 90, 100)
+    assert gaps_of(made(rows)) == {(None, "a"): (2, 3), ("a", None): (3, 30)}
+    assert gaps_of(made(rows), least_ns=1_000) == {(None, "a"): (1, 2), ("a", None): (3, 30)}
+    assert gaps_of(made(rows), skip_first_n=2) == {(None, "a"): (1, 2), ("a", None): (1, 10)}
+    assert "Left out: the first 2 frames." in made(rows).gaps(skip_first_n=2).notes
+    everything = made(rows).gaps(skip_first_n=9)
+    assert "all 3 frames (labelled blocks f) are left out" in " ".join(everything.notes)
+
+
+def test_failed_and_unfinished_frames_are_none() -> None:
+    rows = [
+        host("f", 0, 90, kind=RECORD), node("a", 0, 80), host("f", 100, 190, kind=RECORD, outcome=1),
+        node("a", 110, 120), host("f", 200, 290, kind=RECORD, flags=UNFINISHED), node("a", 210, 220),
+    ]  # fmt: skip
+    assert gaps_of(made(rows)) == {("a", None): (1, 10)}
+    assert "Left out: 2 frames that failed, or began or ended unrecorded." in made(rows).gaps().notes
+    assert DROPPED in made(rows, dropping=True).gaps().notes
+
+
+def test_gaps_of_nothing() -> None:
+    table = made([]).gaps()
+    assert (list(table), table.share, table.notes) == ([], None, ("No node was recorded.",))
+    for wrong, error in ((-1, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="least_ns must be"):
+            made([]).gaps(least_ns=wrong)  # type: ignore[arg-type]
+        with pytest.raises(error, match="skip_first_n must be"):
+            made([]).gaps(skip_first_n=wrong)  # type: ignore[arg-type]
+
+
+def test_begin_and_end_of_a_frame_are_shown_as_such() -> None:
+    table = made(frames_of("a", 2, lambda _: (5, 80), 90, 100)).gaps()
+    assert [(of.previous, of.next) for of in table] == [("a", None), (None, "a")]
+    assert [row[:2] for row in table.section().rows] == [("a", "(end)"), ("(begin)", "a")]
+    assert "│ (begin)  ┆ a" in str(table)
+    assert table[0].elsewhere_ms is None  # there is one thread
+
+
+def test_a_sleep_between_nodes_is_a_gap() -> None:
+    with profile() as prof:
+        for _ in range(3):
+            with cp.record("frame"):
+                with cp.profile_node("a"):
+                    pass
+                time.sleep(0.005)
+                with cp.profile_node("b"):
+                    pass
+    longest = prof.gaps()[0]
+    assert (longest.previous, longest.next, longest.count) == ("a", "b", 3)
+    assert longest.p50_ms >= 5
+    assert longest.share > 0.5
+
+
+# ---- frames per second
+
+
+def recorded_counts(counts: dict[str, int], *, skip: int = 0, stage: str = "inference") -> cp.ProfilingSummary:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, skip_first_n=skip)
+    for name, count in counts.items():
+        for _ in range(count):
+            profiler.record(stage, name, 2.0)
+    return profiler.get_profiling_summary()
+
+
+def test_frames_are_those_that_are_told() -> None:
+    [of] = recorded_counts({"read": 100, "detect": 200, "save": 10}).frames_per_second(100, seconds=4)
+    assert (of.stage, of.frames, of.basis) == ("inference", 100, "given")
+    assert (of.nodes_ms, of.serial_fps, of.fps, of.wall_ms) == pytest.approx((6.2, 1000 / 6.2, 25, 4000))
+
+
+def test_frames_are_the_calls_of_nodes_that_all_ran_as_often() -> None:
+    [of] = recorded_counts({"read": 50, "detect": 50}, skip=5).frames_per_second()
+    assert (of.frames, of.basis) == (50, "each node ran as often")
+    assert of.nodes_ms == pytest.approx(4)  # five of each are left out, and are no less in a frame for that
+    [alone] = recorded_counts({"read": 50}).frames_per_second()
+    assert (alone.frames, alone.basis) == (50, "calls of read")
+
+
+def test_frames_are_the_calls_of_the_node_around_all_others(p: cp.Profiler) -> None:
+    for number in range(20):
+        with p.profile_node("pipeline"):
+            for name, times in (("twice", 2), ("each tenth", number % 10 == 0)):
+                for _ in range(times):
+                    with p.profile_node(name):
+                        pass
+    [of] = p.get_profiling_summary().frames_per_second()
+    assert (of.frames, of.basis) == (20, "calls of pipeline, in which all others ran")
+    [pipeline] = (row for row in p.get_profiling_summary() if row.node_name == "pipeline")
+    assert of.nodes_ms == pytest.approx(pipeline.mean_ms)
+
+
+def test_frames_are_unknown_where_counts_differ_and_no_node_is_around_all(p: cp.Profiler) -> None:
+    table = recorded_counts({"read": 100, "detect": 200, "save": 10}).frames_per_second()
+    [of] = table
+    assert (of.frames, of.fps, of.nodes_ms, of.serial_fps) == (None, None, None, None)
+    assert of.basis.startswith(
+        "nodes ran from 10 (save) to 200 (detect) times, and none is known to be around all others"
+    )
+    assert "Statistics have no wall clock" in table.notes[0]
+
+
+def test_frames_of_stages_are_apart() -> None:
+    merged = cp.ProfilingSummary(
+        [*recorded_counts({"a": 3, "b": 6}, stage="train"), *recorded_counts({"a": 5}, stage="val")]
+    )
+    table = merged.frames_per_second({"train": 3, "nobody": 9})
+    assert [(of.stage, of.frames) for of in table] == [("train", 3), ("val", 5)]
+    with pytest.raises(ValueError, match="total_frames must be a dict by stage"):
+        merged.frames_per_second(3)
+
+
+def test_nodes_of_unknown_self_time_are_told() -> None:
+    row = recorded_counts({"a": 2})[0]
+    unknown = cp.NodeProfilingStats(*(getattr(row, name) for name in list(vars(row))[:10]))
+    table = cp.ProfilingSummary([unknown]).frames_per_second()
+    assert table[0].nodes_ms == pytest.approx(2)
+    assert "Some nodes have no self time; what ran inside them is counted twice." in table.notes
+
+
+def test_wrong_seconds_and_no_samples() -> None:
+    summary = recorded_counts({"a": 1})
+    for wrong, error in ((-1, ValueError), ("1", TypeError), (True, TypeError), (float("nan"), ValueError)):
+        with pytest.raises(error, match="seconds must be"):
+            summary.frames_per_second(seconds=wrong)  # type: ignore[arg-type]
+    assert summary.frames_per_second(seconds=0)[0].fps is None
+    assert cp.Profiler().get_profiling_summary().frames_per_second().notes == ("No node has a sample.",)
+    assert recorded_counts({"a": 3}, skip=5).frames_per_second() == []
+
+
+def test_frames_of_a_recording_pass_by_the_wall_clock() -> None:
+    rows = frames_of("a", 10, lambda _: (0, 400), 500, 1000)
+    [of] = made(rows).frames_per_second()
+    assert (of.frames, of.basis) == (10, "labelled blocks f")
+    assert (of.wall_ms, of.fps) == pytest.approx((9.5, 10 / 9.5e-3))
+    assert (of.latency_ms, of.p99_ms, of.nodes_ms, of.serial_fps, of.at_once) == pytest.approx((0.5, 0.5, 0.4, 2000, 1))
+    [batched] = made(rows).frames_per_second(320)
+    assert (batched.fps, batched.serial_fps, batched.nodes_ms) == pytest.approx((320 / 9.5e-3, 64_000, 0.0125))
+    assert (batched.latency_ms, batched.basis) == (0.5, "given")
+
+
+def test_frames_at_the_same_time_are_counted_once_each() -> None:
+    rows = [
+        row
+        for worker in range(4)
+        for row in frames_of("a", 2, lambda _: (0, 100), 100, 100, thread=f"1/{worker}", stage="val")
+    ]
+    [of] = made(rows).frames_per_second()
+    assert (of.stage, of.frames, of.at_once) == ("val", 8, 4)
+    assert (of.fps, of.serial_fps) == pytest.approx((40_000, 10_000))
+
+
+def test_frames_of_stages_that_take_turns_have_wall_clocks_of_their_own() -> None:
+    """Training, then validation, then training: what the others take is none of a stage's time."""
+    rows = []
+    for epoch in range(2):
+        for stage, first, each in (("train", 0, 100), ("val", 500, 20)):
+            for at in range(5):
+                start = 1000 * epoch + first + at * each
+                rows.append(host("step", start, start + each, kind=STEP))
+                rows.append(node("a", start, start + each // 2, stage=stage))
+    train, val = made(rows).frames_per_second()
+    assert (train.stage, train.frames, val.stage, val.frames) == ("train", 10, "val", 10)
+    assert (train.wall_ms, val.wall_ms) == pytest.approx((1.4, 0.6))  # without 100 of the other stage, and 500
+    assert (train.latency_ms, val.latency_ms, train.nodes_ms) == pytest.approx((0.1, 0.02, 0.05))
+    both = made(rows).frames_per_second({"train": 320})
+    assert [of.frames for of in both] == [320, 10]
+    with pytest.raises(ValueError, match="total_frames must be a dict by stage"):
+        made(rows).frames_per_second(320)
+    table = made(rows).what_if()
+    assert [(of.stage, of.node) for of in table] == [("train", "a"), ("val", "a")]
+    assert table.frame_ms == {"train": pytest.approx(0.1), "val": pytest.approx(0.02)}
+    assert table.notes[0].startswith("train: a frame takes 0.1 ms, the mean of 10 frames (steps)")
+
+
+def test_a_step_with_nodes_of_several_stages_has_none() -> None:
+    rows = [host("step", 0, 90, kind=STEP), node("a", 0, 10, stage="train"), node("a", 20, 30, stage="val")]
+    assert [of.stage for of in made(rows).frames_per_second()] == [""]
+    apart = made(rows[1:]).what_if()
+    assert apart.frames == {"train": 1, "val": 1}  # all nodes have one name: each call is a frame
+
+
+def test_frames_of_a_recording_may_be_unknown() -> None:
+    rows = [node("a", 0, 10), node("b", 20, 50)]
+    [of] = made(rows).frames_per_second()
+    assert (of.frames, of.fps, of.wall_ms) == (None, None, 0.05)
+    assert of.basis == "there are nodes a, b: give frame, the name of those that are frames"
+    [told] = made(rows).frames_per_second(5)
+    assert (told.frames, told.fps, told.nodes_ms) == pytest.approx((5, 1e5, 0.008))
+    many = made([node(f"n{at}", at, at + 1) for at in range(9)]).frames_per_second()
+    assert many[0].basis.startswith("there are nodes n0, n1, n2, n3 and 5 more:")
+    assert made([]).frames_per_second()[0].basis == "no node was recorded"
+    with pytest.raises(ValueError, match="total_frames must be >= 1"):
+        made(rows).frames_per_second(0)
+
+
+def test_threads_make_more_frames_a_second_than_one_by_one() -> None:
+    def work() -> None:
+        for _ in range(5):
+            with cp.record("frame"), cp.profile_node("wait"):
+                time.sleep(0.01)
+
+    with profile() as prof:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    [of] = prof.frames_per_second()
+    assert of.frames == 20
+    assert of.fps is not None
+    assert of.serial_fps is not None
+    assert of.fps > 1.5 * of.serial_fps
+    assert of.at_once is not None
+    assert 1.5 < of.at_once <= 4
+
+
+# ---- warm-ups
+
+
+def series(source: random.Random, count: int, cold: int, times: int) -> list[int]:
+    return [round(source.uniform(98, 102)) * (times if at < cold else 1) for at in range(count)]
+
+
+def calls_of(name: str, times: list[int], **more: Any) -> list[Row]:
+    return [node(name, 10_000 * at, 10_000 * at + length, **more) for at, length in enumerate(times)]
+
+
+def test_warm_ups_of_a_recording() -> None:
+    source = random.Random(1)
+    rows = [
+        *calls_of("compiled", series(source, 80, 2, 50), thread="1/1", stage="val"),
+        *calls_of("steady", series(source, 80, 0, 1), thread="1/2"),
+        *calls_of("rare", series(source, 5, 1, 9), thread="1/3"),
+        *calls_of("tired", [*series(source, 50, 0, 1), *series(source, 40, 40, 2)], thread="1/4"),
+    ]
+    table = made(rows).warm_up()
+    assert table.skip_first_n == 2
+    assert [(of.node, of.stage, of.state, of.cold) for of in table] == [
+        ("compiled", "val", WARM_UP, 2),
+        ("tired", "", SLOWDOWN, 0),  # in the order of their first calls' ends, as none has a cost
+        ("steady", "", FLAT, 0),
+        ("rare", "", TOO_FEW, None),
+    ]
+    first = table[0]
+    assert first.count == 80
+    assert first.warm_ms == pytest.approx(0.1, rel=0.02)
+    assert first.cold_ms == pytest.approx(5, rel=0.02)
+    assert first.excess_ms == pytest.approx(2 * 4.9, rel=0.02)
+    assert first.own_excess_ms == first.excess_ms
+    assert first.p_value is not None
+    assert first.p_value < 1e-6
+    assert [made(rows).event(row).dur > 4e6 for row in first.rows] == [True, True]
+    notes = "\n".join(table.notes)
+    assert "Suggested: set_profiling(True, skip_first_n=2), which leaves out all cold calls." in notes
+    assert "Too few calls: rare." in notes
+    assert "Slowdown: tired. Their times rise later on" in notes
+    assert [level.end for level in next(of for of in table if of.node == "tired").levels] == [50, 90]
+
+
+def test_what_is_inside_is_no_own_cost() -> None:
+    rows = []
+    for at in range(60):
+        start, length = at * 1000, 500 if at == 0 else 50
+        rows += [node("outer", start, start + length + 20), node("inner", start + 10, start + 10 + length)]
+    table = {of.node: of for of in made(rows).warm_up()}
+    assert table["outer"].excess_ms == pytest.approx(0.45)
+    assert table["outer"].own_excess_ms == 0
+    assert table["inner"].own_excess_ms == pytest.approx(0.45)
+
+
+def test_only_successes_count_in_the_order_of_their_ends() -> None:
+    """As skip_first_n skips them."""
+    rows = [
+        node("a", 0, 900, thread="1/2"),  # which began first, and is the third to end
+        *(node("a", 10 + 100 * at, 60 + 100 * at) for at in range(40)),
+        node("a", 5, 8, outcome=1, thread="1/3"),
+        node("a", 5, 9, flags=UNFINISHED, thread="1/4"),
+    ]
+    [of] = made(rows).warm_up()
+    assert of.count == 41
+    assert of.first_ms == 0.05
+
+
+def test_a_suggestion_that_leaves_nothing_says_so() -> None:
+    source = random.Random(2)
+    rows = [*calls_of("slow", series(source, 90, 12, 3)), *calls_of("rare", series(source, 12, 0, 1), thread="1/2")]
+    table = made(rows).warm_up()
+    assert table.skip_first_n == 12
+    assert "It leaves no call of rare, which ran 12 times at most." in table.notes
+
+
+def test_no_warm_up_may_be_one_that_was_before() -> None:
+    source = random.Random(3)
+    table = made(calls_of("a", series(source, 60, 0, 1))).warm_up()
+    assert (table.skip_first_n, table[0].state) == (0, FLAT)
+    assert "No cold calls were found: there are none, or the recording began after them." in table.notes
+    dropped = made(calls_of("a", series(source, 60, 0, 1)), dropping=True).warm_up()
+    assert dropped.notes[-2:] == (
+        DROPPED,
+        "Where the oldest events were dropped, the first calls here are not the first ones of the program.",
+    )
+    nothing = made([]).warm_up()
+    assert (list(nothing), nothing.notes, nothing.skip_first_n) == ([], ("No call of a node succeeded in it.",), None)
+
+
+def test_unsteady_nodes_are_told_with_few_names() -> None:
+    source = random.Random(4)
+    late = [*series(source, 100, 0, 1), *series(source, 10, 10, 3)]
+    table = made([row for at in range(5) for row in calls_of(f"n{at}", late, thread=f"1/{at}")]).warm_up()
+    assert table.skip_first_n is None
+    assert table.notes == (
+        "No steady state: n0, n1, n2, n3 and 1 more. Their times change within the last 25% of the calls.",
+    )
+
+
+def test_a_suggestion_holds_in_the_program() -> None:
+    """A node that fills a cache: what is suggested leaves its cold calls out of the statistics."""
+
+    def run(profiler: cp.Profiler) -> None:
+        cache: set[int] = set()
+
+        @profiler.profile_node("look up")
+        def look_up(key: int) -> None:
+            if key not in cache:
+                cache.add(key)
+                time.sleep(0.002)
+
+        for at in range(120):
+            look_up(at % 6)
+
+    for _ in range(5):  # a busy machine may disturb the warm calls
+        with profile() as prof:
+            run(profiler_on())
+        table = prof.warm_up()
+        if table[0].state == WARM_UP:
+            break
+    assert table[0].state == WARM_UP
+    assert table.skip_first_n is not None
+    assert 6 <= table.skip_first_n <= 30
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, skip_first_n=table.skip_first_n)
+    run(profiler)
+    [row] = profiler.get_profiling_summary()
+    assert row.first_ms is not None
+    assert row.first_ms >= 2
+    assert row.median_ms < 1
+
+
+def statistics(times: list[float], skip: int = 0) -> cp.ProfilingSummary:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, skip_first_n=skip)
+    for elapsed in times:
+        profiler.record("inference", "a", elapsed)
+    return profiler.get_profiling_summary()
+
+
+def test_statistics_tell_a_cold_first_call() -> None:
+    source = random.Random(5)
+    warm = [source.uniform(0.9, 1.1) for _ in range(99)]
+    table = statistics([50.0, *warm]).warm_up()
+    [of] = table
+    assert (of.state, of.cold, of.count, of.first_ms, of.cold_ms) == (COLD_FIRST, 1, 100, 50, 50)
+    assert of.warm_mean_ms == pytest.approx(sum(warm) / 99)
+    assert of.warm_ms == pytest.approx(1, abs=0.1)
+    assert of.excess_ms == pytest.approx(49, abs=0.1)
+    assert table.skip_first_n == 1
+    assert "Suggested: set_profiling(True, skip_first_n=1), if the first call is the only cold one." in table.notes
+    assert "where a warm-up ends is told by a recording" in " ".join(table.notes)
+
+
+def test_statistics_that_skip_know_the_first_call_still() -> None:
+    source = random.Random(6)
+    table = statistics([90.0, *(source.uniform(0.9, 1.1) for _ in range(60))], skip=3).warm_up()
+    assert (table[0].state, table.skip_first_n) == (COLD_FIRST, 3)
+    assert table[0].count == 61
+    assert "The first 3 calls of each node are not in the others here." in table.notes
+
+
+def test_a_first_call_among_equals_is_like_others() -> None:
+    found = []
+    for seed in range(60):
+        source = random.Random(seed)
+        found.append(statistics([source.paretovariate(1.5) for _ in range(100)]).warm_up()[0].state)
+    assert found.count(LIKE_OTHERS) >= 58
+    assert set(found) <= {LIKE_OTHERS, COLD_FIRST}
+
+
+def test_few_or_unknown_first_calls() -> None:
+    table = statistics([5.0, 1.0, 1.1, 0.9]).warm_up()
+    assert (table[0].state, table[0].cold, table.skip_first_n) == (TOO_FEW, None, None)
+    assert statistics([5.0]).warm_up()[0].state == TOO_FEW
+    merged = cp.Snapshot.merge([profiler_on().snapshot(), _snapshot(), _snapshot()]).stats()
+    assert merged.warm_up()[0].state == UNKNOWN
+    assert cp.Profiler().get_profiling_summary().warm_up().notes == ("There are no calls.",)
+
+
+def _snapshot() -> cp.Snapshot:
+    profiler = profiler_on()
+    profiler.record("inference", "a", 1.0)
+    profiler.record("inference", "a", 2.0)
+    return profiler.snapshot()
+
+
+def test_a_measurement_tells_its_own() -> None:
+    calls = iter([0.02] * 2 + [0.0] * 60)
+    measured = cp.measure(lambda: time.sleep(next(calls)), warmup=0, repeat=60)
+    table = measured.warm_up()
+    assert table[0].cold is not None
+    assert table[0].cold >= 2
+    assert table.notes[0].startswith(f"Suggested: measure(..., warmup={table[0].cold}); {table[0].cold} timed calls")
+    few = cp.measure(lambda: None, warmup=1, repeat=5).warm_up()
+    assert few.notes == (
+        "Too few calls. No warm-up is told from chance; 50 calls are enough.",
+        "1 call went before, untimed; warmup=0 shows it.",
+    )
+
+
+# ---- as tables
+
+
+def tables(name: str) -> list[Insight[Any]]:
+    recording = made(frames_of(name, 12, lambda _: (5, 80), 90, 100))
+    summary = recorded_counts({name: 12})
+    found: list[Insight[Any]] = [recording.gaps()]
+    for of in (recording, summary):
+        found += [of.what_if(), of.frames_per_second(), of.warm_up()]
+    return found
+
+
+class Cells(HTMLParser):
+    """The texts of the cells of an HTML table that are texts, and the tags there are."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.texts: list[str] = []
+        self._is_text = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self._is_text = tag == "td" and ("class", "cprofiling-text") in attrs
+        self.texts += [""] * self._is_text
+
+    def handle_data(self, data: str) -> None:
+        if self._is_text:
+            self.texts[-1] += data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._is_text = False
+
+
+@pytest.mark.parametrize("names", [NAMES[at : at + 100] for at in range(0, len(NAMES), 100)])
+def test_hostile_names_are_only_names(names: tuple[str, ...]) -> None:
+    """Failure scenario F4."""
+    shown = ["\n".join(shown_text("name", line) for line in name.split("\n")) for name in names]
+    rows = [node(name, 10 * at, 10 * at + 5) for at, name in enumerate(names)]
+    recording = made([host("f", 0, 2000, kind=RECORD), *rows])
+    summary = recorded_counts(dict.fromkeys(names, 1))
+    edges = list(pairwise(names))
+    for table in (
+        recording.gaps(), recording.what_if(), recording.what_if(edges=edges), recording.warm_up(), summary.warm_up(),
+        summary.what_if(), summary.what_if(edges=edges), summary.frames_per_second(), recording.frames_per_second(),
+    ):  # fmt: skip
+        cells = Cells(table._repr_html_())
+        assert cells.tags <= {"div", "style", "table", "thead", "tbody", "tr", "th", "td", "p"}
+        if "node" in table.columns:
+            assert [text for text in cells.texts if text in shown] == shown
+            assert [getattr(of, "node", None) for of in table] == list(names)
+        text = table.text(None)
+        assert len(text.split("\n")) == len(table) + 5 + len(table.notes)
+        assert not any(character < " " or "\x7f" <= character <= "\x9f" for character in text.replace("\n", ""))
+        text.encode()
+        assert len(json.loads(json.dumps(table.section().rows, allow_nan=False))) == len(table)
+
+
+def test_tables_are_sections_and_short() -> None:
+    for table in tables("a"):
+        section = table.section()
+        names = [column.name for column in section.columns]
+        assert names == [name for name in table.columns if name in names]
+        empty = {name for at, name in enumerate(names) if all(row[at] in (None, "") for row in section.rows)}
+        assert empty <= {"most"}  # which is infinite where there is one node
+        assert all(column.title and column.tip for column in section.columns)
+        if "share" in names:
+            assert [row[names.index("share")] for row in section.rows] == [getattr(of, "share", None) for of in table]
+        assert section.notes == table.notes
+        assert str(table).startswith(f"{table.title}\n┌")
+        assert table.text(row_limit=0).count("\n") < str(table).count("\n") + 1
+        assert repr(table).startswith(f"<{type(table).__name__} of ")
+    alone = recorded_counts({"a": 3}).what_if()
+    assert alone[0].most == float("inf")
+    assert None in alone.section().rows[0]
+
+
+def test_reports_have_insights_of_what_has_nodes() -> None:
+    recording = made(frames_of("a", 2, lambda _: (5, 80), 90, 100))
+    assert list(sections.of_recording(recording)) == ["warm_up", "gaps", "what_if", "frames"]
+    assert sections.of_recording(made([host("op", 0, 9)])) == {}
+    assert list(sections.of_summary(recorded_counts({"a": 3}))) == ["warm_up", "what_if", "frames"]
+    assert sections.of_summary(cp.ProfilingSummary()) == {}
+
+
+def test_tables_are_pandas_frames() -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = recorded_counts({"a": 3, "b": 3}).what_if().to_pandas()
+    assert list(frame["node"]) == ["a", "b"]
+    assert frame["gain_ms"].tolist() == [1.0, 1.0]
+
+
+def test_columns_without_anything_are_not_shown() -> None:
+    table = recorded_counts({"a": 3}).frames_per_second()
+    assert "p99_ms" in table.columns
+    assert "p99_ms" not in str(table)
+    assert "p99_ms" not in table._repr_html_()
+    assert "gain_ms" in str(cp.Profiler().get_profiling_summary().what_if())  # without rows all are
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1e-17, "0"), (0.00013, "0.0001300"), (1.0, "1.000"), (12.345, "12.35"), (123456.7, "123457"),
+     (-12.345, "-12.35"), (float("inf"), "inf")],
+)  # fmt: skip
+def test_numbers_have_four_digits(value: float, text: str) -> None:
+    assert shown_number(value) == text
