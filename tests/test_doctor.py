@@ -619,12 +619,12 @@ def test_the_real_machine_is_left_as_it_is(is_named: bool, library: str, tmp_pat
 
 def test_a_page_tells_of_an_installation_and_of_a_container() -> None:
     facts: dict[str, Any] = {
-        "cprofiling": None, "python": "3.11.7", "system": "Linux", "container": True, "checks": [],
+        "cprofiling": "1.2", "python": "3.11.7", "system": "Linux", "container": True, "checks": [],
         "clock": {"name": "CLOCK_MONOTONIC", "reason": "no invariant TSC", "resolution_ns": 1.0, "read_ns": 21.04},
         "cost": {"call_ns": 99.6, "floor_ns": 42.08, "options_ns": {"gpu_time": 149.6, "memory": 12345.6}},
     }  # fmt: skip
     assert doctor.page(facts).splitlines() == [
-        "cprofiling (not installed), Python 3.11.7, Linux, in a container",
+        "cprofiling 1.2, Python 3.11.7, Linux, in a container",
         "",
         "clock            ok  CLOCK_MONOTONIC: resolution 1 ns, a read takes 21.0 ns",
         "                     why: no invariant TSC",
@@ -632,5 +632,5 @@ def test_a_page_tells_of_an_installation_and_of_a_container() -> None:
         "cost of options  -   of a call in all, with gpu_time 150 ns (no device is in use here), memory",
         "                     12,346 ns",
     ]
-    facts.update(cprofiling="1.2", container=False)
+    facts.update(container=False)
     assert doctor.page(facts).startswith("cprofiling 1.2, Python 3.11.7, Linux\n")

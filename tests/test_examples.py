@@ -18,6 +18,7 @@ WITH_TESTS = {
     "async_nodes.py",
     "cuvis_pipeline.py",
     "diffusers_components.py",  # in test_diffusers.py
+    "insight.py",
     "instrument_foreign.py",
     "lightning_profiler.py",  # in test_lightning.py
     "pipeline_mixin.py",
@@ -70,6 +71,29 @@ def test_pipeline_mixin() -> None:
     assert set(times) == set(nodes)
     assert times["search"][0] - times["search"][1] == pytest.approx(times["distances"][0], abs=0.02)
     assert all(times[node][0] == times[node][1] for node in nodes if node != "search")
+
+
+def test_insight() -> None:
+    output = output_of("insight.py")
+    right = re.match(r"([\d.]+)% of 400 digits read rightly\n", output)
+    assert right is not None
+    assert float(right[1]) >= 90
+    titles = re.findall(r"^(.+)\n┌", output, re.MULTILINE)
+    faster = "What if a node were faster"
+    assert titles == ["Warm-up", "Gaps between nodes", "Frames per second", faster, faster]
+    for nodes in (
+        ("standardise", "neighbours"),
+        ("neighbours", "prototypes"),
+        ("prototypes", "vote"),
+        ("vote", "(end)"),
+    ):
+        assert re.search(rf"^│ {nodes[0]} +┆ {re.escape(nodes[1])} +┆", output, re.MULTILINE)
+    assert len(re.findall(r"^│ \w+ +┆ inference ┆ 100 +┆ [a-z -]+ ┆ (?:\d+|-) +┆ [\d.]+ +┆", output, re.MULTILINE)) == 4
+    skipped = re.search(
+        r"^neighbours with skip_first_n=(\d+): [\d.]+ ms on average of (\d+) calls$", output, re.MULTILINE
+    )
+    assert skipped is not None
+    assert int(skipped[1]) + int(skipped[2]) == 100
 
 
 def test_async_nodes() -> None:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import cprofiling
+import documents
+from document_runs import run_python
+from documents import ROOT, SHELL_TAGS, fenced_blocks, without_figures
 
-ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHELL_TAGS = {"sh", "bash", "console", "shell", "shell-session", "zsh"}
+README = documents.text_of(documents.README)
 SOURCES = {".c", ".h", ".py", ".pyi"}
 GENERATED = re.compile(r"build|dist|.*\.egg-info|__pycache__|\..*")
-
-
-def fenced_blocks(text: str) -> list[tuple[str, str]]:
-    """Return the fenced blocks of a text: what each is tagged with, and its content."""
-    return re.findall(r"^```(\S*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def section(title: str) -> str:
@@ -34,7 +26,7 @@ def commands() -> list[str]:
     return [content for tag, content in fenced_blocks(section("Quick start")) if tag in SHELL_TAGS]
 
 
-PYTHON_BLOCKS = [content for tag, content in fenced_blocks(README) if tag == "python"]
+PYTHON_BLOCKS = [block for block in documents.blocks_of(documents.README) if block.tag == "python"]
 
 
 def test_all_fences_are_closed() -> None:
@@ -45,26 +37,9 @@ def test_there_is_code_to_run() -> None:
     assert len(PYTHON_BLOCKS) >= 2
 
 
-@pytest.mark.parametrize("code", PYTHON_BLOCKS, ids=[f"block {number}" for number in range(1, len(PYTHON_BLOCKS) + 1)])
-def test_code_runs(code: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    shown = README.partition(code)[2].partition("```text\n")[2].partition("```")[0]
-    assert without_figures(done.stdout) == without_figures(shown)
-
-
-def without_figures(output: str) -> list[str]:
-    """Return what is the same in each run: the words of all lines, in an order that does not depend on times."""
-    lines = [line for line in output.splitlines() if not line.startswith(("  outliers: ", "  warning: "))]
-    return sorted(" ".join(re.sub(r"\d[\d.]*(%| ?[nµmu]?s\b)?", "", line).split()) for line in lines)
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=str)
+def test_code_runs(block: documents.Block, tmp_path: Path) -> None:
+    assert without_figures(run_python(block.content, tmp_path)) == without_figures(block.shown)
 
 
 def test_the_table_of_the_demo_is_whole() -> None:

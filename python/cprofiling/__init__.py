@@ -17,6 +17,7 @@ from cprofiling.control import (
 )
 from cprofiling.format import format_profiling_table
 from cprofiling.handlers import tensorboard_trace_handler
+from cprofiling.ipython_extension import load_ipython_extension, unload_ipython_extension
 from cprofiling.measure import Measurement, measure
 from cprofiling.ncu_report import analyze_ncu_report
 from cprofiling.nodes import instrument, profile_node
@@ -25,6 +26,8 @@ from cprofiling.schedules import ProfilerAction, schedule
 from cprofiling.session import profile
 from cprofiling.snapshot import FormatError, Snapshot
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+
+__version__ = "0.1.0"  # said here only: the build, the command and reports have it from here
 
 __all__ = [
     "Event",
@@ -46,6 +49,7 @@ __all__ = [
     "format_profiling_table",
     "get_profiling_summary",
     "instrument",
+    "load_ipython_extension",
     "load_trace",
     "measure",
     "profile",
@@ -59,4 +63,5 @@ __all__ = [
     "stage",
     "supported_activities",
     "tensorboard_trace_handler",
+    "unload_ipython_extension",
 ]

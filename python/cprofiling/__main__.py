@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK: as for the command
 """Entry point of ``python -m cprofiling``: the same as the command ``cprofiling``."""
 
 import sys

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 GPU, LAUNCHES, COUNTERS, MEMORY, WAITS = 1, 2, 4, 8, 16
@@ -26,6 +26,19 @@ def fields_maker() -> Callable[[tuple[Any, ...]], dict[str, Any]]:
 
         _maker = fields_from
     return _maker
+
+
+_shapes_maker: Callable[[Iterable[tuple[Any, ...]], Iterable[Any]], Any] | None = None
+
+
+def shapes_maker() -> Callable[[Iterable[tuple[Any, ...]], Iterable[Any]], Any]:
+    """Return ``shapes.shapes_from``."""
+    global _shapes_maker  # noqa: PLW0603 what is loaded once
+    if _shapes_maker is None:
+        from cprofiling.shapes import shapes_from
+
+        _shapes_maker = shapes_from
+    return _shapes_maker
 
 
 def is_any() -> bool:

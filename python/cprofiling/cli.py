@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK: argcomplete may ask this module how an argument goes on; see completion.py
 """The command ``cprofiling``: its arguments, its exit status, and where its output goes.
 
 Results go to stdout, everything else to stderr. The exit status is 0, or 1 after a failure, which one line on stderr
@@ -12,29 +13,25 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cprofiling.command_line import INT64_MAX, CommandError, fail, whole_number, write
+from cprofiling import __version__
+from cprofiling.command_line import EXIT_FAILURE, INT64_MAX, CommandError, Parser, fail, whole_number, write
 from cprofiling.count_command import add_count
 from cprofiling.deep_dive_commands import add_ncu, add_nsys
-from cprofiling.server_commands import SERVE_OPTIONS, add_serve, add_top
+from cprofiling.report_command import add_report
+from cprofiling.server_commands import SERVE_OPTIONS, add_serve
 from cprofiling.stages.commands import add_compare, add_harness, add_merge
+from cprofiling.top.command import add_top
 
 DEMO_FRAMES, DEMO_BATCH_SIZE, DEMO_SKIPS = 600, 32, 3
-REPORT_ROWS = 20
 DEMO_PACKAGES = ("numpy", "scipy", "sklearn")
 
 
 class VersionAction(argparse.Action):
-    """Prints the version of the installed package, which is looked up only when it is asked for."""
+    """Prints the version of the package."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_ignored: object) -> None:
-        """Print it and exit. CommandError where the package was never installed."""
-        from importlib import metadata
-
-        try:
-            version = metadata.version("cprofiling")
-        except metadata.PackageNotFoundError:
-            raise CommandError("the version is not known, as the package was never installed") from None
-        write(f"cprofiling {version}")
+        """Print it and exit. CommandError when it cannot be written."""
+        write(f"cprofiling {__version__}")
         parser.exit()
 
 
@@ -45,24 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands ``run`` and ``serve`` do not return: see ``runner.prepare``.
     """
     own = list(sys.argv[1:] if arguments is None else arguments)
-    program: list[str] = []
+    if "_ARGCOMPLETE" in os.environ and arguments is None:
+        from cprofiling import completion
+
+        leave_no_trace()
+        completion.answer(parser())
+        return EXIT_FAILURE  # without argcomplete there is nothing to propose
     try:
-        if own[:1] == ["run"]:
-            from cprofiling import runner
-
-            own[1:], program = runner.split(own[1:])
-        elif own[:1] == ["serve"]:
-            from cprofiling import runner
-
-            own[1:], program = runner.split(own[1:], SERVE_OPTIONS)
-        elif own[:1] in (["ncu"], ["nsys"]):
-            from cprofiling import deep_dive
-
+        if own[:1] not in (["run"], ["serve"], ["demo"]):
             leave_no_trace()
-            own[1:], program = deep_dive.split(own[1:])
-        elif own[:1] != ["demo"]:
-            leave_no_trace()
-        options = parser().parse_args(own, argparse.Namespace(program=program, status=0))
+        options = parsed(own)
         text = options.run(options)
         if text is not None:
             write(text)
@@ -74,12 +63,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def parsed(own: list[str]) -> argparse.Namespace:
+    """Return what a command line says; of commands that run a program, ``program`` has what is not theirs."""
+    program: list[str] = []
+    if own[:1] == ["run"]:
+        from cprofiling import runner
+
+        own[1:], program = runner.split(own[1:])
+    elif own[:1] == ["serve"]:
+        from cprofiling import runner
+
+        own[1:], program = runner.split(own[1:], SERVE_OPTIONS)
+    elif own[:1] in (["ncu"], ["nsys"]):
+        from cprofiling import deep_dive
+
+        own[1:], program = deep_dive.split(own[1:])
+    return parser().parse_args(own, argparse.Namespace(program=program, status=0))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line. Each command sets ``run``, which returns the text to print, or None.
 
     It may set ``status``, the exit status after that.
     """
-    made = argparse.ArgumentParser(prog="cprofiling", description="The per-node profiler for Python pipelines.")
+    made: argparse.ArgumentParser = Parser(
+        prog="cprofiling",
+        description="The per-node profiler for Python pipelines.",
+        epilog="example: cprofiling run train.py && cprofiling report trace.json",
+    )
     made.add_argument("--version", action=VersionAction, nargs=0, help="print the version and exit")
     commands = made.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     add_demo(commands)
@@ -115,7 +126,8 @@ def leave_no_trace() -> None:
 def add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``demo``."""
     text = "Train, validate and use a classifier of handwritten digits, and print where the time went."
-    made = commands.add_parser("demo", help="profile a real pipeline", description=text)
+    example = "example: cprofiling demo --frames 2000 --skip-first-n 10"
+    made = commands.add_parser("demo", help="profile a real pipeline", description=text, epilog=example)
     made.add_argument(
         "--frames",
         type=whole_number(25, 1_000_000),
@@ -152,10 +164,10 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made = commands.add_parser(
         "run",
         help="record a program",
-        usage="%(prog)s [-h] [-o FILE] [-n GLOB]... [--] (-m MODULE | SCRIPT) [ARGUMENT]...",
+        usage="%(prog)s [-h] [-o FILE] [-n GLOB]... [--]\n                      (-m MODULE | SCRIPT) [ARGUMENT]...",
         description="Run a script, a folder or archive with a __main__.py, or a module as Python does, and record it. "
         "PyTorch's operators are not recorded: that needs cprofiling.profile() in the program.",
-        epilog="example: cprofiling run -n 'mypkg.stages:*.forward' -n '__main__:load' train.py --epochs 3",
+        epilog="example: cprofiling run -n 'mypkg.stages:*.forward' train.py --epochs 3",
         allow_abbrev=False,
     )
     made.add_argument(
@@ -180,27 +192,11 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made.set_defaults(run=run_program, refuse=made.error)
 
 
-def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command ``report``."""
-    text = "Print where the time went in a recording: a Chrome trace of this package, of PyTorch or of Kineto."
-    made = commands.add_parser("report", help="print what a trace shows", description=text)
-    made.add_argument("file", metavar="FILE", help="a trace, .json or .json.gz")
-    made.add_argument("--sort-by", metavar="KEY", help="the figure by which the table of averages is sorted")
-    made.add_argument(
-        "--limit",
-        type=whole_number(1, INT64_MAX),
-        default=REPORT_ROWS,
-        metavar="N",
-        help="the most rows of each table (default: %(default)s)",
-    )
-    made.add_argument("--group-by-node", action="store_true", help="tell apart what runs in different nodes")
-    made.set_defaults(run=report)
-
-
 def add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``doctor``."""
     text = "Print what of the profiler works on this machine, and for what does not, why, and what to do about it."
-    made = commands.add_parser("doctor", help="tell what works here", description=text)
+    example = "example: cprofiling doctor --json"
+    made = commands.add_parser("doctor", help="tell what works here", description=text, epilog=example)
     made.add_argument("--json", action="store_true", help="print all of it as JSON")
     made.set_defaults(run=doctor)
 
@@ -242,16 +238,6 @@ def run_program(options: argparse.Namespace) -> str:
     except runner.CannotRunError as error:
         raise CommandError(str(error), error.status) from None
     raise launch
-
-
-def report(options: argparse.Namespace) -> str:
-    """Return the report on a trace."""
-    from cprofiling.trace_report import ReportError, report_on
-
-    try:
-        return report_on(options.file, options.sort_by, options.limit, group_by_node=options.group_by_node)
-    except ReportError as error:
-        raise CommandError(str(error)) from None
 
 
 def doctor(options: argparse.Namespace) -> str:

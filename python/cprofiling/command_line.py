@@ -6,6 +6,11 @@ import argparse
 import sys
 from collections.abc import Callable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
 EXIT_FAILURE = 1
 INT64_MAX = 2**63 - 1
 
@@ -17,6 +22,49 @@ class CommandError(Exception):
         """Take over message and status."""
         super().__init__(message)
         self.status = status
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of arguments, and those of its commands, with help that fits a screen of 24 lines and 80 columns."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take what argparse's own parser takes by keywords, but formatter_class."""
+        super().__init__(**options, formatter_class=HelpFormatter)
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Names the value of an option once, as CPython 3.13 does, and shows an example as it is written.
+
+    A usage that would take more than two lines says which options must be given, and that there are more.
+    """
+
+    def _format_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None,
+    ) -> str:
+        listed = list(actions)
+        whole = super()._format_usage(usage, listed, groups, prefix)
+        if usage is not None or whole.count("\n") <= 3:  # with the empty line below
+            return whole
+        needed = [action for action in listed if action.required or not action.option_strings]
+        return super()._format_usage(None, needed, (), prefix).replace(self._prog, f"{self._prog} [OPTION]...", 1)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse._SubParsersAction):  # without a line for its metavar
+            return "".join(map(super()._format_action, self._iter_indented_subactions(action)))
+        return super()._format_action(action)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
 
 
 def write(text: str) -> None:

@@ -15,8 +15,9 @@ def add_ncu(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     made = commands.add_parser(
         "ncu",
         help="measure the kernels of a node with NVIDIA Nsight Compute",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET] [--output FILE] [--run] [--] PROGRAM "
-        "[ARGUMENT]...\n       %(prog)s [-h] --analyze FILE",
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--set SET]\n"
+        "                      [--output FILE] [--run] [--] PROGRAM [ARGUMENT]...\n"
+        "       %(prog)s [-h] --analyze FILE",
         description="Print the command line by which ncu measures the kernels in chosen calls of a node, or run it; "
         "or print what limits the kernels that it measured.",
         epilog="example: cprofiling ncu --node encoder --skip 10 -- python app.py --epochs 1",
@@ -48,7 +49,8 @@ def add_nsys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     made = commands.add_parser(
         "nsys",
         help="record the calls of a node with NVIDIA Nsight Systems",
-        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE] [--run] [--] PROGRAM [ARGUMENT]...",
+        usage="%(prog)s [-h] --node NAME [--skip N] [--count N] [--output FILE]\n"
+        "                       [--run] [--] PROGRAM [ARGUMENT]...",
         description="Print the command line by which nsys records chosen calls of a node, or run it.",
         epilog="example: cprofiling nsys --node encoder --skip 10 -- python app.py --epochs 1",
         allow_abbrev=False,

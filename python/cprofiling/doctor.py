@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
-from cprofiling import _core, cuda_probe, deep_dive, device_table
+from cprofiling import __version__, _core, cuda_probe, deep_dive, device_table
 from cprofiling.device_activity import library_folders
 from cprofiling.device_streams import CUDA
 from cprofiling.format import shown_text
@@ -73,7 +73,7 @@ def examine() -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": FORMAT_VERSION,
-        "cprofiling": _version_of("cprofiling"),
+        "cprofiling": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "container": in_container(),
@@ -100,7 +100,7 @@ def report(*, as_json: bool) -> str:
 def page(facts: dict[str, Any]) -> str:
     """Return what ``examine`` found, as a text that fits a screen."""
     clock, cost = facts["clock"], facts["cost"]
-    title = f"cprofiling {facts['cprofiling'] or '(not installed)'}, Python {facts['python']}, {facts['system']}"
+    title = f"cprofiling {facts['cprofiling']}, Python {facts['python']}, {facts['system']}"
     rows = [
         Row(
             "clock",

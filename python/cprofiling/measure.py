@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, Literal, TypeAlias
 
     from cprofiling.device_table import DeviceOperations
+    from cprofiling.insight.warm_up import WarmUp
 
     _Synchronize: TypeAlias = Literal["auto"] | bool | Callable[[], object] | None
 
@@ -100,6 +101,12 @@ class Measurement:
             lines.append(f"  outliers: {self._format_outliers()}")
         lines.extend(f"  warning: {warning}" for warning in self.warnings)
         return "\n".join(map(_printable, lines))
+
+    def warm_up(self) -> WarmUp:
+        """Where the timed calls become steady; see ``Recording.warm_up``. ``warmup=0`` shows the first ones, too."""
+        from cprofiling.insight import warm_up
+
+        return warm_up.of_measurement(self)
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -8,12 +8,23 @@ from enum import Enum
 
 from cprofiling.asked import WAITS, fields_maker
 from cprofiling.counters import NO_COUNTERS, NodeCounters
+from cprofiling.viewable import Viewable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from matplotlib.axes import Axes
+
     from cprofiling.extras import NodeLaunches, NodeMemory
+    from cprofiling.histogram import Histogram
+    from cprofiling.insight.frames import FramesPerSecond
+    from cprofiling.insight.warm_up import WarmUp
+    from cprofiling.insight.what_if import WhatIf
+    from cprofiling.nodes import StageName
+    from cprofiling.shapes import ShapeStats
+    from cprofiling.views.buckets import Bucket
 
 
 class ExecutionStage(str, Enum):
@@ -169,7 +180,7 @@ def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
     return stats
 
 
-class ProfilingSummary(list[NodeProfilingStats]):
+class ProfilingSummary(list[NodeProfilingStats], Viewable):
     """A list of ``NodeProfilingStats``, in order of each key's first finished call, with what one must know to read it.
 
     It is a list in every respect: it equals a plain list with equal members, and slices are plain lists. Copies and
@@ -180,8 +191,17 @@ class ProfilingSummary(list[NodeProfilingStats]):
         reasons: Why figures are unknown or features are off, one sentence each; empty if there is nothing to say.
         internal_errors: Faults inside the profiler since the reset, 0 or more; the nodes never notice them.
         cost_ns: Measured own cost of one profiled call in nanoseconds; None if it was not measured.
+        edges: The graph of the nodes as ``Profiler.set_graph`` was told it, pairs of names; empty if it was not.
+        shapes: The calls by input signature, where ``by_shape`` asked for them: a ``cprofiling.shapes.ShapeSummary``;
+            empty otherwise.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_find_histograms")
+
+    # Where there are histograms, what gives the buckets of each key, (node, stage); neither pickled nor copied.
+    _find_histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]]
+    edges: tuple[tuple[str, str], ...] = ()  # here, too, for pickles of those that had none
+    shapes: Sequence[ShapeStats] = ()
     _reasons_beyond: tuple[str, ...] = ()  # of the reasons, those of figures beyond times, where a Profiler told them
 
     def __init__(
@@ -192,6 +212,7 @@ class ProfilingSummary(list[NodeProfilingStats]):
         reasons: Iterable[str] = (),
         internal_errors: int = 0,
         cost_ns: float | None = None,
+        edges: tuple[tuple[str, str], ...] = (),
     ) -> None:
         """Make a list of ``stats``; the keywords become the attributes of the same names."""
         super().__init__(stats)
@@ -199,26 +220,127 @@ class ProfilingSummary(list[NodeProfilingStats]):
         self.reasons = tuple(reasons)
         self.internal_errors = internal_errors
         self.cost_ns = cost_ns
+        if edges:
+            self.edges = edges
 
     def copy(self) -> ProfilingSummary:
         """Return a shallow copy that keeps the attributes."""
-        return ProfilingSummary(
+        copied = ProfilingSummary(
             self,
             skip_first_n=self.skip_first_n,
             reasons=self.reasons,
             internal_errors=self.internal_errors,
             cost_ns=self.cost_ns,
+            edges=self.edges,
         )
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def warm_up(self) -> WarmUp:
+        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends."""
+        from cprofiling.insight import warm_up
+
+        return warm_up.of_summary(self)
+
+    def what_if(
+        self,
+        node: str | Mapping[str, float] | None = None,
+        factor: float = 2.0,
+        *,
+        total_frames: int | Mapping[str, int] | None = None,
+        edges: Iterable[tuple[str, str]] | None = None,
+    ) -> WhatIf:
+        """What a frame would take if a node's own time were a part of what it is.
+
+        Without edges that is exact for nodes that run one after the other: the own times of all nodes, added up. With
+        edges it is the critical path through the mean times of the nodes, as if branches ran at the same time.
+
+        Args:
+            node: Its name; a dict of factors by names, for several at once; None: each node in its turn.
+            factor: How many times as fast, above 0; ``math.inf``: as if it took no time.
+            total_frames: How many frames there were; a dict by stage where there are several stages. None: as far as
+                the nodes tell (see ``frames_per_second``).
+            edges: Pairs of names: the second node begins when the first has ended. None: those of ``set_graph``;
+                ``()``: none.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong, the node has no sample, or the edges have a cycle.
+        """
+        from cprofiling.insight import what_if
+
+        return what_if.of_summary(self, node, factor, total_frames, edges)
+
+    def frames_per_second(
+        self, total_frames: int | Mapping[str, int] | None = None, *, seconds: float | None = None
+    ) -> FramesPerSecond:
+        """Frames per second of each stage, right also where nodes run more or less often than once a frame.
+
+        How many frames there were is what is given; else the calls of a node inside which all others ran; else those of
+        each node, if all ran equally often; else it is unknown.
+
+        Args:
+            total_frames: How many frames were processed, skipped ones included, 1 to 2^63-1; a dict by stage where
+                there are several stages.
+            seconds: How long that took by the wall clock, which statistics do not know.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+        """
+        from cprofiling.insight import frames
+
+        return frames.of_summary(self, total_frames, seconds)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream, for any library that takes one; needs none itself.
+
+        The columns are those of ``cprofiling.views.flat``; what is not known is null. A schema that is asked for is not
+        followed.
+        """
+        from cprofiling.views.flat import arrow_stream
+
+        return arrow_stream(self)
 
     def _repr_html_(self) -> str:
         """Return the HTML table that notebooks show in place of the list."""
         # Imported here because most programs never show HTML.
-        from cprofiling.notebook import summary_html
+        from cprofiling.notebook import shapes_html, summary_html
 
-        return summary_html(
+        html = summary_html(
             self,
             skip_first_n=self.skip_first_n,
             reasons=self.reasons,
             internal_errors=self.internal_errors,
             cost_ns=self.cost_ns,
         )
+        return f"{html}\n{shapes_html(self.shapes)}" if self.shapes else html
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
+
+    def histogram(self, node: str, stage: StageName = None) -> Histogram:
+        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
+
+        Of a summary that a Profiler gave it is the histogram of now: calls that have finished since then are in it.
+
+        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
+
+        TypeError for anything else, ValueError for a node that is not there, and for a summary that has no histograms:
+        one that was made of rows, copied or unpickled.
+        """
+        from cprofiling import histogram
+
+        if not hasattr(self, "_find_histograms"):
+            raise ValueError("the summary has no histograms: those of a Profiler, a Snapshot or a cell have them")
+        return histogram.histogram_of(self._find_histograms(), node, stage)
+
+    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
+        """Draw the total time of each node as a bar, with what is its own in it; returns the axes.
+
+        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many rows are drawn, the longest; the
+            sum of the others is told. 1 to 1,000.
+
+        ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no number of rows.
+        """
+        from cprofiling import plots
+
+        return plots.plot_summary(self, ax, top=top)

@@ -4,6 +4,8 @@ Ten nodes learn the handwritten digits, and read those that they were not shown.
 torch and scikit-learn.
 """
 
+import contextlib
+import io
 import logging
 import tempfile
 import warnings
@@ -121,7 +123,10 @@ def train(pipeline: CuvisPipeline, loss: Loss, data: Digits) -> None:
     """Show it the first digits, five times over."""
     config = TrainingConfig(max_epochs=5, accelerator="cpu", enable_progress_bar=False, num_sanity_val_steps=0)
     config.optimizer.lr = 0.01
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    unseen = contextlib.redirect_stdout(
+        io.StringIO()
+    )  # the trainer's own table, which it prints where rich is installed
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), unseen:
         config.default_root_dir = folder
         warnings.simplefilter("ignore")  # of numbers of workers, and the like
         GradientTrainer(pipeline, data, [loss], training_config=config).fit()

@@ -116,6 +116,11 @@ def check_reading(profiler: cp.Profiler) -> None:
         assert_type(replace(stats, count=1), cp.NodeProfilingStats)
         print(asdict(stats))
     assert_type(profiler.format_profiling_summary("train", total_frames=3), str)
+    profiler.set_graph([("read", "pack"), ("pack", "store")])
+    assert_type(profiler.graph, tuple[tuple[str, str], ...])
+    assert_type(summary.warm_up().skip_first_n, int | None)
+    assert_type(summary.what_if({"read": 2, "pack": 1.5}, total_frames={"train": 9})[0].gain_ms, float)
+    assert_type(summary.frames_per_second(100, seconds=4).text(), str)
     assert_type(cp.format_profiling_table(summary, total_frames=3, skip_first_n=2), str)
     profiler.reset_profiling()
 

@@ -87,7 +87,7 @@ class _Hook:
             _end_what_is_over()
             site = NodeSite(self.site.name, self.site.stage, self.site.profiler)
             _here.calls.append(_Call(self, frame, site, id(sys.exc_info()[1])))
-            site.__enter__()
+            site._enter_call(args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Reduce to what does nothing whatever it is called with, and is there without cprofiling."""

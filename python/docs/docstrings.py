@@ -1,0 +1,77 @@
+"""Docstrings as the reference shows them: the extension's are asked of it, and lines about parameters become a list.
+
+A paragraph of ours that begins with `name: what it is` is about parameters; the next one in it begins so in a line of
+its own, or after the end of a sentence.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import griffe
+
+import cprofiling._core
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_PARAMETER = re.compile(r"(?:^|(?<=\n)|(?<=\. ))(\w+(?:, \w+)*): ")
+_CODE = re.compile(r"(``.*?``|`.*?`)", re.DOTALL)
+
+
+class Docstrings(griffe.Extension):
+    """Makes docstrings what Markdown and griffe's parser of them expect."""
+
+    def on_object(self, *, obj: griffe.Object, **_ignored: Any) -> None:
+        """Put another docstring in the place of an object's own."""
+        value = _of_extension(obj.path) if obj.path.startswith("cprofiling._core.") else None
+        if obj.docstring is None and value is None:
+            return
+        text = value or (obj.docstring.value if obj.docstring is not None else "")
+        if "\nArgs:" not in text:
+            text = _with_parameters(text, obj)
+        obj.docstring = griffe.Docstring(_escaped(text), parent=obj, parser="google")
+
+
+def _of_extension(path: str) -> str | None:
+    try:
+        return inspect.getdoc(reduce(getattr, path.split(".")[1:], cprofiling))
+    except AttributeError:
+        return None
+
+
+def _are_parameters(names: str, obj: griffe.Object) -> bool:
+    """Return whether names are of an object's parameters; those of classes in C are not known."""
+    known = {parameter.name for parameter in obj.parameters} if isinstance(obj, griffe.Function) else None
+    return obj.is_class if known is None else set(names.split(", ")) <= known
+
+
+def _with_parameters(text: str, obj: griffe.Object) -> str:
+    """Return a docstring with what it says of parameters under "Args", after all else."""
+    others: list[str] = []
+    told: list[str] = []
+    for paragraph in text.split("\n\n"):
+        starts = [match for match in _PARAMETER.finditer(paragraph) if _are_parameters(match[1], obj)]
+        if not starts or starts[0].start() != 0:
+            others.append(paragraph)
+            continue
+        about, newline, rest = paragraph.partition("\nRaises ")
+        others += [f"Raises {rest}"] if newline else []
+        ends = [*(match.start() for match in starts[1:]), len(about)]
+        told += (f"    {' '.join(about[match.start() : end].split())}" for match, end in zip(starts, ends, strict=True))
+    return "\n\n".join([*others, "\n".join(["Args:", *told])]) if told else text
+
+
+def _escaped(text: str) -> str:
+    """Return a text whose stars and underscores are no Markdown, but in code."""
+    parts = _CODE.split(text)
+    return "".join(
+        part if _CODE.fullmatch(part) else re.sub(r"(\*\*|(?<!\w)__|__(?!\w))", _backslashed, part) for part in parts
+    )
+
+
+def _backslashed(match: re.Match[str]) -> str:
+    return "".join(f"\\{character}" for character in match[0])

@@ -1,0 +1,428 @@
+"""The documentation is true: its code and commands run, its links lead somewhere, and every public name is in it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import cprofiling
+import documents
+from cprofiling import cli
+from cprofiling.completion import commands_of
+from document_runs import environment, run_python, run_shell
+from documents import DOCS, DOCUMENTS, PAGES, ROOT, Block, blocks, blocks_of, commands_in, is_shown
+from surroundings import SURROUNDINGS, in_notebook
+
+# Whose names are passed on by modules that users know.
+INNER = {"devices", "measure", "integrations.telefuser_harness", "integrations.telefuser_memory",
+         "integrations.telefuser_profiler"}  # fmt: skip
+# Modules in lists of names, which the pages tell of in words.
+MODULES = {"cprofiling.server.profiling_pb2", "cprofiling.server.profiling_pb2_grpc"}
+RUN_TAGS = ("python", "bash")
+SHOWN_TAGS = {"python", "py", "bash", "sh", "text", "yaml", "toml", "json", "promql", "console"}
+
+
+# ---- code and commands
+
+
+def test_all_fences_are_closed_and_tagged() -> None:
+    for document in DOCUMENTS:
+        fences = re.findall(r"^```", documents.text_of(document), re.MULTILINE)
+        assert len(fences) == 2 * len(blocks_of(document)), document
+        assert {block.tag for block in blocks_of(document)} <= SHOWN_TAGS, document
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=documents.name_of)
+def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for block in blocks_of(page):
+        if block.tag == "python":
+            output = run_python(block.content, folder, file=block.title)
+        elif block.tag == "bash":
+            output = run_shell(block.content, folder)
+        elif block.title:
+            (folder / block.title).write_text(block.content)
+            continue
+        else:
+            continue
+        assert is_shown(output, block.shown), (str(block), output)
+
+
+@pytest.mark.parametrize("block", [block for block in blocks("py") if not block.title], ids=str)
+def test_what_needs_more_runs_with_it(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = cells_up_to(block)
+    if cells:
+        in_notebook(cells, tmp_path)
+        return
+    for name in sorted(foreign_modules(block.content)):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    monkeypatch.chdir(tmp_path)
+    about = SURROUNDINGS.get((documents.name_of(block.document), documents.section(block.document, block.line)))
+    if about is not None:
+        about(block.content, tmp_path)
+        return
+    capsys.readouterr()
+    exec(compile(block.content, str(block), "exec"), {"__name__": "__main__"})
+    output = capsys.readouterr().out
+    assert is_shown(output, block.shown), output
+
+
+def cells_up_to(block: Block) -> list[str]:
+    """The cells of a notebook's that a block ends: those of its section, if one of them has a magic."""
+    here = documents.section(block.document, block.line)
+    cells = [
+        other.content
+        for other in blocks_of(block.document)
+        if other.tag == "py" and documents.section(block.document, other.line) == here
+    ]
+    last = cells.index(block.content)
+    return cells[: last + 1] if any(cell.startswith("%") for cell in cells) else []
+
+
+def foreign_modules(code: str) -> set[str]:
+    """The top-level packages that code imports and that come with neither Python nor us."""
+    named = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(code))
+        for name in (
+            [alias.name for alias in node.names] if isinstance(node, ast.Import)
+            else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        )
+    }  # fmt: skip
+    needed = {"torch_distributed": "torch", "cuvis": "cuvis_ai_core", "torch": "torch", "server": "grpc"}
+    ours = re.findall(r"cprofiling(?:\.integrations)?(?: import|\.)\s?(\w+)", code)
+    return (named - set(sys.stdlib_module_names) - {"cprofiling"}) | {needed[name] for name in ours if name in needed}
+
+
+def test_surroundings_are_of_blocks_that_are_there() -> None:
+    places = {
+        (documents.name_of(block.document), documents.section(block.document, block.line)) for block in blocks("py")
+    }
+    assert set(SURROUNDINGS) <= places
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """The command lines of ours in all shell blocks, each with its place."""
+    for block in blocks(*documents.SHELL_TAGS):
+        for line in commands_in(block):
+            words = shlex.split(line, comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words.pop(0)
+            if words and words[0].rpartition("/")[2] == "cprofiling":
+                yield f"{block} {' '.join(words)}", words[1:]
+            elif words[1:3] == ["-m", "cprofiling"]:
+                yield f"{block} {' '.join(words)}", words[3:]
+
+
+@pytest.mark.parametrize("arguments", [pytest.param(words, id=place) for place, words in command_lines()])
+def test_commands_are_those_that_there_are(arguments: list[str]) -> None:
+    assert cli.parsed(before_pipes(arguments)).command == arguments[0]
+
+
+def before_pipes(words: list[str]) -> list[str]:
+    """The words of a command line up to where its output goes elsewhere, or another command begins."""
+    ends = [number for number, word in enumerate(words) if word in ("|", ">", ">>", "&", ";", "||")]
+    return words[: ends[0]] if ends else words
+
+
+def test_commands_in_sentences_have_the_options_that_there_are() -> None:
+    known = commands_of(cli.parser())
+    for document in DOCUMENTS:
+        for name, rest in re.findall(r"`cprofiling ([a-z]+)([^`]*)`", documents.prose_of(document)):
+            assert name in known, (document, name)
+            own = rest.partition(" -- ")[0]
+            options = set(re.findall(r"(?<=\s)--?[a-z][\w-]*", own))
+            assert options <= set(known[name]._option_string_actions), (document, name, rest)
+
+
+def test_extras_are_those_that_there_are() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]\n")[2]
+    extras = set(re.findall(r"^(\w+) = \[", text.partition("\n[")[0], re.MULTILINE))
+    for document in DOCUMENTS:
+        for named in re.findall(r'"(?:\.|cprofiling)\[([\w,]+)\]"', documents.text_of(document)):
+            assert set(named.split(",")) <= extras, (document, named)
+
+
+# ---- links
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=documents.name_of)
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in documents.links_of(document):
+        if urlsplit(link).scheme:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.is_relative_to(ROOT if document == documents.README else documents.PAGES_FOLDER), link
+        assert target.exists(), link
+        if anchor:
+            assert anchor in documents.anchors_of(target), link
+
+
+def test_the_readme_leads_to_the_documentation() -> None:
+    assert "python/docs/pages/index.md" in {link.partition("#")[0] for link in documents.links_of(documents.README)}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    config = (DOCS / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r": ([\w/-]+\.md)$", config.partition("\nnav:\n")[2], re.MULTILINE)
+    assert sorted(listed) == [str(page.relative_to(documents.PAGES_FOLDER)) for page in PAGES]
+
+
+# ---- the reference
+
+
+def public_modules() -> list[str]:
+    """The modules with names for users: those that list them."""
+    names = [name for _, name, _ in pkgutil.walk_packages(cprofiling.__path__, "cprofiling.")]
+    listing = [name for name in names if re.search(r"^__all__ = ", source_of(name), re.MULTILINE)]
+    return ["cprofiling", *(name for name in listing if name.partition(".")[2] not in INNER)]
+
+
+def source_of(module: str) -> str:
+    found = find_spec(module) if module.count(".") < 2 else None
+    path = Path(cprofiling.__path__[0], *module.split(".")[1:])
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return file.read_text(encoding="utf-8") if file.exists() else (found.name if found else "")
+
+
+def in_reference() -> list[str]:
+    return [name for page in PAGES for name in documents.names_in(page)]
+
+
+def imported(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name or error} is not installed")
+
+
+def value_if_there(name: str) -> object:
+    """What a name of the reference means; None where its module needs what is not installed."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError:
+        return None
+
+
+def test_there_are_public_modules() -> None:
+    assert {"cprofiling", "cprofiling.layers", "cprofiling.gates", "cprofiling.server"} <= set(public_modules())
+
+
+@pytest.mark.parametrize("module", public_modules())
+def test_every_public_name_is_in_the_reference_and_described(module: str) -> None:
+    documented = set(in_reference())
+    values = list(filter(None, map(value_if_there, documented)))
+    for name in imported(module).__all__:
+        full = f"{module}.{name}"
+        if full in MODULES:
+            continue
+        value = getattr(imported(module), name)
+        assert full in documented or any(value is other for other in values), full
+        if inspect.isclass(value) or callable(value):
+            assert inspect.getdoc(value), full
+
+
+def test_the_reference_has_nothing_that_is_not_there() -> None:
+    listed = in_reference()
+    assert len(listed) == len(set(listed))
+    modules = {name.rpartition(".")[0] for name in listed}
+    assert {module for module in modules if not source_of(module)} == set()
+
+
+def test_every_variable_of_the_environment_is_told_of() -> None:
+    package = Path(cprofiling.__path__[0])
+    sources = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    told = "".join(map(documents.text_of, DOCUMENTS))
+    variables = set(re.findall(r"[\"'](CPROFILING_[A-Z_]*[A-Z])[\"']", sources))
+    inner = {name for name in variables if name.endswith(("_OWNER", "_LIBCUDA", "_LIBCUPTI"))}
+    assert {"CPROFILING_OUTPUT_PATH", "CPROFILING_TOKEN"} <= variables
+    assert {name for name in variables - inner if name not in told} == set()
+
+
+# ---- the table of other profilers' names
+
+
+def equivalents() -> Iterator[tuple[str, list[str]]]:
+    """Of the tables with others' names: what is in code in the first column, and in the second.
+
+    The names of a table are those of the module that its first column is headed by, if one is.
+    """
+    page = documents.PAGES_FOLDER / "coming-from.md"
+    for table in re.findall(r"(?:^\|.*\n)+", documents.prose_of(page), re.MULTILINE):
+        head, *rows = ([re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | ")]
+                       for line in table.splitlines())  # fmt: skip
+        prefix = "".join(f"{module}." for module in head[0])
+        for cells in rows:
+            yield from ((f"{prefix}{name}", cells[1]) for name in cells[0])
+
+
+ROOTS = {"cp": "cprofiling"}
+
+
+def resolved(text: str) -> object:
+    """What a dotted name is, of a module that can be imported; arguments in brackets are left out."""
+    words = re.sub(r"\(.*\)", "", text).split(".")
+    words[0] = ROOTS.get(words[0], words[0])
+    for number in range(len(words), 0, -1):
+        try:
+            value: object = importlib.import_module(".".join(words[:number]))
+        except ModuleNotFoundError:
+            continue
+        for word in words[number:]:
+            value = getattr(value, word)
+        return value
+    raise AssertionError(f"{text} is nowhere")
+
+
+@pytest.mark.filterwarnings("default")  # what is imported warns
+@pytest.mark.parametrize(("theirs", "ours"), [pytest.param(theirs, ours, id=theirs) for theirs, ours in equivalents()])
+def test_names_of_other_profilers_and_ours_are_there(theirs: str, ours: list[str]) -> None:
+    dotted = re.compile(r"[a-z_]\w*(\.\w+)+(\(.*\))?")
+    for name in filter(dotted.fullmatch, ours):
+        if name.startswith(("cp.", "cprofiling.")):
+            resolved(name)
+    package = theirs.partition(".")[0]
+    if dotted.fullmatch(theirs) and find_spec(package):
+        resolved(theirs)
+
+
+# ---- the site
+
+
+class Page(HTMLParser):
+    """The anchors of a page, its links, and what it makes a browser fetch."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        has = {name: value or "" for name, value in attrs}
+        self.anchors |= {has[name] for name in ("id", "name") if name in has}
+        if tag == "a" and "href" in has:
+            self.links.append(has["href"])
+        elif tag == "link":
+            self.fetched.append(has.get("href", ""))
+        elif "src" in has:
+            self.fetched.append(has["src"])
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site, built as CI builds it: a warning is an error."""
+    for package in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(DOCS / "mkdocs.yml")]
+    done = subprocess.run(
+        [*command, "-d", str(folder)], env={**environment(), "NO_MKDOCS_2_WARNING": "1"}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
+    found = {path: Page(path).fetched for path in site.rglob("*.html")}
+    assert len(found) > len(PAGES)
+    elsewhere = {str(path): [where for where in fetched if urlsplit(where).netloc] for path, fetched in found.items()}
+    assert {path: where for path, where in elsewhere.items() if where} == {}
+    for style in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text(encoding="utf-8")) == []
+
+
+def test_the_site_has_no_dead_links_inside(site: Path) -> None:
+    pages = {path: Page(path) for path in site.rglob("*.html")}
+    dead = []
+    for path, page in pages.items():
+        for link in [*page.links, *page.fetched]:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc or path.name == "404.html":
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            is_there = target.exists() and (not parts.fragment or unquote(parts.fragment) in pages[target].anchors)
+            dead += [] if is_there else [f"{path.relative_to(site)}: {link}"]
+    assert dead == []
+
+
+def test_the_site_has_every_name_of_the_reference(site: Path) -> None:
+    inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    names = {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
+    assert set(in_reference()) - names == set()
+
+
+def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    from browser import LIMIT_S, chromium
+
+    executable = chromium()
+    if executable is None:
+        pytest.skip("not on PATH: chromium")
+    asked: list[str] = []
+    said: list[str] = []
+    with serving(site) as address, playwright.sync_playwright() as browsers:
+        browser = browsers.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: said.append(message.text))
+        for name in ("index.html", "get-started.html", "reference/statistics.html"):
+            page.goto(f"{address}/{name}", timeout=LIMIT_S * 1000)
+            page.wait_for_load_state("networkidle", timeout=LIMIT_S * 1000)
+        page.locator("input.md-search__input").press_sequentially("skip_first_n")
+        page.locator(".md-search-result__link").first.wait_for(state="attached", timeout=LIMIT_S * 1000)
+        browser.close()
+    assert asked
+    assert {url for url in asked if not url.startswith((address, "blob:", "data:"))} == set()
+    assert said == []
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve a folder on this machine, and yield the address."""
+    handler = partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_the_site_has_the_help_of_each_command(site: Path) -> None:
+    text = (site / "command.html").read_text(encoding="utf-8")
+    assert all(f"usage: cprofiling {name}" in text for name in commands_of(cli.parser()))
