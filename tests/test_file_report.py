@@ -226,6 +226,33 @@ def test_memory_that_is_not_there(
     assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: there is not enough memory"
 
 
+@pytest.mark.parametrize("error", [OverflowError("too large"), RecursionError("too deep")])
+def test_figures_that_cannot_be_shown(
+    error: Exception, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cprofiling.views.formats.View.render", fail)
+        assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {error}"
+    monkeypatch.setattr("cprofiling.views.files.load", fail)
+    assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {error}"
+
+
+def test_integers_have_all_their_digits(tmp_path: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = cp.Snapshot.from_bytes((files / "a.bin").read_bytes())
+    (tmp_path / "ranked").write_bytes(RankedSnapshot(snapshot, 3, 8, "box", 1234567).to_bytes())
+    assert "\npid: 1234567\n" in report(capsys, tmp_path / "ranked")
+    event = {"ph": "X", "name": "a", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    known = {"rank": 10**399, "world_size": 4194304}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [event], "distributedInfo": known}))
+    printed = report(capsys, tmp_path / "trace.json", "-r", "md")
+    assert "- rank: 1e+399\n" in printed
+    assert "- world size: 4194304\n" in printed
+    assert json.loads(report(capsys, tmp_path / "trace.json", "-r", "json"))["facts"] == known
+
+
 def test_wrong_arguments_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["x", "-r", "xml"], ["x", "-o", ""], ["x", "--limit", "0"], []):
         with pytest.raises(SystemExit) as ended:
