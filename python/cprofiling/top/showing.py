@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import sys
@@ -26,6 +27,9 @@ _KEYS = "q quit   s sort by the next   r reverse   p pause"
 _DISPENSABLE = ("p50", "Max", "Total", "Stage", "Errors", "Load", "Calls/s", "Calls")
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
 _KEY_S = 0.05  # between two looks for a key
+# Keys that are no characters send sequences, which begin as the key Escape does: ECMA-48, 5.4.
+_ONE_KEY = re.compile("\x1b+(?:\\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\x1b])?|[^\x1b]", re.DOTALL)
+_BEGUN = re.compile("\x1b(?:\\[[0-?]*[ -/]*|O)?\\Z")
 _ALL = 1_000_000  # lines
 _AROUND = 7  # lines of the screen that are no rows: title, frame and heading, keys
 
@@ -181,13 +185,35 @@ def _keys() -> Iterator[Callable[[], str]]:
 
     descriptor = sys.stdin.fileno()
     settings = termios.tcgetattr(descriptor)
+    waiting: list[str] = []
 
     def pressed() -> str:
-        ready, _, _ = select.select([descriptor], [], [], 0)
-        return os.read(descriptor, 1).decode("ascii", "replace") if ready else ""
+        if not waiting:
+            waiting.extend(reversed(_keys_in(_pending(descriptor))))
+        return waiting.pop() if waiting else ""
 
     try:
         tty.setcbreak(descriptor)
         yield pressed
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+        # What was typed and not read is not for whoever reads next, which is the user's shell.
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
+
+
+def _pending(descriptor: int) -> str:
+    """Return what was typed; the rest of a sequence that has begun to come is waited for, but not for long."""
+    read = ""
+    while select.select([descriptor], [], [], _KEY_S if read else 0)[0]:
+        more = os.read(descriptor, 1024).decode("ascii", "replace")
+        read += more
+        if not more or not _BEGUN.search(read):
+            break
+    return read
+
+
+def _keys_in(typed: str) -> list[str]:
+    """Return the keys of what was typed: characters, and those that send sequences, as arrows and the wheel do.
+
+    The key Escape is what none of these begins with.
+    """
+    return ["\x1b" if not key.strip("\x1b") else key for key in _ONE_KEY.findall(typed)]
