@@ -231,6 +231,19 @@ def test_rates_are_of_what_was_counted_since() -> None:
         assert {(row.rate, row.load) for row in Choice().rows(now, other)} == {(None, None)}
 
 
+def test_a_moment_that_is_read_twice_keeps_its_rates() -> None:
+    first, second, third = (at(float(number), stats("node", 100 * number, 1.0)) for number in (1, 2, 3))
+    written: list[str] = []
+    showing.show_plain(iter([first, first, second, second, second, third]), Choice(), written.append, is_terminal=False)
+    assert [text.rstrip().splitlines()[-1].split()[3] for text in written] == ["-", "-", *["100.0"] * 4]
+    screen = showing._Screen(Choice())
+    befores = []
+    for moment in (first, first, second, second, third, at(3.0, whose="another")):
+        screen.take(moment)
+        befores.append(screen.before)
+    assert befores == [showing._NO_MOMENT, showing._NO_MOMENT, first, first, second, third]
+
+
 @pytest.mark.parametrize(
     ("key", "order"),
     [

@@ -36,15 +36,22 @@ _AROUND = 7  # lines of the screen that are no rows: title, frame and heading, k
 
 def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str], None], *, is_terminal: bool) -> None:
     """Write each moment: below the one before it, or, on a terminal, in its place, as far as there is room."""
-    before = None
+    before = last = None
     for now in moments:
+        before = _earlier(now, last, before)
         text = plain_text(now, before, choice)
         if is_terminal:
             columns, lines = shutil.get_terminal_size()  # on CPython 3.10 perhaps 0 where they are not known
             write(_HOME + _END_LINE.join(_fitted(text.split("\n"), columns or 80, (lines or 24) - 1)) + _END)
         else:
-            write(f"\n{text}" if before is not None else text)
-        before = now
+            write(f"\n{text}" if last is not None else text)
+        last = now
+
+
+def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment | None:
+    """Return what a moment is compared with: the last one, or what that was, if nothing was written since."""
+    is_same = last is not None and (now.whose, now.taken_s) == (last.whose, last.taken_s)
+    return before if is_same else last
 
 
 def _fitted(lines: list[str], columns: int, room: int) -> list[str]:
@@ -72,7 +79,7 @@ class _Screen:
     def take(self, moment: Moment) -> None:
         """Show the next moment, unless the user looks at this one."""
         if not self.is_paused:
-            self.before, self.now = self.now, moment
+            self.before, self.now = _earlier(moment, self.now, self.before), moment
 
     def press(self, key: str) -> None:
         """Do what a key is for."""
