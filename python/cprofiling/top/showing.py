@@ -8,7 +8,7 @@ import select
 import shutil
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -17,10 +17,12 @@ from cprofiling.top.moments import HEADINGS, NOTHING, SORT_KEYS, TEXTS, Choice, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from typing import Any, TypeAlias
 
-    Source: TypeAlias = Callable[[Callable[[], None]], Iterable[Moment]]  # is given what waits for the next moment
+    # Waits for so many seconds, in which keys are answered, and returns whether there is to be another moment.
+    Wait: TypeAlias = Callable[[float], bool]
+    Source: TypeAlias = Callable[[Wait], Generator[Moment, None, None]]
 
 _HOME, _END_LINE, _END = "\x1b[H", "\x1b[K\n", "\x1b[K\x1b[J"  # go there; what was on the line, and below it, goes
 _KEYS = "q quit   s sort by the next   r reverse   p pause"
@@ -145,7 +147,7 @@ def _fitting(rows: list[tuple[str, ...]], columns: int) -> list[int]:
     return places
 
 
-def show_rich(source: Source, choice: Choice, interval_s: float) -> None:
+def show_rich(source: Source, choice: Choice) -> None:
     """Show the moments on the whole screen, until the last or until a key ends it; the last one stays to be read.
 
     Raises ImportError without rich.
@@ -158,25 +160,28 @@ def show_rich(source: Source, choice: Choice, interval_s: float) -> None:
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
 
         def refresh() -> None:
-            live.update(screen.render(*console.size), refresh=True)
+            if screen.now is not _NO_MOMENT:
+                live.update(screen.render(*console.size), refresh=True)
 
-        def pause() -> None:
-            until = time.monotonic() + interval_s
-            while not screen.is_over and time.monotonic() < until:
+        def wait(seconds: float) -> bool:
+            until = time.monotonic() + seconds
+            while not screen.is_over and (left := until - time.monotonic()) > 0:
                 answer()
-                time.sleep(min(_KEY_S, interval_s))
+                time.sleep(min(_KEY_S, left))
+            return not screen.is_over
 
         def answer() -> None:
             while not screen.is_over and (key := pressed()):
                 screen.press(key)
                 refresh()
 
-        for moment in source(pause):
-            screen.take(moment)
-            refresh()
-            answer()
-            if screen.is_over:
-                break
+        with closing(source(wait)) as moments:
+            for moment in moments:
+                screen.take(moment)
+                refresh()
+                answer()
+                if screen.is_over:
+                    break
     if screen.now is not _NO_MOMENT:
         console.print(screen.render(console.size.width, _ALL))
 
