@@ -10,6 +10,7 @@ import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -270,11 +271,14 @@ def test_nodes_without_edges_are_no_graph() -> None:
         (("nobody",), ValueError, r"node must be one that has samples \(a, b\), got 'nobody'"),
         ((3,), TypeError, "node must be a str, got 3"),
         (({},), ValueError, "node must name a node"),
-        (({"a": 0},), ValueError, "a factor of node must be above 0, got 0"),
+        (({"a": 0},), ValueError, "a factor of node must be from 1e-09 to 1e\\+09, or math.inf, got 0"),
         (({1: 2},), TypeError, "a name of node must be a str, got 1"),
-        (("a", 0), ValueError, "factor must be above 0, got 0"),
-        (("a", -1.0), ValueError, "factor must be above 0, got -1.0"),
-        (("a", math.nan), ValueError, "factor must be above 0, got nan"),
+        (("a", 0), ValueError, "factor must be from 1e-09 to 1e\\+09, or math.inf, got 0"),
+        (("a", -1.0), ValueError, "factor must be from 1e-09 .*, got -1.0"),
+        (("a", math.nan), ValueError, "factor must be from 1e-09 .*, got nan"),
+        (("a", 1e-310), ValueError, "factor must be from 1e-09 .*, got 1e-310"),
+        (("a", 10**400), ValueError, "factor must be from 1e-09 .*, got 1000"),
+        (("a", -math.inf), ValueError, "factor must be from 1e-09 .*, got -inf"),
         (("a", True), TypeError, "factor must be a number, got True"),
         (("a", "2"), TypeError, "factor must be a number, got '2'"),
     ],
@@ -291,11 +295,32 @@ def test_wrong_arguments(arguments: tuple[Any, ...], error: type[Exception], mes
         (-1, ValueError, "total_frames must be >= 0, got -1"),
         (1.5, TypeError, "total_frames must be an integer, got 1.5"),
         ({1: 2}, TypeError, "a stage of total_frames must be a str, got 1"),
+        ({"val": 0}, ValueError, "total_frames must be >= 1, got 0"),
+        (
+            MappingProxyType({"infrence": 2}),
+            ValueError,
+            r"^total_frames must be by stages that are known \('inference', 'train', 'val', 'test'\), got 'infrence'",
+        ),
     ],
 )
 def test_wrong_frames(frames: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         summary_of([{"a": 1.0}]).what_if(total_frames=frames)
+
+
+def test_frames_by_stage_are_any_mapping() -> None:
+    profiler = profiler_on()
+    profiler.set_profiling(True, skip_first_n=1)
+    for stage in ("own", "inference", "inference", "inference"):
+        profiler.record(stage, "a", 1.0)
+    summary = profiler.get_profiling_summary()
+    # Of stages that have not run yet, and of one without a sample, too.
+    given = MappingProxyType({cp.ExecutionStage.INFERENCE: 3, "own": 5, "train": 7})
+    assert summary.what_if(total_frames=given).frames == {"inference": 3}
+    assert [of.frames for of in summary.frames_per_second(given)] == [3]
+    assert list(cp.Profiler().get_profiling_summary().frames_per_second({"other": 3})) == []
+    recording = made([host("a", 0, 10, kind=NODE), host("b", 20, 30, kind=NODE)])
+    assert [of.frames for of in recording.frames_per_second(MappingProxyType({"": 3, "train": 2}))] == [3]
 
 
 def test_nothing_is_worth_nothing() -> None:

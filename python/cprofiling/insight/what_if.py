@@ -19,7 +19,15 @@ from cprofiling.analysis.intervals import Interval, common, length, union
 from cprofiling.analysis.rows import Recording, counted
 from cprofiling.analysis.tree import nodes_around
 from cprofiling.format import checked_text, shown_value
-from cprofiling.insight.frames import RecordedFrames, by_stage, calls_of, checked_frames, frames_of_stage, own_ms
+from cprofiling.insight.frames import (
+    RecordedFrames,
+    by_stage,
+    calls_of,
+    checked_frames,
+    frames_of_stage,
+    own_ms,
+    stages_of,
+)
 from cprofiling.insight.graph import Graph, checked_edges
 from cprofiling.insight.table import Insight, column, listed
 from cprofiling.reports import percentile
@@ -29,6 +37,7 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1e6
 _ROUNDING = 1e-9
+_LEAST_FACTOR, _MOST_FACTOR = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
@@ -109,7 +118,7 @@ def _saved(own: Mapping[str, float], factors: Mapping[str, float]) -> float:
 def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | None, float]:
     """Return how many times as fast which nodes are, None for each one in its turn; and by which factor those are.
 
-    TypeError or ValueError for what is no name, or no number above 0.
+    TypeError or ValueError for what is no name, or no factor.
     """
     if isinstance(node, Mapping):
         factors = {
@@ -125,8 +134,9 @@ def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | No
 def _checked_factor(parameter: str, factor: object) -> float:
     if isinstance(factor, bool) or not isinstance(factor, (int, float)):
         raise TypeError(f"{parameter} must be a number, got {shown_value(factor)}")
-    if not factor > 0:
-        raise ValueError(f"{parameter} must be above 0, got {shown_value(factor)}")
+    if not (_LEAST_FACTOR <= factor <= _MOST_FACTOR or factor == math.inf):
+        limits = f"from {_LEAST_FACTOR:g} to {_MOST_FACTOR:g}, or math.inf"
+        raise ValueError(f"{parameter} must be {limits}, got {shown_value(factor)}")
     return float(factor)
 
 
@@ -177,7 +187,7 @@ def of_summary(summary: ProfilingSummary, node: object, factor: object, total_fr
     told = summary.edges if edges is None else checked_edges(edges)
     graph = Graph(told) if told else None
     stages = by_stage(summary)
-    given = checked_frames(total_frames, list(stages))
+    given = checked_frames(total_frames, list(stages), stages_of(summary))
     _check_known(factors, [row.node_name for rows in stages.values() for row in rows])
     figures: list[WhatIfFigures] = []
     notes: list[str] = []
