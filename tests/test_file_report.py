@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import threading
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import cprofiling as cp
 import timing_reports
 from cprofiling import cli
+from cprofiling.format import shown_text
 from cprofiling.live import writing
 from cprofiling.report_command import FORMATS
 from cprofiling.stages.ranks import RankedSnapshot
@@ -142,6 +144,26 @@ def test_hostile_names_are_printed_anywhere(tmp_path: Path, capsys: pytest.Captu
         assert report(capsys, tmp_path / "h.bin", "-r", kind).count("\n") >= 500
         report(capsys, tmp_path / "h.bin", "-r", kind, "-o", tmp_path / "out")
         (tmp_path / "out").read_bytes().decode("utf-8")
+
+
+def test_a_terminal_gets_no_control_characters_of_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("prometheus_client")
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for name in (*NAMES, "\x1b]0;title\x07", "tab\tor\rreturn", "\x9b31m"):
+        profiler.record(name, name, 1.0)
+    (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
+    for kind in ("text", "md", "csv", "json", "prom"):
+        with monkeypatch.context() as patch:
+            patch.setattr("cprofiling.command_line.is_terminal", lambda: True)
+            printed = report(capsys, tmp_path / "h.bin", "-r", kind)
+        assert "\n" in printed
+        assert {each for each in printed if unicodedata.category(each) == "Cc"} == {"\n"}
+        piped = report(capsys, tmp_path / "h.bin", "-r", kind)
+        assert ("\x1b" in piped) is (kind in {"csv", "prom"})
+        assert "\n".join(shown_text("line", line) for line in piped.split("\n")) == printed
 
 
 def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

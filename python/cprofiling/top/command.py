@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from contextlib import closing
 
-from cprofiling.command_line import CommandError, not_empty, whole_number, write
+from cprofiling.command_line import CommandError, is_terminal, not_empty, whole_number, write_as_is
 from cprofiling.server_commands import add_token, first_bytes, needed, token
 from cprofiling.session import LIVE_VARIABLE
 from cprofiling.top.moments import SORT_KEYS
@@ -151,12 +150,11 @@ def show(source: Source, choice: Choice) -> None:
     """Show the moments where stdout leads to: on a terminal with rich, if it is there."""
     from cprofiling.top import showing
 
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if is_terminal and has_rich():
+    if is_terminal() and has_rich():
         showing.show_rich(source, choice)
         return
     with closing(source(_slept)) as moments:
-        showing.show_plain(moments, choice, write, is_terminal=is_terminal)
+        showing.show_plain(moments, choice, write_as_is, is_terminal=is_terminal())
 
 
 def _slept(seconds: float) -> bool:
