@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 import threading
 import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -207,12 +209,53 @@ def test_damaged_files(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["report", str(damaged)]) == 0  # a trace of nothing
 
 
-def test_a_trace_from_a_pipe(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=((files / "trace.json.gz").read_bytes(),))
-    writer.start()
-    assert "block" in report(capsys, tmp_path / "pipe")
-    writer.join()
+@pytest.fixture
+def piped(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
+    """What makes a pipe from which some bytes come."""
+    path, writers = tmp_path / "pipe", list[threading.Thread]()
+    os.mkfifo(path)
+
+    def pipe(data: bytes) -> Path:
+        writers.append(threading.Thread(target=path.write_bytes, args=(data,)))
+        writers[-1].start()
+        return path
+
+    yield pipe
+    for writer in writers:
+        writer.join()
+
+
+@pytest.mark.parametrize("name", ["a.bin", "rank.bin", "timing.json", "peers.json", "trace.json.gz"])
+def test_files_of_each_kind_from_a_pipe(
+    name: str, files: Path, piped: Callable[[bytes], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = (files / name).read_bytes()
+    for kind in ("text", "csv", "json"):
+        path = piped(data)
+        printed = report(capsys, path, "-r", kind)
+        assert printed.replace(str(path), str(files / name)) == report(capsys, files / name, "-r", kind)
+
+
+def test_faults_of_what_a_pipe_gives_name_the_pipe(
+    piped: Callable[[bytes], Path], files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = piped(b'{"request_id": "x", "stages": {"a": 3}}')
+    assert failure(capsys, path) == f"{path}: $.stages.a: must be an object, got 3 (int)"
+    assert failure(capsys, piped(b"{")).startswith(f"{path}: ")
+    assert "checksum" in failure(capsys, piped((files / "rank.bin").read_bytes()[:-1]))
+    begun = b'{"traceEvents": [{"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": 1}, {"ph": "b", "ts": 1}]}'
+    with pytest.warns(RuntimeWarning, match=f"^{path}: "):
+        report(capsys, piped(begun))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfileobj", fail)
+    assert failure(capsys, piped(b"")) == f"cannot read {path}: No space left on device"
+
+
+def test_a_device_is_no_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure(capsys, "/dev/zero").startswith("/dev/zero: ")
 
 
 def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
