@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times, kernel_breakdown
@@ -37,7 +38,7 @@ _UNITS: tuple[tuple[str, Unit], ...] = (
 
 
 def of_recording(reports: Reports, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a recording.
+    """Return the document of a recording, without timeline and icicle, which take time that not every view needs.
 
     Its nodes are the calls of nodes and the labelled blocks; their figures are exact, percentiles (nearest rank) too.
     """
@@ -59,10 +60,14 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
         source,
         facts,
         _sections(recording),
-        timeline(recording),
-        icicle(recording),
-        found,
+        findings=found,
     )
+
+
+def with_pictures(document: Document, reports: Reports) -> Document:
+    """Return the document of a recording with its timeline and icicle."""
+    recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
+    return replace(document, timeline=timeline(recording), icicle=icicle(recording))
 
 
 class _Calls:
