@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
 import threading
+import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 import cprofiling as cp
 import timing_reports
 from cprofiling import cli
+from cprofiling.format import shown_text
 from cprofiling.live import writing
 from cprofiling.report_command import FORMATS
 from cprofiling.stages.ranks import RankedSnapshot
@@ -144,6 +148,26 @@ def test_hostile_names_are_printed_anywhere(tmp_path: Path, capsys: pytest.Captu
         (tmp_path / "out").read_bytes().decode("utf-8")
 
 
+def test_a_terminal_gets_no_control_characters_of_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("prometheus_client")
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for name in (*NAMES, "\x1b]0;title\x07", "tab\tor\rreturn", "\x9b31m"):
+        profiler.record(name, name, 1.0)
+    (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
+    for kind in ("text", "md", "csv", "json", "prom"):
+        with monkeypatch.context() as patch:
+            patch.setattr("cprofiling.command_line.is_terminal", lambda: True)
+            printed = report(capsys, tmp_path / "h.bin", "-r", kind)
+        assert "\n" in printed
+        assert {each for each in printed if unicodedata.category(each) == "Cc"} == {"\n"}
+        piped = report(capsys, tmp_path / "h.bin", "-r", kind)
+        assert ("\x1b" in piped) is (kind in {"csv", "prom"})
+        assert "\n".join(shown_text("line", line) for line in piped.split("\n")) == printed
+
+
 def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     statistics, trace, timing = files / "a.bin", files / "trace.json.gz", files / "timing.json"
     for kind in ("chrome", "perfetto", "parquet"):
@@ -185,12 +209,53 @@ def test_damaged_files(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["report", str(damaged)]) == 0  # a trace of nothing
 
 
-def test_a_trace_from_a_pipe(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=((files / "trace.json.gz").read_bytes(),))
-    writer.start()
-    assert "block" in report(capsys, tmp_path / "pipe")
-    writer.join()
+@pytest.fixture
+def piped(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
+    """What makes a pipe from which some bytes come."""
+    path, writers = tmp_path / "pipe", list[threading.Thread]()
+    os.mkfifo(path)
+
+    def pipe(data: bytes) -> Path:
+        writers.append(threading.Thread(target=path.write_bytes, args=(data,)))
+        writers[-1].start()
+        return path
+
+    yield pipe
+    for writer in writers:
+        writer.join()
+
+
+@pytest.mark.parametrize("name", ["a.bin", "rank.bin", "timing.json", "peers.json", "trace.json.gz"])
+def test_files_of_each_kind_from_a_pipe(
+    name: str, files: Path, piped: Callable[[bytes], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = (files / name).read_bytes()
+    for kind in ("text", "csv", "json"):
+        path = piped(data)
+        printed = report(capsys, path, "-r", kind)
+        assert printed.replace(str(path), str(files / name)) == report(capsys, files / name, "-r", kind)
+
+
+def test_faults_of_what_a_pipe_gives_name_the_pipe(
+    piped: Callable[[bytes], Path], files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = piped(b'{"request_id": "x", "stages": {"a": 3}}')
+    assert failure(capsys, path) == f"{path}: $.stages.a: must be an object, got 3 (int)"
+    assert failure(capsys, piped(b"{")).startswith(f"{path}: ")
+    assert "checksum" in failure(capsys, piped((files / "rank.bin").read_bytes()[:-1]))
+    begun = b'{"traceEvents": [{"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": 1}, {"ph": "b", "ts": 1}]}'
+    with pytest.warns(RuntimeWarning, match=f"^{path}: "):
+        report(capsys, piped(begun))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfileobj", fail)
+    assert failure(capsys, piped(b"")) == f"cannot read {path}: No space left on device"
+
+
+def test_a_device_is_no_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure(capsys, "/dev/zero").startswith("/dev/zero: ")
 
 
 def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +289,33 @@ def test_memory_that_is_not_there(
 
     monkeypatch.setattr("cprofiling.views.formats.View.render", render)
     assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: there is not enough memory"
+
+
+@pytest.mark.parametrize("error", [OverflowError("too large"), RecursionError("too deep")])
+def test_figures_that_cannot_be_shown(
+    error: Exception, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cprofiling.views.formats.View.render", fail)
+        assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {error}"
+    monkeypatch.setattr("cprofiling.views.files.load", fail)
+    assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {error}"
+
+
+def test_integers_have_all_their_digits(tmp_path: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = cp.Snapshot.from_bytes((files / "a.bin").read_bytes())
+    (tmp_path / "ranked").write_bytes(RankedSnapshot(snapshot, 3, 8, "box", 1234567).to_bytes())
+    assert "\npid: 1234567\n" in report(capsys, tmp_path / "ranked")
+    event = {"ph": "X", "name": "a", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    known = {"rank": 10**399, "world_size": 4194304}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [event], "distributedInfo": known}))
+    printed = report(capsys, tmp_path / "trace.json", "-r", "md")
+    assert "- rank: 1e+399\n" in printed
+    assert "- world size: 4194304\n" in printed
+    assert json.loads(report(capsys, tmp_path / "trace.json", "-r", "json"))["facts"] == known
 
 
 def test_wrong_arguments_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:

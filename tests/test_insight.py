@@ -221,7 +221,7 @@ def test_frames_of_stages_are_apart() -> None:
     merged = cp.ProfilingSummary(
         [*recorded_counts({"a": 3, "b": 6}, stage="train"), *recorded_counts({"a": 5}, stage="val")]
     )
-    table = merged.frames_per_second({"train": 3, "nobody": 9})
+    table = merged.frames_per_second({"train": 3, "test": 9})
     assert [(of.stage, of.frames) for of in table] == [("train", 3), ("val", 5)]
     with pytest.raises(ValueError, match="total_frames must be a dict by stage"):
         merged.frames_per_second(3)

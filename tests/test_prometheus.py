@@ -18,6 +18,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,34 @@ def test_what_processes_wrote_is_merged_at_each_scrape(tmp_path: Path) -> None:
         (tmp_path / str(worker)).write_bytes(profiler.snapshot().to_bytes())
         assert values(registry, "cprofiling_node_calls_total") == {"work": worker + 1}
         assert values(registry, "cprofiling_node_duration_seconds_sum") == {"work": 0.002 * (worker + 1)}
+
+
+def test_names_that_come_later_take_nothing_else_with_them(caplog: pytest.LogCaptureFixture) -> None:
+    profiler, gone = profiler_on(), False
+    profiler.record("train", "work", 1.0)
+
+    class Sources(UserDict[Any, Any]):
+        def __iter__(self) -> Any:
+            if gone:
+                raise OSError("gone")
+            return super().__iter__()
+
+    sources = Sources({"good": profiler})
+    registry = registry_with(sources)
+    sources.update({3: profiler, "n\0l": profiler})
+    for _ in range(2):
+        shown = samples(registry, "cprofiling_read_failed")
+        failed = {each.labels["pipeline"]: each.value for each in shown}
+        assert failed == {"good": 0, "3 (int)": 1, "'n\\x00l' (str)": 1}
+        assert values(registry, "cprofiling_node_calls_total") == {"work": 1}
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0] == (
+        "statistics of '3 (int)' cannot be read for Prometheus: name must be a str, got 3 (int)"
+    )
+    caplog.clear()
+    for gone in (True, True, False, True):
+        assert len(samples(registry, "cprofiling_read_failed")) == (0 if gone else 3)
+    assert caplog.messages == ["statistics cannot be read for Prometheus: gone"] * 2
 
 
 def test_one_that_cannot_be_read_takes_nothing_else_with_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,8 +6,11 @@ import argparse
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -230,6 +233,59 @@ def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
     os.close(master)
     assert (child.returncode, error) == (0, b"")
     assert b"Calls/s" in read
+
+
+def test_keys_are_answered_while_the_next_table_is_waited_for(server: Any) -> None:
+    pytest.importorskip("rich", reason="a terminal with keys is served by rich")
+    master, slave = pty.openpty()
+    settings = {**ENVIRONMENT, "LINES": "40", "COLUMNS": "120", "TERM": "xterm"}
+    arguments = [*COMMAND, "top", server.address, "--interval", "3600"]
+    child = subprocess.Popen(arguments, stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=settings)
+    os.close(slave)
+    for awaited, key in ((b"by total", b"s"), (b"by load", b"r"), (b"reversed", b"q")):
+        read = b""
+        while awaited not in read:
+            read += os.read(master, 65536)
+        os.write(master, key)
+    _, error = child.communicate(timeout=30)
+    os.close(master)
+    assert (child.returncode, error) == (0, b"")
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "cprofiling top"]
+
+
+def test_whoever_waits_for_a_table_may_leave(server: Any) -> None:
+    asked: list[float] = []
+    taken: list[Any] = []
+
+    def wait(seconds: float) -> bool:
+        asked.append(seconds)
+        time.sleep(seconds)
+        return not taken
+
+    moments = top.moments(top.Endpoint(server.address), None, None, wait, interval_ms=3_600_000, updates=None)
+    taken.append(next(moments))
+    assert next(moments, None) is None
+    assert max(asked) < 1
+    assert threads() == []
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # never answers
+        endpoint = top.Endpoint(f"127.0.0.1:{silent.getsockname()[1]}")
+        assert list(top.moments(endpoint, None, None, wait, interval_ms=100, updates=None)) == []
+    assert threads() == []
+
+
+def test_a_table_that_nobody_takes_holds_nobody_up(server: Any) -> None:
+    def wait(seconds: float) -> bool:
+        time.sleep(seconds)
+        return True
+
+    moments = top.moments(top.Endpoint(server.address), "p", None, wait, interval_ms=100, updates=9)
+    assert next(moments).whose == (server.address, "p")
+    time.sleep(0.5)  # in which the one after the next one has come
+    moments.close()
+    assert threads() == []
 
 
 def test_an_interrupt_is_the_usual_end(

@@ -231,6 +231,19 @@ def test_rates_are_of_what_was_counted_since() -> None:
         assert {(row.rate, row.load) for row in Choice().rows(now, other)} == {(None, None)}
 
 
+def test_a_moment_that_is_read_twice_keeps_its_rates() -> None:
+    first, second, third = (at(float(number), stats("node", 100 * number, 1.0)) for number in (1, 2, 3))
+    written: list[str] = []
+    showing.show_plain(iter([first, first, second, second, second, third]), Choice(), written.append, is_terminal=False)
+    assert [text.rstrip().splitlines()[-1].split()[3] for text in written] == ["-", "-", *["100.0"] * 4]
+    screen = showing._Screen(Choice())
+    befores = []
+    for moment in (first, first, second, second, third, at(3.0, whose="another")):
+        screen.take(moment)
+        befores.append(screen.before)
+    assert befores == [showing._NO_MOMENT, showing._NO_MOMENT, first, first, second, third]
+
+
 @pytest.mark.parametrize(
     ("key", "order"),
     [
@@ -353,6 +366,9 @@ def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: 
     terminal.wait_for("by load, reversed")
     terminal.press("p")
     terminal.wait_for("paused")
+    terminal.press("\x1b[A\x1bOB")  # the wheel, or arrow keys
+    terminal.press("s")
+    terminal.wait_for("by rate, reversed")
     terminal.press("x q")
     left = terminal.end()
     assert left.splitlines()[0].startswith(f"process {busy.pid}, running")
@@ -418,6 +434,80 @@ def test_without_rich_a_terminal_is_plain(path: Path, tmp_path: Path) -> None:
     terminal = Terminal(str(path), PYTHONPATH=f"{hidden.parent}:{ENVIRONMENT['PYTHONPATH']}")
     terminal.wait_for("\x1b[H", "node", "\x1b[J")
     terminal.end()
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Any]]:
+    """What writes on a terminal that is stdin, and that terminal."""
+    master, slave = pty.openpty()
+    with os.fdopen(slave) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield master, stdin
+    os.close(master)
+
+
+def keys_of(pressed: Any) -> list[str]:
+    return list(iter(pressed, ""))
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("q", ["q"]),
+        ("x\u00e9 q", ["x", "\ufffd", "\ufffd", " ", "q"]),
+        ("\x1b", ["\x1b"]),
+        ("\x1b\x1b", ["\x1b"]),
+        ("\x1b[A", ["\x1b[A"]),
+        ("\x1bOA\x1bOBs", ["\x1bOA", "\x1bOB", "s"]),
+        ("\x1b[1;5C\x1b[200~q", ["\x1b[1;5C", "\x1b[200~", "q"]),
+        ("\x1b\x1b[Ar", ["\x1b\x1b[A", "r"]),
+        ("\x1bq", ["\x1bq"]),
+        ("\x1b[", ["\x1b["]),
+        ("\n", ["\n"]),
+    ],
+)
+def test_keys_are_characters_or_sequences(keyboard: tuple[int, Any], typed: str, keys: list[str]) -> None:
+    master, _ = keyboard
+    with showing._keys() as pressed:
+        assert keys_of(pressed) == []
+        os.write(master, typed.encode())
+        assert keys_of(pressed) == keys
+        screen = showing._Screen(Choice("name"))
+        for key in keys:
+            screen.press(key)
+        assert screen.is_over is bool({"q", "\x1b"} & set(keys))
+
+
+def test_a_sequence_may_come_in_parts(keyboard: tuple[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    master, _ = keyboard
+    wait, parts = select.select, [b"A", b"[1;", b"\x1b"]
+
+    def select_later(*arguments: Any) -> Any:
+        if parts:
+            os.write(master, parts.pop())
+        return wait(*arguments)
+
+    monkeypatch.setattr(select, "select", select_later)
+    with showing._keys() as pressed:
+        assert keys_of(pressed) == ["\x1b[1;A"]
+
+
+def test_what_was_typed_is_not_left_to_the_shell(keyboard: tuple[int, Any]) -> None:
+    master, stdin = keyboard
+    with showing._keys() as pressed:
+        os.write(master, b"q")
+        assert pressed() == "q"
+        os.write(master, b"rm *\n")
+        select.select([stdin], [], [], 10)
+    assert select.select([stdin], [], [], 0)[0] == []
+
+
+def test_a_keyboard_that_is_gone() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"\x1b")
+    os.close(writer)
+    assert showing._pending(reader) == "\x1b"
+    os.close(reader)
 
 
 def test_keys_without_a_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from cprofiling.recording import Recording
 from cprofiling.snapshot import Snapshot
 from cprofiling.stats import NodeProfilingStats, ProfilingSummary
 from cprofiling.views import FORMATS, View, compare, tables
+from cprofiling.views import recorded as views_recorded
 from cprofiling.views.buckets import histogram_of
 from cprofiling.views.csv import text_of
 from cprofiling.views.document import Column, Document, Node
@@ -401,6 +402,35 @@ def test_figures_as_people_read_them() -> None:
         "no", "a\\nb",
     ]  # fmt: skip
     assert tables.is_text((Column("a", "A"),), 0)
+
+
+def test_what_is_drawn_is_made_for_those_that_draw_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = made([host("a", 0, 5, kind=NODE), host("b", 6, 9, kind=RECORD)])
+    drawn: list[str] = []
+
+    def noted(name: str) -> Callable[[Recording], object]:
+        drawing: Callable[[Recording], object] = getattr(views_recorded, name)
+
+        def draw(of: Recording) -> object:
+            drawn.append(name)
+            return drawing(of)
+
+        return draw
+
+    for name in ("timeline", "icicle"):
+        monkeypatch.setattr(views_recorded, name, noted(name))
+    for against in (None, recording):
+        for kind in ("text", "md"):
+            View(recording, against=against).render(kind)
+    View(recording).render("csv")
+    assert drawn == []
+    view = View(recording)
+    view.render("md")
+    assert json.loads(view.render("json"))["timeline"]["total_spans"] == 2
+    view.render("json")
+    assert drawn == ["timeline", "icicle"]
+    assert replace(view.document, timeline=None, icicle=()) == view.tables
+    assert document_of(recording) == view.document
 
 
 # ---- Arrow and Parquet

@@ -10,6 +10,7 @@ import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling import control
+from cprofiling.insight import sections
 from cprofiling.insight.graph import Graph, checked_edges
+from cprofiling.reports import percentile
 from recordings import NODE, RECORD, STEP, US, Row, host, made
 
 Edge = tuple[str, str]
@@ -270,11 +273,14 @@ def test_nodes_without_edges_are_no_graph() -> None:
         (("nobody",), ValueError, r"node must be one that has samples \(a, b\), got 'nobody'"),
         ((3,), TypeError, "node must be a str, got 3"),
         (({},), ValueError, "node must name a node"),
-        (({"a": 0},), ValueError, "a factor of node must be above 0, got 0"),
+        (({"a": 0},), ValueError, "a factor of node must be from 1e-09 to 1e\\+09, or math.inf, got 0"),
         (({1: 2},), TypeError, "a name of node must be a str, got 1"),
-        (("a", 0), ValueError, "factor must be above 0, got 0"),
-        (("a", -1.0), ValueError, "factor must be above 0, got -1.0"),
-        (("a", math.nan), ValueError, "factor must be above 0, got nan"),
+        (("a", 0), ValueError, "factor must be from 1e-09 to 1e\\+09, or math.inf, got 0"),
+        (("a", -1.0), ValueError, "factor must be from 1e-09 .*, got -1.0"),
+        (("a", math.nan), ValueError, "factor must be from 1e-09 .*, got nan"),
+        (("a", 1e-310), ValueError, "factor must be from 1e-09 .*, got 1e-310"),
+        (("a", 10**400), ValueError, "factor must be from 1e-09 .*, got 1000"),
+        (("a", -math.inf), ValueError, "factor must be from 1e-09 .*, got -inf"),
         (("a", True), TypeError, "factor must be a number, got True"),
         (("a", "2"), TypeError, "factor must be a number, got '2'"),
     ],
@@ -291,11 +297,32 @@ def test_wrong_arguments(arguments: tuple[Any, ...], error: type[Exception], mes
         (-1, ValueError, "total_frames must be >= 0, got -1"),
         (1.5, TypeError, "total_frames must be an integer, got 1.5"),
         ({1: 2}, TypeError, "a stage of total_frames must be a str, got 1"),
+        ({"val": 0}, ValueError, "total_frames must be >= 1, got 0"),
+        (
+            MappingProxyType({"infrence": 2}),
+            ValueError,
+            r"^total_frames must be by stages that are known \('inference', 'train', 'val', 'test'\), got 'infrence'",
+        ),
     ],
 )
 def test_wrong_frames(frames: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         summary_of([{"a": 1.0}]).what_if(total_frames=frames)
+
+
+def test_frames_by_stage_are_any_mapping() -> None:
+    profiler = profiler_on()
+    profiler.set_profiling(True, skip_first_n=1)
+    for stage in ("own", "inference", "inference", "inference"):
+        profiler.record(stage, "a", 1.0)
+    summary = profiler.get_profiling_summary()
+    # Of stages that have not run yet, and of one without a sample, too.
+    given = MappingProxyType({cp.ExecutionStage.INFERENCE: 3, "own": 5, "train": 7})
+    assert summary.what_if(total_frames=given).frames == {"inference": 3}
+    assert [of.frames for of in summary.frames_per_second(given)] == [3]
+    assert list(cp.Profiler().get_profiling_summary().frames_per_second({"other": 3})) == []
+    recording = made([host("a", 0, 10, kind=NODE), host("b", 20, 30, kind=NODE)])
+    assert [of.frames for of in recording.frames_per_second(MappingProxyType({"": 3, "train": 2}))] == [3]
 
 
 def test_nothing_is_worth_nothing() -> None:
@@ -431,6 +458,65 @@ def test_what_runs_inside_a_node_of_the_graph_shortens_it() -> None:
     assert table["b"].gain_ms == pytest.approx(0.02)  # both of its calls: they are one node of the graph
     assert "aside" not in table
     assert (table["helper"].critical, table["a"].critical) == (None, 1.0)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0, math.inf])
+def test_each_node_counts_in_the_frames_that_have_it(factor: float) -> None:
+    """Against all frames, one by one: nodes that are in each, in some and in one, several times in a frame."""
+    source = random.Random(7)
+    rows: list[Row] = []
+    own: list[dict[str, int]] = []
+    lengths: list[int] = []
+    for number in range(150):
+        names = ["always", *["some"] * source.randint(0, 2), f"one {number}"]
+        times = [source.randint(1, 400 if name == "some" else 90) for name in names]
+        start, now = number * 10_000, number * 10_000
+        for name, time in zip(names, times, strict=True):
+            rows.append(host(name, now, now + time, kind=NODE))
+            now += time
+        lengths.append(now - start + source.randint(0, 50))
+        rows.append(host("frame", start, start + lengths[-1], kind=STEP))
+        own.append({name: sum(of for each, of in zip(names, times, strict=True) if each == name) for name in names})
+    recording = made(rows)
+
+    def expected(factors: Mapping[str, float]) -> tuple[float, float]:
+        after = [
+            length - sum(of[name] * (1 - 1 / by) for name, by in factors.items() if name in of)
+            for length, of in zip(lengths, own, strict=True)
+        ]
+        p99 = percentile(sorted(round(time * US) for time in after), 990)
+        assert p99 is not None
+        return math.fsum(after) / len(after) / 1e3, p99 / 1e6
+
+    for of in recording.what_if(factor=factor):
+        assert (of.after_ms, of.p99_after_ms) == pytest.approx(expected({of.node: factor}))
+        assert of.most == pytest.approx(math.fsum(lengths) / 150e3 / expected({of.node: math.inf})[0])
+        assert of.own_ms == pytest.approx(sum(each.get(of.node, 0) for each in own) / 150e3)
+    together = {"always": factor, "some": 3.0, "one 3": 2.0}
+    [of] = recording.what_if(together)
+    assert (of.after_ms, of.p99_after_ms) == pytest.approx(expected(together))
+
+
+def test_what_nobody_asked_for_is_of_the_nodes_with_the_most_time() -> None:
+    """Frames that each have a node of a name of its own: whatever looks at all frames for each node takes minutes."""
+    frames = 3000
+    rows = []
+    for number in range(frames):
+        start = number * 10_000
+        rows.append(host("frame", start, start + 9000, kind=STEP))
+        rows.append(host(f"node {number}", start, start + (1 + number), kind=NODE))
+    recording = made(rows)
+    assert len(recording.what_if()) == frames
+    section = sections.of_recording(recording)["what_if"]
+    assert [row[0] for row in section.rows] == [f"node {frames - place}" for place in range(1, 201)]
+    assert section.notes[1:] == ("2,800 more nodes with less own time left out.",)
+    summary = summary_of([{f"node {number}": 1.0 + number for number in range(250)}])
+    section = sections.of_summary(summary)["what_if"]
+    assert [row[0] for row in section.rows] == [f"node {250 - place}" for place in range(1, 201)]
+    assert section.notes[1:] == ("inference: 50 more nodes with less own time left out.",)
+    assert len(summary.what_if()) == 250
+    section = summary.what_if().section()
+    assert (len(section.rows), section.notes[1:]) == (200, ("50 more rows are not shown.",))
 
 
 def test_a_recording_without_frames_is_one_run() -> None:

@@ -17,10 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-from array import array
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -29,15 +29,18 @@ import cprofiling as cp
 from cprofiling.server import profiling_pb2 as pb
 from cprofiling.server import profiling_pb2_grpc, serve, service, serving
 
+if not __package__:  # run by itself
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    __package__ = Path(__file__).resolve().parent.name
+
+from .spinning import NODES, Pipeline, node_names, percentile_us, sorted_times
+
 CLIENTS, CLIENT_PROCESSES = 16, 2
-THREADS, NODES = 4, 10
 SECONDS, RUNS = 60.0, 5
 MOST_ADDED = 0.10
 NEEDED = 0.6  # of the runs
 SESSION, OTHER = "pipeline", "other"
 BAD_EVERY = 50
-SPIN = 400  # turns of the loop in a node, some 10 µs
-PAUSE_S = 0.0002  # between a thread's frames
 SURE, EXPECTED = {"OK", "NOT_FOUND"}, {"OK", "NOT_FOUND", "INVALID_ARGUMENT"}  # the statuses that calls end with
 
 
@@ -71,63 +74,12 @@ class Constants(service.ProfilingService):
         return self._summary_of_all
 
 
-def node_names() -> list[str]:
-    """The names of all nodes."""
-    return [f"node {number}" for number in range(NODES)]
-
-
-def spin() -> int:
-    """Work for a while."""
-    total = 0
-    for number in range(SPIN):
-        total += number
-    return total
-
-
-class Pipeline:
-    """Nodes that threads run until they are told to end."""
-
-    def __init__(self) -> None:
-        """Make the nodes."""
-        self.profiler = cp.Profiler()
-        self.profiler.set_profiling(True)
-        self.nodes = [self.profiler.profile_node(name)(spin) for name in node_names()]
-        self.times = [array("q") for _ in range(THREADS)]
-        self.frames = [0] * THREADS
-        self.is_over = threading.Event()
-
-    def run(self, thread: int) -> None:
-        """Run frame after frame, and keep the time of each node's call."""
-        clock, times = time.perf_counter_ns, self.times[thread]
-        while not self.is_over.is_set():
-            for node in self.nodes:
-                begin = clock()
-                node()
-                times.append(clock() - begin)
-            self.frames[thread] += 1
-            time.sleep(PAUSE_S)
-
-    def run_for(self, seconds: float) -> None:
-        """Run all threads for so long."""
-        threads = [threading.Thread(target=self.run, args=(thread,)) for thread in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        time.sleep(seconds)
-        self.is_over.set()
-        for thread in threads:
-            thread.join()
-
-    def lost(self) -> int:
-        """How many samples the statistics have too few or too many."""
-        made = sum(self.frames)
-        rows = {row.node_name: row for row in self.profiler.get_profiling_summary()}
-        counted = [(row.count + row.skipped_count + row.error_count + row.dropped_count) for row in rows.values()]
-        return sum(abs(made - count) for count in counted) + made * (NODES - len(rows))
-
-    def percentile_us(self, share: float) -> float:
-        """A percentile of all calls' times."""
-        times = sorted(each for one in self.times for each in one)
-        return times[int(share * (len(times) - 1))] / 1000
+def lost(pipeline: Pipeline) -> int:
+    """How many samples the statistics have too few or too many."""
+    made = sum(pipeline.frames)
+    rows = {row.node_name: row for row in pipeline.profiler.get_profiling_summary()}
+    counted = [(row.count + row.skipped_count + row.error_count + row.dropped_count) for row in rows.values()]
+    return sum(abs(made - count) for count in counted) + made * (NODES - len(rows))
 
 
 def serve_and_run(seconds: float, *, constant: bool) -> None:
@@ -138,11 +90,11 @@ def serve_and_run(seconds: float, *, constant: bool) -> None:
     with serve({SESSION: pipeline.profiler, OTHER: cp.Profiler()}) as server:
         print(server.address, flush=True)
         sys.stdin.readline()
-        pipeline.run_for(seconds)
-        result: dict[str, float] = {"calls": sum(map(len, pipeline.times)), "lost": pipeline.lost()}
-        result |= {
-            name: pipeline.percentile_us(share) for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
-        }
+        with pipeline.running():
+            time.sleep(seconds)
+        times = sorted_times(pipeline.times[-1])
+        result: dict[str, float] = {"calls": len(times), "lost": lost(pipeline)}
+        result |= {name: percentile_us(times, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))}
         print(json.dumps(result), flush=True)
         sys.stdin.readline()
 

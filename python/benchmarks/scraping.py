@@ -39,68 +39,32 @@ import cprofiling as cp
 from cprofiling.export import PrometheusCollector
 from cprofiling.exported import DEFAULT_BOUNDS
 
-THREADS, NODES = 4, 10
+if not __package__:  # run by itself
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    __package__ = Path(__file__).resolve().parent.name
+
+from .spinning import Pipeline, percentile_us, sorted_times
+
 SECONDS, RUNS, TURN = 60.0, 3, 4.0
 INTERVAL = 1.0  # seconds from scrape to scrape
 MOST_ADDED = 0.05
 MOST_LATE = 0.05  # of the scrapes: a busy machine does not answer each of them within a second
-SPIN = 400  # turns of the loop in a node, some 10 µs
-PAUSE_S = 0.0002  # between a thread's frames
 PATIENCE_S = 60.0
 BUCKET = "cprofiling_node_duration_seconds_bucket"
 
 
-def spin() -> int:
-    """Work for a while."""
-    total = 0
-    for number in range(SPIN):
-        total += number
-    return total
-
-
-class Pipeline:
-    """Nodes that threads run until they are told to end, and their times, turn by turn."""
-
-    def __init__(self) -> None:
-        """Make the nodes."""
-        self.profiler = cp.Profiler()
-        self.profiler.set_profiling(True)
-        self.nodes = [self.profiler.profile_node(f"node {number}")(spin) for number in range(NODES)]
-        self.times = [[array("q") for _ in range(THREADS)]]
-        self.is_over = threading.Event()
-
-    def run(self, thread: int) -> None:
-        """Run frame after frame, and keep the time of each node's call."""
-        clock = time.perf_counter_ns
-        while not self.is_over.is_set():
-            times = self.times[-1][thread]
-            for node in self.nodes:
-                begin = clock()
-                node()
-                times.append(clock() - begin)
-            time.sleep(PAUSE_S)
-
-    def run_by_turns(self, turns: list[bool], seconds: float, switch: Callable[[bool], None]) -> list[array[int]]:
-        """Run all threads, scraped or not, as ``turns`` say, ``seconds`` each; return the times of each, in order."""
-        threads = [threading.Thread(target=self.run, args=(thread,)) for thread in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        kept = []
+def run_by_turns(
+    pipeline: Pipeline, turns: list[bool], seconds: float, switch: Callable[[bool], None]
+) -> list[array[int]]:
+    """Run a pipeline, scraped or not, as ``turns`` say, ``seconds`` each; return the times of each, in order."""
+    kept = []
+    with pipeline.running():
         for is_scraped in turns:
             switch(is_scraped)
-            kept.append([array("q") for _ in range(THREADS)])
-            self.times.append(kept[-1])
+            kept.append(pipeline.begin_turn())
             time.sleep(seconds)
-            self.times.append([array("q") for _ in range(THREADS)])  # what comes while it is switched
-        self.is_over.set()
-        for thread in threads:
-            thread.join()
-        return [array("q", sorted(each for one in times for each in one)) for times in kept]
-
-
-def percentile_us(times: array[int], share: float) -> float:
-    """A percentile of sorted times in ns; NaN without any."""
-    return times[int(share * (len(times) - 1))] / 1000 if times else math.nan
+            pipeline.begin_turn()  # what comes while it is switched
+    return [sorted_times(turn) for turn in kept]
 
 
 class Endpoint(ThreadingHTTPServer):
@@ -199,7 +163,7 @@ def measured(seconds: float, turn: float, *, scraped_first: bool) -> dict[str, A
     endpoint = Endpoint(registry)
     turns = [scraped_first, not scraped_first] * max(1, round(seconds / turn))
     with tempfile.TemporaryDirectory() as folder, Prometheus(Path(folder), endpoint) as prometheus:
-        times = pipeline.run_by_turns(turns, turn, prometheus.switch)
+        times = run_by_turns(pipeline, turns, turn, prometheus.switch)
         prometheus.switch(True)
         result = compared(pipeline.profiler, registry, prometheus)
     endpoint.close()

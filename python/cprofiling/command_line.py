@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from cprofiling.format import shown_lines
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,12 +70,25 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 def write(text: str) -> None:
-    """Print a result on stdout. CommandError when it cannot be written."""
+    """Print a result on stdout; on a terminal its control characters, which names may have, as backslash escapes.
+
+    CommandError when it cannot be written.
+    """
+    write_as_is(shown_lines(text) if is_terminal() else text)
+
+
+def write_as_is(text: str) -> None:
+    """Print a text on stdout, to control a terminal. CommandError when it cannot be written."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         print(text.encode(encoding, "replace").decode(encoding), flush=True)
     except OSError as error:
         raise CommandError(f"cannot write to stdout: {error.strerror}") from None
+
+
+def is_terminal() -> bool:
+    """Whether stdout leads to a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def fail(message: str, status: int = EXIT_FAILURE) -> int:

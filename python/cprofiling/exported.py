@@ -197,7 +197,32 @@ def sources_of(profiler: Any) -> Callable[[], Mapping[str | None, Any]]:
         return lambda: single
     for name, source in profiler.items():
         _checked_source(f"profiler[{_core.convert_name(name)!r}]", source)
-    return lambda: {without_surrogates(name): source for name, source in dict(profiler).items()}
+    return lambda: dict(_named(name, source) for name, source in dict(profiler).items())
+
+
+def _named(name: Any, source: Any) -> tuple[str, Any]:
+    """Return the name of a source and it; of a name that is none, which came later, what it is and what says so."""
+    try:
+        return without_surrogates(_core.convert_name(name)), source
+    except (TypeError, ValueError) as error:
+        refusal = str(error)
+
+    def refused() -> Snapshot:
+        raise ValueError(refusal)
+
+    return without_surrogates(shown_value(name)), refused
+
+
+def now_of(sources: Callable[[], Mapping[str | None, Any]], complaints: Complaints) -> Mapping[str | None, Any]:
+    """Return what ``sources_of`` has now; nothing, and a complaint, where the mapping cannot be read."""
+    try:
+        found = sources()
+    except Exception as error:  # noqa: BLE001 it is the user's, and the program's other metrics are not to fail with it
+        complaints.add(None, error)
+        return {}
+    if None not in found:
+        complaints.forget(None)
+    return found
 
 
 def snapshot_of(source: Any) -> Snapshot:

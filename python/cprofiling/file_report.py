@@ -69,6 +69,8 @@ def report_on(request: Request) -> str | None:
             text = _view(request, loaded, other).render(kind)
     except (ValueError, ImportError) as error:
         raise ReportError(shown_text("error", str(error))) from None
+    except (OverflowError, RecursionError) as error:  # of figures that a file made elsewhere may have
+        raise ReportError(f"cannot show {shown_text('path', request.path)}: {error}") from None
     except MemoryError:
         raise ReportError(f"cannot show {shown_text('path', request.path)}: there is not enough memory") from None
     except OSError as error:
@@ -104,7 +106,7 @@ def _load(path: str) -> Loaded:
     except FormatError as error:
         told = shown_text("error", str(error))
         raise ReportError(told if told.startswith(name) else f"{name}: {told}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
         raise ReportError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
     except MemoryError:
         raise ReportError(f"cannot read {name}: there is not enough memory") from None

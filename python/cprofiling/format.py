@@ -154,6 +154,11 @@ def shown_text(parameter: str, value: object) -> str:
     return text if text.isprintable() else "".join(map(_shown_character, text))
 
 
+def shown_lines(text: str) -> str:
+    """Return a text as ``shown_text`` does, with its line breaks."""
+    return "\n".join(shown_text("text", line) for line in text.split("\n"))
+
+
 def frames_per_second(frame_ms: float) -> float:
     """Return the frames per second for a time per frame in milliseconds; 0.0 if the time is 0."""
     return 1000.0 / frame_ms if frame_ms > 0 else 0.0

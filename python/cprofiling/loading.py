@@ -26,16 +26,18 @@ _BOMB_ALLOWANCE = 64 << 20
 _SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
 
 
-def load(path: StrOrBytesPath) -> Recording:
-    """Read a Chrome trace; see ``cprofiling.load_trace``."""
-    name = checks.path("path", path)
-    with open(name, "rb") as file:
+def load(path: StrOrBytesPath, called: str | None = None) -> Recording:
+    """Read a Chrome trace; see ``cprofiling.load_trace``. ``called``: what it is in messages; None: its path."""
+    file_name = checks.path("path", path)
+    name = file_name if called is None else called
+    with open(file_name, "rb") as file:
         source = _Source(file, os.fstat(file.fileno()).st_size)
         recording = Recording.empty()
         try:
             _warn_of_missing(name, recording._load(source.read, 0))
         except FormatError as error:
-            hint = ": Perfetto's own format is written, and not read" if trace_formats.is_perfettos(name) else ""
+            is_perfettos = trace_formats.is_perfettos(file_name)
+            hint = ": Perfetto's own format is written, and not read" if is_perfettos else ""
             raise FormatError(f"{name}: {error}{hint}") from None
         finally:
             source.close()

@@ -17,6 +17,7 @@ from cprofiling.exported import (
     bounds_of,
     edges_s,
     nodes_of,
+    now_of,
     snapshot_of,
     sources_of,
 )
@@ -124,7 +125,7 @@ class OpenTelemetryMetrics:
         if self._process != os.getpid():  # another thread of the parent may have had it when this child was forked
             self._process, self._lock, self._pipelines = os.getpid(), threading.Lock(), {}
         with self._lock:
-            for name, source in self._sources().items():
+            for name, source in now_of(self._sources, self._complaints).items():
                 try:
                     snapshot = snapshot_of(source)
                     nodes, _ = nodes_of(snapshot, _ALL_BUCKETS, self._max_nodes)

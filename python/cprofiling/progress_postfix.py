@@ -46,13 +46,14 @@ def postfix(
         TypeError, ValueError: An argument is of another kind, or out of range.
     """
     whose = _profiler_of(profiler)
+    known_frames = checks.index_or_none("frames", frames, 0)
+    count = checks.index_between("top", top, 0)
+    least_s = checks.number_between("interval_s", interval_s, 0.0, 1e9)
     reading = _known.get(whose)
     now = time.monotonic()
-    if reading is not None and now - reading.at < interval_s:
+    if reading is not None and now - reading.at < least_s:
         return dict(reading.shown)
-    count = checks.index_between("top", top, 0)
-    checks.number_between("interval_s", interval_s, 0.0, 1e9)
-    reading = _Reading(whose, now, reading, checks.index_or_none("frames", frames, 0))
+    reading = _Reading(whose, now, reading, known_frames)
     reading.tell(count)
     _known[whose] = reading
     return dict(reading.shown)

@@ -12,6 +12,7 @@ from cprofiling.exported import (
     Complaints,
     bounds_of,
     nodes_of,
+    now_of,
     snapshot_of,
     sources_of,
 )
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from cprofiling.exported import NodeTotals, Sources
-    from cprofiling.snapshot import Snapshot
 
 _NODE = ("stage", "node")
 _EXTRA = "cprofiling[prometheus]"
@@ -104,11 +104,12 @@ class PrometheusCollector:
     def collect(self) -> list[Metric]:
         """Return all families, of one snapshot of each Profiler; what cannot be read is logged, and left out."""
         families = self._families()
-        for name, source in self._sources().items():
+        for name, source in now_of(self._sources, self._complaints).items():
             labels = [] if name is None else [name]
             try:
                 snapshot = snapshot_of(source)
                 nodes, folded = nodes_of(snapshot, self._bounds, self._max_nodes)
+                *_, internal_errors, cost_ns, _ = snapshot._facts()
             except Exception as error:  # noqa: BLE001 the program's other series are not to fail with ours
                 self._complaints.add(name, error)
                 families["read_failed"].add_metric(labels, 1)
@@ -116,7 +117,8 @@ class PrometheusCollector:
             self._complaints.forget(name)
             families["read_failed"].add_metric(labels, 0)
             families["folded_nodes"].add_metric(labels, folded)
-            _add_facts(families, labels, snapshot)
+            families["internal_errors"].add_metric(labels, internal_errors)
+            families["call_cost_seconds"].add_metric(labels, cost_ns / _NS_PER_S)
             for key, totals in nodes.items():
                 self._add_node(families, [*labels, *key], totals)
         families["build"].add_metric([], _build())
@@ -168,12 +170,6 @@ class PrometheusCollector:
             below += groups.get(group, 0)
             buckets.append((bound, below))
         return [*buckets, ("+Inf", count)]
-
-
-def _add_facts(families: Mapping[str, Any], labels: list[str], snapshot: Snapshot) -> None:
-    *_, internal_errors, cost_ns, _ = snapshot._facts()
-    families["internal_errors"].add_metric(labels, internal_errors)
-    families["call_cost_seconds"].add_metric(labels, cost_ns / _NS_PER_S)
 
 
 def _build() -> dict[str, str]:

@@ -455,7 +455,7 @@ class Reports(Viewable):
         As ``ProfilingSummary.what_if``, frame by frame; what is in a frame and in no node stays as it is.
 
         node: its name; a dict of factors by names, for several at once; None: each node in its turn.
-        factor: how many times as fast, above 0; ``math.inf``: as if it took no time.
+        factor: how many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
         edges: pairs of names, as ``set_graph`` takes them, such as ``pipeline.profiler.graph``. None: the nodes of a
             frame's thread run one after the other.
         frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
@@ -475,8 +475,8 @@ class Reports(Viewable):
     ) -> FramesPerSecond:
         """Frames per second by the wall clock, and if frames went one by one; latency; how many were on their way.
 
-        total_frames: how many frames were processed, if one span is not one of them; a dict by stage where there are
-            several stages.
+        total_frames: how many frames were processed, if one span is not one of them; a mapping by stage where there are
+            several stages, as ``ProfilingSummary.frames_per_second`` takes it.
         frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
 
         TypeError or ValueError for a wrong argument.

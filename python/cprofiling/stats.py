@@ -257,8 +257,8 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
 
         Args:
             node: Its name; a dict of factors by names, for several at once; None: each node in its turn.
-            factor: How many times as fast, above 0; ``math.inf``: as if it took no time.
-            total_frames: How many frames there were; a dict by stage where there are several stages. None: as far as
+            factor: How many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
+            total_frames: How many frames there were; a mapping by stage where there are several stages. None: as far as
                 the nodes tell (see ``frames_per_second``).
             edges: Pairs of names: the second node begins when the first has ended. None: those of ``set_graph``;
                 ``()``: none.
@@ -279,8 +279,9 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         each node, if all ran equally often; else it is unknown.
 
         Args:
-            total_frames: How many frames were processed, skipped ones included, 1 to 2^63-1; a dict by stage where
-                there are several stages.
+            total_frames: How many frames were processed, skipped ones included, 1 to 2^63-1; a mapping by stage where
+                there are several stages. It may have stages of ``ExecutionStage`` that have not run; another stage that
+                the summary does not have is refused.
             seconds: How long that took by the wall clock, which statistics do not know.
 
         Raises:

@@ -53,13 +53,13 @@ class Viewable:
         """
         from cprofiling.views import flat
 
-        return flat.to_pandas(_view(self).document.nodes)
+        return flat.to_pandas(_view(self).tables.nodes)
 
     def to_polars(self) -> pl.DataFrame:
         """A row for each node as a polars DataFrame. ImportError without polars, naming the extra."""
         from cprofiling.views import flat
 
-        return flat.to_polars(_view(self).document.nodes)
+        return flat.to_polars(_view(self).tables.nodes)
 
     def to_parquet(self, path: StrOrBytesPath) -> None:
         """Write a Parquet file: a row for each node, of a recording for each event; see ``cprofiling.views.flat``.

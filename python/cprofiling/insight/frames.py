@@ -7,7 +7,7 @@ Where that is not enough, frames are unknown, and why is said: a wrong number of
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -23,6 +23,7 @@ from cprofiling.format import checked_count, checked_text, shown_value
 from cprofiling.insight.table import Insight, column, listed
 from cprofiling.kinds import CUT, RECORD, UNFINISHED
 from cprofiling.reports import INFERENCE, percentile
+from cprofiling.stats import ExecutionStage
 
 if TYPE_CHECKING:
     from cprofiling.analysis.intervals import Interval
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _NS_PER_MS = 1e6
 _ROUNDING = 1e-9  # of sums of the same times
 _LONGEST_SECONDS = 1e12
+_MOST_LISTED = 20  # stages, in a message
 
 
 class FrameCount(NamedTuple):
@@ -86,13 +88,31 @@ def by_stage(summary: Iterable[NodeProfilingStats]) -> dict[str, list[NodeProfil
     return found
 
 
-def checked_frames(total_frames: object, stages: Sequence[str]) -> dict[str, int | None]:
-    """Return the number of frames by stage: one number, if there is one stage, or a mapping. TypeError, ValueError."""
+def stages_of(summary: Iterable[NodeProfilingStats]) -> list[str]:
+    """Return the stages of a summary, also those without a sample."""
+    return list(dict.fromkeys(checked_text("stage", row.stage) for row in summary))
+
+
+def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable[str] = ()) -> dict[str, int | None]:
+    """Return the number of frames by stage: one number, if there is one stage, or a mapping. TypeError, ValueError.
+
+    A mapping may have stages that have not run: those of ``ExecutionStage``, and ``others``. Any other is taken for a
+    mistake, as its number would be none of a stage; but where there is no stage at all, nothing is known of them.
+    """
     if total_frames is None:
         return dict.fromkeys(stages)
-    if isinstance(total_frames, dict):
-        given = {checked_text("a stage of total_frames", stage): count for stage, count in total_frames.items()}
-        return {stage: _positive(given[stage]) if stage in given else None for stage in stages}
+    if isinstance(total_frames, Mapping):
+        given = {
+            checked_text("a stage of total_frames", stage): _positive(count) for stage, count in total_frames.items()
+        }
+        known = list(dict.fromkeys([*stages, *others, *(str(stage) for stage in ExecutionStage)]))
+        for stage in given if stages else ():
+            if stage not in known:
+                raise ValueError(
+                    f"total_frames must be by stages that are known ({', '.join(map(repr, known[:_MOST_LISTED]))}), "
+                    f"got {shown_value(stage)}"
+                )
+        return {stage: given.get(stage) for stage in stages}
     frames = _positive(total_frames)
     if len(stages) > 1:
         raise ValueError(
@@ -138,7 +158,7 @@ class FramesPerSecond(Insight[FrameFigures]):
 def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object) -> FramesPerSecond:
     """Return the frames per second of each stage of a summary; see ``ProfilingSummary.frames_per_second``."""
     stages = by_stage(summary)
-    given = checked_frames(total_frames, list(stages))
+    given = checked_frames(total_frames, list(stages), stages_of(summary))
     wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, 0, _LONGEST_SECONDS)
     figures = [_stage_figures(stage, rows, given[stage], wall_ms) for stage, rows in stages.items()]
     notes = ["No node has a sample."] if not figures else []
@@ -304,7 +324,7 @@ def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSe
     for row, place in found.places.items():
         inside[place] += found.evidence.self_times[row]
     stages = list(dict.fromkeys(found.stages))
-    given = checked_frames(total_frames, stages)
+    given = checked_frames(total_frames, stages, found.stages_of_nodes().values())
     return FramesPerSecond([_known_frames(found, stage, inside, given[stage]) for stage in stages], found.notes())
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.insight import frames, gaps, warm_up, what_if
+from cprofiling.views.document import MOST_ROWS
 
 if TYPE_CHECKING:
     from cprofiling.analysis.rows import Recording
@@ -16,7 +17,11 @@ if TYPE_CHECKING:
 
 def of_summary(summary: ProfilingSummary) -> dict[str, Section]:
     """Return what a summary tells: ``warm_up``, ``what_if`` and ``frames``, those that have rows."""
-    return _sections(warm_up=summary.warm_up(), what_if=summary.what_if(), frames=summary.frames_per_second())
+    return _sections(
+        warm_up=summary.warm_up(),
+        what_if=what_if.of_summary(summary, most=MOST_ROWS),
+        frames=summary.frames_per_second(),
+    )
 
 
 def of_recording(recording: Recording) -> dict[str, Section]:
@@ -28,7 +33,7 @@ def of_recording(recording: Recording) -> dict[str, Section]:
     return _sections(
         warm_up=warm_up.of_recording(evidence),
         gaps=gaps.of_frames(found),
-        what_if=what_if.of_frames(found),
+        what_if=what_if.of_frames(found, most=MOST_ROWS),
         frames=frames.of_frames(found),
     )
 

@@ -48,13 +48,16 @@ class Insight(Figures[_T]):
         return "\n".join((title, table, *(shown_text("note", note) for note in self.notes)))
 
     def section(self) -> Section:
-        """Return it as a table of ``cprofiling.views.document``, without columns in which no row has anything."""
-        from cprofiling.views.document import Column, Section
+        """Return it as a table of ``cprofiling.views.document``, without columns in which no row has anything.
+
+        It has as many rows as the document's other tables at most, the first ones.
+        """
+        from cprofiling.views.document import MOST_ROWS, Column, Section, more_rows
 
         used = self._used()
         columns = (Column(each.name, *map(each.metadata.__getitem__, _OF_COLUMN)) for each in used)
-        rows = tuple(tuple(_plain(getattr(of, each.name), each.metadata) for each in used) for of in self)
-        return Section(self.title, tuple(columns), rows, self.notes)
+        rows = tuple(tuple(_plain(getattr(of, each.name), each.metadata) for each in used) for of in self[:MOST_ROWS])
+        return Section(self.title, tuple(columns), rows, (*self.notes, *more_rows(len(self))))
 
     def __str__(self) -> str:
         """Return ``text()``."""

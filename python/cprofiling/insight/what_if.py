@@ -7,6 +7,7 @@ what is on it counts, and only up to where another path becomes the longest.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +20,15 @@ from cprofiling.analysis.intervals import Interval, common, length, union
 from cprofiling.analysis.rows import Recording, counted
 from cprofiling.analysis.tree import nodes_around
 from cprofiling.format import checked_text, shown_value
-from cprofiling.insight.frames import RecordedFrames, by_stage, calls_of, checked_frames, frames_of_stage, own_ms
+from cprofiling.insight.frames import (
+    RecordedFrames,
+    by_stage,
+    calls_of,
+    checked_frames,
+    frames_of_stage,
+    own_ms,
+    stages_of,
+)
 from cprofiling.insight.graph import Graph, checked_edges
 from cprofiling.insight.table import Insight, column, listed
 from cprofiling.reports import percentile
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1e6
 _ROUNDING = 1e-9
+_LEAST_FACTOR, _MOST_FACTOR = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
@@ -109,7 +119,7 @@ def _saved(own: Mapping[str, float], factors: Mapping[str, float]) -> float:
 def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | None, float]:
     """Return how many times as fast which nodes are, None for each one in its turn; and by which factor those are.
 
-    TypeError or ValueError for what is no name, or no number above 0.
+    TypeError or ValueError for what is no name, or no factor.
     """
     if isinstance(node, Mapping):
         factors = {
@@ -125,33 +135,95 @@ def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | No
 def _checked_factor(parameter: str, factor: object) -> float:
     if isinstance(factor, bool) or not isinstance(factor, (int, float)):
         raise TypeError(f"{parameter} must be a number, got {shown_value(factor)}")
-    if not factor > 0:
-        raise ValueError(f"{parameter} must be above 0, got {shown_value(factor)}")
+    if not (_LEAST_FACTOR <= factor <= _MOST_FACTOR or factor == math.inf):
+        limits = f"from {_LEAST_FACTOR:g} to {_MOST_FACTOR:g}, or math.inf"
+        raise ValueError(f"{parameter} must be {limits}, got {shown_value(factor)}")
     return float(factor)
+
+
+class _Sequence:
+    """Frames whose nodes run one after the other: what a node gains is looked at in those frames only that have it.
+
+    Attributes:
+        before: The mean time of the frames as they are.
+    """
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self._times = [frame.time for frame in frames]
+        self._whole = math.fsum(self._times)
+        self._ranked = sorted(range(len(frames)), key=self._times.__getitem__)
+        self._own: dict[str, list[tuple[int, float]]] = {}
+        for place, frame in enumerate(frames):
+            for node, own in frame.own.items():
+                self._own.setdefault(node, []).append((place, own))
+        self.before = self._whole / len(frames)
+
+    def own(self, factors: Mapping[str, float]) -> float:
+        """Return the mean own time of nodes in a frame."""
+        return math.fsum(own for node in factors for _, own in self._own.get(node, ())) / len(self._times)
+
+    def mean_after(self, factors: Mapping[str, float]) -> float:
+        """Return the mean time of the frames if nodes are so many times as fast."""
+        return (self._whole - math.fsum(self._saved(factors).values())) / len(self._times)
+
+    def p99_after(self, factors: Mapping[str, float]) -> float | None:
+        """Return the 99th percentile of these times; None for a single frame."""
+        saved = self._saved(factors)
+        count = len(self._times)
+        # The longest of those that stay as they are, also if all that have the nodes were among the longest.
+        kept = (place for place in self._ranked[-(_above_p99(count) + len(saved)) :] if place not in saved)
+        times = [self._times[place] for place in kept]
+        return _p99([*times, *(self._times[place] - of for place, of in saved.items())], count)
+
+    def _saved(self, factors: Mapping[str, float]) -> dict[int, float]:
+        saved: dict[int, float] = {}
+        for node, factor in factors.items():
+            for place, own in self._own.get(node, ()):
+                saved[place] = saved.get(place, 0.0) + own * (1 - 1 / factor)
+        return saved
+
+
+class _Paths:
+    """The same of frames whose nodes wait for each other as a graph tells."""
+
+    def __init__(self, frames: Sequence[Frame], graph: Graph) -> None:
+        self._frames = frames
+        self._graph = graph
+        self.before = self.mean_after({})
+
+    def own(self, factors: Mapping[str, float]) -> float:
+        """Return the mean own time of nodes in a frame."""
+        return fmean([sum([frame.own.get(node, 0.0) for node in factors]) for frame in self._frames])
+
+    def mean_after(self, factors: Mapping[str, float]) -> float:
+        """Return the mean time of the frames if nodes are so many times as fast."""
+        return fmean(self._after(factors))
+
+    def p99_after(self, factors: Mapping[str, float]) -> float | None:
+        """Return the 99th percentile of these times; None for a single frame."""
+        return _p99(self._after(factors), len(self._frames))
+
+    def _after(self, factors: Mapping[str, float]) -> list[float]:
+        return [frame.after(factors, self._graph) for frame in self._frames]
 
 
 def _figures(
     stage: str,
-    frames: Sequence[Frame],
+    frames: _Sequence | _Paths,
     calls: Mapping[str, float],
     factors: Mapping[str, float],
-    graph: Graph | None,
-    before: float,
     slacks: Sequence[Mapping[str, float]],
 ) -> WhatIfFigures:
-    """Return the figures for nodes that are faster together; ``before``: the mean time of the frames as they are."""
-    after = [frame.after(factors, graph) for frame in frames]
-    free = dict.fromkeys(factors, math.inf)
-    least = fmean([frame.after(free, graph) for frame in frames])
-    own = fmean([sum([frame.own.get(node, 0.0) for node in factors]) for frame in frames])
-    mean = fmean(after)
+    """Return the figures for nodes that are faster together."""
+    before, mean, own = frames.before, frames.mean_after(factors), frames.own(factors)
+    least = frames.mean_after(dict.fromkeys(factors, math.inf))
     names = list(factors)
     slack = [of[names[0]] for of in slacks if len(names) == 1 and names[0] in of]
     slack = [each if each > _ROUNDING * before else 0.0 for each in slack]
     return WhatIfFigures(
         " + ".join(names), stage, factors[names[0]] if len(names) == 1 else None,
         sum(calls.get(node, 0.0) for node in names), own, own / before if before else 0.0, mean, before - mean,
-        _ratio(before, mean), _ratio(before, least), _p99(after),
+        _ratio(before, mean), _ratio(before, least), frames.p99_after(factors),
         slack.count(0.0) / len(slack) if slack else None, fmean(slack) if slack else None,
     )  # fmt: skip
 
@@ -160,24 +232,39 @@ def _ratio(before: float, after: float) -> float:
     return before / after if after > _ROUNDING * before else math.inf if before else 1.0
 
 
-def _p99(times: Sequence[float]) -> float | None:
-    return (
-        (percentile(sorted(round(time * _NS_PER_MS) for time in times), 990) or 0) / _NS_PER_MS
-        if len(times) > 1
-        else None
-    )
+def _above_p99(count: int) -> int:
+    """Return how many of so many times the 99th percentile is made from, and those above it."""
+    return count - (count - 1) * 990 // 1000
+
+
+def _p99(longest: Sequence[float], count: int) -> float | None:
+    """Return the 99th percentile of ``count`` times, of which the others are not longer than these."""
+    if count < 2:
+        return None
+    ordered = sorted(round(time * _NS_PER_MS) for time in longest)[-_above_p99(count) :]
+    return (percentile(ordered[:2], (count - 1) * 990 % 1000) or 0) / _NS_PER_MS
 
 
 # ---- statistics
 
 
-def of_summary(summary: ProfilingSummary, node: object, factor: object, total_frames: object, edges: object) -> WhatIf:
-    """Return what faster nodes are worth by a summary; see ``ProfilingSummary.what_if``."""
+def of_summary(
+    summary: ProfilingSummary,
+    node: object = None,
+    factor: object = 2.0,
+    total_frames: object = None,
+    edges: object = None,
+    most: int | None = None,
+) -> WhatIf:
+    """Return what faster nodes are worth by a summary; see ``ProfilingSummary.what_if``.
+
+    most: How many nodes of each stage are looked at, those with the most own time; None: all.
+    """
     factors, each = checked_factors(node, factor)
     told = summary.edges if edges is None else checked_edges(edges)
     graph = Graph(told) if told else None
     stages = by_stage(summary)
-    given = checked_frames(total_frames, list(stages))
+    given = checked_frames(total_frames, list(stages), stages_of(summary))
     _check_known(factors, [row.node_name for rows in stages.values() for row in rows])
     figures: list[WhatIfFigures] = []
     notes: list[str] = []
@@ -186,11 +273,11 @@ def of_summary(summary: ProfilingSummary, node: object, factor: object, total_fr
         frames[stage], basis = frames_of_stage(rows, given[stage])
         frame, calls = _mean_frame(rows, frames[stage], graph)
         known = _known(frame, graph)
-        figures += _rows_of(
-            stage, [frame], {name: calls[name] for name in calls if name in known}, factors, each, graph
-        )
+        calls = {name: calls[name] for name in calls if name in known}
+        found, left_out = _rows_of(stage, [frame], calls, factors, each, graph, most)
+        figures += found
         frame_ms[stage] = frame.after({}, graph)
-        notes += _stage_notes(stage, rows, frame, frames[stage], basis, graph)
+        notes += [*_stage_notes(stage, rows, frame, frames[stage], basis, graph), *left_out]
     if not stages:
         notes = ["No node has a sample."]
     return WhatIf(figures, notes, frame_ms, frames)
@@ -210,14 +297,22 @@ def _rows_of(
     factors: Mapping[str, float] | None,
     factor: float,
     graph: Graph | None,
-) -> list[WhatIfFigures]:
+    most: int | None,
+) -> tuple[list[WhatIfFigures], list[str]]:
+    """Return the figures of a stage, and notes; ``most``: of so many nodes only, those with the most own time."""
+    known = _Sequence(frames) if graph is None else _Paths(frames, graph)
+    notes: list[str] = []
     if factors is None:
-        wanted = [{node: factor} for node in calls]
+        nodes = list(calls)
+        if most is not None and len(nodes) > most:
+            nodes = heapq.nlargest(most, nodes, key=lambda node: known.own({node: factor}))
+            of = f"{listed([stage])}: " if stage else ""
+            notes = [f"{of}{counted(len(calls) - most, 'more node')} with less own time left out."]
+        wanted = [{node: factor} for node in nodes]
     else:
         wanted = [dict(factors)] if any(node in calls for node in factors) else []
     slacks = [graph.slacks(frame.graph) for frame in frames] if graph is not None else []
-    before = fmean([frame.after({}, graph) for frame in frames])
-    return [_figures(stage, frames, calls, of, graph, before, slacks) for of in wanted]
+    return [_figures(stage, known, calls, of, slacks) for of in wanted], notes
 
 
 def _mean_frame(
@@ -274,9 +369,21 @@ def of_recording(
 
 
 def of_frames(
-    found: RecordedFrames, factors: Mapping[str, float] | None = None, factor: float = 2.0, graph: Graph | None = None
+    found: RecordedFrames,
+    factors: Mapping[str, float] | None = None,
+    factor: float = 2.0,
+    graph: Graph | None = None,
+    most: int | None = None,
 ) -> WhatIf:
-    """Return what faster nodes are worth in frames that have been found; None: each node in its turn, by the factor."""
+    """Return what faster nodes are worth in frames that have been found.
+
+    Args:
+        found: The frames.
+        factors: How many times as fast which nodes are; None: each in its turn, by
+        factor: that many times.
+        graph: Which node waits for which.
+        most: How many nodes of each stage are looked at, those with the most own time; None: all.
+    """
     evidence = found.evidence
     rows, stages = found.places, found.stages
     if not found.rows:
@@ -290,22 +397,21 @@ def of_frames(
     figures: list[WhatIfFigures] = []
     notes: list[str] = []
     means, counts = {}, {}
-    for stage in dict.fromkeys(stages):
-        places = [place for place, of in enumerate(stages) if of == stage]
-        some = [frames[place] for place in places]
-        runs = Counter(evidence.name(row) for row, place in rows.items() if stages[place] == stage)
+    places: dict[str, list[int]] = {}
+    for place, stage in enumerate(stages):
+        places.setdefault(stage, []).append(place)
+    runs: dict[str, Counter[str]] = {stage: Counter() for stage in places}
+    for row, place in rows.items():
+        runs[stages[place]][evidence.name(row)] += 1
+    for stage, of in places.items():
+        some = [frames[place] for place in of]
         known = {name for frame in some for name in _known(frame, graph)}
-        figures += _rows_of(
-            stage,
-            some,
-            {name: count / len(some) for name, count in runs.items() if name in known},
-            factors,
-            factor,
-            graph,
-        )
+        calls = {name: count / len(some) for name, count in runs[stage].items() if name in known}
+        rows_of, left_out = _rows_of(stage, some, calls, factors, factor, graph, most)
+        figures += rows_of
         means[stage] = fmean([each.after({}, graph) for each in some])
         counts[stage] = len(some) if found.rows else None
-        notes += _recorded_notes(found, stage, places, means[stage], graph)
+        notes += [*_recorded_notes(found, stage, of, means[stage], graph), *left_out]
     if elsewhere:
         why = "are in no node of the graph; what they gain is not known"
         if graph is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
-from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import grpc
@@ -18,10 +20,14 @@ from cprofiling.top.moments import Moment, Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
     from typing import Any
+
+    from cprofiling.top.showing import Wait
 
 _DEFAULT = "default"  # the session that the command serve has
 _PATIENCE_S = 10.0  # with a server that does not answer
+_STEP_S = 0.05  # between two looks for a moment
 _MOST_BYTES = 16 * 1024 * 1024  # of an answer
 
 
@@ -59,7 +65,7 @@ class Endpoint:
 
 
 def moments(
-    server: Endpoint, session: str | None = None, stage: str | None = None, *, interval_ms: int, updates: int | None
+    server: Endpoint, session: str | None, stage: str | None, wait: Wait, *, interval_ms: int, updates: int | None
 ) -> Generator[Moment, None, None]:
     """Give the statistics of a session again and again.
 
@@ -67,24 +73,72 @@ def moments(
         server: Where to ask.
         session: Its id; None: the only one, or ``default``.
         stage: Only the nodes of this stage.
+        wait: Is called while there is no answer; it says whether to go on.
         interval_ms: Between two moments.
         updates: After how many to end; None: when the server ends.
 
     Raises TopError where the server does not answer, or refuses, and what ``Endpoint.channel`` raises.
     """
+    request = pb.WatchProfilingRequest(interval_ms=interval_ms)
+    if stage is not None:
+        request.stage_name = stage
+    if updates is not None:
+        request.max_updates = updates
     with server.channel() as channel:
+        answers = _Aside(_answers(channel, server, session, request))
         try:
-            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
-            wanted = _session(stub, server, session)
-            request = pb.WatchProfilingRequest(session_id=wanted, interval_ms=interval_ms)
-            if stage is not None:
-                request.stage_name = stage
-            if updates is not None:
-                request.max_updates = updates
-            for answer in stub.WatchProfiling(request, metadata=server.metadata):
-                yield _moment(server, wanted, answer)
+            yield from answers.taken(wait)
         except grpc.RpcError as error:
             raise TopError(_reason(server, error)) from None
+        finally:
+            channel.close()  # which ends the call that is waited for
+            answers.end()
+
+
+def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) -> Iterable[Moment]:
+    stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+    request.session_id = _session(stub, server, session)
+    for answer in stub.WatchProfiling(request, metadata=server.metadata):
+        yield _moment(server, request.session_id, answer)
+
+
+class _Aside:
+    """Takes moments in a thread of its own, one ahead, so that nobody who waits for one is deaf for keys."""
+
+    def __init__(self, moments: Iterable[Moment]) -> None:
+        self._moments = moments
+        self._queue: queue.Queue[Moment | Exception | None] = queue.Queue(1)
+        self._thread = threading.Thread(target=self._take, name="cprofiling top", daemon=True)
+        self._thread.start()
+
+    def _take(self) -> None:
+        try:
+            for moment in self._moments:
+                self._queue.put(moment)
+            self._queue.put(None)
+        except Exception as error:  # noqa: BLE001 it is raised where the moments are taken
+            self._queue.put(error)
+
+    def taken(self, wait: Wait) -> Generator[Moment, None, None]:
+        """Give the moments; raise what ended them."""
+        while True:
+            try:
+                found = self._queue.get_nowait()
+            except queue.Empty:
+                if not wait(_STEP_S):
+                    return
+                continue
+            if found is None:
+                return
+            if isinstance(found, Exception):
+                raise found
+            yield found
+
+    def end(self) -> None:
+        """Wait for the thread, for which there are no more moments."""
+        while self._thread.is_alive():
+            with suppress(queue.Empty):
+                self._queue.get(timeout=_STEP_S)  # which it may wait for
 
 
 def _session(stub: Any, server: Endpoint, wanted: str | None) -> str:

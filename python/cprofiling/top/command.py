@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
+from contextlib import closing
 
-from cprofiling.command_line import CommandError, not_empty, whole_number, write
+from cprofiling.command_line import CommandError, is_terminal, not_empty, whole_number, write_as_is
 from cprofiling.server_commands import add_token, first_bytes, needed, token
 from cprofiling.session import LIVE_VARIABLE
 from cprofiling.top.moments import SORT_KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+    from collections.abc import Generator
 
     from cprofiling.top.moments import Choice, Moment
-    from cprofiling.top.showing import Source
+    from cprofiling.top.showing import Source, Wait
 
 INTERVAL_S = 1.0
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.1, 3600.0
@@ -99,7 +98,7 @@ def top(options: argparse.Namespace) -> None:
     source, errors = live_source(target, options) if not is_address(target) else server_source(target, options)
     choice = Choice(options.sort_by, options.reverse, tuple(options.node), options.stage)
     try:
-        show(source, choice, options.interval)
+        show(source, choice)
     except errors as error:
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -120,11 +119,11 @@ def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple
     from cprofiling.snapshot import FormatError
     from cprofiling.top import live_file
 
-    def moments(pause: Callable[[], None]) -> Iterable[Moment]:
+    def moments(wait: Wait) -> Generator[Moment, None, None]:
         is_number = target.isascii() and target.isdecimal() and not os.path.exists(target)
         path = live_file.path_of_process(int(target)) if is_number else target
         try:
-            yield from live_file.moments(path, pause, options.updates)
+            yield from live_file.moments(path, lambda: wait(options.interval), options.updates)
         except FormatError as error:
             raise live_file.NoLiveFileError(f"{path!a}: {error}") from None
 
@@ -140,25 +139,27 @@ def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tup
     server = client.Endpoint(target, token(options), roots)
     milliseconds = round(options.interval * 1000)
 
-    def moments(_pause: Callable[[], None]) -> Iterable[Moment]:
-        return client.moments(server, options.session, options.stage, interval_ms=milliseconds, updates=options.updates)
+    def moments(wait: Wait) -> Generator[Moment, None, None]:
+        about = (server, options.session, options.stage)
+        return client.moments(*about, wait, interval_ms=milliseconds, updates=options.updates)
 
     return moments, (client.TopError, ValueError)
 
 
-def show(source: Source, choice: Choice, interval_s: float) -> None:
+def show(source: Source, choice: Choice) -> None:
     """Show the moments where stdout leads to: on a terminal with rich, if it is there."""
     from cprofiling.top import showing
 
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    if is_terminal and has_rich():
-        showing.show_rich(source, choice, interval_s)
+    if is_terminal() and has_rich():
+        showing.show_rich(source, choice)
         return
-    moments: Any = source(lambda: time.sleep(interval_s))
-    try:
-        showing.show_plain(moments, choice, write, is_terminal=is_terminal)
-    finally:
-        moments.close()
+    with closing(source(_slept)) as moments:
+        showing.show_plain(moments, choice, write_as_is, is_terminal=is_terminal())
+
+
+def _slept(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True
 
 
 def has_rich() -> bool:

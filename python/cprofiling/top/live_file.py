@@ -23,7 +23,7 @@ class NoLiveFileError(Exception):
     """A process has no live file, or more than one."""
 
 
-def moments(path: str, pause: Callable[[], None], updates: int | None) -> Generator[Moment, None, None]:
+def moments(path: str, pause: Callable[[], object], updates: int | None) -> Generator[Moment, None, None]:
     """Give the statistics of a live file, again after each pause, until its process is gone.
 
     Raises as ``live.read``.

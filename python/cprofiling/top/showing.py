@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -16,31 +17,43 @@ from cprofiling.top.moments import HEADINGS, NOTHING, SORT_KEYS, TEXTS, Choice, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
     from typing import Any, TypeAlias
 
-    Source: TypeAlias = Callable[[Callable[[], None]], Iterable[Moment]]  # is given what waits for the next moment
+    # Waits for so many seconds, in which keys are answered, and returns whether there is to be another moment.
+    Wait: TypeAlias = Callable[[float], bool]
+    Source: TypeAlias = Callable[[Wait], Generator[Moment, None, None]]
 
 _HOME, _END_LINE, _END = "\x1b[H", "\x1b[K\n", "\x1b[K\x1b[J"  # go there; what was on the line, and below it, goes
 _KEYS = "q quit   s sort by the next   r reverse   p pause"
 _DISPENSABLE = ("p50", "Max", "Total", "Stage", "Errors", "Load", "Calls/s", "Calls")
 _GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
 _KEY_S = 0.05  # between two looks for a key
+# Keys that are no characters send sequences, which begin as the key Escape does: ECMA-48, 5.4.
+_ONE_KEY = re.compile("\x1b+(?:\\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\x1b])?|[^\x1b]", re.DOTALL)
+_BEGUN = re.compile("\x1b(?:\\[[0-?]*[ -/]*|O)?\\Z")
 _ALL = 1_000_000  # lines
 _AROUND = 7  # lines of the screen that are no rows: title, frame and heading, keys
 
 
 def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str], None], *, is_terminal: bool) -> None:
     """Write each moment: below the one before it, or, on a terminal, in its place, as far as there is room."""
-    before = None
+    before = last = None
     for now in moments:
+        before = _earlier(now, last, before)
         text = plain_text(now, before, choice)
         if is_terminal:
             columns, lines = shutil.get_terminal_size()  # on CPython 3.10 perhaps 0 where they are not known
             write(_HOME + _END_LINE.join(_fitted(text.split("\n"), columns or 80, (lines or 24) - 1)) + _END)
         else:
-            write(f"\n{text}" if before is not None else text)
-        before = now
+            write(f"\n{text}" if last is not None else text)
+        last = now
+
+
+def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment | None:
+    """Return what a moment is compared with: the last one, or what that was, if nothing was written since."""
+    is_same = last is not None and (now.whose, now.taken_s) == (last.whose, last.taken_s)
+    return before if is_same else last
 
 
 def _fitted(lines: list[str], columns: int, room: int) -> list[str]:
@@ -68,7 +81,7 @@ class _Screen:
     def take(self, moment: Moment) -> None:
         """Show the next moment, unless the user looks at this one."""
         if not self.is_paused:
-            self.before, self.now = self.now, moment
+            self.before, self.now = _earlier(moment, self.now, self.before), moment
 
     def press(self, key: str) -> None:
         """Do what a key is for."""
@@ -134,7 +147,7 @@ def _fitting(rows: list[tuple[str, ...]], columns: int) -> list[int]:
     return places
 
 
-def show_rich(source: Source, choice: Choice, interval_s: float) -> None:
+def show_rich(source: Source, choice: Choice) -> None:
     """Show the moments on the whole screen, until the last or until a key ends it; the last one stays to be read.
 
     Raises ImportError without rich.
@@ -147,25 +160,28 @@ def show_rich(source: Source, choice: Choice, interval_s: float) -> None:
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
 
         def refresh() -> None:
-            live.update(screen.render(*console.size), refresh=True)
+            if screen.now is not _NO_MOMENT:
+                live.update(screen.render(*console.size), refresh=True)
 
-        def pause() -> None:
-            until = time.monotonic() + interval_s
-            while not screen.is_over and time.monotonic() < until:
+        def wait(seconds: float) -> bool:
+            until = time.monotonic() + seconds
+            while not screen.is_over and (left := until - time.monotonic()) > 0:
                 answer()
-                time.sleep(min(_KEY_S, interval_s))
+                time.sleep(min(_KEY_S, left))
+            return not screen.is_over
 
         def answer() -> None:
             while not screen.is_over and (key := pressed()):
                 screen.press(key)
                 refresh()
 
-        for moment in source(pause):
-            screen.take(moment)
-            refresh()
-            answer()
-            if screen.is_over:
-                break
+        with closing(source(wait)) as moments:
+            for moment in moments:
+                screen.take(moment)
+                refresh()
+                answer()
+                if screen.is_over:
+                    break
     if screen.now is not _NO_MOMENT:
         console.print(screen.render(console.size.width, _ALL))
 
@@ -181,13 +197,35 @@ def _keys() -> Iterator[Callable[[], str]]:
 
     descriptor = sys.stdin.fileno()
     settings = termios.tcgetattr(descriptor)
+    waiting: list[str] = []
 
     def pressed() -> str:
-        ready, _, _ = select.select([descriptor], [], [], 0)
-        return os.read(descriptor, 1).decode("ascii", "replace") if ready else ""
+        if not waiting:
+            waiting.extend(reversed(_keys_in(_pending(descriptor))))
+        return waiting.pop() if waiting else ""
 
     try:
         tty.setcbreak(descriptor)
         yield pressed
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+        # What was typed and not read is not for whoever reads next, which is the user's shell.
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
+
+
+def _pending(descriptor: int) -> str:
+    """Return what was typed; the rest of a sequence that has begun to come is waited for, but not for long."""
+    read = ""
+    while select.select([descriptor], [], [], _KEY_S if read else 0)[0]:
+        more = os.read(descriptor, 1024).decode("ascii", "replace")
+        read += more
+        if not more or not _BEGUN.search(read):
+            break
+    return read
+
+
+def _keys_in(typed: str) -> list[str]:
+    """Return the keys of what was typed: characters, and those that send sequences, as arrows and the wheel do.
+
+    The key Escape is what none of these begins with.
+    """
+    return ["\x1b" if not key.strip("\x1b") else key for key in _ONE_KEY.findall(typed)]

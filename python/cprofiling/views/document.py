@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "cprofiling.report"
 VERSION = 1
+MOST_ROWS = 200  # of a section that has one for each name, or each place
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,11 @@ class Section:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+
+
+def more_rows(count: int) -> tuple[str, ...]:
+    """Return what is to be noted below a section of which there are so many rows."""
+    return (f"{count - MOST_ROWS:,} more rows are not shown.",) if count > MOST_ROWS else ()
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import tempfile
 from dataclasses import dataclass, field
 
+from cprofiling.format import shown_text
 from cprofiling.snapshot import FormatError
 
 TYPE_CHECKING = False
@@ -35,13 +38,29 @@ class Loaded:
 
 
 def load(path: str) -> Loaded:
-    """Read statistics, a live file, a timing report or a trace.
+    """Read statistics, a live file, a timing report or a trace, from a file or a pipe.
 
     Raises:
         OSError: It cannot be read.
         FormatError: It is damaged, or nothing of that.
         ValueError: A live file has no statistics yet.
     """
+    if not stat.S_ISFIFO(os.stat(path).st_mode):
+        return _load(path, path)
+    # What it is, is told by its first bytes, and a pipe gives them only once.
+    with tempfile.TemporaryFile() as file:
+        with open(path, "rb") as pipe:
+            shutil.copyfileobj(pipe, file)
+        file.flush()
+        name = f"/proc/self/fd/{file.fileno()}"
+        try:
+            return _load(name, path)
+        except FormatError as error:
+            raise FormatError(str(error).replace(name, shown_text("path", path))) from None
+
+
+def _load(path: str, called: str) -> Loaded:
+    """Read a file; ``called``: what it is in messages."""
     head = _head(path)
     if head.startswith((_STATISTICS, _RANKED)):
         return _statistics(path)
@@ -52,13 +71,13 @@ def load(path: str) -> Loaded:
             raise FormatError("it is a report already, of -r json: give the file that it was made of")
         if any(key in head for key in _TIMING_KEYS):
             return _timing(path)
-    from cprofiling.recording import load_trace
+    from cprofiling import loading
 
-    return Loaded(load_trace(path))
+    return Loaded(loading.load(path, called))
 
 
 def _head(path: str) -> bytes:
-    """Return the first bytes of a file; nothing of a pipe, from which they could not be read again."""
+    """Return the first bytes of a file; nothing of a device, from which they could not be read again."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         return b""
     with open(path, "rb") as file:

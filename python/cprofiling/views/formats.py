@@ -12,7 +12,7 @@ from cprofiling.format import shown_value
 from cprofiling.recording import Reports
 from cprofiling.snapshot import Snapshot
 from cprofiling.stats import ProfilingSummary
-from cprofiling.views.sources import document_of, kind_of
+from cprofiling.views.sources import kind_of, tables_of, with_pictures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,8 +91,13 @@ class View:
     @cached_property
     def document(self) -> Document:
         """All that is known of it. FormatError where a dict is no timing report."""
+        return with_pictures(self.tables, self.of)
+
+    @cached_property
+    def tables(self) -> Document:
+        """The same without what only some formats draw, and what takes most time: a recording's timeline and icicle."""
         title, source, facts = self._about
-        document = document_of(self.of, title=title, source=source)
+        document = tables_of(self.of, title=title, source=source)
         return replace(document, facts={**facts, **document.facts}) if facts else document
 
     def render(self, kind: str) -> str:
@@ -132,7 +137,7 @@ class View:
         if self.against is None:
             return str(recording.overview())
         overview: str = recording.overview(baseline=self.against.of)
-        if not self.document.nodes:
+        if not self.tables.nodes:
             return overview
         return f"{self._comparison().to_text()}\n\n{overview}"
 
@@ -140,12 +145,12 @@ class View:
         from cprofiling.views import text
 
         summary = self.of.stats() if isinstance(self.of, Snapshot) else self.of
-        return text.render(self.document, summary if isinstance(summary, ProfilingSummary) else None)
+        return text.render(self.tables, summary if isinstance(summary, ProfilingSummary) else None)
 
     def _md(self) -> str:
         from cprofiling.views import markdown
 
-        return markdown.render(self.document) if self.against is None else f"{self._comparison()}\n"
+        return markdown.render(self.tables) if self.against is None else f"{self._comparison()}\n"
 
     def _html(self) -> str:
         html = import_module("cprofiling.views.html")
@@ -161,7 +166,7 @@ class View:
 
         if isinstance(self.of, Reports):
             return csv.render_events(self.of._finished())  # noqa: SLF001 the package's own
-        return csv.render(self.document.nodes)
+        return csv.render(self.tables.nodes)
 
     def _prom(self) -> str:
         from cprofiling.views import prometheus
@@ -174,13 +179,13 @@ class View:
         from cprofiling.views import compare
 
         assert self.against is not None  # noqa: S101 it was looked at
-        return compare.comparison_of(self.document, self.against.document)
+        return compare.comparison_of(self.tables, self.against.tables)
 
     def _compared(self) -> Document:
         """Return the document, with what has changed where there is another run."""
         from cprofiling.views import compare
 
-        return self.document if self.against is None else compare.compared(self.document, self.against.document)
+        return self.document if self.against is None else compare.compared(self.document, self.against.tables)
 
     def _export(self, path: str, kind: str) -> None:
         if not isinstance(self.of, Reports):
@@ -195,9 +200,9 @@ class View:
         from cprofiling.views import flat, parquet
 
         self._check_comparing("parquet")
-        arrow: Any = self.of if isinstance(self.of, Reports) else flat.ArrowTable(self.document.nodes)
+        arrow: Any = self.of if isinstance(self.of, Reports) else flat.ArrowTable(self.tables.nodes)
         parquet.require()
-        _write(path, lambda file: parquet.write(arrow, self.document, file))
+        _write(path, lambda file: parquet.write(arrow, self.tables, file))
 
     def _check_comparing(self, kind: str) -> None:
         if self.against is not None and kind not in COMPARING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times, kernel_breakdown
@@ -13,7 +14,7 @@ from cprofiling.analysis.tree import host_tree, self_times
 from cprofiling.insight import sections as insights
 from cprofiling.kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
 from cprofiling.views.buckets import histogram_of
-from cprofiling.views.document import Column, Document, Finding, Measurement, Node, Section
+from cprofiling.views.document import MOST_ROWS, Column, Document, Finding, Measurement, Node, Section, more_rows
 from cprofiling.views.icicle import icicle
 from cprofiling.views.timeline import timeline
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1e6
 _QUANTILES = {"p50_ms": (1, 2), "p90_ms": (9, 10), "p95_ms": (19, 20), "p99_ms": (99, 100), "p999_ms": (999, 1000)}
-_MOST_ROWS = 200  # of a section
 _SUCCESS, _ERROR, _CANCELLED = range(3)
 _UNITS: tuple[tuple[str, Unit], ...] = (
     ("_ns", "ns"), ("_ms", "ms"), ("_us", "us"), ("_bytes", "bytes"), ("bytes", "bytes"), ("count", "count"),
@@ -38,7 +38,7 @@ _UNITS: tuple[tuple[str, Unit], ...] = (
 
 
 def of_recording(reports: Reports, *, title: str | None = None, source: str | None = None) -> Document:
-    """Return the document of a recording.
+    """Return the document of a recording, without timeline and icicle, which take time that not every view needs.
 
     Its nodes are the calls of nodes and the labelled blocks; their figures are exact, percentiles (nearest rank) too.
     """
@@ -60,10 +60,14 @@ def of_recording(reports: Reports, *, title: str | None = None, source: str | No
         source,
         facts,
         _sections(recording),
-        timeline(recording),
-        icicle(recording),
-        found,
+        findings=found,
     )
+
+
+def with_pictures(document: Document, reports: Reports) -> Document:
+    """Return the document of a recording with its timeline and icicle."""
+    recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
+    return replace(document, timeline=timeline(recording), icicle=icicle(recording))
 
 
 class _Calls:
@@ -195,8 +199,8 @@ def _averages(recording: Recording) -> Section:
             Column("device_us", "Device", "us", "work of devices that was started in it, or in what is inside"),
         ]
     figures = ("key", "count", "self_cpu_time_total", "cpu_time_total", "self_device_time_total", "device_time_total")
-    rows = tuple(tuple(getattr(each, name) for name in figures[: len(columns)]) for each in ranked[:_MOST_ROWS])
-    return Section("Averages by name", tuple(columns), rows, _more(len(ranked)))
+    rows = tuple(tuple(getattr(each, name) for name in figures[: len(columns)]) for each in ranked[:MOST_ROWS])
+    return Section("Averages by name", tuple(columns), rows, more_rows(len(ranked)))
 
 
 def _section(title: str, figures: Figures[Any]) -> Section:
@@ -206,7 +210,7 @@ def _section(title: str, figures: Figures[Any]) -> Section:
         Column(name, name.replace("_", " ").capitalize(), _unit(name, rows, at))
         for at, name in enumerate(figures.columns)
     )
-    return Section(title, columns, tuple(map(_cells, rows[:_MOST_ROWS])), (*figures.notes, *_more(len(rows))))
+    return Section(title, columns, tuple(map(_cells, rows[:MOST_ROWS])), (*figures.notes, *more_rows(len(rows))))
 
 
 def _cells(row: Sequence[object]) -> tuple[Cell, ...]:
@@ -217,7 +221,3 @@ def _unit(name: str, rows: Sequence[Sequence[object]], at: int) -> Unit:
     if any(isinstance(row[at], str) for row in rows):
         return "text"
     return next((unit for ending, unit in _UNITS if name.endswith(ending)), "number")
-
-
-def _more(count: int) -> tuple[str, ...]:
-    return (f"{count - _MOST_ROWS:,} more rows are not shown.",) if count > _MOST_ROWS else ()

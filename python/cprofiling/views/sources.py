@@ -52,6 +52,11 @@ def document_of(of: object, *, title: str | None = None, source: str | None = No
         TypeError: ``of`` is nothing of that.
         FormatError: A dict is no timing report.
     """
+    return with_pictures(tables_of(of, title=title, source=source), of)
+
+
+def tables_of(of: object, *, title: str | None = None, source: str | None = None) -> Document:
+    """Return the same without what is drawn: the timeline and the icicle of a recording."""
     kind = kind_of("of", of)
     made: Callable[..., Document] = of_snapshot if isinstance(of, Snapshot) else of_summary
     if kind == "recording":
@@ -61,6 +66,15 @@ def document_of(of: object, *, title: str | None = None, source: str | None = No
     elif kind == "timing":
         made = of_timing_report
     return made(of, title=title, source=source)
+
+
+def with_pictures(document: Document, of: object) -> Document:
+    """Return what ``tables_of`` has made of a thing with what is drawn."""
+    if not isinstance(of, Reports):
+        return document
+    from cprofiling.views import recorded
+
+    return recorded.with_pictures(document, of)
 
 
 def kind_of(parameter: str, of: object) -> Kind:

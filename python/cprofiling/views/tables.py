@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "-"
 _NS_PER_MS, _US_PER_MS = 1e6, 1e3
+_MOST_BITS = 128  # of an integer that is shown with all its digits
 _NAMES = (Column("node_name", "Node"), Column("stage", "Stage"))
 _FIGURES = (
     Column("count", "Count", "count", "number of samples"),
@@ -77,7 +78,23 @@ def _shown_number(value: float, unit: Unit) -> str:
         return f"{value * 100 if unit == 'share' else value:.1f} %"
     if unit == "count":
         return f"{value:,}"
-    return f"{value:,.1f}/s" if unit == "per_second" else f"{value:.6g}"
+    if unit == "per_second":
+        return f"{value:,.1f}/s"
+    if isinstance(value, int):
+        return _shown_integer(value)
+    return f"{value:.6g}"
+
+
+def _shown_integer(value: int) -> str:
+    """Return an integer with all its digits, as it may be a number of a process; one that no machine has, rounded.
+
+    It may be beyond what a float can be.
+    """
+    if value.bit_length() <= _MOST_BITS:
+        return str(value)
+    from decimal import Decimal
+
+    return f"{Decimal(value).normalize():.6g}"
 
 
 def is_text(columns: Sequence[Column], at: int) -> bool:
