@@ -399,6 +399,25 @@ def test_the_environment_asks_for_all_profilers(tmp_path: Path) -> None:
     assert [part.enabled for part in live.read(path).parts] == [True, False]
 
 
+def test_the_file_of_the_environment_stays_open_without_a_profiler(tmp_path: Path) -> None:
+    """The only one in it goes to another file; who comes later has a place."""
+    path, other = tmp_path / "live", tmp_path / "other"
+    program = f"""
+import sys
+import cprofiling as cp
+from cprofiling import live
+with cp.profile_node("first"):
+    pass
+cp.set_profiling(True, live=sys.argv[1])
+print(live.read({str(path)!r}).state)
+{COUNTING}
+"""
+    done = run(program, str(other), CPROFILING_LIVE=str(path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "running\n", "")
+    assert counts(path) == {"Pipeline": {"step": 1}, "": {"first": 1}}
+    assert counts(other) == {"default": {"first": 1, "block": 1}}
+
+
 def test_ranks_and_children_write_beside(tmp_path: Path) -> None:
     path = tmp_path / "live.cprof"
     assert run(COUNTING, CPROFILING_LIVE=str(path), RANK="1").returncode == 0
@@ -612,9 +631,10 @@ def test_a_child_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
         each.set_profiling(True, live=tmp_path / "live")
     broken = writing.LiveWriter("/x/live", Failing())  # type: ignore[arg-type]
     broken.continue_beside = None  # type: ignore[assignment, method-assign]
-    writing._files.open["/x/live"] = broken
+    writing._files.open["/x/live"] = writing._files.automatic = broken
     del gone, each
     writing._after_fork_in_child()
+    assert writing._files.automatic is None
     assert live.read(tmp_path / "live").state == "ended"
     beside = tmp_path / f"live_{os.getpid()}"
     assert list(writing._files.open) == [str(beside)]
@@ -622,6 +642,9 @@ def test_a_child_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
     waited_for(beside, {"Profiler": {"node": 1}})
     writing._move(profiler, writing._files.open[str(beside)])
     assert live.read(beside).state == "running"
+    writing._files.automatic = writing._files.open[str(beside)]
+    writing._after_fork_in_child()
+    assert list(writing._files.open.values()) == [writing._files.automatic]
     profiler.set_profiling(False)
 
 

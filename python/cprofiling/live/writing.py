@@ -63,16 +63,15 @@ class LiveWriter:
         self._add(profiler, label)
         self._profilers.append((weakref.ref(profiler), label))
 
-    def remove(self, profiler: Profiler) -> bool:
-        """Keep a Profiler's statistics no longer. Whether it was the last one: then the file is closed."""
+    def remove(self, profiler: Profiler) -> None:
+        """Keep a Profiler's statistics no longer; they stay as those of one that is gone."""
+        self._core.remove(profiler)
+        self._profilers = [pair for pair in self._profilers if pair[0]() not in (None, profiler)]
+
+    def is_only(self, profiler: Profiler) -> bool:
+        """Whether it ends when that is taken out: it is that Profiler's alone, and not the environment's."""
         self._prune()
-        others = [pair for pair in self._profilers if pair[0]() is not profiler]
-        if others:
-            self._core.remove(profiler)
-            self._profilers = others
-            return False
-        self.close()
-        return True
+        return not self.is_automatic and all(pair[0]() is profiler for pair in self._profilers)
 
     def close(self) -> None:
         """Write for the last time. What goes wrong is a warning."""
@@ -149,8 +148,11 @@ def _move(profiler: Profiler, wanted: LiveWriter | None) -> None:
         current = _files.of(profiler)
         if current is wanted:
             return
-        if current is not None and current.remove(profiler):
+        if current is not None and current.is_only(profiler):
             del _files.open[current.path]
+            current.close()
+        elif current is not None:
+            current.remove(profiler)
         if wanted is not None:
             wanted.add(profiler)
 
@@ -273,11 +275,12 @@ def _close_all() -> None:
 def _after_fork_in_child() -> None:
     """Go on in files of this process; a failure must not be the program's."""
     _files.lock = RLock()
-    files, _files.open = list(_files.open.values()), {}
+    files, _files.open, automatic, _files.automatic = list(_files.open.values()), {}, _files.automatic, None
     for file in files:
         with suppress(Exception):
             file.continue_beside()
             _files.open[file.path] = file
+            _files.automatic = file if file is automatic else _files.automatic
     call_before_worker_ends(_close_all)
 
 
