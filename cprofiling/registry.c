@@ -47,7 +47,7 @@ void cprof_registry_destroy(cprof_registry *registry)
     if (registry == NULL) {
         return;
     }
-    cprof_live_remove(registry);
+    cprof_live_forget(registry);
     cprof_process_remove(registry);
     cprof_gpu_event_forget(registry);
     cprof_cupti_forget(registry);
@@ -268,7 +268,8 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
 void cprof_registry_after_fork_in_child(cprof_registry *registry)
 {
     cprof_process_random(registry->id, sizeof registry->id);
-    registry->live = NULL; /* it is the parent's */
+    registry->live = NULL; /* it is the parent's, as is what its files have kept */
+    registry->left = NULL;
     uint64_t added_flags = registry->added_flags;
     registry->added_flags = 0;
     atomic_fetch_and(&registry->state, ~added_flags);

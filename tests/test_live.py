@@ -102,6 +102,40 @@ def test_profilers_of_a_process_share_a_file(tmp_path: Path) -> None:
     assert (read.state, counts(path)) == ("ended", {"default": {}, "": {"step": 3}})
 
 
+def test_who_leaves_a_file_and_comes_back_is_counted_once(tmp_path: Path) -> None:
+    path, other = tmp_path / "live", tmp_path / "other"
+    keeper, profiler = cp.Profiler(), cp.Profiler()
+    keeper.set_profiling(True, live=path)
+    for count in range(1, 4):
+        profiler.set_profiling(True, live=path)
+        profiler.record("train", "node", 1)
+        writing.commit()
+        assert counts(path) == {"Profiler": {}, "Profiler 2": {"node": count}}
+        assert [row.count for row in live.read(path).snapshot.stats()] == [count]
+        profiler.set_profiling(count % 2 == 0, live=other)
+        writing.commit()
+        assert counts(path) == {"Profiler": {}, "": {"node": count}}
+    profiler.reset_profiling()
+    profiler.set_profiling(True, live=path)
+    profiler.record("train", "node", 1)
+    del profiler
+    keeper.set_profiling(False)
+    assert counts(path) == {"Profiler": {}, "": {"node": 4}}
+
+
+def test_files_are_written_while_they_are_closed(tmp_path: Path) -> None:
+    """Who asks for it does so without the GIL, and the last commit is the last."""
+    for number in range(20):
+        core = writing._opened(str(tmp_path / f"live{number}"))
+        threads = [threading.Thread(target=core.commit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        core.close()
+        for thread in threads:
+            thread.join()
+        assert live.read(tmp_path / f"live{number}").state == "ended"
+
+
 def test_each_call_of_set_profiling_says_where(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     profiler = cp.Profiler()
