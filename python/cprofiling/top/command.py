@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import time
+from contextlib import nullcontext
 
 from cprofiling.command_line import CommandError, not_empty, whole_number, write
 from cprofiling.server_commands import add_token, first_bytes, needed, token
@@ -122,11 +123,11 @@ def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple
 
     def moments(pause: Callable[[], None]) -> Iterable[Moment]:
         is_number = target.isascii() and target.isdecimal() and not os.path.exists(target)
-        path = live_file.path_of_process(int(target)) if is_number else target
         try:
-            yield from live_file.moments(path, pause, options.updates)
+            with live_file.of_process(int(target)) if is_number else nullcontext(target) as path:
+                yield from live_file.moments(path, pause, options.updates)
         except FormatError as error:
-            raise live_file.NoLiveFileError(f"{path!a}: {error}") from None
+            raise live_file.NoLiveFileError(f"{target!a}: {error}") from None
 
     return moments, (live_file.NoLiveFileError, ValueError)
 
