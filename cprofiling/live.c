@@ -141,7 +141,7 @@ static cprof_status put_gone(cprof_live *live, const cprof_snapshot *gone, uint6
 {
     cprof_snapshot with_errors = *gone;
     with_errors.internal_errors += errors;
-    return put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, 0, &with_errors);
+    return put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->gone.folded, &with_errors);
 }
 
 /* Faults that belong to no registry are the first part's, as there is nothing else that could tell them. */

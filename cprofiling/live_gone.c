@@ -21,9 +21,11 @@ static void change(cprof_live_gone *gone)
     gone->shown = NULL;
 }
 
-/* Whose statistics are merged is told for so many; then they are the file's, or lists of sources would grow for ever. */
-static void bound_sources(cprof_live_gone *gone)
+/* Whose statistics are merged is told for so many; then they are the file's, or lists of sources would grow for ever. So would
+ * keys; without memory for less of them, there are more until the next time. */
+static void bound_merged(cprof_live_gone *gone)
 {
+    (void)cprof_snapshot_bound(gone->merged, CPROF_REGISTRY_MAX_KEYS, CPROF_REGISTRY_MAX_OVERFLOW_STAGES, &gone->folded);
     if (gone->merged->source_count > CPROF_LIVE_SOURCES) {
         gone->merged->sources[0] = gone->id;
         gone->merged->source_count = 1;
@@ -87,7 +89,7 @@ static cprof_status merge_settled(cprof_live_gone *gone)
     if (status == CPROF_OK) {
         cprof_snapshot_destroy(gone->merged);
         gone->merged = merged;
-        bound_sources(gone);
+        bound_merged(gone);
     } else { /* nor would they fit the next time */
         gone->lost += gone->settled;
     }

@@ -26,6 +26,7 @@ typedef struct {
     struct cprof_live_left *left; /* owned */
     size_t may_return;            /* how many of those left do, */
     size_t settled;               /* and do not */
+    uint64_t folded;              /* keys for which there was no room */
     uint64_t lost;                /* statistics that could not be kept */
     cprof_snapshot_source id;     /* the file's own, for where there are too many sources */
 } cprof_live_gone;

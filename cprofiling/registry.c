@@ -10,7 +10,6 @@
 enum { SHARE = 16, PAGE = 4096 };
 
 #define ONE_GENERATION (UINT64_C(1) << CPROF_STATE_GENERATION_SHIFT)
-#define OVERFLOW_NAME "__overflow__"
 
 /* Sixteen accumulators that never move, each with cache lines of its own. */
 struct cprof_slab {
@@ -162,7 +161,7 @@ static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_name
     return accum;
 }
 
-static const cprof_name overflow_name = {OVERFLOW_NAME, sizeof OVERFLOW_NAME - 1};
+static const cprof_name overflow_name = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
 
 /* The key that stands for `names` once all keys are taken. Stages are bounded, too: past that all go to one key. */
 static cprof_names overflow_names(const cprof_registry *registry, cprof_names names)

@@ -37,6 +37,8 @@ enum {
     CPROF_REGISTRY_PATIENCE_MS = 1000, /* that a visit waits, in all, for threads that have stopped */
 };
 
+#define CPROF_REGISTRY_OVERFLOW "__overflow__" /* the node of keys that stand for those that there is no room for */
+
 /* What a generation was begun with. */
 typedef struct {
     uint64_t generation;
