@@ -2,28 +2,21 @@
 #include "cprofiling/live.h"
 
 #include "cprofiling/alloc.h"
-#include "cprofiling/checksum.h"
+#include "cprofiling/live_file.h"
+#include "cprofiling/live_gone.h"
 #include "cprofiling/process.h"
-#include "cprofiling/snapshot.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    COMMIT_WORDS = 8,
     PART_HEAD = 2 * 4 + 2 * 8, /* bytes */
-    PAGE = 4096,
-    SHARE = 20, /* of the time, what the thread may take at most: one of so many */
+    SHARE = 20,                /* of the time, what the thread may take at most: one of so many */
     STACK = 256 * 1024,
 };
 
@@ -33,39 +26,33 @@ typedef struct {
     cprof_name *texts;        /* owned, with what they point to: the label, and the notes */
     size_t note_count;
     double cost_ns;
-    const _Atomic uint64_t *errors[2];
+    const _Atomic uint64_t *errors;
 } source;
 
-typedef struct {
-    uint64_t offset;
-    uint64_t room;
-} area;
-
+/* Who commits has `writing` from the beginning to the end, and `lock` only while the statistics are copied: who adds or takes
+ * out a registry does not wait for the disk. */
 struct cprof_live {
-    pthread_mutex_t lock; /* guards all below but the first two */
-    pid_t process;        /* whose file it is */
+    pid_t process;  /* whose file it is, */
+    uint32_t epoch; /* and after which fork */
     pthread_t thread;
-    int descriptor; /* negative: the file is still to be made, of */
-    char *path;     /* owned, as the next; NULL where it was made by the caller */
-    uint8_t *head;
-    pthread_cond_t wake;
-    bool is_ending;
     uint64_t interval_ns;
-    source *sources;
-    size_t source_count;
-    size_t source_capacity;
-    cprof_snapshot *gone; /* of registries that are no more; NULL: none has counted anything */
-    cprof_snapshot_source id;
+    const _Atomic uint64_t *errors; /* that belong to no registry; or NULL */
+    pthread_mutex_t writing;        /* taken before `lock`; guards */
+    cprof_live_file file;
     uint8_t *bytes; /* of the statistics to be written */
     size_t size;
     size_t capacity;
     size_t keys; /* in them */
-    area areas[2];
-    unsigned latest; /* the area that the last commit refers to */
-    uint64_t end;    /* of the file */
-    uint64_t length; /* of the statistics committed last, */
-    uint64_t checksum;
     cprof_live_state state;
+    pthread_mutex_t lock; /* guards */
+    pthread_cond_t wake;
+    pthread_cond_t idle;
+    size_t held; /* by those who are about to commit */
+    bool is_ending;
+    source *sources;
+    size_t source_count;
+    size_t source_capacity;
+    cprof_live_gone gone;
 };
 
 static void store(uint8_t *at, uint64_t value, unsigned width)
@@ -118,15 +105,17 @@ static cprof_status put_part(cprof_live *live, cprof_name label, unsigned flags,
     return CPROF_OK;
 }
 
-static cprof_status collect(const source *from, cprof_snapshot **snapshot)
+static uint64_t count_of(const _Atomic uint64_t *errors)
 {
-    uint64_t errors = 0;
-    for (size_t i = 0; i < 2; i++) {
-        errors += from->errors[i] != NULL ? atomic_load_explicit(from->errors[i], memory_order_relaxed) : 0;
-    }
+    return errors != NULL ? atomic_load_explicit(errors, memory_order_relaxed) : 0;
+}
+
+/* `errors`: others than the registry's own. */
+static cprof_status collect(const source *from, uint64_t errors, cprof_snapshot **snapshot)
+{
     cprof_snapshot_remarks remarks = {
         .taken_ns = time_of_day_ns(),
-        .internal_errors = errors,
+        .internal_errors = count_of(from->errors) + errors,
         .cost_ns = from->cost_ns,
         .notes = from->texts + 1,
         .note_count = from->note_count,
@@ -134,10 +123,10 @@ static cprof_status collect(const source *from, cprof_snapshot **snapshot)
     return cprof_snapshot_collect(from->registry, &remarks, snapshot);
 }
 
-static cprof_status put_source(cprof_live *live, const source *from)
+static cprof_status put_source(cprof_live *live, const source *from, uint64_t errors)
 {
     cprof_snapshot *snapshot;
-    cprof_status status = collect(from, &snapshot);
+    cprof_status status = collect(from, errors, &snapshot);
     if (status != CPROF_OK) {
         return status;
     }
@@ -148,149 +137,56 @@ static cprof_status put_source(cprof_live *live, const source *from)
     return status;
 }
 
+static cprof_status put_gone(cprof_live *live, const cprof_snapshot *gone, uint64_t errors)
+{
+    cprof_snapshot with_errors = *gone;
+    with_errors.internal_errors += errors;
+    return put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->gone.folded, &with_errors);
+}
+
+/* Faults that belong to no registry are the first part's, as there is nothing else that could tell them. */
 static cprof_status put_all(cprof_live *live)
 {
     live->size = live->keys = 0;
+    const cprof_snapshot *gone;
+    cprof_status status = cprof_live_gone_show(&live->gone, &gone);
     uint8_t *count = more(live, 8);
-    cprof_status status = count != NULL ? CPROF_OK : CPROF_NO_MEMORY;
-    if (status == CPROF_OK) {
-        store(count, live->source_count + (live->gone != NULL), 8);
+    if (status != CPROF_OK || count == NULL) {
+        return status != CPROF_OK ? status : CPROF_NO_MEMORY;
     }
+    uint64_t errors = count_of(live->errors) + live->gone.lost;
+    store(count, live->source_count + (gone != NULL), 8);
     for (size_t i = 0; status == CPROF_OK && i < live->source_count; i++) {
-        status = put_source(live, &live->sources[i]);
+        status = put_source(live, &live->sources[i], i == 0 ? errors : 0);
     }
-    if (status == CPROF_OK && live->gone != NULL) {
-        status = put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, 0, live->gone);
-    }
-    return status;
+    return status == CPROF_OK && gone != NULL ? put_gone(live, gone, live->source_count == 0 ? errors : 0) : status;
 }
 
-/* ---- The file */
-
-static int write_at(const cprof_live *live, const uint8_t *bytes, size_t size, uint64_t offset)
-{
-    while (size > 0) {
-        ssize_t written = pwrite(live->descriptor, bytes, size, (off_t)offset);
-        if (written <= 0) {
-            return written < 0 ? errno : EIO;
-        }
-        bytes += written;
-        size -= (size_t)written;
-        offset += (uint64_t)written;
-    }
-    return 0;
-}
-
-/* Sees to it that the area which does not hold the latest statistics is large enough. */
-static int make_room(cprof_live *live, area *room)
-{
-    if (live->size <= room->room) {
-        return 0;
-    }
-    uint64_t wanted = (live->size * 2 + PAGE - 1) / PAGE * PAGE;
-    int error = posix_fallocate(live->descriptor, (off_t)live->end, (off_t)wanted);
-    if (error == 0) {
-        *room = (area){live->end, wanted};
-        live->end += wanted;
-    }
-    return error;
-}
-
-/* Says which statistics are the latest: the place of the commit before the last is overwritten. */
-static int write_commit(cprof_live *live, uint64_t flags, int error)
-{
-    uint8_t bytes[COMMIT_WORDS * 8];
-    const uint64_t words[COMMIT_WORDS - 1] = {
-        live->state.commits + 1, time_of_day_ns(), live->areas[live->latest].offset, live->length, flags,
-        (uint64_t)error,         live->checksum};
-    for (size_t i = 0; i < COMMIT_WORDS - 1; i++) {
-        store(bytes + i * 8, words[i], 8);
-    }
-    store(bytes + sizeof bytes - 8, cprof_checksum(bytes, sizeof bytes - 8), 8);
-    uint64_t place = (live->state.commits + 1) % 2;
-    error = write_at(live, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE);
-    live->state.commits += error == 0;
-    return error;
-}
-
-static int write_statistics(cprof_live *live)
-{
-    unsigned next = 1 - live->latest;
-    int error = make_room(live, &live->areas[next]);
-    if (error == 0) {
-        error = write_at(live, live->bytes, live->size, live->areas[next].offset);
-    }
-    if (error == 0) {
-        live->latest = next;
-        live->length = live->size;
-        live->checksum = cprof_checksum(live->bytes, live->size);
-    }
-    return error;
-}
+/* ---- Commits */
 
 static int errno_of(cprof_status status)
 {
     return status == CPROF_OK ? 0 : status == CPROF_NO_MEMORY ? ENOMEM : EBUSY;
 }
 
-/* What fails is told to the reader, as far as that can be written, and tried again at the next commit. */
-static void write_all(cprof_live *live, int error, uint64_t flags)
+static void commit(cprof_live *live, uint64_t flags, cprof_live_state *state)
 {
-    if (error == 0) {
-        error = write_statistics(live);
-    }
-    int unsaid = write_commit(live, flags | (error != 0 ? CPROF_LIVE_STALE : 0), error);
-    live->state.error = error != 0 ? error : unsaid;
-    live->state.bytes = live->length;
-}
-
-static void unmake_file(cprof_live *live, const char *temporary)
-{
-    (void)unlink(temporary);
-    (void)close(live->descriptor);
-    live->descriptor = -1;
-}
-
-/* It gets its name when it is whole. A name with this process's number is this process's, whatever an earlier one of that
- * number has left there. */
-static void make_file(cprof_live *live, uint64_t flags)
-{
-    char temporary[PATH_MAX];
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp", live->path) >= sizeof temporary) {
-        live->state.error = ENAMETOOLONG;
-        return;
-    }
-    live->descriptor = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
-    if (live->descriptor < 0) {
-        live->state.error = errno;
-        return;
-    }
-    (void)flock(live->descriptor, LOCK_EX | LOCK_NB);
-    live->state.error = posix_fallocate(live->descriptor, 0, (off_t)live->end);
-    if (live->state.error == 0) {
-        live->state.error = write_at(live, live->head, CPROF_LIVE_HEAD, 0);
-    }
-    if (live->state.error == 0) {
-        write_all(live, 0, flags);
-    }
-    if (live->state.error == 0 && rename(temporary, live->path) != 0) {
-        live->state.error = errno;
-    }
-    if (live->state.error != 0) {
-        unmake_file(live, temporary);
-    }
-}
-
-static void commit_lock_held(cprof_live *live, uint64_t flags)
-{
-    int error = errno_of(put_all(live));
-    if (live->descriptor >= 0) {
-        write_all(live, error, flags);
-    } else if (error == 0 && live->keys > 0) {
-        make_file(live, flags);
+    (void)pthread_mutex_lock(&live->writing);
+    (void)pthread_mutex_lock(&live->lock);
+    cprof_status status = put_all(live);
+    (void)pthread_mutex_unlock(&live->lock);
+    const cprof_live_statistics statistics = {live->bytes, live->size, errno_of(status), flags};
+    if (live->file.descriptor >= 0) {
+        live->state.error = cprof_live_file_commit(&live->file, &statistics);
+    } else if (statistics.error == 0 && live->keys > 0) {
+        live->state.error = cprof_live_file_make(&live->file, &statistics);
     } else {
-        live->state.error = error;
+        live->state.error = statistics.error;
     }
+    live->state.commits = live->file.commits;
+    live->state.bytes = live->file.length;
+    *state = live->state;
+    (void)pthread_mutex_unlock(&live->writing);
 }
 
 /* ---- The thread */
@@ -305,6 +201,16 @@ static struct timespec after(uint64_t ns)
     return when;
 }
 
+/* Returns how long to wait then. */
+static uint64_t commit_in_time(cprof_live *live)
+{
+    cprof_live_state state;
+    int64_t began_ns = cprof_clock_monotonic_ns();
+    commit(live, 0, &state);
+    uint64_t least_ns = (uint64_t)(cprof_clock_monotonic_ns() - began_ns) * (SHARE - 1);
+    return least_ns > live->interval_ns ? least_ns : live->interval_ns;
+}
+
 static void *run(void *context)
 {
     cprof_live *live = context;
@@ -316,10 +222,9 @@ static void *run(void *context)
         while (!live->is_ending && pthread_cond_timedwait(&live->wake, &live->lock, &when) != ETIMEDOUT) {
         }
         if (!live->is_ending) {
-            int64_t began_ns = cprof_clock_monotonic_ns();
-            commit_lock_held(live, 0);
-            uint64_t least_ns = (uint64_t)(cprof_clock_monotonic_ns() - began_ns) * (SHARE - 1);
-            pause_ns = least_ns > live->interval_ns ? least_ns : live->interval_ns;
+            (void)pthread_mutex_unlock(&live->lock);
+            pause_ns = commit_in_time(live);
+            (void)pthread_mutex_lock(&live->lock);
         }
     }
     (void)pthread_mutex_unlock(&live->lock);
@@ -336,6 +241,9 @@ static int start(cprof_live *live)
     (void)pthread_attr_setstacksize(&attributes, STACK);
     (void)pthread_sigmask(SIG_BLOCK, &all, &before);
     int error = pthread_create(&live->thread, &attributes, run, live);
+    if (error == EINVAL) { /* libraries with much data of each thread's own need more of a stack */
+        error = pthread_create(&live->thread, NULL, run, live);
+    }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     (void)pthread_attr_destroy(&attributes);
     return error;
@@ -347,42 +255,38 @@ static void release(cprof_live *live)
         cprof_alloc_release(live->sources[i].texts);
     }
     cprof_alloc_release(live->sources);
-    cprof_snapshot_destroy(live->gone);
+    cprof_live_gone_dispose(&live->gone);
     cprof_alloc_release(live->bytes);
-    cprof_alloc_release(live->path);
-    cprof_alloc_release(live->head);
+    cprof_live_file_dispose(&live->file);
     cprof_alloc_release(live);
 }
 
 static void init_waiting(cprof_live *live)
 {
     pthread_condattr_t attributes;
+    (void)pthread_mutex_init(&live->writing, NULL);
     (void)pthread_mutex_init(&live->lock, NULL);
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&live->wake, &attributes);
+    (void)pthread_cond_init(&live->idle, NULL);
     (void)pthread_condattr_destroy(&attributes);
 }
 
-static bool take_over_plan(cprof_live *live, const cprof_live_plan *plan)
+static int begin(cprof_live *live, const cprof_live_plan *plan)
 {
+    if (!cprof_live_file_init(&live->file, plan)) {
+        return ENOMEM;
+    }
     live->process = getpid();
-    live->descriptor = plan->descriptor;
+    live->epoch = atomic_load(&cprof_lock_epoch);
     live->interval_ns = plan->interval_ns;
-    live->areas[0] = (area){CPROF_LIVE_AREAS, plan->room};
-    live->areas[1] = (area){CPROF_LIVE_AREAS + plan->room, plan->room};
-    live->end = CPROF_LIVE_AREAS + 2 * plan->room;
-    if (plan->descriptor >= 0) {
-        return true;
-    }
-    live->path = cprof_alloc_zeroed(strlen(plan->path) + 1);
-    live->head = cprof_alloc_zeroed(CPROF_LIVE_HEAD);
-    if (live->path == NULL || live->head == NULL) {
-        return false;
-    }
-    memcpy(live->path, plan->path, strlen(plan->path));
-    memcpy(live->head, plan->head, CPROF_LIVE_HEAD);
-    return true;
+    live->errors = plan->errors;
+    cprof_process_random(live->gone.id.id, sizeof live->gone.id.id);
+    init_waiting(live);
+    cprof_live_state state;
+    commit(live, 0, &state);
+    return state.error != 0 ? state.error : start(live);
 }
 
 int cprof_live_open(const cprof_live_plan *plan, cprof_live **live)
@@ -391,13 +295,8 @@ int cprof_live_open(const cprof_live_plan *plan, cprof_live **live)
     if (made == NULL) {
         return ENOMEM;
     }
-    int error = take_over_plan(made, plan) ? 0 : ENOMEM;
-    if (error == 0) {
-        cprof_process_random(made->id.id, sizeof made->id.id);
-        init_waiting(made);
-        commit_lock_held(made, 0);
-        error = made->state.error != 0 ? made->state.error : start(made);
-    }
+    cprof_process_start();
+    int error = begin(made, plan);
     if (error != 0) {
         release(made);
         return error;
@@ -406,9 +305,10 @@ int cprof_live_open(const cprof_live_plan *plan, cprof_live **live)
     return 0;
 }
 
+/* A child in a namespace of its own may have its parent's number; one that was not forked by the C library, its epoch. */
 static bool is_own(const cprof_live *live)
 {
-    return live->process == getpid();
+    return live->epoch == atomic_load(&cprof_lock_epoch) && live->process == getpid();
 }
 
 /* ---- Registries */
@@ -457,14 +357,18 @@ static cprof_status add_lock_held(cprof_live *live, cprof_registry *registry, co
         .texts = texts,
         .note_count = about->note_count,
         .cost_ns = about->cost_ns,
-        .errors = {about->errors[0], about->errors[1]},
+        .errors = about->errors,
     };
+    cprof_live_gone_return(&live->gone, registry);
     registry->live = live;
     return CPROF_OK;
 }
 
 cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cprof_live_about *about)
 {
+    if (!is_own(live)) {
+        return CPROF_ABSENT;
+    }
     if (registry->live != NULL) {
         return CPROF_IN_USE;
     }
@@ -474,35 +378,17 @@ cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cp
     return status;
 }
 
-/* Whose statistics are merged is told for so many; then they are the file's, or lists of sources would grow for ever. */
-static void bound_sources(cprof_live *live)
-{
-    if (live->gone->source_count > CPROF_LIVE_SOURCES) {
-        live->gone->sources[0] = live->id;
-        live->gone->source_count = 1;
-    }
-}
-
-/* Adds what a registry has counted to what is gone; lost where there is no memory. */
+/* What cannot be had is counted, and lost. */
 static void keep(cprof_live *live, const source *from)
 {
     cprof_snapshot *snapshot;
-    if (collect(from, &snapshot) != CPROF_OK) {
-        return;
-    }
-    if (snapshot->key_count == 0) {
+    if (collect(from, 0, &snapshot) != CPROF_OK) {
+        live->gone.lost++;
+    } else if (snapshot->key_count > 0) {
+        cprof_live_gone_keep(&live->gone, live, from->registry, snapshot);
+    } else {
         cprof_snapshot_destroy(snapshot);
-        return;
     }
-    const cprof_snapshot *both[] = {snapshot, live->gone};
-    cprof_snapshot *merged;
-    cprof_snapshot_clash clash;
-    if (cprof_snapshot_merge(both, live->gone != NULL ? 2 : 1, &merged, &clash) == CPROF_OK) {
-        cprof_snapshot_destroy(live->gone);
-        live->gone = merged;
-        bound_sources(live);
-    }
-    cprof_snapshot_destroy(snapshot);
 }
 
 static void remove_lock_held(cprof_live *live, const cprof_registry *registry)
@@ -529,13 +415,34 @@ void cprof_live_remove(cprof_registry *registry)
     (void)pthread_mutex_unlock(&live->lock);
 }
 
+void cprof_live_forget(cprof_registry *registry)
+{
+    cprof_live_remove(registry);
+    while (registry->left != NULL) {
+        cprof_live *live = registry->left->live;
+        (void)pthread_mutex_lock(&live->lock);
+        cprof_live_gone_settle(&live->gone, registry->left);
+        (void)pthread_mutex_unlock(&live->lock);
+    }
+}
+
+void cprof_live_hold(cprof_live *live)
+{
+    if (is_own(live)) {
+        (void)pthread_mutex_lock(&live->lock);
+        live->held++;
+        (void)pthread_mutex_unlock(&live->lock);
+    }
+}
+
 void cprof_live_commit(cprof_live *live, cprof_live_state *state)
 {
     *state = (cprof_live_state){.error = 0};
     if (is_own(live)) {
+        commit(live, 0, state);
         (void)pthread_mutex_lock(&live->lock);
-        commit_lock_held(live, 0);
-        *state = live->state;
+        live->held--;
+        (void)pthread_cond_broadcast(&live->idle);
         (void)pthread_mutex_unlock(&live->lock);
     }
 }
@@ -547,27 +454,29 @@ void cprof_live_stop(cprof_live *live, cprof_live_state *state)
         (void)pthread_mutex_lock(&live->lock);
         live->is_ending = true;
         (void)pthread_cond_signal(&live->wake);
+        while (live->held > 0) { /* what comes last is to be the last */
+            (void)pthread_cond_wait(&live->idle, &live->lock);
+        }
         (void)pthread_mutex_unlock(&live->lock);
         (void)pthread_join(live->thread, NULL);
-        (void)pthread_mutex_lock(&live->lock);
-        commit_lock_held(live, CPROF_LIVE_LAST);
-        *state = live->state;
-        (void)pthread_mutex_unlock(&live->lock);
+        commit(live, CPROF_LIVE_LAST, state);
     }
 }
 
 /* A forked child finds it in whatever state that was: it is let go of, as it is. */
 void cprof_live_close(cprof_live *live)
 {
-    if (live->descriptor >= 0) {
-        (void)close(live->descriptor);
+    if (live->file.descriptor >= 0) {
+        (void)close(live->file.descriptor);
     }
     if (is_own(live)) {
         for (size_t i = 0; i < live->source_count; i++) {
             live->sources[i].registry->live = NULL;
         }
         (void)pthread_cond_destroy(&live->wake);
+        (void)pthread_cond_destroy(&live->idle);
         (void)pthread_mutex_destroy(&live->lock);
+        (void)pthread_mutex_destroy(&live->writing);
         release(live);
     }
 }

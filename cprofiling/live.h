@@ -33,6 +33,7 @@ enum {
     CPROF_LIVE_ON = 1, /* flags of a part */
     CPROF_LIVE_GONE = 2,
     CPROF_LIVE_SOURCES = 1024, /* that are told apart of Profilers that are gone */
+    CPROF_LIVE_NAMES = 9,      /* that a file which is made by the core may have: `live.cprof` to `live-9.cprof` */
 };
 
 typedef struct cprof_live cprof_live;
@@ -42,8 +43,8 @@ typedef struct {
     cprof_name label;        /* what the reader is shown; UTF-8, copied, as are */
     const cprof_name *notes; /* those of cprof_snapshot_remarks */
     size_t note_count;
-    double cost_ns;                    /* of one profiled call */
-    const _Atomic uint64_t *errors[2]; /* counts of faults inside the profiler, which live as long as the registry; or NULL */
+    double cost_ns;                 /* of one profiled call */
+    const _Atomic uint64_t *errors; /* count of faults inside the profiler, which lives as long as the registry; or NULL */
 } cprof_live_about;
 
 /* How a live file does. */
@@ -60,22 +61,30 @@ typedef struct {
     const uint8_t *head;  /* and begins with these CPROF_LIVE_HEAD bytes */
     uint64_t room;        /* of an area, in bytes */
     uint64_t interval_ns; /* between two commits; more where they would take more than a twentieth of the time */
+    const _Atomic uint64_t *errors; /* count of faults that are no registry's, which lives as long as the file; or NULL */
 } cprof_live_plan;
 
 /* Starts to write. The first commit, of nothing, is made before this returns, if there is a file. Returns an errno, and leaves
  * the descriptor to the caller then; or 0. */
 int cprof_live_open(const cprof_live_plan *plan, cprof_live **live);
 
-/* Has a registry that is in no live file be part of the next commits. CPROF_NO_MEMORY, CPROF_IN_USE. */
+/* Has a registry that is in no live file be part of the next commits; what this file has of it is not there twice then.
+ * CPROF_NO_MEMORY. CPROF_IN_USE. CPROF_ABSENT: it is another process's. */
 cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cprof_live_about *about);
 
 /* Takes a registry out of its live file, if it is in one; what it has counted stays there. */
 void cprof_live_remove(cprof_registry *registry);
 
-/* Commits now, without waiting for the thread's time. */
+/* The same of a registry that is about to go. */
+void cprof_live_forget(cprof_registry *registry);
+
+/* Has cprof_live_stop() wait for a call of cprof_live_commit(), which has to follow. */
+void cprof_live_hold(cprof_live *live);
+
+/* Commits now, without waiting for the thread's time; after cprof_live_hold(). */
 void cprof_live_commit(cprof_live *live, cprof_live_state *state);
 
-/* Ends the thread, and commits for the last time; once. *state receives how it ended. */
+/* Waits for those who commit, ends the thread, and commits for the last time; once. *state receives how it ended. */
 void cprof_live_stop(cprof_live *live, cprof_live_state *state);
 
 /* Takes out all registries, closes the file and gives everything back; after cprof_live_stop(). */

@@ -10,7 +10,6 @@
 enum { SHARE = 16, PAGE = 4096 };
 
 #define ONE_GENERATION (UINT64_C(1) << CPROF_STATE_GENERATION_SHIFT)
-#define OVERFLOW_NAME "__overflow__"
 
 /* Sixteen accumulators that never move, each with cache lines of its own. */
 struct cprof_slab {
@@ -47,7 +46,7 @@ void cprof_registry_destroy(cprof_registry *registry)
     if (registry == NULL) {
         return;
     }
-    cprof_live_remove(registry);
+    cprof_live_forget(registry);
     cprof_process_remove(registry);
     cprof_gpu_event_forget(registry);
     cprof_cupti_forget(registry);
@@ -162,7 +161,7 @@ static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_name
     return accum;
 }
 
-static const cprof_name overflow_name = {OVERFLOW_NAME, sizeof OVERFLOW_NAME - 1};
+static const cprof_name overflow_name = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
 
 /* The key that stands for `names` once all keys are taken. Stages are bounded, too: past that all go to one key. */
 static cprof_names overflow_names(const cprof_registry *registry, cprof_names names)
@@ -268,7 +267,8 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
 void cprof_registry_after_fork_in_child(cprof_registry *registry)
 {
     cprof_process_random(registry->id, sizeof registry->id);
-    registry->live = NULL; /* it is the parent's */
+    registry->live = NULL; /* it is the parent's, as is what its files have kept */
+    registry->left = NULL;
     uint64_t added_flags = registry->added_flags;
     registry->added_flags = 0;
     atomic_fetch_and(&registry->state, ~added_flags);

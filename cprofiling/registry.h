@@ -37,6 +37,8 @@ enum {
     CPROF_REGISTRY_PATIENCE_MS = 1000, /* that a visit waits, in all, for threads that have stopped */
 };
 
+#define CPROF_REGISTRY_OVERFLOW "__overflow__" /* the node of keys that stand for those that there is no room for */
+
 /* What a generation was begun with. */
 typedef struct {
     uint64_t generation;
@@ -63,6 +65,7 @@ struct cprof_registry {
     size_t slab_capacity;
     uint8_t id[CPROF_REGISTRY_ID_BYTES]; /* random; tells the same data from other data */
     struct cprof_live *live;             /* the file that it is part of, borrowed; NULL: none. See live.h */
+    struct cprof_live_left *left;        /* what files that it was part of have kept, borrowed. See live_gone.h */
     cprof_registry *next;                /* in the list of process.c */
     cprof_registry *previous;
 };

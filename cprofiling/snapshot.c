@@ -407,3 +407,62 @@ cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor 
     cprof_alloc_release(counts);
     return status;
 }
+
+/* Has *parts be the keys sorted by names, of which those beyond the first `most` are `copies`, with names that they share. */
+static void share_names(const cprof_snapshot *snapshot, size_t most, bool keeps_stages, cprof_snapshot_key *copies,
+                        cprof_snapshot_key **parts)
+{
+    static const cprof_name overflow = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
+    for (size_t i = 0; i < snapshot->key_count; i++) {
+        parts[i] = snapshot->in_order[i];
+        if (i >= most) {
+            cprof_snapshot_key *copy = &copies[i - most];
+            *copy = *parts[i];
+            copy->names.node = overflow;
+            copy->names.stage = keeps_stages ? copy->names.stage : overflow;
+            parts[i] = copy;
+        }
+    }
+    sort(parts, snapshot->key_count, sizeof *parts, by_names);
+}
+
+static cprof_status fold(cprof_snapshot *snapshot, size_t most, bool keeps_stages)
+{
+    cprof_snapshot *folded = snapshot_new(0);
+    cprof_snapshot_key *copies = cprof_snapshot_key_table(snapshot->key_count - most, sizeof *copies);
+    cprof_snapshot_key **parts = cprof_snapshot_key_table(snapshot->key_count, sizeof *parts);
+    cprof_status status = CPROF_NO_MEMORY;
+    if (folded != NULL && copies != NULL && parts != NULL) {
+        folded->keys = cprof_snapshot_key_table(snapshot->key_count, sizeof *folded->keys);
+        share_names(snapshot, most, keeps_stages, copies, parts);
+        status = folded->keys != NULL ? merge_runs(folded, parts, snapshot->key_count) : CPROF_NO_MEMORY;
+        status = status == CPROF_OK ? cprof_snapshot_put_in_order(folded) : status;
+    }
+    if (status == CPROF_OK) { /* they change places, and the old keys go */
+        cprof_snapshot before = *snapshot;
+        snapshot->keys = folded->keys;
+        snapshot->in_order = folded->in_order;
+        snapshot->key_count = folded->key_count;
+        folded->keys = before.keys;
+        folded->in_order = before.in_order;
+        folded->key_count = before.key_count;
+    }
+    cprof_alloc_release(copies);
+    cprof_alloc_release(parts);
+    cprof_snapshot_destroy(folded);
+    return status;
+}
+
+cprof_status cprof_snapshot_bound(cprof_snapshot *snapshot, size_t most, size_t most_stages, uint64_t *folded)
+{
+    cprof_status status = CPROF_OK;
+    for (int keeps_stages = 1; keeps_stages >= 0 && snapshot->key_count > most + most_stages; keeps_stages--) {
+        size_t beyond = snapshot->key_count - most;
+        status = fold(snapshot, most, keeps_stages != 0);
+        if (status != CPROF_OK) {
+            break;
+        }
+        *folded += keeps_stages != 0 ? beyond : 0;
+    }
+    return status;
+}

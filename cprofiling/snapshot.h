@@ -110,6 +110,11 @@ cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapsh
 cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t count, cprof_snapshot **merged,
                                   cprof_snapshot_clash *clash);
 
+/* Bounds the keys of a snapshot that nobody else has: where there are more than `most` and `most_stages`, those beyond the
+ * first `most` become one for each stage, or one for all stages where these are too many. *folded grows by how many that are.
+ * CPROF_OUT_OF_RANGE and CPROF_NO_MEMORY, as merging; then there are more than that. */
+cprof_status cprof_snapshot_bound(cprof_snapshot *snapshot, size_t most, size_t most_stages, uint64_t *folded);
+
 /* The note at offset *at of snapshot->notes, borrowed; *at goes to the next, or to note_bytes behind the last. */
 cprof_name cprof_snapshot_next_note(const cprof_snapshot *snapshot, size_t *at);
 

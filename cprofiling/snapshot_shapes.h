@@ -1,6 +1,7 @@
 /* What a snapshot knows of one key by signature: shapes.h's figures, each with the filled buckets of its histogram.
  *
- * For snapshot_key.c and snapshot_bytes.c only. An allocation of its own, owned by the key; it does not change once it is made.
+ * For snapshot.c, snapshot_key.c and snapshot_bytes.c only. An allocation of its own, owned by the key; it does not change once
+ * it is made.
  */
 #ifndef CPROF_SNAPSHOT_SHAPES_H
 #define CPROF_SNAPSHOT_SHAPES_H

@@ -12,8 +12,9 @@
 
 typedef struct {
     PyObject_HEAD
+    ext_state *state;
     cprof_live *live;       /* owned; NULL once it is closed, or another thread is at that */
-    cprof_live_state state; /* as it was last heard of */
+    cprof_live_state heard; /* of it last */
 } live_object;
 
 /* With the GIL registries go, and come here: it is what makes them one at a time. */
@@ -34,10 +35,13 @@ static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     plan.head = (const uint8_t *)head;
     plan.room = room;
     plan.interval_ns = interval_ns;
-    live_object *self = (live_object *)type->tp_alloc(type, 0);
+    ext_state *state = ext_state_of_type(type);
+    live_object *self = state != NULL ? (live_object *)type->tp_alloc(type, 0) : NULL;
     if (self == NULL) {
         return NULL;
     }
+    self->state = ext_state_hold(state);
+    plan.errors = &state->internal_errors;
     cprof_live *live = NULL;
     int error;
     Py_BEGIN_ALLOW_THREADS
@@ -94,7 +98,7 @@ static PyObject *live_add(PyObject *object, PyObject *args)
         .label = {PyBytes_AS_STRING(label), (size_t)PyBytes_GET_SIZE(label)},
         .notes = names,
         .note_count = (size_t)PyTuple_GET_SIZE(notes),
-        .errors = {&added->internal_errors, &added->state->internal_errors},
+        .errors = &added->internal_errors,
     };
     PyObject *result = add((live_object *)object, added, &about);
     PyMem_Free(names);
@@ -123,8 +127,8 @@ static PyObject *live_remove(PyObject *object, PyObject *profiler)
 
 static PyObject *state_of(const live_object *self)
 {
-    return Py_BuildValue("KKi", (unsigned long long)self->state.commits, (unsigned long long)self->state.bytes,
-                         self->state.error);
+    return Py_BuildValue("KKi", (unsigned long long)self->heard.commits, (unsigned long long)self->heard.bytes,
+                         self->heard.error);
 }
 
 static PyObject *live_close(PyObject *object, PyObject *unused)
@@ -139,18 +143,23 @@ static PyObject *live_close(PyObject *object, PyObject *unused)
         cprof_live_stop(live, &state);
         Py_END_ALLOW_THREADS
         cprof_live_close(live);
-        self->state = state;
+        self->heard = state;
     }
     return state_of(self);
 }
 
-/* As long as it commits, it is not closed: that takes the GIL. */
 static PyObject *live_commit(PyObject *object, PyObject *unused)
 {
     (void)unused;
     live_object *self = (live_object *)object;
-    if (self->live != NULL) {
-        cprof_live_commit(self->live, &self->state);
+    cprof_live *live = self->live;
+    if (live != NULL) {
+        cprof_live_state state;
+        cprof_live_hold(live); /* with the GIL: it is not closed from here on */
+        Py_BEGIN_ALLOW_THREADS
+        cprof_live_commit(live, &state);
+        Py_END_ALLOW_THREADS
+        self->heard = state;
     }
     return state_of(self);
 }
@@ -159,6 +168,7 @@ static void live_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     Py_XDECREF(live_close(object, NULL));
+    ext_state_release(((live_object *)object)->state);
     type->tp_free(object);
     Py_DECREF(type);
 }

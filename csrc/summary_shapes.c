@@ -18,7 +18,7 @@ typedef struct {
 struct ext_summary_shapes {
     size_t count;
     uint64_t slowest;
-    shape_row rows[]; /* the signatures are behind them */
+    shape_row rows[]; /* behind them are the tails, and then the signatures */
 };
 
 static ext_summary_shapes *new_shapes(const cprof_shapes_view *view)

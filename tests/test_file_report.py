@@ -276,7 +276,7 @@ def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     for profiler in profilers:
         profiler.set_profiling(False)
     assert json.loads(report(capsys, path, "-r", "json"))["nodes"][0]["node_name"] == "node|0"
-    nobody = writing._opened(str(tmp_path / "nobody"))
+    nobody = writing._opened(str(tmp_path / "nobody"), print)
     assert failure(capsys, tmp_path / "nobody") == f"{tmp_path / 'nobody'}: no Profiler has written to it yet"
     nobody.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import resource
 import struct
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 import cprofiling as cp
 from cprofiling import _core, live, session
 from cprofiling.live import head, writing
+from cprofiling.output_path import has_lock
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
@@ -100,6 +102,40 @@ def test_profilers_of_a_process_share_a_file(tmp_path: Path) -> None:
     cp.set_profiling(False)
     read = live.read(path)
     assert (read.state, counts(path)) == ("ended", {"default": {}, "": {"step": 3}})
+
+
+def test_who_leaves_a_file_and_comes_back_is_counted_once(tmp_path: Path) -> None:
+    path, other = tmp_path / "live", tmp_path / "other"
+    keeper, profiler = cp.Profiler(), cp.Profiler()
+    keeper.set_profiling(True, live=path)
+    for count in range(1, 4):
+        profiler.set_profiling(True, live=path)
+        profiler.record("train", "node", 1)
+        writing.commit()
+        assert counts(path) == {"Profiler": {}, "Profiler 2": {"node": count}}
+        assert [row.count for row in live.read(path).snapshot.stats()] == [count]
+        profiler.set_profiling(count % 2 == 0, live=other)
+        writing.commit()
+        assert counts(path) == {"Profiler": {}, "": {"node": count}}
+    profiler.reset_profiling()
+    profiler.set_profiling(True, live=path)
+    profiler.record("train", "node", 1)
+    del profiler
+    keeper.set_profiling(False)
+    assert counts(path) == {"Profiler": {}, "": {"node": 4}}
+
+
+def test_files_are_written_while_they_are_closed(tmp_path: Path) -> None:
+    """Who asks for it does so without the GIL, and the last commit is the last."""
+    for number in range(20):
+        core = writing._opened(str(tmp_path / f"live{number}"), print)
+        threads = [threading.Thread(target=core.commit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        core.close()
+        for thread in threads:
+            thread.join()
+        assert live.read(tmp_path / f"live{number}").state == "ended"
 
 
 def test_each_call_of_set_profiling_says_where(tmp_path: Path) -> None:
@@ -225,6 +261,115 @@ def test_a_file_is_of_one_process(tmp_path: Path) -> None:
     assert counts(path) == {"default": {}}
 
 
+def killed_with(path: Path, count: int) -> None:
+    """A live file as kill -9 leaves it."""
+    program = """
+import os, sys
+import cprofiling as cp
+from cprofiling.live import writing
+profiler = cp.Profiler()
+profiler.set_profiling(True, live=sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    profiler.record("train", "node", 1)
+writing.commit()
+os._exit(0)
+"""
+    assert run(program, str(path), str(count)).returncode == 0
+
+
+def test_what_a_killed_process_has_left_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "live.cprof"
+    killed_with(path, 3)
+    profiler = cp.Profiler()
+    with pytest.warns(RuntimeWarning, match=r"live.cprof' was of a process that was killed, .* as '.*live-2.cprof'"):
+        profiler.set_profiling(True, live=path)
+    assert counts(tmp_path / "live-2.cprof") == {"Profiler": {"node": 3}}
+    assert live.read(tmp_path / "live-2.cprof").state == "killed"
+    profiler.set_profiling(False)
+    profiler.set_profiling(True, live=path)  # what has ended well is not kept,
+    profiler.set_profiling(False)
+    killed_with(path, 0)  # and a file without a figure is not
+    profiler.set_profiling(True, live=path)
+    profiler.set_profiling(False)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["live-2.cprof", "live.cprof"]
+    killed_with(path, 4)
+    environment = {"CPROFILING_LIVE": str(path)}
+    done = run("import sys; from cprofiling import live; print(live.read(sys.argv[1]).state)", str(path), **environment)
+    assert (done.returncode, done.stdout) == (0, "running\n")
+    assert re.fullmatch(r"cprofiling: '.*live.cprof' was of .*: it is kept as '.*live-3.cprof'\n", done.stderr)
+    assert counts(tmp_path / "live-3.cprof") == {"Profiler": {"node": 4}}
+
+
+def test_not_everything_is_kept_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes of those that nobody writes to; what is no live file stays."""
+    path = tmp_path / "live.cprof"
+    kept = tmp_path / "kept"
+    killed_with(kept, 2)
+    writer = cp.Profiler()
+    writer.set_profiling(True, live=tmp_path / "live-2.cprof")
+    (tmp_path / "live-3.cprof").write_text("mine")
+    for number in range(4, 10):
+        (tmp_path / f"live-{number}.cprof").write_bytes(kept.read_bytes())
+    (tmp_path / "live-9.cprof").unlink()
+    (tmp_path / "live-9.cprof").symlink_to("nowhere")
+    for number, file in enumerate((5, 2, 3, 4, 6, 7, 8)):
+        os.utime(tmp_path / f"live-{file}.cprof", (number, number))
+    for count, number in ((5, 5), (6, 4)):
+        killed_with(path, count)
+        profiler = cp.Profiler()
+        with pytest.warns(RuntimeWarning, match=f"live-{number}.cprof"):
+            profiler.set_profiling(True, live=path)
+        profiler.set_profiling(False)
+        assert counts(tmp_path / f"live-{number}.cprof") == {"Profiler": {"node": count}}
+    assert (tmp_path / "live-3.cprof").read_text() == "mine"
+    assert not (tmp_path / "nowhere").exists()
+    killed_with(path, 7)
+    monkeypatch.setattr(writing, "_MOST_NAMES", 3)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match="there is no name left to keep it"):
+        cp.set_profiling(True, live=path)
+    assert path.read_bytes() == before
+    writer.set_profiling(False)
+    monkeypatch.setattr(writing, "_is_complete", lambda _path: False)
+    monkeypatch.setattr(writing, "_kept", lambda _path: "nowhere")
+    with pytest.raises(OSError, match="another process writes its statistics to it"):  # one that came in between
+        cp.set_profiling(True, live=path)
+    assert not list(tmp_path.glob(".cprofiling*"))
+
+
+def test_a_file_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "live"
+    path.write_bytes(head.MAGIC + b"of a later version")
+    profiler = cp.Profiler()
+    with pytest.warns(RuntimeWarning, match="live-2"):
+        profiler.set_profiling(True, live=path)
+    profiler.set_profiling(False)
+    assert (tmp_path / "live-2").read_bytes() == head.MAGIC + b"of a later version"
+
+
+def test_a_path_that_another_process_takes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was opened before the other one put its file there, and locked after that."""
+    path = tmp_path / "live"
+
+    def late(descriptor: int) -> bool:
+        path.unlink()
+        return has_lock(descriptor)
+
+    monkeypatch.setattr(writing, "has_lock", late)
+    with pytest.raises(OSError, match="another process writes its statistics to it"):
+        cp.set_profiling(True, live=path)
+
+
+def test_an_empty_file_of_the_user_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    monkeypatch.setattr(writing, "ROOM", 2**60)
+    for path in (empty, tmp_path / "none"):
+        with pytest.raises(OSError, match=path.name):
+            cp.set_profiling(True, live=path)
+    assert [file.name for file in tmp_path.iterdir()] == ["empty"]
+
+
 def test_a_full_disk_is_an_error_at_the_start(tmp_path: Path) -> None:
     profiler = cp.Profiler()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -258,7 +403,8 @@ profiler.set_profiling(False)
 print("on")
 """
     done = run(program, str(path))
-    assert "RuntimeWarning: the newest statistics are not in" in done.stderr, done
+    assert done.stdout == "on\n"
+    assert done.stderr.startswith(f"cprofiling: the newest statistics are not in {str(path)!r}: File too large\n")
     read = live.read(path)
     assert (read.error, counts(path)) == (errno.EFBIG, {"Profiler": {"node": 1}})
     assert read.reasons == ("newer statistics could not be written to the file: File too large",)
@@ -399,6 +545,25 @@ def test_the_environment_asks_for_all_profilers(tmp_path: Path) -> None:
     assert [part.enabled for part in live.read(path).parts] == [True, False]
 
 
+def test_the_file_of_the_environment_stays_open_without_a_profiler(tmp_path: Path) -> None:
+    """The only one in it goes to another file; who comes later has a place."""
+    path, other = tmp_path / "live", tmp_path / "other"
+    program = f"""
+import sys
+import cprofiling as cp
+from cprofiling import live
+with cp.profile_node("first"):
+    pass
+cp.set_profiling(True, live=sys.argv[1])
+print(live.read({str(path)!r}).state)
+{COUNTING}
+"""
+    done = run(program, str(other), CPROFILING_LIVE=str(path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "running\n", "")
+    assert counts(path) == {"Pipeline": {"step": 1}, "": {"first": 1}}
+    assert counts(other) == {"default": {"first": 1, "block": 1}}
+
+
 def test_ranks_and_children_write_beside(tmp_path: Path) -> None:
     path = tmp_path / "live.cprof"
     assert run(COUNTING, CPROFILING_LIVE=str(path), RANK="1").returncode == 0
@@ -447,6 +612,12 @@ def test_commands_that_read_do_not_write(tmp_path: Path) -> None:
         (["-m", "top"], ["python", "-W", "error", "-m", "cprofiling", "top"], True),
         (["-m", "x.py"], ["python", "-m", "cprofiling", "serve", "x.py"], False),
         (["-m"], ["python", "-m", "pytest"], False),
+        (["-m", "report"], ["python", "-mcprofiling", "report"], True),
+        (["-m", "top"], ["python", "-Bm", "cprofiling", "top"], True),
+        (["-m", "top"], ["python", "-Werror", "-X", "dev", "-BImcprofiling", "top"], True),
+        (["-m", "top"], ["python", "-W", "-m", "--check-hash-based-pycs", "always", "-m", "cprofiling", "top"], True),
+        (["-m", "m.py"], ["python", "-Bmcprofiling", "run", "m.py"], False),
+        (["-m", "top"], ["python", "-c", "pass", "-m", "cprofiling", "top"], False),
         (["-m"], ["python"], False),
         (["app.py", "top"], ["python", "app.py", "top"], False),
         ([], [], False),
@@ -579,7 +750,7 @@ def test_a_file_of_another_machine_is_of_unknown_state(written: Path) -> None:
 def test_a_live_file_of_nobody(tmp_path: Path) -> None:
     """Without a part there is nothing to merge."""
     path = tmp_path / "live"
-    core = writing._opened(str(path))
+    core = writing._opened(str(path), print)
     assert live.read(path).parts == ()
     with pytest.raises(ValueError, match="nothing to merge"):
         _ = live.read(path).snapshot
@@ -605,6 +776,28 @@ def test_a_failure_at_the_end_is_a_warning() -> None:
         writing.LiveWriter("/x/live", Failing()).close()  # type: ignore[arg-type]
 
 
+def test_a_failure_at_the_end_is_no_exception(tmp_path: Path) -> None:
+    """Where warnings are exceptions, too: the other files are closed, and what the program does is what it did."""
+    program = """
+import os, sys
+import cprofiling as cp
+first, second = cp.Profiler(), cp.Profiler()
+first.set_profiling(True, live=sys.argv[1])
+second.set_profiling(True, live=sys.argv[2])
+third = cp.Profiler()
+third.set_profiling(True, live=sys.argv[3])
+os.unlink(sys.argv[1])
+os.unlink(sys.argv[3])
+third.set_profiling(False)
+third.set_profiling(True, live=sys.argv[3])
+"""
+    paths = [str(tmp_path / name) for name in ("first", "second", "third")]
+    done = run(program, *paths)
+    expected = "cprofiling: the newest statistics are not in {!r}: Stale file handle\n"
+    assert (done.returncode, done.stderr) == (0, expected.format(paths[2]) + expected.format(paths[0]))
+    assert [live.read(path).state for path in paths[1:]] == ["ended", "ended"]
+
+
 def test_a_child_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
     """As a forked one, in the process that tests."""
     profiler, gone = cp.Profiler(), cp.Profiler()
@@ -612,9 +805,10 @@ def test_a_child_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
         each.set_profiling(True, live=tmp_path / "live")
     broken = writing.LiveWriter("/x/live", Failing())  # type: ignore[arg-type]
     broken.continue_beside = None  # type: ignore[assignment, method-assign]
-    writing._files.open["/x/live"] = broken
+    writing._files.open["/x/live"] = writing._files.automatic = broken
     del gone, each
     writing._after_fork_in_child()
+    assert writing._files.automatic is None
     assert live.read(tmp_path / "live").state == "ended"
     beside = tmp_path / f"live_{os.getpid()}"
     assert list(writing._files.open) == [str(beside)]
@@ -622,6 +816,9 @@ def test_a_child_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
     waited_for(beside, {"Profiler": {"node": 1}})
     writing._move(profiler, writing._files.open[str(beside)])
     assert live.read(beside).state == "running"
+    writing._files.automatic = writing._files.open[str(beside)]
+    writing._after_fork_in_child()
+    assert list(writing._files.open.values()) == [writing._files.automatic]
     profiler.set_profiling(False)
 
 
@@ -630,7 +827,7 @@ def test_what_the_extension_refuses(tmp_path: Path) -> None:
         _core.LiveFile(-1, b"x", b"abc", 1, 1)
     with pytest.raises(OSError, match="Bad file descriptor"):
         _core.LiveFile(1_000_000, b"", bytes(4096), 4096, 10**9)
-    core = writing._opened(str(tmp_path / "live"))
+    core = writing._opened(str(tmp_path / "live"), print)
     with pytest.raises(TypeError, match="profiler must be a Profiler"):
         core.holds(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="profiler must be a Profiler"):

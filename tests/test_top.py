@@ -144,12 +144,17 @@ def test_what_is_no_live_file(path: Path, tmp_path: Path, capsys: pytest.Capture
     assert failed("4194300", capsys=capsys) == "there is no process 4194300"
 
 
+def only_file_of(pid: int) -> Path:
+    with live_file.of_process(pid) as found:
+        return Path(found).resolve()
+
+
 def test_a_process_with_several_files(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = profiler_on(live=path)
-    assert live_file.path_of_process(os.getpid()) == str(path)
+    assert only_file_of(os.getpid()) == path
     second = profiler_on(live=tmp_path / "second")
     with pytest.raises(live_file.NoLiveFileError, match=f"several live files, give one of them: '{path}', "):
-        live_file.path_of_process(os.getpid())
+        only_file_of(os.getpid())
     for each in (first, second):
         each.set_profiling(False)
 
@@ -158,10 +163,35 @@ def test_a_process_with_several_files(path: Path, tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "stat", refused)
     with pytest.raises(live_file.NoLiveFileError, match="writes no live file"):
-        live_file.path_of_process(os.getpid())
+        only_file_of(os.getpid())
     monkeypatch.setattr(os, "listdir", refused)
     with pytest.raises(live_file.NoLiveFileError, match=f"process {os.getpid()}: Permission denied"):
-        live_file.path_of_process(os.getpid())
+        only_file_of(os.getpid())
+
+
+def test_a_process_whose_file_has_another_name_here(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a container, or when somebody has deleted it: what is read is the file, also after the process."""
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1)
+    writing.commit()
+    path.rename(path.with_name("other"))
+    path.write_bytes(b"no live file")
+    assert "node" in "".join(shown(str(os.getpid()), "--updates", "1", capsys=capsys))
+    path.with_name("other").unlink()
+    with live_file.of_process(os.getpid()) as found:
+        with pytest.warns(RuntimeWarning, match=f"the newest statistics are not in '{path}': Stale file handle"):
+            profiler.set_profiling(False)
+        assert live.read(found).state == "ended"
+    (left,) = path.parent.iterdir()
+    assert left == path
+
+
+def test_a_child_that_nobody_waits_for_is_over(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"import cprofiling as cp, os; cp.set_profiling(True, live={str(path)!r}); os.kill(os.getpid(), 9)"
+    child = subprocess.Popen([sys.executable, "-c", program], env=ENVIRONMENT)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert "killed" in shown(str(path), capsys=capsys)[0]
+    child.wait()
 
 
 def test_profilers_are_told_apart(path: Path) -> None:

@@ -123,9 +123,9 @@ class OutputPath:
         return self.path
 
     def _take_name(self, made: str) -> str:
-        if self.is_owner and (self._replaced_old(made) or _named(made, self.path)):
+        if self.is_owner and (self._replaced_old(made) or named(made, self.path)):
             return self.path
-        return next(name for name in self._names_beside() if _named(made, name))
+        return next(name for name in self._names_beside() if named(made, name))
 
     def _replaced_old(self, made: str) -> bool:
         """Put a file in the place of what was there at the start. False: it is not there any more, or about to go."""
@@ -187,7 +187,7 @@ def has_lock(descriptor: int) -> bool:
     return True
 
 
-def _named(made: str, name: str) -> bool:
+def named(made: str, name: str) -> bool:
     """Give a file a name that nothing has. False: something has it."""
     try:
         os.link(made, name)

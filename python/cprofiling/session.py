@@ -657,11 +657,26 @@ def _only_reads() -> bool:
     """Whether this process is the command, which counts nothing: the file may be the very one that it is to read."""
     arguments = sys.argv
     if arguments[:1] == ["-m"]:  # the module is not known yet
-        original = sys.orig_argv
-        at = original.index("-m") + 1 if "-m" in original else len(original)
-        arguments = original[at:]
+        arguments = _module_and_arguments(sys.orig_argv)
     own = [os.path.basename(argument) for argument in arguments[:1]] == ["cprofiling"]
     return own and arguments[1:2] not in [[program] for program in _PROGRAMS]
+
+
+def _module_and_arguments(original: list[str]) -> list[str]:
+    """Return what follows -m among the interpreter's arguments: `-Bm name`, `-mname`; options may have values."""
+    at = 1
+    while at < len(original) and original[at].startswith("-"):
+        word = original[at]
+        at += 1 + (word == "--check-hash-based-pycs")
+        letters = word[1:] if not word.startswith("--") else ""
+        place = next((place for place, letter in enumerate(letters) if letter in "cmWX"), len(letters))
+        value = letters[place + 1 :]
+        if letters[place:].startswith("m"):
+            return [*([value] if value else []), *original[at:]]
+        if letters[place:].startswith("c"):
+            break
+        at += bool(letters[place:]) and not value
+    return []
 
 
 _record_program()

@@ -130,7 +130,7 @@ static inline uint64_t divided(uint64_t crc, unsigned bits)
     return crc;
 }
 
-/* Bit by bit, and so unlike the table of snapshot_bytes.c. */
+/* Bit by bit, and so unlike the table of checksum.c. */
 static inline uint64_t slow_checksum(const uint8_t *bytes, size_t size)
 {
     uint64_t crc = UINT64_MAX;

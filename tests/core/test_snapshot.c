@@ -1,5 +1,6 @@
 /* snapshot.h */
 #include "cprofiling/snapshot.h"
+#include "cprofiling/snapshot_key.h"
 
 #include "cprofiling/alloc.h"
 #include "tests/core/check.h"
@@ -1216,6 +1217,63 @@ static void test_threads(void)
     cprof_registry_destroy(registry);
 }
 
+static cprof_status fail_bound(const material *m, cprof_snapshot **snapshot)
+{
+    *snapshot = NULL;
+    uint64_t folded = 0;
+    cprof_snapshot copy = *m->inputs[0];
+    cprof_snapshot *merged;
+    cprof_snapshot_clash clash;
+    cprof_status status = cprof_snapshot_merge((const cprof_snapshot *const[]){&copy}, 1, &merged, &clash);
+    if (status == CPROF_OK) {
+        size_t keys = merged->key_count;
+        status = cprof_snapshot_bound(merged, 1, 2, &folded);
+        CHECK_EQUAL(merged->key_count, status == CPROF_OK ? 3 : keys);
+        CHECK(folded == (status == CPROF_OK ? keys - 1 : 0));
+        cprof_snapshot_destroy(merged);
+    }
+    return status;
+}
+
+static void expect_bound(const cprof_snapshot *from, size_t most, size_t most_stages, size_t keys, size_t folded)
+{
+    cprof_snapshot *bound = merge(&from, 1);
+    uint64_t found = 0;
+    CHECK_EQUAL(cprof_snapshot_bound(bound, most, most_stages, &found), CPROF_OK);
+    CHECK_EQUAL(bound->key_count, keys);
+    CHECK_EQUAL(found, folded);
+    uint64_t samples = 0;
+    for (size_t i = 0; i < bound->key_count; i++) {
+        const cprof_snapshot_key *key = bound->in_order[i];
+        samples += key->figures.count;
+        bool is_first = key->names.node.length == 1;
+        CHECK_EQUAL(is_first, i < most || folded == 0);
+    }
+    CHECK_EQUAL(samples, 10);
+    cprof_snapshot_destroy(round_trip(bound));
+    cprof_snapshot_destroy(bound);
+}
+
+/* Of ten keys of two stages the first stay; the others become one for each stage, or for all. */
+static void test_keys_can_be_bounded(void)
+{
+    cprof_registry *registry = registry_new(0);
+    for (int i = 0; i < 10; i++) {
+        char node[2] = {(char)('0' + i), 0};
+        cprof_accum_record_ms(accum_of(registry, i % 2 == 0 ? "even" : "odd", node), 1.5);
+    }
+    cprof_snapshot *snapshot = take(registry, 1);
+    expect_bound(snapshot, 10, 0, 10, 0);
+    expect_bound(snapshot, 8, 2, 10, 0);
+    expect_bound(snapshot, 4, 2, 6, 6);
+    expect_bound(snapshot, 4, 1, 5, 6);
+    expect_bound(snapshot, 0, 2, 2, 10);
+    material m = {.inputs = (const cprof_snapshot *const[]){snapshot}};
+    expect_no_leak(fail_bound, &m, 10);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
 static void test_by_one_thread(void)
 {
     test_snapshot_is_what_the_registry_was(0);
@@ -1232,6 +1290,7 @@ static void test_by_one_thread(void)
     test_first_and_last_of_merged_keys();
     test_keys_without_a_sample_merge();
     test_same_data_twice();
+    test_keys_can_be_bounded();
 
     test_checksum();
     test_every_cut_and_every_changed_bit();

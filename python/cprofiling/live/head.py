@@ -23,6 +23,7 @@ _VERSION = 1
 _FIELDS = struct.Struct("<8sIIQQ16sQQHH")
 _CHECKSUM = struct.Struct("<Q")
 _MOST_HOST, _MOST_COMMAND = 255, 2048  # bytes
+_DEAD = "ZX"  # states of what has ended, and waits for its parent to ask how
 _START = 19  # its place in /proc/PID/stat, counted from behind the name
 
 
@@ -110,10 +111,11 @@ def own() -> Head:
 
 
 def _started_ticks(process: str) -> int | None:
-    """When a process began; 0: that is not known; None: there is none of that number."""
+    """When a process began; 0: that is not known; None: there is none of that number, or only its exit status."""
     try:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[_START])
+            fields = file.read().rpartition(")")[2].split()
+        return None if fields[0] in _DEAD else int(fields[_START])
     except (FileNotFoundError, ProcessLookupError):
         return None
     except (OSError, IndexError, ValueError):

@@ -17,9 +17,10 @@ from functools import partial
 from cprofiling import _core, checks
 from cprofiling.autostart import is_first_with, say
 from cprofiling.live import head
-from cprofiling.output_path import OutputPath, UnusablePathError, has_lock, reason, shown_path
+from cprofiling.live.reading import ENDED, read
+from cprofiling.output_path import OutputPath, UnusablePathError, has_lock, named, reason, shown_path
 from cprofiling.reasons import reasons_of
-from cprofiling.warn import warn
+from cprofiling.warn import mention
 from cprofiling.worker_end import call_before_worker_ends
 
 TYPE_CHECKING = False
@@ -33,6 +34,7 @@ ROOM = 2 * 1024 * 1024  # bytes for the statistics: of about 4,000 keys; there a
 INTERVAL_NS = 100_000_000
 _AREAS = 8192  # bytes before them
 _MODE = 0o600
+_MOST_NAMES = 9  # as CPROF_LIVE_NAMES
 _NOT_LIVE = "there is a file that is no live file"
 _IN_USE = "another process writes its statistics to it"
 
@@ -63,22 +65,21 @@ class LiveWriter:
         self._add(profiler, label)
         self._profilers.append((weakref.ref(profiler), label))
 
-    def remove(self, profiler: Profiler) -> bool:
-        """Keep a Profiler's statistics no longer. Whether it was the last one: then the file is closed."""
+    def remove(self, profiler: Profiler) -> None:
+        """Keep a Profiler's statistics no longer; they stay as those of one that is gone."""
+        self._core.remove(profiler)
+        self._profilers = [pair for pair in self._profilers if pair[0]() not in (None, profiler)]
+
+    def is_only(self, profiler: Profiler) -> bool:
+        """Whether it ends when that is taken out: it is that Profiler's alone, and not the environment's."""
         self._prune()
-        others = [pair for pair in self._profilers if pair[0]() is not profiler]
-        if others:
-            self._core.remove(profiler)
-            self._profilers = others
-            return False
-        self.close()
-        return True
+        return not self.is_automatic and all(pair[0]() is profiler for pair in self._profilers)
 
     def close(self) -> None:
-        """Write for the last time. What goes wrong is a warning."""
+        """Write for the last time. What goes wrong is told, and nothing is raised: there may be more to close."""
         *_, error = self._core.close()
         if error:
-            warn(f"the newest statistics are not in {self.path!a}: {os.strerror(error)}")
+            mention(f"the newest statistics are not in {self.path!a}: {os.strerror(error)}")
 
     def commit(self) -> None:
         """Write now."""
@@ -139,7 +140,7 @@ def switch(profiler: Profiler, live: object, enabled: bool) -> Callable[[], None
             return None if current is None or current.is_automatic else partial(_move, profiler, None)
         wanted = _files.automatic if path is None else _files.open.get(path)
         if path is not None and wanted is None:
-            wanted = _files.open[path] = LiveWriter(path, _opened(path))
+            wanted = _files.open[path] = LiveWriter(path, _opened(path, mention))
         return None if wanted is current else partial(_move, profiler, wanted)
 
 
@@ -149,8 +150,11 @@ def _move(profiler: Profiler, wanted: LiveWriter | None) -> None:
         current = _files.of(profiler)
         if current is wanted:
             return
-        if current is not None and current.remove(profiler):
+        if current is not None and current.is_only(profiler):
             del _files.open[current.path]
+            current.close()
+        elif current is not None:
+            current.remove(profiler)
         if wanted is not None:
             wanted.add(profiler)
 
@@ -166,7 +170,7 @@ def start(value: str, variable: str, default: Profiler) -> None:
     try:
         path = os.path.abspath(checks.path(variable, value))
         output = OutputPath(path, is_first=is_first)
-        core = _opened(path) if output.is_owner else _later(output.wanted())
+        core = _opened(path, say) if output.is_owner else _later(output.wanted())
     except (OSError, ValueError, UnusablePathError) as error:
         if is_first:  # the others would repeat it
             say(f"{variable}={shown_path(value)} cannot be used, so no statistics are kept there: {reason(error)}")
@@ -186,13 +190,19 @@ def commit() -> None:
 # ---- How a file comes to be
 
 
-def _opened(path: str) -> _core.LiveFile:
-    """Return a new live file at a path: whole before it has its name, with room for what will be written."""
+def _opened(path: str, tell: Callable[[str], None]) -> _core.LiveFile:
+    """Return a new live file at a path: whole before it has its name, with room for what will be written.
+
+    ``tell`` is given where that of a process that was killed is then.
+    """
     try:
-        with _place(path):
-            return _made(path)
+        with _place(path) as keep:
+            made, kept = _made(path, keep=keep)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
+    if kept is not None:
+        tell(f"{path!a} was of a process that was killed, or ended without its interpreter: it is kept as {kept!a}")
+    return made
 
 
 def _later(path: str) -> _core.LiveFile:
@@ -201,21 +211,24 @@ def _later(path: str) -> _core.LiveFile:
 
 
 @contextmanager
-def _place(path: str) -> Iterator[None]:
-    """Have a path for the block, if there is nothing, or a live file that nobody writes to."""
+def _place(path: str) -> Iterator[bool]:
+    """Have a path for the block, if there is nothing, or a live file that nobody writes to.
+
+    Gives whether what is there is to be kept: nobody may have seen yet what a process had counted that was killed.
+    """
     with suppress(FileNotFoundError):
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
             raise ValueError(f"live must be the path of a regular file, got {path!a}")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOCTTY | os.O_CLOEXEC, _MODE)
+    descriptor, is_new = _descriptor(path)
     try:
-        is_new = os.fstat(descriptor).st_size == 0
-        if not has_lock(descriptor):
+        if not has_lock(descriptor) or not _is_at(path, descriptor):
             raise OSError(errno.EBUSY, _IN_USE)
-        if not is_new and os.pread(descriptor, len(head.MAGIC), 0) != head.MAGIC:
+        magic = os.pread(descriptor, len(head.MAGIC), 0)
+        if magic not in (b"", head.MAGIC):
             raise FileExistsError(errno.EEXIST, _NOT_LIVE)
         try:
-            yield
+            yield bool(magic) and not _is_complete(path)
         except BaseException:
             if is_new:
                 os.unlink(path)
@@ -224,24 +237,79 @@ def _place(path: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _made(path: str) -> _core.LiveFile:
+def _descriptor(path: str) -> tuple[int, bool]:
+    """Open a file. Whether it is made by that."""
+    flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
+    except FileExistsError:
+        return os.open(path, flags), False
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Whether a path still leads to an open file: another process may have put its own there."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
+
+
+def _is_complete(path: str) -> bool:
+    """Whether nothing is lost with a live file that nobody writes to: its process ended well, or counted nothing."""
+    try:
+        statistics = read(path)
+    except (OSError, _core.FormatError):
+        return False
+    return statistics.state == ENDED or not any(len(part.summary) for part in statistics.parts)
+
+
+def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
+    """Return a new live file, and where what was at its path is kept, if it is."""
     temporary = os.path.join(os.path.dirname(path), f".cprofiling-{os.urandom(8).hex()}.tmp")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, _MODE)
-    made = None
+    made = kept = None
     try:
         has_lock(descriptor)
         os.posix_fallocate(descriptor, 0, _AREAS + 2 * ROOM)
         own = head.own().to_bytes()
         os.pwrite(descriptor, own, 0)
         made = _core.LiveFile(descriptor, b"", own, ROOM, INTERVAL_NS)
-        os.replace(temporary, path)
+        if keep:
+            kept = _kept(path)
+            if not named(temporary, path):  # there was nothing for a moment
+                raise OSError(errno.EBUSY, _IN_USE)
+        else:
+            os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         if made is None:
             os.close(descriptor)
         raise
-    return made
+    return made, kept
+
+
+def _kept(path: str) -> str:
+    """Give a live file a name beside its own, and return that: ``live-2.cprof`` to ``live-9.cprof``.
+
+    Where all are taken, the oldest goes of those that nobody writes to.
+    """
+    stem, suffix = os.path.splitext(path)
+    names = [f"{stem}-{number}{suffix}" for number in range(2, _MOST_NAMES + 1)]
+    for name in names:
+        if named(path, name):
+            return name
+    for name in sorted(names, key=_changed_ns):
+        with suppress(OSError, ValueError), _place(name):
+            os.replace(path, name)
+            return name
+    raise FileExistsError(errno.EEXIST, "it is of a process that was killed, and there is no name left to keep it")
+
+
+def _changed_ns(path: str) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_mtime_ns
+    return 0
 
 
 def _encoded(text: str) -> bytes:
@@ -273,11 +341,12 @@ def _close_all() -> None:
 def _after_fork_in_child() -> None:
     """Go on in files of this process; a failure must not be the program's."""
     _files.lock = RLock()
-    files, _files.open = list(_files.open.values()), {}
+    files, _files.open, automatic, _files.automatic = list(_files.open.values()), {}, _files.automatic, None
     for file in files:
         with suppress(Exception):
             file.continue_beside()
             _files.open[file.path] = file
+            _files.automatic = file if file is automatic else _files.automatic
     call_before_worker_ends(_close_all)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 from cprofiling.command_line import CommandError, is_terminal, not_empty, whole_number, write_as_is
 from cprofiling.server_commands import add_token, first_bytes, needed, token
@@ -121,11 +121,11 @@ def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple
 
     def moments(wait: Wait) -> Generator[Moment, None, None]:
         is_number = target.isascii() and target.isdecimal() and not os.path.exists(target)
-        path = live_file.path_of_process(int(target)) if is_number else target
         try:
-            yield from live_file.moments(path, lambda: wait(options.interval), options.updates)
+            with live_file.of_process(int(target)) if is_number else nullcontext(target) as path:
+                yield from live_file.moments(path, lambda: wait(options.interval), options.updates)
         except FormatError as error:
-            raise live_file.NoLiveFileError(f"{path!a}: {error}") from None
+            raise live_file.NoLiveFileError(f"{target!a}: {error}") from None
 
     return moments, (live_file.NoLiveFileError, ValueError)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import ExitStack, contextmanager, suppress
 
 from cprofiling.format import shown_text
 from cprofiling.live import read
@@ -14,7 +15,8 @@ from cprofiling.top.moments import Moment, Part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
+    from typing import BinaryIO
 
 _STALE_S = 2.0  # without a commit, while the process is there: it is stopped, or the machine asleep
 
@@ -64,34 +66,52 @@ def moment_of(statistics: LiveStatistics) -> Moment:
     )
 
 
-def path_of_process(pid: int) -> str:
-    """Return the path of the live file that a process writes. NoLiveFileError where there is not exactly one."""
+@contextmanager
+def of_process(pid: int) -> Iterator[str]:
+    """Give a path of the live file that a process writes. NoLiveFileError where there is not exactly one.
+
+    It leads to the file itself, which is open here meanwhile: the name that it has may be one of another namespace, or
+    gone, and it is to be read also when its process is no more.
+    """
+    with ExitStack() as opened:
+        found: dict[tuple[int, int], tuple[str, int]] = {}  # each file once: its name, and our descriptor
+        for descriptor in _descriptors(pid):
+            with suppress(OSError):  # it was closed meanwhile
+                file = _live_file(descriptor)
+                if file is not None:
+                    opened.enter_context(file)
+                    status = os.fstat(file.fileno())
+                    found[status.st_dev, status.st_ino] = os.readlink(descriptor), file.fileno()
+        if not found:
+            raise NoLiveFileError(
+                f"process {pid} writes no live file: it does when it is started with CPROFILING_LIVE=PATH, or calls "
+                "set_profiling(True, live=PATH)"
+            )
+        if len(found) > 1:
+            listed = ", ".join(f"{name!a}" for name, _ in sorted(found.values()))
+            raise NoLiveFileError(f"process {pid} writes several live files, give one of them: {listed}")
+        ((_, own),) = found.values()
+        yield f"/proc/self/fd/{own}"
+
+
+def _descriptors(pid: int) -> list[str]:
+    """Return the paths of what a process has open."""
     folder = f"/proc/{pid}/fd"
     try:
-        descriptors = sorted(os.listdir(folder), key=int)
+        return [f"{folder}/{number}" for number in sorted(os.listdir(folder), key=int)]
     except FileNotFoundError:
         raise NoLiveFileError(f"there is no process {pid}") from None
     except OSError as error:
         raise NoLiveFileError(f"process {pid}: {error.strerror}") from None
-    found = {path for number in descriptors if (path := _live_file(f"{folder}/{number}")) is not None}
-    if len(found) == 1:
-        return found.pop()
-    if found:
-        listed = ", ".join(f"{path!a}" for path in sorted(found))
-        raise NoLiveFileError(f"process {pid} writes several live files, give one of them: {listed}")
-    raise NoLiveFileError(
-        f"process {pid} writes no live file: it does when it is started with CPROFILING_LIVE=PATH, or calls "
-        "set_profiling(True, live=PATH)"
-    )
 
 
-def _live_file(descriptor: str) -> str | None:
-    """Return the path of a descriptor of another process; None where it is of no live file."""
-    try:
-        if not stat.S_ISREG(os.stat(descriptor).st_mode):
-            return None
-        with open(descriptor, "rb", buffering=0) as file:
-            is_live = file.read(len(MAGIC)) == MAGIC
-        return os.readlink(descriptor) if is_live else None
-    except OSError:  # it was closed meanwhile
+def _live_file(descriptor: str) -> BinaryIO | None:
+    """Open what a descriptor of another process is of; None where it is no live file."""
+    if not stat.S_ISREG(os.stat(descriptor).st_mode):
         return None
+    with ExitStack() as otherwise:
+        file = otherwise.enter_context(open(descriptor, "rb", buffering=0))
+        if file.read(len(MAGIC)) != MAGIC:
+            return None
+        otherwise.pop_all()
+        return file
