@@ -61,10 +61,10 @@ void cprof_registry_destroy(cprof_registry *registry)
     cprof_alloc_release(registry);
 }
 
-static void replace_flags(cprof_registry *registry, unsigned flags, bool new_generation)
+static void renew_state_epoch_lock_held(cprof_registry *registry, bool new_generation)
 {
-    uint64_t state = cprof_registry_state(registry);
-    uint64_t generation = state & ~(uint64_t)CPROF_FLAG_ALL;
+    uint64_t generation = cprof_registry_state(registry) & ~(uint64_t)CPROF_FLAG_ALL;
+    unsigned flags = registry->configured_flags | registry->added_flags;
     atomic_store(&registry->state, (new_generation ? generation + ONE_GENERATION : generation) | flags);
 }
 
@@ -79,7 +79,8 @@ void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t
     if (discard) {
         registry->skip_first_n = skip_first_n;
     }
-    replace_flags(registry, flags | registry->added_flags, discard);
+    registry->configured_flags = flags;
+    renew_state_epoch_lock_held(registry, discard);
     cprof_lock_release(&registry->epoch_lock);
     cprof_lock_release(&registry->read_lock);
 }
@@ -87,9 +88,8 @@ void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t
 void cprof_registry_set_added(cprof_registry *registry, unsigned flags)
 {
     cprof_lock_acquire(&registry->epoch_lock);
-    unsigned configured = (unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL) & ~registry->added_flags;
     registry->added_flags = flags;
-    replace_flags(registry, configured | flags, false);
+    renew_state_epoch_lock_held(registry, false);
     cprof_lock_release(&registry->epoch_lock);
 }
 
@@ -97,7 +97,7 @@ void cprof_registry_reset(cprof_registry *registry)
 {
     cprof_lock_acquire(&registry->read_lock);
     cprof_lock_acquire(&registry->epoch_lock);
-    replace_flags(registry, (unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL), true);
+    renew_state_epoch_lock_held(registry, true);
     cprof_lock_release(&registry->epoch_lock);
     cprof_lock_release(&registry->read_lock);
 }
@@ -269,8 +269,6 @@ void cprof_registry_after_fork_in_child(cprof_registry *registry)
     cprof_process_random(registry->id, sizeof registry->id);
     registry->live = NULL; /* it is the parent's, as is what its files have kept */
     registry->left = NULL;
-    uint64_t added_flags = registry->added_flags;
     registry->added_flags = 0;
-    atomic_fetch_and(&registry->state, ~added_flags);
-    atomic_fetch_add(&registry->state, ONE_GENERATION);
+    renew_state_epoch_lock_held(registry, true);
 }

@@ -52,13 +52,14 @@ struct cprof_registry {
     _Atomic uint64_t refused_keys; /* look-ups that went to an overflow key */
     cprof_lock epoch_lock;         /* guards the generation together with: */
     uint64_t skip_first_n;         /* of the present statistics */
-    unsigned added_flags;          /* are in the state beside those that were configured */
-    _Atomic uint32_t probing;      /* CPROF_PERF_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
-    uint64_t owner;                /* whose recordings it takes part in */
-    _Atomic bool has_shapes;       /* calls are, or were, told apart by their arguments */
-    _Atomic bool has_launched;     /* cupti_launches.h remembers, or remembered, calls of its keys */
-    cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
-    cprof_lock table_lock;         /* guards names, slabs, */
+    unsigned configured_flags;     /* the state has these, and the added ones; a flag may be among both */
+    unsigned added_flags;
+    _Atomic uint32_t probing;  /* CPROF_PERF_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
+    uint64_t owner;            /* whose recordings it takes part in */
+    _Atomic bool has_shapes;   /* calls are, or were, told apart by their arguments */
+    _Atomic bool has_launched; /* cupti_launches.h remembers, or remembered, calls of its keys */
+    cprof_lock read_lock;      /* held while a reader copies, so that no generation ends under it */
+    cprof_lock table_lock;     /* guards names, slabs, */
     cprof_names_table names;
     struct cprof_slab **slabs; /* sixteen accumulators each, never moved */
     size_t slab_count;

@@ -103,12 +103,12 @@ static bool parse(PyObject *columns, Py_ssize_t number, given_column *given)
 }
 
 /* How many bytes the texts have, at most; -1 with an exception. */
-static Py_ssize_t most_characters(const given_column *given)
+static Py_ssize_t most_characters(PyObject *values, const char *format)
 {
     enum { MOST_BYTES = 4 }; /* of a character */
     Py_ssize_t most = 0;
-    for (Py_ssize_t i = 0; given->format[0] == 'u' && i < PyList_GET_SIZE(given->values); i++) {
-        PyObject *value = PyList_GET_ITEM(given->values, i);
+    for (Py_ssize_t i = 0; format[0] == 'u' && i < PyTuple_GET_SIZE(values); i++) {
+        PyObject *value = PyTuple_GET_ITEM(values, i);
         if (PyUnicode_Check(value)) {
             most += PyUnicode_GET_LENGTH(value) * (PyUnicode_IS_ASCII(value) ? 1 : MOST_BYTES);
         }
@@ -116,14 +116,14 @@ static Py_ssize_t most_characters(const given_column *given)
     return most;
 }
 
-static bool fill(cprof_arrow_columns *columns, size_t number, const given_column *given)
+static bool fill(cprof_arrow_columns *columns, size_t number, PyObject *values, const char *format)
 {
     bool fine = true;
-    for (Py_ssize_t i = 0; fine && i < PyList_GET_SIZE(given->values); i++) {
-        PyObject *value = PyList_GET_ITEM(given->values, i);
-        if (given->format[0] == 'u') {
+    for (Py_ssize_t i = 0; fine && i < PyTuple_GET_SIZE(values); i++) {
+        PyObject *value = PyTuple_GET_ITEM(values, i);
+        if (format[0] == 'u') {
             fine = set_text(columns, number, (size_t)i, value);
-        } else if (given->format[0] == 'l') {
+        } else if (format[0] == 'l') {
             fine = set_whole(columns, number, (size_t)i, value);
         } else {
             fine = set_real(columns, number, (size_t)i, value);
@@ -132,23 +132,33 @@ static bool fill(cprof_arrow_columns *columns, size_t number, const given_column
     return fine;
 }
 
+static bool add_values(cprof_arrow_columns *columns, size_t number, const given_column *given, PyObject *values,
+                       Py_ssize_t rows)
+{
+    if (PyTuple_GET_SIZE(values) != rows) {
+        PyErr_Format(PyExc_ValueError, "all columns must have %zd rows, got %zd", rows, PyTuple_GET_SIZE(values));
+        return false;
+    }
+    cprof_arrow_field field = {given->name, given->format};
+    cprof_status status = cprof_arrow_columns_begin(columns, number, field, (size_t)most_characters(values, given->format));
+    if (status != CPROF_OK) {
+        (void)ext_convert_status(status, "making an Arrow column");
+        return false;
+    }
+    return fill(columns, number, values, given->format);
+}
+
+/* Adds what the list has now: an item's __index__ or __float__ may change it. */
 static bool add(cprof_arrow_columns *columns, PyObject *given_columns, Py_ssize_t number, Py_ssize_t rows)
 {
     given_column given;
     if (!parse(given_columns, number, &given)) {
         return false;
     }
-    if (PyList_GET_SIZE(given.values) != rows) {
-        PyErr_Format(PyExc_ValueError, "all columns must have %zd rows, got %zd", rows, PyList_GET_SIZE(given.values));
-        return false;
-    }
-    cprof_arrow_field field = {given.name, given.format};
-    cprof_status status = cprof_arrow_columns_begin(columns, (size_t)number, field, (size_t)most_characters(&given));
-    if (status != CPROF_OK) {
-        (void)ext_convert_status(status, "making an Arrow column");
-        return false;
-    }
-    return fill(columns, (size_t)number, &given);
+    PyObject *values = PyList_AsTuple(given.values);
+    bool fine = values != NULL && add_values(columns, (size_t)number, &given, values, rows);
+    Py_XDECREF(values);
+    return fine;
 }
 
 PyObject *ext_arrow_stream(PyObject *module, PyObject *columns)

@@ -42,7 +42,7 @@ static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 /* Opens a span; while nothing is measured but the block is open further out, one that only marks the place, so that each exit
  * finds its own entry. */
-static cprof_span *open_block(ext_opening *opening, ext_view *view)
+static cprof_span *open_block(ext_opening *opening, ext_view *view, PyObject *arguments)
 {
     block_object *self = block_of(opening);
     ext_target target;
@@ -54,7 +54,7 @@ static cprof_span *open_block(ext_opening *opening, ext_view *view)
     if (!measured) {
         target = (ext_target){.profiler = NULL};
     }
-    cprof_span *span = ext_opening_put_span(opening, view, &target);
+    cprof_span *span = ext_opening_put_span(opening, view, &target, arguments);
     if (span == NULL) {
         self->node.state->internal_errors++;
         Py_XDECREF(target.profiler);
@@ -62,13 +62,13 @@ static cprof_span *open_block(ext_opening *opening, ext_view *view)
     return span;
 }
 
-static __attribute__((noinline)) PyObject *enter_slowly(block_object *self)
+static __attribute__((noinline)) PyObject *enter_slowly(block_object *self, PyObject *arguments)
 {
     if (self->node.key.name == NULL) {
         PyErr_SetString(PyExc_TypeError, "profile_node needs a name (a str) to be used as a context manager");
         return NULL;
     }
-    ext_opening_enter_slowly(&self->opening, self->node.state, open_block);
+    ext_opening_enter_slowly(&self->opening, self->node.state, open_block, arguments);
     return Py_NewRef((PyObject *)self);
 }
 
@@ -77,7 +77,7 @@ static PyObject *block_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
     block_object *self = (block_object *)object;
-    return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self);
+    return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, NULL);
 }
 
 static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
@@ -87,10 +87,7 @@ static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
         ext_convert_refuse_type("arguments", "a tuple", arguments);
         return NULL;
     }
-    self->opening.arguments = arguments;
-    PyObject *entered = block_enter(object, NULL);
-    self->opening.arguments = NULL;
-    return entered;
+    return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, arguments);
 }
 
 static __attribute__((noinline)) PyObject *exit_slowly(block_object *self, PyObject *const *args, Py_ssize_t nargs)

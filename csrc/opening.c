@@ -49,7 +49,8 @@ static bool others_may_run(const ext_view *view)
 }
 
 /* With all that is asked for beyond times. */
-static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, ext_view *view, const ext_target *target)
+static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, ext_view *view, const ext_target *target,
+                                                            PyObject *arguments)
 {
     struct cprof_trace_detail detail;
     bool described = (target->state & CPROF_FLAG_DETAIL) != 0;
@@ -57,8 +58,8 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
         ext_recorder_describe(view, NULL, 0, NULL, &detail);
     }
     cprof_probe *probe = ext_probe_prepare(view->state, NULL, target, NULL, 0, NULL);
-    if (probe != NULL && self->arguments != NULL && (target->state & CPROF_FLAG_SHAPES) != 0) {
-        ext_shape_look(view->state, probe, PySequence_Fast_ITEMS(self->arguments), (size_t)PyTuple_GET_SIZE(self->arguments));
+    if (probe != NULL && arguments != NULL && (target->state & CPROF_FLAG_SHAPES) != 0) {
+        ext_shape_look(view->state, probe, PySequence_Fast_ITEMS(arguments), (size_t)PyTuple_GET_SIZE(arguments));
     }
     if (probe != NULL && others_may_run(view)) {
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
@@ -78,10 +79,10 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
     return span;
 }
 
-cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target)
+cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target, PyObject *arguments)
 {
     if (__builtin_expect((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
-        return open_carefully(self, view, target);
+        return open_carefully(self, view, target, arguments);
     }
     return open_here(self, view, target);
 }
@@ -93,7 +94,7 @@ static void enter_idle(ext_opening *self)
     self->quick_thread = self->open == 0 ? self->idle_thread : NULL;
 }
 
-void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener opener)
+void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener opener, PyObject *arguments)
 {
     bool is_off = (atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0;
     if (is_off && self->open == 0) {
@@ -102,7 +103,7 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
     }
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     ext_view *view = thread != NULL ? ext_view_get(state, thread) : NULL;
-    if (view != NULL && opener(self, view) != NULL) {
+    if (view != NULL && opener(self, view, arguments) != NULL) {
         self->open++;
         self->quick_thread = NULL;
     } else {

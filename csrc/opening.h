@@ -14,11 +14,12 @@ typedef struct ext_opening {
     size_t idle;                  /* times entered, and not yet left, without a span, as nothing was to be measured */
     const void *idle_thread;      /* the thread of all of these; NULL: of several */
     const void *quick_thread;     /* idle_thread while there is no span, so that nothing else need be asked; else NULL */
-    PyObject *arguments;          /* while a block is entered for a call: a tuple, borrowed; else NULL */
 } ext_opening;
 
-/* Opens a span of this opening on the view's chain, which may be one that only marks the place. NULL: there is none. */
-typedef cprof_span *(*ext_opener)(ext_opening *self, ext_view *view);
+/* Opens a span of this opening on the view's chain, which may be one that only marks the place. NULL: there is none.
+ * `arguments`, here and below: those of the call that it is opened for, a tuple; NULL: it is for none. Others may enter at the
+ * same time, with arguments of their own. */
+typedef cprof_span *(*ext_opener)(ext_opening *self, ext_view *view, PyObject *arguments);
 
 /* A thread, told by the address of a thread-local variable: that costs nothing and needs no record. */
 static inline const void *ext_opening_this_thread(void)
@@ -29,18 +30,18 @@ static inline const void *ext_opening_this_thread(void)
 /* All zero, but for the gate: an opening that its maker's thread will probably enter. */
 static inline void ext_opening_init(ext_opening *self, const _Atomic uint64_t *gate)
 {
-    *self = (ext_opening){gate, 0, 0, ext_opening_this_thread(), ext_opening_this_thread(), NULL};
+    *self = (ext_opening){gate, 0, 0, ext_opening_this_thread(), ext_opening_this_thread()};
 }
 
 /* Enters. */
-void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener opener);
+void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener opener, PyObject *arguments);
 
 /* Leaves, as __exit__ does with these arguments. False: it was not entered, in this thread. */
 bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs);
 
 /* A span for a measured opening, which knows its frame where it could be mistaken for another. The target's Profiler, if it has
  * one, becomes the span's. */
-cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target);
+cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target, PyObject *arguments);
 
 /* The quick half of entering, while nothing is measured: a leaf, which saves no register. False: it takes the slow half. */
 static inline bool ext_opening_enter_quickly(ext_opening *self)

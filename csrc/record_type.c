@@ -153,7 +153,7 @@ static PyObject *stage_in_force(const ext_view *view)
 }
 
 /* As for nodes: where nothing is recorded, but the object is open further out, a span marks the place. */
-static cprof_span *open_record(ext_opening *opening, ext_view *view)
+static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *arguments)
 {
     record_object *self = record_of(opening);
     ext_state *state = self->profiler->state;
@@ -167,7 +167,7 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view)
         return NULL;
     }
     ext_target target = {.state = number.label != 0 ? flags : 0};
-    cprof_span *span = ext_opening_put_span(opening, view, &target);
+    cprof_span *span = ext_opening_put_span(opening, view, &target, arguments);
     if (span == NULL) {
         state->internal_errors++;
         return NULL;
@@ -184,7 +184,7 @@ static PyObject *record_enter(PyObject *object, PyObject *unused)
     (void)unused;
     record_object *self = (record_object *)object;
     if (!ext_opening_enter_quickly(&self->opening)) {
-        ext_opening_enter_slowly(&self->opening, self->profiler->state, open_record);
+        ext_opening_enter_slowly(&self->opening, self->profiler->state, open_record, NULL);
     }
     return Py_NewRef(object);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import mmap
 import os
 import subprocess
 import sys
@@ -147,3 +148,10 @@ def _run(script: str, options: tuple[str, ...], environment: dict[str, str]) -> 
         env=environment | {"PYTHONPATH": str(package)},
         check=False,
     )
+
+
+def mapped(size: int) -> mmap.mmap:
+    """Memory from the system: the allocator may have as much of what was freed before, which is resident already."""
+    memory = mmap.mmap(-1, size)
+    memory[:: mmap.PAGESIZE] = b"1" * (size // mmap.PAGESIZE)
+    return memory

@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_stays_frozen() -> Iterator[None]:
-    """Show the garbage collector everything again at the end: Hypothesis looks there for who refers to trio's generator."""
+    """Show the collector everything again at the end: Hypothesis looks there for who refers to a generator of trio."""
     yield
     gc.unfreeze()
 

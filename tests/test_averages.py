@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import mmap
 import re
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import cprofiling as cp
+from calls import mapped
 from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, key_averages
 from cprofiling.analysis.rows import ANNOTATIONS, device_name
 from cprofiling.analysis.stacks import export_stacks
@@ -352,8 +354,8 @@ def test_a_step_of_a_profile_has_no_memory_of_its_nodes() -> None:
 
 
 @cp.profile_node("allocate")
-def allocate() -> bytes:
-    return b"1" * (6 << 20)
+def allocate() -> mmap.mmap:
+    return mapped(6 << 20)
 
 
 @pytest.mark.parametrize("rows", [[], GPU], ids=["nothing", "no memory"])

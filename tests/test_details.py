@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import run_python
+from calls import mapped, run_python
 from cprofiling.activities import activities_of, missing_reason
 from cprofiling.details import described_arguments
 from fakes.fake_torch import FakeTorch
@@ -243,7 +243,7 @@ def memory_of_a_run() -> tuple[cp.profile, dict[str, cp.Event]]:
 
     @cp.profile_node("allocate")
     def allocate() -> None:
-        kept.append(bytearray(b"x") * (64 * MIB))
+        kept.append(mapped(64 * MIB))
         with cp.record("inside"):
             pass
 

@@ -68,7 +68,7 @@ def show(chromium: Any, tmp_path: Path) -> Iterator[Show]:
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("request", lambda request: said.append(request.url) if request.url != file.as_uri() else None)
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.goto(file.as_uri())
         if options.get("java_script_enabled", True):
             page.wait_for_function(READY)

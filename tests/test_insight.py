@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import cprofiling as cp
 from calls import profiler_on
 from cprofiling.format import shown_text
 from cprofiling.insight import sections
-from cprofiling.insight.steady import FLAT, SLOWDOWN, TOO_FEW, WARM_UP
+from cprofiling.insight.steady import FLAT, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
 from cprofiling.insight.table import Insight, shown_number
 from cprofiling.insight.warm_up import COLD_FIRST, LIKE_OTHERS, UNKNOWN
 from cprofiling.kinds import SUSPENDABLE, UNFINISHED
@@ -162,10 +163,10 @@ def test_a_sleep_between_nodes_is_a_gap() -> None:
                 time.sleep(0.005)
                 with cp.profile_node("b"):
                     pass
-    longest = prof.gaps()[0]
-    assert (longest.previous, longest.next, longest.count) == ("a", "b", 3)
-    assert longest.p50_ms >= 5
-    assert longest.share > 0.5
+    [between] = (of for of in prof.gaps() if (of.previous, of.next) == ("a", "b"))
+    assert between.count == 3
+    assert between.p50_ms >= 5
+    assert between.total_ms >= 15
 
 
 # ---- frames per second
@@ -312,10 +313,12 @@ def test_frames_of_a_recording_may_be_unknown() -> None:
 
 
 def test_threads_make_more_frames_a_second_than_one_by_one() -> None:
+    all_are_in = threading.Barrier(4)
+
     def work() -> None:
         for _ in range(5):
             with cp.record("frame"), cp.profile_node("wait"):
-                time.sleep(0.01)
+                all_are_in.wait(60)
 
     with profile() as prof:
         threads = [threading.Thread(target=work) for _ in range(4)]
@@ -327,9 +330,9 @@ def test_threads_make_more_frames_a_second_than_one_by_one() -> None:
     assert of.frames == 20
     assert of.fps is not None
     assert of.serial_fps is not None
-    assert of.fps > 1.5 * of.serial_fps
+    assert of.fps > of.serial_fps
     assert of.at_once is not None
-    assert 1.5 < of.at_once <= 4
+    assert 1 < of.at_once <= 4
 
 
 # ---- warm-ups
@@ -433,35 +436,34 @@ def test_unsteady_nodes_are_told_with_few_names() -> None:
 
 def test_a_suggestion_holds_in_the_program() -> None:
     """A node that fills a cache: what is suggested leaves its cold calls out of the statistics."""
+    source = random.Random(6)
 
-    def run(profiler: cp.Profiler) -> None:
+    def run() -> list[int]:
+        """Return what its calls take, in us, by a clock of their own."""
         cache: set[int] = set()
-
-        @profiler.profile_node("look up")
-        def look_up(key: int) -> None:
-            if key not in cache:
-                cache.add(key)
-                time.sleep(0.002)
-
+        taken = []
         for at in range(120):
-            look_up(at % 6)
+            taken.append(round(source.uniform(9, 11)) + 2000 * (at % 6 not in cache))
+            cache.add(at % 6)
+        return taken
 
-    for _ in range(5):  # a busy machine may disturb the warm calls
-        with profile() as prof:
-            run(profiler_on())
-        table = prof.warm_up()
-        if table[0].state == WARM_UP:
-            break
-    assert table[0].state == WARM_UP
-    assert table.skip_first_n is not None
-    assert 6 <= table.skip_first_n <= 30
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=table.skip_first_n)
-    run(profiler)
-    [row] = profiler.get_profiling_summary()
+    table = made(calls_of("look up", run())).warm_up()
+    assert (table[0].state, table.skip_first_n) == (WARM_UP, 6)
+    [row] = statistics([us / 1e3 for us in run()], skip=6)
     assert row.first_ms is not None
     assert row.first_ms >= 2
-    assert row.median_ms < 1
+    assert (row.count, row.skipped_count) == (114, 6)
+    assert row.max_ms < 0.02
+
+
+def test_what_is_told_of_a_program_is_that_of_its_calls() -> None:
+    with profile() as prof:
+        for _ in range(60):
+            with cp.profile_node("a"):
+                pass
+    [of] = prof.warm_up()
+    found = steadiness([event.dur / 1e6 for event in prof.events()])
+    assert (of.count, of.state, of.cold, of.p_value) == (60, found.state, found.cold, found.p_value)
 
 
 def statistics(times: list[float], skip: int = 0) -> cp.ProfilingSummary:
@@ -519,13 +521,19 @@ def _snapshot() -> cp.Snapshot:
     return profiler.snapshot()
 
 
-def test_a_measurement_tells_its_own() -> None:
-    calls = iter([0.02] * 2 + [0.0] * 60)
-    measured = cp.measure(lambda: time.sleep(next(calls)), warmup=0, repeat=60)
+def test_a_measurement_tells_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0]
+    source = random.Random(7)
+    calls = iter([20_000_000] * 2 + [round(source.uniform(9_500, 10_500)) for _ in range(60)])
+
+    def call() -> None:
+        now[0] += next(calls)
+
+    monkeypatch.setattr(sys.modules["cprofiling.measure"], "_clock_ns", lambda: now[0])
+    measured = cp.measure(call, warmup=0, repeat=60)
     table = measured.warm_up()
-    assert table[0].cold is not None
-    assert table[0].cold >= 2
-    assert table.notes[0].startswith(f"Suggested: measure(..., warmup={table[0].cold}); {table[0].cold} timed calls")
+    assert table[0].cold == 2
+    assert table.notes[0].startswith("Suggested: measure(..., warmup=2); 2 timed calls")
     few = cp.measure(lambda: None, warmup=1, repeat=5).warm_up()
     assert few.notes == (
         "Too few calls. No warm-up is told from chance; 50 calls are enough.",

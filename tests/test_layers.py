@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import mapped
 from cprofiling import _core, layers
 from cprofiling.stages import environment, log
 from cprofiling.stages.memory import MemoryReader, StageMemory
@@ -33,7 +34,7 @@ from fakes.fake_torch import forget_devices, torch_loader
 Context = layers.ProfilingContext
 HERE = Path(__file__).parent
 LOGGER = logging.getLogger("cprofiling")
-HUGE = 64 << 20  # so large that the allocator asks the system, whatever was freed before
+HUGE = 64 << 20
 
 
 class PlannedError(Exception):
@@ -527,14 +528,14 @@ def test_a_filter_that_raises_is_not_the_stages(caplog: pytest.LogCaptureFixture
 def test_checkpoints_of_memory() -> None:
     for name in map(str, range(5)):  # a machine may take pages of others away just then
         with Context(name, capture_memory=True):
-            kept = bytearray(HUGE)
+            kept = mapped(HUGE)
         memory = layers.get_timing_report()["memory"]
         assert list(memory["snapshots"])[-2:] == [f"before_{name}", f"after_{name}"]
         before, after = list(memory["snapshots"].values())[-2:]
         assert memory["peak_allocated_mb"] >= after["peak_allocated_mb"] - 0.01
         if after["allocated_mb"] >= before["allocated_mb"] + len(kept) / 2**20 * 0.9:
             return
-        del kept
+        kept.close()
     raise AssertionError(f"{before} {after}")
 
 

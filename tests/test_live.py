@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ import cprofiling as cp
 from cprofiling import _core, live, session
 from cprofiling.live import head, writing
 from cprofiling.output_path import has_lock
+from cprofiling.worker_end import call_before_worker_ends
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
@@ -370,6 +372,13 @@ def test_an_empty_file_of_the_user_is_not_deleted(tmp_path: Path, monkeypatch: p
     assert [file.name for file in tmp_path.iterdir()] == ["empty"]
 
 
+def test_a_file_that_is_locked_is_another_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "has_lock", lambda _descriptor: False)
+    with pytest.raises(OSError, match="another process writes its statistics to it") as error:
+        cp.Profiler().set_profiling(True, live=tmp_path / "live")
+    assert error.value.errno == errno.EBUSY
+
+
 def test_a_full_disk_is_an_error_at_the_start(tmp_path: Path) -> None:
     profiler = cp.Profiler()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -584,6 +593,39 @@ def test_what_the_environment_asks_for_in_vain(value: str) -> None:
     assert (done.returncode, done.stdout) == (0, "False\n")
     assert done.stderr.startswith(f"cprofiling: CPROFILING_LIVE={value!r} cannot be used, so no statistics are kept")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_the_environment_asks_for_begins_with_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As at the import, in the process that tests."""
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv(writing.OWNER, "")  # so that it is as it was after the test
+    monkeypatch.delenv(writing.OWNER)
+    path, profiler = tmp_path / "live", cp.Profiler()
+    writing.start(str(path), "CPROFILING_LIVE", profiler)
+    assert profiler.profiling_enabled
+    profiler.record("train", "node", 1)
+    writing._close_all()
+    assert {"node": 1} in counts(path).values()
+    other = cp.Profiler()
+    writing.start("", "CPROFILING_LIVE", other)
+    assert capsys.readouterr().err.startswith("cprofiling: CPROFILING_LIVE='' cannot be used")
+    monkeypatch.setenv(writing.OWNER, "another process")  # which has said it
+    writing.start("", "CPROFILING_LIVE", other)
+    assert capsys.readouterr().err == ""
+    assert not other.profiling_enabled
+    writing.start(str(path), "CPROFILING_LIVE", other)
+    other.record("train", "node", 1)
+    writing._close_all()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_without_multiprocessing_no_worker_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    util = SimpleNamespace(register_after_fork=lambda *_: pytest.fail("it was called"))
+    monkeypatch.setitem(sys.modules, "multiprocessing.util", util)
+    monkeypatch.delitem(sys.modules, "multiprocessing.process", raising=False)
+    call_before_worker_ends(writing.commit)
 
 
 def test_children_do_not_repeat_it(tmp_path: Path) -> None:

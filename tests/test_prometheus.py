@@ -557,16 +557,16 @@ class Server:
 
     def __exit__(self, *exception: object) -> None:
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(60)
 
     def ask(self, path: str, **parameters: str) -> Any:
         address = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=60) as answer:
             return json.load(answer)["data"]
 
-    def query(self, query: str) -> dict[str, float]:
+    def query(self, query: str, **parameters: str) -> dict[str, float]:
         """The values of an expression by node."""
-        result = self.ask("query", query=query)["result"]
+        result = self.ask("query", query=query, **parameters)["result"]
         return {each["metric"].get("node", ""): float(each["value"][1]) for each in result}
 
     def wait_until(self, is_so: Callable[[], Any]) -> None:
@@ -606,8 +606,9 @@ def test_a_real_server_scrapes_a_pipeline_that_runs(
         spin(draw.lognormvariate(-8.0, 0.7))
 
     names = [name for name in NAMES if len(name) < 40][:50]  # a busy machine is to answer within a second
+    work()
     with Server(tmp_path, port, "1s") as server:
-        server.wait_until(lambda: server.query("up") == {"": 1})
+        server.wait_until(lambda: server.query("cprofiling_node_calls_total{node='work'}") == {"work": 1})
         end = time.monotonic() + 3
         while time.monotonic() < end:
             work()
@@ -615,20 +616,28 @@ def test_a_real_server_scrapes_a_pipeline_that_runs(
             profiler.record(name, name, 1.0)
         shown = [sample for family in registry.collect() for sample in family.samples]
         server.wait_until(lambda: server.query("scrape_samples_scraped") == {"": len(shown)})
-        assert {each["health"] for each in server.ask("targets")["activeTargets"]} == {"up"}
-        scraped = server.ask("query", query="cprofiling_node_calls_total")["result"]
+        server.wait_until(lambda: {each["health"] for each in server.ask("targets")["activeTargets"]} == {"up"})
+        times: dict[str, float] = {}
+
+        def was_scraped() -> bool:
+            times.update(server.query("timestamp(cprofiling_node_calls_total{node='work'})"))
+            return bool(times)
+
+        server.wait_until(was_scraped)
+        then = {"time": str(times["work"])}  # that stays as it is, also where the next scrape is too late
+        scraped = server.ask("query", query="cprofiling_node_calls_total", **then)["result"]
         assert {(each["metric"].get("stage", ""), each["metric"].get("node", "")) for each in scraped} == {
             ("inference", "work"), *((shown_name(name), shown_name(name)) for name in names),
         }  # fmt: skip
         row = by_name(profiler)["work"]
         assert row.p99_ms is not None
         bucket = "cprofiling_node_duration_seconds_bucket{node='work'}"
-        quantile = server.query(f"histogram_quantile(0.99, {bucket})")["work"]
-        recent = server.query(f"histogram_quantile(0.99, rate({bucket}[10s]))")["work"]
+        quantile = server.query(f"histogram_quantile(0.99, {bucket})", **then)["work"]
+        recent = server.query(f"histogram_quantile(0.99, rate({bucket}[10m]))", **then)["work"]
         bound = next(bound for bound in DEFAULT_BOUNDS if bound * 1e3 > row.p99_ms)
         assert bound / 2 <= quantile <= bound  # the bucket in which our p99 is
         assert bound / 4 <= recent <= bound * 2  # that of what came after the first scrape
-        total = server.query("cprofiling_node_duration_seconds_sum{node='work'}")
+        total = server.query("cprofiling_node_duration_seconds_sum{node='work'}", **then)
         assert total == {"work": row.total_ms / 1e3}
         assert "level=warn" not in server.log.read_text()  # as on duplicates, and on what does not parse
 

@@ -10,6 +10,7 @@ import gc
 import os
 import pickle
 import threading
+import time
 import weakref
 from collections.abc import Callable, Generator
 from types import SimpleNamespace
@@ -58,8 +59,9 @@ def fail(_value: Any) -> None:
     raise ZeroDivisionError
 
 
-def work(value: Any) -> int:
-    return sum(range(30_000 if value.shape[0] == 7 else 20))
+def work(value: Any) -> None:
+    if value.shape[0] == 7:
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -617,9 +619,13 @@ def test_a_node_without_percentiles_has_no_verdict() -> None:
 def test_the_odd_shape_is_found_where_it_was_slow(profiler: cp.Profiler) -> None:
     node = profiler.profile_node(name="node")(work)
     usual, odd = Tensor(224, 224), Tensor(7, 224)
-    for number in range(600):
-        node(odd if number % 50 == 49 else usual)
-    summary = profiler.get_profiling_summary()
+    for _ in range(5):  # a busy machine may make a tail of other calls
+        profiler.reset_profiling()
+        for number in range(600):
+            node(odd if number % 50 == 49 else usual)
+        summary = profiler.get_profiling_summary()
+        if summary.shapes.verdicts:  # type: ignore[attr-defined]
+            break
     (verdict,) = summary.shapes.verdicts  # type: ignore[attr-defined]
     assert verdict.stats.signature == "float32[7,224]"
     assert (verdict.stats.count, verdict.node_count) == (12, 600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -138,6 +139,38 @@ def test_modules_of_torch() -> None:
     assert {(shape.node_name, shape.signature) for shape in shapes} == {
         ("0", "float32[2,4]"), ("0", "float32[5,4]"), ("1", "float32[2,3]"), ("1", "float32[5,3]"),
     }  # fmt: skip
+
+
+def test_a_block_that_is_entered_for_calls_at_the_same_time() -> None:
+    """Two threads, and code of the user's that asks for a shape, each with arguments of its own."""
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, by_shape=True)
+    site = profiler.profile_node("block")
+    asked, may_go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        dtype = "int16"
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            asked.set()
+            assert may_go_on.wait(60)
+            return (7,)
+
+    def call(*arguments: object) -> None:
+        site._enter_call(arguments)
+        site.__exit__(None, None, None)
+
+    thread = threading.Thread(target=lambda: call(Slow(), Named("int64")))
+    thread.start()
+    assert asked.wait(60)
+    call(Named("int8"))
+    may_go_on.set()
+    thread.join()
+    with site:
+        pass
+    shapes = profiler.get_profiling_summary().shapes
+    assert {shape.signature: shape.count for shape in shapes} == {"int8[2,3]": 1, "int16[7], int64[2,3]": 1, "": 1}
 
 
 def test_a_block_that_is_entered_for_a_call() -> None:

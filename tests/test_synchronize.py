@@ -171,6 +171,31 @@ def test_a_recording_may_have_nodes_waited_for_whose_profiler_is_off(libcuda: Pa
     )
 
 
+def test_a_recording_takes_no_wait_from_a_profiler_that_has_asked_for_it(libcuda: Path) -> None:
+    run(
+        """
+        from cprofiling.cell_profile import CellRecording
+        start()
+        for synchronizes in (True, False):
+            recording = CellRecording(synchronizes=synchronizes, operators=False, capacity=10)
+            recording.begin()
+            Module(0).forward()
+            child = os.fork()
+            if child == 0:  # it may not call the driver, and says of each wait why there was none
+                Module(0).forward()
+                os._exit(0 if any("fork" in reason for reason in cp.get_profiling_summary().reasons) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            recording.stop()
+            before = waits()
+            Module(0).forward()
+            assert waits() == before + 2
+        assert waits() == 8
+        finish(node=4)
+        """,
+        libcuda,
+    )
+
+
 def test_nothing_is_waited_for_unless_asked(libcuda: Path) -> None:
     run(
         """

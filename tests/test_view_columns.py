@@ -66,6 +66,23 @@ def test_columns_that_are_none(columns: object, error: type[Exception], match: s
         _core.arrow_stream(columns)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("format_", ["l", "g"])
+@pytest.mark.parametrize("added", [0, 1000])
+def test_an_item_may_change_the_column_that_it_is_in(format_: str, added: int) -> None:
+    class Item:
+        def __index__(self) -> int:
+            column[:] = [5] * added
+            gc.collect()
+            return 3
+
+    column: list[object] = [Item(), 7, 2**40]
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    stream = _core.arrow_stream((("a", format_, column),))
+    assert column == [5] * added
+    found = pyarrow.RecordBatchReader._import_from_c_capsule(stream).read_all()
+    assert found["a"].to_pylist() == [3, 7, 2**40]
+
+
 def test_a_stream_that_nobody_takes() -> None:
     _core.arrow_stream((("a", "u", ["x", None]), ("b", "l", [1, None]), ("c", "g", [0.5, None])))
     _core.arrow_stream(())
