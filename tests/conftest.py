@@ -19,8 +19,15 @@ assert cprofiling.__file__ is not None, "the package is not installed or built: 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_stays_frozen() -> Iterator[None]:
+    """Show the garbage collector everything again at the end: Hypothesis looks there for who refers to trio's generator."""
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
-def quick_collections() -> None:
+def quick_collections(nothing_stays_frozen: None) -> None:
     """Have the garbage collector look at nothing that is older than a file of tests: many of them collect in a loop."""
     gc.collect()
     gc.freeze()

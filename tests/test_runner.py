@@ -360,11 +360,14 @@ def compared(done: Done) -> tuple[int, str, str]:
 
 
 def check_equal(folder: Path, *program: str, options: Sequence[str] = (), watched: bool = True, **more: Any) -> Done:
-    """Run a program plainly, recorded, and recorded with its functions as nodes, each of which must look the same."""
+    """Run a program plainly, recorded, and recorded with its functions as nodes, each of which must look the same.
+
+    ``watched`` is the last of them, which does all that the second one does.
+    """
     plain = compared(python([*options, *program], folder, watched=False, **more))
     out = ["-o", str(folder / "t.json")]
     more |= {"folder": folder, "options": options, "watched": watched}
-    assert compared(run(*out, *program, **more)) == plain
+    assert compared(run(*out, *program, **more | {"watched": False})) == plain
     nodes = run(*out, "-n", "*:[fgC]*", *program, **more)
     assert compared(nodes) == plain
     return nodes
