@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import random
 import threading
@@ -215,6 +217,76 @@ def test_frames_are_unknown_where_counts_differ_and_no_node_is_around_all(p: cp.
         "nodes ran from 10 (save) to 200 (detect) times, and none is known to be around all others"
     )
     assert "Statistics have no wall clock" in table.notes[0]
+
+
+def failing(p: cp.Profiler, count: int, failure: type[BaseException] = KeyError) -> None:
+    """Frames of which the third fails at its end."""
+    for number in range(count):
+        with contextlib.suppress(failure), p.profile_node("frame"):
+            for name in ("resize", "infer"):
+                with p.profile_node(name):
+                    sum(range(2_000))
+            if number == 2:
+                raise failure
+
+
+@pytest.mark.parametrize("failure", [KeyError, asyncio.CancelledError])
+@pytest.mark.parametrize("skip", [0, 4])
+def test_frames_that_failed_are_frames(skip: int, failure: type[BaseException]) -> None:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, skip_first_n=skip)
+    failing(profiler, 40, failure)
+    summary = profiler.get_profiling_summary()
+    assert [row.count + row.skipped_count for row in summary] == [40, 40, 39]
+    [of] = summary.frames_per_second()
+    assert (of.frames, of.basis) == (40, "each node ran as often, failed calls included")
+    assert of.nodes_ms == pytest.approx(sum((row.self_total_ms or 0) / row.count for row in summary))
+    table = summary.what_if()
+    assert table.frames == {"inference": 40}
+    assert [each.calls for each in table] == [1, 1, 1]
+
+
+def test_a_node_around_all_others_has_failed_calls(p: cp.Profiler) -> None:
+    for number in range(20):
+        with contextlib.suppress(KeyError), p.profile_node("pipeline"):
+            if number == 2:
+                raise KeyError
+            for name, times in (("once", 1), ("twice", 2)):
+                for _ in range(times):
+                    with p.profile_node(name):
+                        pass
+    [of] = p.get_profiling_summary().frames_per_second()
+    assert (of.frames, of.basis) == (20, "calls of pipeline, in which all others ran, failed calls included")
+
+
+def test_a_node_that_is_called_again_after_an_error_makes_no_more_frames(p: cp.Profiler) -> None:
+    for number in range(20):
+        for fails in (True, False) if number == 3 else (False,):
+            with contextlib.suppress(KeyError), p.profile_node("read"):
+                if fails:
+                    raise KeyError
+        with p.profile_node("save"):
+            pass
+    [of] = p.get_profiling_summary().frames_per_second()
+    assert (of.frames, of.basis) == (20, "each node succeeded as often")
+
+
+def test_calls_of_before_a_reset_are_no_frames(p: cp.Profiler) -> None:
+    with p.profile_node("frame"):
+        p.reset_profiling()
+    failing(p, 10)
+    assert sum(row.dropped_count for row in p.get_profiling_summary()) == 1
+    assert p.get_profiling_summary().frames_per_second()[0].frames == 10
+
+
+def test_a_reason_is_shown_to_its_end() -> None:
+    table = recorded_counts({"read": 100, "detect": 200}).frames_per_second()
+    text = str(table)
+    lines = [line for line in text.split("\n") if line.startswith("│")][1:]
+    assert " ".join(line.split("┆")[1].strip(" │") for line in lines) == table[0].basis
+    assert table[0].basis.endswith("around all others: give total_frames")
+    assert [line.split("┆")[0].strip(" │") for line in lines] == ["inference", *[""] * (len(lines) - 1)]
+    assert max(map(len, lines)) <= 100
 
 
 def test_frames_of_stages_are_apart() -> None:

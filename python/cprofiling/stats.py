@@ -276,12 +276,12 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         """Frames per second of each stage, right also where nodes run more or less often than once a frame.
 
         How many frames there were is what is given; else the calls of a node inside which all others ran; else those of
-        each node, if all ran equally often; else it is unknown.
+        each node, if all ran, or succeeded, equally often; else it is unknown. Calls that failed are calls.
 
         Args:
-            total_frames: How many frames were processed, skipped ones included, 1 to 2^63-1; a mapping by stage where
-                there are several stages. It may have stages of ``ExecutionStage`` that have not run; another stage that
-                the summary does not have is refused.
+            total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
+                stage where there are several stages. It may have stages of ``ExecutionStage`` that have not run;
+                another stage that the summary does not have is refused.
             seconds: How long that took by the wall clock, which statistics do not know.
 
         Raises:
