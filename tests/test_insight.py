@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import random
 import threading
 import time
@@ -300,21 +301,41 @@ def test_frames_of_stages_are_apart() -> None:
 
 
 def test_nodes_of_unknown_self_time_are_told() -> None:
-    row = recorded_counts({"a": 2})[0]
-    unknown = cp.NodeProfilingStats(*(getattr(row, name) for name in list(vars(row))[:10]))
-    table = cp.ProfilingSummary([unknown]).frames_per_second()
-    assert table[0].nodes_ms == pytest.approx(2)
-    assert "Some nodes have no self time; what ran inside them is counted twice." in table.notes
+    unknown = [
+        cp.NodeProfilingStats(*(getattr(row, name) for name in list(vars(row))[:10]))
+        for row in recorded_counts({"a": 2, "b": 2})
+    ]
+    table = cp.ProfilingSummary(unknown).frames_per_second()
+    assert table[0].nodes_ms == pytest.approx(4)
+    note = "a, b: self time is not known. If another node ran inside, its time is counted twice."
+    assert table.notes[1:] == (note,)
+    alone = cp.ProfilingSummary(unknown[:1]).frames_per_second()
+    assert alone[0].nodes_ms == pytest.approx(2)
+    assert len(alone.notes) == 1  # there is no node that could have run inside
 
 
 def test_wrong_seconds_and_no_samples() -> None:
     summary = recorded_counts({"a": 1})
-    for wrong, error in ((-1, ValueError), ("1", TypeError), (True, TypeError), (float("nan"), ValueError)):
-        with pytest.raises(error, match="seconds must be"):
+    numbers = (-1, 0, 1e-10, math.inf, math.nan)
+    for wrong, error in (*((number, ValueError) for number in numbers), ("1", TypeError), (True, TypeError)):
+        with pytest.raises(error, match=r"seconds must be (from 1e-09 to 1e\+12|a number), got"):
             summary.frames_per_second(seconds=wrong)  # type: ignore[arg-type]
-    assert summary.frames_per_second(seconds=0)[0].fps is None
+    assert summary.frames_per_second(seconds=1e-9)[0].fps == pytest.approx(1e9)
     assert cp.Profiler().get_profiling_summary().frames_per_second().notes == ("No node has a sample.",)
     assert recorded_counts({"a": 3}, skip=5).frames_per_second() == []
+
+
+def test_wrong_numbers_of_frames() -> None:
+    summary = recorded_counts({"a": 1})
+    wrongs: tuple[tuple[object, type[Exception], str], ...] = (
+        (-1, ValueError, "must be >= 1, got -1"), (0, ValueError, "must be >= 1, got 0"),
+        (2**63, ValueError, f"must be <= {2**63 - 1}"), (1.5, TypeError, "must be an integer"),
+        (True, TypeError, "must be an integer"),
+    )  # fmt: skip
+    for wrong, error, text in wrongs:
+        for given in (wrong, {"inference": wrong}):
+            with pytest.raises(error, match=f"^total_frames {text}"):
+                summary.frames_per_second(given)  # type: ignore[arg-type]
 
 
 def test_frames_of_a_recording_pass_by_the_wall_clock() -> None:

@@ -316,7 +316,7 @@ def test_wrong_arguments(arguments: tuple[Any, ...], error: type[Exception], mes
     ("frames", "error", "message"),
     [
         (0, ValueError, "total_frames must be >= 1, got 0"),
-        (-1, ValueError, "total_frames must be >= 0, got -1"),
+        (-1, ValueError, "total_frames must be >= 1, got -1"),
         (1.5, TypeError, "total_frames must be an integer, got 1.5"),
         ({1: 2}, TypeError, "a stage of total_frames must be a str, got 1"),
         ({"val": 0}, ValueError, "total_frames must be >= 1, got 0"),

@@ -282,7 +282,7 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
             total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
                 stage where there are several stages. It may have stages of ``ExecutionStage`` that have not run;
                 another stage that the summary does not have is refused.
-            seconds: How long that took by the wall clock, which statistics do not know.
+            seconds: How long that took by the wall clock, which statistics do not know; 1e-9 to 1e12.
 
         Raises:
             TypeError, ValueError: An argument is wrong.

@@ -18,7 +18,7 @@ from cprofiling.analysis import intervals
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.rows import Recording, counted, drop_notes
 from cprofiling.analysis.rows import column as column_of
-from cprofiling.checks import number_between
+from cprofiling.checks import index_between, number_between
 from cprofiling.format import checked_count, checked_text, shown_value
 from cprofiling.insight.table import Insight, column, listed
 from cprofiling.kinds import CUT, RECORD, UNFINISHED
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1e6
 _ROUNDING = 1e-9  # of sums of the same times
-_LONGEST_SECONDS = 1e12
+_LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e12
 _MOST_LISTED = 20  # stages, in a message
 
 
@@ -141,10 +141,7 @@ def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable
 
 
 def _positive(total_frames: object) -> int:
-    frames = checked_count("total_frames", total_frames)
-    if frames == 0:
-        raise ValueError("total_frames must be >= 1, got 0")
-    return frames
+    return checked_count("total_frames", index_between("total_frames", total_frames, 1))
 
 
 @dataclass(frozen=True)
@@ -177,13 +174,15 @@ def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object)
     """Return the frames per second of each stage of a summary; see ``ProfilingSummary.frames_per_second``."""
     stages = by_stage(summary)
     given = checked_frames(total_frames, list(stages), stages_of(summary))
-    wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, 0, _LONGEST_SECONDS)
+    wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, _LEAST_SECONDS, _MOST_SECONDS)
     figures = [_stage_figures(stage, rows, given[stage], wall_ms) for stage, rows in stages.items()]
     notes = ["No node has a sample."] if not figures else []
     if figures and wall_ms is None:
         notes.append("Statistics have no wall clock: seconds=, or a recording, tells how many frames went through.")
-    if any(row.self_total_ms is None for rows in stages.values() for row in rows):
-        notes.append("Some nodes have no self time; what ran inside them is counted twice.")
+    unknown = [row.node_name for rows in stages.values() for row in rows if row.self_total_ms is None and len(rows) > 1]
+    if unknown:
+        names = listed(list(dict.fromkeys(unknown)))
+        notes.append(f"{names}: self time is not known. If another node ran inside, its time is counted twice.")
     return FramesPerSecond(figures, notes)
 
 
@@ -195,7 +194,7 @@ def _stage_figures(
         return FrameFigures(stage, None, basis, wall_ms, *[None] * 6)
     # Of a node with calls that were skipped, or failed, the samples stand for those, too.
     nodes_ms = sum(own_ms(row) / row.count * calls_of(row) for row in rows) / frames
-    fps = 1000 * frames / wall_ms if wall_ms else None
+    fps = 1000 * frames / wall_ms if wall_ms is not None else None
     return FrameFigures(stage, frames, basis, wall_ms, fps, None, None, nodes_ms, _rate(nodes_ms), None)
 
 
