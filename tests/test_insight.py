@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import math
 import random
@@ -22,7 +23,7 @@ from cprofiling.format import shown_text
 from cprofiling.insight import sections
 from cprofiling.insight.steady import FLAT, SLOWDOWN, TOO_FEW, WARM_UP
 from cprofiling.insight.table import Insight, shown_number
-from cprofiling.insight.warm_up import COLD_FIRST, LIKE_OTHERS, UNKNOWN
+from cprofiling.insight.warm_up import COLD_FIRST, DIFFERING, LIKE_OTHERS, REACHED, UNKNOWN
 from cprofiling.kinds import SUSPENDABLE, UNFINISHED
 from hostile_names import NAMES
 from recorded import profile
@@ -594,6 +595,56 @@ def test_a_first_call_among_equals_is_like_others() -> None:
         found.append(statistics([source.paretovariate(1.5) for _ in range(100)]).warm_up()[0].state)
     assert found.count(LIKE_OTHERS) >= 58
     assert set(found) <= {LIKE_OTHERS, COLD_FIRST}
+
+
+@dataclasses.dataclass
+class Image:
+    shape: tuple[int, ...]
+    dtype: str = "uint8"
+
+
+def greyed(sizes: list[int], skip: int) -> cp.ProfilingSummary:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, by_shape=True, skip_first_n=skip)
+
+    @profiler.profile_node("grey")
+    def grey(image: Image) -> None:
+        time.sleep(0.01 if image.shape[0] > 64 else 0)
+
+    for size in sizes:
+        grey(Image((size, size)))
+    return profiler.get_profiling_summary()
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+def test_a_first_call_is_not_judged_by_calls_of_other_shapes(skip: int) -> None:
+    table = greyed([480, *[64] * 99, 480], skip).warm_up()
+    assert (table[0].state, table[0].cold, table[0].p_value, table.skip_first_n) == (DIFFERING, None, None, None)
+    assert table.notes[0] == (
+        "grey: calls have several input signatures; which one the first had is not known, so that it is not judged."
+    )
+    assert greyed([64] * 100, skip).warm_up()[0].state != DIFFERING
+
+
+@pytest.mark.parametrize(
+    ("skip", "later", "state"),
+    [(0, 46.0, REACHED), (0, 60.0, REACHED), (0, 44.0, COLD_FIRST), (3, 46.0, REACHED), (3, 44.0, COLD_FIRST)],
+)
+def test_a_first_call_that_later_calls_reach_is_not_called_cold(skip: int, later: float, state: str) -> None:
+    source = random.Random(7)
+    times = [50.0, *(source.uniform(0.9, 1.1) for _ in range(300))]
+    times[200] = later
+    table = statistics(times, skip).warm_up()
+    assert table[0].state == state
+    note = "a: later calls took about as long as the first, which may be one of them as well as a cold one."
+    assert (note in table.notes) is (state == REACHED)
+    assert table.skip_first_n == (None if state == REACHED else max(skip, 1))
+
+
+def test_without_a_histogram_the_maximum_tells() -> None:
+    rows = statistics([50.0, *[1.0] * 99, 49.0])
+    assert cp.ProfilingSummary(rows).warm_up()[0].state == COLD_FIRST
+    assert cp.ProfilingSummary(statistics([50.0, *[1.0] * 99, 51.0])).warm_up()[0].state == REACHED
 
 
 def test_few_or_unknown_first_calls() -> None:

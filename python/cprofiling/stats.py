@@ -237,7 +237,11 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         return copied
 
     def warm_up(self) -> WarmUp:
-        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends."""
+        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends.
+
+        Nothing is said of a node whose calls have several input signatures (``by_shape=True``), and of one that has
+        later calls about as long as the first: at least 0.9 times, as far as maximum and histogram tell.
+        """
         from cprofiling.insight import warm_up
 
         return warm_up.of_summary(self)
