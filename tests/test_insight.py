@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import dataclasses
 import json
+import math
 import random
 import sys
 import threading
@@ -20,7 +24,7 @@ from cprofiling.format import shown_text
 from cprofiling.insight import sections
 from cprofiling.insight.steady import FLAT, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
 from cprofiling.insight.table import Insight, shown_number
-from cprofiling.insight.warm_up import COLD_FIRST, LIKE_OTHERS, UNKNOWN
+from cprofiling.insight.warm_up import COLD_FIRST, DIFFERING, LIKE_OTHERS, REACHED, UNKNOWN
 from cprofiling.kinds import SUSPENDABLE, UNFINISHED
 from hostile_names import NAMES
 from recorded import profile
@@ -218,6 +222,76 @@ def test_frames_are_unknown_where_counts_differ_and_no_node_is_around_all(p: cp.
     assert "Statistics have no wall clock" in table.notes[0]
 
 
+def failing(p: cp.Profiler, count: int, failure: type[BaseException] = KeyError) -> None:
+    """Frames of which the third fails at its end."""
+    for number in range(count):
+        with contextlib.suppress(failure), p.profile_node("frame"):
+            for name in ("resize", "infer"):
+                with p.profile_node(name):
+                    sum(range(2_000))
+            if number == 2:
+                raise failure
+
+
+@pytest.mark.parametrize("failure", [KeyError, asyncio.CancelledError])
+@pytest.mark.parametrize("skip", [0, 4])
+def test_frames_that_failed_are_frames(skip: int, failure: type[BaseException]) -> None:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, skip_first_n=skip)
+    failing(profiler, 40, failure)
+    summary = profiler.get_profiling_summary()
+    assert [row.count + row.skipped_count for row in summary] == [40, 40, 39]
+    [of] = summary.frames_per_second()
+    assert (of.frames, of.basis) == (40, "each node ran as often, failed calls included")
+    assert of.nodes_ms == pytest.approx(sum((row.self_total_ms or 0) / row.count for row in summary))
+    table = summary.what_if()
+    assert table.frames == {"inference": 40}
+    assert [each.calls for each in table] == [1, 1, 1]
+
+
+def test_a_node_around_all_others_has_failed_calls(p: cp.Profiler) -> None:
+    for number in range(20):
+        with contextlib.suppress(KeyError), p.profile_node("pipeline"):
+            if number == 2:
+                raise KeyError
+            for name, times in (("once", 1), ("twice", 2)):
+                for _ in range(times):
+                    with p.profile_node(name):
+                        pass
+    [of] = p.get_profiling_summary().frames_per_second()
+    assert (of.frames, of.basis) == (20, "calls of pipeline, in which all others ran, failed calls included")
+
+
+def test_a_node_that_is_called_again_after_an_error_makes_no_more_frames(p: cp.Profiler) -> None:
+    for number in range(20):
+        for fails in (True, False) if number == 3 else (False,):
+            with contextlib.suppress(KeyError), p.profile_node("read"):
+                if fails:
+                    raise KeyError
+        with p.profile_node("save"):
+            pass
+    [of] = p.get_profiling_summary().frames_per_second()
+    assert (of.frames, of.basis) == (20, "each node succeeded as often")
+
+
+def test_calls_of_before_a_reset_are_no_frames(p: cp.Profiler) -> None:
+    with p.profile_node("frame"):
+        p.reset_profiling()
+    failing(p, 10)
+    assert sum(row.dropped_count for row in p.get_profiling_summary()) == 1
+    assert p.get_profiling_summary().frames_per_second()[0].frames == 10
+
+
+def test_a_reason_is_shown_to_its_end() -> None:
+    table = recorded_counts({"read": 100, "detect": 200}).frames_per_second()
+    text = str(table)
+    lines = [line for line in text.split("\n") if line.startswith("│")][1:]
+    assert " ".join(line.split("┆")[1].strip(" │") for line in lines) == table[0].basis
+    assert table[0].basis.endswith("around all others: give total_frames")
+    assert [line.split("┆")[0].strip(" │") for line in lines] == ["inference", *[""] * (len(lines) - 1)]
+    assert max(map(len, lines)) <= 100
+
+
 def test_frames_of_stages_are_apart() -> None:
     merged = cp.ProfilingSummary(
         [*recorded_counts({"a": 3, "b": 6}, stage="train"), *recorded_counts({"a": 5}, stage="val")]
@@ -229,21 +303,41 @@ def test_frames_of_stages_are_apart() -> None:
 
 
 def test_nodes_of_unknown_self_time_are_told() -> None:
-    row = recorded_counts({"a": 2})[0]
-    unknown = cp.NodeProfilingStats(*(getattr(row, name) for name in list(vars(row))[:10]))
-    table = cp.ProfilingSummary([unknown]).frames_per_second()
-    assert table[0].nodes_ms == pytest.approx(2)
-    assert "Some nodes have no self time; what ran inside them is counted twice." in table.notes
+    unknown = [
+        cp.NodeProfilingStats(*(getattr(row, name) for name in list(vars(row))[:10]))
+        for row in recorded_counts({"a": 2, "b": 2})
+    ]
+    table = cp.ProfilingSummary(unknown).frames_per_second()
+    assert table[0].nodes_ms == pytest.approx(4)
+    note = "a, b: self time is not known. If another node ran inside, its time is counted twice."
+    assert table.notes[1:] == (note,)
+    alone = cp.ProfilingSummary(unknown[:1]).frames_per_second()
+    assert alone[0].nodes_ms == pytest.approx(2)
+    assert len(alone.notes) == 1  # there is no node that could have run inside
 
 
 def test_wrong_seconds_and_no_samples() -> None:
     summary = recorded_counts({"a": 1})
-    for wrong, error in ((-1, ValueError), ("1", TypeError), (True, TypeError), (float("nan"), ValueError)):
-        with pytest.raises(error, match="seconds must be"):
+    numbers = (-1, 0, 1e-10, math.inf, math.nan)
+    for wrong, error in (*((number, ValueError) for number in numbers), ("1", TypeError), (True, TypeError)):
+        with pytest.raises(error, match=r"seconds must be (from 1e-09 to 1e\+12|a number), got"):
             summary.frames_per_second(seconds=wrong)  # type: ignore[arg-type]
-    assert summary.frames_per_second(seconds=0)[0].fps is None
+    assert summary.frames_per_second(seconds=1e-9)[0].fps == pytest.approx(1e9)
     assert cp.Profiler().get_profiling_summary().frames_per_second().notes == ("No node has a sample.",)
     assert recorded_counts({"a": 3}, skip=5).frames_per_second() == []
+
+
+def test_wrong_numbers_of_frames() -> None:
+    summary = recorded_counts({"a": 1})
+    wrongs: tuple[tuple[object, type[Exception], str], ...] = (
+        (-1, ValueError, "must be >= 1, got -1"), (0, ValueError, "must be >= 1, got 0"),
+        (2**63, ValueError, f"must be <= {2**63 - 1}"), (1.5, TypeError, "must be an integer"),
+        (True, TypeError, "must be an integer"),
+    )  # fmt: skip
+    for wrong, error, text in wrongs:
+        for given in (wrong, {"inference": wrong}):
+            with pytest.raises(error, match=f"^total_frames {text}"):
+                summary.frames_per_second(given)  # type: ignore[arg-type]
 
 
 def test_frames_of_a_recording_pass_by_the_wall_clock() -> None:
@@ -503,6 +597,56 @@ def test_a_first_call_among_equals_is_like_others() -> None:
         found.append(statistics([source.paretovariate(1.5) for _ in range(100)]).warm_up()[0].state)
     assert found.count(LIKE_OTHERS) >= 58
     assert set(found) <= {LIKE_OTHERS, COLD_FIRST}
+
+
+@dataclasses.dataclass
+class Image:
+    shape: tuple[int, ...]
+    dtype: str = "uint8"
+
+
+def greyed(sizes: list[int], skip: int) -> cp.ProfilingSummary:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True, by_shape=True, skip_first_n=skip)
+
+    @profiler.profile_node("grey")
+    def grey(image: Image) -> None:
+        time.sleep(0.01 if image.shape[0] > 64 else 0)
+
+    for size in sizes:
+        grey(Image((size, size)))
+    return profiler.get_profiling_summary()
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+def test_a_first_call_is_not_judged_by_calls_of_other_shapes(skip: int) -> None:
+    table = greyed([480, *[64] * 99, 480], skip).warm_up()
+    assert (table[0].state, table[0].cold, table[0].p_value, table.skip_first_n) == (DIFFERING, None, None, None)
+    assert table.notes[0] == (
+        "grey: calls have several input signatures; which one the first had is not known, so that it is not judged."
+    )
+    assert greyed([64] * 100, skip).warm_up()[0].state != DIFFERING
+
+
+@pytest.mark.parametrize(
+    ("skip", "later", "state"),
+    [(0, 46.0, REACHED), (0, 60.0, REACHED), (0, 44.0, COLD_FIRST), (3, 46.0, REACHED), (3, 44.0, COLD_FIRST)],
+)
+def test_a_first_call_that_later_calls_reach_is_not_called_cold(skip: int, later: float, state: str) -> None:
+    source = random.Random(7)
+    times = [50.0, *(source.uniform(0.9, 1.1) for _ in range(300))]
+    times[200] = later
+    table = statistics(times, skip).warm_up()
+    assert table[0].state == state
+    note = "a: later calls took about as long as the first, which may be one of them as well as a cold one."
+    assert (note in table.notes) is (state == REACHED)
+    assert table.skip_first_n == (None if state == REACHED else max(skip, 1))
+
+
+def test_without_a_histogram_the_maximum_tells() -> None:
+    rows = statistics([50.0, *[1.0] * 99, 49.0])
+    assert cp.ProfilingSummary(rows).warm_up()[0].state == COLD_FIRST
+    assert cp.ProfilingSummary(statistics([50.0, *[1.0] * 99, 51.0])).warm_up()[0].state == REACHED
 
 
 def test_few_or_unknown_first_calls() -> None:

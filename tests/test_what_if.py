@@ -126,7 +126,29 @@ def test_counts_that_differ_are_of_frames_that_are_told() -> None:
     assert run.frames == {"inference": None}
     assert run[0].gain_ms == pytest.approx(200)  # of the whole run
     assert run[0].speedup == pytest.approx(table["detect"].speedup)
+    assert (run[0].per, table["detect"].per) == ("whole run", "frame")
     assert "nodes ran from 4 (save) to 80 (detect) times" in run.notes[0]
+
+
+def test_figures_of_frames_are_told_from_those_of_whole_runs() -> None:
+    profiler = profiler_on()
+    for stage, times in (("train", 50), ("val", 1), ("test", 40)):
+        for _ in range(times):
+            profiler.record(stage, "a", 2.0)
+            profiler.record(stage, "b", 1.0)
+        for _ in range(stage == "test"):
+            profiler.record(stage, "b", 1.0)
+    summary = profiler.get_profiling_summary()
+    table = summary.what_if()
+    assert [(of.per, of.stage, of.node, of.gain_ms) for of in table] == [
+        ("frame", "train", "a", 1.0), ("frame", "val", "a", 1.0), ("frame", "train", "b", 0.5),
+        ("frame", "val", "b", 0.5), ("whole run", "test", "a", 40.0), ("whole run", "test", "b", 20.5),
+    ]  # fmt: skip
+    assert str(table).count("┆ whole run ┆") == table._repr_html_().count(">whole run</td>") == 2
+    assert summary.to_markdown().count("| whole run |") == 2
+    section = sections.of_summary(summary)["what_if"]
+    at = [column.title for column in section.columns].index("Per")
+    assert [row[at] for row in section.rows] == ["frame"] * 4 + ["whole run"] * 2
 
 
 def test_skipped_calls_are_calls() -> None:
@@ -294,7 +316,7 @@ def test_wrong_arguments(arguments: tuple[Any, ...], error: type[Exception], mes
     ("frames", "error", "message"),
     [
         (0, ValueError, "total_frames must be >= 1, got 0"),
-        (-1, ValueError, "total_frames must be >= 0, got -1"),
+        (-1, ValueError, "total_frames must be >= 1, got -1"),
         (1.5, TypeError, "total_frames must be an integer, got 1.5"),
         ({1: 2}, TypeError, "a stage of total_frames must be a str, got 1"),
         ({"val": 0}, ValueError, "total_frames must be >= 1, got 0"),
@@ -525,6 +547,7 @@ def test_a_recording_without_frames_is_one_run() -> None:
     assert [(of.node, of.calls, of.gain_ms) for of in table] == [("b", 1, 0.015), ("a", 2, pytest.approx(0.01))]
     assert table.frames == {"": None}
     assert "frames are not known: there are nodes a, b: give frame" in table.notes[0]
+    assert {of.per for of in table} == {"whole run"}
     with_edges = made(rows).what_if(edges=[("a", "b")])
     assert with_edges.frame_ms == {"": pytest.approx(0.05)}
     assert made([host("op", 0, 9)]).what_if().notes == ("No node was recorded.",)

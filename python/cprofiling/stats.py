@@ -237,7 +237,11 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         return copied
 
     def warm_up(self) -> WarmUp:
-        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends."""
+        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends.
+
+        Nothing is said of a node whose calls have several input signatures (``by_shape=True``), and of one that has
+        later calls about as long as the first: at least 0.9 times, as far as maximum and histogram tell.
+        """
         from cprofiling.insight import warm_up
 
         return warm_up.of_summary(self)
@@ -276,13 +280,13 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         """Frames per second of each stage, right also where nodes run more or less often than once a frame.
 
         How many frames there were is what is given; else the calls of a node inside which all others ran; else those of
-        each node, if all ran equally often; else it is unknown.
+        each node, if all ran, or succeeded, equally often; else it is unknown. Calls that failed are calls.
 
         Args:
-            total_frames: How many frames were processed, skipped ones included, 1 to 2^63-1; a mapping by stage where
-                there are several stages. It may have stages of ``ExecutionStage`` that have not run; another stage that
-                the summary does not have is refused.
-            seconds: How long that took by the wall clock, which statistics do not know.
+            total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
+                stage where there are several stages. It may have stages of ``ExecutionStage`` that have not run;
+                another stage that the summary does not have is refused.
+            seconds: How long that took by the wall clock, which statistics do not know; 1e-9 to 1e12.
 
         Raises:
             TypeError, ValueError: An argument is wrong.

@@ -25,6 +25,12 @@ class Shown(str):
     __slots__ = ()
 
 
+class Whole(str):
+    """A text that is shown to its end, however long it is."""
+
+    __slots__ = ()
+
+
 def html_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], notes: Iterable[str], row_limit: int | None = ROW_LIMIT
 ) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, TypeVar
 
 from cprofiling import checks
-from cprofiling.analysis.html_table import html_table
+from cprofiling.analysis.html_table import Whole, html_table
 from cprofiling.analysis.rows import counted
 from cprofiling.format import shown_text
 
@@ -23,11 +25,11 @@ _T = TypeVar("_T")
 def text_table(columns: Sequence[str], rows: Sequence[Sequence[object]], row_limit: int | None = ROW_LIMIT) -> str:
     """Return a table with frames of box-drawing characters; below it, how many rows are not shown, if any are not.
 
-    None is a dash, a float has one decimal, a text of more than 80 characters loses its end; a ``row_limit``
-    that is None or negative shows all rows.
+    None is a dash, a float has one decimal, a text of more than 80 characters loses its end, or has several lines if it
+    is ``Whole``; a ``row_limit`` that is None or negative shows all rows.
     """
     shown = first_rows(rows, row_limit)
-    cells = [[_cell(value) for value in row] for row in shown]
+    cells = [line for row in shown for line in zip_longest(*map(_lines, row), fillvalue="")]
     widths = [max(len(column), *(len(row[place]) for row in cells), 0) for place, column in enumerate(columns)]
     bars = ["─" * (width + 2) for width in widths]
     lines = [f"┌{'┬'.join(bars)}┐", _line(columns, widths), f"╞{'╪'.join(bar.replace('─', '═') for bar in bars)}╡"]
@@ -53,6 +55,14 @@ def short_repr(kind: str, count: int, noun: str) -> str:
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = (f" {cell:<{width}} " for cell, width in zip(cells, widths, strict=True))
     return f"│{'┆'.join(padded)}│"
+
+
+def _lines(value: object) -> list[str]:
+    return (
+        wrap(shown_text("value", value), _WIDEST, break_on_hyphens=False)
+        if isinstance(value, Whole)
+        else [_cell(value)]
+    )
 
 
 def _cell(value: object) -> str:

@@ -18,7 +18,7 @@ from cprofiling.analysis import intervals
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.rows import Recording, counted, drop_notes
 from cprofiling.analysis.rows import column as column_of
-from cprofiling.checks import number_between
+from cprofiling.checks import index_between, number_between
 from cprofiling.format import checked_count, checked_text, shown_value
 from cprofiling.insight.table import Insight, column, listed
 from cprofiling.kinds import CUT, RECORD, UNFINISHED
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1e6
 _ROUNDING = 1e-9  # of sums of the same times
-_LONGEST_SECONDS = 1e12
+_LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e12
 _MOST_LISTED = 20  # stages, in a message
 
 
@@ -43,7 +43,19 @@ class FrameCount(NamedTuple):
 
 
 def calls_of(row: NodeProfilingStats) -> int:
-    """Return how often a node ran to its end, skipped calls included."""
+    """Return how often a node ran: skipped calls, failed and cancelled ones are calls, too.
+
+    Dropped ones are none: they began before the statistics did, and what ran in them is not all known.
+    """
+    return _succeeded(row) + failed_calls(row)
+
+
+def failed_calls(row: NodeProfilingStats) -> int:
+    """Return how many calls of a node an exception left, that of a cancellation included."""
+    return row.error_count + row.cancelled_count
+
+
+def _succeeded(row: NodeProfilingStats) -> int:
     return row.count + row.skipped_count
 
 
@@ -56,23 +68,29 @@ def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None
     """Return how many frames the nodes of one stage have seen, which are all samples of it.
 
     Known are, in this order: the number that was given; the calls of a node inside which all the others ran, which is
-    so if its time is that of all nodes; the calls of each node, if all have the same number.
+    so if its time is that of all nodes; the calls of each node, if all have the same number; those that succeeded, if
+    these have, as where a node is called again after an error.
     """
     if total_frames is not None:
         return FrameCount(total_frames, "given")
     whole = sum(map(own_ms, rows))
     for row in rows:
         if len(rows) > 1 and row.self_total_ms is not None and abs(row.total_ms - whole) <= _ROUNDING * whole:
-            return FrameCount(calls_of(row), f"calls of {listed([row.node_name])}, in which all others ran")
-    counts = {calls_of(row) for row in rows}
-    if len(counts) == 1:
-        return FrameCount(
-            counts.pop(), "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
-        )
+            basis = f"calls of {listed([row.node_name])}, in which all others ran"
+            return FrameCount(calls_of(row), basis + _with_failed([row]))
+    if len({calls_of(row) for row in rows}) == 1:
+        basis = "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
+        return FrameCount(calls_of(rows[0]), basis + _with_failed(rows))
+    if len({_succeeded(row) for row in rows}) == 1:
+        return FrameCount(_succeeded(rows[0]), "each node succeeded as often")
     fewest, most = (f"{calls_of(row):,} ({listed([row.node_name])})" for row in _extremes(rows))
     return FrameCount(
         None, f"nodes ran from {fewest} to {most} times, and none is known to be around all others: give total_frames"
     )
+
+
+def _with_failed(rows: Sequence[NodeProfilingStats]) -> str:
+    return ", failed calls included" if any(map(failed_calls, rows)) else ""
 
 
 def _extremes(rows: Sequence[NodeProfilingStats]) -> tuple[NodeProfilingStats, NodeProfilingStats]:
@@ -123,10 +141,7 @@ def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable
 
 
 def _positive(total_frames: object) -> int:
-    frames = checked_count("total_frames", total_frames)
-    if frames == 0:
-        raise ValueError("total_frames must be >= 1, got 0")
-    return frames
+    return checked_count("total_frames", index_between("total_frames", total_frames, 1))
 
 
 @dataclass(frozen=True)
@@ -134,8 +149,8 @@ class FrameFigures:
     """Frames of one stage, or one recording, and what they take."""
 
     stage: str = column("Stage", tip="The execution stage.")
-    frames: int | None = column("Frames", "count", "How many frames; skipped ones included.")
-    basis: str = column("Known by", tip="How the number of frames is known, or why it is not.")
+    frames: int | None = column("Frames", "count", "How many frames; those that were skipped, or failed, included.")
+    basis: str = column("Known by", tip="How the number of frames is known, or why it is not.", whole=True)
     wall_ms: float | None = column(
         "Wall", "ms", "From the first frame's begin to the last one's end, without other stages."
     )
@@ -159,13 +174,15 @@ def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object)
     """Return the frames per second of each stage of a summary; see ``ProfilingSummary.frames_per_second``."""
     stages = by_stage(summary)
     given = checked_frames(total_frames, list(stages), stages_of(summary))
-    wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, 0, _LONGEST_SECONDS)
+    wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, _LEAST_SECONDS, _MOST_SECONDS)
     figures = [_stage_figures(stage, rows, given[stage], wall_ms) for stage, rows in stages.items()]
     notes = ["No node has a sample."] if not figures else []
     if figures and wall_ms is None:
         notes.append("Statistics have no wall clock: seconds=, or a recording, tells how many frames went through.")
-    if any(row.self_total_ms is None for rows in stages.values() for row in rows):
-        notes.append("Some nodes have no self time; what ran inside them is counted twice.")
+    unknown = [row.node_name for rows in stages.values() for row in rows if row.self_total_ms is None and len(rows) > 1]
+    if unknown:
+        names = listed(list(dict.fromkeys(unknown)))
+        notes.append(f"{names}: self time is not known. If another node ran inside, its time is counted twice.")
     return FramesPerSecond(figures, notes)
 
 
@@ -175,9 +192,9 @@ def _stage_figures(
     frames, basis = frames_of_stage(rows, total_frames)
     if frames is None:
         return FrameFigures(stage, None, basis, wall_ms, *[None] * 6)
-    # Of a node that skipped calls, the samples stand for those, too.
+    # Of a node with calls that were skipped, or failed, the samples stand for those, too.
     nodes_ms = sum(own_ms(row) / row.count * calls_of(row) for row in rows) / frames
-    fps = 1000 * frames / wall_ms if wall_ms else None
+    fps = 1000 * frames / wall_ms if wall_ms is not None else None
     return FrameFigures(stage, frames, basis, wall_ms, fps, None, None, nodes_ms, _rate(nodes_ms), None)
 
 

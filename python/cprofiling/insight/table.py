@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cprofiling.analysis.html_table import Shown, html_table
+from cprofiling.analysis.html_table import Shown, Whole, html_table
 from cprofiling.analysis.text_table import ROW_LIMIT, Figures, text_table
 from cprofiling.format import shown_text
 
@@ -87,12 +87,21 @@ def listed(names: Sequence[str]) -> str:
     return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED:,} more"
 
 
-def column(title: str, unit: str = "text", tip: str = "", *, default: Any = MISSING, absent: str | None = None) -> Any:
+def column(
+    title: str,
+    unit: str = "text",
+    tip: str = "",
+    *,
+    default: Any = MISSING,
+    absent: str | None = None,
+    whole: bool = False,
+) -> Any:
     """Return a field of the values of an insight; what is told of it is what the document's columns have.
 
-    ``absent``: what is shown for None.
+    ``absent``: what is shown for None. ``whole``: whether a long text is shown to its end.
     """
-    return field(default=default, metadata={"title": title, "unit": unit, "tip": tip, "absent": absent})
+    told = {"title": title, "unit": unit, "tip": tip, "absent": absent, "whole": whole}
+    return field(default=default, metadata=told)
 
 
 def _plain(value: Any, of: Mapping[str, Any]) -> Any:
@@ -104,7 +113,7 @@ def _plain(value: Any, of: Mapping[str, Any]) -> Any:
 
 def _shown(value: object, of: Mapping[str, Any]) -> object:
     if not isinstance(value, float):
-        return of["absent"] if value is None else value
+        return of["absent"] if value is None else Whole(value) if of["whole"] else value
     if of["unit"] == "number":
         return Shown(f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}")
     return Shown(f"{100 * value:.1f} %" if of["unit"] == "share" else shown_number(value))

@@ -1,12 +1,14 @@
 """Cold and warm calls apart: where the warm-up of each node ends, and what ``skip_first_n`` leaves it out.
 
 A recording has each call: ``insight.steady`` tells where their times become steady. Statistics keep the first call and
-the whole: whether the first one is cold can be told, but not which one was the last of its kind.
+the whole: whether the first one is cold can be told, but not which one was the last of its kind. Where calls differ by
+their inputs, or later ones take as long as the first, not even that is told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -23,10 +25,13 @@ from cprofiling.kinds import CUT, UNFINISHED
 if TYPE_CHECKING:
     from cprofiling.measure import Measurement
     from cprofiling.stats import NodeProfilingStats, ProfilingSummary
+    from cprofiling.views.buckets import Bucket
 
 COLD_FIRST, LIKE_OTHERS, UNKNOWN = "cold first call", "first call is like others", "unknown"
+DIFFERING, REACHED = "unknown: inputs differ", "unknown: later calls are as long"
 _TITLE = "Warm-up"
 _NS_PER_MS = 1e6
+_AS_LONG = 0.9  # of the first call: one that takes this long is like it
 # Of the statistics, the highest quantile that one call of so many cannot move: (calls, field, part of the calls above)
 _QUANTILES = ((200, "p99_ms", 0.01), (40, "p95_ms", 0.05), (20, "p90_ms", 0.1), (steady.LEAST_CALLS, "p50_ms", 0.5))
 
@@ -161,13 +166,20 @@ _STATES = {
 
 def of_summary(summary: ProfilingSummary) -> WarmUp:
     """Return whether the first call of each node was cold, as far as statistics tell."""
-    figures = [_first_call(row) for row in summary if row.count or row.skipped_count]
+    signatures = Counter((of.node_name, checked_text("stage", of.stage)) for of in summary.shapes if of.count)
+    figures = [_first_call(row, signatures) for row in summary if row.count or row.skipped_count]
+    if any(of.state == COLD_FIRST for of in figures):
+        figures = _without_reached(figures, summary)
     cold = [of for of in figures if of.state == COLD_FIRST]
     notes = []
     skip = None
     if cold:
         skip = max(summary.skip_first_n, 1)
         notes.append(f"Suggested: set_profiling(True, skip_first_n={skip}), if the first call is the only cold one.")
+    for state, text in _DOUBTS.items():
+        those = [of.node for of in figures if of.state == state]
+        if those:
+            notes.append(f"{listed(those)}: {text}")
     if figures:
         notes.append(
             "Statistics keep the first call only; where a warm-up ends is told by a recording of it: "
@@ -180,11 +192,41 @@ def of_summary(summary: ProfilingSummary) -> WarmUp:
     return WarmUp(figures, notes, skip)
 
 
-def _first_call(row: NodeProfilingStats) -> WarmUpFigures:
+_DOUBTS = {
+    DIFFERING: "calls have several input signatures; which one the first had is not known, so that it is not judged.",
+    REACHED: "later calls took about as long as the first, which may be one of them as well as a cold one.",
+}  # fmt: skip
+
+
+def _without_reached(figures: Iterable[WarmUpFigures], summary: ProfilingSummary) -> list[WarmUpFigures]:
+    """Return figures in which no first call is cold that later ones are like."""
+    rows = {(row.node_name, checked_text("stage", row.stage)): row for row in summary}
+    find = getattr(summary, "_find_histograms", None)
+    buckets = find() if find is not None else {}
+    return [
+        WarmUpFigures(of.node, of.stage, of.count, REACHED, first_ms=of.first_ms)
+        if of.state == COLD_FIRST and _is_reached(rows[of.node, of.stage], buckets)
+        else of
+        for of in figures
+    ]
+
+
+def _is_reached(row: NodeProfilingStats, buckets: Mapping[tuple[str, str], Sequence[Bucket]]) -> bool:
+    """Whether a later call took about as long as the first; where that is a sample, as far as the histogram tells."""
+    least_ms = _AS_LONG * (row.first_ms or 0.0)
+    if row.skipped_count:
+        return row.max_ms >= least_ms
+    known = buckets.get((row.node_name, checked_text("stage", row.stage)), ())
+    return row.max_ms > (row.first_ms or 0.0) or sum(count for lower, _, count in known if lower >= least_ms) > 1
+
+
+def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -> WarmUpFigures:
     stage, calls = checked_text("stage", row.stage), row.count + row.skipped_count
     first, others = row.first_ms, row.count - (not row.skipped_count)
     if first is None or others < 1:
         return WarmUpFigures(row.node_name, stage, calls, UNKNOWN if first is None else steady.TOO_FEW, first_ms=first)
+    if signatures[row.node_name, stage] > 1:
+        return WarmUpFigures(row.node_name, stage, calls, DIFFERING, first_ms=first)
     p_value = _chance_of_first(row, first, others)
     is_cold = p_value <= steady.SIGNIFICANCE and first > row.median_ms * (1 + steady.ALIKE)
     state = COLD_FIRST if is_cold else LIKE_OTHERS if others >= steady.SOME_CALLS else steady.TOO_FEW

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -38,22 +38,27 @@ if TYPE_CHECKING:
 
 _NS_PER_MS = 1e6
 _ROUNDING = 1e-9
+_FRAME, _RUN = "frame", "whole run"
 _LEAST_FACTOR, _MOST_FACTOR = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
 class WhatIfFigures:
-    """What a frame would take if one node's own time were divided by a factor, or that of several by theirs."""
+    """What a frame would take if one node's own time were divided by a factor, or that of several by theirs.
+
+    Where frames are not known, what the whole run would take: ``per`` tells.
+    """
 
     node: str = column("Node", tip="The node; several, if they are faster together.")
     stage: str = column("Stage", tip="Its execution stage.")
+    per: str = column("Per", tip="What the figures are of: one frame, or the whole run if frames are not known.")
     factor: float | None = column("Factor", "number", "How many times as fast; none for several nodes.")
-    calls: float = column("Calls", "number", "Calls in a frame.")
-    own_ms: float = column("Own time", "ms", "Its time in a frame, without nodes called inside.")
-    share: float = column("Share", "share", "Its part of a frame.")
-    after_ms: float = column("Frame then", "ms", "Mean time of a frame with it.")
+    calls: float = column("Calls", "number", "Calls in it.")
+    own_ms: float = column("Own time", "ms", "The node's time in it, without nodes called inside.")
+    share: float = column("Share", "share", "That as a part of the whole.")
+    after_ms: float = column("Then", "ms", "Mean time of a frame, or that of the run, with the faster node.")
     gain_ms: float = column("Gain", "ms", "How much less that is than now.")
-    speedup: float = column("Speed-up", "number", "How many times as many frames.")
+    speedup: float = column("Speed-up", "number", "How many times as many frames in the same time.")
     most: float = column("At most", "number", "The speed-up if it took no time at all.")
     p99_after_ms: float | None = column("p99 then", "ms", "99th percentile of frames with it; of recordings.")
     critical: float | None = column("Critical", "share", "In which part of the frames it is on the critical path.")
@@ -61,7 +66,7 @@ class WhatIfFigures:
 
 
 class WhatIf(Insight[WhatIfFigures]):
-    """What faster nodes are worth, the largest gain first.
+    """What faster nodes are worth, the largest gain first: those in a frame, then those in whole runs.
 
     Attributes:
         frame_ms: By stage: what a frame takes now, on average; of the whole run where frames are not known.
@@ -76,9 +81,8 @@ class WhatIf(Insight[WhatIfFigures]):
         frames: Mapping[str, int | None],
     ) -> None:
         """Make a table of figures; the other arguments become attributes."""
-        super().__init__(
-            WhatIfFigures, "What if a node were faster", sorted(figures, key=lambda of: -of.gain_ms), notes
-        )
+        ordered = sorted(figures, key=lambda of: (of.per == _RUN, -of.gain_ms))
+        super().__init__(WhatIfFigures, "What if a node were faster", ordered, notes)
         self.frame_ms = dict(frame_ms)
         self.frames = dict(frames)
 
@@ -221,11 +225,16 @@ def _figures(
     slack = [of[names[0]] for of in slacks if len(names) == 1 and names[0] in of]
     slack = [each if each > _ROUNDING * before else 0.0 for each in slack]
     return WhatIfFigures(
-        " + ".join(names), stage, factors[names[0]] if len(names) == 1 else None,
+        " + ".join(names), stage, _FRAME, factors[names[0]] if len(names) == 1 else None,
         sum(calls.get(node, 0.0) for node in names), own, own / before if before else 0.0, mean, before - mean,
         _ratio(before, mean), _ratio(before, least), frames.p99_after(factors),
         slack.count(0.0) / len(slack) if slack else None, fmean(slack) if slack else None,
     )  # fmt: skip
+
+
+def _of_run(figures: Iterable[WhatIfFigures]) -> list[WhatIfFigures]:
+    """Return figures as those of a whole run, which is looked at as one frame."""
+    return [replace(of, per=_RUN) for of in figures]
 
 
 def _ratio(before: float, after: float) -> float:
@@ -275,7 +284,7 @@ def of_summary(
         known = _known(frame, graph)
         calls = {name: calls[name] for name in calls if name in known}
         found, left_out = _rows_of(stage, [frame], calls, factors, each, graph, most)
-        figures += found
+        figures += found if frames[stage] is not None else _of_run(found)
         frame_ms[stage] = frame.after({}, graph)
         notes += [*_stage_notes(stage, rows, frame, frames[stage], basis, graph), *left_out]
     if not stages:
@@ -408,7 +417,7 @@ def of_frames(
         known = {name for frame in some for name in _known(frame, graph)}
         calls = {name: count / len(some) for name, count in runs[stage].items() if name in known}
         rows_of, left_out = _rows_of(stage, some, calls, factors, factor, graph, most)
-        figures += rows_of
+        figures += rows_of if found.rows else _of_run(rows_of)
         means[stage] = fmean([each.after({}, graph) for each in some])
         counts[stage] = len(some) if found.rows else None
         notes += [*_recorded_notes(found, stage, of, means[stage], graph), *left_out]
