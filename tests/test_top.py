@@ -89,7 +89,25 @@ def test_a_file_that_is_complete_is_shown_once(path: Path, capsys: pytest.Captur
         ["node", "train", "1", "-", "-", *(["1.50", "ms"] * 5), "0"],
     ]
     assert [row.split()[0] for row in shown(str(path), "--reverse", "-n", "no*", capsys=capsys)[3:]] == ["node"]
-    assert shown(str(path), "--stage", "none", capsys=capsys)[1:] == ["No profiling data collected."]
+
+
+def test_what_leaves_no_node_is_told_with_what_there_is(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = profiler_on(live=path)
+    assert shown(str(path), "-n", "a", "--updates", "1", capsys=capsys)[1:] == ["No profiling data collected."]
+    for number in range(12):
+        profiler.record("train", f"node {number:02}", 1.5)
+    profiler.record("val", "other\x1b", 4)
+    profiler.set_profiling(False)
+    names = ", ".join(f"'node {number:02}'" for number in range(10))
+    for arguments, told in (
+        (["--stage", "trian"], "There is no stage 'trian'; there are: 'train', 'val'"),
+        (["-n", "z*"], f"No node matches 'z*'; there are: {names} and 3 more"),
+        (
+            ["-n", "z", "-n", "y", "--stage", "val"],
+            "No node in the stage 'val' matches 'y', 'z'; there are: 'other\\x1b'",
+        ),
+    ):
+        assert shown(str(path), *arguments, capsys=capsys)[1:] == [told]
 
 
 def test_what_a_process_does_is_shown_with_rates(

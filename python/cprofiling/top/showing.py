@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cprofiling.format import shown_text
-from cprofiling.top.moments import HEADINGS, NOTHING, SORT_KEYS, TEXTS, Choice, Moment, Row, plain_text
+from cprofiling.top.moments import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, Row, plain_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ class _Screen:
             texts = [Text(cells[place], style=_style(row, HEADINGS[place])) for place in places]
             table.add_row(*texts, style="dim" if row.rate == 0 else "")
         if not rows:
-            table.add_row(NOTHING)
-        elif len(rows) > room:
+            return Text(f"\n{self.choice.nothing(self.now)}\n")
+        if len(rows) > room:
             table.add_row(f"... {len(rows) - room} more")
         return table
 
