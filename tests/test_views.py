@@ -24,6 +24,7 @@ from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
 from cprofiling.format import shown_text
 from cprofiling.recording import Recording
 from cprofiling.snapshot import Snapshot
+from cprofiling.stages.compare import compare_timing_reports
 from cprofiling.stats import NodeProfilingStats, ProfilingSummary
 from cprofiling.views import FORMATS, View, compare, tables
 from cprofiling.views.buckets import histogram_of
@@ -527,6 +528,37 @@ def test_two_runs_are_compared() -> None:
     markdown = View(after, against=View(before)).render("md")
     assert "| `a` | 50 / 50 |" in markdown
     assert "| <code>b&#124;</code> |" in markdown
+
+
+def spread_run(*times: float) -> Snapshot:
+    def record(profiler: cp.Profiler) -> None:
+        for each in times:
+            profiler.record("train", "wide", each)
+
+    return profiled(record).snapshot()
+
+
+def test_what_a_wide_interval_may_hide_is_not_called_the_same() -> None:
+    before, after = spread_run(1.0, 9.0, 2.0, 8.0), spread_run(3.0, 12.0, 1.0, 14.0)
+    view = View(after, against=before)
+    (row,) = compare.comparison_of(document_of(after), document_of(before)).stages
+    assert row.verdict == "unclear"
+    assert row.difference_pct is not None
+    assert row.difference_pct > 40
+    section = view._compared().sections["comparison"]
+    assert section.rows[0][-2] == "unclear"
+    note = section.notes[-1]
+    assert note.startswith("Unclear is where the interval of the difference reaches beyond 2 % of the mean before")
+    text = view.render("text")
+    assert text.startswith("No verdict (stages: 1 unclear)\n")
+    assert note in text
+    steady = ("train", "steady", 5.0)
+    both = Snapshot.merge([before, run_of(steady)]), Snapshot.merge([after, run_of(steady)])
+    text = View(both[1], against=both[0]).render("text")
+    assert text.startswith("Not found slower (stages: 1 same, 1 unclear)\n")
+    label = {("train", "wide"): "wide"}
+    gate = compare_timing_reports(*(compare._report(document_of(each), label) for each in (before, after)))
+    assert [each.verdict for each in gate.stages] == ["same"]  # its words are those of the gate
 
 
 def test_nodes_of_several_stages_are_told_apart() -> None:

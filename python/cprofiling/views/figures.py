@@ -327,7 +327,7 @@ def _in_words(node: Node | None) -> str:
 # ---- two runs
 
 _COMPARED = ("mean_ms", "p50_ms", "p99_ms", "self_total_ms", "count", "error_count")
-_SAME = "same"
+_NO_CHANGE = ("same", "unclear")
 _SIDES = ("other", "this", "change")
 _MISSING = "it takes both runs to have it"
 _VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or in which run it is")
@@ -355,7 +355,7 @@ def comparison_table(document: Document, against: Document) -> Table:
             now, before = (None if node is None else figure(node, name) for node in nodes)
             values += [before, now, now / before - 1 if now is not None and before else None]
         table.add(values, dict.fromkeys(range(len(headings)), _MISSING), {first - 1: distribution(nodes, filled, axis)})
-        if verdicts.get(key) == _SAME:  # what may be noise is not called worse or better by a colour
+        if verdicts.get(key) in _NO_CHANGE:  # what may be noise is not called worse or better by a colour
             table.rows[-1] = [cell._replace(tone="") for cell in table.rows[-1]]
         table.distributions.append(filled)
     return table
