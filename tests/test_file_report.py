@@ -180,7 +180,17 @@ def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pyte
         == "perfetto is a format of recordings, not of a timing report"
     )
     assert failure(capsys, trace, "-r", "prom") == "prom is a format of snapshots of statistics, not of a recording"
-    assert failure(capsys, statistics, "-o", "x.doc").startswith("-o: path must end in one of .txt, ")
+    ends = ".txt, .html, .htm, .md, .markdown, .json, .csv, .parquet, .pq"
+    for path, fitting in (
+        ((statistics,), f"{ends}, .prom"),
+        ((timing,), ends),
+        ((trace,), f"{ends}, .json.gz, .pftrace"),
+        ((statistics, "--against", statistics), ".txt, .html, .htm, .md, .markdown, .json"),
+    ):
+        told = f"-o: path must end in one of {fitting}, got 'x.doc' (str); or say the format with -r"
+        assert failure(capsys, *path, "-o", "x.doc") == told
+    assert failure(capsys, statistics, "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
+    assert failure(capsys, statistics, "-r", "md", "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
     assert failure(capsys, statistics, "-r", "json", "-o", statistics) == f"{statistics} is the file to be shown"
     missing = tmp_path / "no\nwhere" / "x.md"
     assert (

@@ -633,6 +633,13 @@ def test_files_have_the_format_of_their_names(snapshot: Snapshot, recording: Rec
     assert (tmp_path / "s.dat").read_text(encoding="utf-8").startswith("# Node statistics")
     with pytest.raises(ValueError, match=r"path must end in one of \.txt, .*, got '.*s\.dat'"):
         snapshot.save(str(tmp_path / "s.dat"))
+    with pytest.raises(ValueError, match=r"path must end in one of \.txt, .*, \.pq, \.prom, got"):
+        snapshot.save(tmp_path / "s.doc")
+    with pytest.raises(ValueError, match=r"path must end in one of \.txt, .*, \.pq, \.json\.gz, \.pftrace, got"):
+        recording.save(tmp_path / "s.doc")
+    with pytest.raises(IsADirectoryError) as raised:
+        snapshot.save(tmp_path)
+    assert raised.value.filename == str(tmp_path)
     with pytest.raises(TypeError, match="path must be a path, got 3"):
         snapshot.save(3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError, match=r"nowhere"):
