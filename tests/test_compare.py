@@ -503,6 +503,29 @@ def test_failures_of_the_command(tmp_path: Path, files: tuple[str, str], capsys:
         assert printed.err.count("\n") == 1
 
 
+def test_files_that_report_compares(tmp_path: Path, files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = cp.Profiler()
+    counts, packed, plain, report = (tmp_path / name for name in ("a.cprof", "a.json.gz", "a.json", "r.json"))
+    counts.write_bytes(profiler.snapshot().to_bytes())
+    report.write_text(profiler.snapshot().to_json())
+    with cp.profile() as recorded:
+        pass
+    recorded.export_chrome_trace(packed)
+    recorded.export_chrome_trace(plain)
+    trace = "cprofiling report shows it, and compares two with --against"
+    for path, told in (
+        (counts, "it holds statistics, and no JSON: cprofiling report shows them, and compares two such files"),
+        (packed, f"it is a trace, and no JSON: {trace}"),
+        (plain, f"it is a trace, and no timing report: {trace}"),
+        (report, "it is a report already, of -r json or save(), and no timing report: give the file that it was made"),
+    ):
+        for given in ([str(path), files[1]], [files[0], str(path)]):
+            assert cli.main(["compare", *given]) == 1
+            assert capsys.readouterr().err.startswith(f"cprofiling: {path}: {told}")
+    assert cli.main(["compare", files[0], str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"cprofiling: cannot read {tmp_path}: Is a directory\n"
+
+
 def test_a_gate_does_not_pass_what_it_cannot_judge(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One call each, of which nobody knows the spread, and no stage in common (I12)."""
     paths = [tmp_path / name for name in ("old", "new", "empty")]

@@ -931,3 +931,16 @@ def test_what_is_gathered_can_be_read_when_nothing_can_be_imported_any_more(aske
     """
     done = run_python(textwrap.dedent(script))
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_stage_that_nothing_knows_is_told_with_those_that_there_are() -> None:
+    profiler = cp.Profiler()
+    assert profiler.format_profiling_summary("trian") == "No profiling data collected."
+    profiler.set_profiling(True)
+    profiler.record("train", "node", 1)
+    profiler.record("odd\x1b", "node", 1)
+    assert profiler.format_profiling_summary("trian").splitlines() == [
+        "No profiling data collected.", r"There is no stage 'trian'; there are: 'odd\x1b', 'train'",
+    ]  # fmt: skip
+    for stage in (cp.ExecutionStage.VAL, "val", "inference"):  # which may well have no calls
+        assert profiler.format_profiling_summary(stage) == "No profiling data collected."

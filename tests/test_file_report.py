@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import threading
 import unicodedata
@@ -15,8 +16,10 @@ import pytest
 
 import cprofiling as cp
 import timing_reports
+from calls import profiler_on
 from cprofiling import cli
 from cprofiling.format import shown_text
+from cprofiling.gates import baseline
 from cprofiling.live import writing
 from cprofiling.report_command import FORMATS
 from cprofiling.stages.ranks import RankedSnapshot
@@ -177,7 +180,17 @@ def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pyte
         == "perfetto is a format of recordings, not of a timing report"
     )
     assert failure(capsys, trace, "-r", "prom") == "prom is a format of snapshots of statistics, not of a recording"
-    assert failure(capsys, statistics, "-o", "x.doc").startswith("-o: path must end in one of .txt, ")
+    ends = ".txt, .html, .htm, .md, .markdown, .json, .csv, .parquet, .pq"
+    for path, fitting in (
+        ((statistics,), f"{ends}, .prom"),
+        ((timing,), ends),
+        ((trace,), f"{ends}, .json.gz, .pftrace"),
+        ((statistics, "--against", statistics), ".txt, .html, .htm, .md, .markdown, .json"),
+    ):
+        told = f"-o: path must end in one of {fitting}, got 'x.doc' (str); or say the format with -r"
+        assert failure(capsys, *path, "-o", "x.doc") == told
+    assert failure(capsys, statistics, "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
+    assert failure(capsys, statistics, "-r", "md", "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
     assert failure(capsys, statistics, "-r", "json", "-o", statistics) == f"{statistics} is the file to be shown"
     missing = tmp_path / "no\nwhere" / "x.md"
     assert (
@@ -202,11 +215,45 @@ def test_damaged_files(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert failure(capsys, damaged) == f"{damaged}: $.stages.a: must be an object, got 3 (int)"
     damaged.write_text(report(capsys, files / "a.bin", "-r", "json"), encoding="ascii")
     assert (
-        failure(capsys, damaged) == f"{damaged}: it is a report already, of -r json: give the file that it was made of"
+        failure(capsys, damaged)
+        == f"{damaged}: it is a report already, of -r json or save(): give the file that it was made of"
     )
     damaged.write_text("[]", encoding="ascii")
     assert failure(capsys, files / "a.bin", "--against", tmp_path / "nowhere").startswith("cannot read ")
     assert cli.main(["report", str(damaged)]) == 0  # a trace of nothing
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b'{"a": [1]}', b"import os\n", b"PAR1\x15\x04", b"<!doctype html>", b"node,stage\n"]
+)
+def test_files_of_other_kinds(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(data)
+    assert failure(capsys, path) == f"{path}: it holds neither statistics nor a timing report nor a trace"
+
+
+def test_kinds_that_other_commands_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    baseline.save(str(tmp_path / "tests.json"), {})
+    told = "it is a file of --cprofiling-json: cprofiling compare compares two"
+    assert failure(capsys, tmp_path / "tests.json") == f"{tmp_path}/tests.json: {told}"
+    with cp.profile() as recorded, cp.record("label"):
+        pass
+    recorded.save(tmp_path / "report.json")
+    profiler_on(live=tmp_path / "live.cprof")
+    (tmp_path / "timing.json").write_text('{"request_id": "x", "stages": {}}')
+    for name, told in (
+        (
+            "report.json",
+            "it is a report already, of -r json or save(), and no trace: give the file that it was made of",
+        ),
+        ("live.cprof", "it is a live file, and no trace: cprofiling report and cprofiling top show it"),
+        (
+            "timing.json",
+            "it is a timing report, and no trace: cprofiling report shows it, and cprofiling compare compares two",
+        ),
+    ):
+        with pytest.raises(cp.FormatError, match=f"^{re.escape(f'{tmp_path}/{name}: {told}')}$"):
+            cp.load_trace(tmp_path / name)
 
 
 @pytest.fixture

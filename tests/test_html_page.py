@@ -251,6 +251,38 @@ def test_two_runs_stand_side_by_side() -> None:
     assert [len(each) for each in page.data["tables"]["comparison"]["bins"]] == [2] * 4
 
 
+def test_the_other_run_is_named_once() -> None:
+    this, other = (replace(document(node("a")), source=f"/runs/{name}") for name in ("new.cprof", "old.cprof"))
+    assert "beside <bdi>/runs/old.cprof</bdi></p>" in render(this, against=other)
+    named = render(replace(this, title="After"), against=replace(other, title="Before"))
+    assert "beside <bdi>Before</bdi> (<bdi>/runs/old.cprof</bdi>)</p>" in named
+
+
+def test_a_share_stands_once_in_a_finding() -> None:
+    found = (Finding("k", "46 % of the time is outside", "", "", 0.45), Finding("k", "Much is outside", "", "", 0.45))
+    text = render(document(node("a"), findings=found))
+    assert re.findall(r"<h3>(.*?)</h3>", text) == [
+        "46 % of the time is outside ", 'Much is outside <span class="share">45 %</span>',
+    ]  # fmt: skip
+
+
+def test_reasons_whose_columns_are_not_there_are_not_there_either() -> None:
+    unknown = {"self_total_ms": "why", "active_total_ms": "for what"}
+    text = render(document(node("a", active_total_ms=1.0), node("b", unknown=unknown, self_total_ms=None)))
+    reasons = re.findall(r'<li value="(\d)"( class="extra")?>([^<]*)</li>', text)
+    assert ("1", "", "why") in reasons
+    assert ("2", ' class="extra"', "for what") in reasons
+
+
+def test_figures_that_stay_0_have_not_changed() -> None:
+    this = document(node("a", error_count=0), node("b", error_count=3), node("c", error_count=1))
+    other = document(node("a", error_count=0), node("b", error_count=0), node("c", error_count=2))
+    rows = {row[0]: row[-1] for row in Page(render(this, against=other)).tables["comparison"][2:]}
+    assert rows["a"] == "0.0%"
+    assert rows["b"] == DASH
+    assert "50.0%" in rows["c"]
+
+
 def test_verdicts_of_a_comparison_stand_beside_the_nodes() -> None:
     columns = (Column("node_name", "Node"), Column("stage", "Stage"), Column("verdict", "Verdict"))
     section = Section("Compared", columns, (("a", "train", "slower"), ("b", "train", None)))

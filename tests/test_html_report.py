@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,21 @@ def test_a_node_opens_by_key_and_shows_its_distribution_and_all_figures(show: Sh
     assert page.locator("#nodes thead th", has_text="Std").is_visible()
 
 
+def test_reasons_are_there_with_the_columns_that_have_their_marks(show: Show, statistics: Document) -> None:
+    first, second = statistics.nodes[:2]
+    nodes = (
+        replace(first, active_total_ms=1.0),
+        replace(second, active_total_ms=None, unknown={"active_total_ms": "why"}),
+    )
+    page = show(replace(statistics, nodes=nodes))
+    reason = page.locator("#nodes-notes li", has_text="why")
+    assert not reason.is_visible()
+    page.get_by_role("button", name="All figures").click()
+    assert reason.is_visible()
+    page.get_by_role("button", name="All figures").click()
+    assert not reason.is_visible()
+
+
 def test_many_rows_are_shown_when_asked_for(show: Show) -> None:
     p = profiler_on()
     for number in range(120):
@@ -424,6 +440,7 @@ def test_two_runs_are_compared(show: Show, statistics: Document, recorded: Docum
     assert "Mean, Change" in detail.locator("dt").all_inner_texts()
     page.locator("#comparison thead button", has_text="Change").first.click()
     assert "sorted by Mean, Change, descending" in page.locator("#part-comparison .said").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth === innerWidth"), "the table scrolls, not the page"
     both = show(recorded, recorded)
     assert both.locator(".timeline").count() == both.locator(".icicle").count() == 2
     assert both.locator(f"{STAGE} svg path").count() > 4

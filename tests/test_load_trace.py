@@ -434,8 +434,8 @@ def refusal(path: Path) -> str:
     ("text", "message"),
     [
         (b"", "the file is empty, at byte 0"),
-        (b"PK\x03\x04", "no list or object where one is expected, at byte 0"),
-        (b'{"a": 1}', "there are no traceEvents, at byte 8"),
+        (b"PK\x03\x04", "it is no Chrome trace: no list or object where one is expected, at byte 0"),
+        (b'{"a": 1}', "it is no Chrome trace: there are no traceEvents, at byte 8"),
         (TEXT[:-3], f"the file ends in the middle, at byte {len(TEXT) - 3}"),
         (TEXT + b"x", f"something after the end, at byte {len(TEXT)}"),
         (b'[{"ph": "X", "ts": 1e99}]', "a time beyond 2^63 ns, at byte 19"),

@@ -400,8 +400,8 @@ def test_files_that_tell_no_rank_may_be_any(tmp_path: Path, capsys: pytest.Captu
     ("arguments", "complaint"),
     [
         ([], "required: FILE"),
-        (["x", "--expect", "0"], "from 1 to"),
-        (["x", "--expect", "many"], "from 1 to"),
+        (["x", "--expect", "0"], "of at least 1"),
+        (["x", "--expect", "many"], "of at least 1"),
         ([""], "not empty"),
         (["x", "-o", ""], "not empty"),
     ],

@@ -1063,6 +1063,20 @@ def test_a_spawned_process_that_cannot_be_recorded_runs_all_the_same(monkeypatch
     assert begun == ["/tmp/trace.json"]
 
 
+def test_a_folder_or_archive_without_a_program_leaves_an_old_trace_alone(tmp_path: Path) -> None:
+    write(tmp_path, {"app/stages.py": "", "trace.json": "old"})
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("stages.py", "")
+    for name in ("app", "app.zip"):
+        done = run(name, folder=tmp_path)
+        assert (done.status, done.out) == (1, "")
+        assert "can't find '__main__' module" in done.err.splitlines()[-1]
+        assert (tmp_path / "trace.json").read_text() == "old"
+    write(tmp_path, {"app/__main__.py": "import cprofiling as cp\nwith cp.record('label'): raise KeyError"})
+    assert run("app", folder=tmp_path).status == 1
+    assert names_in_file(tmp_path / "trace.json") == ["label"]
+
+
 def test_a_module_that_is_not_there_leaves_an_old_trace_alone(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text("old")
     done = run("-m", "nosuchmodule", folder=tmp_path)

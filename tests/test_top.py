@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -92,7 +93,22 @@ def test_a_file_that_is_complete_is_shown_once(path: Path, capsys: pytest.Captur
         ["node", "train", "1", "-", "-", *(["1.50", "ms"] * 5), "0"],
     ]
     assert [row.split()[0] for row in shown(str(path), "--reverse", "-n", "no*", capsys=capsys)[3:]] == ["node"]
-    assert shown(str(path), "--stage", "none", capsys=capsys)[1:] == ["No profiling data collected."]
+
+
+def test_what_leaves_no_node_is_told_with_what_there_is(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = profiler_on(live=path)
+    assert shown(str(path), "-n", "a", "--updates", "1", capsys=capsys)[1:] == ["No profiling data collected."]
+    for number in range(12):
+        profiler.record("train", f"node {number:02}", 1.5)
+    profiler.record("val", "other\x1b", 4)
+    profiler.set_profiling(False)
+    names = ", ".join(f"'node {number:02}'" for number in range(10))
+    for arguments, told in (
+        (["--stage", "trian"], "There is no stage 'trian'; there are: 'train', 'val'"),
+        (["-n", "z*"], f"No node matches 'z*'; there are: {names} and 3 more"),
+        (["-n", "z", "--stage", "val"], "No node in the stage 'val' matches 'z'; there are: 'other\\x1b'"),
+    ):
+        assert shown(str(path), *arguments, capsys=capsys)[1:] == [told]
 
 
 def test_what_a_process_does_is_shown_with_rates(
@@ -511,12 +527,67 @@ def test_the_screen_shows_as_much_as_it_has_room_for() -> None:
     assert "note: a\\x1b[31m note" in screen_text(showing._Screen(Choice(), noted, at(0.0)), 120, 12)
 
 
+@pytest.mark.parametrize(("length", "columns"), [(5, 120), (60, 70), (200, 40)])
+def test_nodes_that_there_is_no_room_for_are_counted_and_scrolled_to(length: int, columns: int) -> None:
+    many = [stats(f"{number:02} {'long name ' * length}"[: length + 3], number, float(number)) for number in range(40)]
+    screen = showing._Screen(Choice("name"), at(0.0, *many))
+
+    def look(*keys: str) -> tuple[int, int, int]:
+        for key in keys:
+            screen.press(key)
+            lines = screen_text(screen, columns, 15).splitlines()
+        assert len(lines) <= 15
+        names = [int(found[1]) for line in lines if (found := re.match(r" (\d\d) ", line))]
+        assert names == list(range(screen.first, screen.first + screen.shown))
+        above = f"{screen.first} above (Up, PageUp)" if screen.first else ""
+        below = f"{screen.below} more (Down, PageDown)" if screen.below else ""
+        assert "... " + ", ".join(filter(None, (above, below)))[: columns - 5] in "\n".join(lines)
+        return screen.first, screen.shown, screen.below
+
+    _, count, below = look("?")
+    assert count + below == 40
+    assert look("\x1b[B", "\x1bOB") == (2, count, 38 - count)
+    assert look("\x1b[A") == (1, count, 39 - count)
+    assert look("\x1b[6~") == (1 + count, count, 39 - 2 * count)
+    assert look("\x1b[5~", "\x1b[5~", "\x1bOA") == (0, count, below)
+    first, shown_now, none = look(*["\x1b[6~"] * 50)
+    assert (first + shown_now, none) == (40, 0)
+    assert look("\x1b[B", "\x1b[6~") == (first, shown_now, 0)
+    assert "above" not in screen_text(screen, columns, 1000)  # all of it, however far it was scrolled
+    look(*["\x1b[6~"] * 50)
+    screen.press("r")
+    assert screen.first == 0
+
+
+def test_what_is_said_in_place_of_rows_has_the_width_of_the_screen() -> None:
+    screen = showing._Screen(Choice(globs=("zzz",)), at(0.0, stats("a node", 1, 1.0)), first=3)
+    assert "No node matches 'zzz'; there are: 'a node'\n" in screen_text(screen, 60, 12)
+
+
+def test_the_end_is_shown_also_while_paused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich", reason="a terminal is served by rich")
+    keys = iter(["p"])
+    monkeypatch.setattr(showing, "_keys", lambda: contextlib.nullcontext(lambda: next(keys, "")))
+
+    def source(wait: Any) -> Iterator[Moment]:
+        yield Moment("running", 1, 0.0, at(0.0).parts)
+        yield Moment("killed", 1, 1.0, at(1.0).parts, is_over=True)
+
+    showing.show_rich(source, Choice())  # type: ignore[arg-type]
+    left = capsys.readouterr().out.rpartition("\x1b[?1049l")[2]
+    assert "killed" in left
+    assert "running" not in left
+    assert "paused" not in left
+
+
 def test_a_paused_screen_does_not_change() -> None:
     screen = showing._Screen(Choice("name"))
     screen.take(at(0.0))
     screen.press(" ")
     screen.take(at(1.0))
-    assert screen.now == at(0.0)
+    assert (screen.now, screen.waiting) == (at(0.0), at(1.0))
     for key in ("p", "s", "?"):
         screen.press(key)
     screen.take(at(2.0))

@@ -24,6 +24,7 @@ from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
 from cprofiling.format import shown_text
 from cprofiling.recording import Recording
 from cprofiling.snapshot import Snapshot
+from cprofiling.stages.compare import compare_timing_reports
 from cprofiling.stats import NodeProfilingStats, ProfilingSummary
 from cprofiling.views import FORMATS, View, compare, tables
 from cprofiling.views import recorded as views_recorded
@@ -559,6 +560,37 @@ def test_two_runs_are_compared() -> None:
     assert "| <code>b&#124;</code> |" in markdown
 
 
+def spread_run(*times: float) -> Snapshot:
+    def record(profiler: cp.Profiler) -> None:
+        for each in times:
+            profiler.record("train", "wide", each)
+
+    return profiled(record).snapshot()
+
+
+def test_what_a_wide_interval_may_hide_is_not_called_the_same() -> None:
+    before, after = spread_run(1.0, 9.0, 2.0, 8.0), spread_run(3.0, 12.0, 1.0, 14.0)
+    view = View(after, against=before)
+    (row,) = compare.comparison_of(document_of(after), document_of(before)).stages
+    assert row.verdict == "unclear"
+    assert row.difference_pct is not None
+    assert row.difference_pct > 40
+    section = view._compared().sections["comparison"]
+    assert section.rows[0][-2] == "unclear"
+    note = section.notes[-1]
+    assert note.startswith("Unclear is where the interval of the difference reaches beyond 2 % of the mean before")
+    text = view.render("text")
+    assert text.startswith("No verdict (stages: 1 unclear)\n")
+    assert note in text
+    steady = ("train", "steady", 5.0)
+    both = Snapshot.merge([before, run_of(steady)]), Snapshot.merge([after, run_of(steady)])
+    text = View(both[1], against=both[0]).render("text")
+    assert text.startswith("Not found slower (stages: 1 same, 1 unclear)\n")
+    label = {("train", "wide"): "wide"}
+    gate = compare_timing_reports(*(compare._report(document_of(each), label) for each in (before, after)))
+    assert [each.verdict for each in gate.stages] == ["same"]  # its words are those of the gate
+
+
 def test_nodes_of_several_stages_are_told_apart() -> None:
     run = run_of(("train", "a", 1.0), ("val", "a", 2.0))
     assert {row.name for row in compare.comparison_of(document_of(run), document_of(run)).stages} == {
@@ -631,6 +663,13 @@ def test_files_have_the_format_of_their_names(snapshot: Snapshot, recording: Rec
     assert (tmp_path / "s.dat").read_text(encoding="utf-8").startswith("# Node statistics")
     with pytest.raises(ValueError, match=r"path must end in one of \.txt, .*, got '.*s\.dat'"):
         snapshot.save(str(tmp_path / "s.dat"))
+    with pytest.raises(ValueError, match=r"path must end in one of \.txt, .*, \.pq, \.prom, got"):
+        snapshot.save(tmp_path / "s.doc")
+    with pytest.raises(ValueError, match=r"path must end in one of \.txt, .*, \.pq, \.json\.gz, \.pftrace, got"):
+        recording.save(tmp_path / "s.doc")
+    with pytest.raises(IsADirectoryError) as raised:
+        snapshot.save(tmp_path)
+    assert raised.value.filename == str(tmp_path)
     with pytest.raises(TypeError, match="path must be a path, got 3"):
         snapshot.save(3)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError, match=r"nowhere"):

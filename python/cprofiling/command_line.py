@@ -106,7 +106,8 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
         except ValueError:
             value = low - 1
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {low} to {high}, got {text!r}")
+            limits = f"of at least {low}" if high == INT64_MAX and value < low else f"from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"expected a whole number {limits}, got {text!r}")
         return value
 
     return convert

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 
@@ -79,14 +80,21 @@ def report_on(request: Request) -> str | None:
 
 
 def _format(request: Request) -> str:
-    from cprofiling.views.formats import format_of
+    from cprofiling.views.formats import COMPARING, View, format_of
 
     if request.format is not None:
         return request.format
     if request.output is None:
         return "text"
+    if os.path.isdir(request.output):
+        raise ReportError(f"cannot write {shown_text('output', request.output)}: {os.strerror(errno.EISDIR)}")
     try:
         return format_of(request.output)
+    except ValueError:
+        loaded = _load(request.path)  # as what it can be shown in depends on what it is
+        fitting = COMPARING if request.against is not None else View(loaded.of).formats
+    try:
+        return format_of(request.output, fitting)
     except ValueError as error:
         raise ReportError(f"-o: {error}; or say the format with -r") from None
 

@@ -154,6 +154,13 @@ def shown_text(parameter: str, value: object) -> str:
     return text if text.isprintable() else "".join(map(_shown_character, text))
 
 
+def shown_names(names: Iterable[str]) -> str:
+    """Return names in quotes, each as ``shown_text``: the first ten by the alphabet, and how many more there are."""
+    ordered = sorted(set(names))
+    more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
+    return ", ".join(f"'{shown_text('name', name)}'" for name in ordered[:10]) + more
+
+
 def shown_lines(text: str) -> str:
     """Return a text as ``shown_text`` does, with its line breaks."""
     return "\n".join(shown_text("text", line) for line in text.split("\n"))

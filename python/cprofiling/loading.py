@@ -6,7 +6,7 @@ import os
 import sys
 import zlib
 
-from cprofiling import checks, trace_formats
+from cprofiling import checks, file_kinds, trace_formats
 from cprofiling.recording import Recording
 from cprofiling.snapshot import FormatError
 from cprofiling.warn import warn
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
     from _typeshed import StrOrBytesPath
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # zlib's word for data with a gzip header
 _PIECE = 1 << 18
 _BOMB_RATIO = 300  # traces shrink to a thirtieth at most; text of one letter, to a thousandth
 _BOMB_ALLOWANCE = 64 << 20
+_NO_EVENTS = "there are no traceEvents"  # as cprofiling/trace_load.c says it
 _SHOWN_FROM = 32 << 20  # bytes of a file for which a progress bar is worth its lines
+
+
+class NoTraceError(FormatError):
+    """A file that is no Chrome trace, not even a damaged one."""
 
 
 def load(path: StrOrBytesPath, called: str | None = None) -> Recording:
@@ -36,13 +40,23 @@ def load(path: StrOrBytesPath, called: str | None = None) -> Recording:
         try:
             _warn_of_missing(name, recording._load(source.read, 0))
         except FormatError as error:
-            is_perfettos = trace_formats.is_perfettos(file_name)
-            hint = ": Perfetto's own format is written, and not read" if is_perfettos else ""
-            raise FormatError(f"{name}: {error}{hint}") from None
+            raise _named(error, name, file_name, source.head) from None
         finally:
             source.close()
         recording._finish()
         return recording
+
+
+def _named(error: FormatError, name: str, file_name: str, head: bytes) -> FormatError:
+    """Return an error with the name of the file; where that is no trace, with what it is as far as that is known."""
+    kind = file_kinds.kind_of(head)
+    if kind not in (None, file_kinds.TRACE):
+        return NoTraceError(f"{name}: {kind.told('trace')}")
+    is_perfettos = trace_formats.is_perfettos(file_name)
+    hint = ": Perfetto's own format is written, and not read" if is_perfettos else ""
+    if head.strip() and not (file_kinds.may_be_json(head) and _NO_EVENTS not in str(error)):
+        return NoTraceError(f"{name}: it is no Chrome trace: {error}{hint}")
+    return FormatError(f"{name}: {error}{hint}")
 
 
 def _warn_of_missing(name: str, report: dict[str, int]) -> None:
@@ -58,14 +72,25 @@ def _warn_of_missing(name: str, report: dict[str, int]) -> None:
 
 
 class _Source:
-    """The uncompressed text of a file, in pieces."""
+    """The uncompressed text of a file, in pieces.
+
+    Attributes:
+        head: The beginning of what was read.
+    """
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self._file = file
         self._progress = _Progress(size)
         self._first = file.read(_PIECE)
+        self.head = b""
         self._taken = len(self._first)
-        self.read = _Unpacker(self.take).read if self._first.startswith(_GZIP_MAGIC) else self.take
+        self._read = _Unpacker(self.take).read if self._first.startswith(file_kinds.GZIP_MAGIC) else self.take
+
+    def read(self, size: int) -> bytes:
+        """Return up to ``size`` bytes of the text; none at the end. FormatError as ``_Unpacker.read``."""
+        piece = self._read(size)
+        self.head = self.head or piece[: file_kinds.HEAD]
+        return piece
 
     def take(self, size: int) -> bytes:
         """Return up to ``size`` bytes of the file as it is; none at the end."""

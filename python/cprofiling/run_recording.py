@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import PathFinder
 
 from cprofiling.autostart import Automatic, say
 from cprofiling.node_patterns import MAIN
@@ -22,6 +23,7 @@ class RunRecording(Automatic):
         super().__init__(path, is_first=is_first)
         self.patterns = patterns
         self.module: str | None = None  # that is the program
+        self.folder: str | None = None  # or archive, whose __main__ it is
         self._speaker = os.getpid() if speaks else 0
 
     def begin(self) -> None:
@@ -32,7 +34,7 @@ class RunRecording(Automatic):
 
     def end(self) -> None:
         """As of any automatic recording; a trace that is there is not replaced for a program that is not."""
-        if self.module is not None and _is_missing(self.module):
+        if (self.module is not None and _is_missing(self.module)) or (self.folder and _has_no_main(self.folder)):
             self.cancel()
         else:
             super().end()
@@ -68,3 +70,10 @@ def _is_missing(module: str) -> bool:
         return True
     except Exception:  # noqa: BLE001 it is there, and cannot be imported
         return False
+
+
+def _has_no_main(folder: str) -> bool:
+    """Whether there is no program in a folder or archive: nothing was run then."""
+    if getattr(sys.modules.get(MAIN), "__spec__", None) is not None:
+        return False
+    return PathFinder.find_spec(MAIN, [folder]) is None

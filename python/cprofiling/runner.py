@@ -157,6 +157,7 @@ class Program:
             return lambda: functools.partial(as_main, self._module)
         if pkgutil.get_importer(self._path) is not None:
             _begin_path(self._path, always=True)
+            self._recording.folder = self._path
             return lambda: functools.partial(as_main, MAIN, False)
         _begin_path(os.path.dirname(os.path.realpath(self._arguments[0])))
         return self._script

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from cprofiling.command_line import EXIT_FAILURE, INT64_MAX, CommandError, fail, not_empty, whole_number, write
 
@@ -139,7 +140,10 @@ def compare(options: argparse.Namespace) -> str:
         found = compare_files(baseline, new, options.min_change) or compare_timing_reports(
             baseline, new, min_change_pct=options.min_change
         )
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        named = shown_text("path", os.fsdecode(error.filename or ""))
+        raise CommandError(f"cannot read {named}: {error.strerror}") from None
+    except ValueError as error:
         raise CommandError(shown_text("error", str(error))) from None
     options.status = found.exit_status
     told = {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from _typeshed import StrOrBytesPath
 
-    Verdict: TypeAlias = Literal["faster", "slower", "same", "unknown"]
+    Verdict: TypeAlias = Literal["faster", "slower", "same", "unclear", "unknown"]
     Report: TypeAlias = StrOrBytesPath | Mapping[str, Any]
     Reports: TypeAlias = Report | Sequence[Report]
 
@@ -50,7 +50,8 @@ class StageComparison:
         difference_ms: The latter less the former.
         difference_pct: The difference in percent of the baseline; None also for a baseline of 0.
         interval_ms: The interval for the difference.
-        verdict: ``slower``, ``faster``, ``same`` or ``unknown``.
+        verdict: ``slower``, ``faster``, ``same`` or ``unknown``; in reports of two runs also ``unclear``, of what would
+            be the same, but for an interval that reaches beyond the smallest change that counts.
         reason: Why the verdict is ``unknown``, or what it goes by in place of an interval; empty otherwise.
         baseline_count: The calls in the baseline.
         new_count: The same in the new report.
@@ -100,7 +101,7 @@ class TimingComparison:
     @property
     def has_verdict(self) -> bool:
         """Whether any stage, or the total, could be judged."""
-        return any(row.verdict != "unknown" for row in (*self.stages, self.total))
+        return any(row.verdict not in {"unclear", "unknown"} for row in (*self.stages, self.total))
 
     @property
     def exit_status(self) -> int:

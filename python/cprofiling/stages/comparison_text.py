@@ -61,11 +61,13 @@ def text(comparison: TimingComparison) -> str:
 def headline(comparison: TimingComparison) -> str:
     """Return what came out in one line."""
     verdicts = [_verdict(row) for row in comparison.stages]
-    counts = [(verdicts.count(kind), kind) for kind in ("missing", "slower", "faster", "same", "unknown")]
+    counts = [(verdicts.count(kind), kind) for kind in ("missing", "slower", "faster", "same", "unclear", "unknown")]
     told = ", ".join(f"{count} {kind}" for count, kind in counts if count) or "none"
     if comparison.has_regressed:
         return f"Slower than the baseline (stages: {told})"
-    return f"{'Not slower' if comparison.has_verdict else 'No verdict'} (stages: {told})"
+    if not comparison.has_verdict:
+        return f"No verdict (stages: {told})"
+    return f"{'Not found slower' if 'unclear' in verdicts else 'Not slower'} (stages: {told})"
 
 
 def _cells(row: StageComparison) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import re
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
+from cprofiling import file_kinds
 from cprofiling.format import shown_text
 from cprofiling.snapshot import FormatError
 
@@ -40,6 +41,10 @@ def read_json(path: str) -> Any:
     with open(path, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     name = shown_text("path", path)
+    head = data[: file_kinds.HEAD]
+    kind = file_kinds.kind_of(head)
+    if kind is not None and not head.lstrip().startswith((b"{", b"[")):
+        raise FormatError(f"{name}: {kind.told('JSON')}")
     if len(data) > MOST_BYTES:
         raise FormatError(f"{name}: the file is larger than {MOST_BYTES} bytes, more than any such file has")
     try:

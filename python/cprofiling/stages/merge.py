@@ -14,6 +14,7 @@ import stat
 
 from cprofiling import checks
 from cprofiling.analysis.rows import counted
+from cprofiling.file_kinds import NEITHER
 from cprofiling.files import atomic_writer
 from cprofiling.format import format_profiling_table, shown_text
 from cprofiling.snapshot import FormatError
@@ -131,7 +132,7 @@ def _kind_of(path: str) -> str:
         return TRACES
     if text.startswith(b"{"):
         return TIMING
-    raise FormatError("it holds neither statistics nor a timing report nor a trace")
+    raise FormatError(NEITHER)
 
 
 def _open_at_once(path: str, flags: int) -> int:

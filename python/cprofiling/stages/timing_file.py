@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from cprofiling import checks
+from cprofiling import checks, file_kinds
 from cprofiling.format import shown_text, shown_value
 from cprofiling.snapshot import FormatError
 from cprofiling.stages.json_file import Fault, place_of, read_json
@@ -45,7 +45,12 @@ def load_timing_report(path: StrOrBytesPath) -> dict[str, Any]:
             The message names the path, and the place in the file as JSONPath (``$.stages.vae.mean_ms``).
     """
     name = checks.path("path", path)
-    return _checked(read_json(name), shown_text("path", name))
+    value = read_json(name)
+    if isinstance(value, dict) and "stages" not in value:
+        for kind, is_one in ((file_kinds.TRACE, "traceEvents" in value), (file_kinds.REPORT, "schema" in value)):
+            if is_one:
+                raise FormatError(f"{shown_text('path', name)}: {kind.told('timing report')}")
+    return _checked(value, shown_text("path", name))
 
 
 def checked_timing_report(report: Mapping[str, Any], source: str) -> dict[str, Any]:

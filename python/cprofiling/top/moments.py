@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from cprofiling.format import format_time, shown_text
+from cprofiling.format import NO_DATA, format_time, shown_names, shown_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 HEADINGS = ("Node", "Stage", "Calls", "Calls/s", "Load", "Mean", "p50", "p99", "Max", "Total", "Errors")
 TEXTS = 2  # of them; the others are figures
-NOTHING = "No profiling data collected."
 _UNKNOWN = "-"
 
 
@@ -125,6 +124,18 @@ class Choice:
             rows.sort(key=_KEYS[self.sort_by], reverse=not self.reverse)
         return rows
 
+    def nothing(self, now: Moment) -> str:
+        """Return what stands in place of a table without rows: nothing was collected, or all of it is left out."""
+        rows = list(_all_rows(now, None))
+        if not rows:
+            return NO_DATA
+        stages = {row.stats.stage for row in rows}
+        if self.stage is not None and self.stage not in stages:
+            return f"There is no stage {shown_names([self.stage])}; there are: {shown_names(stages)}"
+        where = "" if self.stage is None else f" in the stage {shown_names([self.stage])}"
+        names = {row.stats.node_name for row in rows if self.stage in (None, row.stats.stage)}
+        return f"No node{where} matches {shown_names(self.globs)}; there are: {shown_names(names)}"
+
     def _takes(self, row: Row) -> bool:
         names = (row.name, row.stats.node_name)
         is_meant = not self.globs or any(fnmatchcase(name, glob) for name in names for glob in self.globs)
@@ -160,8 +171,6 @@ def _name(part: Part, stats: NodeProfilingStats) -> str:
 def plain_table(rows: Iterable[Row]) -> list[str]:
     """Return the lines of a table; names are never cut."""
     cells = [row.cells() for row in rows]
-    if not cells:
-        return [NOTHING]
     widths = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
     lines = [_line(HEADINGS, widths), "-" * (sum(widths) + 2 * (len(widths) - 1))]
     return [*lines, *(_line(row, widths) for row in cells)]
@@ -178,4 +187,5 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 def plain_text(now: Moment, before: Moment | None, choice: Choice) -> str:
     """Return a moment as text: title, table, notes."""
     notes = [f"note: {shown_text('note', note)}" for note in now.notes]
-    return "\n".join([now.title, *plain_table(choice.rows(now, before)), *notes])
+    rows = choice.rows(now, before)
+    return "\n".join([now.title, *(plain_table(rows) if rows else [choice.nothing(now)]), *notes])

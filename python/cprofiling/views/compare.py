@@ -36,20 +36,41 @@ _COLUMNS = (
 def comparison_of(document: Document, against: Document) -> TimingComparison:
     """Return what became of the times of a run's calls since another run; see ``stages.compare``.
 
-    Nodes are compared as stages of timing reports are: the mean of their calls, with Welch's interval.
+    Nodes are compared as stages of timing reports are: the mean of their calls, with Welch's interval. What would be
+    the same for a gate is ``unclear`` where the interval reaches beyond the smallest change that counts.
     """
-    labels = _labels(document, against)
-    return compare_timing_reports(_report(against, labels), _report(document, labels))
+    return _compared(document, against, _labels(document, against))
 
 
 def compared(document: Document, against: Document) -> Document:
     """Return the document of a comparison: the nodes of the first run, and a section on what has changed."""
     labels = _labels(document, against)
-    found = compare_timing_reports(_report(against, labels), _report(document, labels))
+    found = _compared(document, against, labels)
     keys = {label: key for key, label in labels.items()}
     rows = tuple((keys[row.name][1], keys[row.name][0], *_figures(row)) for row in found.stages)
     section = Section(f"Compared with {against.source or against.title}", _COLUMNS, rows, found.notes)
     return replace(document, kind="comparison", sections={SECTION: section, **document.sections})
+
+
+def _compared(document: Document, against: Document, labels: dict[Key, str]) -> TimingComparison:
+    found = compare_timing_reports(_report(against, labels), _report(document, labels))
+    stages = tuple(_not_hiding(row, found.min_change_pct) for row in found.stages)
+    total = _not_hiding(found.total, found.min_change_pct)
+    notes = found.notes
+    if any(row.verdict == "unclear" for row in (*stages, total)):
+        notes += (
+            f"Unclear is where the interval of the difference reaches beyond {found.min_change_pct:g} % of the mean "
+            "before: a change may be hidden.",
+        )
+    return replace(found, stages=stages, total=total, notes=notes)
+
+
+def _not_hiding(row: StageComparison, smallest_pct: float) -> StageComparison:
+    """Return a row that is called the same only where it can be nothing else."""
+    if row.verdict != "same" or row.interval_ms is None or row.baseline_ms is None:
+        return row
+    hides = max(map(abs, row.interval_ms)) > row.baseline_ms * smallest_pct / 100
+    return replace(row, verdict="unclear") if hides else row
 
 
 def _figures(row: StageComparison) -> tuple[Any, ...]:

@@ -87,6 +87,7 @@ class Table:
         sorted_by: The place of the column by which it is sorted, descending; -1: by none.
         notes: What is said below it.
         reasons: Why figures are missing: those with a number.
+        marked: Of these numbers, those in a column that is there from the start.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Table:
     sorted_by: int = -1
     notes: list[str] = field(default_factory=list)
     reasons: dict[str, int] = field(default_factory=dict)
+    marked: set[int] = field(default_factory=set)
 
     @property
     def groups(self) -> list[Group]:
@@ -117,6 +119,8 @@ class Table:
                 cells.append(Cell(chart=charts[at]))
             elif value is None:
                 cells.append(self._unknown(reasons.get(at, UNKNOWN)))
+                if not heading.extra:
+                    self.marked.add(cells[-1].note)
             else:
                 cells.append(shown(value, heading.kind))
         self.rows.append(cells)
@@ -327,9 +331,10 @@ def _in_words(node: Node | None) -> str:
 # ---- two runs
 
 _COMPARED = ("mean_ms", "p50_ms", "p99_ms", "self_total_ms", "count", "error_count")
-_SAME = "same"
+_NO_CHANGE = ("same", "unclear")
 _SIDES = ("other", "this", "change")
 _MISSING = "it takes both runs to have it"
+_FROM_NOTHING = "there is no share of 0, or one of the runs has no such figure"
 _VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or in which run it is")
 
 
@@ -353,12 +358,19 @@ def comparison_table(document: Document, against: Document) -> Table:
         values: list[Any] = [key[1], key[0], *([verdicts.get(key, "")] if verdicts else []), _moved_ms(*nodes)]
         for name in compared:
             now, before = (None if node is None else figure(node, name) for node in nodes)
-            values += [before, now, now / before - 1 if now is not None and before else None]
-        table.add(values, dict.fromkeys(range(len(headings)), _MISSING), {first - 1: distribution(nodes, filled, axis)})
-        if verdicts.get(key) == _SAME:  # what may be noise is not called worse or better by a colour
+            values += [before, now, _growth(before, now)]
+        reason = _MISSING if None in nodes else _FROM_NOTHING
+        table.add(values, dict.fromkeys(range(len(headings)), reason), {first - 1: distribution(nodes, filled, axis)})
+        if verdicts.get(key) in _NO_CHANGE:  # what may be noise is not called worse or better by a colour
             table.rows[-1] = [cell._replace(tone="") for cell in table.rows[-1]]
         table.distributions.append(filled)
     return table
+
+
+def _growth(before: float | None, now: float | None) -> float | None:
+    if now is None or before is None:
+        return None
+    return now / before - 1 if before else 0.0 if not now else None
 
 
 def _side(name: str, side: str) -> Heading:

@@ -8,6 +8,7 @@ import stat
 import tempfile
 from dataclasses import dataclass, field
 
+from cprofiling import file_kinds
 from cprofiling.format import shown_text
 from cprofiling.snapshot import FormatError
 
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cprofiling.views.document import Cell
-
-_HEAD = 4096  # bytes by which a file is told
-_STATISTICS, _RANKED, _LIVE = b"CPROFSNP", b"CPROFRNK", b"CPROFLIV"
-_TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
-_TIMING_KEYS = (b'"schema_version"', b'"request_id"', b'"stages"')
-_REPORT_KEY = b'"cprofiling.report"'
 
 
 @dataclass(frozen=True)
@@ -62,18 +57,19 @@ def load(path: str) -> Loaded:
 def _load(path: str, called: str) -> Loaded:
     """Read a file; ``called``: what it is in messages."""
     head = _head(path)
-    if head.startswith((_STATISTICS, _RANKED)):
-        return _statistics(path)
-    if head.startswith(_LIVE):
-        return _live(path)
-    if head.lstrip().startswith(b"{") and not any(key in head for key in _TRACE_KEYS):
-        if _REPORT_KEY in head:
-            raise FormatError("it is a report already, of -r json: give the file that it was made of")
-        if any(key in head for key in _TIMING_KEYS):
-            return _timing(path)
+    kind = file_kinds.kind_of(head)
+    if kind in _READERS:
+        return _READERS[kind](path)
+    if kind in (file_kinds.REPORT, file_kinds.TESTS):
+        raise FormatError(f"{kind.what}: {kind.use}")
+    if head and not file_kinds.may_be_json(head):
+        raise FormatError(file_kinds.NEITHER)
     from cprofiling import loading
 
-    return Loaded(loading.load(path, called))
+    try:
+        return Loaded(loading.load(path, called))
+    except loading.NoTraceError:
+        raise FormatError(file_kinds.NEITHER) from None
 
 
 def _head(path: str) -> bytes:
@@ -81,7 +77,7 @@ def _head(path: str) -> bytes:
     if not stat.S_ISREG(os.stat(path).st_mode):
         return b""
     with open(path, "rb") as file:
-        return file.read(_HEAD)
+        return file.read(file_kinds.HEAD)
 
 
 def _statistics(path: str) -> Loaded:
@@ -109,3 +105,6 @@ def _timing(path: str) -> Loaded:
     from cprofiling.stages.timing_file import load_timing_report
 
     return Loaded(load_timing_report(path))
+
+
+_READERS = {file_kinds.STATISTICS: _statistics, file_kinds.LIVE: _live, file_kinds.TIMING: _timing}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from functools import cached_property
@@ -16,7 +17,7 @@ from cprofiling.views.sources import kind_of, tables_of, with_pictures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from typing import Any
 
     from _typeshed import StrOrBytesPath
@@ -37,13 +38,17 @@ class FormatMismatchError(ValueError):
     """A format that a thing cannot be shown in."""
 
 
-def format_of(path: str) -> str:
-    """Return the format that the name of a file tells by its end. ValueError, which lists the ends, for another one."""
+def format_of(path: str, fitting: Collection[str] = FORMATS) -> str:
+    """Return the format that the name of a file tells by its end.
+
+    fitting: the formats that a thing can have. ValueError for an end of no format, which lists those of these.
+    """
     name = os.path.basename(path).lower()
     for suffix, kind in _SUFFIXES.items():
         if name.endswith(suffix):
             return kind
-    raise ValueError(f"path must end in one of {', '.join(_SUFFIXES)}, got {shown_value(path)}")
+    suffixes = ", ".join(suffix for suffix, kind in _SUFFIXES.items() if kind in fitting)
+    raise ValueError(f"path must end in one of {suffixes}, got {shown_value(path)}")
 
 
 class View:
@@ -88,6 +93,15 @@ class View:
         if self.against is not None and self.against.kind != self.kind:
             raise FormatMismatchError(f"what is compared must be of one kind, got {self.kind} with {self.against.kind}")
 
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Those that it can have, in the order of ``FORMATS``."""
+        if self.against is not None:
+            return COMPARING
+        is_recording, is_snapshot = isinstance(self.of, Reports), isinstance(self.of, Snapshot)
+        fits = {"chrome": is_recording, "perfetto": is_recording, "prom": is_snapshot}
+        return tuple(kind for kind in FORMATS if fits.get(kind, True))
+
     @cached_property
     def document(self) -> Document:
         """All that is known of it. FormatError where a dict is no timing report."""
@@ -115,7 +129,9 @@ class View:
         OSError where it cannot be written; ValueError as ``render``; ImportError where a package is missing.
         """
         name = checks.path("path", path)
-        kind = format_of(name) if kind is None else checks.choice("format", kind, FORMATS)
+        if os.path.isdir(name):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        kind = format_of(name, self.formats) if kind is None else checks.choice("format", kind, FORMATS)
         if kind in ("chrome", "perfetto"):
             self._export(name, kind)
         elif kind == "parquet":

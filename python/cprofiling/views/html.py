@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from cprofiling.views.tables import shown
 
 _FOLDER = os.path.dirname(__file__)
 _NOT_TOLD = "not known"
+_SHARE = re.compile(r"\d %")
 _NO_NODES = "No node and no labelled block was recorded."
 
 
@@ -50,6 +52,7 @@ def render(document: Document, against: Document | None = None) -> str:
         titles=titles,
         kind=document.kind,
         sources=[shown_text("source", run.source) if run.source else "" for run in runs],
+        is_named_by_file=bool(titles[1:]) and titles[1] == os.path.basename(runs[-1].source or ""),
         tiles=_tiles(document),
         findings=[_finding(found) for found in document.findings],
         comparison=tables.get("comparison"),
@@ -130,7 +133,8 @@ def _tiles(document: Document) -> list[tuple[str, str]]:
 
 def _finding(found: Finding) -> dict[str, str]:
     texts = {name: shown_text(name, getattr(found, name)) for name in ("title", "text", "advice")}
-    return {**texts, "share": f"{100 * found.share:.0f}"}
+    # A title has the share of what it is about, which may be less than the whole: a second one beside it is a riddle.
+    return {**texts, "share": "" if _SHARE.search(found.title) else f"{100 * found.share:.0f}"}
 
 
 def _measured(runs: list[Document]) -> list[tuple[str, list[str]]]:

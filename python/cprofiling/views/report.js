@@ -177,6 +177,7 @@
       if (this.table.querySelector('thead .extra')) {
         const all = make('button', {type: 'button', 'aria-pressed': 'false', onclick: () => {
           const pressed = this.table.classList.toggle('all');
+          document.getElementById(this.table.id + '-notes')?.classList.toggle('all', pressed);
           all.setAttribute('aria-pressed', pressed);
         }}, 'All figures');
         tools.append(all);
