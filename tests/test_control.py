@@ -933,14 +933,10 @@ def test_what_is_gathered_can_be_read_when_nothing_can_be_imported_any_more(aske
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_a_stage_that_nothing_knows_is_told_with_those_that_there_are() -> None:
+def test_a_stage_that_nothing_knows_has_the_text_of_nothing_collected() -> None:
+    """As in cuvis-ai-core, of which the table is."""
     profiler = cp.Profiler()
-    assert profiler.format_profiling_summary("trian") == "No profiling data collected."
     profiler.set_profiling(True)
     profiler.record("train", "node", 1)
-    profiler.record("odd\x1b", "node", 1)
-    assert profiler.format_profiling_summary("trian").splitlines() == [
-        "No profiling data collected.", r"There is no stage 'trian'; there are: 'odd\x1b', 'train'",
-    ]  # fmt: skip
-    for stage in (cp.ExecutionStage.VAL, "val", "inference"):  # which may well have no calls
+    for stage in ("trian", "val", cp.ExecutionStage.VAL):
         assert profiler.format_profiling_summary(stage) == "No profiling data collected."

@@ -8,13 +8,13 @@ from weakref import ref
 from cprofiling import _core, device_events, devices, probers
 from cprofiling.asked import is_any, shapes_maker
 from cprofiling.beyond import beyond_text
-from cprofiling.format import NO_DATA, checked_text, format_profiling_table, shown_names
+from cprofiling.format import NO_DATA, format_profiling_table
 from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.reasons import reasons_beyond, reasons_of
 from cprofiling.snapshot import Snapshot
-from cprofiling.stats import ExecutionStage, ProfilingSummary, stats_from_row
+from cprofiling.stats import ProfilingSummary, stats_from_row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,25 +94,15 @@ class Profiler(_core.Profiler, _NodeMaker):
         """The summary as a text table; see ``format_profiling_table``.
 
         A second one has what is known beyond times, and below it why some of that is not; a third one has the calls by
-        signature, where they are told apart. Where there is no stage of this name, a second line has those that are.
+        signature, where they are told apart.
         """
         summary = self.get_profiling_summary(stage)
         table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
         if table == NO_DATA:
-            return table + self._other_stages(stage)
+            return table
         beyond = beyond_text(summary, summary._reasons_beyond)  # noqa: SLF001 as above
         by_shape = str(summary.shapes) if summary.shapes else ""
         return "\n\n".join(part for part in (table, beyond, by_shape) if part)
-
-    def _other_stages(self, stage: StageName) -> str:
-        """Return what is to be said of a stage that nothing knows, while there are others; it may be misspelt."""
-        if stage is None:
-            return ""
-        wanted = checked_text("stage", stage)
-        known = {row.stage for row in self.get_profiling_summary()}
-        if not known or wanted in known.union(ExecutionStage):
-            return ""
-        return f"\nThere is no stage {shown_names([wanted])}; there are: {shown_names(known)}"
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
