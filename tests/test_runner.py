@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import py_compile
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -19,6 +20,7 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from cprofiling import _core, cli, node_finder, node_source, run_recording, runner, spawned
+from cprofiling.node_patterns import Patterns
 from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
@@ -1061,6 +1063,14 @@ def test_a_spawned_process_that_cannot_be_recorded_runs_all_the_same(monkeypatch
     monkeypatch.setattr(node_finder.NodeFinder, "install", lambda _finder: None)
     spawned.begin("/tmp/trace.json", ("__main__:f",), None, None)
     assert begun == ["/tmp/trace.json"]
+
+
+def test_a_script_without_nodes_is_compiled_as_ever_in_a_spawned_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that are killed, as a pool's are, do not tell what they ran."""
+    monkeypatch.setattr(runpy, "_get_code_from_file", lambda *arguments: arguments)
+    spawned._compile_with_nodes("/app.py", Patterns(("elsewhere:f",)))
+    for script in ("/app.py", "/other.py"):
+        assert runpy._get_code_from_file("__mp_main__", script) == ("__mp_main__", script)  # type: ignore[attr-defined]
 
 
 def test_a_folder_or_archive_without_a_program_leaves_an_old_trace_alone(tmp_path: Path) -> None:

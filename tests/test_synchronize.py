@@ -180,6 +180,7 @@ def test_a_recording_takes_no_wait_from_a_profiler_that_has_asked_for_it(libcuda
             recording = CellRecording(synchronizes=synchronizes, operators=False, capacity=10)
             recording.begin()
             Module(0).forward()
+            end_watch_dog()
             child = os.fork()
             if child == 0:  # it may not call the driver, and says of each wait why there was none
                 Module(0).forward()
