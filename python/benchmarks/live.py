@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 if not __package__:  # run by itself
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.append(str(Path(__file__).resolve().parent.parent))  # behind the package, if that is installed
     __package__ = Path(__file__).resolve().parent.name
 
 from .candidates import cprofiling, new_function

@@ -30,7 +30,7 @@ from cprofiling.server import profiling_pb2 as pb
 from cprofiling.server import profiling_pb2_grpc, serve, service, serving
 
 if not __package__:  # run by itself
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.append(str(Path(__file__).resolve().parent.parent))  # behind the package, if that is installed
     __package__ = Path(__file__).resolve().parent.name
 
 from .spinning import NODES, Pipeline, node_names, percentile_us, sorted_times

@@ -40,7 +40,7 @@ from cprofiling.export import PrometheusCollector
 from cprofiling.exported import DEFAULT_BOUNDS
 
 if not __package__:  # run by itself
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    sys.path.append(str(Path(__file__).resolve().parent.parent))  # behind the package, if that is installed
     __package__ = Path(__file__).resolve().parent.name
 
 from .spinning import Pipeline, percentile_us, sorted_times
