@@ -82,6 +82,15 @@ static bool run(PyObject *program)
     return true;
 }
 
+/* When the code of a file has ended, the interpreter takes __file__ from the dict of __main__, which it holds by its module
+ * only: where the program's module takes that one's place, somebody has to hold the dict to the end of the process. */
+static void keep_main(void)
+{
+    PyObject *main = PyImport_AddModule("__main__"); /* borrowed */
+    Py_XINCREF(main != NULL ? PyModule_GetDict(main) : NULL);
+    PyErr_Clear(); /* of the want of memory */
+}
+
 PyObject *ext_program_run(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module;
@@ -91,6 +100,7 @@ PyObject *ext_program_run(PyObject *module, PyObject *const *args, Py_ssize_t na
     /* The hook that holds them may go when the program sets another one. */
     PyObject *prepare = Py_NewRef(args[0]), *finish = Py_NewRef(args[1]), *result = NULL;
     Py_LeaveRecursiveCall(); /* the call of this function, so that the program has as many calls as it would */
+    keep_main();
     PyObject *program = PyObject_CallNoArgs(prepare);
     bool succeeded = run(program);
     Py_XDECREF(program);

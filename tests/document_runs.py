@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import cprofiling
+from commands import SCRIPT
 
 HOME = "/home/me"  # what documents show in place of the folder in which they run
 PACKAGE_FOLDER = str(Path(cprofiling.__file__).parents[1])
@@ -30,7 +31,7 @@ def run_shell(commands: str, folder: Path) -> str:
     """Run commands of a shell, in which ``python`` and ``cprofiling`` are those that are tested; return the output."""
     tools = folder.parent / "tools"
     tools.mkdir(exist_ok=True)
-    for name, start in (("python", ""), ("cprofiling", "-m cprofiling")):
+    for name, start in (("python", ""), ("cprofiling", f'"{SCRIPT}"')):
         tool = tools / name
         tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" {start} "$@"\n')
         tool.chmod(0o755)

@@ -21,6 +21,7 @@ import pytest
 
 import cprofiling
 from calls import NEVER, unwatched
+from commands import COMMAND
 from cprofiling import autostart, output_path, session
 from cprofiling.worker_end import call_before_worker_ends
 from recorded import names_in_file
@@ -508,7 +509,7 @@ def test_imported_by_a_thread(tmp_path: Path) -> None:
 def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
     assert run("", tmp_path).status == 0
     before = (tmp_path / "trace.json").read_bytes()
-    command = [sys.executable, "-m", "cprofiling", "report", "trace.json"]
+    command = [*COMMAND, "report", "trace.json"]
     variables = environment("trace.json")
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
     assert "node" in done.stdout

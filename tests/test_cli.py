@@ -16,11 +16,11 @@ from types import ModuleType
 import pytest
 
 import cprofiling
+from commands import COMMAND
 from cprofiling import NodeProfilingStats, ProfilingSummary, cli
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
-COMMAND = (sys.executable, "-W", "error", "-m", "cprofiling")
 SMALL = ("demo", "--frames", "50", "--batch-size", "8", "--seed", "1")
 STAGES = ("train", "val", "inference")
 

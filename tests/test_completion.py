@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import cprofiling
+from commands import SCRIPT
 from cprofiling import cli
 
 FOLDER = Path(cprofiling.__file__).parents[1]
@@ -34,7 +35,7 @@ def completed(line: str, folder: Path, *, path: str = str(FOLDER), protocol: str
     with told.open("wb") as file:
         command = ["bash", "-c", f'exec "$@" 8>&{file.fileno()}', "bash", sys.executable]
         done = subprocess.run(
-            [*command, "-m", "cprofiling"], cwd=folder, env=environment, pass_fds=[file.fileno()], check=False,
+            [*command, SCRIPT], cwd=folder, env=environment, pass_fds=[file.fileno()], check=False,
             capture_output=True, timeout=60,
         )  # fmt: skip
     assert (done.stdout, done.stderr) == (b"", b"")
@@ -170,7 +171,7 @@ def test_bash_completes_the_command(folder: Path, tmp_path: Path) -> None:
     register = shutil.which("register-python-argcomplete", path=str(Path(sys.executable).parent))
     assert register is not None
     command = tmp_path / "cprofiling"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cprofiling "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{SCRIPT}" "$@"\n')
     command.chmod(0o755)
     script = """
         eval "$(%s cprofiling)"

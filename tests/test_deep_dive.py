@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import cprofiling
 from bare_path import bare_path
+from commands import COMMAND
 from cprofiling import cli, deep_dive, session, toolkits
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
@@ -188,7 +189,7 @@ def test_what_cannot_be_run_is_said(tools: Path, capsys: pytest.CaptureFixture[s
 def test_it_becomes_the_tool(name: str, tmp_path: Path) -> None:
     install(tmp_path / "bin", name, 'printf "%s|" "$0" "$CPROFILING_CAPTURE" "$@"; cat >&2; exit 7')
     environment = {**ENVIRONMENT, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    command = [sys.executable, "-W", "error", "-m", "cprofiling", name, "--node", "a:\u00e9\n", "--skip", "5", "--run"]
+    command = [*COMMAND, name, "--node", "a:\u00e9\n", "--skip", "5", "--run"]
     done = subprocess.run([*command, *PROGRAM], env=environment, input=b"input", capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (7, b"input")
     found = done.stdout.decode().split("|")
@@ -308,7 +309,7 @@ def test_texts_without_secrets_are_quoted_as_ever() -> None:
 
 def test_the_line_fits_where_it_is_printed(tmp_path: Path) -> None:
     environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii", "PATH": str(tmp_path)}
-    command = [sys.executable, "-m", "cprofiling", "nsys", "--node", "d\u00e9", *PROGRAM]
+    command = [*COMMAND, "nsys", "--node", "d\u00e9", *PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, check=True)
     assert done.stdout.startswith(b"CPROFILING_CAPTURE=$'d\\xc3\\xa9:0:1' nsys profile ")
 
@@ -323,7 +324,7 @@ def test_no_trace_is_written_of_the_command_but_of_the_program(tmp_path: Path) -
         "CPROFILING_OUTPUT_PATH": str(trace),
     }
     environment.pop("RANK", None)
-    command = [sys.executable, "-m", "cprofiling", "nsys", "--node", "a"]
+    command = [*COMMAND, "nsys", "--node", "a"]
     program = [sys.executable, "-c", "import cprofiling, sys\nwith cprofiling.record('work'): sys.exit(5)"]
     for run, status in ((["--"], 0), (["--run", "--"], 5)):
         assert not trace.exists()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from commands import COMMAND
 from cprofiling import FormatError, cli, device_table, harness, layers
 from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory, synchronize
 from cprofiling.stages import progress as progress_bar
@@ -550,7 +551,7 @@ def test_the_command_speaks_on_stderr(signatures: Path, module: str, tmp_path: P
     environment = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
     arguments = ["--signature", "sig.json", "--stage", "stage", "--factory", f"{module}:stage", "--output-dir", "o"]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "cprofiling", "harness", *arguments],
+        [*COMMAND, "harness", *arguments],
         env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from commands import SCRIPT
 from cprofiling import layers
 from cprofiling.harness import MOST_TRACE_BYTES, HarnessConfig, StageBenchHarness
 
@@ -168,7 +169,7 @@ def check_one_step(names: list[str], step_of_loop: list[str]) -> None:
 
 
 def test_a_fresh_process_runs_one_step_and_so_does_its_program(full_runs: dict[str, list[str]], folder: Path) -> None:
-    command = ["-m", "cprofiling", "harness", "--signature", "timing_io_signature.json", "--stage", GUIDED]
+    command = [SCRIPT, "harness", "--signature", "timing_io_signature.json", "--stage", GUIDED]
     done = python(folder, *command, "--factory", "tiny_stages:guided", "--output-dir", "out")
     assert done.returncode == 0, done.stderr
     assert "[Harness] Stage 'denoise' is run by a single denoising step\n" in done.stderr

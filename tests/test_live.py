@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from commands import COMMAND
 from cprofiling import _core, live, session
 from cprofiling.live import head, writing
 from cprofiling.output_path import has_lock
@@ -638,7 +639,7 @@ def test_commands_that_read_do_not_write(tmp_path: Path) -> None:
     path = tmp_path / "live"
     assert run(COUNTING, CPROFILING_LIVE=str(path)).returncode == 0
     before = path.read_bytes()
-    command = [sys.executable, "-m", "cprofiling", "top", "--updates", "1"]
+    command = [*COMMAND, "top", "--updates", "1"]
     environment = {**ENVIRONMENT, "CPROFILING_LIVE": str(path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert "block" in done.stdout

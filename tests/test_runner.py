@@ -19,6 +19,7 @@ import pytest
 
 import cprofiling
 from calls import NEVER, unwatched
+from commands import SCRIPT
 from cprofiling import _core, cli, node_finder, node_source, run_recording, runner, spawned
 from cprofiling.node_patterns import Patterns
 from recorded import names_in_file
@@ -54,7 +55,7 @@ def python(arguments: Sequence[str], folder: Path, *, watched: bool, stdin: str 
 
 def run(*arguments: str, folder: Path, options: Sequence[str] = (), watched: bool = True, **more: Any) -> Done:
     """Run ``cprofiling run``."""
-    return python([*options, "-m", "cprofiling", "run", *arguments], folder, watched=watched, **more)
+    return python([*options, SCRIPT, "run", *arguments], folder, watched=watched, **more)
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -469,7 +470,7 @@ def test_a_program_of_any_kind_sees_and_does_the_same(program: str, project: Pat
 def test_where_the_working_folder_is_gone(program: list[str], project: Path) -> None:
     shell = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh", sys.executable]
     arguments = [argument.format(project) for argument in program]
-    own = ["-m", "cprofiling", "run", "-o", str(project / "t.json")]
+    own = [SCRIPT, "run", "-o", str(project / "t.json")]
     variables = unwatched() | {"PYTHONPATH": PACKAGE}
     plain, ours = (
         subprocess.run(

@@ -19,6 +19,7 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_on
+from commands import COMMAND
 from cprofiling import cli, server_commands
 
 grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
@@ -28,7 +29,6 @@ pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-refle
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
 from cprofiling.server import profiling_pb2_grpc, serve, serving_program, top  # noqa: E402
 
-COMMAND = (sys.executable, "-W", "error", "-m", "cprofiling")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
 TOKEN = "correct-horse-battery"
 PROGRAM = """

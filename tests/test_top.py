@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+import commands
 import cprofiling as cp
 from calls import profiler_on
 from cprofiling import cli, live
@@ -28,7 +29,7 @@ from cprofiling.stats import NodeProfilingStats
 from cprofiling.top import command, live_file, moments, showing
 from cprofiling.top.moments import Choice, Moment, Part
 
-COMMAND = (sys.executable, "-W", "error", "-m", "cprofiling", "top")
+COMMAND = (*commands.COMMAND, "top")
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
     "PYTHONPATH": str(Path(cp.__file__).parents[1]),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import cprofiling as cp
+from commands import COMMAND
 from cprofiling import cli
 from recorded import inner
 
@@ -117,7 +117,7 @@ def test_the_report_on_other_outputs(tmp_path: Path) -> None:
     """One that takes ASCII only, and one that nobody reads to the end."""
     (tmp_path / "kineto.json").write_text(DEVICE_TRACE)
     variables = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1]), "PYTHONIOENCODING": "ascii"}
-    command = [sys.executable, "-m", "cprofiling", "report", str(tmp_path / "kineto.json")]
+    command = [*COMMAND, "report", str(tmp_path / "kineto.json")]
     done = subprocess.run(command, env=variables, capture_output=True, check=True)
     assert done.stderr == b""
     assert b"gemm" in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 
@@ -12,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+    from _typeshed import SupportsWrite
 
 EXIT_FAILURE = 1
 INT64_MAX = 2**63 - 1
@@ -32,6 +35,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         """Take what argparse's own parser takes by keywords, but formatter_class."""
         super().__init__(**options, formatter_class=HelpFormatter)
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:  # noqa: ARG002 always goes to stdout here
+        """Print the help as a result. CommandError when it cannot be written."""
+        write(self.format_help().rstrip("\n"))
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -78,10 +85,16 @@ def write(text: str) -> None:
 
 
 def write_as_is(text: str) -> None:
-    """Print a text on stdout, to control a terminal. CommandError when it cannot be written."""
+    """Print a text on stdout, to control a terminal. CommandError when it cannot be written.
+
+    Raises SystemExit where its reader has closed a pipe, as ``head`` does.
+    """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         print(text.encode(encoding, "replace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        raise SystemExit(EXIT_FAILURE) from None
     except OSError as error:
         raise CommandError(f"cannot write to stdout: {error.strerror}") from None
 
