@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -353,13 +354,57 @@ def test_output_that_cannot_be_written() -> None:
     assert done.stderr == "cprofiling: cannot write to stdout: No space left on device\n"
 
 
-@pytest.mark.usefixtures("demo")
-def test_output_that_nobody_reads() -> None:
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["report", "--help"], ["doctor"]])
+def test_output_that_nobody_reads(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = run("demo", "--frames", "25", "--batch-size", "1", stdout=writer)
+        done = run(*arguments, stdout=writer)
     finally:
         os.close(writer)
-    assert done.returncode == 1
-    assert done.stderr == "cprofiling: cannot write to stdout: Broken pipe\n"
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_output_that_is_not_read_to_its_end(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    events = [{"ph": "X", "name": f"n{i}", "ts": i, "dur": 1, "pid": 1, "tid": 1} for i in range(5_000)]
+    trace.write_text(json.dumps(events))
+    command = [*COMMAND, "report", "--limit", "5000", str(trace)]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(str(trace).encode())
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_a_pipe_that_is_closed_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(["--version"])
+        assert exit_.value.code == 1
+        stream.write("to nowhere, by now")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["report", "x", "--unknown"], "report"),
+        (["run", "--unknown", "app.py"], "run"),
+        (["doctor", "extra"], "doctor"),
+        (["report", "x", "--limit"], "report"),
+    ],
+)
+def test_wrong_options_of_a_command_show_its_own_usage(
+    arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"usage: cprofiling {command} ")
+    assert error.splitlines()[-1].startswith(f"cprofiling {command}: error: ")

@@ -21,7 +21,7 @@ import cprofiling
 from calls import NEVER, unwatched
 from commands import SCRIPT
 from cprofiling import _core, cli, node_finder, node_source, run_recording, runner, spawned
-from cprofiling.node_patterns import Patterns
+from cprofiling.node_patterns import Pattern, Patterns, Selection
 from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
@@ -211,7 +211,7 @@ SCRIPTS = {
             print("late", sys.last_value)
             1 / 0
         sys.excepthook = f
-        atexit.register(late)
+        atexit.register(lambda: late())
         raise ValueError("first")
     """,
     "threads": """
@@ -284,7 +284,7 @@ SCRIPTS = {
         print(pickle.loads(pickle.dumps(f)) is f, pickle.loads(pickle.dumps(C.make)) == C.make, C[1], D[2])
         c = pickle.loads(pickle.dumps(D(5)))
         c.double = 9
-        print(c.x, c.double, C.make().x, C.static(6), C.cached(), copy.deepcopy(c) == c, c.__new__, C.__new__(C))
+        print(c.x, c.double, C.make().x, C.static(6), C.cached(), copy.deepcopy(c) == c, C.__new__(C))
     """,
     "asyncio": """
         import asyncio
@@ -675,8 +675,9 @@ def complaints(program: str, *patterns: str, folder: Path, main: Sequence[str] =
     """What is said of patterns, without what all of it has in common."""
     write(folder, {"app.py": dedented(program)})
     done = run(*(option for pattern in patterns for option in ("-n", pattern)), *main, folder=folder)
-    said = [line for line in done.err.splitlines() if line.startswith("cprofiling: -n ")]
-    assert [line.split(" matched nothing: ")[0] for line in said] == [f"cprofiling: -n {each!r}" for each in patterns]
+    said = [line for line in done.err.splitlines() if " matched nothing: " in line]
+    told = [line.split(" matched nothing: ")[0].removeprefix("cprofiling: ") for line in said]
+    assert [each.removeprefix("no trace is written: ") for each in told] == [f"-n {each!r}" for each in patterns]
     return [line.split(" matched nothing: ")[1] for line in said]
 
 
@@ -873,6 +874,12 @@ def test_a_trace_of_perfettos_without_its_package(tmp_path: Path) -> None:
             "cannot write the trace to '/nowhere/t.json': No such file or directory",
         ),
         (["-o", "", __file__], 1, "cannot write the trace to '': it is empty"),
+        (
+            ["-o", "x.txt", __file__],
+            2,
+            "cannot write the trace to 'x.txt': its name must end in .json, .json.gz, .pftrace",
+        ),
+        (["-o", __file__, __file__], 2, "its name must end in .json, .json.gz, .pftrace"),
     ],
 )
 def test_wrong_arguments(
@@ -1040,7 +1047,7 @@ def test_scripts_that_are_not_compiled(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def f(:")
     os.mkfifo(tmp_path / "pipe")
     for name in ("bad.py", "pipe", "missing", "."):
-        assert node_source.compiled_script(str(tmp_path / name), lambda name: True) is None
+        assert node_source.compiled_script(str(tmp_path / name), Selection([Pattern("*")])) is None
 
 
 def test_a_working_folder_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1100,6 +1107,61 @@ def test_a_module_that_is_not_there_leaves_an_old_trace_alone(tmp_path: Path) ->
     write(tmp_path, {"fails.py": "import cprofiling as cp\nwith cp.record('label'): raise KeyError"})
     assert run("-m", "fails", folder=tmp_path).status == 1
     assert names_in_file(tmp_path / "trace.json") == ["label"]
+
+
+PLAIN = """
+class Stage:
+    def forward(self, x): return inner(x)
+def inner(x): return x
+print(Stage().forward(3))
+"""
+
+
+@pytest.mark.parametrize("main", [("app.py",), ("-m", "app"), ("folder",)])
+def test_a_program_without_nodes_of_its_own_has_its_functions_as_nodes(main: tuple[str, ...], tmp_path: Path) -> None:
+    write(tmp_path, {"app.py": PLAIN, "folder/__main__.py": PLAIN, "helper.py": "def f(): pass\n"})
+    done = run(*main, folder=tmp_path)
+    assert done == (0, "3\n", f"cprofiling: 2 events are in '{tmp_path}/trace.json'\n")
+    assert names_in_file(tmp_path / "trace.json") == ["Stage.forward", "inner"]
+
+
+@pytest.mark.parametrize("main", [("app.py",), ("-m", "app")])
+def test_a_program_with_nodes_of_its_own_has_no_others(main: tuple[str, ...], tmp_path: Path) -> None:
+    program = """
+        def main():
+            from cprofiling import profile_node
+            with profile_node("own"): pass
+        main()
+    """
+    write(tmp_path, {"app.py": dedented(program)})
+    assert run(*main, folder=tmp_path).status == 0
+    assert names_in_file(tmp_path / "trace.json") == ["own"]
+    run("-n", "__main__", *main, folder=tmp_path)
+    assert names_in_file(tmp_path / "trace.json") == ["main", "own"]
+
+
+def test_a_program_without_any_function_is_told_of(tmp_path: Path) -> None:
+    write(tmp_path, {"app.py": "print(1)\n"})
+    assert run("app.py", folder=tmp_path) == (
+        0,
+        "1\n",
+        f"cprofiling: 0 events are in '{tmp_path}/trace.json'\n"
+        "cprofiling: the program has no nodes of its own: name functions that are to be nodes by -n\n",
+    )
+
+
+def test_a_pattern_that_matches_nothing_leaves_an_old_trace_alone(tmp_path: Path) -> None:
+    write(tmp_path, {"app.py": "def f(): pass\nf()\nraise SystemExit(4)\n", "trace.json": "old"})
+    done = run("-n", "__main__:g", "app.py", folder=tmp_path)
+    complaint = "-n '__main__:g' matched nothing: no function 'g' in __main__"
+    assert done == (4, "", f"cprofiling: no trace is written: {complaint}\n")
+    done = run("-n", "__main__:g", "-n", "a.b:c", "app.py", folder=tmp_path)
+    assert done.err == (
+        f"cprofiling: no trace is written: {complaint}\ncprofiling: -n 'a.b:c' matched nothing: no module 'a.b'\n"
+    )
+    assert (tmp_path / "trace.json").read_text() == "old"
+    done = run("-n", "__main__:g", "-n", "__main__:f", "app.py", folder=tmp_path)
+    assert done.err == f"cprofiling: 1 events are in '{tmp_path}/trace.json'\ncprofiling: {complaint}\n"
 
 
 def test_a_point_in_the_place_of_the_colon(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o",
         "--output",
         metavar="FILE",
-        help="where the trace goes; .gz compresses it, .pftrace is Perfetto's format, which needs the package perfetto "
+        help="where the trace goes: .json, .json.gz, or .pftrace, Perfetto's format, which needs the package perfetto "
         "(default: trace.json)",
     )
     made.add_argument(
@@ -187,7 +187,8 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="functions to record as nodes, beside those that the program itself declares: MODULE:FUNCTION, both with "
         "wildcards, the function's name being the qualified one; or MODULE for all of its functions. __main__ is "
         "the program itself. A module that is loaded before the program begins, as Python's start and cprofiling need "
-        "some, is meant by its exact name only. May be given several times",
+        "some, is meant by its exact name only. May be given several times (default: '__main__:*', if the program "
+        "does not mention cprofiling)",
     )
     made.set_defaults(run=run_program, refuse=made.error)
 

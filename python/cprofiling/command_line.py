@@ -11,7 +11,7 @@ from cprofiling.format import shown_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from _typeshed import SupportsWrite
@@ -35,6 +35,15 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         """Take what argparse's own parser takes by keywords, but formatter_class."""
         super().__init__(**options, formatter_class=HelpFormatter)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse what this parser does not know, with its own usage and not that of the whole command."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:  # noqa: ARG002 always goes to stdout here
         """Print the help as a result. CommandError when it cannot be written."""

@@ -110,6 +110,8 @@ def _prepared(spec: ModuleSpec, loader: Any, selection: Selection) -> Any:
         source = loader.get_data(path) if isinstance(loader, SourceFileLoader) else loader.get_source(spec.name)
         if source is None:  # an archive of compiled modules
             return then
+        if selection.spares(source):
+            return loader
         code = node_source.compiled(source, path, selection, SourceFileLoader(spec.name, path).source_to_code)
     except Exception:  # noqa: BLE001 the module's own faults show when it is loaded
         return loader

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAIN = "__main__"
+_PACKAGE = __name__.partition(".")[0]
 _SHOWN_NAMES = 3
 
 
@@ -50,10 +51,15 @@ class Pattern:
 class Selection:
     """What is meant in one module."""
 
-    __slots__ = ("_patterns",)
+    __slots__ = ("_is_default", "_patterns")
 
-    def __init__(self, patterns: list[Pattern]) -> None:
+    def __init__(self, patterns: list[Pattern], *, is_default: bool = False) -> None:
         self._patterns = patterns
+        self._is_default = is_default
+
+    def spares(self, source: bytes | str) -> bool:
+        """Return whether a module with this source is left alone, as it uses this package and nobody named it."""
+        return self._is_default and _PACKAGE in (source if isinstance(source, str) else source.decode("latin-1"))
 
     def note_module(self) -> None:
         """Note that the module is there, whether or not it has functions."""
@@ -70,10 +76,18 @@ class Patterns:
 
     __slots__ = ("_patterns", "texts")
 
-    def __init__(self, texts: Iterable[str]) -> None:
-        """Take all apart; see ``Pattern``."""
+    def __init__(self, texts: Iterable[str], *, default: Iterable[str] = ()) -> None:
+        """Take all apart; see ``Pattern``.
+
+        default: Where there are none, those in force in modules that do not use this package.
+        """
         self.texts = tuple(texts)
-        self._patterns = [Pattern(text) for text in self.texts]
+        self._patterns = [Pattern(text) for text in self.texts or default]
+
+    @property
+    def has_met(self) -> bool:
+        """Whether there is a function that one of them takes."""
+        return any(pattern.is_met for pattern in self._patterns)
 
     def selection(self, *names: str) -> Selection | None:
         """What is meant in a module that has these names; None: nothing."""
@@ -90,9 +104,8 @@ class Patterns:
                 pattern.passed.append(name)
         return self._selection([pattern for pattern in found if pattern.is_exact])
 
-    @staticmethod
-    def _selection(found: list[Pattern]) -> Selection | None:
-        return Selection(found) if found else None
+    def _selection(self, found: list[Pattern]) -> Selection | None:
+        return Selection(found, is_default=not self.texts) if found else None
 
     def complaints(self, modules: Iterable[str]) -> Iterator[str]:
         """Say of each pattern that has met no function what it may have been meant for.
@@ -100,7 +113,7 @@ class Patterns:
         modules: The names of the modules that were imported.
         """
         there = list(dict.fromkeys([MAIN, *modules]))
-        for pattern in self._patterns:
+        for pattern in self._patterns if self.texts else ():
             if not pattern.is_met:
                 yield f"-n {pattern.text!r} matched nothing: {'; '.join(_hints(pattern, there))}"
 

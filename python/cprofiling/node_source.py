@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
+    from cprofiling.node_patterns import Selection
+
     Definition = ast.FunctionDef | ast.AsyncFunctionDef
     Compiler = Callable[[Any, str], CodeType]
 
@@ -76,13 +78,14 @@ def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
     return bool(wanted)
 
 
-def compiled_script(path: str, is_wanted: Callable[[str], bool]) -> CodeType | None:
+def compiled_script(path: str, selection: Selection) -> CodeType | None:
     """Compile a script as ``compiled`` does. None also for what cannot be read or compiled: Python is to say why."""
     if not os.path.isfile(path):  # a pipe, which can be read once
         return None
     loader = SourceFileLoader("__main__", path)
     try:
-        return compiled(loader.get_data(path), path, is_wanted, loader.source_to_code)
+        source = loader.get_data(path)
+        return None if selection.spares(source) else compiled(source, path, selection, loader.source_to_code)
     except Exception:  # noqa: BLE001 of whatever kind
         return None
 

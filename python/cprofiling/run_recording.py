@@ -7,21 +7,26 @@ import sys
 from importlib.machinery import PathFinder
 
 from cprofiling.autostart import Automatic, say
-from cprofiling.node_patterns import MAIN
+from cprofiling.node_patterns import MAIN, Patterns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cprofiling.node_patterns import Patterns
+    from collections.abc import Iterable
+
     from cprofiling.recording import Recording
 
 
 class RunRecording(Automatic):
     """The recording of the command ``run``, which says what it did."""
 
-    def __init__(self, path: str, patterns: Patterns, *, is_first: bool, speaks: bool = True) -> None:
-        """Prepare it; ``speaks``: whether this process is the one that the user has started."""
+    def __init__(self, path: str, patterns: Iterable[str], *, is_first: bool, speaks: bool = True) -> None:
+        """Prepare it.
+
+        patterns: Which functions are nodes; where there are none, those of a program without nodes of its own.
+        speaks: Whether this process is the one that the user has started.
+        """
         super().__init__(path, is_first=is_first)
-        self.patterns = patterns
+        self.patterns = Patterns(patterns, default=(f"{MAIN}:*",))
         self.module: str | None = None  # that is the program
         self.folder: str | None = None  # or archive, whose __main__ it is
         self._speaker = os.getpid() if speaks else 0
@@ -39,6 +44,14 @@ class RunRecording(Automatic):
         else:
             super().end()
 
+    def _write(self) -> None:
+        if not self._is_in_vain():
+            super()._write()
+
+    def _is_in_vain(self) -> bool:
+        """Return whether nothing was recorded because nothing is there that the user has named."""
+        return bool(self.patterns.texts) and not self.patterns.has_met and not len(self.recording)
+
     def _written(self, recording: Recording, path: str) -> None:
         if os.getpid() == self._speaker:
             dropped = f", {recording.dropped:,} more were dropped" if recording.dropped else ""
@@ -46,16 +59,17 @@ class RunRecording(Automatic):
 
     def _conclude(self) -> None:
         if os.getpid() == self._speaker:
-            say_unmatched(self.patterns)
+            say_unmatched(self.patterns, "no trace is written: " if self._is_in_vain() else "")
             if not len(self.recording) and not self.patterns.texts:
                 say("the program has no nodes of its own: name functions that are to be nodes by -n")
 
 
-def say_unmatched(patterns: Patterns) -> None:
-    """Say of each pattern that has met no function what it may have been meant for."""
+def say_unmatched(patterns: Patterns, beginning: str = "") -> None:
+    """Say of each pattern that has met no function what it may have been meant for, after ``beginning``."""
     others = {*sys.stdlib_module_names, __name__.partition(".")[0]}
     for complaint in patterns.complaints([name for name in list(sys.modules) if name.partition(".")[0] not in others]):
-        say(complaint)
+        say(beginning + complaint)
+        beginning = ""
 
 
 def _is_missing(module: str) -> bool:

@@ -12,10 +12,10 @@ import weakref
 from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
 from types import ModuleType
 
-from cprofiling import _core, node_source
+from cprofiling import _core, node_source, trace_formats
 from cprofiling.autostart import Automatic, say
 from cprofiling.node_finder import NodeFinder
-from cprofiling.node_patterns import MAIN, Patterns
+from cprofiling.node_patterns import MAIN
 from cprofiling.output_path import UnusablePathError, checked_path, shown_path
 from cprofiling.run_recording import RunRecording
 
@@ -82,16 +82,22 @@ def prepare(output: str | None, patterns: Sequence[str], arguments: Sequence[str
         path, is_first = automatic.output.path, automatic.output.is_owner
     else:
         path, is_first = _checked_output(OUTPUT if output is None else output), True
-    recording = RunRecording(path, Patterns(patterns), is_first=is_first)
+    recording = RunRecording(path, patterns, is_first=is_first)
     sys.excepthook = Program(arguments, recording).launcher
     return Launch()
 
 
 def _checked_output(value: str) -> str:
     try:
-        return checked_path(value)
+        path = checked_path(value)
     except UnusablePathError as error:
         raise CannotRunError(f"cannot write the trace to {shown_path(value)}: {error}", 1) from None
+    is_file = os.path.isfile(path) or not os.path.exists(path)
+    if is_file and not path.endswith(trace_formats.ENDINGS) and os.path.splitext(path)[1]:
+        raise CannotRunError(
+            f"cannot write the trace to {shown_path(value)}: its name must end in {', '.join(trace_formats.ENDINGS)}", 2
+        )
+    return path
 
 
 class Program:

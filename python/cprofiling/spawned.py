@@ -8,7 +8,7 @@ import runpy
 
 from cprofiling import node_source
 from cprofiling.node_finder import NodeFinder
-from cprofiling.node_patterns import MAIN, Patterns
+from cprofiling.node_patterns import MAIN
 from cprofiling.output_path import load_format
 from cprofiling.run_recording import RunRecording
 
@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
+
+    from cprofiling.node_patterns import Patterns
 
 _KEY = "cprofiling"
 # What a new process executes before it imports anything of the program. Not to find this package there is no fault.
@@ -60,7 +62,7 @@ class _Beginning:
 
 def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str | None) -> None:
     """Record this process, which was spawned; ``module`` or ``script``: what is going to be its main module."""
-    recording = RunRecording(path, Patterns(patterns), is_first=False, speaks=False)
+    recording = RunRecording(path, patterns, is_first=False, speaks=False)
     finder = NodeFinder(recording.patterns, module)
     finder.install()
     finder.call_after("multiprocessing.spawn", functools.partial(watch, recording=recording))

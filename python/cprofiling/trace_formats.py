@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from cprofiling.recording import Recording
 
 _PERFETTO = ".pftrace"
+ENDINGS = (".json", ".json.gz", _PERFETTO)
+"""How the names of traces end that the command is asked to write."""
 
 
 def is_perfettos(name: str) -> bool:
