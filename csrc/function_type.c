@@ -410,7 +410,8 @@ static PyObject *function_get(PyObject *self, PyObject *instance, PyObject *owne
     return instance == NULL || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
 }
 
-/* What the wrapper does not have itself (__code__, __defaults__, a cache's methods) it answers as the wrapped callable does. */
+/* What the wrapper does not have itself (__code__, __defaults__, a cache's methods) it answers as the wrapped callable does.
+ * The Profiler that it was given comes after attributes that were set, so that it is in nobody's way. */
 static PyObject *function_getattro(PyObject *object, PyObject *name)
 {
     PyObject *value = PyObject_GenericGetAttr(object, name);
@@ -418,7 +419,11 @@ static PyObject *function_getattro(PyObject *object, PyObject *name)
         return value;
     }
     PyErr_Clear();
-    return PyObject_GetAttr(((ext_function *)object)->function, name);
+    ext_function *self = (ext_function *)object;
+    if (self->node.profiler != NULL && !self->node.is_record && PyUnicode_CompareWithASCIIString(name, "profiler") == 0) {
+        return Py_NewRef((PyObject *)self->node.profiler);
+    }
+    return PyObject_GetAttr(self->function, name);
 }
 
 static PyObject *function_repr(PyObject *object)
@@ -427,11 +432,27 @@ static PyObject *function_repr(PyObject *object)
     return PyUnicode_FromFormat("<profiled %R>", self->function);
 }
 
-/* By reference, as functions are: copies are the object itself, pickles its qualified name. */
-static PyObject *function_reduce(PyObject *object, PyObject *unused)
+/* What another one like it can be made of: the arguments of its type. */
+static PyObject *function_parts(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return PyObject_GetAttrString(object, "__qualname__");
+    const ext_function *self = (ext_function *)object;
+    const ext_node *node = &self->node;
+    PyObject *profiler = node->is_record ? NULL : (PyObject *)node->profiler;
+#define OR_NONE(part) ((part) != NULL ? (PyObject *)(part) : Py_None)
+    return Py_BuildValue("(OiOOOOOiii)", self->function, (int)self->kind, OR_NONE(node->name_finder), OR_NONE(node->key.name),
+                         OR_NONE(node->stage), OR_NONE(profiler), OR_NONE(self->inner), (int)self->binds, (int)node->is_record,
+                         (int)node->mutes);
+#undef OR_NONE
+}
+
+/* Without it pickle would find that of the wrapped callable. */
+static PyObject *function_setstate(PyObject *object, PyObject *state)
+{
+    PyObject *own = PyObject_GenericGetDict(object, NULL);
+    int failed = own == NULL || PyDict_Update(own, state) < 0;
+    Py_XDECREF(own);
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *function_detach(PyObject *object, PyObject *unused)
@@ -449,6 +470,17 @@ static PyObject *function_detached(PyObject *object, void *unused)
     return PyBool_FromLong(!self->binds && self->gate != ext_node_gate(&self->node));
 }
 
+/* Whether cloudpickle asks how to reduce an object: it would take the wrapper's code and leave the wrapper. There are copies of
+ * it in Ray, Spark and others, all with this method. */
+static bool is_asked_by_cloudpickle(void)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    PyCodeObject *code = frame != NULL ? PyFrame_GetCode(frame) : NULL;
+    bool is_it = code != NULL && PyUnicode_CompareWithASCIIString(code->co_name, "reducer_override") == 0;
+    Py_XDECREF(code);
+    return is_it;
+}
+
 /* inspect, and those who use it (torch.compile among them), must take the wrapper of a Python function for one; the wrapper of
  * a wrapper answers as the inner one does. */
 static PyObject *function_class(PyObject *object, void *unused)
@@ -459,7 +491,8 @@ static PyObject *function_class(PyObject *object, void *unused)
     while (function_type != NULL && PyObject_TypeCheck(self->function, function_type)) {
         self = (ext_function *)self->function;
     }
-    return Py_NewRef(self->is_plain_function ? (PyObject *)&PyFunction_Type : (PyObject *)Py_TYPE(object));
+    bool passes = self->is_plain_function && !is_asked_by_cloudpickle();
+    return Py_NewRef(passes ? (PyObject *)&PyFunction_Type : (PyObject *)Py_TYPE(object));
 }
 
 /* torch.compile calls what has this attribute, instead of tracing past the wrapper into what is wrapped. */
@@ -472,7 +505,8 @@ static PyObject *function_is_opaque(PyObject *object, void *unused)
 
 static PyMethodDef function_methods[] = {
     {"detach", function_detach, METH_NOARGS, PyDoc_STR("Makes the wrapper count nothing any more.")},
-    {"__reduce__", function_reduce, METH_NOARGS, NULL},
+    {"_parts", function_parts, METH_NOARGS, PyDoc_STR("Returns what another one like it can be made of.")},
+    {"__setstate__", function_setstate, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

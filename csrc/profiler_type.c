@@ -327,6 +327,13 @@ static PyObject *profiler_device_note(PyObject *object, void *unused)
     return Py_NewRef(note != NULL ? note : Py_None);
 }
 
+static PyObject *profiler_identity(PyObject *object, void *unused)
+{
+    (void)unused;
+    const cprof_registry *registry = ((ext_profiler *)object)->registry;
+    return PyBytes_FromStringAndSize((const char *)registry->id, sizeof registry->id);
+}
+
 static PyObject *profiler_label(PyObject *object, void *unused)
 {
     (void)unused;
@@ -437,6 +444,7 @@ static PyGetSetDef profiler_getset[] = {
     {"profiling_enabled", profiler_profiling_enabled, NULL, PyDoc_STR("Whether calls that start now are counted."), NULL},
     {"_internal_errors", profiler_internal_errors, NULL, PyDoc_STR("Faults inside the profiler so far."), NULL},
     {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
+    {"_identity", profiler_identity, NULL, PyDoc_STR("What its statistics are told by, in all processes."), NULL},
     {"_label", profiler_label, NULL, PyDoc_STR("The name of the class of the pipeline that it is of, or None."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -9,6 +9,7 @@ from cprofiling.activities import ProfilerActivity, RecordFormat, Resource, supp
 from cprofiling.control import (
     PipelineProfiling,
     Profiler,
+    default_profiler,
     format_profiling_summary,
     get_profiling_summary,
     profiling_enabled,
@@ -45,6 +46,7 @@ __all__ = [
     "Resource",
     "Snapshot",
     "analyze_ncu_report",
+    "default_profiler",
     "format_profiling_summary",
     "format_profiling_table",
     "get_profiling_summary",

@@ -9,7 +9,7 @@ from cprofiling import _core, device_events, devices, probers
 from cprofiling.asked import is_any, shapes_maker
 from cprofiling.beyond import beyond_text
 from cprofiling.format import NO_DATA, format_profiling_table
-from cprofiling.nodes import awaiting, bind_pipeline, overload, wrap_as_record
+from cprofiling.nodes import awaiting, bind_pipeline, cloudpickle_rule, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.reasons import reasons_beyond, reasons_of
@@ -19,7 +19,7 @@ from cprofiling.stats import ProfilingSummary, stats_from_row
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any, Literal
+    from typing import Any, Literal, SupportsIndex
 
     from _typeshed import StrOrBytesPath
 
@@ -112,6 +112,13 @@ class Profiler(_core.Profiler, _NodeMaker):
             reasons += reasons_beyond(self._rows(None)[0], self._device_note)
         return _core.take_snapshot(Snapshot, self, time.time_ns(), tuple(map(_note, reasons)))
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Reduce to a new Profiler that is off; by cloudpickle, one in each process, as nodes come with each task."""
+        make, arguments, *state = super().__reduce_ex__(protocol)
+        if cloudpickle_rule() is None:
+            return make, arguments, *state
+        return _made_once, (self._identity, make, arguments), *state
+
     def _histograms(self) -> dict[tuple[str, str], tuple[Bucket, ...]]:
         return self.snapshot()._find_histograms()  # noqa: SLF001 as above
 
@@ -142,6 +149,14 @@ class Profiler(_core.Profiler, _NodeMaker):
 
     def _repr_html_(self) -> str:
         return self.get_profiling_summary()._repr_html_()
+
+
+_MADE_ONCE: dict[bytes, Profiler] = {}  # by the identity of the Profiler of another process that each stands for
+
+
+def _made_once(identity: bytes, make: Callable[..., Profiler], arguments: tuple[Any, ...]) -> Profiler:
+    known = _MADE_ONCE.get(identity)
+    return _MADE_ONCE.setdefault(identity, make(*arguments)) if known is None else known
 
 
 # By the ids of Profilers, which subclasses may make unhashable; their weak references clear the entries.
@@ -254,6 +269,7 @@ def _forget_when_deleted(cls: type) -> None:
 
 
 default_profiler = Profiler()
+"""The Profiler of all calls that belong to no other one; the functions of the package are its methods."""
 
 
 def set_up_core(answers: tuple[Callable[..., Any], ...] = probers.PROBERS) -> None:

@@ -6,8 +6,10 @@ decoration, what kind of callable it is and under which name it counts.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import inspect
+import sys
 from _thread import RLock
 from types import FunctionType, MethodType
 
@@ -245,6 +247,30 @@ def _find_wrapped(function: Any) -> _core.Function | None:
         if function is None:
             break
     return None
+
+
+def cloudpickle_rule() -> Callable[[Any], bool] | None:
+    """Return how cloudpickle tells what goes by name, if it is what reduces the caller's object; None otherwise."""
+    frame = sys._getframe(2)
+    rule: Callable[[Any], bool] | None = frame.f_globals.get("_should_pickle_by_reference")
+    return rule if frame.f_code.co_name == "dump" else None
+
+
+def _reduced(node: _core.Function) -> Any:
+    """Reduce a node to its name, as functions are, or to its parts where cloudpickle takes functions by value."""
+    goes_by_name = cloudpickle_rule()
+    name = getattr(node, "__qualname__", None)
+    if name is not None and (goes_by_name is None or (isinstance(node, FunctionType) and goes_by_name(node))):
+        return name
+    return _core.Function, node._parts(), vars(node)  # noqa: SLF001 the package's own
+
+
+def _what_was_found(switch: _core.MethodSwitch) -> tuple[Any, ...]:
+    return _itself, (switch.found,)
+
+
+copyreg.pickle(_core.Function, _reduced)
+copyreg.pickle(_core.MethodSwitch, _what_was_found)  # copies of a class have no instrumented instances
 
 
 class Instrumentation:
