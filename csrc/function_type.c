@@ -315,7 +315,8 @@ static PyObject *function_vectorcall(PyObject *callable, PyObject *const *args, 
     return call_on(self, thread, args, nargsf, kwnames);
 }
 
-/* A pipeline's own forward or __call__: its Profiler becomes that of the calls inside, also while it is off. */
+/* A pipeline's own forward or __call__: its Profiler becomes that of the calls inside, also while it is off. Any other object
+ * owns nothing. */
 static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     ext_function *self = (ext_function *)callable;
@@ -323,8 +324,11 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
     if (thread == NULL && PyErr_Occurred()) {
         return NULL;
     }
-    bool is_method = thread != NULL && PyVectorcall_NARGS(nargsf) > 0;
-    ext_profiler *profiler = is_method ? ext_pipeline_profiler(self->node.state, args[0]) : NULL;
+    ext_profiler *profiler = NULL;
+    if (thread != NULL && PyVectorcall_NARGS(nargsf) > 0 && ext_pipeline_find(self->node.state, args[0], &profiler) &&
+        profiler == NULL) {
+        profiler = ext_pipeline_profiler(self->node.state, args[0]);
+    }
     ext_view *view = profiler != NULL ? ext_view_get(self->node.state, thread) : NULL;
     if (view == NULL) {
         PyErr_Clear();

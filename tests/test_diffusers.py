@@ -139,6 +139,18 @@ def test_components_that_are_no_models(p: cp.Profiler) -> None:
     assert type(vars(Tokenizer)["__call__"]) is type(lambda: None)
 
 
+def test_the_default_profiler_counts_what_is_no_module_too() -> None:
+    tokenizer = Tokenizer()
+    pipeline = SimpleNamespace(components={"tokenizer": tokenizer, "net": torch.nn.Linear(2, 2)})
+    cp.set_profiling(True)
+    with profile_pipeline(pipeline), profile_pipeline(SimpleNamespace(components={"shared": tokenizer})):
+        tokenizer("a")
+        pipeline.components["net"](torch.ones(2))
+    assert counts(cp.default_profiler) == {"shared": 1, "net": 1}
+    cp.profile_node("afterwards")(id)(tokenizer)
+    assert counts(cp.default_profiler)["afterwards"] == 1
+
+
 def test_installed_and_removed_again_and_again(pipeline: Any, p: cp.Profiler) -> None:
     other = profiler_on()
     for _ in range(10):

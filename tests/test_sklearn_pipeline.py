@@ -84,6 +84,19 @@ def test_steps_count_once_at_fit_and_at_predict(p: cp.Profiler) -> None:
     assert vars(profiled["scale"]).keys() == vars(plain["scale"]).keys()
 
 
+def test_the_default_profiler_counts_too_and_objects_are_as_before_afterwards() -> None:
+    profiled = model()
+    cp.set_profiling(True)
+    with profile_pipeline(profiled):
+        profiled.fit(X, Y)
+        profiled.predict(X)
+    names = ("halve", "scale", "classify")
+    assert stages(cp.default_profiler) == {(name, stage): 1 for stage in ("train", "inference") for name in names}
+    for used in (profiled, profiled[0], X):
+        cp.profile_node("afterwards")(id)(used)
+    assert stages(cp.default_profiler)["afterwards", "inference"] == 3
+
+
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_log_proba", "decision_function", "score"])
 def test_what_the_last_step_is_asked_for(p: cp.Profiler, method: str) -> None:
     plain, profiled = model().fit(X, Y), model().fit(X, Y)

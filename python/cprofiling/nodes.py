@@ -251,7 +251,7 @@ def _find_wrapped(function: Any) -> _core.Function | None:
 
 def cloudpickle_rule() -> Callable[[Any], bool] | None:
     """Return how cloudpickle tells what goes by name, if it is what reduces the caller's object; None otherwise."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # noqa: SLF001 there is no other way
     rule: Callable[[Any], bool] | None = frame.f_globals.get("_should_pickle_by_reference")
     return rule if frame.f_code.co_name == "dump" else None
 
@@ -461,7 +461,8 @@ def _wrap_own(
     if not isinstance(own, dict):
         raise TypeError(f"obj must allow {attr!r} to be replaced, got {shown_value(obj)}")
     settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
-    wrapper: OwnMethod = _make(OwnMethod, make(original), inner=_find_wrapped(original), **settings)
+    made = make(original)
+    wrapper: OwnMethod = _make(OwnMethod, made, inner=_find_wrapped(made), **settings)
     wrapper.__wrapped__ = original
     wrapper.was_own = attr in own
     own[attr] = wrapper
@@ -480,7 +481,8 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
     if not binds:
         settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
     below = switch.of(obj) or (_unbound(switch.found, method.original) if binds else method.original)
-    wrapper: _core.Function = _make(_core.Function, method.make(below), inner=_find_wrapped(below), **settings)
+    made = method.make(below)
+    wrapper: _core.Function = _make(_core.Function, made, inner=_find_wrapped(made), **settings)
     wrapper.__wrapped__ = below
     switch.put(obj, wrapper, binds)
     type.__setattr__(cls, attr, switch)
