@@ -18,6 +18,7 @@ import cprofiling as cp
 from calls import profiler_on
 from cprofiling import FormatError, Snapshot, cli
 from cprofiling.integrations.torch_distributed import write_rank_snapshot
+from cprofiling.live import head, writing
 from cprofiling.stages import merge_statistics, ranks
 from cprofiling.stages.merge import MergeError, merge_files
 from cprofiling.stages.merge_statistics import merge_parts, missing_ranks, part_of_file, part_of_snapshot
@@ -59,6 +60,64 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 def three(tmp_path: Path) -> list[Path]:
     values: list[Values] = [{"a": [1.0, 2.0], "b": [5.5]}, {"a": [3.25]}, {"a": [40.0], "c": [0.125, 0.5]}]
     return [written(tmp_path, rank, each) for rank, each in enumerate(values)]
+
+
+# ---- Live files
+
+
+def live_file(path: Path, values: Values) -> Path:
+    profiler = counted(values)
+    profiler.set_profiling(True, live=path)
+    profiler.set_profiling(False)
+    return path
+
+
+def test_live_files_are_merged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [live_file(tmp_path / f"live_{pid}.cprof", {"a": [1.0, 2.0]}) for pid in (7, 8)]
+    stored = written(tmp_path, 2, {"a": [4.0]})
+    status, printed, complaints = run(capsys, *paths, stored, "-o", tmp_path / "all.cprof")
+    assert (status, complaints) == (0, [])
+    assert "Merged: statistics of 3 ranks" in printed
+    assert [row.count for row in Snapshot.from_bytes((tmp_path / "all.cprof").read_bytes()).stats()] == [5]
+    _, _, complaints = run(capsys, tmp_path / "all.cprof", paths[0])
+    assert complaints == [
+        f"{paths[0]} is not merged: it has data of the same Profiler as {tmp_path / 'all.cprof'}, "
+        "and is not counted again"
+    ]
+
+
+def test_live_files_while_they_are_written_of_ranks_and_of_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiler = profiler_on(live=tmp_path / "live_rank1.cprof")
+    part = part_of_file(str(live_file(tmp_path / "live_rank0.cprof", {"a": [1.0]})))
+    assert (part.label, part.load().stats()[0].count) == ("0", 1)
+    (tmp_path / "cut.cprof").write_bytes((tmp_path / "live_rank0.cprof").read_bytes()[:5000])
+    nobody = writing._opened(str(tmp_path / "nobody.cprof"), print)
+    writing.commit()
+    status, printed, complaints = run(capsys, *tmp_path.iterdir())
+    nobody.close()
+    profiler.set_profiling(False)
+    assert status == 1
+    assert "Merged: statistics of 2 ranks" in printed
+    assert complaints == [
+        f"{tmp_path / 'cut.cprof'} is not merged: cut or changed bytes: wrong checksum of its statistics",
+        f"{tmp_path / 'nobody.cprof'} is not merged: there are no statistics in it yet",
+    ]
+
+
+def test_what_a_killed_process_lost_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "live.cprof"
+    profiler = profiler_on(live=path)
+    profiler.record("train", "a", 1.0)
+    writing.commit()
+    monkeypatch.setattr(head.Head, "is_alive", lambda _: False)
+    status, printed, _ = run(capsys, path)
+    profiler.set_profiling(False)
+    assert status == 0
+    assert f"\n{path}: the process was killed, or ended without its interpreter" in printed
 
 
 # ---- The record of a rank

@@ -109,16 +109,17 @@ def add_harness(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``merge``."""
     text = (
-        "Merge what many ranks wrote: statistics, timing reports or traces. The order of the files means nothing. "
+        "Merge what many ranks or workers wrote: statistics, live files among them, timing reports or traces. The order "
+        "of the files means nothing. "
         "What cannot be merged, and ranks that are missing, are named on stderr; then the exit status is 1."
     )
     made = commands.add_parser(
         "merge",
-        help="merge what many ranks wrote",
+        help="merge what many ranks or workers wrote",
         description=text,
         epilog="example: cprofiling merge -o all.cprof stats/*",
     )
-    made.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help="a file of one rank")
+    made.add_argument("files", metavar="FILE", nargs="+", type=not_empty, help="a file of one rank or worker")
     made.add_argument("-o", "--output", type=not_empty, metavar="OUT", help="where to write the merged file")
     made.add_argument(
         "--expect",

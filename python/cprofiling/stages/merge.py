@@ -1,7 +1,7 @@
 """The command ``merge``: what many ranks wrote, as one.
 
-The files are of one kind: statistics (``Snapshot.to_bytes()``, with or without the record of a rank), timing reports,
-or Chrome traces. Where they are not, the most frequent kind is merged. A file that is damaged, empty, of another
+The files are of one kind: statistics (live files, and ``Snapshot.to_bytes()``, with or without the record of a rank),
+timing reports, or Chrome traces. Where they are not, the most frequent kind is merged. A file that is damaged, empty, of another
 version or kind, or has what another one has already, is named, and the others are merged. The order of the files means
 nothing.
 """
@@ -14,11 +14,11 @@ import stat
 
 from cprofiling import checks
 from cprofiling.analysis.rows import counted
-from cprofiling.file_kinds import NEITHER
+from cprofiling.file_kinds import LIVE_MAGIC, NEITHER, STATISTICS_MAGICS
 from cprofiling.files import atomic_writer
 from cprofiling.format import format_profiling_table, shown_text
 from cprofiling.snapshot import FormatError
-from cprofiling.stages import merge_statistics, merge_timing, merge_traces, ranks
+from cprofiling.stages import merge_statistics, merge_timing, merge_traces
 from cprofiling.stages.merge_statistics import MergedStatistics, missing_ranks, reason_of
 from cprofiling.stages.merge_timing import MergedTiming
 from cprofiling.stages.merge_traces import MergedTraces
@@ -125,7 +125,7 @@ def _kind_of(path: str) -> str:
         head = file.read(_HEAD)
     if not head:
         raise FormatError("it is empty")
-    if head.startswith((ranks.MAGIC, ranks.PLAIN_MAGIC)):
+    if head.startswith((*STATISTICS_MAGICS, LIVE_MAGIC)):
         return STATISTICS
     text = head.lstrip()
     if head.startswith(_GZIP_MAGIC) or text.startswith(b"[") or any(key in head for key in _TRACE_KEYS):
@@ -244,7 +244,8 @@ def _tables(merged: Merged) -> list[str]:
     if isinstance(merged, MergedStatistics):
         assert merged.snapshot is not None  # noqa: S101 there are ranks
         stats = merged.snapshot.stats()
-        return [format_profiling_table(stats, skip_first_n=stats.skip_first_n), *_reasons(stats.reasons)]
+        reasons = [*stats.reasons, *merged.notes]
+        return [format_profiling_table(stats, skip_first_n=stats.skip_first_n), *_reasons(reasons)]
     if isinstance(merged, MergedTiming):
         assert merged.report is not None  # noqa: S101 there are ranks
         return [_timing_table(merged.report)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from cprofiling.file_kinds import LIVE_MAGIC
 from cprofiling.snapshot import FormatError, Snapshot
 from cprofiling.stages.ranks import RankedSnapshot, rank_of_name
 from cprofiling.stages.skew import Skew, SkewBuilder, label_order
@@ -32,6 +33,7 @@ class Part:
         calls: How many calls they count, however these ended.
         digest: A hash of their bytes.
         load: Gives the snapshot. OSError or FormatError where it is not there any more.
+        notes: What is to be said of them.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Part:
     calls: int
     digest: bytes
     load: Callable[[], Snapshot]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class MergedStatistics:
         world_size: The most that any of them tells; None: not known.
         hosts: Rank and machine of each that is in it; empty where it is not known.
         refused: What was not merged, by its name, with the reason.
+        notes: What is to be said of what was merged.
     """
 
     snapshot: Snapshot | None
@@ -63,6 +67,7 @@ class MergedStatistics:
     world_size: int | None
     hosts: tuple[tuple[str, str], ...] = ()
     refused: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def part_of_snapshot(name: str, taken: RankedSnapshot, label: str) -> Part:
@@ -72,6 +77,9 @@ def part_of_snapshot(name: str, taken: RankedSnapshot, label: str) -> Part:
 
 def part_of_file(path: str) -> Part:
     """Read a file and return what may be merged. OSError where it cannot be read, FormatError for a damaged one."""
+    with open(path, "rb") as file:
+        if file.read(len(LIVE_MAGIC)) == LIVE_MAGIC:
+            return _part_of_live_file(path)
     data = _read(path)
     digest = hashlib.sha256(data).digest()
 
@@ -86,6 +94,19 @@ def part_of_file(path: str) -> Part:
         taken = RankedSnapshot(taken.snapshot, rank_of_name(path), None, taken.host, taken.pid)
     label = path if taken.rank is None else str(taken.rank)
     return _part(path, taken, label, digest, load)
+
+
+def _part_of_live_file(path: str) -> Part:
+    """Read a live file, whose statistics are kept in memory, as it may be written meanwhile."""
+    from cprofiling import live
+
+    statistics = live.read(path)
+    if not statistics.parts:
+        raise FormatError("there are no statistics in it yet")
+    rank = rank_of_name(path)
+    taken = RankedSnapshot(statistics.snapshot, rank, None, statistics.process.host, statistics.process.pid)
+    part = part_of_snapshot(path, taken, path if rank is None else str(rank))
+    return replace(part, notes=tuple(f"{path}: {reason}" for reason in statistics.reasons))
 
 
 def _read(path: str) -> bytes:
@@ -119,6 +140,7 @@ def merge_parts(parts: Iterable[Part]) -> MergedStatistics:
         max((part.world_size for part in merger.parts if part.world_size is not None), default=None),
         tuple((part.label, part.host) for part in merger.parts),
         dict(sorted(refused.items())),
+        tuple(note for part in merger.parts for note in part.notes),
     )
 
 
