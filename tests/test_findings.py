@@ -757,7 +757,7 @@ def test_findings_are_sorted_and_print_themselves() -> None:
     lines = str(listed).splitlines()
     assert lines[:2] == ["Findings", "1. a\\nx takes 56 % of the time on the host"]
     assert lines[2].startswith("  1 call of 'a\\nx' took 4.00 ms of 7.10 ms on the host")
-    assert lines[2].endswith(", without what ran inside it.")
+    assert lines[2].endswith(", without nodes that ran inside it.")
     assert lines[3].startswith("  Advice: It was called once")
     assert lines[4:6] == ["  Rows: 0", "2. 30 % of the time is outside any node"]
     assert len(lines) == 9

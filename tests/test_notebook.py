@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cprofiling.format import format_time, shown_text
+from cprofiling.format import format_profiling_table, format_time, shown_text
 from cprofiling.notebook import summary_html
 from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from hostile_names import NAMES
@@ -144,7 +144,7 @@ def node(
 
 
 def per_frame(html: str) -> list[str]:
-    prefix = "Average per-frame time "
+    prefix = "Average per-frame pipeline time "
     return [item.removeprefix(prefix) for item in parsed(html).items if item.startswith(prefix)]
 
 
@@ -304,123 +304,57 @@ def test_there_is_no_share_of_nothing() -> None:
 # --- time per frame ---
 
 
-def test_nodes_that_run_in_some_frames_only_count_for_all_frames() -> None:
-    stats = [node("sometimes", count=10, mean_ms=50.0), node("always", count=100, mean_ms=5.0)]
-    assert per_frame(summary_html(stats)) == [
-        "(train): 10.00 ms (100.0 FPS), over 100 frames, the largest count in this stage"
-    ]
-
-
-def test_time_inside_another_node_is_not_counted_twice() -> None:
+def test_frames_are_those_of_the_text_table() -> None:
     stats = [
-        node("outer", count=100, mean_ms=10.0, self_ms=400.0),
-        node("inner", count=100, mean_ms=6.0),
-        node("x", count=100),
+        node("frame", count=100, mean_ms=10.0, self_ms=400.0),
+        node("tile", count=300, mean_ms=2.0, self_ms=300.0),
+        node("leaf", count=600, mean_ms=0.5),
+        node("a", "val", count=10, self_ms=None),
+        node("b", ExecutionStage.VAL, count=10),
+        node("a", "test", count=0, error_count=1),
+        node("a", "va\n", count=1),
+        node("b", "va\n", count=2),
     ]
-    assert per_frame(summary_html(stats, total_frames=100)) == ["(train): 11.00 ms (90.9 FPS), over 100 frames"]
-    assert per_frame(summary_html(stats)) == [
-        "(train): 11.00 ms (90.9 FPS), over 100 frames, the largest count in this stage"
+    lines = [
+        "(train): 10.00 ms (100.0 FPS), frames: 100 (calls of frame, in which all others ran)",
+        "(val): 2.00 ms (500.0 FPS), frames: 10 (each node ran as often); self time is not known of a",
+        r"(va\n): not known, as nodes ran from 1 (a) to 2 (b) times, and none is known to be around all others: "
+        "give total_frames",
     ]
-
-
-def test_a_node_around_all_others_is_the_frame() -> None:
-    tile = node("tile", count=300, mean_ms=2.0, self_ms=300.0)
-    stats = [node("frame", count=100, mean_ms=10.0, self_ms=400.0), tile, node("leaf", count=600, mean_ms=0.5)]
-    expected = ["(train): 10.00 ms (100.0 FPS), over 100 calls of frame, which encloses the other nodes"]
-    assert per_frame(summary_html(stats)) == expected
-    assert per_frame(summary_html(stats[::-1])) == expected
-    assert per_frame(summary_html(stats, total_frames=200)) == ["(train): 5.00 ms (200.0 FPS), over 200 frames"]
+    assert per_frame(summary_html(stats)) == lines
+    assert format_profiling_table(stats).split("\n")[-3:] == [f"Average per-frame pipeline time {line}" for line in lines]
+    assert per_frame(summary_html(stats[:3], total_frames=200)) == ["(train): 5.00 ms (200.0 FPS), frames: 200 (given)"]
 
 
 def test_skipped_calls_do_not_hide_the_node_around_all_others() -> None:
-    frame = node("frame", count=7, mean_ms=10.0, self_ms=28.0, skipped_count=3)
-    stats = [frame, node("tile", count=57, mean_ms=1.0, skipped_count=3)]
-    assert per_frame(summary_html(stats)) == [
-        "(train): 10.00 ms (100.0 FPS), over 7 calls of frame, which encloses the other nodes"
-    ]
-
-
-def test_calls_skipped_inside_do_not_hide_the_node_around_all_others() -> None:
-    frame = node("frame", count=7, mean_ms=10.0, self_ms=38.0, skipped_count=3)
-    stats = [frame, node("sometimes", count=2, mean_ms=8.0, skipped_count=3)]
-    assert per_frame(summary_html(stats)) == [
-        "(train): 10.00 ms (100.0 FPS), over 7 calls of frame, which encloses the other nodes"
-    ]
+    for inside in (node("tile", count=57, mean_ms=1.0, skipped_count=3), node("rare", count=2, mean_ms=7.8, skipped_count=3)):
+        own_ms = 70 - 7 * inside.mean_ms * (inside.count + 3) / 10
+        frame = node("frame", count=7, mean_ms=10.0, self_ms=own_ms, skipped_count=3)
+        assert per_frame(summary_html([frame, inside])) == [
+            "(train): 10.00 ms (100.0 FPS), frames: 10 (calls of frame, in which all others ran)"
+        ]
 
 
 def test_a_node_that_takes_nearly_all_the_time_is_not_the_frame_if_none_is_inside() -> None:
     stats = [node("rare", count=10, mean_ms=100.0), node("always", count=100, mean_ms=0.01)]
-    assert per_frame(summary_html(stats)) == [
-        "(train): 10.01 ms (99.9 FPS), over 100 frames, the largest count in this stage"
-    ]
+    assert per_frame(summary_html(stats))[0].startswith("(train): not known")
 
 
-def test_a_node_alone_encloses_nothing() -> None:
-    walk = node("walk", count=10, mean_ms=5.0, self_ms=45.0, skipped_count=3)
-    assert per_frame(summary_html([walk])) == [
-        "(train): 4.50 ms (222.2 FPS), over 10 frames, the largest count in this stage"
+def test_a_recursive_node_is_a_frame_without_others_only() -> None:
+    walk = node("walk", count=1000, mean_ms=5.0, self_ms=900.0)
+    assert per_frame(summary_html([walk])) == ["(train): 900.0 µs (1111.1 FPS), frames: 1000 (calls of walk)"]
+    assert per_frame(summary_html([walk, node("frame", count=100, mean_ms=10.0, self_ms=100.0)])) == [
+        "(train): 10.00 ms (100.0 FPS), frames: 100 (calls of frame, in which all others ran)"
     ]
+    assert per_frame(summary_html([walk, node("leaf", count=10, mean_ms=10.0)]))[0].startswith("(train): not known")
 
 
 def test_the_outermost_of_several_nodes_around_all_others_is_the_frame() -> None:
-    stats = [node("tile", count=300, mean_ms=2.0, self_ms=1.0), node("frame", count=100, mean_ms=6.0, self_ms=0.5)]
+    stats = [node("tile", count=300, mean_ms=2.0, self_ms=1.0), node("frame", count=100, mean_ms=6.0, self_ms=0.0)]
     stats.append(node("leaf", count=300, mean_ms=599.0 / 300))
     assert per_frame(summary_html(stats)) == [
-        "(train): 6.00 ms (166.7 FPS), over 100 calls of frame, which encloses the other nodes"
+        "(train): 6.00 ms (166.7 FPS), frames: 100 (calls of frame, in which all others ran)"
     ]
-
-
-def test_a_recursive_node_is_not_the_frame() -> None:
-    walk = node("walk", count=1000, mean_ms=5.0, self_ms=900.0)
-    assert per_frame(summary_html([walk, node("frame", count=100, mean_ms=10.0, self_ms=100.0)])) == [
-        "(train): 10.00 ms (100.0 FPS), over 100 calls of frame, which encloses the other nodes"
-    ]
-    for stats, shown in (
-        ([walk], "900.0 µs (1111.1 FPS)"),
-        ([walk, node("leaf", count=10, mean_ms=10.0)], "1.00 ms (1000.0 FPS)"),
-    ):
-        assert per_frame(summary_html(stats)) == [
-            f"(train): {shown}, over 1000 frames, the largest count in this stage"
-        ]
-
-
-def test_a_node_with_nodes_inside_and_others_beside_it_is_not_the_frame() -> None:
-    stats = [
-        node("group", count=10, mean_ms=10.0, self_ms=40.0),
-        node("in", count=20, mean_ms=3.0),
-        node("beside", count=100),
-    ]
-    assert per_frame(summary_html(stats)) == [
-        "(train): 2.00 ms (500.0 FPS), over 100 frames, the largest count in this stage"
-    ]
-
-
-def test_unknown_self_times_are_said_to_count_with_the_total() -> None:
-    stats = [node(count=10, mean_ms=3.0, self_ms=None), node(count=10, mean_ms=1.0, self_ms=5.0)]
-    assert per_frame(summary_html(stats)) == [
-        "(train): 3.50 ms (285.7 FPS), over 10 frames, the largest count in this stage; "
-        "self time is not known for 1 of 2 nodes, which count with their total"
-    ]
-
-
-def test_stages_have_frames_of_their_own() -> None:
-    stats = [
-        node("a", "train", count=100, mean_ms=3.0),
-        node("b", ExecutionStage.TRAIN, count=50, mean_ms=2.0),
-        node("a", "val", count=10, mean_ms=1.0),
-        node("a", "test", count=0, error_count=1),
-        node("a", "va\\n", count=1, mean_ms=0.5),
-        node("a", "va\n", count=1, mean_ms=0.5),
-    ]
-    lines = [
-        "(train): 4.00 ms (250.0 FPS), over 100 frames, the largest count in this stage",
-        "(val): 1.00 ms (1000.0 FPS), over 10 frames, the largest count in this stage",
-        r"(va\n): 500.0 µs (2000.0 FPS), over 1 frames, the largest count in this stage",
-        r"(va\n): 500.0 µs (2000.0 FPS), over 1 frames, the largest count in this stage",
-    ]
-    assert per_frame(summary_html(stats)) == lines
-    together = "(all stages): 3.74 ms (267.6 FPS), over 110 frames"
-    assert per_frame(summary_html(stats, total_frames=110)) == [*lines, together]
 
 
 @pytest.mark.parametrize("total_frames", [None, 0, 5])
@@ -430,7 +364,7 @@ def test_without_samples_there_is_no_time_per_frame(total_frames: int | None) ->
 
 def test_no_frames_are_as_good_as_unknown() -> None:
     html = summary_html([node(count=2, mean_ms=0.0)], total_frames=0)
-    assert per_frame(html) == ["(train): 0.00 ns (0.0 FPS), over 2 frames, the largest count in this stage"]
+    assert per_frame(html) == ["(train): 0.00 ns (0.0 FPS), frames: 2 (calls of n)"]
 
 
 # --- notes ---
@@ -468,7 +402,7 @@ def test_names_are_data(name: str) -> None:
     assert fragment.column("Stage") == [shown, "s"]
     assert fragment.titles("Self") == [None, f"not known for this node; {shown}"]
     assert fragment.items[-1] == shown
-    assert per_frame(html)[0].startswith(f"({shown}): 1.00 ms")
+    assert per_frame(html)[0].startswith(f"({shown}): 1.00 ms (1000.0 FPS), frames: 2 (calls of {shown})")
     assert fragment.tags == parsed(summary_html([node(count=2), stats[1]], reasons=["r"])).tags
 
 
@@ -508,7 +442,7 @@ def test_integers_of_other_kinds_count_frames() -> None:
             return 4
 
     html = summary_html([node(count=2)], total_frames=Frames())  # type: ignore[arg-type]
-    assert per_frame(html) == ["(train): 500.0 µs (2000.0 FPS), over 4 frames"]
+    assert per_frame(html) == ["(train): 500.0 µs (2000.0 FPS), frames: 4 (given)"]
 
 
 def test_500_hostile_names_show_as_themselves() -> None:

@@ -225,7 +225,7 @@ def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> s
             accuracies[name].append(run_stage(pipeline, name, sources[name], count, bar))
     summary = pipeline.get_profiling_summary()
     table = pipeline.format_profiling_summary(total_frames=frames)
-    return "\n".join([*accuracy_lines(accuracies), "", *time_lines(summary), "", table])
+    return "\n".join([*accuracy_lines(accuracies), "", *cost_lines(summary), "", table])
 
 
 def run_stage(
@@ -249,13 +249,9 @@ def accuracy_lines(accuracies: dict[ExecutionStage, list[float]]) -> list[str]:
     return lines
 
 
-def time_lines(summary: ProfilingSummary) -> list[str]:
-    """Return the time of a frame in each stage, what profiling cost, and what one must know to trust the figures."""
+def cost_lines(summary: ProfilingSummary) -> list[str]:
+    """Return what profiling cost, and what one must know to trust the figures."""
     lines = []
-    for name in (TRAIN, VAL, INFERENCE):
-        means = [row.mean_ms for row in summary if row.stage == name and row.count > 0]
-        if means:  # each node runs once in a frame, and none inside another
-            lines.append(f"Time per frame, {name.value}: {sum(means):.2f} ms in {len(means)} nodes")
     calls = sum(row.count + row.skipped_count for row in summary)
     if summary.cost_ns is not None:
         cost = f"{calls} calls of {summary.cost_ns:.0f} ns each as measured here"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
+from typing import NamedTuple
 
 from cprofiling.stats import NodeProfilingStats
 
@@ -13,6 +14,8 @@ NO_DATA = "No profiling data collected."
 
 _INT64_MAX = 2**63 - 1
 _UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
+_ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
+_NAMED = 4  # of names in a sentence
 _REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
 
 
@@ -27,9 +30,10 @@ def format_profiling_table(
     Rows are sorted by total time, largest first; equal totals keep their order. Times are in milliseconds with two
     decimals, totals in seconds with three. A name that is longer than its column is never cut; control characters and
     surrogates in names and stages are shown as backslash escapes. Keys that only have errors, cancellations or drops
-    are left out; a key whose calls were all skipped is a row of zeros. The last line divides the summed total by the
-    count of the first row, so it is the time of a frame when each node runs once per frame and none runs inside
-    another.
+    are left out; a key whose calls were all skipped is a row of zeros. The last line is the time of a frame, where the
+    rows are of one stage, ran equally often, and none is known to run inside another. Else there is a line per stage,
+    with the number of frames or why that is not known, as ``ProfilingSummary.frames_per_second`` has it. Rows that are
+    no ``NodeProfilingStats`` always have the one line, which is that of cuvis-ai-core.
 
     Args:
         stats: ``NodeProfilingStats``, or other objects that have its first ten fields as attributes.
@@ -60,10 +64,130 @@ def format_profiling_table(
         total_ms += row.total_ms
     total_line = f"{'TOTAL':<{len(header) - 11}} {total_ms / 1000:>10.3f}"
     lines = [title, header, dashes, *map(_table_row, rows), dashes, total_line]
-    if rows[0].count > 0:
+    if not _is_one_after_the_other(rows):
+        lines += frame_lines(rows, total_frames)
+    elif rows[0].count > 0:
         frame_ms = total_ms / rows[0].count
         lines.append(f"Average per-frame pipeline time: {frame_ms:.2f} ms ({frames_per_second(frame_ms):.1f} FPS)")
     return "\n".join(lines)
+
+
+def _is_one_after_the_other(rows: Sequence[NodeProfilingStats]) -> bool:
+    """Tell whether the sum of all totals, over the count of the first row, is the time of a frame."""
+    if not all(isinstance(row, NodeProfilingStats) for row in rows):
+        return True  # as cuvis-ai-core prints its own
+    is_flat = all(row.self_total_ms is None or row.self_total_ms >= row.total_ms * (1 - _ROUNDING) for row in rows)
+    return is_flat and len({(checked_text("stage", row.stage), row.count) for row in rows}) == 1
+
+
+class FrameCount(NamedTuple):
+    """How many frames there were in one stage; None if that is not known, and how it is known, or why not."""
+
+    frames: int | None
+    basis: str
+
+
+def calls_of(row: NodeProfilingStats) -> int:
+    """Return how often a node ran: skipped calls, failed and cancelled ones are calls, too.
+
+    Dropped ones are none: they began before the statistics did, and what ran in them is not all known.
+    """
+    return _succeeded(row) + failed_calls(row)
+
+
+def failed_calls(row: NodeProfilingStats) -> int:
+    """Return how many calls of a node an exception left, that of a cancellation included."""
+    return getattr(row, "error_count", 0) + getattr(row, "cancelled_count", 0)
+
+
+def _succeeded(row: NodeProfilingStats) -> int:
+    return row.count + getattr(row, "skipped_count", 0)
+
+
+def own_ms(row: NodeProfilingStats) -> float:
+    """Return the time of a node's samples without those of nodes inside; with them where that is not known."""
+    self_ms = getattr(row, "self_total_ms", None)
+    return row.total_ms if self_ms is None else self_ms
+
+
+def frame_ms_of(rows: Iterable[NodeProfilingStats], frames: int) -> float:
+    """Return the time of a frame in nodes, one after the other.
+
+    Of a node with calls that were skipped, or failed, the samples stand for those, too.
+    """
+    return sum(own_ms(row) / row.count * calls_of(row) for row in rows) / frames
+
+
+def by_stage(summary: Iterable[NodeProfilingStats]) -> dict[str, list[NodeProfilingStats]]:
+    """Return the nodes that have samples, by their stages, in the order of their appearance."""
+    found: dict[str, list[NodeProfilingStats]] = {}
+    for row in summary:
+        if row.count:
+            found.setdefault(checked_text("stage", row.stage), []).append(row)
+    return found
+
+
+def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None) -> FrameCount:
+    """Return how many frames the nodes of one stage have seen, which are all samples of it.
+
+    Known are, in this order: the number that was given; the calls of a node inside which all the others ran, which is
+    so if its time is that of all nodes; the calls of each node, if all have the same number; those that succeeded, if
+    these have, as where a node is called again after an error.
+    """
+    if total_frames:
+        return FrameCount(total_frames, "given")
+    around = [row for row in rows if _is_around(row, rows)]
+    if around:
+        row = min(around, key=calls_of)
+        basis = f"calls of {listed([row.node_name])}, in which all others ran"
+        return FrameCount(calls_of(row), basis + _with_failed([row]))
+    if len({calls_of(row) for row in rows}) == 1:
+        basis = "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
+        return FrameCount(calls_of(rows[0]), basis + _with_failed(rows))
+    if len({_succeeded(row) for row in rows}) == 1:
+        return FrameCount(_succeeded(rows[0]), "each node succeeded as often")
+    least, most = min(rows, key=calls_of), max(rows, key=calls_of)
+    fewest, highest = (f"{calls_of(row):,} ({listed([row.node_name])})" for row in (least, most))
+    return FrameCount(
+        None,
+        f"nodes ran from {fewest} to {highest} times, and none is known to be around all others: give total_frames",
+    )
+
+
+def _is_around(row: NodeProfilingStats, rows: Sequence[NodeProfilingStats]) -> bool:
+    """Tell whether a node's time is that of all nodes; of calls that gave no sample it is estimated from the others."""
+    if len(rows) == 1 or getattr(row, "self_total_ms", None) is None or own_ms(row) >= row.total_ms:
+        return False
+    whole_ms = sum(map(own_ms, rows))
+    if abs(row.total_ms - whole_ms) <= _ROUNDING * whole_ms:
+        return True
+    if all(calls_of(each) == each.count for each in rows):
+        return False
+    calls_ms, whole_ms = row.total_ms / row.count * calls_of(row), frame_ms_of(rows, 1)
+    return abs(calls_ms - whole_ms) <= _ESTIMATED * whole_ms
+
+
+def _with_failed(rows: Sequence[NodeProfilingStats]) -> str:
+    return ", failed calls included" if any(map(failed_calls, rows)) else ""
+
+
+def frame_lines(rows: Iterable[NodeProfilingStats], total_frames: int | None) -> list[str]:
+    """Return a line about the time of a frame for each stage that has samples."""
+    stages = by_stage(rows)
+    lines = []
+    for stage, members in stages.items():
+        frames, basis = frames_of_stage(members, total_frames if len(stages) == 1 else None)
+        line = f"Average per-frame pipeline time ({shown_text('stage', stage)}): "
+        if frames is None:
+            lines.append(f"{line}not known, as {basis}")
+            continue
+        frame_ms = frame_ms_of(members, frames)
+        line += f"{format_time(frame_ms)} ({frames_per_second(frame_ms):.1f} FPS), frames: {frames} ({basis})"
+        unknown = [row.node_name for row in members if getattr(row, "self_total_ms", None) is None]
+        if unknown and len(members) > 1:
+            line += f"; self time is not known of {listed(unknown)}"
+        lines.append(line)
+    return lines
 
 
 def summary_title(total_frames: int | None, skip_first_n: int) -> str:
@@ -159,6 +283,12 @@ def shown_names(names: Iterable[str]) -> str:
     ordered = sorted(set(names))
     more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
     return ", ".join(f"'{shown_text('name', name)}'" for name in ordered[:10]) + more
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a sentence: the first ones, how many more there are, without control characters."""
+    named = ", ".join(shown_text("name", name) for name in names[:_NAMED])
+    return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED:,} more"
 
 
 def shown_lines(text: str) -> str:

@@ -14,7 +14,8 @@ from cprofiling.format import (
     checked_rows,
     checked_text,
     format_time,
-    frames_per_second,
+    frame_lines,
+    own_ms,
     shown_text,
     sorted_rows,
     summary_title,
@@ -56,7 +57,7 @@ _COLUMNS = (
     ("p99", "99th percentile, within 1 %"),
     ("Max", "largest sample"),
     ("Total", "sum of the samples, nodes called inside included"),
-    ("Self", "total without the nodes called inside"),
+    ("Self", "total without the nodes called inside; with operators inside"),
     ("Share", "part of the time of all rows, by self time where it is known"),
 )
 _TIME_FIELDS = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p99_ms", "max_ms", "total_ms", "self_total_ms")
@@ -83,10 +84,8 @@ def summary_html(
     whose tooltip says why. The share of a node is its self time over the sum of self times, so nested nodes do not add
     up to more than the whole; a node whose self time is not known counts with its total.
 
-    The time per frame is given for each stage. With ``total_frames`` and one stage it is the sum of the self times over
-    these frames. Else, if one node encloses the others, a frame is a call of that node, and the time is its mean. Else
-    it is the sum of the self times over the largest count in the stage, which is right as long as no node runs more
-    than once per frame. With several stages ``total_frames`` gives one more line, for all of them together.
+    The time per frame is given for each stage, with the number of frames, or with the reason why that is not known.
+    ``total_frames`` is that number where there is one stage.
 
     Args:
         stats: ``NodeProfilingStats``, or other objects that have its first ten fields as attributes.
@@ -112,7 +111,7 @@ def summary_html(
         return "\n".join([f"<p>{NO_DATA}</p>", *_list(notes)])
     lines = ['<div class="cprofiling-summary">', _STYLE, *_table(title, rows, reasons)]
     return "\n".join(
-        [*lines, *_list([*_frame_lines(rows, total_frames), *map(_escaped_line, lines_below(rows)), *notes]), "</div>"]
+        [*lines, *_list([*map(_escaped_line, [*frame_lines(rows, total_frames), *lines_below(rows)]), *notes]), "</div>"]
     )
 
 
@@ -142,7 +141,7 @@ def _table(title: str, rows: list[NodeProfilingStats], reasons: Sequence[str]) -
     events = [column for column in _EVENT_COLUMNS if any(_count(row, column[2]) for row in rows)]
     beyond = columns_of(rows)
     heads = [*_COLUMNS, *((label, tip) for label, tip, _ in events), *(_head(extra) for extra in beyond)]
-    whole_ms = math.fsum(map(_own_ms, rows))
+    whole_ms = math.fsum(map(own_ms, rows))
     return [
         "<table>",
         f"<caption>{title}</caption>",
@@ -194,76 +193,13 @@ def _share_cell(row: NodeProfilingStats, whole_ms: float) -> str:
         return _unknown_cell("no samples")
     if whole_ms <= 0:
         return _unknown_cell("the times of all rows add up to 0")
-    percent = f"{100 * _own_ms(row) / whole_ms:.1f}%"
+    percent = f"{100 * own_ms(row) / whole_ms:.1f}%"
     bar = f'<span class="cprofiling-bar" aria-hidden="true"><span style="width:{percent}"></span></span>'
     return f"<td>{percent}{bar}</td>"
 
 
 def _unknown_cell(reason: str) -> str:
     return f'<td title="{_escaped("reasons", reason)}">\N{EN DASH}</td>'
-
-
-def _frame_lines(rows: list[NodeProfilingStats], total_frames: int | None) -> list[str]:
-    """Return the time per frame of each stage that has samples, and of all together if ``total_frames`` says so."""
-    sampled = [row for row in rows if row.count > 0]
-    stages: dict[str, list[NodeProfilingStats]] = {}
-    for row in sampled:
-        stages.setdefault(checked_text("stage", row.stage), []).append(row)
-    if not total_frames:
-        return [_stage_line(stage, members) for stage, members in stages.items()]
-    if len(stages) == 1:
-        return [_sum_line(_isolated("stage", stage), sampled, total_frames, "frames") for stage in stages]
-    lines = [_stage_line(stage, members) for stage, members in stages.items()]
-    return [*lines, _sum_line("all stages", sampled, total_frames, "frames")] if lines else []
-
-
-def _stage_line(stage: str, rows: list[NodeProfilingStats]) -> str:
-    """Return the time per frame of a stage whose number of frames has to be found in its rows."""
-    shown = _isolated("stage", stage)
-    enclosing = _enclosing_row(rows)
-    if enclosing is None:
-        return _sum_line(shown, rows, max(row.count for row in rows), "frames, the largest count in this stage")
-    frames = f"{enclosing.count} calls of {_isolated('node_name', enclosing.node_name)}, which encloses the other nodes"
-    return _frame_line(shown, enclosing.mean_ms, frames)
-
-
-def _enclosing_row(rows: list[NodeProfilingStats]) -> NodeProfilingStats | None:
-    """Return the row whose calls contain those of all others, if there is one and all self times are known.
-
-    Such a node has nodes inside, and its total is the sum of the self times of all rows, within 1 %. It may differ by
-    the calls that gave no sample, each taken as the mean of its node: theirs is missing on one side only. The total of
-    a recursive node is larger than that sum. Of several such nodes, each right inside the other, the one with the
-    smallest count is the outermost.
-    """
-    own_ms = [self_ms for self_ms in map(_self_ms, rows) if self_ms is not None]
-    if len(rows) == 1 or len(own_ms) < len(rows):
-        return None
-    least_ms = 0.99 * math.fsum(own_ms)
-    most_ms = 1.01 * (math.fsum(own_ms) + math.fsum(map(_missing_ms, rows)))
-    candidates = [
-        row
-        for row, self_ms in zip(rows, own_ms, strict=True)
-        if self_ms < row.total_ms <= most_ms and row.total_ms + _missing_ms(row) >= least_ms
-    ]
-    return min(candidates, key=lambda row: row.count, default=None)
-
-
-def _missing_ms(row: NodeProfilingStats) -> float:
-    """Return an estimate of the time of the calls that gave no sample."""
-    return row.mean_ms * sum(_count(row, name) for _, _, name in _EVENT_COLUMNS)
-
-
-def _sum_line(stage: str, rows: list[NodeProfilingStats], frames: int, basis: str) -> str:
-    line = _frame_line(stage, math.fsum(map(_own_ms, rows)) / frames, f"{frames} {basis}")
-    inclusive = sum(_self_ms(row) is None for row in rows)
-    if inclusive:
-        line += f"; self time is not known for {inclusive} of {len(rows)} nodes, which count with their total"
-    return line
-
-
-def _frame_line(stage: str, frame_ms: float, frames: str) -> str:
-    fps = frames_per_second(frame_ms)
-    return f"Average per-frame time ({stage}): {format_time(frame_ms)} ({fps:.1f} FPS), over {frames}"
 
 
 def _notes(skip_first_n: int, reasons: Sequence[str], internal_errors: int, cost_ns: float | None) -> list[str]:
@@ -280,16 +216,6 @@ def _notes(skip_first_n: int, reasons: Sequence[str], internal_errors: int, cost
 def _list(items: list[str]) -> list[str]:
     """Return the lines of a list of escaped items; no line if there are none."""
     return ["<ul>", *(f"<li>{item}</li>" for item in items), "</ul>"] if items else []
-
-
-def _self_ms(row: NodeProfilingStats) -> float | None:
-    return getattr(row, "self_total_ms", None)
-
-
-def _own_ms(row: NodeProfilingStats) -> float:
-    """Return the time that a row adds to the whole: its self time, or its total where that is not known."""
-    self_ms = _self_ms(row)
-    return row.total_ms if self_ms is None else self_ms
 
 
 def _count(row: NodeProfilingStats, name: str) -> int:

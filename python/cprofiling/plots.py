@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from cprofiling import checks
-from cprofiling.format import NO_DATA, format_time, shown_text, shown_value, sorted_rows
+from cprofiling.format import NO_DATA, format_time, own_ms, shown_text, shown_value, sorted_rows
 from cprofiling.timeline import Timeline, timeline_of
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axe
     bars = [_bar_of(row) for row in rows[:limit]]
     rest = rows[limit:]
     if rest:
-        own_ms = math.fsum(map(_own_ms, rest))  # no bar: it might be longer than all others
-        bars.append((f"{len(rest):,} more", "", 0.0, 0.0, f"{format_time(own_ms)} of their own together"))
+        rest_ms = math.fsum(map(own_ms, rest))  # no bar: it might be longer than all others
+        bars.append((f"{len(rest):,} more", "", 0.0, 0.0, f"{format_time(rest_ms)} of their own together"))
     axes = _axes(ax, (8.0, 1.2 + 0.32 * max(len(bars), 2)))
     axes.set_title("Total time of each node")
     if not bars:
@@ -55,11 +55,8 @@ def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axe
 def _bar_of(row: NodeProfilingStats) -> tuple[str, str, float, float, str]:
     """Return name, stage, total, own total and label of a row."""
     label = f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}"
-    return row.node_name, shown_text("stage", row.stage), row.total_ms, _own_ms(row), label
+    return row.node_name, shown_text("stage", row.stage), row.total_ms, own_ms(row), label
 
-
-def _own_ms(row: NodeProfilingStats) -> float:
-    return row.total_ms if row.self_total_ms is None else row.self_total_ms
 
 
 def _draw_bars(axes: Axes, bars: list[tuple[str, str, float, float, str]]) -> None:

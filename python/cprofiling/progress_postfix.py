@@ -6,7 +6,7 @@ import time
 import weakref
 
 from cprofiling import checks, control
-from cprofiling.format import format_time, shown_text, shown_value
+from cprofiling.format import format_time, own_ms, shown_text, shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _Reading:
         rows = profiler.get_profiling_summary()
         self.at = now
         self.shown: dict[str, str] = {}
-        self._figures = {(row.stage, row.node_name): (row.count, row.total_ms, _own_ms(row)) for row in rows}
+        self._figures = {(row.stage, row.node_name): (row.count, row.total_ms, own_ms(row)) for row in rows}
         self._frames = frames
         self._before = before
         known = {} if before is None else before._figures  # noqa: SLF001 of its own kind
@@ -109,9 +109,6 @@ class _Reading:
             return None
         return sum(map(max, counts.values()))
 
-
-def _own_ms(row: NodeProfilingStats) -> float:
-    return row.total_ms if row.self_total_ms is None else row.self_total_ms
 
 
 def _since(figures: tuple[int, float, float], before: tuple[int, float, float] | None) -> tuple[int, float, float]:

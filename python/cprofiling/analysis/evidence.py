@@ -51,9 +51,14 @@ class Evidence:
         return host_tree(self.recording, merging=False)
 
     @cached_property
-    def self_times(self) -> list[int]:
-        """The time in which each row was the innermost on its thread, in ns."""
+    def host_self_times(self) -> list[int]:
+        """The time of each row without any row inside it, operators among them, in ns."""
         return self_times(self.recording, self.tree)
+
+    @cached_property
+    def node_self_times(self) -> list[int]:
+        """The time of each call of a node without nodes inside it, in ns; 0 for other rows."""
+        return self_times(self.recording, self.tree.only(self.nodes))
 
     @cached_property
     def host_rows(self) -> list[int]:

@@ -213,7 +213,7 @@ _ADVICE = {
 
 def _own_costs(evidence: Evidence) -> dict[str, dict[str, _Cost]]:
     """Return what rows cost by their names: nodes and labels, operators, and work of devices."""
-    times = evidence.self_times
+    times = evidence.host_self_times
     of_code = dict.fromkeys(evidence.code, 0)
     around = evidence.tree.nearest(of_code.__contains__)
     for row in evidence.host_rows:

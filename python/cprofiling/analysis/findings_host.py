@@ -140,12 +140,17 @@ def _busy_otherwise(evidence: Evidence, loading: list[int]) -> list[intervals.In
 
 
 def dominant_operator(evidence: Evidence) -> Iterator[Finding]:
-    """Find one operator or node, or one kernel, that takes more than half of all the time on its side."""
-    of_code = evidence.spans.difference(evidence.nodes)
-    own = evidence.self_times
+    """Find one node, operator or kernel that takes more than half of all the time on its side.
+
+    Nodes are compared by node self time, with the operators inside; operators by host self time.
+    """
+    own = evidence.host_self_times
+    for_nodes = _by_name(evidence, evidence.nodes)
+    for rows in for_nodes.values() if len(for_nodes) >= DOMINANT_NAMES else ():
+        yield from _dominant(evidence, rows, sum(evidence.node_self_times[row] for row in rows), sum(own), "host")
     for_host = _by_name(evidence, evidence.host_rows)
     for rows in for_host.values() if len(for_host) >= DOMINANT_NAMES else ():
-        kept = [row for row in rows if row not in of_code and evidence.cats[row] not in evidence.runtime]
+        kept = [row for row in rows if row not in evidence.spans and evidence.cats[row] not in evidence.runtime]
         yield from _dominant(evidence, kept, sum(own[row] for row in kept), sum(own), "host")
     memory = texts_of(evidence.recording, *COPIES, *SETS)
     for_device = _by_name(evidence, evidence.work)
@@ -170,7 +175,8 @@ def _dominant(evidence: Evidence, rows: list[int], time: int, total: int, side: 
         "dominant_operator",
         f"{name} takes {percent(share)} of the time on the {side}",
         f"{counted(len(rows), 'call')} of {name!r} took {milliseconds(time)} of {milliseconds(total)} on the {side}, "
-        f"without what ran inside {'it' if len(rows) == 1 else 'them'}.",
+        f"without {'nodes that' if rows[0] in evidence.spans else 'what'} ran inside "
+        f"{'it' if len(rows) == 1 else 'them'}.",
         _advice_on(evidence, rows, name, side),
         {"time_ns": time, "total_ns": total, "calls": len(rows), "share": share},
         longest(evidence, rows),
@@ -191,8 +197,8 @@ def _advice_on(evidence: Evidence, rows: list[int], name: str, side: str) -> str
         return f"{_ONE_CALL if len(rows) == 1 else _PLAIN_CALLS} {_shapes_advice(evidence)}"
     if rows[0] in evidence.spans:
         return (
-            f"Look inside it first: what it does beside its operators is its own. {_shapes_advice(evidence)} A larger "
-            "batch size makes fewer calls of it."
+            "Look inside it first: key_averages(group_by_node=True) has its operators, and Self CPU of its own row what "
+            f"it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls of it."
         )
     return f"Look at it first. {_shapes_advice(evidence)} {_BATCH[0].upper()}{_BATCH[1:]}."
 
@@ -219,7 +225,7 @@ def python_overhead(evidence: Evidence) -> Iterator[Finding]:
     for rows in by_name.values():
         operators = [row for around in rows for row in called[around]]
         called_ns = sum(map(evidence.duration, operators))
-        if len(operators) < PYTHON_OPERATORS or sum(evidence.self_times[row] for row in rows) < max(least, called_ns):
+        if len(operators) < PYTHON_OPERATORS or sum(evidence.host_self_times[row] for row in rows) < max(least, called_ns):
             continue
         own = intervals.length(_times_alone(evidence, rows))
         if own >= max(least, PYTHON_SHARE * (own + called_ns)):

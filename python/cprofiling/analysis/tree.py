@@ -53,6 +53,15 @@ class HostTree:
                 found[row] = row if wanted(row) else found[parent] if parent >= 0 else -1
         return found
 
+    def only(self, rows: Collection[int]) -> HostTree:
+        """Return the tree of some rows alone, each inside the nearest of them around it."""
+        around = self.nearest(set(rows).__contains__)
+        parents = [
+            -2 if around[row] != row else around[parent] if parent >= 0 else -1
+            for row, parent in enumerate(self.parents)
+        ]
+        return HostTree(parents)
+
     def outermost(self, rows: Collection[int]) -> list[int]:
         """Return those of some rows of the tree that are in no other of them, in their order."""
         wanted = set(rows)
@@ -157,6 +166,9 @@ class Stacks:
 
 def self_times(recording: Recording, tree: HostTree) -> list[int]:
     """Return for each row of the tree the time in which it was the innermost of those open on its thread.
+
+    In the tree of all rows that is host self time, without operators inside. In ``only()`` the nodes it is node self
+    time, without nodes inside.
 
     Of rows that overlap, that is the one that began last. On a thread of generators or coroutines, which take turns, it
     is the time in which a row was not suspended, less that of its children on the thread. 0 for rows of no tree.

@@ -12,15 +12,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cprofiling.analysis import intervals
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.rows import Recording, counted, drop_notes
 from cprofiling.analysis.rows import column as column_of
 from cprofiling.checks import index_between, number_between
-from cprofiling.format import checked_count, checked_text, shown_value
-from cprofiling.insight.table import Insight, column, listed
+from cprofiling.format import (
+    by_stage,
+    checked_count,
+    checked_text,
+    frame_ms_of,
+    frames_of_stage,
+    listed,
+    shown_value,
+)
+from cprofiling.insight.table import Insight, column
 from cprofiling.kinds import CUT, RECORD, UNFINISHED
 from cprofiling.reports import INFERENCE, percentile
 from cprofiling.stats import ExecutionStage
@@ -30,80 +38,8 @@ if TYPE_CHECKING:
     from cprofiling.stats import NodeProfilingStats, ProfilingSummary
 
 _NS_PER_MS = 1e6
-_ROUNDING = 1e-9  # of sums of the same times
 _LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e12
 _MOST_LISTED = 20  # stages, in a message
-
-
-class FrameCount(NamedTuple):
-    """How many frames there were in one stage; None if that is not known, and how it is known, or why not."""
-
-    frames: int | None
-    basis: str
-
-
-def calls_of(row: NodeProfilingStats) -> int:
-    """Return how often a node ran: skipped calls, failed and cancelled ones are calls, too.
-
-    Dropped ones are none: they began before the statistics did, and what ran in them is not all known.
-    """
-    return _succeeded(row) + failed_calls(row)
-
-
-def failed_calls(row: NodeProfilingStats) -> int:
-    """Return how many calls of a node an exception left, that of a cancellation included."""
-    return row.error_count + row.cancelled_count
-
-
-def _succeeded(row: NodeProfilingStats) -> int:
-    return row.count + row.skipped_count
-
-
-def own_ms(row: NodeProfilingStats) -> float:
-    """Return the time of a node's samples without those of nodes inside; with them where that is not known."""
-    return row.total_ms if row.self_total_ms is None else row.self_total_ms
-
-
-def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None) -> FrameCount:
-    """Return how many frames the nodes of one stage have seen, which are all samples of it.
-
-    Known are, in this order: the number that was given; the calls of a node inside which all the others ran, which is
-    so if its time is that of all nodes; the calls of each node, if all have the same number; those that succeeded, if
-    these have, as where a node is called again after an error.
-    """
-    if total_frames is not None:
-        return FrameCount(total_frames, "given")
-    whole = sum(map(own_ms, rows))
-    for row in rows:
-        if len(rows) > 1 and row.self_total_ms is not None and abs(row.total_ms - whole) <= _ROUNDING * whole:
-            basis = f"calls of {listed([row.node_name])}, in which all others ran"
-            return FrameCount(calls_of(row), basis + _with_failed([row]))
-    if len({calls_of(row) for row in rows}) == 1:
-        basis = "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
-        return FrameCount(calls_of(rows[0]), basis + _with_failed(rows))
-    if len({_succeeded(row) for row in rows}) == 1:
-        return FrameCount(_succeeded(rows[0]), "each node succeeded as often")
-    fewest, most = (f"{calls_of(row):,} ({listed([row.node_name])})" for row in _extremes(rows))
-    return FrameCount(
-        None, f"nodes ran from {fewest} to {most} times, and none is known to be around all others: give total_frames"
-    )
-
-
-def _with_failed(rows: Sequence[NodeProfilingStats]) -> str:
-    return ", failed calls included" if any(map(failed_calls, rows)) else ""
-
-
-def _extremes(rows: Sequence[NodeProfilingStats]) -> tuple[NodeProfilingStats, NodeProfilingStats]:
-    return min(rows, key=calls_of), max(rows, key=calls_of)
-
-
-def by_stage(summary: Iterable[NodeProfilingStats]) -> dict[str, list[NodeProfilingStats]]:
-    """Return the nodes that have samples, by their stages, in the order of their appearance."""
-    found: dict[str, list[NodeProfilingStats]] = {}
-    for row in summary:
-        if row.count:
-            found.setdefault(checked_text("stage", row.stage), []).append(row)
-    return found
 
 
 def stages_of(summary: Iterable[NodeProfilingStats]) -> list[str]:
@@ -192,8 +128,7 @@ def _stage_figures(
     frames, basis = frames_of_stage(rows, total_frames)
     if frames is None:
         return FrameFigures(stage, None, basis, wall_ms, *[None] * 6)
-    # Of a node with calls that were skipped, or failed, the samples stand for those, too.
-    nodes_ms = sum(own_ms(row) / row.count * calls_of(row) for row in rows) / frames
+    nodes_ms = frame_ms_of(rows, frames)
     fps = 1000 * frames / wall_ms if wall_ms is not None else None
     return FrameFigures(stage, frames, basis, wall_ms, fps, None, None, nodes_ms, _rate(nodes_ms), None)
 
@@ -339,7 +274,7 @@ def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSe
         )
     inside: list[int] = [0] * len(found.rows)
     for row, place in found.places.items():
-        inside[place] += found.evidence.self_times[row]
+        inside[place] += found.evidence.node_self_times[row]
     stages = list(dict.fromkeys(found.stages))
     given = checked_frames(total_frames, stages, found.stages_of_nodes().values())
     return FramesPerSecond([_known_frames(found, stage, inside, given[stage]) for stage in stages], found.notes())
@@ -350,7 +285,7 @@ def _unknown_frames(found: RecordedFrames, stage: str, rows: list[int], frames: 
     evidence = found.evidence
     window = evidence.times_of(rows)
     wall = window[-1][1] - window[0][0] if window else 0
-    nodes_ms = sum(evidence.self_times[row] for row in rows) / frames / _NS_PER_MS if frames else None
+    nodes_ms = sum(evidence.node_self_times[row] for row in rows) / frames / _NS_PER_MS if frames else None
     fps = 1e9 * frames / wall if frames and wall else None
     basis = "given" if frames else found.basis
     return FrameFigures(stage, frames, basis, wall / _NS_PER_MS, fps, None, None, nodes_ms, None, None)

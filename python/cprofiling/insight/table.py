@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _DIGITS = 4  # that count
 _LEAST = 1e-9  # of what is in ms, which clocks do not know
-_NAMED = 4  # in a sentence
 _NOTHING = (None, "")
 _OF_COLUMN = ("title", "unit", "tip")
 
@@ -79,12 +78,6 @@ class Insight(Figures[_T]):
         used = self._used()
         shown = [[_shown(getattr(of, each.name), each.metadata) for each in used] for of in self]
         return [each.name for each in used], shown
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names in a sentence: the first ones, how many more there are, without control characters."""
-    named = ", ".join(shown_text("name", name) for name in names[:_NAMED])
-    return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED:,} more"
 
 
 def column(

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.rows import Recording, counted, drop_notes
 from cprofiling.analysis.rows import column as column_of
-from cprofiling.format import checked_text
+from cprofiling.format import checked_text, listed
 from cprofiling.insight import steady
 from cprofiling.insight.steady import Level, steadiness
-from cprofiling.insight.table import Insight, column, listed
+from cprofiling.insight.table import Insight, column
 from cprofiling.kinds import CUT, UNFINISHED
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def of_recording(evidence: Evidence) -> WarmUp:
     """Return the warm-up of each node, from its calls in the order in which they ended, which is that of skipping."""
     recording = evidence.recording
     calls = _calls(recording, evidence.nodes)
-    own = evidence.self_times if calls else []
+    own = evidence.node_self_times if calls else []
     starts, ends = column_of(recording, "start_ns"), column_of(recording, "end_ns")
     figures = []
     for (stage, name), rows in calls.items():

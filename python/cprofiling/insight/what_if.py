@@ -19,18 +19,10 @@ from cprofiling.analysis.evidence import Evidence
 from cprofiling.analysis.intervals import Interval, common, length, union
 from cprofiling.analysis.rows import Recording, counted
 from cprofiling.analysis.tree import nodes_around
-from cprofiling.format import checked_text, shown_value
-from cprofiling.insight.frames import (
-    RecordedFrames,
-    by_stage,
-    calls_of,
-    checked_frames,
-    frames_of_stage,
-    own_ms,
-    stages_of,
-)
+from cprofiling.format import by_stage, calls_of, checked_text, frames_of_stage, listed, own_ms, shown_value
+from cprofiling.insight.frames import RecordedFrames, checked_frames, stages_of
 from cprofiling.insight.graph import Graph, checked_edges
-from cprofiling.insight.table import Insight, column, listed
+from cprofiling.insight.table import Insight, column
 from cprofiling.reports import percentile
 
 if TYPE_CHECKING:
@@ -457,7 +449,7 @@ def _recorded_frames(
     spans: list[list[Interval]] = [[] for _ in frames]
     for row, place in rows.items():
         frame, name = frames[place], evidence.name(row)
-        own = evidence.self_times[row] / _NS_PER_MS
+        own = evidence.node_self_times[row] / _NS_PER_MS
         if graph is None and found.rows and evidence.tracks[row] != evidence.tracks[found.rows[place]]:
             elsewhere[name] = None
             continue

@@ -218,7 +218,7 @@ class IcicleNode:
     Attributes:
         name: What ran.
         parent: The place of the row around it among the tree's, which is before it; -1 for a root.
-        self_ms: The time in which it was the innermost.
+        self_ms: The time in which it was the innermost, of operators, too: host self time.
         total_ms: That and the time of all that is inside.
         count: How many calls.
     """

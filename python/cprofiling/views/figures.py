@@ -171,7 +171,7 @@ _CHART = Heading("Distribution", "chart", "all samples on a logarithmic axis; li
 _FIELDS: dict[str, Heading] = {
     "count": Heading("Count", "count", "number of samples"),
     "total_ms": Heading("Total", "time", "sum of the samples, nodes called inside included"),
-    "self_total_ms": Heading("Self", "time", "total without the nodes called inside"),
+    "self_total_ms": Heading("Self", "time", "total without the nodes called inside; with operators inside"),
     "share": Heading("Share", "share", "part of the time of all rows, by self time where it is known"),
     "mean_ms": Heading("Mean", "time", "arithmetic mean of the samples"),
     "std_ms": Heading("Std", "time", "population standard deviation of the samples", extra=True),

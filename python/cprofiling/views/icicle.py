@@ -35,7 +35,7 @@ class _Tree:
 
 
 def icicle(recording: Recording) -> tuple[IcicleNode, ...]:
-    """Return the tree of who called whom on the host, with the time in which each was the innermost.
+    """Return the tree of who called whom on the host, with the host self time of each.
 
     Calls of a name below the same callers are one, on whichever thread they ran. Callees that have less than 1/4000 of
     all time are one, named ``(smaller ones)``, with all that is inside; what is inside more than 100 others counts for

@@ -108,7 +108,7 @@ def icicle_table(icicle: Sequence[IcicleNode], name: str) -> Table:
     headings = [
         Heading("Where", "text", "names inside each other are indented"),
         Heading("Calls", "count"),
-        Heading("Self", "time", "time in which it was the innermost"),
+        Heading("Self host", "time", "time on the host without anything inside, operators among it"),
         Heading("Total", "time", "that, and the time of all that is inside"),
         Heading("Share", "share", "part of the time of the whole tree"),
     ]

@@ -92,7 +92,7 @@ def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, .
         column(recording, name) for name in ("name", "stage", "start_ns", "end_ns", "outcome", "flags", "suspended_ns")
     )
     rows = [row for row, kind in enumerate(column(recording, "kind")) if kind <= RECORD]
-    own = self_times(recording, host_tree(recording, merging=False)) if rows else []
+    own = self_times(recording, host_tree(recording, merging=False).only(rows)) if rows else []
     known: dict[tuple[int, int], _Calls] = {}
     open_spans = 0
     for row in sorted(rows, key=ends.__getitem__):

@@ -28,7 +28,7 @@ _FIGURES = (
     Column("p999_ms", "p99.9", "ms", "99.9th percentile"),
     Column("max_ms", "Max", "ms", "largest sample"),
     Column("total_ms", "Total", "ms", "sum of the samples, nodes called inside included"),
-    Column("self_total_ms", "Self", "ms", "the same without nodes called inside"),
+    Column("self_total_ms", "Self", "ms", "the same without nodes called inside; with operators inside"),
     Column("gpu_mean_ms", "GPU mean", "ms", "mean time on the device's stream"),
     Column("gpu_p99_ms", "GPU p99", "ms", "99th percentile of the times on the device's stream"),
     Column("queue_delay_ms", "Queue", "ms", "mean time by which the device began later than the host"),
