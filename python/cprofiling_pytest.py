@@ -41,6 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--cprofiling-update", action="store_true", help="write what tests did into the file of --cprofiling-compare"
     )
+    group.addoption(
+        "--cprofiling-strict",
+        action="store_true",
+        help="fail also where times are unclear, unknown or of not enough samples",
+    )
     parser.addini(
         "cprofiling_native",
         "what counts as a native call in all tests with the marker or a fixture",
@@ -52,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; begin, if there is an option."""
     config.addinivalue_line("markers", _MARKER_HELP)
-    options = ("cprofiling_json", "cprofiling_compare", "cprofiling_fail", "cprofiling_update")
+    options = ("cprofiling_json", "cprofiling_compare", "cprofiling_fail", "cprofiling_update", "cprofiling_strict")
     if any(config.getoption(option) not in (None, False, []) for option in options):  # an empty path is wrong
         from cprofiling.gates.plugin import Gate
 

@@ -11,6 +11,9 @@ status tells whether all are within their bars:
   ``faster``; unchanged never ``slower``.
 - files: the same from one run of pytest to another, by ``--cprofiling-compare``, and of a call that waits 5 ms: slower
   never ``faster``, unchanged never ``slower``.
+- loaded: the same with 40 times a side and 1.5 times as long, while other processes keep all processors busy: the gate
+  fails in each of 20 runs where it is slower, and in none where it is unchanged. The baseline is made without and with
+  that load in turns.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -32,10 +36,10 @@ import cprofiling as cp
 from cprofiling.gates import compare_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 RUNS, NEEDED = 20, 0.9
-STEPS, SLOWER = 160_000, 1.1
+STEPS, SLOWER, MUCH_SLOWER = 160_000, 1.1, 1.5
 RULE = "mean:5%"
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 FACTORY, NATIVE = "torchfx_counts:make_pipeline", "torchfx._ops:*"
@@ -81,15 +85,19 @@ def node():
     return total
 
 def test_timed(node_profiler):
-    node_profiler.pairs(node, repeat=100, name="work")
-    node_profiler.pairs(lambda: time.sleep(int(os.environ["STEPS"]) / 3e7), repeat=100, name="waiting")
+    repeat = int(os.environ["REPEAT"])
+    node_profiler.pairs(node, repeat=repeat, name="work")
+    node_profiler.pairs(lambda: time.sleep(int(os.environ["STEPS"]) / 3e7), repeat=repeat, name="waiting")
 """
-VERDICT = re.compile(r"times of (work|waiting)(?:, node node)?: (\w+): ")
+VERDICT = re.compile(r"times of (work|waiting)(?:, node node)?: ([\w ]+): ")
+HOG = "while True: pass"
 
 
 def main() -> int:
     """Run the parts and return the exit status."""
-    parts: dict[str, Callable[[int], bool]] = {"counts": counts, "planted": planted, "pairs": pairs, "files": files}
+    parts: dict[str, Callable[[int], bool]] = {
+        "counts": counts, "planted": planted, "pairs": pairs, "files": files, "loaded": loaded,
+    }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], metavar="PART", help=f"{', '.join(parts)} (all)")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of a part (default: %(default)s)")
@@ -183,11 +191,43 @@ def files(runs: int) -> bool:
     with TemporaryDirectory() as folder:
         Path(folder, "test_timed.py").write_text(TIMED)
         for _ in range(runs):
-            pytest_in(Path(folder), "--cprofiling-update", *compare, STEPS=str(STEPS))
+            pytest_in(Path(folder), "--cprofiling-update", *compare, STEPS=str(STEPS), REPEAT="100")
             for verdicts, factor in ((slower, SLOWER), (unchanged, 1.0)):
-                done = pytest_in(Path(folder), *compare, STEPS=str(int(STEPS * factor)))
+                done = pytest_in(Path(folder), *compare, STEPS=str(int(STEPS * factor)), REPEAT="100")
                 verdicts.update(map(" ".join, VERDICT.findall(done.stdout)))
     return judged("files", slower, unchanged, least=0)
+
+
+def loaded(runs: int) -> bool:
+    """Whether the gate fails for what is much slower, and for nothing else, on a busy machine."""
+    found: dict[float, Counter[str]] = {MUCH_SLOWER: Counter(), 1.0: Counter()}
+    failed: Counter[float] = Counter()
+    compare = ["--cprofiling-compare=base.json", f"--cprofiling-fail={RULE}"]
+    with TemporaryDirectory() as folder:
+        Path(folder, "test_timed.py").write_text(TIMED)
+        for run in range(runs):
+            with hogs(run % 2):
+                pytest_in(Path(folder), "--cprofiling-update", *compare, STEPS=str(STEPS), REPEAT="40")
+            for factor, verdicts in found.items():
+                with hogs(1):
+                    done = pytest_in(Path(folder), *compare, STEPS=str(int(STEPS * factor)), REPEAT="40")
+                failed[factor] += done.returncode == 1
+                verdicts.update(map(" ".join, VERDICT.findall(done.stdout)))
+    for factor, verdicts in found.items():
+        print(f"loaded: {factor:g} times as long: {failed[factor]} of {runs} failed, {dict(verdicts)}")
+    return failed[MUCH_SLOWER] == runs and failed[1.0] == 0
+
+
+@contextmanager
+def hogs(each: int) -> Iterator[None]:
+    """Keep each processor busy with so many processes."""
+    started = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(each * (os.cpu_count() or 1))]
+    try:
+        yield
+    finally:
+        for hog in started:
+            hog.kill()
+            hog.wait()
 
 
 def judged(part: str, slower: Counter[str], unchanged: Counter[str], least: float) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import NamedTuple
 
 HEAD = 4096  # bytes by which a file is told
@@ -23,9 +25,9 @@ class FileKind(NamedTuple):
         return f"{self.what}, and no {wanted}: {self.use}"
 
 
-STATISTICS = FileKind("it holds statistics", "cprofiling report shows them, and compares two such files with --against")
+STATISTICS = FileKind("it holds statistics", "cprofiling report shows them, and cprofiling compare compares two")
 LIVE = FileKind("it is a live file", "cprofiling report and cprofiling top show it")
-TRACE = FileKind("it is a trace", "cprofiling report shows it, and compares two with --against")
+TRACE = FileKind("it is a trace", "cprofiling report shows it, and cprofiling compare compares two")
 TIMING = FileKind("it is a timing report", "cprofiling report shows it, and cprofiling compare compares two")
 TESTS = FileKind("it is a file of --cprofiling-json", "cprofiling compare compares two")
 REPORT = FileKind("it is a report already, of -r json or save()", "give the file that it was made of")
@@ -44,6 +46,14 @@ def kind_of(head: bytes) -> FileKind | None:
         return None
     keys = ((TRACE, _TRACE_KEYS), (REPORT, (_REPORT_KEY,)), (TESTS, (_TESTS_KEY,)), (TIMING, _TIMING_KEYS))
     return next((kind for kind, any_of in keys if any(key in head for key in any_of)), None)
+
+
+def head_of(path: str) -> bytes:
+    """Return the first bytes of a file; nothing of a device, from which they could not be read again."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return b""
+    with open(path, "rb") as file:
+        return file.read(HEAD)
 
 
 def may_be_json(head: bytes) -> bool:

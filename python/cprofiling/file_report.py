@@ -45,8 +45,8 @@ class Request:
     group_by_node: bool = False
 
 
-def report_on(request: Request) -> str | None:
-    """Return the report on a file, or write it and return None.
+def report_on(request: Request) -> tuple[str | None, int]:
+    """Return the report on a file, or None where it was written, and the exit status of a comparison.
 
     Raises ReportError for a file that cannot be read, is damaged or is of no kind that is known, for an output that
     cannot be written, for what does not fit together, and for a package that is missing.
@@ -56,18 +56,20 @@ def report_on(request: Request) -> str | None:
     kind = _format(request)
     if request.output is None and kind in NEED_FILES:
         raise ReportError(f"{kind} needs a file: say which with -o")
-    loaded = _load(request.path)
-    other = None if request.against is None else _load(request.against)
+    loaded = load_file(request.path)
+    other = None if request.against is None else load_file(request.against)
     _check_output(request)
     _check_options(request, kind, loaded)
     try:
+        view = _view(request, loaded, other)
+        status = 0 if other is None else view.comparison.exit_status
         if kind == "text":
-            text = _text(request, loaded, other)
+            text = _text(request, view)
         elif request.output is not None:
-            _view(request, loaded, other).write(request.output, kind)
-            return None
+            view.write(request.output, kind)
+            return None, status
         else:
-            text = _view(request, loaded, other).render(kind)
+            text = view.render(kind)
     except (ValueError, ImportError) as error:
         raise ReportError(shown_text("error", str(error))) from None
     except (OverflowError, RecursionError) as error:  # of figures that a file made elsewhere may have
@@ -76,7 +78,7 @@ def report_on(request: Request) -> str | None:
         raise ReportError(f"cannot show {shown_text('path', request.path)}: there is not enough memory") from None
     except OSError as error:
         raise _cannot_write(request, error) from None
-    return _delivered(request, text)
+    return _delivered(request, text), status
 
 
 def _format(request: Request) -> str:
@@ -91,7 +93,7 @@ def _format(request: Request) -> str:
     try:
         return format_of(request.output)
     except ValueError:
-        loaded = _load(request.path)  # as what it can be shown in depends on what it is
+        loaded = load_file(request.path)  # as what it can be shown in depends on what it is
         fitting = COMPARING if request.against is not None else View(loaded.of).formats
     try:
         return format_of(request.output, fitting)
@@ -105,7 +107,8 @@ def _check_output(request: Request) -> None:
         raise ReportError(f"{shown_text('output', request.output)} is the file to be shown")
 
 
-def _load(path: str) -> Loaded:
+def load_file(path: str) -> Loaded:
+    """Read a file of any kind that can be shown. ReportError, naming it, where that cannot be."""
     from cprofiling.views.files import load
 
     name = shown_text("path", path)
@@ -145,15 +148,14 @@ def _view(request: Request, loaded: Loaded, other: Loaded | None) -> View:
     return View(loaded.of, against=against, source=request.path, facts=loaded.facts)
 
 
-def _text(request: Request, loaded: Loaded, other: Loaded | None) -> str:
+def _text(request: Request, view: View) -> str:
     from cprofiling.recording import Recording
 
-    recording = loaded.of
-    name = shown_text("path", request.path)
+    name, recording = shown_text("path", request.path), view.of
     if not isinstance(recording, Recording):
-        return f"{name}\n\n{_view(request, loaded, other).render('text')}"
-    if other is not None:
-        return f"{_described(name, recording)}\n\n{_view(request, loaded, other).render('text')}"
+        return f"{name}\n\n{view.render('text')}"
+    if view.against is not None:
+        return f"{_described(name, recording)}\n\n{view.render('text')}"
     rows = ROWS if request.limit is None else request.limit
     try:
         text = recording.overview(row_limit=rows, sort_by=request.sort_by, group_by_node=request.group_by_node)

@@ -29,7 +29,10 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     made.add_argument("-o", "--output", type=not_empty, metavar="FILE", help="where to write it (default: stdout)")
     made.add_argument(
-        "--against", type=not_empty, metavar="FILE", help="another run, to compare with: for text, html, md and json"
+        "--against",
+        type=not_empty,
+        metavar="FILE",
+        help="another run, to compare with, for text, html, md and json. The exit status is that of compare",
     )
     made.add_argument("--sort-by", metavar="KEY", help="text of a trace: the figure by which averages are sorted")
     made.add_argument(
@@ -43,7 +46,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def report(options: argparse.Namespace) -> str | None:
-    """Return what is to be printed of a file; None where it was written to another one."""
+    """Return what is to be printed of a file; None where it was written to another one. Sets the exit status."""
     from cprofiling.file_report import ReportError, Request, report_on
 
     request = Request(
@@ -56,6 +59,7 @@ def report(options: argparse.Namespace) -> str | None:
         group_by_node=options.group_by_node,
     )
     try:
-        return report_on(request)
+        text, options.status = report_on(request)
     except ReportError as error:
         raise CommandError(str(error)) from None
+    return text

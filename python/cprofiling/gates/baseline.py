@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling.files import atomic_writer
 from cprofiling.format import shown_text, shown_value
-from cprofiling.gates.series import Series
+from cprofiling.gates.series import Row, Series
 from cprofiling.snapshot import FormatError
 from cprofiling.stages.json_file import Fault, place_of, read_json
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-KIND, SCHEMA_VERSION = "cprofiling gate", 1
+KIND, SCHEMA_VERSION = "cprofiling gate", 2
 _MOST = 2**63 - 1
 _CPU_INFO = "/proc/cpuinfo"
 
@@ -141,17 +141,15 @@ def _is_series(value: Any) -> bool:
         not isinstance(value, dict)
         or not isinstance(value.get("rows"), dict)
         or type(value.get("computes")) is not bool
-        or not _is_time(value.get("in_line_pct"))
     ):
         return False
     return all(_is_row(row) for row in value["rows"].values())
 
 
 def _is_row(value: Any) -> bool:
-    keys = {"wall_ms", "cpu_ms", "reference_wall_ms", "reference_cpu_ms"}
-    if not isinstance(value, dict) or value.keys() != keys:
+    if not isinstance(value, dict) or value.keys() != set(Row._fields):
         return False
-    lists = [times for key, times in value.items() if key != "cpu_ms" or times is not None]
+    lists = [times for key, times in value.items() if key not in ("cpu_ms", "in_line_ms") or times is not None]
     return all(isinstance(times, list) for times in lists) and (
         len({len(times) for times in lists}) == 1 and all(map(_is_time, (each for times in lists for each in times)))
     )

@@ -1,24 +1,24 @@
-"""Bootstrap intervals for how much longer something takes, and the verdict that follows from one."""
+"""Bootstrap intervals for how much longer something takes."""
 
 from __future__ import annotations
 
 import random
 import re
 from itertools import chain, islice
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling.format import checked_text, shown_value
+from cprofiling.stages.student import student_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Literal, TypeAlias, TypeVar
+    from typing import TypeAlias, TypeVar
 
-    Verdict: TypeAlias = Literal["slower", "faster", "same", "unknown"]
     _T = TypeVar("_T")
     Draw: TypeAlias = Callable[[random.Random], float]
 
-RESAMPLES = 2000
+RESAMPLES = 1000
 SEED = 20_261  # equal times always give the same interval
 _RULE = re.compile(r"([a-z0-9]+):([0-9]+(?:\.[0-9]+)?)%")
 
@@ -95,19 +95,12 @@ def _block(values: Sequence[_T], start: int, length: int) -> Sequence[_T]:
     return block if len(block) == length else [*block, *values[: length - len(block)]]
 
 
-def interval_of(draw: Draw, confidence: float) -> tuple[float, float]:
-    """Return the bootstrap interval (of percentiles)."""
+def interval_of(change: float, draw: Draw, size: int, confidence: float) -> tuple[float, float]:
+    """Return the interval of a change: as many standard deviations of what is drawn as Student's distribution says.
+
+    Unlike the percentiles of what is drawn, it reaches as far as the confidence of many rows together needs.
+    size: The values on the smaller side, at least 2.
+    """
     source = random.Random(SEED)
-    drawn = sorted(draw(source) for _ in range(RESAMPLES))
-    outside = (1 - confidence) / 2
-    return quantile(drawn, outside), quantile(drawn, 1 - outside)
-
-
-def verdict_of(interval: tuple[float, float], limit_pct: float) -> Verdict:
-    """Return what an interval of a change says: it lies above the limit, below its negative, between, or neither."""
-    low, high = interval
-    if low > limit_pct:
-        return "slower"
-    if high < -limit_pct:
-        return "faster"
-    return "same" if -limit_pct <= low and high <= limit_pct else "unknown"
+    half = student_quantile((1 + confidence) / 2, size - 1) * stdev(draw(source) for _ in range(RESAMPLES))
+    return change - half, change + half

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
+from cprofiling import file_kinds
 from cprofiling.format import shown_text
 from cprofiling.gates import baseline
 from cprofiling.gates.bootstrap import Rule
-from cprofiling.gates.judge import Verdicts, judged
-from cprofiling.stages.compare import EXIT_REGRESSED, EXIT_SAME
-from cprofiling.stages.json_file import read_json
+from cprofiling.gates.judge import Verdicts, judged, times_in
+from cprofiling.stages.verdict import EXIT_REGRESSED, EXIT_SAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def compare_files(old: Sequence[str], new: Sequence[str], limit_pct: float) -> F
     Raises OSError where one cannot be read; ValueError for several on a side, and, as FormatError, for one that is
     damaged, edited, or of another kind.
     """
-    if not baseline.is_one(read_json(old[0])):
+    if file_kinds.kind_of(file_kinds.head_of(old[0])) is not file_kinds.TESTS:
         return None
     if len(old) > 1 or len(new) > 1:
         raise ValueError("files of --cprofiling-json are compared one with one")
@@ -69,7 +69,7 @@ def compare_files(old: Sequence[str], new: Sequence[str], limit_pct: float) -> F
     tests = {}
     for test, did in before["tests"].items():
         after = now["tests"].get(test)
-        tests[test] = Verdicts(["it did not run"], []) if after is None else judged(did, after, rules)
+        tests[test] = Verdicts(["it did not run"], []) if after is None else judged(did, after, rules, times_in(before["tests"].values()))
     added = [test for test in now["tests"] if test not in before["tests"]]
     tests.update({test: Verdicts([], ["it is not in the baseline"]) for test in added})
     return FileComparison(tests, notes)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from cprofiling.device_activity import NO_CUDA
 from cprofiling.format import shown_text
 from cprofiling.gates import baseline, series
+from cprofiling.stages.verdict import UNSURE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from cprofiling.gates.bootstrap import Rule
@@ -24,14 +25,29 @@ class Verdicts(NamedTuple):
     notes: list[str]
 
 
-def judged(old: Mapping[str, Any], new: Mapping[str, Any], rules: Sequence[Rule]) -> Verdicts:
-    """Compare what a test did with what it did before; ``rules``: for times, none of which are judged without."""
+def times_in(tests: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many times tests have that can be judged, each of which may raise a false alarm."""
+    return sum(len(series["rows"]) for did in tests for series in did["series"].values())
+
+
+def judged(
+    old: Mapping[str, Any], new: Mapping[str, Any], rules: Sequence[Rule], family: int = 1, *, strict: bool = False
+) -> Verdicts:
+    """Compare what a test did with what it did before.
+
+    Args:
+        old: What it did before.
+        new: What it did now.
+        rules: For times, none of which are judged without.
+        family: How many times all tests have together.
+        strict: Whether a time without a clear verdict is worse, too.
+    """
     found = Verdicts([], [])
     for what in _COUNTS:
         _judge_counts(found, what, old[what], new[what])
     _judge_launches(found, old, new)
     _judge_nodes(found, old["nodes"], new["nodes"])
-    _judge_times(found, dict(baseline.series_of(old)), dict(baseline.series_of(new)), rules)
+    _judge_times(found, dict(baseline.series_of(old)), dict(baseline.series_of(new)), rules, family, strict)
     return found
 
 
@@ -78,7 +94,12 @@ def _judge_nodes(found: Verdicts, old: Sequence[Mapping[str, Any]], new: Sequenc
 
 
 def _judge_times(
-    found: Verdicts, old: Mapping[str, series.Series], new: Mapping[str, series.Series], rules: Sequence[Rule]
+    found: Verdicts,
+    old: Mapping[str, series.Series],
+    new: Mapping[str, series.Series],
+    rules: Sequence[Rule],
+    family: int,
+    strict: bool,  # noqa: FBT001 it is passed on
 ) -> None:
     for name, before in old.items():
         if name not in new:
@@ -89,14 +110,10 @@ def _judge_times(
             if row not in new[name].rows:
                 found.worse.append(f"{what}: they were not measured, and are in the baseline")
                 continue
-            for text, is_worse in _changes(before, new[name], row, rules):
-                (found.worse if is_worse else found.notes).append(f"{what}: {text}")
-
-
-def _changes(old: series.Series, new: series.Series, row: str, rules: Sequence[Rule]) -> Iterator[tuple[str, bool]]:
-    for rule in rules:
-        change = series.change(old, new, row, rule)
-        yield change.text, change.verdict == "slower"
+            for rule in rules:
+                change = series.change(before, new[name], row, rule, family * len(rules))
+                is_worse = change.verdict == "slower" or (strict and change.verdict in UNSURE)
+                (found.worse if is_worse else found.notes).append(f"{what}: {change.text}")
 
 
 def _shown(name: str) -> str:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from cprofiling import checks
 from cprofiling.format import shown_text, shown_value
-from cprofiling.gates.bootstrap import METRICS, SEED, interval_of, paired_change, rule_of, verdict_of
+from cprofiling.gates.bootstrap import METRICS, SEED, interval_of, paired_change, rule_of
 from cprofiling.gates.turns import CALL, Timer, only_compute, series
+from cprofiling.stages.verdict import NOT_ENOUGH, UNSURE, row_confidence, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Literal
 
-    from cprofiling.gates.bootstrap import Rule, Verdict
+    from cprofiling.gates.bootstrap import Rule
     from cprofiling.gates.turns import Turn
+    from cprofiling.stages.verdict import Verdict
 
 LEAST_PAIRS, MOST_PAIRS = 2, 1_000_000
 _ENOUGH_PAIRS = 20
@@ -38,8 +40,8 @@ class PairedTimes:
         change_pct: By how much it grew, in percent; by the median, that of the pairs' own ratios.
         interval_pct: The bootstrap interval for that; None where there is none.
         verdict: ``slower`` (``faster``): all of the interval lies beyond the limit; ``same``: it lies within;
-            ``unknown``: neither, or there is none.
-        reason: Why the verdict is ``unknown``; empty otherwise.
+            ``unclear``: neither; ``not enough samples`` and ``unknown``: there is none.
+        reason: Why there is no clear verdict; empty otherwise.
     """
 
     name: str
@@ -61,7 +63,7 @@ class PairedComparison:
         nodes: The nodes in it, as first met; those that only one side has are ``unknown``.
         metric: ``mean``, ``median`` or ``p95``.
         limit_pct: The change that counts.
-        confidence: Of the intervals.
+        confidence: Of all intervals together.
         clock: ``cpu``: times are those of the processor, as most calls did nothing but compute in their thread, so that
             other programs' load is no part of them; ``wall``: they waited for something, or used other threads.
     """
@@ -77,6 +79,11 @@ class PairedComparison:
     def has_regressed(self) -> bool:
         """Whether the call or a node is slower."""
         return any(row.verdict == "slower" for row in (self.call, *self.nodes))
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the call or a node has no clear verdict."""
+        return any(row.verdict in UNSURE for row in (self.call, *self.nodes))
 
     def __str__(self) -> str:
         return "\n".join(self._line(row) for row in (self.call, *self.nodes))
@@ -110,10 +117,10 @@ def compare_pairs(
         baseline: What is compared with.
         new: What is judged.
         pairs: How many calls of each, 2 to 1,000,000; below 20 there is no verdict. While that on the whole call is
-            ``unknown``, as times spread too much, it goes on, up to four times as many.
+            ``unclear``, as times spread too much, it goes on, up to four times as many.
         warmup: Calls of each before, which do not count, 0 to 1,000,000.
         fail: The figure that is compared and the growth that counts: ``mean:5%``, ``median:2%``, ``p95:10%``.
-        confidence: Of the intervals: above 0, at most 0.999999.
+        confidence: Of all intervals together: above 0, at most 0.999999.
 
     Raises:
         TypeError, ValueError: An argument is of another type, form or range. What the callables raise passes through.
@@ -133,11 +140,12 @@ def compare_pairs(
         for _ in range(_MOST_ROUNDS):
             _take(timer, ((baseline, turns[0]), (new, turns[1])), count, source)
             by_cpu = all(map(only_compute, turns))
-            call = _compared(CALL, turns, by_cpu, rule, level)
-            if call.reason != _TOO_WIDE:
+            names = dict.fromkeys(name for side in turns for turn in side for name in turn.rows)
+            each = row_confidence(level, len(names))
+            call = _compared(CALL, turns, by_cpu, rule, each)
+            if call.verdict != "unclear":
                 break
-    names = dict.fromkeys(name for side in turns for turn in side for name in turn.rows if name != CALL)
-    nodes = tuple(_compared(name, turns, by_cpu, rule, level) for name in names)
+    nodes = tuple(_compared(name, turns, by_cpu, rule, each) for name in names if name != CALL)
     return PairedComparison(call, nodes, rule.metric, rule.limit_pct, level, "cpu" if by_cpu else "wall")
 
 
@@ -163,12 +171,12 @@ def _compared(
     figures = METRICS[rule.metric](old), METRICS[rule.metric](new)
     if len(both) < _ENOUGH_PAIRS:
         reason = f"{len(both)} pairs are too few, {_ENOUGH_PAIRS} are needed"
-        return PairedTimes(name, len(both), *figures, None, None, "unknown", reason)
+        return PairedTimes(name, len(both), *figures, None, None, NOT_ENOUGH, reason)
     if min(*old, *new, _SMALLEST_MS) < _SMALLEST_MS:
         reason = f"it takes less than {_SMALLEST_MS:g} ms, too little to be timed by itself"
         return PairedTimes(name, len(both), *figures, None, None, "unknown", reason)
     change, draw = paired_change(old, new, rule.metric)
-    interval = interval_of(draw, confidence)
+    interval = interval_of(change, draw, len(both), confidence)
     verdict = verdict_of(interval, rule.limit_pct)
-    reason = _TOO_WIDE if verdict == "unknown" else ""
+    reason = _TOO_WIDE if verdict == "unclear" else ""
     return PairedTimes(name, len(both), *figures, change, interval, verdict, reason)

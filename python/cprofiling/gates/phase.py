@@ -103,7 +103,8 @@ class Phase:
             return
         self._item.stash[MEASURED] = self._measured
         found = complaints(self._limits, self._measured)
-        found += [str(each) for each in self._comparisons() if each.has_regressed]
+        is_strict = self._gate is not None and self._gate.is_strict
+        found += [str(each) for each in self._comparisons() if each.has_regressed or (is_strict and each.is_unsure)]
         if self._gate is not None:
             found += self._gate.complaints(self._item.nodeid, self._measured)
         if found:

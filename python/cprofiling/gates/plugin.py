@@ -11,7 +11,7 @@ import pytest
 from cprofiling import checks
 from cprofiling.gates import baseline
 from cprofiling.gates.bootstrap import Rule, rule_of
-from cprofiling.gates.judge import judged
+from cprofiling.gates.judge import judged, times_in
 from cprofiling.output_path import reason
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Gate:
         self._json = _path(config, "--cprofiling-json")
         self._baseline_path = _path(config, "--cprofiling-compare")
         self._updates = bool(config.getoption("cprofiling_update"))
+        self.is_strict = bool(config.getoption("cprofiling_strict"))
         try:
             self._rules: tuple[Rule, ...] = tuple(map(rule_of, config.getoption("cprofiling_fail")))
         except ValueError as error:
@@ -99,7 +100,8 @@ class Gate:
         expected = self.expected(nodeid)
         if expected is None:
             return [f"the test is not in {self._baseline_path}: --cprofiling-update puts it there"]
-        found = judged(expected, measured.to_dict(), self._rules)
+        family = times_in(self._baseline.values())
+        found = judged(expected, measured.to_dict(), self._rules, family, strict=self.is_strict)
         measured.notes = found.notes
         return found.worse
 

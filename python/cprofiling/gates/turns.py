@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling.control import Profiler
@@ -31,7 +32,8 @@ class Turn(NamedTuple):
 
     rows: dict[str, Times]  # by node, and CALL
     waited_ms: float  # neither on a processor nor in line for one
-    in_line_ms: float = 0.0
+    in_line_ms: float | None = None  # None: not known
+    others_cpu_ms: float = 0.0  # computed meanwhile by other threads of the process, and by children that ended
 
 
 class Timer:
@@ -47,18 +49,21 @@ class Timer:
         """Call a function once. Its exceptions pass through."""
         self._profiler.reset_profiling()
         with self._profiler:
-            line = self._in_line.now_ns()
+            line, all_cpu = self._in_line.now_ns(), _process_time_ns()
             cpu, start = thread_time_ns(), perf_counter_ns()
             function()
             end, cpu_end = perf_counter_ns(), thread_time_ns()
-            line = self._in_line.now_ns() - line
+            all_cpu, line_end = _process_time_ns() - all_cpu, self._in_line.now_ns()
         rows = {CALL: Times((end - start) / NS_PER_MS, (cpu_end - cpu) / NS_PER_MS)}
         for stats in self._profiler.get_profiling_summary():
             used = stats.counters.get("cpu_time")
             cpu_ms = used.total / NS_PER_MS if used is not None and used.samples == stats.count else None
             if stats.count and stats.node_name != CALL:
                 rows[stats.node_name] = _sum(rows.get(stats.node_name), Times(stats.total_ms, cpu_ms))
-        return Turn(rows, max(0, end - start - (cpu_end - cpu) - line) / NS_PER_MS, line / NS_PER_MS)
+        stood = None if line is None or line_end is None else line_end - line
+        waited = max(0, end - start - (cpu_end - cpu) - (stood or 0))
+        others = max(0, all_cpu - (cpu_end - cpu))
+        return Turn(rows, waited / NS_PER_MS, None if stood is None else stood / NS_PER_MS, others / NS_PER_MS)
 
     def close(self) -> None:
         """Give back what it holds."""
@@ -74,8 +79,14 @@ def _sum(known: Times | None, more: Times) -> Times:
     return Times(known.wall_ms + more.wall_ms, cpu_ms)
 
 
+def _process_time_ns() -> int:
+    """Return what all threads of the process have computed, and the children that it has waited for."""
+    children = getrusage(RUSAGE_CHILDREN)
+    return process_time_ns() + int((children.ru_utime + children.ru_stime) * 1e9)
+
+
 class _InLine:
-    """How long a thread has waited for a processor, by Linux's account of it; always 0 where there is none."""
+    """How long a thread has waited for a processor, by Linux's account of it; None where there is none."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -83,9 +94,9 @@ class _InLine:
             path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def now_ns(self) -> int:
+    def now_ns(self) -> int | None:
         if self._descriptor < 0:
-            return 0
+            return None
         return int(os.pread(self._descriptor, 128, 0).split()[1])
 
     def close(self) -> None:

@@ -7,6 +7,10 @@ import os
 
 from cprofiling.command_line import EXIT_FAILURE, INT64_MAX, CommandError, fail, not_empty, whole_number, write
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MIN_CHANGE = 2.0
 
 
@@ -14,14 +18,15 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add the command ``compare``."""
     made = commands.add_parser(
         "compare",
-        help="compare two timing reports, or what tests did",
-        description="Print which stages are slower or faster in one timing report than in another, or what tests do "
-        "more from one file of pytest's --cprofiling-json to another. Exit status: 0 if nothing is slower, 3 if a "
-        "stage or the total is, or a stage is missing, 1 if nothing can be compared or judged.",
+        help="compare two runs, or what tests did",
+        description="Print which nodes or stages are slower or faster in one run than in another, by statistics, timing "
+        "reports or traces, or what tests do more from one file of pytest's --cprofiling-json to another. Exit status: "
+        "0 if nothing is found slower, 3 if a row or the total is, or a row is missing, 1 if nothing can be compared or "
+        "judged.",
         epilog="example: cprofiling compare --format md main/timing.json branch/timing.json",
     )
-    made.add_argument("baseline", metavar="BASELINE", help="the timing report to compare with")
-    made.add_argument("new", metavar="NEW", help="the timing report to judge")
+    made.add_argument("baseline", metavar="BASELINE", help="the run to compare with")
+    made.add_argument("new", metavar="NEW", help="the run to judge")
     for side in ("baseline", "new"):
         made.add_argument(
             f"--{side}",
@@ -131,26 +136,30 @@ def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def compare(options: argparse.Namespace) -> str:
-    """Return what became of the times of a timing report's stages in another one, or of what tests did."""
+    """Return what became of the times of runs, or of what tests did."""
+    from cprofiling.file_report import ReportError, load_file
     from cprofiling.format import shown_text
     from cprofiling.gates.file_comparison import compare_files
-    from cprofiling.stages.compare import compare_timing_reports
+    from cprofiling.views.compare import comparison_of
+    from cprofiling.views.formats import View
 
-    baseline, new = [options.baseline, *options.more_baseline], [options.new, *options.more_new]
+    sides = [options.baseline, *options.more_baseline], [options.new, *options.more_new]
     try:
-        found = compare_files(baseline, new, options.min_change) or compare_timing_reports(
-            baseline, new, min_change_pct=options.min_change
-        )
+        found: Any = compare_files(*sides, options.min_change)
+        if found is None:
+            loaded = [[(path, load_file(path)) for path in side] for side in sides]
+            old, new = ([View(each.of, source=path, facts=each.facts) for path, each in side] for side in loaded)
+            found = comparison_of(old, new, min_change_pct=options.min_change)
     except OSError as error:
         named = shown_text("path", os.fsdecode(error.filename or ""))
         raise CommandError(f"cannot read {named}: {error.strerror}") from None
-    except ValueError as error:
+    except (ReportError, ValueError) as error:
         raise CommandError(shown_text("error", str(error))) from None
     options.status = found.exit_status
-    told = {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()
+    told: str = {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()
     if options.status == EXIT_FAILURE:
         write(told)
-        raise CommandError("no stage can be judged")
+        raise CommandError("no row can be judged")
     return told
 
 

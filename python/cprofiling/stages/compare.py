@@ -1,4 +1,6 @@
-"""Two timing reports side by side: which stages became slower, by how much, and whether the calls' noise explains it.
+"""Runs side by side: which rows became slower, by how much, and whether the calls' noise explains it.
+
+A run is what a timing report tells of its stages, or statistics and recordings of their nodes.
 
 A call's time is compared, not a stage's sum, so that runs with different numbers of calls can be. Of one report a side,
 the interval is Welch's from mean, standard deviation and number of the calls. It tells of the noise from call to call
@@ -13,30 +15,58 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling import checks
 from cprofiling.format import shown_text, shown_value
 from cprofiling.stages.comparison_text import markdown, text
-from cprofiling.stages.stage_times import StageTimes, interval_between, totals_of
+from cprofiling.stages.stage_times import StageTimes, interval_between
 from cprofiling.stages.student import interval_of
 from cprofiling.stages.timing_file import checked_timing_report, load_timing_report, processes_of
+from cprofiling.stages.verdict import (
+    CONFIDENCE,
+    NOT_ENOUGH,
+    UNJUDGED,
+    can_lie_apart,
+    exit_status,
+    row_confidence,
+    verdict_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, Literal, TypeAlias
+    from typing import Any, TypeAlias
 
     from _typeshed import StrOrBytesPath
 
-    Verdict: TypeAlias = Literal["faster", "slower", "same", "unclear", "unknown"]
+    from cprofiling.stages.verdict import Verdict
+
     Report: TypeAlias = StrOrBytesPath | Mapping[str, Any]
     Reports: TypeAlias = Report | Sequence[Report]
 
 MIN_CHANGE_PCT = 2.0
-CONFIDENCE = 0.95
-EXIT_SAME, EXIT_NO_VERDICT, EXIT_REGRESSED = 0, 1, 3
 _WIDE_PCT = 10.0  # an interval that reaches further than this is worth a note
 _TOTAL = "Total"
+
+
+class Run(NamedTuple):
+    """One run as it is compared.
+
+    Attributes:
+        rows: The figures by name, with the keys of a stage in a timing report.
+        total_ms: The time of all rows.
+        name: What messages call it.
+        identity: A value that tells the run from all others, which is None where nothing does.
+        hosts: The machines that it ran on.
+        world_size: The number of its ranks.
+    """
+
+    rows: Mapping[str, Mapping[str, Any]]
+    total_ms: float
+    name: str = ""
+    identity: object = None
+    hosts: tuple[str, ...] = ()
+    world_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,10 +79,11 @@ class StageComparison:
         new_ms: The same in the new report.
         difference_ms: The latter less the former.
         difference_pct: The difference in percent of the baseline; None also for a baseline of 0.
-        interval_ms: The interval for the difference.
-        verdict: ``slower``, ``faster``, ``same`` or ``unknown``; in reports of two runs also ``unclear``, of what would
-            be the same, but for an interval that reaches beyond the smallest change that counts.
-        reason: Why the verdict is ``unknown``, or what it goes by in place of an interval; empty otherwise.
+        interval_ms: The interval for the difference, which is as wide as the number of rows demands.
+        verdict: ``slower`` or ``faster`` where all of the interval lies beyond the smallest change that counts,
+            ``same`` where all of it lies within, ``unclear`` where neither is so. ``not enough samples`` or
+            ``unknown`` where there is no interval.
+        reason: Why there is no verdict, or what it goes by in place of an interval; empty otherwise.
         baseline_count: The calls in the baseline.
         new_count: The same in the new report.
         is_missing: Whether the baseline has times and the new report has none.
@@ -79,7 +110,7 @@ class TimingComparison:
         stages: One row per stage, in the baseline's order; then those that are only in the new report.
         total: The row of ``total_stages_ms``: times per run, not per call.
         min_change_pct: The smallest change that counts, in percent of the baseline.
-        confidence: Of the intervals.
+        confidence: Of all intervals together.
         notes: Sentences that belong to the figures.
         baseline_runs: The reports of the baseline.
         new_runs: Those that it is compared with.
@@ -100,15 +131,13 @@ class TimingComparison:
 
     @property
     def has_verdict(self) -> bool:
-        """Whether any stage, or the total, could be judged."""
-        return any(row.verdict not in {"unclear", "unknown"} for row in (*self.stages, self.total))
+        """Whether there were figures by which any stage, or the total, could be judged."""
+        return any(row.verdict not in UNJUDGED for row in (*self.stages, self.total))
 
     @property
     def exit_status(self) -> int:
         """A gate's: 3 where something ``has_regressed``; 1 where nothing could be judged, which is no pass; else 0."""
-        if self.has_regressed:
-            return EXIT_REGRESSED
-        return EXIT_SAME if self.has_verdict else EXIT_NO_VERDICT
+        return exit_status((row.verdict for row in (*self.stages, self.total)), has_regressed=self.has_regressed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as what JSON can say."""
@@ -137,21 +166,23 @@ def compare_timing_reports(
 ) -> TimingComparison:
     """Compare the times of stages in two timing reports, of ``cprofiling.layers`` or of telefuser, or several a side.
 
-    A stage is slower (or faster) where the interval for the difference of the two means lies above (below) 0 and the
-    difference is larger than the smallest change that counts; else it is the same. Where no interval can be made, as
-    for a stage with one call, or for telefuser's reports, which tell no spread, the verdict is ``unknown``; unless both
-    ranges from the shortest to the longest call are known, one of them of repeated calls, and they do not overlap.
+    A stage is slower (or faster) where all of the interval for the difference of the two means lies beyond the smallest
+    change that counts. It is the same where all of it lies within, and unclear where neither is so. The intervals hold
+    together, so that of stages that are all the same one is found slower in at most one of 40 comparisons by chance.
+
+    Where every new call takes longer than every old one, by more than the smallest change, and chance does that in
+    fewer than 1 of 1,000 comparisons, the stage is slower too. Where neither an interval nor that is possible, as of one
+    call, the verdict is ``not enough samples``, or ``unknown`` of reports that tell no spread, as telefuser's.
 
     The interval is that of B. L. Welch (Biometrika 34, 1947) with Student's distribution: of one report a side from its
     calls, which do not tell how runs differ; of several a side from the means of the runs; of one against several with
-    the spread of the latter for both. Of many stages that are all the same, one in forty is found slower by chance at
-    the default confidence, if it also changes by more than ``min_change_pct``.
+    the spread of the latter for both.
 
     Args:
         baseline: A path, or a report as a dict; or a list of these: runs of the same program.
         new: The same.
         min_change_pct: The smallest change that counts, in percent of the baseline: 0 to 1e6.
-        confidence: Of the interval: above 0, at most 0.999999.
+        confidence: Of all intervals together: above 0, at most 0.999999.
 
     Raises:
         TypeError: A report is neither path nor mapping, or another argument no number.
@@ -159,31 +190,66 @@ def compare_timing_reports(
         OSError: A file cannot be read.
         FormatError: A report is damaged; see ``cprofiling.stages.timing_file.load_timing_report``.
     """
+    return compare_runs(_runs("baseline", baseline), _runs("new", new), min_change_pct, confidence)
+
+
+def compare_runs(
+    old: Sequence[Run], new: Sequence[Run], min_change_pct: float = MIN_CHANGE_PCT, confidence: float = CONFIDENCE
+) -> TimingComparison:
+    """Compare runs of any kind; see ``compare_timing_reports``. ValueError for a side without runs, or one twice."""
     smallest_pct = checks.number_between("min_change_pct", min_change_pct, 0.0, 1e6)
     level = checks.number_between("confidence", confidence, 1e-6, 0.999999)
-    old, current = _reports("baseline", baseline), _reports("new", new)
-    stages = tuple(
-        _compared(name, _times(old, name), _times(current, name), smallest_pct, level)
-        for name in _names([*old, *current])
-    )
-    total = _compared_totals(old, current, smallest_pct, level)
-    notes = tuple(_notes(old, current, stages))
-    return TimingComparison(stages, total, smallest_pct, level, notes, len(old), len(current))
+    for parameter, runs in (("baseline", old), ("new", new)):
+        _check_side(parameter, runs)
+    names = dict.fromkeys(name for run in (*old, *new) for name in run.rows)
+    times = {name: (_times(old, name), _times(new, name)) for name in names}
+    has_total = not _total_terms(old, new)[1]
+    family = has_total + sum(before.mean_ms is not None and now.mean_ms is not None for before, now in times.values())
+    rule = _Rule(smallest_pct, row_confidence(level, family), family)
+    stages = tuple(_compared(name, before, now, rule) for name, (before, now) in times.items())
+    total = _compared_totals(old, new, rule)
+    notes = tuple(_notes(old, new, stages))
+    return TimingComparison(stages, total, smallest_pct, level, notes, len(old), len(new))
 
 
-def _reports(parameter: str, given: Any) -> list[dict[str, Any]]:
+class _Rule(NamedTuple):
+    """How each row is judged."""
+
+    smallest_pct: float
+    confidence: float  # of its interval alone
+    family: int  # rows that are judged
+
+
+def _runs(parameter: str, given: Any) -> list[Run]:
     """Return the reports of one side."""
     several = list(given) if isinstance(given, (list, tuple)) else [given]
-    if not several:
-        raise ValueError(f"{parameter} must have at least one report, got {shown_value(given)}")
-    reports = [_report(parameter, each) for each in several]
+    return [run_of_report(_report(parameter, each)) for each in several]
+
+
+def _check_side(parameter: str, runs: Sequence[Run]) -> None:
+    if not runs:
+        raise ValueError(f"{parameter} must have at least one report, got []")
     known: list[object] = []
-    for report in reports:
-        identity = _identity(report)
-        if identity is not None and identity in known:
-            raise ValueError(f"{parameter} must not have a report twice: that of {shown_value(report['request_id'])}")
-        known.append(identity)
-    return reports
+    for run in runs:
+        if run.identity is not None and run.identity in known:
+            raise ValueError(f"{parameter} must not have a report twice: that of {shown_value(run.name)}")
+        known.append(run.identity)
+
+
+def run_of_report(report: Mapping[str, Any]) -> Run:
+    """Return what a timing report that was checked tells; older ones of telefuser call the sum ``total_ms``."""
+    told = report.get("total_stages_ms", report.get("total_ms"))
+    total_ms = math.fsum(stage["duration_ms"] for stage in report["stages"].values()) if told is None else float(told)
+    processes = processes_of(report)
+    ids = frozenset(process["id"] for process in processes)
+    return Run(
+        report["stages"],
+        total_ms,
+        str(report.get("request_id", "")),
+        (ids, report.get("request_id"), report.get("timestamp")) if ids else None,
+        tuple(process["host"] for process in processes),
+        report.get("world_size"),
+    )
 
 
 def _report(parameter: str, report: Any) -> dict[str, Any]:
@@ -194,21 +260,11 @@ def _report(parameter: str, report: Any) -> dict[str, Any]:
     return load_timing_report(report)
 
 
-def _identity(report: dict[str, Any]) -> object:
-    """Return what tells a report from all others; None: nothing does."""
-    ids = frozenset(process["id"] for process in processes_of(report))
-    return (ids, report.get("request_id"), report.get("timestamp")) if ids else None
+def _times(runs: Sequence[Run], name: str) -> StageTimes:
+    return StageTimes([run.rows[name] for run in runs if name in run.rows])
 
 
-def _names(reports: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for report in reports for name in report["stages"]))
-
-
-def _times(reports: list[dict[str, Any]], name: str) -> StageTimes:
-    return StageTimes([report["stages"][name] for report in reports if name in report["stages"]])
-
-
-def _compared(name: str, old: StageTimes, new: StageTimes, smallest_pct: float, confidence: float) -> StageComparison:
+def _compared(name: str, old: StageTimes, new: StageTimes, rule: _Rule) -> StageComparison:
     counts = (old.count, new.count)
     if old.mean_ms is None or new.mean_ms is None:
         reason = " and ".join(
@@ -221,11 +277,14 @@ def _compared(name: str, old: StageTimes, new: StageTimes, smallest_pct: float, 
             name, old.mean_ms, new.mean_ms, None, None, None, "unknown", reason, *counts, is_missing=is_missing
         )
     difference = new.mean_ms - old.mean_ms
-    interval = interval_between(old, new, confidence)
+    limit = old.mean_ms * rule.smallest_pct / 100
+    interval = interval_between(old, new, rule.confidence)
+    verdict, reason = _verdict_without_interval(old, new)
     if interval is not None:
-        verdict, reason = _verdict(difference, interval, old.mean_ms, smallest_pct), ""
-    else:
-        verdict, reason = _verdict_by_ranges(old, new, difference, smallest_pct)
+        verdict, reason = verdict_of(interval, limit), ""
+    if verdict not in {"slower", "faster"} and abs(difference) > limit and _lie_apart(old, new, rule.family):
+        verdict = "slower" if difference > 0 else "faster"
+        reason = f"by ranges that do not overlap{': ' if reason else ''}{reason}"
     percent = _percent(difference, old.mean_ms)
     return StageComparison(name, old.mean_ms, new.mean_ms, difference, percent, interval, verdict, reason, *counts)
 
@@ -236,23 +295,18 @@ def _percent(difference: float, baseline: float) -> float | None:
     return percent if math.isfinite(percent) else None
 
 
-def _verdict(difference: float, interval: tuple[float, float], baseline: float, smallest_pct: float) -> Verdict:
-    is_noise = interval[0] <= 0 <= interval[1]
-    if is_noise or abs(difference) <= baseline * smallest_pct / 100:
-        return "same"
-    return "slower" if difference > 0 else "faster"
+def _verdict_without_interval(old: StageTimes, new: StageTimes) -> tuple[Verdict, str]:
+    lacks_calls = 1 in (old.count, new.count)
+    return NOT_ENOUGH if lacks_calls else "unknown", _lacks(old.lack, new.lack)
 
 
-def _verdict_by_ranges(old: StageTimes, new: StageTimes, difference: float, smallest_pct: float) -> tuple[Verdict, str]:
-    """Judge a stage without an interval."""
-    reason = _lacks(old.lack, new.lack)
-    if old.range_ms is None or new.range_ms is None or max(old.count or 0, new.count or 0) < 2:
-        return "unknown", reason
-    low, high = sorted((old.range_ms, new.range_ms))
-    if low[1] >= high[0]:
-        return "unknown", reason
-    verdict = _verdict(difference, (difference, difference), old.mean_ms or 0.0, smallest_pct)
-    return verdict, f"by ranges that do not overlap: {reason}"
+def _lie_apart(old: StageTimes, new: StageTimes, family: int) -> bool:
+    """Tell whether the calls of two runs lie so that chance does not explain it."""
+    if old.range_ms is None or new.range_ms is None or old.count is None or new.count is None:
+        return False
+    if old.runs > 1 or new.runs > 1 or not can_lie_apart(old.count, new.count, family):
+        return False
+    return old.range_ms[1] < new.range_ms[0] or new.range_ms[1] < old.range_ms[0]
 
 
 def _lacks(old: str, new: str) -> str:
@@ -262,10 +316,8 @@ def _lacks(old: str, new: str) -> str:
     return ", ".join(f"{lack} {where}" for lack, where in named if lack)
 
 
-def _compared_totals(
-    old: list[dict[str, Any]], new: list[dict[str, Any]], smallest_pct: float, confidence: float
-) -> StageComparison:
-    sums = totals_of(old), totals_of(new)
+def _compared_totals(old: Sequence[Run], new: Sequence[Run], rule: _Rule) -> StageComparison:
+    sums = [run.total_ms for run in old], [run.total_ms for run in new]
     baseline_ms, new_ms = map(fmean, sums)
     difference = new_ms - baseline_ms
     percent = _percent(difference, baseline_ms)
@@ -273,37 +325,37 @@ def _compared_totals(
     if reason:
         return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, None, "unknown", reason)
     runs = [StageTimes([{"duration_ms": each} for each in side]) for side in sums]
-    interval = interval_between(runs[0], runs[1], confidence) or interval_of(difference, terms, confidence)
-    verdict = _verdict(difference, interval, baseline_ms, smallest_pct)
+    interval = interval_between(*runs, rule.confidence) or interval_of(difference, terms, rule.confidence)
+    verdict = verdict_of(interval, baseline_ms * rule.smallest_pct / 100)
     return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, interval, verdict)
 
 
-def _total_terms(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> tuple[list[tuple[float, int]], str]:
+def _total_terms(old: Sequence[Run], new: Sequence[Run]) -> tuple[list[tuple[float, int]], str]:
     """Return variance and degrees of freedom of each stage's sum, or why the totals cannot be judged.
 
     Of several reports there are none: their totals have a spread of their own.
     """
-    reports = [*old, *new]
-    first = reports[0]["stages"]
-    if any(report["stages"].keys() != first.keys() for report in reports):
+    runs = [*old, *new]
+    first = runs[0].rows
+    if any(run.rows.keys() != first.keys() for run in runs):
         return [], "the reports have different stages"
     if not first:
         return [], "there are no stages"
     terms = []
     for name in first:
-        if len({report["stages"][name].get("count") for report in reports}) > 1:
+        if len({run.rows[name].get("count") for run in runs}) > 1:
             return [], "the stages have different numbers of calls"
-        for report in reports if len(reports) == 2 else ():
-            sample = _times([report], name).sample
+        for run in runs if len(runs) == 2 else ():
+            sample = _times([run], name).sample
             if sample is None:
                 return [], "the spread of the calls is not known for every stage"
             terms.append((sample.variance * sample.size, sample.size - 1))
     return terms, ""
 
 
-def _notes(old: list[dict[str, Any]], new: list[dict[str, Any]], stages: tuple[StageComparison, ...]) -> list[str]:
+def _notes(old: Sequence[Run], new: Sequence[Run], stages: tuple[StageComparison, ...]) -> list[str]:
     notes = _notes_on_origin(old, new)
-    wide = [row.name for row in stages if row.verdict == "same" and _is_wide(row)]
+    wide = [row.name for row in stages if row.verdict == "unclear" and _is_wide(row)]
     for names, sentence in (
         ([row.name for row in stages if row.is_missing], "Missing in the new report"),
         ([row.name for row in stages if _is_added(row)], "Without times in the baseline"),
@@ -322,9 +374,9 @@ def _is_added(row: StageComparison) -> bool:
     return row.baseline_ms is None and row.new_ms is not None
 
 
-def _failures(reports: list[dict[str, Any]], name: str) -> float:
+def _failures(runs: Sequence[Run], name: str) -> float:
     """Return how many calls of a stage have failed, on average of the reports."""
-    return fmean(float(report["stages"].get(name, {}).get("error_count", 0)) for report in reports)
+    return fmean(float(run.rows.get(name, {}).get("error_count", 0)) for run in runs)
 
 
 def _is_wide(row: StageComparison) -> bool:
@@ -335,15 +387,11 @@ def _is_wide(row: StageComparison) -> bool:
     )
 
 
-def _notes_on_origin(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
+def _notes_on_origin(old: Sequence[Run], new: Sequence[Run]) -> list[str]:
     """Say where the two come from, if that makes them hard to compare."""
-    reports = [*old, *new]
-    hosts = [
-        list(dict.fromkeys(process["host"] for report in side for process in processes_of(report)))
-        for side in (old, new)
-    ]
-    sizes = dict.fromkeys(report["world_size"] for report in reports if "world_size" in report)
-    identities = [set(map(_identity, side)) - {None} for side in (old, new)]
+    hosts = [list(dict.fromkeys(host for run in side for host in run.hosts)) for side in (old, new)]
+    sizes = dict.fromkeys(run.world_size for run in (*old, *new) if run.world_size is not None)
+    identities = [{run.identity for run in side} - {None} for side in (old, new)]
     notes = []
     if all(hosts) and set(hosts[0]) != set(hosts[1]):
         named = "; ".join(", ".join(map(_shown, side)) for side in hosts)

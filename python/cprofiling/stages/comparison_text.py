@@ -15,6 +15,7 @@ _PLAIN = re.compile(r"[\w.:/()*=+,-](?:[\w.:/()*=+, -]*[\w.:/()*=+,-])?")
 # What may begin or end emphasis outside of them: an underscore but between letters, and each asterisk.
 _EMPHASIS = re.compile(r"\*|(?<![^\W_])_|_(?![^\W_])")
 _UNKNOWN = "-"
+_KINDS = ("missing", "slower", "faster", "same", "unclear", "not enough samples", "unknown")
 
 
 def columns(comparison: TimingComparison) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ def text(comparison: TimingComparison) -> str:
 def headline(comparison: TimingComparison) -> str:
     """Return what came out in one line."""
     verdicts = [_verdict(row) for row in comparison.stages]
-    counts = [(verdicts.count(kind), kind) for kind in ("missing", "slower", "faster", "same", "unclear", "unknown")]
+    counts = [(verdicts.count(kind), kind) for kind in _KINDS]
     told = ", ".join(f"{count} {kind}" for count, kind in counts if count) or "none"
     if comparison.has_regressed:
         return f"Slower than the baseline (stages: {told})"
@@ -104,8 +105,9 @@ def _legend(comparison: TimingComparison) -> str:
     runs = (comparison.baseline_runs, comparison.new_runs)
     sample = "the calls of one run each" if runs == (1, 1) else f"{runs[0]} and {runs[1]} runs"
     return (
-        f"Times are means per call, the total is per run. A change counts above {comparison.min_change_pct:g} % of the "
-        f"baseline where the interval (Welch, from the spread of {sample}) does not reach 0."
+        f"Times are means per call, the total is per run. A change counts where all of its interval (Welch, from the "
+        f"spread of {sample}, for all rows together) lies beyond {comparison.min_change_pct:g} % of the baseline, and is "
+        "unclear where a part does."
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from cprofiling.stages.student import Sample, interval_of, welch_interval
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 Interval = tuple[float, float]
@@ -28,7 +27,7 @@ class StageTimes:
         sample: The means of the reports, or of one report its calls; None if their spread is not known.
     """
 
-    def __init__(self, told: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
         """``told``: the stage's part of each report that has it. One without counts has the last call only."""
         self.is_there = bool(told)
         counts = [figures.get("count") for figures in told]
@@ -64,12 +63,12 @@ def interval_between(old: StageTimes, new: StageTimes, confidence: float) -> Int
     return welch_interval(old.sample, new.sample, confidence)
 
 
-def _mean(figures: dict[str, Any]) -> float:
+def _mean(figures: Mapping[str, Any]) -> float:
     mean = figures.get("mean_ms")
     return float(mean) if mean is not None else figures["duration_ms"] / (figures.get("count") or 1)
 
 
-def _range_of(figures: dict[str, Any]) -> Interval | None:
+def _range_of(figures: Mapping[str, Any]) -> Interval | None:
     """Return the range of a report's calls."""
     if figures.get("count") == 1:
         return _mean(figures), _mean(figures)
@@ -85,19 +84,9 @@ def _range(ranges: Sequence[Interval | None]) -> Interval | None:
     return min(ends), max(ends)
 
 
-def _sample_of(figures: dict[str, Any], mean_ms: float) -> Sample | None:
+def _sample_of(figures: Mapping[str, Any], mean_ms: float) -> Sample | None:
     """Return the sample of repeated calls; the report's standard deviation is that of a population."""
     count, deviation = figures.get("count"), figures.get("std_ms")
     if count is None or count < 2 or deviation is None:
         return None
     return Sample(count, mean_ms, deviation**2 * (count / (count - 1)))
-
-
-def totals_of(reports: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the sum of the stages of each report, as it tells it; older ones of telefuser call it ``total_ms``."""
-    found = []
-    for report in reports:
-        told = report.get("total_stages_ms", report.get("total_ms"))
-        sums = (stage["duration_ms"] for stage in report["stages"].values())
-        found.append(float(told) if told is not None else math.fsum(sums))
-    return found

@@ -1,18 +1,22 @@
-"""Two runs side by side: which nodes became slower, judged as timing reports are."""
+"""Runs side by side: which nodes became slower, judged as timing reports are."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
-from cprofiling.stages.compare import compare_timing_reports
+from cprofiling.stages.compare import Run, compare_runs, run_of_report
 from cprofiling.views.document import Column, Section
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from typing import Any, TypeAlias
 
     from cprofiling.stages.compare import StageComparison, TimingComparison
     from cprofiling.views.document import Document, Node
+    from cprofiling.views.formats import View
 
     Key: TypeAlias = tuple[str, str]  # stage and node
 
@@ -26,51 +30,34 @@ _COLUMNS = (
     Column("mean_ms", "Mean", "ms"),
     Column("difference_ms", "Difference", "ms"),
     Column("difference_pct", "Change", "percent"),
-    Column("low_ms", "At least", "ms", "lower end of the 95 % interval of the difference"),
-    Column("high_ms", "At most", "ms", "upper end of the 95 % interval of the difference"),
+    Column("low_ms", "At least", "ms", "lower end of the interval of the difference, for all rows together"),
+    Column("high_ms", "At most", "ms", "upper end of the interval of the difference, for all rows together"),
     Column("verdict", "Verdict"),
     Column("reason", "Reason"),
 )
 
 
-def comparison_of(document: Document, against: Document) -> TimingComparison:
-    """Return what became of the times of a run's calls since another run; see ``stages.compare``.
+def comparison_of(baseline: Sequence[View], new: Sequence[View], **options: float) -> TimingComparison:
+    """Compare the calls of runs; ``options`` are those of ``stages.compare.compare_runs``.
 
-    Nodes are compared as stages of timing reports are: the mean of their calls, with Welch's interval. What would be
-    the same for a gate is ``unclear`` where the interval reaches beyond the smallest change that counts.
+    ValueError for runs of several kinds, and as ``compare_runs``.
     """
-    return _compared(document, against, _labels(document, against))
+    kinds = {view.kind: None for view in (*baseline, *new)}
+    if len(kinds) > 1:
+        raise ValueError(f"what is compared must be of one kind, got {' with '.join(kinds)}")
+    labels = _labels(view.tables for view in (*baseline, *new))
+    old, current = ([_run(view, labels) for view in side] for side in (baseline, new))
+    return compare_runs(old, current, **options)
 
 
-def compared(document: Document, against: Document) -> Document:
+def compared(view: View, against: View) -> Document:
     """Return the document of a comparison: the nodes of the first run, and a section on what has changed."""
-    labels = _labels(document, against)
-    found = _compared(document, against, labels)
-    keys = {label: key for key, label in labels.items()}
+    found = comparison_of([against], [view])
+    keys = {label: key for key, label in _labels((against.tables, view.tables)).items()}
     rows = tuple((keys[row.name][1], keys[row.name][0], *_figures(row)) for row in found.stages)
-    section = Section(f"Compared with {against.source or against.title}", _COLUMNS, rows, found.notes)
-    return replace(document, kind="comparison", sections={SECTION: section, **document.sections})
-
-
-def _compared(document: Document, against: Document, labels: dict[Key, str]) -> TimingComparison:
-    found = compare_timing_reports(_report(against, labels), _report(document, labels))
-    stages = tuple(_not_hiding(row, found.min_change_pct) for row in found.stages)
-    total = _not_hiding(found.total, found.min_change_pct)
-    notes = found.notes
-    if any(row.verdict == "unclear" for row in (*stages, total)):
-        notes += (
-            f"Unclear is where the interval of the difference reaches beyond {found.min_change_pct:g} % of the mean "
-            "before: a change may be hidden.",
-        )
-    return replace(found, stages=stages, total=total, notes=notes)
-
-
-def _not_hiding(row: StageComparison, smallest_pct: float) -> StageComparison:
-    """Return a row that is called the same only where it can be nothing else."""
-    if row.verdict != "same" or row.interval_ms is None or row.baseline_ms is None:
-        return row
-    hides = max(map(abs, row.interval_ms)) > row.baseline_ms * smallest_pct / 100
-    return replace(row, verdict="unclear") if hides else row
+    other = against.tables
+    section = Section(f"Compared with {other.source or other.title}", _COLUMNS, rows, found.notes)
+    return replace(view.document, kind="comparison", sections={SECTION: section, **view.document.sections})
 
 
 def _figures(row: StageComparison) -> tuple[Any, ...]:
@@ -81,7 +68,7 @@ def _figures(row: StageComparison) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _labels(*documents: Document) -> dict[Key, str]:
+def _labels(documents: Iterable[Document]) -> dict[Key, str]:
     """Return what the nodes are called, each differently: their names, with the stage where there are several."""
     keys = list(dict.fromkeys(_key(node) for document in documents for node in document.nodes))
     is_one_stage = len({stage for stage, _ in keys}) <= 1
@@ -95,16 +82,27 @@ def _key(node: Node) -> Key:
     return node.stage, node.node_name
 
 
-def _report(document: Document, labels: dict[Key, str]) -> dict[str, Any]:
-    """Return a document as a timing report that can be compared."""
-    return {"stages": {labels[_key(node)]: _stage(node) for node in document.nodes}}
+def _run(view: View, labels: dict[Key, str]) -> Run:
+    """Return what a run tells; a timing report has more than its nodes."""
+    if isinstance(view.of, Mapping):
+        return run_of_report(view.of)
+    document, rows = view.tables, {labels[_key(node)]: _stage(node) for node in view.tables.nodes}
+    told = tuple((label, *figures.values()) for label, figures in rows.items())  # runs are never equal in all of it
+    host, world_size = document.facts.get("host"), document.facts.get("world_size")
+    return Run(
+        rows,
+        math.fsum(figures["duration_ms"] for figures in rows.values()),
+        document.source or document.title,
+        told or None,
+        () if host is None else (str(host),),
+        world_size if isinstance(world_size, int) else None,
+    )
 
 
 def _stage(node: Node) -> dict[str, Any]:
-    figures = {"duration_ms": node.total_ms or 0.0, "error_count": node.error_count}
-    if node.count is not None:
-        figures["count"] = node.count
-    if node.count != 0:
-        moments = {"mean_ms": node.mean_ms, "min_ms": node.min_ms, "max_ms": node.max_ms, "std_ms": node.std_ms}
-        figures |= {name: value for name, value in moments.items() if value is not None}
-    return figures
+    """Return the figures of a node with the keys of a stage in a timing report."""
+    figures = {"duration_ms": node.total_ms or 0.0, "error_count": node.error_count, "count": node.count}
+    names = ("mean_ms", "min_ms", "max_ms", "std_ms") if node.count != 0 else ()
+    return {name: value for name, value in figures.items() if value is not None} | {
+        name: getattr(node, name) for name in names if getattr(node, name) is not None
+    }

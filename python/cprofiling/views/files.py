@@ -56,7 +56,7 @@ def load(path: str) -> Loaded:
 
 def _load(path: str, called: str) -> Loaded:
     """Read a file; ``called``: what it is in messages."""
-    head = _head(path)
+    head = file_kinds.head_of(path)
     kind = file_kinds.kind_of(head)
     if kind in _READERS:
         return _READERS[kind](path)
@@ -70,14 +70,6 @@ def _load(path: str, called: str) -> Loaded:
         return Loaded(loading.load(path, called))
     except loading.NoTraceError:
         raise FormatError(file_kinds.NEITHER) from None
-
-
-def _head(path: str) -> bytes:
-    """Return the first bytes of a file; nothing of a device, from which they could not be read again."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        return b""
-    with open(path, "rb") as file:
-        return file.read(file_kinds.HEAD)
 
 
 def _statistics(path: str) -> Loaded:

@@ -144,7 +144,7 @@ class View:
         if isinstance(self.of, Reports):
             return self._overview()
         if self.against is not None:
-            return self._comparison().to_text() + "\n"
+            return self.comparison.to_text() + "\n"
         return self._table() + "\n"
 
     def _overview(self) -> str:
@@ -155,7 +155,7 @@ class View:
         overview: str = recording.overview(baseline=self.against.of)
         if not self.tables.nodes:
             return overview
-        return f"{self._comparison().to_text()}\n\n{overview}"
+        return f"{self.comparison.to_text()}\n\n{overview}"
 
     def _table(self) -> str:
         from cprofiling.views import text
@@ -166,7 +166,7 @@ class View:
     def _md(self) -> str:
         from cprofiling.views import markdown
 
-        return markdown.render(self.tables) if self.against is None else f"{self._comparison()}\n"
+        return markdown.render(self.tables) if self.against is None else f"{self.comparison}\n"
 
     def _html(self) -> str:
         html = import_module("cprofiling.views.html")
@@ -191,17 +191,19 @@ class View:
             raise FormatMismatchError(f"prom is a format of snapshots of statistics, not of {self._what()}")
         return prometheus.render(self.of)
 
-    def _comparison(self) -> TimingComparison:
+    @cached_property
+    def comparison(self) -> TimingComparison:
+        """The comparison with the other run, which must be there."""
         from cprofiling.views import compare
 
         assert self.against is not None  # noqa: S101 it was looked at
-        return compare.comparison_of(self.tables, self.against.tables)
+        return compare.comparison_of([self.against], [self])
 
     def _compared(self) -> Document:
         """Return the document, with what has changed where there is another run."""
         from cprofiling.views import compare
 
-        return self.document if self.against is None else compare.compared(self.document, self.against.tables)
+        return self.document if self.against is None else compare.compared(self, self.against)
 
     def _export(self, path: str, kind: str) -> None:
         if not isinstance(self.of, Reports):

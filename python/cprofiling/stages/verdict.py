@@ -1,0 +1,58 @@
+"""The verdict on times that changed: one rule for reports, statistics, traces and gates.
+
+The rows of a comparison are judged together. Each gets an interval that is wide enough for all of them to hold at the
+confidence that was asked for (C. E. Bonferroni's correction), so that many rows raise no more false alarms than one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Literal, TypeAlias
+
+    Verdict: TypeAlias = Literal["slower", "faster", "same", "unclear", "not enough samples", "unknown"]
+
+CONFIDENCE = 0.95
+NOT_ENOUGH = "not enough samples"
+UNJUDGED = frozenset({"unknown", NOT_ENOUGH})  # no figures tell anything
+UNSURE = UNJUDGED | {"unclear"}
+EXIT_SAME, EXIT_NO_VERDICT, EXIT_REGRESSED = 0, 1, 3
+_CHANCE = 1 / 1000  # of samples that lie apart, in a whole comparison
+
+
+def verdict_of(interval: tuple[float, float], limit: float) -> Verdict:
+    """Return the verdict on a change by its interval and the limit up to which a change does not count.
+
+    All of it above the limit is slower, all of it below the negative limit faster, all of it between them the same.
+    """
+    low, high = interval
+    if low > limit:
+        return "slower"
+    if high < -limit:
+        return "faster"
+    return "same" if -limit <= low and high <= limit else "unclear"
+
+
+def row_confidence(confidence: float, rows: int) -> float:
+    """Return the confidence for each interval with which all rows together hold at ``confidence``."""
+    return 1 - (1 - confidence) / max(1, rows)
+
+
+def can_lie_apart(old: int, new: int, rows: int) -> bool:
+    """Tell whether so many samples a side are enough for chance not to part them.
+
+    Of equal distributions all new samples lie above all old ones in one of ``comb(old + new, old)`` cases. With so
+    many rows this must happen in fewer than 1 of 1,000 comparisons.
+    """
+    return rows < math.comb(min(old, 100) + min(new, 100), min(old, 100)) * _CHANCE
+
+
+def exit_status(verdicts: Iterable[Verdict], *, has_regressed: bool = False) -> int:
+    """Return 3 where something is slower, 1 where nothing could be judged, which is no pass, else 0."""
+    found = set(verdicts)
+    if has_regressed or "slower" in found:
+        return EXIT_REGRESSED
+    return EXIT_SAME if found - UNJUDGED else EXIT_NO_VERDICT
