@@ -268,6 +268,22 @@ def test_frames_have_their_stacks_where_all_that_is_around_them_is_left_out() ->
 
 
 @pytest.mark.parametrize(
+    ("freed", "read"),
+    [
+        (b"a.py(0): P\x9c\xfet\x0e\x7f", "a.py(0): unknown"), (b"a.py(0): \xc2\x85", "a.py(0): unknown"),
+        (b'a.py(0): "q\\', 'a.py(0): "q\\'), (b"\n\xff", "unknown"), (b"\x01): f", "unknown"),
+        ("m\u00e9.py(2): f\u00e9".encode(), "m\u00e9.py(2): f\u00e9"),
+    ],
+)  # fmt: skip
+def test_a_name_that_was_freed_costs_that_name(freed: bytes, read: str) -> None:
+    trace = b"""{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7,
+        "ts": 1000, "dur": 2, "args": {"Call stack": "inner.py(1): f;%s;outer.py(2): g;", "Ev Idx": 0
+        }}]}"""
+    (event,) = joined(loaded(mended(trace % freed)), begin=-BASE).events()
+    assert (event.name, event.stack) == ("aten::mm", f"inner.py(1): f\n{read}\nouter.py(2): g")
+
+
+@pytest.mark.parametrize(
     ("name", "is_kept"),
     [
         ("cprofiling/session.py(1): start", False), ("mine/cprofiling/session.py(1): start", True),
@@ -312,6 +328,12 @@ def test_names_are_replaced_by_thread_and_time() -> None:
 )
 def test_where_names_may_be_damaged(name: str, cat: str, expected: bool) -> None:
     assert may_be_damaged(found(at(name, 1, cat=cat))) is expected
+
+
+def test_a_true_name_that_cannot_be_read_is_left_out() -> None:
+    freed = SimpleNamespace(name=b"\x9c".decode)
+    tab = SimpleNamespace(name=lambda: "tab\t", device_resource_id=lambda: 7, start_ns=lambda: 3)
+    assert true_names([freed, tab]) == {(7, 3): "tab\t"}
 
 
 def test_true_names_are_those_that_traces_damage() -> None:

@@ -498,7 +498,7 @@ def test_devices_are_not_initialised_only_to_wait_for_them() -> None:
             seen.append(self.profiler.use_device)
 
     torch_like: Any = SimpleNamespace(
-        profiler=SimpleNamespace(_KinetoProfile=Profile, ProfilerActivity=torch.profiler.ProfilerActivity),
+        profiler=SimpleNamespace(profile=Profile, ProfilerActivity=torch.profiler.ProfilerActivity),
         autograd=SimpleNamespace(profiler=SimpleNamespace()),
         _C=torch._C,
     )
@@ -509,7 +509,8 @@ def test_devices_are_not_initialised_only_to_wait_for_them() -> None:
 
 
 def test_without_operators_there_are_no_marks_of_the_time() -> None:
-    run = operators._Run(torch, {"activities": [], "profile_memory": False, "with_stack": False})
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    run = operators._Run(torch, {"activities": activities, "profile_memory": False, "with_stack": False})
     run._mark()
     assert run._marks == []
 
@@ -618,22 +619,39 @@ def test_what_a_forked_child_lets_go_of() -> None:
     assert names(prof) == ["neg", "aten::neg"]
 
 
-# ---- Other profilers, forks: in a process of their own, which might crash
+# ---- In a process of their own: what is imported once is not imported again; other profilers, and forks, might crash
 
-SCRIPT = Path(__file__).parent / "isolated" / "operators.py"
+
+def isolated(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    result = subprocess.run(
+        [sys.executable, "-X", "faulthandler", str(Path(__file__).parent / "isolated" / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(Path(cp.__file__).parent.parent), **variables},
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.mark.parametrize("way", ["by_layers", "by_harness", "by_hand", "by_schedule"])
+def test_nothing_is_imported_amid_a_recording(way: str, tmp_path: Path) -> None:
+    """PyTorch keeps addresses of names that an import frees."""
+    result = isolated("imports_amid.py", str(tmp_path), way, CPROFILING_PROFILER_NAMES="*")
+    assert json.loads(result.stdout) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_frees_names_amid_a_recording_costs_no_operators(seed: int, tmp_path: Path) -> None:
+    operators_found, lost, warned = json.loads(isolated("stacks_fuzz.py", str(tmp_path), str(seed)).stdout)
+    assert (operators_found, warned) == (40, [])
+    assert lost < 200
 
 
 def test_other_profilers_of_pytorch_and_forks() -> None:
     """Nothing crashes, nobody's events are lost, and nothing is on stderr that is not ours."""
-    result = subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(SCRIPT)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": str(Path(cp.__file__).parent.parent)},
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
+    result = isolated("operators.py")
     # PyTorch tells so of a profiler that is started while another one, here ours, warms up.
     cancelled = "This can happen if profiling was cancelled during warmup."
     assert [line for line in result.stderr.splitlines() if not line.endswith(cancelled)] == []

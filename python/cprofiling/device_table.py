@@ -416,7 +416,7 @@ def _cpu_row() -> DeviceOperations:
 
 
 def _resident_bytes() -> int:
-    with open(_RSS_FILE, encoding="ascii") as file:
+    with open(_RSS_FILE, "rb") as file:  # as text it would import the codec, perhaps amid a recording
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -312,7 +312,7 @@ class _Recorder:
 
     def _record_once(self, path: Path) -> None:
         times = []
-        with profile(**self._options) as prof, progress("profile", self._runs) as advance:
+        with progress("profile", self._runs) as advance, profile(**self._options) as prof:
             for number in range(self._runs):
                 inputs = self._inputs.for_a_run()
                 start_ns = perf_counter_ns()

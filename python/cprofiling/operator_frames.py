@@ -22,6 +22,8 @@ _OWN_OBJECT = re.compile(r"<built-in .* of (type )?cprofiling\.")
 _STACK = re.compile(r'"Call stack":\s*("(?:[^"\\]|\\.)*")')  # a frame, and those around it, each with a ";" behind it
 _ID = re.compile(r'"Python id":\s*(\d+)')
 _AROUND = re.compile(r'("Python parent id":\s*)(\d+)')
+LOST = "\ufffd"  # what stands for bytes that are no text
+_BROKEN = re.compile(f"[\x00-\x1f\x7f-\x9f{LOST}]")
 
 
 class Frames:
@@ -105,7 +107,19 @@ class Frames:
 
 
 def _frames(stack: str) -> list[str]:
-    return [frame for frame in json.loads(stack).split(";") if frame]
+    return [_readable(frame) for frame in json.loads(stack).split(";") if frame]
+
+
+def _readable(frame: str) -> str:
+    """Return a frame, without what is no text where its name was.
+
+    PyTorch keeps addresses of names. Those of a module that is imported meanwhile, or of code that is compiled, may be
+    freed before it reads them.
+    """
+    if not _BROKEN.search(frame):
+        return frame
+    place, is_known, _ = frame.partition("): ")
+    return f"{place}): unknown" if is_known and not _BROKEN.search(place) else "unknown"
 
 
 def _beginnings(folder: str) -> tuple[str, ...]:

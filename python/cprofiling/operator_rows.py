@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 from cprofiling.analysis.rows import ANNOTATIONS, column, texts_of
 from cprofiling.kinds import COUNTER, DEVICE, INSTANT
-from cprofiling.operator_frames import Frames
+from cprofiling.operator_frames import LOST, Frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,12 +27,14 @@ _PHASES = {INSTANT: '"ph":"i","s":"t"', COUNTER: '"ph":"C"'}
 _REPLACED = "unknown"  # what stands for names that have anything but ASCII's visible characters
 # A name that is not as it should be in torch's traces, which have slashes for backslashes, and no escapes.
 _DAMAGED = re.compile(r"[^ !#-\[\]-~]")
-# Such a name in a trace: up to the member that comes after it, or the end of its object.
-_NAME = re.compile(rb'("name": ")([^\n]*?)("(?=\s*(?:,\s*"(?:ph|s|pid|tid|ts|args)":|\})))')
+# Such a name in a trace, or the names of a stack: up to the member that comes after it, or the end of its object.
+_NAME = re.compile(rb'("name": ")([^\n]*?)("(?=\s*(?:,\s*"(?:ph|s|pid|ts|tid|args)":|\})))')
+_STACK = re.compile(rb'("Call stack": ")(.*?)("(?=\s*(?:,\s*"[A-Z][\w ]*":|\})))', re.DOTALL)
+_CONTROL = re.compile(rb"[\x00-\x1f]")
 _BATCH = 400  # events, of mostly 100 to 300 bytes: what a recording reads at a time
 _STEADY_NS = 100
 _LAUNCH = re.compile(r"(cuda|cu|hip)(Ext)?LaunchKernel")
-_SPACES = bytes(range(256)).translate(bytes.maketrans(bytes(range(32)), b" " * 32))
+_CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
 class Clock:
@@ -214,7 +216,10 @@ def true_names(events: Iterable[Any]) -> dict[tuple[int, int], str]:
     names: dict[tuple[int, int], str] = {}
     sound: set[str] = set()
     for event in events:
-        name = event.name()
+        try:
+            name = event.name()
+        except UnicodeDecodeError:  # PyTorch kept no reference to it, and something else is there now
+            continue
         if name not in sound:
             if _DAMAGED.search(name):
                 names[event.device_resource_id(), _start_ns(event)] = name
@@ -231,8 +236,11 @@ def _start_ns(event: Any) -> int:
 def mended(trace: bytes) -> bytes:
     """Return a trace of torch.profiler, which escapes nothing, with escapes in names."""
 
-    def escaped(match: re.Match[bytes]) -> bytes:
-        before, name, after = match.groups()
-        return before + name.replace(b"\\", rb"\\").replace(b'"', rb"\"").translate(_SPACES) + after
+    def escaped(instead: bytes) -> Callable[[re.Match[bytes]], bytes]:
+        def of(match: re.Match[bytes]) -> bytes:
+            before, name, after = match.groups()
+            return before + _CONTROL.sub(instead, name.replace(b"\\", rb"\\").replace(b'"', rb"\"")) + after
 
-    return _NAME.sub(escaped, trace)
+        return of
+
+    return _STACK.sub(escaped(LOST.encode()), _NAME.sub(escaped(b" "), trace))

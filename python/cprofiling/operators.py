@@ -24,6 +24,7 @@ from _thread import get_ident, get_native_id
 from contextlib import suppress
 from time import monotonic_ns, time_ns
 
+from cprofiling.devices import prepare as prepare_devices
 from cprofiling.operator_rows import MARK, Rows, may_be_damaged, mended, true_names
 from cprofiling.recording import Recording
 from cprofiling.snapshot import FormatError
@@ -52,6 +53,7 @@ _NO_WORK = (
     "the work of the device is not recorded: PyTorch's profiler was told of the calls that start it, but not of the"
     " work, for which a process may need a privilege"
 )
+_STEP = "ProfilerStep"
 _MARKS = 40  # at either end of a run: the first are slow, and an interrupt may fall into any
 _OFFSETS = 20
 _LOG_LEVEL, _ERRORS = "KINETO_LOG_LEVEL", "6"
@@ -85,6 +87,7 @@ def begin(
     """
     activities, reason = _activities(sys.modules.get("torch"), host, devices)
     if activities:
+        prepare_devices()  # now, as nothing is to be imported while stacks are recorded
         settings = {
             "activities": activities, "record_shapes": record_shapes, "profile_memory": profile_memory,
             "with_stack": with_stack,
@@ -283,7 +286,11 @@ class _Run:
             all_threads=not settings["profile_memory"] or not _is_main_thread(),
             with_stack=settings["with_stack"],
         )
-        self._profile = torch.profiler._KinetoProfile(experimental_config=configuration, **settings)
+        tracker = _step_tracker(torch)
+        is_known = _STEP in getattr(tracker, "_step_dict", ())
+        self._profile = torch.profiler.profile(experimental_config=configuration, **settings)
+        if tracker is not None and not is_known:
+            tracker.erase_step_count(_STEP)  # it has no schedule: see _warms_up()
 
     def prepare(self) -> None:
         self._check_thread()
@@ -448,11 +455,15 @@ def _warms_up(torch: Any) -> bool:
 
     Its objects are looked for where one was made that has not been left as a context since.
     """
-    tracker = getattr(torch.autograd.profiler, "KinetoStepTracker", None)
-    if "ProfilerStep" not in getattr(tracker, "_step_dict", ()):
+    if _STEP not in getattr(_step_tracker(torch), "_step_dict", ()):
         return False
     kind = torch.profiler.profile
     return any(issubclass(type(each), kind) and _is_in_warm_up(each) for each in gc.get_objects())
+
+
+def _step_tracker(torch: Any) -> Any:
+    """What knows of the objects of torch.profiler that were made; None: this version has nothing of the kind."""
+    return getattr(torch.autograd.profiler, "KinetoStepTracker", None)
 
 
 def _is_in_warm_up(profile: Any) -> bool:

@@ -424,15 +424,18 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         from cprofiling import details
 
         self._note_threads()
+        # Before the sources start: what is imported amid a recording of PyTorch's with stacks spoils names in it.
+        describer = details.describer(shapes=self._shapes, stack=self._stack)
+        memory_finder = details.device_memory_finder() if self._memory else None
         for source in self._sources if not self._paused else ():
             source.start()
         _core.set_thread_namer(_weakly(self._note_thread))
         self._recorder = _core.Recorder(
             self._capacity,
             self._when_full == "drop_newest",
-            details.describer(shapes=self._shapes, stack=self._stack),
+            describer,
             self._memory,
-            details.device_memory_finder() if self._memory else None,
+            memory_finder,
             self._records_host(),
             self._synchronizes,
         )
