@@ -23,7 +23,9 @@ enum {
     CPROF_FLAG_NVTX = 256,         /* tell NVIDIA's tools */
     CPROF_FLAG_CAPTURE = 512,      /* the capture window is looked for */
     CPROF_FLAG_SHAPES = 1024,      /* tell calls apart by their arguments */
-    CPROF_FLAG_RESUMABLE = 0x8000, /* of spans, not of registries: their tag is their cprof_resumable */
+    CPROF_FLAG_DETACHED = 0x2000,  /* of spans, not of registries, as the next two: in no chain */
+    CPROF_FLAG_LEFT = 0x4000,      /* closed, but still in its chain */
+    CPROF_FLAG_RESUMABLE = 0x8000, /* their tag is their cprof_resumable */
     CPROF_FLAG_ALL = 0xffff,
     /* What gives figures beyond times, and so is nothing without statistics: */
     CPROF_FLAG_FIGURES = CPROF_FLAG_SYNC | CPROF_FLAG_GPU | CPROF_FLAG_LAUNCHES | CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY |

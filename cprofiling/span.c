@@ -5,6 +5,8 @@
 
 #define UNKNOWN_NS INT64_MIN
 
+enum { NEAR = 64 }; /* spans at the top of a chain among which one that is to be closed is looked for */
+
 void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited)
 {
     chain->top = chain->base = inherited;
@@ -29,33 +31,13 @@ cprof_span *cprof_chain_top(cprof_chain *chain)
     return chain->top;
 }
 
-static cprof_span *find_from(const cprof_chain *chain, cprof_span *span, const void *tag)
+cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
 {
+    cprof_span *span = chain->top;
     while (span != chain->base && span->tag != tag) {
         span = span->parent;
     }
     return span != chain->base ? span : NULL;
-}
-
-cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
-{
-    return find_from(chain, chain->top, tag);
-}
-
-cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span)
-{
-    return find_from(chain, span->parent, span->tag);
-}
-
-cprof_span *cprof_chain_find_at(const cprof_chain *chain, const void *tag, const void *place)
-{
-    cprof_span *best = NULL;
-    cprof_span *span = cprof_chain_find(chain, tag);
-    while (span != NULL && cprof_span_fit(best, place) < CPROF_FIT_EXACT) {
-        best = cprof_span_fit(span, place) > cprof_span_fit(best, place) ? span : best;
-        span = cprof_chain_next(chain, span);
-    }
-    return best;
 }
 
 static inline cprof_span *take_span(cprof_thread *thread)
@@ -172,19 +154,24 @@ static void forget_all_nested(cprof_chain *chain, cprof_span *span)
     }
 }
 
-static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *span, cprof_ns charge_ns)
+/* The span above one that is near the top of the chain; NULL: it is not. */
+static cprof_span *find_above(const cprof_chain *chain, const cprof_span *span)
 {
-    cprof_span *above = NULL;
-    cprof_span *at = chain->top;
-    bool overlaps = !is_counted(span);
-    while (at != chain->base && at != span) {
-        overlaps = overlaps || is_counted(at);
-        above = at;
-        at = at->parent;
+    cprof_span *above = chain->top;
+    for (int i = 0; i < NEAR && above != chain->base; i++) {
+        if (above->parent == span) {
+            return above;
+        }
+        above = above->parent;
     }
-    if (at != span) {
-        forget_nested(span);
-        return;
+    return NULL;
+}
+
+static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cprof_ns charge_ns)
+{
+    bool overlaps = !is_counted(span);
+    for (const cprof_span *at = chain->top; at != span; at = at->parent) {
+        overlaps = overlaps || is_counted(at);
     }
     if (overlaps) {
         forget_all_nested(chain, span);
@@ -196,15 +183,15 @@ static __attribute__((noinline)) void take_out(cprof_chain *chain, cprof_span *s
     above->parent_serial = span->parent_serial;
 }
 
-/* Takes a span off the chain, and charges its parent. */
-static inline void leave_chain(cprof_chain *chain, cprof_span *span, cprof_ns charge_ns)
+/* Leaves a closed span where it is, as a mark without a meaning: to statistics and recordings it is not there. */
+static void mark_left(cprof_span *span)
 {
-    if (__builtin_expect(chain->top != span, 0)) {
-        take_out(chain, span, charge_ns);
-        return;
-    }
-    chain->top = span->parent;
-    add_nested(span, charge_ns);
+    span->state = CPROF_FLAG_LEFT;
+    span->accum = NULL;
+    span->nested_ns = 0;
+    span->owner = NULL;
+    span->tag = NULL;
+    span->place = NULL;
 }
 
 /* Counts a call that is told apart by its arguments. Without a probe there was no memory. */
@@ -243,10 +230,66 @@ static inline cprof_ticks stop_of(const cprof_span *span, cprof_ticks now)
     return stopped ? span->probe->stop : now;
 }
 
+/* What goes into the parent's time in children. */
+static inline cprof_ns charge_of_span(const cprof_chain *chain, const cprof_span *span, cprof_ns elapsed_ns, bool switched)
+{
+    if (__builtin_expect(!is_counted(span), 0)) {
+        return span->nested_ns;
+    }
+    /* An inherited parent may have run other lines of execution: their times overlap. */
+    return __builtin_expect(switched, 0) && counted_around(chain, span) == chain->base ? UNKNOWN_NS : elapsed_ns;
+}
+
+/* Counts a span that is off its chain, or will be left in it. */
+static inline void finish(cprof_thread *thread, cprof_span *span, cprof_ticks stop, cprof_ns elapsed_ns, cprof_outcome outcome,
+                          bool was_switched)
+{
+    bool is_sample = count(span, outcome, elapsed_ns, __builtin_expect(was_switched, 0) ? UNKNOWN_NS : 0);
+    if (__builtin_expect((span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_PROBED)) != 0, 0)) {
+        if (span->trace != 0) {
+            cprof_trace_close(thread, span, stop, 0, outcome, was_switched);
+        }
+        finish_probe(span, is_sample, was_switched);
+    }
+}
+
+/* Closes a span that is not the top of the chain. */
+static __attribute__((noinline)) void close_below(cprof_thread *thread, cprof_chain *chain, cprof_span *span,
+                                                  cprof_outcome outcome, bool may_suspend)
+{
+    cprof_ticks stop = stop_of(span, cprof_clock_read());
+    bool is_detached = (span->state & CPROF_FLAG_DETACHED) != 0;
+    cprof_span *above = is_detached ? NULL : find_above(chain, span);
+    cprof_ns elapsed_ns = is_timed(span) ? cprof_clock_between(span->start, stop) : 0;
+    bool switched = above == NULL || (span->moment != chain->moment && may_suspend);
+    if (above != NULL) {
+        take_out(chain, span, above, charge_of_span(chain, span, elapsed_ns, span->moment != chain->moment));
+    } else {
+        forget_nested(span);
+    }
+    if (is_timed(span)) {
+        finish(thread, span, stop, elapsed_ns, outcome, switched);
+    } else {
+        finish_probe(span, false, true);
+    }
+    if (above != NULL) {
+        give_span(thread, span);
+    } else if (is_detached) {
+        give_span(NULL, span);
+    } else {
+        mark_left(span);
+    }
+}
+
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend)
 {
+    if (__builtin_expect(chain->top != span, 0)) {
+        close_below(thread, chain, span, outcome, may_suspend);
+        return;
+    }
     if (__builtin_expect(!is_timed(span), 0)) {
-        leave_chain(chain, span, span->nested_ns);
+        chain->top = span->parent;
+        add_nested(span, span->nested_ns);
         finish_probe(span, false, true);
         give_span(thread, span);
         return;
@@ -254,21 +297,22 @@ void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span
     cprof_ticks stop = stop_of(span, cprof_clock_read());
     cprof_ns elapsed_ns = cprof_clock_between(span->start, stop);
     bool switched = span->moment != chain->moment;
-    cprof_ns charge_ns = elapsed_ns;
-    if (__builtin_expect(!is_counted(span), 0)) {
-        charge_ns = span->nested_ns;
-    } else if (__builtin_expect(switched, 0) && counted_around(chain, span) == chain->base) {
-        charge_ns = UNKNOWN_NS; /* an inherited parent may have run other lines of execution: their times overlap */
-    }
-    leave_chain(chain, span, charge_ns);
-    bool is_sample = count(span, outcome, elapsed_ns, __builtin_expect(switched && may_suspend, 0) ? UNKNOWN_NS : 0);
-    if (__builtin_expect((span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_PROBED)) != 0, 0)) {
-        if (span->trace != 0) {
-            cprof_trace_close(thread, span, stop, 0, outcome, switched && may_suspend);
-        }
-        finish_probe(span, is_sample, switched && may_suspend);
-    }
+    cprof_ns charge_ns = charge_of_span(chain, span, elapsed_ns, switched);
+    chain->top = span->parent;
+    add_nested(span, charge_ns);
+    finish(thread, span, stop, elapsed_ns, outcome, switched && may_suspend);
     give_span(thread, span);
+}
+
+void cprof_chain_trim(cprof_thread *thread, cprof_chain *chain)
+{
+    cprof_span *span = cprof_chain_top(chain);
+    while (span != chain->base && cprof_span_is_left(span)) {
+        chain->top = span->parent;
+        add_nested(span, span->nested_ns);
+        give_span(thread, span);
+        span = chain->top;
+    }
 }
 
 void cprof_span_discard(cprof_span *span)
@@ -276,6 +320,25 @@ void cprof_span_discard(cprof_span *span)
     finish_probe(span, false, true);
     cprof_trace_discard(span);
     give_span(NULL, span);
+}
+
+void cprof_span_detach(cprof_span *span)
+{
+    forget_nested(span);
+    span->parent = NULL;
+    span->state |= CPROF_FLAG_DETACHED;
+}
+
+void cprof_span_abandon(cprof_span *span)
+{
+    if ((span->state & CPROF_FLAG_DETACHED) != 0) {
+        cprof_span_discard(span);
+        return;
+    }
+    finish_probe(span, false, true);
+    cprof_trace_discard(span);
+    forget_nested(span);
+    mark_left(span);
 }
 
 static bool parent_is_own(const cprof_chain *chain, const cprof_span *span)
@@ -417,28 +480,8 @@ cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks n
     return (int64_t)(total - active) > 0 ? total - active : 0;
 }
 
-/* What is open inside a suspended call, as a chain whose base is the call's span. */
-static cprof_chain inside_of(const cprof_resumable *call)
-{
-    return (cprof_chain){.top = call->inner, .base = call->span, .base_serial = call->span->serial};
-}
-
-cprof_span *cprof_resumable_find_at(const cprof_resumable *call, const void *tag, const void *place)
-{
-    cprof_chain inside = inside_of(call);
-    return cprof_chain_find_at(&inside, tag, place);
-}
-
-void cprof_resumable_close(cprof_resumable *call, cprof_thread *thread, cprof_span *span, cprof_outcome outcome)
-{
-    cprof_chain inside = inside_of(call);
-    inside.moment = span->moment + 1; /* the thread ran other lines of execution */
-    cprof_span_close(thread, &inside, span, outcome, true);
-    call->inner = inside.top;
-}
-
 /* Counts a call that is paused: it ended when it was paused last. */
-static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome)
+static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome, bool is_off_chain)
 {
     cprof_span *span = call->span;
     call->span = NULL;
@@ -449,19 +492,30 @@ static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_o
         cprof_trace_close(thread, span, call->paused, call->paused - span->start - call->active, outcome, true);
     }
     finish_probe(span, is_sample, false);
-    /* A thread that ends what others begin would gather their spans for ever. */
-    give_span(call->home == thread ? thread : NULL, span);
+    if (is_off_chain) {
+        /* A thread that ends what others begin would gather their spans for ever. */
+        give_span(call->home == thread ? thread : NULL, span);
+    } else {
+        mark_left(span);
+    }
 }
 
 void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome)
 {
     pause_call(call, true);
-    if (chain->top == call->span) {
-        chain->top = call->span->parent;
-    } else {
-        take_out(chain, call->span, 0); /* the parent is charged already */
+    if (__builtin_expect(chain->top != call->span, 0)) {
+        cprof_chain_trim(thread, chain);
     }
-    count_resumable(call, thread, outcome);
+    cprof_span *above = NULL;
+    bool is_top = chain->top == call->span;
+    if (__builtin_expect(is_top, 1)) {
+        chain->top = call->span->parent;
+    } else if ((above = find_above(chain, call->span)) != NULL) {
+        take_out(chain, call->span, above, 0); /* the parent is charged already */
+    } else {
+        forget_nested(call->span);
+    }
+    count_resumable(call, thread, outcome, is_top || above != NULL);
 }
 
 void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome)
@@ -469,5 +523,5 @@ void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_
     if (call->span->probe != NULL) {
         cprof_probe_pause(call->span->probe, true);
     }
-    count_resumable(call, thread, outcome);
+    count_resumable(call, thread, outcome, true);
 }

@@ -22,8 +22,13 @@ struct cprof_span {
     uint64_t moment;    /* the chain's moment at entry */
     void *owner;        /* of the layer above, as is the tag: opaque here */
     const void *tag;
-    const void *place; /* opaque, too: set by the layer above after opening; NULL */
-    uint64_t trace;    /* while it is recorded: its number in the recording, or CPROF_TRACE_MUTED; else 0 */
+    /* Of a block, set by the layer above after opening, and opaque here; of other spans only the first means anything: */
+    const void *place; /* NULL: it is no block, or was left */
+    void *opener;
+    cprof_span *same; /* others of one kind, and its neighbours among these */
+    cprof_span *next;
+    cprof_span **link;
+    uint64_t trace; /* while it is recorded: its number in the recording, or CPROF_TRACE_MUTED; else 0 */
     uint64_t trace_parent;
     uint64_t trace_root;
     struct cprof_trace_detail *detail; /* owned, or NULL */
@@ -73,29 +78,6 @@ static inline bool cprof_chain_busy(const cprof_chain *chain)
 /* The innermost span of the chain's own that has `tag`, or NULL. */
 cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
 
-/* The next span of the chain's own, outward from `span`, that has the same tag, or NULL. */
-cprof_span *cprof_chain_next(const cprof_chain *chain, const cprof_span *span);
-
-/* How well a span fits a place at which one is to be closed. */
-typedef enum {
-    CPROF_FIT_NONE,      /* there is no span */
-    CPROF_FIT_ELSEWHERE, /* it was opened at another place */
-    CPROF_FIT_PLACELESS, /* it does not know where it was opened */
-    CPROF_FIT_EXACT,
-} cprof_fit;
-
-/* How well `span` (or NULL) fits `place`. */
-static inline cprof_fit cprof_span_fit(const cprof_span *span, const void *place)
-{
-    return span == NULL           ? CPROF_FIT_NONE
-           : span->place == place ? CPROF_FIT_EXACT
-           : span->place == NULL  ? CPROF_FIT_PLACELESS
-                                  : CPROF_FIT_ELSEWHERE;
-}
-
-/* Of the chain's own spans with `tag` the one that fits best, of several the innermost; or NULL. */
-cprof_span *cprof_chain_find_at(const cprof_chain *chain, const void *tag, const void *place);
-
 /* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
  * inside it. NULL without memory: then nothing was opened. */
 cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
@@ -103,10 +85,25 @@ cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accu
 
 /* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran
  * inside may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active
- * time is not known. Not the top of the chain: it is taken out of the middle; it, the spans above it and its parent then have
- * no known self time. Not in the chain at all (it was opened in another line of execution): counted without self time; the
- * chain in which it is must not be used any more. */
+ * time is not known. Not the top of the chain, but near it: it is taken out of the middle; it, the spans above it and its
+ * parent then have no known self time. Elsewhere, in whichever chain: it and its parent have none; what is left of it stays in
+ * its place, names nothing, and goes when that chain is trimmed. */
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
+
+/* Takes what is left of closed spans off the top of the chain. */
+void cprof_chain_trim(cprof_thread *thread, cprof_chain *chain);
+
+/* Whether the span was closed, and only keeps its place in a chain. */
+static inline bool cprof_span_is_left(const cprof_span *span)
+{
+    return (span->state & CPROF_FLAG_LEFT) != 0;
+}
+
+/* Takes an open span of a chain that nobody will use any more out of that: it may still be closed, without self time. */
+void cprof_span_detach(cprof_span *span);
+
+/* Gives up an open span that nobody will close, in a chain or detached: it is not counted. */
+void cprof_span_abandon(cprof_span *span);
 
 /* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all
  * threads. */
@@ -133,12 +130,6 @@ const cprof_resumable *cprof_resumable_of(const cprof_span *span);
 
 /* How long an open call was suspended up to now, its consumer's time included. */
 cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks now);
-
-/* Of the spans that are open inside a suspended call, the one with `tag` that fits best, of several the innermost; or NULL. */
-cprof_span *cprof_resumable_find_at(const cprof_resumable *call, const void *tag, const void *place);
-
-/* Closes such a span from outside, and counts it; its active time, and the self time of what encloses it, are not known. */
-void cprof_resumable_close(cprof_resumable *call, cprof_thread *thread, cprof_span *span, cprof_outcome outcome);
 
 /* Ends a call that is suspended and will never be continued, and counts it. The time since its suspension is no part of it. */
 void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome);

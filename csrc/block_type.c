@@ -93,7 +93,7 @@ static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
 static __attribute__((noinline)) PyObject *exit_slowly(block_object *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (!ext_opening_exit_slowly(&self->opening, self->node.state, args, nargs)) {
-        PyErr_Format(PyExc_RuntimeError, "profile_node(%A): left without having been entered in this thread",
+        PyErr_Format(PyExc_RuntimeError, "profile_node(%A): left without having been entered",
                      self->node.key.name != NULL ? self->node.key.name : Py_None);
         return NULL;
     }
@@ -162,6 +162,7 @@ static void block_dealloc(PyObject *object)
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(object);
     }
+    ext_opening_clear(&self->opening);
     ext_node_clear(&self->node);
     type->tp_free(object);
     Py_DECREF(type);
@@ -174,7 +175,7 @@ static PyMethodDef block_methods[] = {
     {"_enter_call", block_enter_call, METH_O,
      PyDoc_STR("Opens the block for a call with these arguments, a tuple, by which it may be told apart.")},
     {"__exit__", (PyCFunction)(void (*)(void))block_exit, METH_FASTCALL,
-     PyDoc_STR("Closes the block. RuntimeError when it is not open in this thread.")},
+     PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
     {"__aenter__", block_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
     {"__aexit__", (PyCFunction)(void (*)(void))block_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
     {"own_methods", block_own_methods, METH_NOARGS | METH_CLASS,

@@ -4,6 +4,7 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <frameobject.h>
 #include <structmember.h>
 
 #include <stdbool.h>
@@ -23,6 +24,52 @@ static inline PyObject *ext_compat_context(PyThreadState *tstate)
 static inline uint64_t ext_compat_context_version(PyThreadState *tstate)
 {
     return tstate->context_ver;
+}
+
+/* The Python frame that runs, to be compared only: the same for as long as it does. */
+static inline const void *ext_compat_frame(PyThreadState *tstate)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return tstate->current_frame;
+#elif PY_VERSION_HEX >= 0x030b0000
+    return tstate->cframe->current_frame;
+#else
+    return tstate->frame;
+#endif
+}
+
+/* Whether the frame that runs is one that can be suspended. The others lie on the interpreter's own stack. */
+static inline bool ext_compat_frame_suspends(PyThreadState *tstate)
+{
+#if PY_VERSION_HEX >= 0x030b0000
+    uintptr_t chunk = (uintptr_t)tstate->datastack_chunk;
+    return (uintptr_t)ext_compat_frame(tstate) - chunk >= (uintptr_t)tstate->datastack_limit - chunk;
+#else
+    return tstate->frame != NULL && tstate->frame->f_gen != NULL;
+#endif
+}
+
+/* The generator or coroutine that a frame is of, a new reference; or NULL. */
+static inline PyObject *ext_compat_frame_generator(PyFrameObject *frame)
+{
+#if PY_VERSION_HEX >= 0x030b0000
+    return PyFrame_GetGenerator(frame);
+#else
+    return Py_XNewRef(frame->f_gen);
+#endif
+}
+
+/* What a weak reference is to, a new reference; or NULL. */
+static inline PyObject *ext_compat_referent(PyObject *reference)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    PyObject *object;
+    (void)PyWeakref_GetRef(reference, &object);
+    return object;
+#else
+    PyObject *object = PyWeakref_GetObject(reference);
+    return object != Py_None ? Py_NewRef(object) : NULL;
+#endif
 }
 
 /* A number that changes with each change of a dict. The field goes with CPython 3.14. */

@@ -108,9 +108,10 @@ static inline bool names_owner(const cprof_span *span)
 /* The innermost open span that names an owner. */
 static PyObject *running_owner(ext_view *view)
 {
-    cprof_span *span = cprof_chain_top(&view->chain);
+    cprof_span *span = ext_view_around(view, cprof_chain_top(&view->chain));
     while (span != NULL && !names_owner(span)) {
         span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+        span = ext_view_around(view, span);
     }
     return span != NULL ? span->owner : NULL;
 }

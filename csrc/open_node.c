@@ -9,9 +9,10 @@ static const cprof_accum *innermost(ext_state *state)
     /* Where no node ever ran in a thread there is nothing to look up, and no record of the thread is made for that. */
     cprof_thread *thread = cprof_thread_self;
     ext_view *view = thread != NULL ? ext_view_get(state, thread) : NULL;
-    const cprof_span *span = view != NULL ? cprof_chain_top(&view->chain) : NULL;
+    cprof_span *span = view != NULL ? ext_view_around(view, cprof_chain_top(&view->chain)) : NULL;
     while (span != NULL && span->accum == NULL) {
         span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+        span = ext_view_around(view, span);
     }
     return span != NULL ? span->accum : NULL;
 }

@@ -6,31 +6,130 @@
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
-/* The Python frame that enters or leaves: the same object both times, as long as the frame runs. Compared only. */
-static const void *entering_frame(void)
+/* The place of the frame that runs: the same when it enters and when it leaves. A generator's or coroutine's frame may go on in
+ * another thread or context; another frame's address means something in its own only. */
+static inline const void *place_of_frame(PyThreadState *tstate, const ext_view *view)
 {
-    PyFrameObject *frame = PyThreadState_GetFrame(PyThreadState_Get());
-    Py_XDECREF(frame);
-    return frame;
+    uintptr_t frame = (uintptr_t)ext_compat_frame(tstate);
+    uintptr_t context = ext_compat_frame_suspends(tstate) ? 0 : (uintptr_t)view->task;
+    return (const void *)((frame ^ context * UINT64_C(0x9e3779b97f4a7c15)) | 1);
 }
 
-/* Whether other openings may be mistaken for a new one: on the same chain, where each may belong to another generator, or
- * inside a suspended call that will come back to this chain. */
-static bool needs_place(const ext_opening *self, const ext_view *view)
+/* Whether a with statement resumed the generator whose frame this is, as contextlib's decorators make it do: what is open in
+ * the generator encloses the statement's body. */
+static bool is_of_with(PyFrameObject *frame)
 {
-    return self->open > 0 && (view->state->holding != NULL || cprof_chain_find(&view->chain, self) != NULL);
+    PyFrameObject *back = PyFrame_GetBack(frame);
+    PyCodeObject *code = back != NULL ? PyFrame_GetCode(back) : NULL;
+    bool is_enter = code != NULL && (PyUnicode_CompareWithASCIIString(code->co_name, "__enter__") == 0 ||
+                                     PyUnicode_CompareWithASCIIString(code->co_name, "__aenter__") == 0);
+    Py_XDECREF(code);
+    Py_XDECREF(back);
+    return is_enter;
+}
+
+/* Of a block that a plain generator opens: a weak reference to that, as what its consumer calls while it is suspended is not
+ * inside. Else NULL. */
+static __attribute__((noinline)) PyObject *find_generator(PyThreadState *tstate)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(tstate);
+    PyObject *generator = frame != NULL ? ext_compat_frame_generator(frame) : NULL;
+    PyObject *reference = NULL;
+    if (generator != NULL && (PyGen_CheckExact(generator) || PyAsyncGen_CheckExact(generator)) && !is_of_with(frame)) {
+        reference = PyWeakref_NewRef(generator, NULL);
+        if (reference == NULL) {
+            PyErr_Clear();
+        }
+    }
+    Py_XDECREF(generator);
+    Py_XDECREF(frame);
+    return reference;
+}
+
+/* ---- The spans that are open */
+
+static void put_in_places(ext_opening *self, cprof_span *span)
+{
+    span->same = ext_ptrmap_take(&self->places, span->place);
+    if (!ext_ptrmap_add(&self->places, span->place, span)) {
+        span->same = NULL; /* without memory it is found otherwise */
+    }
+}
+
+static __attribute__((noinline)) void take_out_of_places(ext_opening *self, cprof_span *span)
+{
+    cprof_span *first = ext_ptrmap_take(&self->places, span->place);
+    cprof_span **at = &first;
+    while (*at != NULL && *at != span) {
+        at = &(*at)->same;
+    }
+    if (*at != NULL) {
+        *at = span->same;
+    }
+    if (first != NULL) {
+        (void)ext_ptrmap_add(&self->places, span->place, first); /* there is room: one was taken */
+    }
+}
+
+static inline void add_span(ext_opening *self, cprof_span *span)
+{
+    span->next = self->spans;
+    span->link = &self->spans;
+    if (__builtin_expect(span->next != NULL, 0)) {
+        span->next->link = &span->next;
+        if (self->places.count == 0) {
+            put_in_places(self, span->next);
+        }
+        put_in_places(self, span);
+    }
+    self->spans = span;
+    self->open++;
+    self->quick_thread = NULL;
+}
+
+static inline void take_span(ext_opening *self, cprof_span *span)
+{
+    if (__builtin_expect(self->places.count != 0, 0)) {
+        take_out_of_places(self, span);
+    }
+    *span->link = span->next;
+    if (span->next != NULL) {
+        span->next->link = span->link;
+    }
+    self->open--;
+}
+
+void ext_opening_drop(ext_opening *self)
+{
+    while (self->spans != NULL) {
+        cprof_span *span = self->spans;
+        PyObject *owner = span->owner;
+        PyObject *generator = span->opener;
+        take_span(self, span);
+        cprof_span_abandon(span);
+        Py_XDECREF(generator);
+        Py_XDECREF(owner);
+    }
+    ext_ptrmap_dispose(&self->places);
+    cprof_probe_settle();
 }
 
 static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target *target)
 {
-    if (!ext_view_renew(view)) {
+    PyThreadState *tstate = PyThreadState_Get();
+    PyObject *generator = __builtin_expect(ext_compat_frame_suspends(tstate), 0) ? find_generator(tstate) : NULL;
+    cprof_span *span = NULL;
+    if (__builtin_expect(ext_view_is_current(view, tstate), 1) || ext_view_renew(view)) {
+        cprof_chain_trim(view->thread, &view->chain);
+        span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
+    }
+    if (__builtin_expect(span == NULL, 0)) {
+        Py_XDECREF(generator);
         return NULL;
     }
-    bool placed = needs_place(self, view);
-    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
-    if (span != NULL && placed) {
-        span->place = entering_frame();
-    }
+    span->place = place_of_frame(tstate, view);
+    span->opener = generator;
+    add_span(self, span);
     return span;
 }
 
@@ -103,10 +202,7 @@ void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener op
     }
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
     ext_view *view = thread != NULL ? ext_view_get(state, thread) : NULL;
-    if (view != NULL && opener(self, view, arguments) != NULL) {
-        self->open++;
-        self->quick_thread = NULL;
-    } else {
+    if (view == NULL || opener(self, view, arguments) == NULL) {
         enter_idle(self);
     }
 }
@@ -132,100 +228,60 @@ static void before_close(ext_state *state, cprof_span *span, cprof_outcome outco
     ext_recorder_end_detail(state, span);
 }
 
-/* The chain of an open span after code of the user's ran: it may have been switched away and back. */
-static cprof_chain *chain_now(ext_view *view, const cprof_span *span)
+static void close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
 {
-    (void)ext_view_renew(view);
-    cprof_chain *chain = ext_view_chain_of(view, span);
-    return chain != NULL ? chain : &view->chain;
-}
-
-static bool close_span(ext_opening *self, ext_view *view, cprof_chain *chain, cprof_span *span, cprof_outcome outcome)
-{
-    /* In the thread's outermost context nothing is suspended while the thread runs. */
-    bool may_suspend = view->task != view->base_task;
     if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
         uint64_t serial = span->serial;
-        before_close(view->state, span, outcome);
-        if (span->serial != serial) {
-            return true; /* it was left meanwhile, by code that ran for us */
+        before_close(state, span, outcome);
+        if (span->serial != serial || span->tag != self) {
+            return; /* it was left meanwhile, by code that ran for us */
         }
-        chain = chain_now(view, span);
+        view = view != NULL && ext_view_renew(view) ? view : NULL;
     }
+    cprof_chain none = {.top = NULL};
+    cprof_thread *thread = cprof_thread_self; /* was made by our caller */
+    /* In the thread's outermost context nothing is suspended while the thread runs. */
+    bool may_suspend = view == NULL || view->task != view->base_task;
     PyObject *owner = span->owner;
-    cprof_span_close(view->thread, chain, span, outcome, may_suspend);
-    ext_view_forget_idle(view, chain);
-    self->open--;
+    PyObject *generator = span->opener;
+    take_span(self, span);
+    cprof_span_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend);
+    if (view != NULL) {
+        cprof_chain_trim(thread, &view->chain);
+    }
+    Py_XDECREF(generator);
     Py_XDECREF(owner);
     cprof_probe_settle();
-    return true;
 }
 
-/* Whether this thread may have an entry without a span. */
-static bool has_idle(const ext_opening *self)
+/* The span that an exit in this place closes; NULL: it leaves an entry without a span. */
+static __attribute__((noinline)) cprof_span *choose_span(const ext_opening *self, const ext_view *view)
 {
-    return self->idle > 0 && (self->idle_thread == NULL || self->idle_thread == ext_opening_this_thread());
-}
-
-static bool leave_idle(ext_opening *self)
-{
-    if (!has_idle(self)) {
-        return false;
+    const void *place = view != NULL ? place_of_frame(PyThreadState_Get(), view) : NULL;
+    cprof_span *span = ext_ptrmap_get(&self->places, place);
+    if (span == NULL && self->open == 1 && self->spans->place == place) {
+        span = self->spans;
     }
-    self->idle--;
-    return true;
-}
-
-/* The opening on the current chain that is to be closed. NULL: there is none. */
-static cprof_span *find_current(const ext_opening *self, const ext_view *view)
-{
-    cprof_span *span = cprof_chain_find(&view->chain, self);
-    bool several = span != NULL && self->open > 1 && cprof_chain_next(&view->chain, span) != NULL;
-    return several ? cprof_chain_find_at(&view->chain, self, entering_frame()) : span;
-}
-
-static bool close_inside(ext_opening *self, ext_view *view, ext_suspendable *holder, cprof_span *span, cprof_outcome outcome)
-{
-    PyObject *owner = span->owner;
-    cprof_resumable_close(&holder->call, view->thread, span, outcome);
-    self->open--;
-    Py_XDECREF(owner);
-    cprof_probe_settle();
-    return true;
-}
-
-/* Leaves an opening that is not on the current chain: one of this thread without a span; else one of another task, whose
- * coroutine is being collected, or one inside a suspended call, made there by a generator that now goes on outside. */
-static bool exit_elsewhere(ext_opening *self, ext_view *view, cprof_outcome outcome)
-{
-    if (has_idle(self)) {
-        return leave_idle(self);
+    if (span == NULL && view != NULL) {
+        span = cprof_chain_find(&view->chain, self);
     }
-    cprof_chain *chain;
-    ext_suspendable *holder;
-    const void *frame = entering_frame();
-    cprof_span *parked = ext_view_find(view, self, frame, &chain);
-    cprof_span *inside = ext_suspendable_find_inside(view->state, self, frame, &holder);
-    if (parked != NULL && cprof_span_fit(parked, frame) >= cprof_span_fit(inside, frame)) {
-        return close_span(self, view, chain, parked, outcome);
-    }
-    return inside != NULL ? close_inside(self, view, holder, inside, outcome) : leave_idle(self);
+    bool is_idle_here = self->idle > 0 && (self->idle_thread == NULL || self->idle_thread == ext_opening_this_thread());
+    return span != NULL || is_idle_here ? span : self->spans;
 }
 
 bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (self->open == 0) {
-        return leave_idle(self);
-    }
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
-    ext_view *view = thread != NULL ? ext_view_get(state, thread) : NULL;
-    if (view == NULL) {
-        return leave_idle(self);
+    ext_view *view = self->open > 0 && thread != NULL ? ext_view_get(state, thread) : NULL;
+    bool is_only = self->open == 1 && self->idle == 0;
+    cprof_span *span = is_only ? self->spans : self->open > 0 ? choose_span(self, view) : NULL;
+    if (__builtin_expect(span != NULL && thread != NULL, 1)) {
+        close_span(self, state, view, span, outcome_of(state, args, nargs));
+        return true;
     }
-    cprof_span *span = find_current(self, view);
-    cprof_outcome outcome = outcome_of(state, args, nargs);
-    if (__builtin_expect(span == NULL, 0)) {
-        return exit_elsewhere(self, view, outcome);
+    if (self->idle == 0) {
+        return self->open > 0; /* there is no memory: the span stays until the object goes */
     }
-    return close_span(self, view, &view->chain, span, outcome);
+    self->idle--;
+    return true;
 }

@@ -192,7 +192,7 @@ static PyObject *record_enter(PyObject *object, PyObject *unused)
 static __attribute__((noinline)) PyObject *exit_slowly(record_object *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (!ext_opening_exit_slowly(&self->opening, self->profiler->state, args, nargs)) {
-        PyErr_Format(PyExc_RuntimeError, "record(%A): left without having been entered in this thread", self->name);
+        PyErr_Format(PyExc_RuntimeError, "record(%A): left without having been entered", self->name);
         return NULL;
     }
     Py_RETURN_NONE;
@@ -255,6 +255,7 @@ static void record_dealloc(PyObject *object)
 {
     record_object *self = (record_object *)object;
     PyTypeObject *type = Py_TYPE(object);
+    ext_opening_clear(&self->opening);
     Py_DECREF(self->name);
     Py_DECREF(self->profiler);
     PyObject_Free(self);
@@ -264,7 +265,7 @@ static void record_dealloc(PyObject *object)
 static PyMethodDef record_methods[] = {
     {"__enter__", record_enter, METH_NOARGS, PyDoc_STR("Opens the block.")},
     {"__exit__", (PyCFunction)(void (*)(void))record_exit, METH_FASTCALL,
-     PyDoc_STR("Closes the block. RuntimeError when it is not open in this thread.")},
+     PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
     {"__aenter__", record_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
     {"__aexit__", (PyCFunction)(void (*)(void))record_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
     {NULL, NULL, 0, NULL},

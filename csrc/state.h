@@ -17,6 +17,8 @@
     X(GI_FRAME, "gi_frame")                     \
     X(CR_FRAME, "cr_frame")                     \
     X(AG_FRAME, "ag_frame")                     \
+    X(GI_RUNNING, "gi_running")                 \
+    X(AG_RUNNING, "ag_running")                 \
     X(SEND, "send")                             \
     X(THROW, "throw")                           \
     X(CLOSE, "close")                           \
@@ -26,6 +28,8 @@
     X(ACLOSE, "aclose")                         \
     X(ASYNCIO_EXCEPTIONS, "asyncio.exceptions") \
     X(CANCELLED_ERROR, "CancelledError")        \
+    X(TRIO, "trio")                             \
+    X(CANCELLED, "Cancelled")                   \
     X(GREENLET, "greenlet")                     \
     X(MODULES, "modules")                       \
     X(GET_HOOKS, "get_asyncgen_hooks")          \
@@ -128,7 +132,6 @@ typedef struct {
     bool recording;                   /* one of this interpreter runs, not paused */
     const void *recorder;             /* the Recorder of it, or of the last one; compared only */
     bool wants_memory;                /* as do its details */
-    struct ext_suspendable *holding;  /* the suspended calls inside which blocks are open, in no order; borrowed */
     uint64_t serial;                  /* unique among the states of the process; 0 after clear */
     _Atomic uint64_t internal_errors; /* faults that belong to no Profiler */
     ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */

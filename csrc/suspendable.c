@@ -57,46 +57,6 @@ void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyOb
     PyErr_Clear();
 }
 
-/* Lists a suspended call while blocks are open inside it: they may be left from outside. */
-static void hold(ext_suspendable *self)
-{
-    ext_state *state = self->function->node.state;
-    if (self->call.inner == self->call.span) {
-        return;
-    }
-    self->next_holding = state->holding;
-    self->holding_link = &state->holding;
-    if (self->next_holding != NULL) {
-        self->next_holding->holding_link = &self->next_holding;
-    }
-    state->holding = self;
-}
-
-static void stop_holding(ext_suspendable *self)
-{
-    if (self->holding_link == NULL) {
-        return;
-    }
-    *self->holding_link = self->next_holding;
-    if (self->next_holding != NULL) {
-        self->next_holding->holding_link = self->holding_link;
-    }
-    self->holding_link = NULL;
-}
-
-cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, const void *place, ext_suspendable **holder)
-{
-    cprof_span *best = NULL;
-    for (ext_suspendable *at = state->holding; at != NULL; at = at->next_holding) {
-        cprof_span *span = cprof_resumable_find_at(&at->call, tag, place);
-        if (cprof_span_fit(span, place) > cprof_span_fit(best, place)) {
-            best = span;
-            *holder = at;
-        }
-    }
-    return best;
-}
-
 /* Without a recording a call made while statistics are off would be no wrapper: none is counted, whenever it begins. False: it
  * is not recorded either, and the target's Profiler let go. */
 static bool is_wanted(const ext_suspendable *self, ext_target *target)
@@ -196,7 +156,6 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
         return true;
     }
     if (self->begun) {
-        stop_holding(self);
         cprof_resumable_continue(&self->call, &now->view->chain);
     } else if (!begin(self, now)) {
         now->view = NULL;
@@ -235,7 +194,6 @@ void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption
 {
     if (leave(self, now)) {
         cprof_resumable_suspend(&self->call, chain_of_call(self, now), step_ends);
-        hold(self);
     }
 }
 
@@ -414,26 +372,13 @@ PyObject *ext_suspendable_close(PyObject *object, PyObject *unused)
     return result;
 }
 
-/* Blocks that were never left. */
-static void drop_inside(ext_suspendable *self)
-{
-    while (self->call.inner != self->call.span) {
-        cprof_span *span = self->call.inner;
-        PyObject *owner = span->owner;
-        self->call.inner = span->parent;
-        cprof_span_discard(span);
-        Py_XDECREF(owner);
-    }
-}
-
 /* Counts a call that will not be resumed any more. One that still runs, in a thread that is no more (after a fork), has lost
  * its spans with that. */
 static void end_unfinished(ext_suspendable *self)
 {
     cprof_thread *thread = self->call.span != NULL && !self->running ? cprof_thread_get() : NULL;
-    stop_holding(self);
     if (thread != NULL) {
-        drop_inside(self);
+        ext_view_drop_spans(&self->call.inner, self->call.span);
         cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
         Py_DECREF(self->profiler);
         cprof_probe_settle();

@@ -20,8 +20,6 @@ typedef struct ext_suspendable {
     bool hooked;         /* an asynchronous generator that the event loop was told of */
     PyObject *finalizer; /* the event loop's, for one that is collected unfinished; owned, or NULL */
     const void *step;    /* of an asynchronous generator: the step that is under way, or NULL; compared only */
-    struct ext_suspendable *next_holding; /* in the state's list, while suspended with blocks open inside */
-    struct ext_suspendable **holding_link;
     PyObject *weakrefs;
 } ext_suspendable;
 
@@ -48,9 +46,6 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now);
  * exception is kept. */
 void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends);
 void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome);
-
-/* The span with `tag` that is open inside a suspended call and fits `place` best, and that call; NULL when there is none. */
-cprof_span *ext_suspendable_find_inside(const ext_state *state, const void *tag, const void *place, ext_suspendable **holder);
 
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self);

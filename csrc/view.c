@@ -2,34 +2,57 @@
 
 #include "csrc/context_stack.h"
 #include "csrc/fault.h"
+#include "csrc/weak.h"
 
 #include "cprofiling/probe.h"
 
-/* Spans left open when their thread ended: they are not counted, and their Profilers let go. */
-static void drop_chain(cprof_chain *chain)
+/* The chain of a task that is not running. It goes with the context, as nobody can come back to it then. */
+typedef struct ext_parked {
+    cprof_chain chain; /* first: it is found by that, too */
+    PyObject *watch;   /* of the context; owned */
+    PyObject *context; /* borrowed, never followed */
+    ext_view *view;
+} ext_parked;
+
+void ext_view_drop_spans(cprof_span **top, cprof_span *base)
 {
-    while (cprof_chain_busy(chain)) {
-        cprof_span *span = chain->top;
+    while (*top != base) {
+        cprof_span *span = *top;
+        *top = span->parent;
+        if (span->place != NULL) {
+            cprof_span_detach(span);
+            continue;
+        }
         PyObject *owner = span->owner;
-        chain->top = span->parent;
         cprof_span_discard(span);
         Py_XDECREF(owner);
     }
 }
 
-enum { MOST_CONTEXTS = 64 }; /* entered inside one another, when the outermost is looked for */
-
-static void drop_parked(ext_view *view)
+static void drop_chain(cprof_chain *chain)
 {
-    for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
-        if (view->parked.slots[i].key != NULL) {
-            drop_chain(view->parked.slots[i].value);
-            Py_DECREF((PyObject *)view->parked.slots[i].key);
-            PyMem_Free(view->parked.slots[i].value);
-        }
-    }
-    ext_ptrmap_dispose(&view->parked);
+    (void)cprof_chain_top(chain);
+    ext_view_drop_spans(&chain->top, chain->base);
 }
+
+static void free_parked(ext_parked *parked)
+{
+    if (parked != NULL) {
+        drop_chain(&parked->chain);
+        ext_weak_forget(&parked->watch);
+        PyMem_Free(parked);
+    }
+}
+
+static void context_died(void *data)
+{
+    ext_parked *parked = data;
+    (void)ext_ptrmap_take(&parked->view->parked, parked->context);
+    free_parked(parked);
+    cprof_probe_settle();
+}
+
+enum { MOST_CONTEXTS = 64 }; /* entered inside one another, when the outermost is looked for */
 
 static void view_dealloc(PyObject *object)
 {
@@ -38,8 +61,13 @@ static void view_dealloc(PyObject *object)
     if (view->thread != NULL && view->thread->binding == view) {
         view->thread->binding = NULL;
     }
+    free_parked(view->known);
     drop_chain(&view->chain);
-    drop_parked(view);
+    ext_parked *parked;
+    while ((parked = ext_ptrmap_take_any(&view->parked)) != NULL) {
+        free_parked(parked);
+    }
+    ext_ptrmap_dispose(&view->parked);
     cprof_probe_settle();
     Py_CLEAR(view->task);
     Py_CLEAR(view->base_task);
@@ -201,41 +229,61 @@ static cprof_span *enclosing_span(ext_view *view)
     return cprof_chain_top(&outer);
 }
 
-/* Keeps the chain that is left while it has open spans; else *left receives its context. False without memory. */
-static bool park(ext_view *view, PyObject **left)
+/* Makes what is kept of the current task while it does not run. The user's code may run, and make it, or switch tasks. False
+ * with an exception. */
+static bool make_known(ext_view *view)
 {
-    *left = NULL;
-    if (!cprof_chain_busy(&view->chain)) {
-        *left = view->task;
-        view->task = NULL;
-        return true;
-    }
-    cprof_chain *copy = PyMem_Malloc(sizeof *copy);
-    if (copy == NULL || !ext_ptrmap_add(&view->parked, view->task, copy)) {
-        PyMem_Free(copy);
+    ext_parked *parked = PyMem_Calloc(1, sizeof *parked);
+    if (parked == NULL) {
+        PyErr_NoMemory();
         return false;
     }
-    *copy = view->chain;
-    view->task = NULL; /* the table owns it now */
+    PyObject *task = Py_NewRef(view->task);
+    *parked = (ext_parked){.context = task, .view = view};
+    bool made = ext_weak_watch(task, context_died, parked, &parked->watch);
+    if (made && view->known == NULL && view->task == task) {
+        view->known = parked;
+    } else {
+        free_parked(parked);
+    }
+    Py_DECREF(task);
+    return made;
+}
+
+/* Keeps the chain that is left while it has open spans. False without memory. */
+static bool park(ext_view *view)
+{
+    if (!cprof_chain_busy(&view->chain)) {
+        free_parked(view->known);
+    } else if (ext_ptrmap_add(&view->parked, view->task, view->known)) {
+        view->known->chain = view->chain;
+    } else {
+        return false;
+    }
+    view->known = NULL;
     return true;
 }
 
-/* The context that is left may go, and run finalisers, which may switch contexts: afterwards another one may be current. */
+/* One step towards `task`. The context that is left may go, and run finalisers, which may switch contexts: afterwards another
+ * one may be current. False without memory. */
 static bool switch_task(ext_view *view, PyObject *task)
 {
+    cprof_chain_trim(view->thread, &view->chain);
+    if (view->known == NULL && cprof_chain_busy(&view->chain)) {
+        return make_known(view);
+    }
     cprof_span *enclosing = enclosing_span(view);
-    PyObject *left;
-    if (!park(view, &left)) {
+    if (!park(view)) {
         return false;
     }
-    cprof_chain *known = ext_ptrmap_take(&view->parked, task);
-    if (known != NULL) {
-        view->chain = *known;
-        view->task = task; /* the table's reference */
-        PyMem_Free(known);
+    PyObject *left = view->task;
+    view->task = Py_NewRef(task);
+    view->known = ext_ptrmap_take(&view->parked, task);
+    if (view->known != NULL) {
+        view->chain = view->known->chain;
+        cprof_chain_begin(&view->known->chain, NULL);
     } else {
         cprof_chain_begin(&view->chain, enclosing);
-        view->task = Py_NewRef(task);
     }
     Py_XDECREF(left);
     return true;
@@ -256,6 +304,7 @@ static ext_view *refresh(ext_state *state, cprof_thread *thread)
     bool is_switched = task != NULL;
     while (is_switched && task != view->task) {
         is_switched = switch_task(view, task);
+        task = ext_compat_context(tstate);
     }
     if (!is_switched || !ext_context_stack_top(state->stage_variable, &view->stage) ||
         !ext_context_stack_top(state->bound_variable, &view->bound)) {
@@ -302,25 +351,29 @@ cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
         return &view->chain;
     }
     for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
-        if (view->parked.slots[i].key != NULL && has_span(view->parked.slots[i].value, span)) {
-            return view->parked.slots[i].value;
+        ext_parked *parked = view->parked.slots[i].key != NULL ? view->parked.slots[i].value : NULL;
+        if (parked != NULL && has_span(&parked->chain, span)) {
+            return &parked->chain;
         }
     }
     return NULL;
 }
 
-cprof_span *ext_view_find(ext_view *view, const void *tag, const void *place, cprof_chain **chain)
+bool ext_view_is_away(const ext_view *view, const cprof_span *block)
 {
-    cprof_span *best = NULL;
-    for (size_t i = 0; view->parked.slots != NULL && i <= view->parked.mask; i++) {
-        cprof_chain *parked = view->parked.slots[i].key != NULL ? view->parked.slots[i].value : NULL;
-        cprof_span *span = parked != NULL ? cprof_chain_find_at(parked, tag, place) : NULL;
-        if (cprof_span_fit(span, place) > cprof_span_fit(best, place)) {
-            best = span;
-            *chain = parked;
-        }
+    PyObject *generator = ext_compat_referent(block->opener);
+    if (generator == NULL) {
+        return true;
     }
-    return best;
+    ext_word word = PyGen_CheckExact(generator) ? EXT_WORD_GI_RUNNING : EXT_WORD_AG_RUNNING;
+    PyObject *running = PyObject_GetAttr(generator, view->state->words[word]);
+    bool is_away = running == Py_False;
+    if (running == NULL) {
+        PyErr_Clear(); /* no memory: nothing of the user's ran */
+    }
+    Py_XDECREF(running);
+    Py_DECREF(generator);
+    return is_away;
 }
 
 void ext_view_forget_idle(ext_view *view, cprof_chain *chain)
@@ -328,13 +381,7 @@ void ext_view_forget_idle(ext_view *view, cprof_chain *chain)
     if (chain == &view->chain || cprof_chain_busy(chain)) {
         return;
     }
-    for (size_t i = 0; i <= view->parked.mask; i++) {
-        if (view->parked.slots[i].value == chain && view->parked.slots[i].key != NULL) {
-            PyObject *context = (PyObject *)view->parked.slots[i].key;
-            (void)ext_ptrmap_take(&view->parked, context);
-            PyMem_Free(chain);
-            Py_DECREF(context);
-            return;
-        }
-    }
+    ext_parked *parked = (ext_parked *)chain;
+    (void)ext_ptrmap_take(&view->parked, parked->context);
+    free_parked(parked);
 }

@@ -22,7 +22,8 @@ typedef struct {
     PyObject *bound;             /* Profiler, or NULL. Borrowed from the context */
     PyObject *task;              /* context of the current chain; owned */
     PyObject *base_task;         /* the thread's outermost context, or NULL when not known; owned */
-    ext_ptrmap parked;           /* context (owned) -> chain of a task that is not running, with open spans */
+    ext_ptrmap parked;           /* context (borrowed) -> ext_parked of a task that is not running, with open spans */
+    struct ext_parked *known;    /* of the current task, which was parked before; owned, or NULL */
     struct ext_pending *pending; /* of calls decorated twice, innermost first (function.h); borrowed */
     cprof_thread *thread;
     bool describing; /* a recording asks for more than times: calls that this makes are not described */
@@ -66,12 +67,24 @@ cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span);
 /* To be called when a context variable of ours was set: what the view keeps of it is looked up anew. */
 void ext_view_invalidate(void);
 
-/* The open span with `tag` in a chain of this view that is not current, the one that fits `place` best, and that chain; NULL
- * when there is none. */
-cprof_span *ext_view_find(ext_view *view, const void *tag, const void *place, cprof_chain **chain);
+/* Takes the spans from *top down to `base` out of a chain that nobody will use any more: blocks may still be left, the rest is
+ * given up. */
+void ext_view_drop_spans(cprof_span **top, cprof_span *base);
 
-/* Forgets a parked chain, found by ext_view_find, whose last span was closed from outside: its task will not come back for it.
- */
+/* Whether a block that a plain generator has opened is open while that is suspended, or no more. */
+bool ext_view_is_away(const ext_view *view, const cprof_span *block);
+
+/* The innermost open span that is around what runs now, from `span` (or NULL) outwards. A block in a suspended plain generator
+ * is not. */
+static inline cprof_span *ext_view_around(const ext_view *view, cprof_span *span)
+{
+    while (span != NULL && __builtin_expect(span->place != NULL, 0) && span->opener != NULL && ext_view_is_away(view, span)) {
+        span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+    }
+    return span;
+}
+
+/* Forgets a parked chain whose last span was closed from outside. */
 void ext_view_forget_idle(ext_view *view, cprof_chain *chain);
 
 extern PyType_Spec ext_view_spec;
