@@ -1,6 +1,7 @@
 #include "csrc/function.h"
 
 #include "csrc/convert.h"
+#include "csrc/inherited.h"
 #include "csrc/pipeline.h"
 #include "csrc/probe.h"
 #include "csrc/recorder.h"
@@ -28,15 +29,21 @@ static PyObject *wrapped_in(const ext_state *state, PyObject *function)
     return wrapped;
 }
 
+static bool is_inherited(const ext_function *self, PyObject *function)
+{
+    return Py_TYPE(function) == self->node.state->inherited_type;
+}
+
 bool ext_function_has_self(ext_function *self)
 {
     PyTypeObject *own = Py_TYPE(self);
     PyObject *function = self->has_self == 0 ? self->function : NULL;
     for (int depth = 0; function != NULL && depth < MOST_DECORATORS; depth++) {
         self->has_self = PyFunction_Check(function) && first_is_self(function) ? 1 : -1;
-        function = PyFunction_Check(function) ? wrapped_in(self->node.state, function)
-                   : Py_TYPE(function) == own ? ((ext_function *)function)->function
-                                              : NULL;
+        function = PyFunction_Check(function)     ? wrapped_in(self->node.state, function)
+                   : Py_TYPE(function) == own     ? ((ext_function *)function)->function
+                   : is_inherited(self, function) ? ext_inherited_found(function)
+                                                  : NULL;
     }
     return self->has_self > 0;
 }
@@ -324,12 +331,12 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
     if (thread == NULL && PyErr_Occurred()) {
         return NULL;
     }
-    ext_profiler *profiler = NULL;
-    if (thread != NULL && PyVectorcall_NARGS(nargsf) > 0 && ext_pipeline_find(self->node.state, args[0], &profiler) &&
-        profiler == NULL) {
+    ext_profiler *profiler = self->node.profiler;
+    if (profiler == NULL && thread != NULL && PyVectorcall_NARGS(nargsf) > 0 &&
+        ext_pipeline_find(self->node.state, args[0], &profiler) && profiler == NULL) {
         profiler = ext_pipeline_profiler(self->node.state, args[0]);
     }
-    ext_view *view = profiler != NULL ? ext_view_get(self->node.state, thread) : NULL;
+    ext_view *view = profiler != NULL && thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
     if (view == NULL) {
         PyErr_Clear();
         return forward(self, args, nargsf, kwnames);
@@ -490,12 +497,19 @@ static bool is_asked_by_cloudpickle(void)
 static PyObject *function_class(PyObject *object, void *unused)
 {
     (void)unused;
-    ext_function *self = (ext_function *)object;
+    const ext_function *self = (ext_function *)object;
     PyTypeObject *function_type = self->node.state->function_type;
-    while (function_type != NULL && PyObject_TypeCheck(self->function, function_type)) {
-        self = (ext_function *)self->function;
+    PyObject *function = self->function;
+    while (function_type != NULL && !PyFunction_Check(function)) {
+        if (is_inherited(self, function)) {
+            function = ext_inherited_found(function);
+        } else if (PyObject_TypeCheck(function, function_type)) {
+            function = ((ext_function *)function)->function;
+        } else {
+            break;
+        }
     }
-    bool passes = self->is_plain_function && !is_asked_by_cloudpickle();
+    bool passes = PyFunction_Check(function) && !is_asked_by_cloudpickle();
     return Py_NewRef(passes ? (PyObject *)&PyFunction_Type : (PyObject *)Py_TYPE(object));
 }
 
@@ -526,6 +540,7 @@ static PyMemberDef function_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(ext_function, vectorcall), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(ext_function, dictionary), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_function, weakrefs), READONLY, NULL},
+    {"_binds", T_BOOL, offsetof(ext_function, binds), READONLY, PyDoc_STR("Whether it is a pipeline's own, and no node.")},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -5,6 +5,7 @@
 #include "csrc/device_activity.h"
 #include "csrc/function.h"
 #include "csrc/idle.h"
+#include "csrc/inherited.h"
 #include "csrc/instruments.h"
 #include "csrc/live.h"
 #include "csrc/method_switch.h"
@@ -225,6 +226,7 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->async_generator_type = add_type(module, &ext_async_generator_spec)) != NULL &&
            (state->step_type = add_type(module, &ext_step_spec)) != NULL &&
            (state->method_switch_type = add_type(module, &ext_method_switch_spec)) != NULL &&
+           (state->inherited_type = add_type(module, &ext_inherited_spec)) != NULL &&
            (state->ready_type = add_type(module, &ext_ready_spec)) != NULL &&
            (state->live_type = add_type(module, &ext_live_spec)) != NULL &&
            (state->snapshot_type = add_type(module, &ext_snapshot_spec)) != NULL &&
@@ -310,6 +312,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->async_generator_type);
     Py_VISIT(state->step_type);
     Py_VISIT(state->method_switch_type);
+    Py_VISIT(state->inherited_type);
     Py_VISIT(state->ready_type);
     Py_VISIT(state->live_type);
     Py_VISIT(state->snapshot_type);
@@ -355,6 +358,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->async_generator_type);
     Py_CLEAR(state->step_type);
     Py_CLEAR(state->method_switch_type);
+    Py_CLEAR(state->inherited_type);
     Py_CLEAR(state->ready_type);
     Py_CLEAR(state->live_type);
     Py_CLEAR(state->snapshot_type);

@@ -86,6 +86,7 @@ typedef struct {
     PyTypeObject *async_generator_type;
     PyTypeObject *step_type;
     PyTypeObject *method_switch_type;
+    PyTypeObject *inherited_type;
     PyTypeObject *ready_type;
     PyTypeObject *live_type;
     PyTypeObject *snapshot_type;

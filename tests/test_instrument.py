@@ -272,6 +272,35 @@ def test_a_method_that_is_replaced_in_the_class_meanwhile_stays_replaced(p: cp.P
     assert patched.run() == Patched().run() == "new"
 
 
+def test_a_method_of_a_base_can_be_replaced_there_meanwhile(p: cp.Profiler) -> None:
+    class Base:
+        def method(self) -> int:
+            return 1
+
+        @staticmethod
+        def static(x: int) -> int:
+            return x
+
+    class Sub(Base):
+        pass
+
+    counted, other = Sub(), Sub()
+    handles = [p.instrument(counted, "method"), p.instrument(counted, "static")]
+    assert (counted.method(), counted.static(3), other.static(4), Sub.static(5)) == (1, 3, 4, 5)
+    Base.method = lambda self: 2  # type: ignore[method-assign]
+    Base.static = staticmethod(lambda x: -x)  # type: ignore[assignment, method-assign]
+    assert (counted.method(), other.method(), Base().method()) == (2, 2, 2)
+    assert (counted.static(3), other.static(4), Sub.static(5)) == (-3, -4, -5)
+    assert counts(p) == {"Base.method": 2, "Base.static": 2}
+    del Base.method
+    for each in (counted, other):
+        with pytest.raises(AttributeError, match="'super' object has no attribute 'method'|no attribute 'method'"):
+            each.method()
+    for handle in handles:
+        handle.remove()
+    assert not vars(Sub).keys() & {"method", "static"}
+
+
 def test_an_attribute_set_on_the_instance_goes_first(p: cp.Profiler) -> None:
     model: Any = Model()
     handle = p.instrument(model, "forward", name="n")

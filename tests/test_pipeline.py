@@ -540,7 +540,7 @@ def test_inherited_and_overridden_forwards(default: cp.Profiler) -> None:
             return "foreign"
 
     class FromForeign(Foreign, cp.PipelineProfiling):
-        """Not defined in the body of a subclass: not wrapped."""
+        """The first base knows nothing of pipelines."""
 
     class Extends(cp.PipelineProfiling, Foreign):
         def forward(self, *inside: Any) -> str:
@@ -549,13 +549,107 @@ def test_inherited_and_overridden_forwards(default: cp.Profiler) -> None:
     for cls, result, expected in (
         (Inherits, "pipe", {"helper": 2, "Pipe.step": 1}),
         (Overrides, "over pipe", {"helper": 3, "Pipe.step": 1}),
-        (FromForeign, "foreign", {}),
+        (FromForeign, "foreign", {"helper": 1}),
         (Extends, "foreign", {"helper": 1}),
     ):
         pipe = on(cls())
         assert pipe.forward() == result
         assert piped(pipe) == expected
+    assert counts(default) == {}
+
+
+class Foreign:
+    """Somebody else's class, of whose methods a pipeline makes its own."""
+
+    def forward(self) -> str:
+        helper()
+        return "foreign"
+
+    async def __call__(self) -> str:
+        helper()
+        return "called"
+
+
+class Coroutines:
+    async def forward(self) -> str:
+        helper()
+        return "coroutine"
+
+
+def test_an_inherited_forward_follows_its_class_and_the_order_of_bases(default: cp.Profiler) -> None:
+    class First(Foreign, cp.PipelineProfiling):
+        pass
+
+    class Second(Foreign):
+        def forward(self) -> str:
+            helper()
+            return "second"
+
+    class Both(First, Second):
+        pass
+
+    assert on(Both()).forward() == "second"
+    pipe = on(First())
+    plain, Foreign.forward = Foreign.forward, lambda self: f"replaced, {helper()}"  # type: ignore[method-assign]
+    try:
+        assert pipe.forward() == "replaced, None"
+    finally:
+        Foreign.forward = plain  # type: ignore[method-assign]
+    assert First.forward(Foreign()) == "foreign"  # type: ignore[arg-type]
+    assert inspect.signature(First.forward) == inspect.signature(plain)
+    assert inspect.isfunction(First.forward)
+    assert piped(pipe) == {"helper": 1}
     assert counts(default) == {"helper": 1}
+    del Second.forward, plain
+    with pytest.raises(TypeError, match="required positional argument: 'self'"):
+        First.forward()  # type: ignore[call-arg]
+
+
+def test_the_kind_of_an_inherited_forward_is_as_before() -> None:
+    class Later(Coroutines, cp.PipelineProfiling):
+        pass
+
+    class Called(Foreign, cp.PipelineProfiling):
+        forward = None  # type: ignore[assignment]
+
+    assert inspect.iscoroutinefunction(Later.forward)
+    pipe = on(Later())
+    assert asyncio.run(pipe.forward()) == "coroutine"
+    assert piped(pipe) == {"helper": 1}
+    called = on(Called())
+    assert asyncio.run(called()) == "called"
+    assert piped(called) == {"helper": 1}
+    assert "__call__" not in vars(type("Forward", (Foreign, cp.PipelineProfiling), {}))
+
+
+@pytest.mark.parametrize("owner", ["class", "instance", "base"])
+def test_a_forward_that_is_assigned_later(owner: str, default: cp.Profiler) -> None:
+    class Base:
+        pass
+
+    class Later(Base, cp.PipelineProfiling):
+        pass
+
+    pipe = Later()
+    target: Any = {"class": Later, "instance": pipe, "base": Base}[owner]
+    target.forward = (lambda: helper()) if owner == "instance" else (lambda self: helper())
+    on(pipe)
+    pipe.forward()  # type: ignore[attr-defined]
+    assert piped(pipe) == {"helper": 1}
+    copied = on(copy.copy(pipe))
+    copied.forward()
+    assert piped(copied) == piped(pipe) == {"helper": 1}
+    assert counts(default) == {}
+
+
+def test_a_forward_that_is_replaced_while_profiling_is_on_is_said() -> None:
+    pipe = on(Pipe())
+    pipe.forward = helper  # type: ignore[method-assign]
+    pipe.forward()
+    with pytest.warns(RuntimeWarning, match="forward or __call__ of Pipe was replaced: what ran inside counted elsewhere"):
+        assert piped(pipe) == {}
+    pipe.forward()
+    assert piped(pipe) == {"helper": 1}
 
 
 def test_a_decorated_forward_is_a_node_and_binds() -> None:

@@ -9,12 +9,13 @@ from cprofiling import _core, device_events, devices, probers
 from cprofiling.asked import is_any, shapes_maker
 from cprofiling.beyond import beyond_text
 from cprofiling.format import NO_DATA, format_profiling_table
-from cprofiling.nodes import awaiting, bind_pipeline, cloudpickle_rule, overload, wrap_as_record
+from cprofiling.nodes import awaiting, bind_class, bind_pipeline, cloudpickle_rule, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.reasons import reasons_beyond, reasons_of
 from cprofiling.snapshot import Snapshot
 from cprofiling.stats import ProfilingSummary, stats_from_row
+from cprofiling.warn import mention
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def _profiler_of(maker: _NodeMaker) -> Profiler:
     if isinstance(maker, Profiler):
         return maker
     profiler: Profiler = _core.pipeline_profiler(maker)
+    if bind_pipeline(maker) and profiler.profiling_enabled:
+        mention(f"forward or __call__ of {type(maker).__qualname__} was replaced: what ran inside counted elsewhere")
     return profiler
 
 
@@ -177,19 +180,17 @@ class PipelineProfiling(_NodeMaker):
     """Mixin: gives a pipeline class a Profiler for each instance, and the names to control and read it.
 
     It needs no call of ``__init__`` and no attribute: the Profiler is made at its first use, and lives beside the
-    instance, so that copies, pickles and clones start with a new one that is off. A ``forward`` or ``__call__`` defined
-    in the body of a subclass makes the instance the owner of the nodes that run inside it; it does not become a node
-    itself.
+    instance, so that copies, pickles and clones start with a new one that is off. The ``forward`` and ``__call__`` of a
+    subclass make the instance the owner of the nodes that run inside; they do not become nodes themselves. Those that
+    are inherited from any class do so, too, and those that are assigned later, from the next use of ``profiler``,
+    ``set_profiling`` or any other of these names on.
     """
 
     __slots__ = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for attribute in ("forward", "__call__"):
-            method = cls.__dict__.get(attribute)
-            if callable(method) and not isinstance(method, (staticmethod, type)):
-                setattr(cls, attribute, bind_pipeline(method))
+        bind_class(cls)
         if not cls.__weakrefoffset__:
             _forget_when_deleted(cls)
 

@@ -141,9 +141,46 @@ def wrap(function: Any, *, name: NodeName, stage: StageName, profiler: _core.Pro
     return node
 
 
-def bind_pipeline(function: Any) -> Any:
-    """Wrap a pipeline's method so that what it calls belongs to the pipeline; it becomes no node itself."""
-    return _make(_core.Function, function, name=None, stage=None, profiler=None, inner=None, binds=True)
+def bind_class(cls: type) -> bool:
+    """Wrap a pipeline class's forward and __call__ so that what they call belongs to the pipeline.
+
+    Returns whether there was anything to wrap. An inherited __call__ is left alone where there is a forward, which it
+    calls.
+    """
+    has_changed = has_forward = False
+    for attribute in ("forward", "__call__"):
+        owner = next((base for base in cls.__mro__ if attribute in vars(base)), object)
+        method = vars(owner).get(attribute)
+        if has_forward and owner is not cls:
+            break
+        has_forward = method is not None
+        if not callable(method) or isinstance(method, (staticmethod, type)) or _binds(method):
+            continue
+        if owner is not cls:
+            method = _core.Inherited(cls, attribute, method)
+        binder = _make(_core.Function, method, name=None, stage=None, profiler=None, inner=None, binds=True)
+        setattr(cls, attribute, binder)
+        has_changed = True
+    return has_changed
+
+
+def bind_pipeline(pipeline: object) -> bool:
+    """Do as ``bind_class`` with a pipeline's class, and with a forward of its own."""
+    has_changed = bind_class(type(pipeline))
+    own = _own(pipeline)
+    method: Any = own.get("forward")
+    if isinstance(method, OwnMethod) and method._binds and method.profiler is not _core.profiler_of(pipeline):  # noqa: SLF001
+        own["forward"] = method = method.__wrapped__  # a shallow copy has that of its original
+    if not callable(method) or _binds(method):
+        return has_changed
+    surround(pipeline, "forward", _itself)
+    return True
+
+
+def _binds(method: Any) -> bool:
+    while isinstance(method, _core.Function) and not method._binds:  # noqa: SLF001 the package's own
+        method = vars(method).get("__wrapped__")
+    return isinstance(method, _core.Function)
 
 
 def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
@@ -476,7 +513,8 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
     switch = cls.__dict__.get(attr)
     if not isinstance(switch, _core.MethodSwitch):
         found = found.found if isinstance(found, _core.MethodSwitch) else found
-        switch = _core.MethodSwitch(found, attr in cls.__dict__)
+        is_own = attr in cls.__dict__
+        switch = _core.MethodSwitch(found if is_own else _core.Inherited(cls, attr, found), is_own)
     binds = not isinstance(switch.found, (staticmethod, classmethod))
     if not binds:
         settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
@@ -491,7 +529,7 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
 
 def _unbound(found: Any, original: Any) -> Any:
     """What to call with the object first: the function, or, of any other descriptor, what it gives for the object."""
-    if isinstance(found, (FunctionType, _core.Function)):
+    if isinstance(found, (FunctionType, _core.Function, _core.Inherited)):
         return found
 
     def call(instance: Any, /, *args: Any, **kwargs: Any) -> Any:
