@@ -21,8 +21,8 @@ CORE = (
 )
 BINDING = (
     "arrow_stream async_generator_type block_type context_stack convert cost device_activity device_mark fault"
-    " function_type generator_type idle_type inherited_type instruments live_type method_switch_type module node open_node"
-    " opening pipeline plain_known plain_names plain_profiler_type plain_recorded plain_timer_type probe"
+    " function_type generator_type idle_type inherited_type instruments live_type method_switch_type module node"
+    " open_node opening pipeline plain_known plain_names plain_profiler_type plain_recorded plain_timer_type probe"
     " profiler_type program ptrmap ready_type record_type recorder_type recording_add recording_read"
     " recording_stream recording_type shape snapshot_groups snapshot_histograms snapshot_type stage_type summary"
     " summary_extra summary_shapes suspendable sync view weak"

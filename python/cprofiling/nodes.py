@@ -404,9 +404,21 @@ def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -
 def _take_out(cls: type, attribute: str, switch: _core.MethodSwitch) -> None:
     """Make the class as it was: the method its own again, or a base's."""
     if switch.own:
-        type.__setattr__(cls, attribute, switch.found)
+        _set_in_class(cls, attribute, switch.found)
     else:
-        type.__delattr__(cls, attribute)
+        _change_class(type.__delattr__, delattr, cls, attribute)
+
+
+def _set_in_class(cls: type, attribute: str, value: object) -> None:
+    _change_class(type.__setattr__, setattr, cls, attribute, value)
+
+
+def _change_class(change: Callable[..., None], change_as_told: Callable[..., None], *arguments: Any) -> None:
+    """Change a class past its metaclass, which may refuse it; one of C code, as pybind11's, has to be asked."""
+    try:
+        change(*arguments)
+    except TypeError:
+        change_as_told(*arguments)
 
 
 def instrument(
@@ -443,6 +455,8 @@ def instrument(
         raise TypeError(f"attr must name a method, got {attr!r}, which is {type(original).__name__}")
     if name is not None and not isinstance(name, str) and callable(name):
         name = name(obj)
+    if name is None and default_name(original).startswith("pybind11_"):  # it says what pybind11 keeps functions in
+        name = f"{type(obj).__qualname__}.{attr}"
     return _replace(obj, attr, original, {"name": name, "stage": stage, "profiler": profiler})
 
 
@@ -523,7 +537,12 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
     wrapper: _core.Function = _make(_core.Function, made, inner=_find_wrapped(made), **settings)
     wrapper.__wrapped__ = below
     switch.put(obj, wrapper, binds)
-    type.__setattr__(cls, attr, switch)
+    try:
+        _set_in_class(cls, attr, switch)
+    except Exception as error:  # noqa: BLE001 it may be any
+        switch.drop(obj)
+        reason = f"attr must name a method that its class lets be replaced, got {attr!r} of {shown_value(obj)}: {error}"
+        raise TypeError(f"{reason}; use profile_node where it is called") from None
     return wrapper
 
 

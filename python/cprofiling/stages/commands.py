@@ -114,8 +114,8 @@ def add_harness(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command ``merge``."""
     text = (
-        "Merge what many ranks or workers wrote: statistics, live files among them, timing reports or traces. The order "
-        "of the files means nothing. "
+        "Merge what many ranks or workers wrote: statistics, live files among them, timing reports or traces. "
+        "The order of the files means nothing. "
         "What cannot be merged, and ranks that are missing, are named on stderr; then the exit status is 1."
     )
     made = commands.add_parser(

@@ -1,9 +1,9 @@
 """The command ``merge``: what many ranks wrote, as one.
 
 The files are of one kind: statistics (live files, and ``Snapshot.to_bytes()``, with or without the record of a rank),
-timing reports, or Chrome traces. Where they are not, the most frequent kind is merged. A file that is damaged, empty, of another
-version or kind, or has what another one has already, is named, and the others are merged. The order of the files means
-nothing.
+timing reports, or Chrome traces. Where they are not, the most frequent kind is merged. A file that is damaged, empty,
+of another version or kind, or has what another one has already, is named, and the others are merged. The order of the
+files means nothing.
 """
 
 from __future__ import annotations
