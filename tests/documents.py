@@ -129,5 +129,6 @@ def is_shown(output: str, shown: str) -> bool:
 
 def without_figures(output: str) -> list[str]:
     """Return what is the same in each run: the words of all lines, in an order that does not depend on times."""
-    lines = [line for line in output.splitlines() if not line.startswith(("  outliers: ", "  warning: "))]
+    by_chance = ("  outliers: ", "  warning: ", "Median(ms) is ")
+    lines = [line for line in output.splitlines() if not line.startswith(by_chance)]
     return sorted(" ".join(re.sub(r"\d[\d.]*(%| ?[nµmu]?s\b)?", "", line).split()) for line in lines if line.strip())

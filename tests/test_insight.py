@@ -22,7 +22,7 @@ import cprofiling as cp
 from calls import profiler_on
 from cprofiling.format import shown_text
 from cprofiling.insight import sections
-from cprofiling.insight.steady import FLAT, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
+from cprofiling.insight.steady import FLAT, NOT_CERTAIN, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
 from cprofiling.insight.table import Insight, shown_number
 from cprofiling.insight.warm_up import COLD_FIRST, DIFFERING, LIKE_OTHERS, REACHED, UNKNOWN
 from cprofiling.kinds import SUSPENDABLE, UNFINISHED
@@ -588,6 +588,20 @@ def test_statistics_that_skip_know_the_first_call_still() -> None:
     assert (table[0].state, table.skip_first_n) == (COLD_FIRST, 3)
     assert table[0].count == 61
     assert "The first 3 calls of each node are not in the others here." in table.notes
+
+
+def test_a_first_call_that_is_the_longest_by_far_is_not_certain() -> None:
+    source = random.Random(8)
+    others = [min(38.0, source.expovariate(1 / 15)) for _ in range(69)]
+    for times, skip, state in (
+        ([93.0, *others], 0, NOT_CERTAIN), ([93.0, *others], 1, NOT_CERTAIN), ([38.0, *others], 0, LIKE_OTHERS),
+        ([20.0, *others], 0, LIKE_OTHERS),
+    ):  # fmt: skip
+        table = statistics(times, skip=skip).warm_up()
+        assert (table[0].state, table.skip_first_n) == (state, None)
+        assert ("a: The first call is longer than all others" in " ".join(table.notes)) is (state == NOT_CERTAIN)
+    recorded = made(calls_of("n", [round(100 * time) for time in [93.0, *others]])).warm_up()
+    assert (recorded[0].state, recorded[0].cold, recorded.skip_first_n) == (NOT_CERTAIN, None, None)
 
 
 def test_a_first_call_among_equals_is_like_others() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cprofiling.insight.steady import FLAT, NOT_STEADY, SLOWDOWN, TOO_FEW, WARM_UP, levels, steadiness
+from cprofiling.insight.steady import FLAT, NOT_CERTAIN, NOT_STEADY, SLOWDOWN, TOO_FEW, WARM_UP, levels, steadiness
 
 Series = Callable[[random.Random, int], list[float]]
 
@@ -139,6 +139,18 @@ def test_few_calls_are_too_few_to_tell() -> None:
     assert doubtful.p_value is not None
     assert 0.01 < doubtful.p_value < 0.2
     assert steadiness([200.0] + [noise(source) for _ in range(14)]).state == WARM_UP  # which needs no statistics
+
+
+def test_thin_evidence_is_not_certain() -> None:
+    """As of 93 ms beside 69 calls of at most 38 ms, where chance has a tail."""
+    source = random.Random(8)
+    tail = [min(38.0, source.expovariate(1 / 15)) for _ in range(69)]
+    found = steadiness([93.0, *tail])
+    assert (found.state, found.cold) == (NOT_CERTAIN, None)
+    assert found.p_value is not None
+    assert 0.01 < found.p_value < 0.2
+    assert steadiness([38.0, *tail]).state == FLAT
+    assert steadiness([93.0] + [source.uniform(30, 38) for _ in range(69)]).state == WARM_UP
 
 
 def test_equal_and_empty_times() -> None:

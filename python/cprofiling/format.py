@@ -16,6 +16,8 @@ _INT64_MAX = 2**63 - 1
 _UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
 _ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
 _NAMED = 4  # of names in a sentence
+_EXACT = 5  # samples, of which the P² estimate of the median is exact
+_APART = 0.05  # medians that differ by a larger part are told
 _REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
 
 
@@ -32,7 +34,8 @@ def format_profiling_table(
     surrogates in names and stages are shown as backslash escapes. Keys that only have errors, cancellations or drops
     are left out; a key whose calls were all skipped is a row of zeros. The last line is the time of a frame, where the
     rows are of one stage, ran equally often, and none is known to run inside another. Else there is a line per stage,
-    with the number of frames or why that is not known, as ``ProfilingSummary.frames_per_second`` has it. Rows that are
+    with the number of frames or why that is not known, as ``ProfilingSummary.frames_per_second`` has it. The median is
+    ``median_ms``, the P-square estimate; a line tells ``p50_ms`` where that differs by more than 5 %. Rows that are
     no ``NodeProfilingStats`` always have the one line, which is that of cuvis-ai-core.
 
     Args:
@@ -69,7 +72,18 @@ def format_profiling_table(
     elif rows[0].count > 0:
         frame_ms = total_ms / rows[0].count
         lines.append(f"Average per-frame pipeline time: {frame_ms:.2f} ms ({frames_per_second(frame_ms):.1f} FPS)")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_median_lines(rows)])
+
+
+def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
+    """Say which median the column has, where the other one that there is tells something else."""
+    told = [
+        f"{listed([row.node_name])} ({shown_text('stage', row.stage)}) {row.p50_ms:.2f} ms"
+        for row in rows
+        if row.count > _EXACT and getattr(row, "p50_ms", None) is not None and abs(row.median_ms - row.p50_ms) > _APART * row.p50_ms
+    ]
+    more = f" and {len(told) - _NAMED:,} more" if len(told) > _NAMED else ""
+    return [f"Median(ms) is the P² estimate; p50_ms, within 1 %, is: {', '.join(told[:_NAMED])}{more}"] if told else []
 
 
 def _is_one_after_the_other(rows: Sequence[NodeProfilingStats]) -> bool:
@@ -136,16 +150,19 @@ def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None
     """
     if total_frames:
         return FrameCount(total_frames, "given")
-    around = [row for row in rows if _is_around(row, rows)]
-    if around:
-        row = min(around, key=calls_of)
-        basis = f"calls of {listed([row.node_name])}, in which all others ran"
-        return FrameCount(calls_of(row), basis + _with_failed([row]))
+    whole_ms = sum(map(own_ms, rows))
+    around = [row for row in rows if _has_inside(row) and abs(row.total_ms - whole_ms) <= _ROUNDING * whole_ms]
+    if around and len(rows) > 1:
+        return _calls_around(around)
     if len({calls_of(row) for row in rows}) == 1:
         basis = "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
         return FrameCount(calls_of(rows[0]), basis + _with_failed(rows))
     if len({_succeeded(row) for row in rows}) == 1:
         return FrameCount(_succeeded(rows[0]), "each node succeeded as often")
+    whole_ms = frame_ms_of(rows, 1)  # with calls that gave no sample
+    around = [row for row in rows if _has_inside(row) and abs(_calls_ms(row) - whole_ms) <= _ESTIMATED * whole_ms]
+    if around and any(calls_of(row) > row.count for row in rows):
+        return _calls_around(around)
     least, most = min(rows, key=calls_of), max(rows, key=calls_of)
     fewest, highest = (f"{calls_of(row):,} ({listed([row.node_name])})" for row in (least, most))
     return FrameCount(
@@ -154,17 +171,19 @@ def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None
     )
 
 
-def _is_around(row: NodeProfilingStats, rows: Sequence[NodeProfilingStats]) -> bool:
-    """Tell whether a node's time is that of all nodes; of calls that gave no sample it is estimated from the others."""
-    if len(rows) == 1 or getattr(row, "self_total_ms", None) is None or own_ms(row) >= row.total_ms:
-        return False
-    whole_ms = sum(map(own_ms, rows))
-    if abs(row.total_ms - whole_ms) <= _ROUNDING * whole_ms:
-        return True
-    if all(calls_of(each) == each.count for each in rows):
-        return False
-    calls_ms, whole_ms = row.total_ms / row.count * calls_of(row), frame_ms_of(rows, 1)
-    return abs(calls_ms - whole_ms) <= _ESTIMATED * whole_ms
+def _has_inside(row: NodeProfilingStats) -> bool:
+    return own_ms(row) < row.total_ms
+
+
+def _calls_ms(row: NodeProfilingStats) -> float:
+    return row.total_ms / row.count * calls_of(row)
+
+
+def _calls_around(rows: Iterable[NodeProfilingStats]) -> FrameCount:
+    """Return the calls of the outermost of nodes that each are around all others, which is that with the fewest."""
+    row = min(rows, key=calls_of)
+    basis = f"calls of {listed([row.node_name])}, in which all others ran"
+    return FrameCount(calls_of(row), basis + _with_failed([row]))
 
 
 def _with_failed(rows: Sequence[NodeProfilingStats]) -> str:

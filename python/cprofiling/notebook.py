@@ -52,7 +52,7 @@ _COLUMNS = (
     ("Mean", "arithmetic mean of the samples"),
     ("Std", "population standard deviation of the samples"),
     ("Min", "smallest sample"),
-    ("p50", "50th percentile, within 1 %"),
+    ("p50", "50th percentile, within 1 %: p50_ms, not the P² estimate median_ms of the text table"),
     ("p90", "90th percentile, within 1 %"),
     ("p99", "99th percentile, within 1 %"),
     ("Max", "largest sample"),

@@ -56,8 +56,8 @@ class NodeProfilingStats:
         mean_ms: Arithmetic mean of the samples, between ``min_ms`` and ``max_ms``.
         median_ms: Median of the samples: exact for up to five, then the P-square estimate (R. Jain and I. Chlamtac,
             "The P2 Algorithm for Dynamic Calculation of Quantiles and Histograms Without Storing Observations",
-            Communications of the ACM 28(10), 1985), whose error has no bound on streams that shift. In merged
-            statistics it comes from the histogram, as ``p50_ms`` does.
+            Communications of the ACM 28(10), 1985), whose error has no bound on streams that shift. The text table
+            shows it, other views ``p50_ms``. In merged statistics it comes from the histogram, as ``p50_ms`` does.
         std_ms: Population standard deviation of the samples (divides by ``count``); 0.0 for one sample.
         min_ms: Smallest sample, exact.
         max_ms: Largest sample, exact.

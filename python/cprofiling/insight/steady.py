@@ -25,7 +25,7 @@ from statistics import median
 from typing import NamedTuple
 
 FLAT, WARM_UP, SLOWDOWN = "flat", "warm-up", "slowdown"
-NOT_STEADY, TOO_FEW = "no steady state", "too few calls"
+NOT_STEADY, TOO_FEW, NOT_CERTAIN = "no steady state", "too few calls", "not certain"
 
 LEAST_CALLS = 10  # with fewer, nothing is said
 LEAST_STEADY = 0.25  # of the calls, after the last change: as 500 of 2,000 in the paper
@@ -33,7 +33,8 @@ ALIKE = 0.05  # levels whose medians differ by this part are one
 SIGNIFICANCE = 0.01  # of the test of the first calls: of 100 steady series, one is told to warm up
 LEAST_LEVEL = 5  # calls; fewer are outliers, and at the start there is a test for them
 FEW_CALLS = 20  # with fewer, no series is said to be flat ...
-SOME_CALLS, SUSPICIOUS = 50, 0.2  # ... nor with fewer than these, if its first calls are as unlikely as that
+# ... nor with fewer than these, if its first calls are as unlikely as that; with more, if the first is the longest, too
+SOME_CALLS, SUSPICIOUS = 50, 0.2
 EXTREME, EXTREME_SIGNIFICANCE = 10, 0.1  # of first calls so many times as long as the others' median
 _CUT_PENALTY = 3.0  # times log n
 _MOST_PLACES = 160  # at which a cut is looked for, before it is refined
@@ -56,7 +57,8 @@ class Steadiness(NamedTuple):
     """How a series of times becomes steady.
 
     Attributes:
-        state: ``flat``, ``warm-up``, ``slowdown``, ``no steady state`` or ``too few calls``.
+        state: ``flat``, ``warm-up``, ``slowdown``, ``no steady state``, ``too few calls``, or ``not certain``: the first
+            call is the longest by far, which may be chance.
         cold: How many of the first calls are slower than steady ones; without a steady state, than the others, None
             where none can be told.
         start: How many calls are before the steady state: more, where some before it are faster; None without one.
@@ -93,8 +95,11 @@ def steadiness(samples: Sequence[float]) -> Steadiness:
         return Steadiness(SLOWDOWN, cold, start, *told)
     if cold:
         return Steadiness(WARM_UP, cold, cold, *told)
-    is_undecided = count < FEW_CALLS or (count < SOME_CALLS and p_value < SUSPICIOUS)
-    return Steadiness(TOO_FEW, None, None, *told) if is_undecided else Steadiness(FLAT, 0, 0, *told)
+    if count < FEW_CALLS or (count < SOME_CALLS and p_value < SUSPICIOUS):
+        return Steadiness(TOO_FEW, None, None, *told)
+    if p_value < SUSPICIOUS and 0 < max(samples[1:]) and _is_less(max(samples[1:]), samples[0]):
+        return Steadiness(NOT_CERTAIN, None, None, *told)
+    return Steadiness(FLAT, 0, 0, *told)
 
 
 def _slow_start(found: Sequence[Level], steady: float) -> int:

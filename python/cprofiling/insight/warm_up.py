@@ -8,7 +8,7 @@ their inputs, or later ones take as long as the first, not even that is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -161,6 +161,7 @@ _STATES = {
     steady.SLOWDOWN: "Their times rise later on; that is no warm-up, and no skip_first_n helps.",
     steady.NOT_STEADY: f"Their times change within the last {steady.LEAST_STEADY:.0%} of the calls.",
     steady.TOO_FEW: f"No warm-up is told from chance; {steady.SOME_CALLS} calls are enough.",
+    steady.NOT_CERTAIN: "The first call is longer than all others, which may be a cold call, or chance.",
 }  # fmt: skip
 
 
@@ -193,6 +194,7 @@ def of_summary(summary: ProfilingSummary) -> WarmUp:
 
 
 _DOUBTS = {
+    steady.NOT_CERTAIN: _STATES[steady.NOT_CERTAIN],
     DIFFERING: "calls have several input signatures; which one the first had is not known, so that it is not judged.",
     REACHED: "later calls took about as long as the first, which may be one of them as well as a cold one.",
 }  # fmt: skip
@@ -228,8 +230,12 @@ def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -
     if signatures[row.node_name, stage] > 1:
         return WarmUpFigures(row.node_name, stage, calls, DIFFERING, first_ms=first)
     p_value = _chance_of_first(row, first, others)
-    is_cold = p_value <= steady.SIGNIFICANCE and first > row.median_ms * (1 + steady.ALIKE)
+    middle = row.median_ms if row.p50_ms is None else row.p50_ms
+    is_cold = p_value <= steady.SIGNIFICANCE and first > middle * (1 + steady.ALIKE)
     state = COLD_FIRST if is_cold else LIKE_OTHERS if others >= steady.SOME_CALLS else steady.TOO_FEW
+    if state == LIKE_OTHERS and first >= row.max_ms:
+        _, high = next(_quantiles(row), (0.0, first))
+        state = steady.NOT_CERTAIN if first > high * (1 + steady.ALIKE) else LIKE_OTHERS
     return WarmUpFigures(
         row.node_name,
         stage,
@@ -238,8 +244,8 @@ def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -
         1 if is_cold else None,
         first,
         first if is_cold else None,
-        row.median_ms,
-        first - row.median_ms if is_cold else None,
+        middle,
+        first - middle if is_cold else None,
         None,
         p_value,
         (row.total_ms - (0.0 if row.skipped_count else first)) / others,
@@ -255,12 +261,16 @@ def _chance_of_first(row: NodeProfilingStats, first: float, others: int) -> floa
     chances = [1.0]
     if first >= row.max_ms:
         chances.append(1 / (others + 1))
+    chances += [part * quantile / first for part, quantile in _quantiles(row) if first > quantile][:1]
+    return min(1.0, 2 * min(chances))
+
+
+def _quantiles(row: NodeProfilingStats) -> Iterator[tuple[float, float]]:
+    """Yield the quantiles that one call cannot move, the highest first, each after the part of the calls above it."""
     for calls, name, part in _QUANTILES:
         quantile = getattr(row, name)
-        if row.count >= calls and quantile is not None and first > quantile:
-            chances.append(part * quantile / first)
-            break
-    return min(1.0, 2 * min(chances))
+        if row.count >= calls and quantile is not None:
+            yield part, quantile
 
 
 def of_measurement(measurement: Measurement) -> WarmUp:

@@ -176,13 +176,15 @@ _FIELDS: dict[str, Heading] = {
     "mean_ms": Heading("Mean", "time", "arithmetic mean of the samples"),
     "std_ms": Heading("Std", "time", "population standard deviation of the samples", extra=True),
     "min_ms": Heading("Min", "time", "smallest sample", extra=True),
-    "p50_ms": Heading("p50", "time", "50th percentile"),
+    "p50_ms": Heading("p50", "time", "50th percentile, the median within 1 %"),
     "p90_ms": Heading("p90", "time", "90th percentile"),
     "p95_ms": Heading("p95", "time", "95th percentile", extra=True),
     "p99_ms": Heading("p99", "time", "99th percentile"),
     "p999_ms": Heading("p99.9", "time", "99.9th percentile"),
     "max_ms": Heading("Max", "time", "largest sample"),
-    "median_ms": Heading("Median", "time", "estimate of the median: exact for up to five samples", extra=True),
+    "median_ms": Heading(
+        "Median (P²)", "time", "median_ms: the P² estimate of statistics; exact of recordings, p50 of merged ones", extra=True
+    ),
     "first_ms": Heading("First", "time", "first successful call, skipped or not", extra=True),
     "last_ms": Heading("Last", "time", "the sample that was recorded last", extra=True),
     "active_total_ms": Heading(
