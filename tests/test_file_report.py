@@ -46,8 +46,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert cli.main(["report", *map(str, arguments)]) == 0
+def report(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+    assert cli.main(["report", *map(str, arguments)]) == status
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out
@@ -122,14 +122,16 @@ def test_a_trace_again(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = report(capsys, files / "b.bin", "--against", files / "a.bin")
+    text = report(capsys, files / "b.bin", "--against", files / "a.bin", status=3)
     assert "Slower than the baseline (stages: 1 slower)" in text
-    assert "<code>net&#124;</code>" in report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "md")
-    document = json.loads(report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "json"))
+    assert "<code>net&#124;</code>" in report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "md", status=3)
+    document = json.loads(report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "json", status=3))
     assert document["kind"] == "comparison"
     assert document["sections"]["comparison"]["title"] == f"Compared with {files / 'a.bin'}"
     trace = files / "trace.json.gz"
-    text = report(capsys, trace, "--against", trace)
+    assert cli.main(["report", str(trace), "--against", str(trace)]) == 1
+    text, told = capsys.readouterr()
+    assert told == "cprofiling: no row can be judged\n"
     assert text.startswith(f"{trace}: ")
     assert text.index("Stage") < text.index("Averages, by")
     message = failure(capsys, files / "a.bin", "--against", trace)

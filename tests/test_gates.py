@@ -80,6 +80,10 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run_
 
 
+def timed_row(time: float, count: int = 20) -> series.Row:
+    return series.Row([time] * count, None, [0.0] * count, [0.0] * count, [1.0] * count, [1.0] * count)
+
+
 def did(**changes: Any) -> dict[str, Any]:
     return {**Measured().to_dict(), **changes}
 
@@ -450,7 +454,7 @@ def test_an_update_leaves_out_what_is_gone_if_the_run_was_whole(run: Run, pytest
 def test_an_update_on_another_machine_keeps_counts_and_no_times(
     run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    row = timed_row(1.0)
     before = did(native_calls={"f": 1}, series={"s": series.Series(True, {"": row}).to_dict()})
     with monkeypatch.context() as patch:
         patch.setattr(baseline, "made_here", lambda: {"machine": "other"})
@@ -495,7 +499,8 @@ def test_tests_that_are_missing_or_new_fail_the_run(run: Run) -> None:
         (lambda text: text[:-20], "Expecting|Unterminated|Invalid"),
         (lambda text: text.replace('"cprofiling gate"', '"other"'), "no file of cprofiling's gates"),
         (lambda text: "[]", "no file of cprofiling's gates"),
-        (lambda text: text.replace('"schema_version": 1', '"schema_version": 2'), "reads version 1, got 2"),
+        (lambda text: text.replace('"schema_version": 2', '"schema_version": 3'), "reads version 2, got 3"),
+        (lambda text: text.replace('"schema_version": 2', '"schema_version": 1'), "reads version 2, got 1"),
     ],
 )
 def test_a_damaged_edited_or_foreign_baseline_is_an_error(
@@ -508,7 +513,7 @@ def test_a_damaged_edited_or_foreign_baseline_is_an_error(
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.re_match_lines([rf"ERROR: --cprofiling-compare: .*base.json: .*({message})"])
     result = run("--cprofiling-compare=base.json", "--cprofiling-update")
-    assert result.ret == (0 if message == "was edited" else pytest.ExitCode.USAGE_ERROR)
+    assert result.ret == (0 if message in ("was edited", "reads version 2, got 1") else pytest.ExitCode.USAGE_ERROR)
 
 
 def test_an_empty_baseline_and_one_of_another_machine_are_errors(
@@ -559,7 +564,7 @@ def test_times_of_pairs_are_judged_where_that_is_asked(
     timed = "def test_timed(node_profiler):\n    node_profiler.pairs(len, name='work')\n"
 
     def takes(time: float) -> None:
-        row = series.Row([time] * 20, None, [1.0] * 20, [1.0] * 20)
+        row = timed_row(time)
         monkeypatch.setattr(series, "measured", lambda *_: series.Series(False, {"": row, "node": row}))
 
     file = ("test_timed.py", "--cprofiling-compare=base.json")
@@ -643,7 +648,7 @@ def test_more_is_worse_and_less_is_a_note() -> None:
 
 
 def test_times_that_are_missing_are_no_pass() -> None:
-    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    row = timed_row(1.0)
     told = series.Series(True, {"": row, "node": row}).to_dict()
     rules = [Rule("mean", 5)]
     missing = judge.judged(did(series={"work": told}), did(), rules)
@@ -661,12 +666,12 @@ def saved(path: Path, change: Callable[[dict[str, Any]], object]) -> str:
     """Write a file that has something wrong in it, but the right digest."""
     value = {
         "kind": baseline.KIND,
-        "schema_version": 1,
+        "schema_version": baseline.SCHEMA_VERSION,
         "made_with": {"machine": "m"},
         "tests": {"t": did(nodes=[node()])},
     }
-    row = {"wall_ms": [1.0], "cpu_ms": None, "reference_wall_ms": [1.0], "reference_cpu_ms": [1]}
-    value["tests"]["t"]["series"] = {"s": {"computes": True, "rows": {"": row}, "in_line_pct": 0}}  # type: ignore[index]
+    row = series.Row([1.0], None, None, [0], [1.0], [1])._asdict()
+    value["tests"]["t"]["series"] = {"s": {"computes": True, "rows": {"": row}}}  # type: ignore[index]
     change(value)
     path.write_text(json.dumps({**value, "digest": baseline._digest(value)}))
     return str(path)
@@ -706,7 +711,7 @@ ROW = ("tests", "t", "series", "s", "rows", "")
         (set_at("tests", "t", "series", "s", 1), r"\$\.tests\.t\.series\.s"),
         (set_at("tests", "t", "series", "s", "rows", 1), r"\$\.tests\.t\.series\.s"),
         (set_at("tests", "t", "series", "s", "computes", 1), r"\$\.tests\.t\.series\.s"),
-        (set_at("tests", "t", "series", "s", "in_line_pct", None), r"\$\.tests\.t\.series\.s"),
+        (set_at(*ROW, "in_line_ms", [1.0, 2.0]), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, 1), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "more", []), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "wall_ms", 1), r"\$\.tests\.t\.series\.s"),
@@ -747,7 +752,7 @@ def test_the_machine_is_told_also_where_the_system_does_not(monkeypatch: pytest.
 
 def test_files_of_what_tests_did_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = str(tmp_path / "old.json"), str(tmp_path / "new.json")
-    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    row = timed_row(1.0)
     timed = {"work": series.Series(True, {"": row}).to_dict()}
     baseline.save(old, {"a": did(native_calls={"f": 1}, series=timed), "gone": did()})
     baseline.save(new, {"a": did(native_calls={"f": 2}, series=timed), "added": did()})
@@ -766,7 +771,7 @@ def test_files_of_different_machines_are_compared_by_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new = str(tmp_path / "old.json"), str(tmp_path / "new.json")
-    row = series.Row([1.0] * 20, None, [1.0] * 20, [1.0] * 20)
+    row = timed_row(1.0)
     timed = did(series={"work": series.Series(True, {"": row}).to_dict()})
     baseline.save(old, {"a": timed})
     with monkeypatch.context() as patch:

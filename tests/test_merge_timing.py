@@ -179,7 +179,7 @@ def test_a_merged_report_is_compared_like_any_other(three: list[str], tmp_path: 
     merge_files(three, tmp_path / "merged.json")
     found = compare_timing_reports(tmp_path / "merged.json", tmp_path / "merged.json")
     rows = {row.name: row for row in found.stages}
-    assert (rows["encode"].baseline_ms, rows["encode"].verdict) == (15.0, "same")
+    assert (rows["encode"].baseline_ms, rows["encode"].difference_ms) == (15.0, 0.0)
     assert found.notes[0] == "A report is on both sides."
 
 

@@ -108,6 +108,15 @@ def write_as_is(text: str) -> None:
         raise CommandError(f"cannot write to stdout: {error.strerror}") from None
 
 
+def compared(text: str | None, status: int) -> str | None:
+    """Return what is to be printed of a comparison. CommandError, after that was printed, where it has no verdict."""
+    if status != EXIT_FAILURE:
+        return text
+    if text is not None:
+        write(text)
+    raise CommandError("no row can be judged")
+
+
 def is_terminal() -> bool:
     """Whether stdout leads to a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cprofiling.command_line import INT64_MAX, CommandError, not_empty, whole_number
+from cprofiling.command_line import INT64_MAX, CommandError, compared, not_empty, whole_number
 
 ROWS = 20
 FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "perfetto", "prom")
@@ -62,4 +62,4 @@ def report(options: argparse.Namespace) -> str | None:
         text, options.status = report_on(request)
     except ReportError as error:
         raise CommandError(str(error)) from None
-    return text
+    return compared(text, options.status)

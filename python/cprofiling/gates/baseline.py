@@ -25,11 +25,11 @@ _CPU_INFO = "/proc/cpuinfo"
 
 
 class EditedError(FormatError):
-    """A file that was changed by anything but cprofiling."""
+    """A file that was changed by anything but cprofiling, or written by an older version of it."""
 
 
 class _Edited(Fault):
-    """The file was changed."""
+    """The file was changed, or is old."""
 
 
 def made_here() -> dict[str, str]:
@@ -57,7 +57,7 @@ def load(path: str) -> dict[str, Any]:
     """Read such a file.
 
     Raises OSError where it cannot be read; FormatError, which names the file and the place, where it is damaged, no
-    such file, or of another version; of that EditedError where it was changed by anything but cprofiling.
+    such file, or of another version; of that EditedError where it was changed by anything but cprofiling, or is old.
     """
     value = read_json(path)
     try:
@@ -82,9 +82,11 @@ def _digest(value: Mapping[str, Any]) -> str:
 def _check(value: Any) -> None:
     if not is_one(value):
         raise Fault("$", f"it is no file of cprofiling's gates: its kind must be {KIND!r}")
-    if type(value.get("schema_version")) is not int or value["schema_version"] != SCHEMA_VERSION:
-        shown = shown_text("value", shown_value(value.get("schema_version")))
-        raise Fault("$.schema_version", f"this version of cprofiling reads version {SCHEMA_VERSION}, got {shown}")
+    version = value.get("schema_version")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        shown = shown_text("value", shown_value(version))
+        kind = _Edited if type(version) is int and 0 < version < SCHEMA_VERSION else Fault
+        raise kind("$.schema_version", f"this version of cprofiling reads version {SCHEMA_VERSION}, got {shown}")
     if value.get("digest") != _digest(value):
         raise _Edited("$.digest", "the file was edited, or damaged: this does not fit what is in it")
     _need(value.get("made_with"), "$.made_with", _is_texts, "an object of texts")

@@ -11,7 +11,7 @@ from cprofiling import checks
 from cprofiling.format import shown_text, shown_value
 from cprofiling.gates.bootstrap import METRICS, SEED, interval_of, paired_change, rule_of
 from cprofiling.gates.turns import CALL, Timer, only_compute, series
-from cprofiling.stages.verdict import NOT_ENOUGH, UNSURE, row_confidence, verdict_of
+from cprofiling.stages.verdict import NOT_ENOUGH, UNSURE, can_lie_apart, row_confidence, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -141,11 +141,10 @@ def compare_pairs(
             _take(timer, ((baseline, turns[0]), (new, turns[1])), count, source)
             by_cpu = all(map(only_compute, turns))
             names = dict.fromkeys(name for side in turns for turn in side for name in turn.rows)
-            each = row_confidence(level, len(names))
-            call = _compared(CALL, turns, by_cpu, rule, each)
+            call = _compared(CALL, turns, by_cpu, rule, level, len(names))
             if call.verdict != "unclear":
                 break
-    nodes = tuple(_compared(name, turns, by_cpu, rule, each) for name in names if name != CALL)
+    nodes = tuple(_compared(name, turns, by_cpu, rule, level, len(names)) for name in names if name != CALL)
     return PairedComparison(call, nodes, rule.metric, rule.limit_pct, level, "cpu" if by_cpu else "wall")
 
 
@@ -159,7 +158,7 @@ def _take(
 
 
 def _compared(
-    name: str, turns: tuple[list[Turn], list[Turn]], by_cpu: bool, rule: Rule, confidence: float
+    name: str, turns: tuple[list[Turn], list[Turn]], by_cpu: bool, rule: Rule, confidence: float, family: int
 ) -> PairedTimes:
     both = [pair for pair in zip(*turns, strict=True) if all(name in turn.rows for turn in pair)]
     if not both:
@@ -167,16 +166,19 @@ def _compared(
         return PairedTimes(
             name, 0, None, None, None, None, "unknown", f"only in the {where}, or never in both of a pair"
         )
+    size = len(both)
     old, new = (series((pair[side] for pair in both), name, by_cpu=by_cpu) for side in (0, 1))
     figures = METRICS[rule.metric](old), METRICS[rule.metric](new)
-    if len(both) < _ENOUGH_PAIRS:
-        reason = f"{len(both)} pairs are too few, {_ENOUGH_PAIRS} are needed"
-        return PairedTimes(name, len(both), *figures, None, None, NOT_ENOUGH, reason)
-    if min(*old, *new, _SMALLEST_MS) < _SMALLEST_MS:
+    if min(*old, *new) < _SMALLEST_MS:
         reason = f"it takes less than {_SMALLEST_MS:g} ms, too little to be timed by itself"
-        return PairedTimes(name, len(both), *figures, None, None, "unknown", reason)
+        return PairedTimes(name, size, *figures, None, None, "unknown", reason)
     change, draw = paired_change(old, new, rule.metric)
-    interval = interval_of(change, draw, len(both), confidence)
-    verdict = verdict_of(interval, rule.limit_pct)
-    reason = _TOO_WIDE if verdict == "unclear" else ""
-    return PairedTimes(name, len(both), *figures, change, interval, verdict, reason)
+    if size >= _ENOUGH_PAIRS:
+        interval = interval_of(change, draw, size, row_confidence(confidence, family))
+        verdict = verdict_of(interval, rule.limit_pct)
+        return PairedTimes(
+            name, size, *figures, change, interval, verdict, _TOO_WIDE if verdict == "unclear" else ""
+        )
+    reason = f"{size} pairs are too few, {_ENOUGH_PAIRS} are needed"
+    is_slower = change > rule.limit_pct and min(new) > max(old) and can_lie_apart(size, size, family)
+    return PairedTimes(name, size, *figures, change, None, "slower" if is_slower else NOT_ENOUGH, reason)

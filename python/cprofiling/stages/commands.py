@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from cprofiling.command_line import EXIT_FAILURE, INT64_MAX, CommandError, fail, not_empty, whole_number, write
+from cprofiling.command_line import INT64_MAX, CommandError, compared, fail, not_empty, whole_number, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     made.set_defaults(run=merge)
 
 
-def compare(options: argparse.Namespace) -> str:
+def compare(options: argparse.Namespace) -> str | None:
     """Return what became of the times of runs, or of what tests did."""
     from cprofiling.file_report import ReportError, load_file
     from cprofiling.format import shown_text
@@ -157,10 +157,7 @@ def compare(options: argparse.Namespace) -> str:
         raise CommandError(shown_text("error", str(error))) from None
     options.status = found.exit_status
     told: str = {"text": found.to_text, "md": found.__str__, "json": found.to_json}[options.format]()
-    if options.status == EXIT_FAILURE:
-        write(told)
-        raise CommandError("no row can be judged")
-    return told
+    return compared(told, options.status)
 
 
 def harness(options: argparse.Namespace) -> str:

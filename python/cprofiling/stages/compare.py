@@ -174,7 +174,7 @@ def compare_timing_reports(
     fewer than 1 of 1,000 comparisons, the stage is slower too. Where neither an interval nor that is possible, as of one
     call, the verdict is ``not enough samples``, or ``unknown`` of reports that tell no spread, as telefuser's.
 
-    The interval is that of B. L. Welch (Biometrika 34, 1947) with Student's distribution: of one report a side from its
+    The interval is the wider one of B. L. Welch's (Biometrika 34, 1947) and Student's: of one report a side from its
     calls, which do not tell how runs differ; of several a side from the means of the runs; of one against several with
     the spread of the latter for both.
 

@@ -105,8 +105,8 @@ def _legend(comparison: TimingComparison) -> str:
     runs = (comparison.baseline_runs, comparison.new_runs)
     sample = "the calls of one run each" if runs == (1, 1) else f"{runs[0]} and {runs[1]} runs"
     return (
-        f"Times are means per call, the total is per run. A change counts where all of its interval (Welch, from the "
-        f"spread of {sample}, for all rows together) lies beyond {comparison.min_change_pct:g} % of the baseline, and is "
+        f"Times are means per call, the total is per run. A change counts where all of its interval (from the spread "
+        f"of {sample}, for all rows together) lies beyond {comparison.min_change_pct:g} % of the baseline, and is "
         "unclear where a part does."
     )
 

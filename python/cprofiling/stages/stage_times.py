@@ -6,7 +6,7 @@ from itertools import chain
 from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
-from cprofiling.stages.student import Sample, interval_of, welch_interval
+from cprofiling.stages.student import Sample, cautious_interval, interval_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def interval_between(old: StageTimes, new: StageTimes, confidence: float) -> Int
         return interval_of(difference, terms, confidence)
     if old.sample is None or new.sample is None:
         return None
-    return welch_interval(old.sample, new.sample, confidence)
+    return cautious_interval(old.sample, new.sample, confidence)
 
 
 def _mean(figures: Mapping[str, Any]) -> float:

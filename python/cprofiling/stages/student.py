@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution, and Welch's interval for the difference of two means."""
+"""Quantiles of Student's t distribution, and intervals for the difference of two means."""
 
 from __future__ import annotations
 
@@ -28,6 +28,21 @@ def welch_interval(first: Sample, second: Sample, confidence: float) -> tuple[fl
     """
     terms = [(first.variance / first.size, first.size - 1), (second.variance / second.size, second.size - 1)]
     return interval_of(second.mean - first.mean, terms, confidence)
+
+
+def cautious_interval(first: Sample, second: Sample, confidence: float) -> tuple[float, float]:
+    """Return an interval that covers both Welch's and Student's own, which takes the variances to be equal.
+
+    Calls have a few times far above all others. A small sample without one of them has too small a variance, by which
+    Welch's alone finds a large sample of the same program slower in a third of comparisons.
+    """
+    freedom = first.size + second.size - 2
+    pooled = ((first.size - 1) * first.variance + (second.size - 1) * second.variance) / freedom
+    terms = [(pooled * (1 / first.size + 1 / second.size), freedom)]
+    lows, highs = zip(
+        welch_interval(first, second, confidence), interval_of(second.mean - first.mean, terms, confidence), strict=True
+    )
+    return min(lows), max(highs)
 
 
 def interval_of(value: float, terms: list[tuple[float, int]], confidence: float) -> tuple[float, float]:

@@ -20,7 +20,8 @@ NOT_ENOUGH = "not enough samples"
 UNJUDGED = frozenset({"unknown", NOT_ENOUGH})  # no figures tell anything
 UNSURE = UNJUDGED | {"unclear"}
 EXIT_SAME, EXIT_NO_VERDICT, EXIT_REGRESSED = 0, 1, 3
-_CHANCE = 1 / 1000  # of samples that lie apart, in a whole comparison
+_SELDOM = 1000  # comparisons, in fewer than one of which chance may part samples
+_MANY = 30  # samples a side, of which more make no difference
 
 
 def verdict_of(interval: tuple[float, float], limit: float) -> Verdict:
@@ -47,7 +48,7 @@ def can_lie_apart(old: int, new: int, rows: int) -> bool:
     Of equal distributions all new samples lie above all old ones in one of ``comb(old + new, old)`` cases. With so
     many rows this must happen in fewer than 1 of 1,000 comparisons.
     """
-    return rows < math.comb(min(old, 100) + min(new, 100), min(old, 100)) * _CHANCE
+    return rows * _SELDOM < math.comb(old + new, min(old, new, _MANY))
 
 
 def exit_status(verdicts: Iterable[Verdict], *, has_regressed: bool = False) -> int:
