@@ -306,6 +306,38 @@ def test_identical_runs_are_found_slower_by_chance_only_seldom() -> None:
     assert set(verdicts) <= {0, 3}
 
 
+def test_one_row_of_many_is_found_slower() -> None:
+    source = random.Random(12)
+    for _ in range(20):
+        old, new = calls_of_a_run(source, 15, 200), calls_of_a_run(source, 15, 200)
+        slow = new["stages"]["s7"]
+        for figure in ("duration_ms", "mean_ms", "min_ms", "max_ms", "std_ms"):
+            slow[figure] *= 1.5
+        assert compare_timing_reports(old, new).stages[7].verdict == "slower"
+
+
+def test_what_most_rows_changed_by_is_no_row_s_own() -> None:
+    """Two single runs differ by what a busier machine does to all rows, but by no more than twice the time."""
+
+    def times(factor: float, **others: dict[str, Any]) -> dict[str, Any]:
+        same = {f"s{row}": stage(100, 10 * factor, 0.1) for row in range(6)}
+        return ours({**same, **others}, request_id=str(factor))
+
+    found = compare_timing_reports(times(1.0, a=stage(100, 10, 0.1)), times(1.2, a=stage(100, 15, 0.1)))
+    assert [row.verdict for row in found.stages] == ["unclear"] * 6 + ["slower"]
+    assert found.total.verdict == "unclear"
+    assert found.notes == (
+        "Most rows changed by up to 20 %, as they do on a busier or less busy machine, and only what changed by more is "
+        "judged. Several runs a side tell machine and program apart.",
+    )
+    many = compare_timing_reports(times(1.0), times(3.0))
+    assert {row.verdict for row in (*many.stages, many.total)} == {"slower"}
+    several = compare_timing_reports([times(1.0), times(1.01)], [times(1.2), times(1.21)])
+    assert {row.verdict for row in (*several.stages, several.total)} == {"slower"}
+    few = compare_timing_reports(ours({"a": stage(100, 10, 0.1)}), ours({"a": stage(100, 12, 0.1)}))
+    assert few.stages[0].verdict == "slower"
+
+
 def test_the_more_rows_the_wider_the_intervals() -> None:
     old, new = stage(20, 10, 1), stage(20, 11.2, 1)
     rest = {f"s{number}": stage(20, 10, 1) for number in range(30)}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling import checks
@@ -34,7 +34,7 @@ from cprofiling.stages.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
     from _typeshed import StrOrBytesPath
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 MIN_CHANGE_PCT = 2.0
 _WIDE_PCT = 10.0  # an interval that reaches further than this is worth a note
+_MANY_ROWS = 5  # enough for what most of them have in common
 _TOTAL = "Total"
 
 
@@ -175,7 +176,7 @@ def compare_timing_reports(
     call, the verdict is ``not enough samples``, or ``unknown`` of reports that tell no spread, as telefuser's.
 
     The interval is the wider one of B. L. Welch's (Biometrika 34, 1947) and Student's: of one report a side from its
-    calls, which do not tell how runs differ; of several a side from the means of the runs; of one against several with
+    calls, and by as much wider as most rows differ, where there are many, up to twice the time; of several a side from the means of the runs; of one against several with
     the spread of the latter for both.
 
     Args:
@@ -205,10 +206,11 @@ def compare_runs(
     times = {name: (_times(old, name), _times(new, name)) for name in names}
     has_total = not _total_terms(old, new)[1]
     family = has_total + sum(before.mean_ms is not None and now.mean_ms is not None for before, now in times.values())
-    rule = _Rule(smallest_pct, row_confidence(level, family), family)
+    common = _common_change(times.values()) if len(old) == len(new) == 1 else 0.0
+    rule = _Rule(smallest_pct, row_confidence(level, family), family, common)
     stages = tuple(_compared(name, before, now, rule) for name, (before, now) in times.items())
     total = _compared_totals(old, new, rule)
-    notes = tuple(_notes(old, new, stages))
+    notes = tuple([*_notes(old, new, stages), *_notes_on_common(rule)])
     return TimingComparison(stages, total, smallest_pct, level, notes, len(old), len(new))
 
 
@@ -218,6 +220,25 @@ class _Rule(NamedTuple):
     smallest_pct: float
     confidence: float  # of its interval alone
     family: int  # rows that are judged
+    common: float  # by how much most rows changed, in parts of the baseline
+
+    def widened(self, interval: tuple[float, float], baseline_ms: float) -> tuple[float, float]:
+        """Return the interval of a difference, made wider by what most rows changed by."""
+        return interval[0] - baseline_ms * self.common, interval[1] + baseline_ms * self.common
+
+
+def _common_change(times: Iterable[tuple[StageTimes, StageTimes]]) -> float:
+    """Return by how much most rows changed, which two single runs differ by for another reason than the code.
+
+    The calls of one run do not tell how runs differ, but its rows do, as a busier machine slows most of them down. It is
+    the median of what they changed by and the median deviation from that, up to twice the time, as more is no machine's
+    doing.
+    """
+    changes = [abs(now.mean_ms / old.mean_ms - 1) for old, now in times if old.mean_ms and now.mean_ms is not None]
+    if len(changes) < _MANY_ROWS:
+        return 0.0
+    middle = median(changes)
+    return min(middle + median(abs(change - middle) for change in changes), 1.0)
 
 
 def _runs(parameter: str, given: Any) -> list[Run]:
@@ -281,9 +302,11 @@ def _compared(name: str, old: StageTimes, new: StageTimes, rule: _Rule) -> Stage
     interval = interval_between(old, new, rule.confidence)
     verdict, reason = _verdict_without_interval(old, new)
     if interval is not None:
+        interval = rule.widened(interval, old.mean_ms)
         verdict, reason = verdict_of(interval, limit), ""
-    if verdict not in {"slower", "faster"} and abs(difference) > limit and _lie_apart(old, new, rule.family):
-        verdict = "slower" if difference > 0 else "faster"
+    counts_anyway = verdict_of(rule.widened((difference, difference), old.mean_ms), limit)
+    if counts_anyway in {"slower", "faster"} and verdict not in {"slower", "faster"} and _lie_apart(old, new, rule.family):
+        verdict = counts_anyway
         reason = f"by ranges that do not overlap{': ' if reason else ''}{reason}"
     percent = _percent(difference, old.mean_ms)
     return StageComparison(name, old.mean_ms, new.mean_ms, difference, percent, interval, verdict, reason, *counts)
@@ -326,6 +349,7 @@ def _compared_totals(old: Sequence[Run], new: Sequence[Run], rule: _Rule) -> Sta
         return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, None, "unknown", reason)
     runs = [StageTimes([{"duration_ms": each} for each in side]) for side in sums]
     interval = interval_between(*runs, rule.confidence) or interval_of(difference, terms, rule.confidence)
+    interval = rule.widened(interval, baseline_ms)
     verdict = verdict_of(interval, baseline_ms * rule.smallest_pct / 100)
     return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, interval, verdict)
 
@@ -401,6 +425,16 @@ def _notes_on_origin(old: Sequence[Run], new: Sequence[Run]) -> list[str]:
     if identities[0] & identities[1]:
         notes.append("A report is on both sides.")
     return notes
+
+
+def _notes_on_common(rule: _Rule) -> list[str]:
+    """Say what most rows have in common, if it is more than the smallest change that counts."""
+    if rule.common * 100 <= rule.smallest_pct:
+        return []
+    return [
+        f"Most rows changed by up to {rule.common * 100:.0f} %, as they do on a busier or less busy machine, and only "
+        "what changed by more is judged. Several runs a side tell machine and program apart."
+    ]
 
 
 def _listed(names: list[str]) -> str:
