@@ -308,8 +308,8 @@ def test_identical_runs_are_found_slower_by_chance_only_seldom() -> None:
 
 def test_one_row_of_many_is_found_slower() -> None:
     source = random.Random(12)
-    for _ in range(20):
-        old, new = calls_of_a_run(source, 15, 200), calls_of_a_run(source, 15, 200)
+    for _ in range(5):
+        old, new = calls_of_a_run(source, 15, 1000), calls_of_a_run(source, 15, 1000)
         slow = new["stages"]["s7"]
         for figure in ("duration_ms", "mean_ms", "min_ms", "max_ms", "std_ms"):
             slow[figure] *= 1.5
@@ -323,12 +323,12 @@ def test_what_most_rows_changed_by_is_no_row_s_own() -> None:
         same = {f"s{row}": stage(100, 10 * factor, 0.1) for row in range(6)}
         return ours({**same, **others}, request_id=str(factor))
 
-    found = compare_timing_reports(times(1.0, a=stage(100, 10, 0.1)), times(1.2, a=stage(100, 15, 0.1)))
+    found = compare_timing_reports(times(1.0, a=stage(100, 10, 0.1)), times(1.2, a=stage(100, 13, 0.1)))
     assert [row.verdict for row in found.stages] == ["unclear"] * 6 + ["slower"]
     assert found.total.verdict == "unclear"
-    assert found.notes == (
+    assert found.notes[-1] == (
         "Most rows changed by up to 20 %, as they do on a busier or less busy machine, and only what changed by more is "
-        "judged. Several runs a side tell machine and program apart.",
+        "judged. Several runs a side tell machine and program apart."
     )
     many = compare_timing_reports(times(1.0), times(3.0))
     assert {row.verdict for row in (*many.stages, many.total)} == {"slower"}

@@ -481,8 +481,9 @@ def drawn_series(source: random.Random, factor: float, load: float) -> series.Se
     return series.Series(False, rows)
 
 
-def test_planted_regressions_are_found_under_load_and_nothing_else_is() -> None:
-    """40 times a side: 20 that are 1.5 times as long, and 100 that are unchanged, with loads that differ."""
+def test_planted_regressions_are_found_under_load_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 times a side: 20 that are 1.5 times as long, and 40 that are unchanged, with loads that differ."""
+    monkeypatch.setattr(bootstrap, "RESAMPLES", 200)  # which is enough for that, and takes less time
     source, rule = random.Random(7), Rule("mean", 5)
 
     def fails(factor: float) -> bool:
@@ -490,7 +491,7 @@ def test_planted_regressions_are_found_under_load_and_nothing_else_is() -> None:
         return any(series.change(old, new, row, rule, family=3).verdict == "slower" for row in old.rows)
 
     assert sum(fails(1.5) for _ in range(20)) == 20
-    assert sum(fails(1.0) for _ in range(100)) <= 5
+    assert sum(fails(1.0) for _ in range(40)) <= 2
 
 
 def test_the_mean_of_a_side_is_no_mean_of_quotients() -> None:
