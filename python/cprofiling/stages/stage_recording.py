@@ -26,14 +26,18 @@ def options() -> dict[str, Any]:
 
 
 class StageRecording:
-    """A recording that runs from the start of a stage to its end."""
+    """A recording that runs from the start of a stage to its end.
+
+    Attributes:
+        profile: What records.
+    """
 
     chosen = options()  # read once: a value that makes no sense is warned of once
 
     def __init__(self, name: str, prof: profile) -> None:
         """``prof``: is running."""
         self._name = name
-        self._profile = prof
+        self.profile = prof
         self._process = os.getpid()
 
     @classmethod
@@ -53,11 +57,11 @@ class StageRecording:
         In a forked child there is nothing to do: the recording is its parent's.
         """
         if os.getpid() == self._process:
-            self._profile.stop()
+            self.profile.stop()
             self._write(rank)
 
     def _write(self, rank: int) -> None:
-        recording = self._profile.recording
+        recording = self.profile.recording
         stem = f"{file_name_of(self._name)}_rank{rank}"
         trace, stem = output.reserved(output.folder(), stem, ".trace.json.gz")
         try:
@@ -69,5 +73,5 @@ class StageRecording:
         self._write_breakdown(trace.with_name(f"{stem}.breakdown.json"), rank)
 
     def _write_breakdown(self, path: Path, rank: int) -> None:
-        output.write_json(path, breakdown_of(self._profile.recording, self._name, rank))
+        output.write_json(path, breakdown_of(self.profile.recording, self._name, rank))
         log.say(f"[Profiler] Kernel breakdown saved to: {path}")
