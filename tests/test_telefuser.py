@@ -177,6 +177,28 @@ def test_names_are_followed_as_the_environment_has_them(tmp_path: Path, monkeypa
     ]
 
 
+@pytest.mark.parametrize("told", ["true", "false"])
+def test_pytorch_s_profiler_is_asked_for_what_the_environment_says(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for variable in telefuser_profiler._Followed.variables[1:]:
+        monkeypatch.setenv(variable, told)
+    asked: list[dict[str, Any]] = []
+    own = torch.profiler.profile
+
+    def profile(**options: Any) -> Any:
+        asked.append(options)
+        return own(**options)
+
+    monkeypatch.setattr(torch.profiler, "profile", profile)
+    with telefuser.ProfilingContext("outer") as context:
+        assert context._profiler is None
+    telefuser.enable_profiler_for_names("outer")
+    with telefuser.ProfilingContext("outer") as context:
+        assert isinstance(context._profiler, cp.profile)
+    assert context._profiler is None
+    assert [asked[0][name] for name in ("record_shapes", "profile_memory", "with_stack")] == [told == "true"] * 3
+
+
 def test_functions_set_the_variables(tmp_path: Path) -> None:
     telefuser.enable_profiler_for_names("vae")
     assert (os.environ["ENABLE_PROFILER_NAMES"], layers.is_enabled("vae")) == ("vae", True)
@@ -402,8 +424,11 @@ def test_kernels_of_ncu(tmp_path: Path) -> None:
         assert found["recommendation"]
     path.write_text(ncu_samples.raw(ncu_samples.KERNELS[:1]))
     found = telefuser.analyze_ncu_report(str(path))
-    assert found["metrics"] == dict(zip(telefuser.NCU_KEY_METRICS, ("35250", "12.41", "83.27", "88.5"), strict=True))
+    assert found["metrics"] == dict(zip(telefuser.NCU_KEY_METRICS, ("35.25", "12.41", "83.27", "88.5"), strict=True))
     assert (found["dram_throughput_pct"], found["sm_throughput_pct"]) == (83.27, 12.41)
+    for unit in ("ns", "msecond"):
+        path.write_text(ncu_samples.raw(ncu_samples.KERNELS[:1], {**ncu_samples.UNITS, ncu_samples.DURATION: unit}))
+        assert telefuser.analyze_ncu_report(path)["metrics"]["gpu__time_duration.avg"] == "35.25"
     with pytest.raises(cp.FormatError):
         telefuser.analyze_ncu_report(__file__)
 

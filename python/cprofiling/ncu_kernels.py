@@ -34,6 +34,7 @@ class NcuKernel:
         metrics: The figures by metric id, in base units (ns, byte, Hz, %, byte/s); None for ``n/a``. The labels of the
             details page, such as ``Compute (SM) Throughput``, are found as well.
         texts: Metrics that are no numbers, by id.
+        units: The units that the report itself has for figures which ``metrics`` has in base units, by id.
         id: Running number of the launch.
         process_id: Number of the process.
         process_name: Name of the process's program.
@@ -67,6 +68,7 @@ class NcuKernel:
     ranges: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     invocations: int = 1
+    units: Texts = NO_TEXTS
 
     @property
     def duration_ns(self) -> float | None:

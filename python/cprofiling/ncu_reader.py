@@ -47,25 +47,28 @@ class _Column:
         id: Its id.
         power: The power of ten that leads to the base unit.
         base: The base unit.
+        unit: The unit as it is written.
         refused: The unit as it is written, where it is none that such a metric can have; None where it is one.
     """
 
     id: str
     power: int
     base: str
+    unit: str
     refused: str | None
 
 
 class _Draft:
     """A kernel of which more lines may come."""
 
-    __slots__ = ("facts", "places", "rules", "texts", "values")
+    __slots__ = ("facts", "places", "rules", "texts", "units", "values")
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
         self.places: dict[str, int] = {}
         self.values = array("d")
         self.texts: dict[str, str] = {}
+        self.units: dict[str, str] = {}
         self.rules: dict[str, None] = {}
 
 
@@ -130,7 +133,7 @@ class _Reader:
             power, base = base_unit(unit)
             id_ = metric_id(name, base)
             refused = None if base in BASES.get(id_, (base,)) else unit
-            column = self._columns[name, unit] = _Column(id_, power, base, refused)
+            column = self._columns[name, unit] = _Column(id_, power, base, unit, refused)
             self._units.setdefault(column.id, base)
         return column
 
@@ -150,6 +153,8 @@ class _Reader:
             self._source.refuse_cell(place, problem, table.delimiter)
         else:
             draft.texts[column.id] = text
+        if column.power:
+            draft.units[column.id] = column.unit
         draft.places[column.id] = len(draft.values)
         draft.values.append(value)
 
@@ -166,10 +171,9 @@ class _Reader:
     def _finish(self, draft: _Draft) -> None:
         """Make a kernel of what is known of it. Those of one layout share its names."""
         places = self._places.setdefault(tuple(draft.places), draft.places)
-        texts = Texts(draft.texts)
-        texts = self._texts.setdefault(texts, texts)
-        metrics = Metrics(places, draft.values)
-        self._kernels.append(NcuKernel(metrics=metrics, texts=texts, rules=tuple(draft.rules), **draft.facts))
+        texts, units = (self._texts.setdefault(each, each) for each in (Texts(draft.texts), Texts(draft.units)))
+        metrics, rules = Metrics(places, draft.values), tuple(draft.rules)
+        self._kernels.append(NcuKernel(metrics=metrics, texts=texts, units=units, rules=rules, **draft.facts))
 
     def report(self) -> NcuReport:
         """Return what was read. FormatError if there is no kernel in it."""
