@@ -2,16 +2,20 @@
 
 #include "csrc/view.h"
 
-enum { ITEM, OWNER, BELOW };
+enum { ITEM, ENTRIES, CELL, BELOW };
 
-/* The whole stack, borrowed from the context; NULL when it is empty or could not be had. */
-static bool get_stack(PyObject *variable, PyObject **stack)
+/* The whole stack from the first entry on that is in force, borrowed from the context, or None. NULL with an exception. */
+static PyObject *get_stack(PyObject *variable)
 {
-    if (ext_view_context(PyThreadState_Get()) == NULL || PyContextVar_Get(variable, Py_None, stack) < 0) {
-        return false;
+    PyObject *stack;
+    if (ext_view_context(PyThreadState_Get()) == NULL || PyContextVar_Get(variable, Py_None, &stack) < 0) {
+        return NULL;
     }
-    Py_DECREF(*stack);
-    return true;
+    Py_DECREF(stack);
+    while (stack != Py_None && PyList_GET_SIZE(PyTuple_GET_ITEM(stack, CELL)) == 0) {
+        stack = PyTuple_GET_ITEM(stack, BELOW);
+    }
+    return stack;
 }
 
 static bool set_stack(PyObject *variable, PyObject *stack)
@@ -23,43 +27,67 @@ static bool set_stack(PyObject *variable, PyObject *stack)
     return is_set;
 }
 
-bool ext_context_stack_push(PyObject *variable, PyObject *item, PyObject *owner)
+bool ext_context_stack_push(ext_state *state, PyObject *variable, PyObject *item, PyObject **entries)
 {
-    PyObject *below;
-    if (!get_stack(variable, &below)) {
+    if (*entries == NULL && (*entries = PyDict_New()) == NULL) {
         return false;
     }
-    PyObject *stack = PyTuple_Pack(3, item, owner, below);
-    bool pushed = stack != NULL && set_stack(variable, stack);
+    PyObject *number = PyLong_FromUnsignedLongLong(++state->entered);
+    PyObject *cell = number != NULL ? Py_BuildValue("[O]", number) : NULL;
+    PyObject *below = cell != NULL ? get_stack(variable) : NULL;
+    PyObject *stack = below != NULL ? PyTuple_Pack(4, item, *entries, cell, below) : NULL;
+    bool pushed = stack != NULL && PyDict_SetItem(*entries, number, cell) == 0;
+    if (pushed && !set_stack(variable, stack)) {
+        pushed = false;
+        (void)PyDict_DelItem(*entries, number);
+    }
     Py_XDECREF(stack);
+    Py_XDECREF(cell);
+    Py_XDECREF(number);
     return pushed;
 }
 
-bool ext_context_stack_pop(PyObject *variable, PyObject *owner, PyObject *what)
+/* The cell that was made last is the dict's last. */
+static bool leave_elsewhere(ext_state *state, PyObject *entries, PyObject *what)
 {
-    PyObject *stack;
-    if (!get_stack(variable, &stack)) {
+    if (entries == NULL || PyDict_GET_SIZE(entries) == 0) {
+        PyErr_Format(PyExc_RuntimeError, "%R is not entered", what);
         return false;
     }
-    while (stack != Py_None && PyTuple_GET_ITEM(stack, OWNER) != owner) {
+    PyObject *last = PyObject_CallMethod(entries, "popitem", NULL);
+    bool left = last != NULL && PyList_SetSlice(PyTuple_GET_ITEM(last, 1), 0, 1, NULL) == 0;
+    ext_view_invalidate_all(state);
+    Py_XDECREF(last);
+    return left;
+}
+
+/* Whether the entry is this owner's, and not left yet: a copy of the context may have it for longer. */
+static bool is_open(PyObject *stack, PyObject *entries)
+{
+    PyObject *cell = PyTuple_GET_ITEM(stack, CELL);
+    return PyTuple_GET_ITEM(stack, ENTRIES) == entries && PyList_GET_SIZE(cell) == 1 &&
+           PyDict_Contains(entries, PyList_GET_ITEM(cell, 0)) > 0;
+}
+
+bool ext_context_stack_pop(ext_state *state, PyObject *variable, PyObject *entries, PyObject *what)
+{
+    PyObject *stack = get_stack(variable);
+    while (stack != NULL && stack != Py_None && !is_open(stack, entries)) {
         stack = PyTuple_GET_ITEM(stack, BELOW);
     }
-    if (stack == Py_None) {
-        PyErr_Format(PyExc_RuntimeError, "%R is not entered in this thread or task", what);
-        return false;
+    if (stack == NULL || stack == Py_None) {
+        return stack != NULL && leave_elsewhere(state, entries, what);
     }
-    PyObject *below = Py_NewRef(PyTuple_GET_ITEM(stack, BELOW));
-    bool popped = set_stack(variable, below);
-    Py_DECREF(below);
+    Py_INCREF(stack);
+    PyObject *number = PyList_GET_ITEM(PyTuple_GET_ITEM(stack, CELL), 0);
+    bool popped = PyDict_DelItem(entries, number) == 0 && set_stack(variable, PyTuple_GET_ITEM(stack, BELOW));
+    Py_DECREF(stack);
     return popped;
 }
 
 bool ext_context_stack_top(PyObject *variable, PyObject **item)
 {
-    PyObject *stack;
-    if (!get_stack(variable, &stack)) {
-        return false;
-    }
-    *item = stack == Py_None ? NULL : PyTuple_GET_ITEM(stack, ITEM);
-    return true;
+    PyObject *stack = get_stack(variable);
+    *item = stack != NULL && stack != Py_None ? PyTuple_GET_ITEM(stack, ITEM) : NULL;
+    return stack != NULL;
 }

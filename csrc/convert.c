@@ -240,3 +240,41 @@ PyObject *ext_convert_status(cprof_status status, const char *operation)
     PyErr_Format(PyExc_RuntimeError, "%s: %s", operation, cprof_status_text(status));
     return NULL;
 }
+
+/* An attribute; None where there is none. NULL with another exception. */
+static PyObject *get_or_none(PyObject *object, const char *name)
+{
+    PyObject *value = PyObject_GetAttrString(object, name);
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        return Py_NewRef(Py_None);
+    }
+    return value;
+}
+
+/* What a subclass' objects hold. Before CPython 3.11 an object has no __getstate__ of its own, and slots stay behind. */
+static PyObject *get_state(PyObject *object)
+{
+    PyObject *getstate = get_or_none(object, "__getstate__");
+    PyObject *state = getstate == Py_None ? get_or_none(object, "__dict__")
+                      : getstate != NULL  ? PyObject_CallNoArgs(getstate)
+                                          : NULL;
+    Py_XDECREF(getstate);
+    return state;
+}
+
+PyObject *ext_convert_reduce(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    PyObject *copyreg = PyImport_ImportModule("copyreg");
+    PyObject *maker = copyreg != NULL ? PyObject_GetAttrString(copyreg, "__newobj_ex__") : NULL;
+    PyObject *state = maker != NULL ? get_state(object) : NULL;
+    PyObject *reduced = state != NULL && args != NULL && kwargs != NULL
+                            ? Py_BuildValue("O(OOO)O", maker, Py_TYPE(object), args, kwargs, state)
+                            : NULL;
+    Py_XDECREF(state);
+    Py_XDECREF(maker);
+    Py_XDECREF(copyreg);
+    Py_XDECREF(args);
+    Py_XDECREF(kwargs);
+    return reduced;
+}

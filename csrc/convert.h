@@ -43,4 +43,8 @@ PyObject *ext_convert_to_str(cprof_name utf8);
 /* Sets the exception for a status of the core that is not CPROF_OK; returns NULL. */
 PyObject *ext_convert_status(cprof_status status, const char *operation);
 
+/* What __reduce__ returns for an object that is made of these arguments (a tuple and a dict, both taken over; NULL with an
+ * exception), and then given what a subclass' object holds. */
+PyObject *ext_convert_reduce(PyObject *object, PyObject *args, PyObject *kwargs);
+
 #endif

@@ -65,14 +65,14 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"mixin",          "profiler_class", "default_profiler",
-                               "device_finder",  "stream_finder",  "awaiter",
-                               "record_wrapper", "probers",        NULL};
+    static char *keywords[] = {"mixin",   "profiler_class", "default_profiler", "device_finder", "stream_finder",
+                               "awaiter", "record_wrapper", "stage_wrapper",    "probers",       NULL};
     ext_state *state = ext_state_of_module(module);
-    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper, *probers;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOOO!:configure", keywords, &PyType_Type, &mixin, &profiler_class,
+    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper,
+        *stage_wrapper, *probers;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOOOO!:configure", keywords, &PyType_Type, &mixin, &profiler_class,
                                      state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter,
-                                     &record_wrapper, &PyTuple_Type, &probers)) {
+                                     &record_wrapper, &stage_wrapper, &PyTuple_Type, &probers)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(probers) != EXT_PROBERS) {
@@ -87,6 +87,7 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
     ext_state_set(&state->stream_finder, stream_finder);
     ext_state_set(&state->awaiter, awaiter);
     ext_state_set(&state->record_wrapper, record_wrapper);
+    ext_state_set(&state->stage_wrapper, stage_wrapper);
     Py_RETURN_NONE;
 }
 
@@ -275,7 +276,8 @@ static bool add_objects(PyObject *module, ext_state *state)
     return add_words(state) && (state->sys_module = PyImport_ImportModule("sys")) != NULL &&
            (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
            (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
-           (state->default_stage = PyUnicode_InternFromString("inference")) != NULL &&
+           (state->first_stage = PyUnicode_InternFromString("inference")) != NULL &&
+           (state->default_stage = Py_NewRef(state->first_stage)) != NULL && (state->defaults = PyList_New(0)) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
            (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
            PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 && add_record_profiler(state);
@@ -334,6 +336,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->thread_namer);
     Py_VISIT(state->describer);
     Py_VISIT(state->device_memory_finder);
+    Py_VISIT(state->defaults);
+    Py_VISIT(state->stage_wrapper);
     Py_VISIT(state->live_switch);
     Py_VISIT(state->record_profiler);
     return ext_shape_traverse(state, visit, arg);
@@ -380,6 +384,8 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->thread_namer);
     Py_CLEAR(state->describer);
     Py_CLEAR(state->device_memory_finder);
+    Py_CLEAR(state->defaults);
+    Py_CLEAR(state->stage_wrapper);
     Py_CLEAR(state->live_switch);
     Py_CLEAR(state->record_profiler);
     ext_shape_forget(state);
@@ -394,6 +400,7 @@ void ext_state_release(ext_state *state)
     }
     Py_CLEAR(state->stage_variable);
     Py_CLEAR(state->bound_variable);
+    Py_CLEAR(state->first_stage);
     Py_CLEAR(state->default_stage);
     Py_CLEAR(state->view_key);
     Py_CLEAR(state->enum_type);

@@ -8,10 +8,10 @@
 
 /* The place of the frame that runs: the same when it enters and when it leaves. A generator's or coroutine's frame may go on in
  * another thread or context; another frame's address means something in its own only. */
-static inline const void *place_of_frame(PyThreadState *tstate, const ext_view *view)
+static inline const void *place_of_frame(PyThreadState *tstate, const ext_view *view, bool suspends)
 {
     uintptr_t frame = (uintptr_t)ext_compat_frame(tstate);
-    uintptr_t context = ext_compat_frame_suspends(tstate) ? 0 : (uintptr_t)view->task;
+    uintptr_t context = suspends ? 0 : (uintptr_t)view->task;
     return (const void *)((frame ^ context * UINT64_C(0x9e3779b97f4a7c15)) | 1);
 }
 
@@ -114,20 +114,28 @@ void ext_opening_drop(ext_opening *self)
     cprof_probe_settle();
 }
 
+/* The view is up to date. */
 static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target *target)
 {
     PyThreadState *tstate = PyThreadState_Get();
-    PyObject *generator = __builtin_expect(ext_compat_frame_suspends(tstate), 0) ? find_generator(tstate) : NULL;
-    cprof_span *span = NULL;
-    if (__builtin_expect(ext_view_is_current(view, tstate), 1) || ext_view_renew(view)) {
-        cprof_chain_trim(view->thread, &view->chain);
-        span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
+    PyObject *generator = NULL;
+    bool suspends = ext_compat_frame_suspends(tstate);
+    if (__builtin_expect(suspends, 0)) {
+        generator = find_generator(tstate);
+        if (!ext_view_renew(view)) {
+            Py_XDECREF(generator);
+            return NULL;
+        }
     }
+    if (view->chain.top != NULL && __builtin_expect(cprof_span_is_left(view->chain.top), 0)) {
+        cprof_chain_trim(view->thread, &view->chain);
+    }
+    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
     if (__builtin_expect(span == NULL, 0)) {
         Py_XDECREF(generator);
         return NULL;
     }
-    span->place = place_of_frame(tstate, view);
+    span->place = place_of_frame(tstate, view, suspends);
     span->opener = generator;
     add_span(self, span);
     return span;
@@ -164,7 +172,7 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
     }
     ext_probe_wait(view->state, probe, (target->state & CPROF_FLAG_SYNC) != 0 ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
-    cprof_span *span = open_here(self, view, target);
+    cprof_span *span = ext_view_renew(view) ? open_here(self, view, target) : NULL;
     if (span == NULL) {
         ext_probe_drop(probe);
         return NULL;
@@ -246,9 +254,6 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     PyObject *generator = span->opener;
     take_span(self, span);
     cprof_span_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend);
-    if (view != NULL) {
-        cprof_chain_trim(thread, &view->chain);
-    }
     Py_XDECREF(generator);
     Py_XDECREF(owner);
     cprof_probe_settle();
@@ -257,7 +262,8 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
 /* The span that an exit in this place closes; NULL: it leaves an entry without a span. */
 static __attribute__((noinline)) cprof_span *choose_span(const ext_opening *self, const ext_view *view)
 {
-    const void *place = view != NULL ? place_of_frame(PyThreadState_Get(), view) : NULL;
+    PyThreadState *tstate = PyThreadState_Get();
+    const void *place = view != NULL ? place_of_frame(tstate, view, ext_compat_frame_suspends(tstate)) : NULL;
     cprof_span *span = ext_ptrmap_get(&self->places, place);
     if (span == NULL && self->open == 1 && self->spans->place == place) {
         span = self->spans;

@@ -11,7 +11,8 @@
 
 static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    if (PyTuple_GET_SIZE(args) != 0 || (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0)) {
+    bool has_arguments = PyTuple_GET_SIZE(args) != 0 || (kwargs != NULL && PyDict_GET_SIZE(kwargs) != 0);
+    if (has_arguments && type->tp_init == PyBaseObject_Type.tp_init) { /* a subclass' __init__ may take some */
         PyErr_Format(PyExc_TypeError, "%.100s() takes no arguments", type->tp_name);
         return NULL;
     }
@@ -286,7 +287,7 @@ static PyObject *profiler_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
     ext_profiler *self = (ext_profiler *)object;
-    return ext_context_stack_push(self->state->bound_variable, object, object) ? Py_NewRef(object) : NULL;
+    return ext_context_stack_push(self->state, self->state->bound_variable, object, &self->entries) ? Py_NewRef(object) : NULL;
 }
 
 static PyObject *profiler_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
@@ -294,17 +295,18 @@ static PyObject *profiler_exit(PyObject *object, PyObject *const *args, Py_ssize
     (void)args;
     (void)nargs;
     ext_profiler *self = (ext_profiler *)object;
-    if (!ext_context_stack_pop(self->state->bound_variable, object, object)) {
+    if (!ext_context_stack_pop(self->state, self->state->bound_variable, self->entries, object)) {
         return NULL;
     }
     Py_RETURN_NONE;
 }
 
-/* Copies and pickles are new Profilers that are off: counters belong to the process that counted. */
+/* Copies and pickles are new Profilers that are off: counters belong to the process that counted. A subclass' __init__ is not
+ * called: what it set goes along. */
 static PyObject *profiler_reduce(PyObject *object, PyObject *unused)
 {
     (void)unused;
-    return Py_BuildValue("(O())", Py_TYPE(object));
+    return ext_convert_reduce(object, PyTuple_New(0), PyDict_New());
 }
 
 static PyObject *profiler_internal_errors(PyObject *object, void *unused)
@@ -351,6 +353,7 @@ static PyObject *profiler_repr(PyObject *object)
 static int profiler_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((ext_profiler *)object)->entries);
     Py_VISIT(((ext_profiler *)object)->gpu_stream);
     return 0;
 }
@@ -375,6 +378,7 @@ static void profiler_dealloc(PyObject *object)
     }
     ext_probe_want_launches(self, false);
     (void)profiler_clear(object);
+    Py_CLEAR(self->entries);
     Py_CLEAR(self->device_note);
     Py_CLEAR(self->label);
     cprof_registry_destroy(self->registry);

@@ -14,6 +14,7 @@ typedef struct {
     ext_opening opening;
     ext_profiler *profiler; /* of all that are record(): has the gate. Owned */
     PyObject *name;         /* str; owned */
+    PyObject *weakrefs;
     bool warm_up;
 } record_object;
 
@@ -102,6 +103,7 @@ static PyObject *make(PyTypeObject *type, ext_profiler *profiler, PyObject *name
     ext_opening_init(&self->opening, &profiler->registry->state);
     self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
     self->name = name;
+    self->weakrefs = NULL;
     self->warm_up = warm_up;
     return (PyObject *)self;
 }
@@ -251,10 +253,21 @@ static PyObject *record_warm_up(PyObject *object, void *unused)
     return PyBool_FromLong(((record_object *)object)->warm_up);
 }
 
+static PyObject *record_reduce(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    record_object *self = (record_object *)object;
+    return ext_convert_reduce(object, Py_BuildValue("(O)", self->name),
+                              Py_BuildValue("{sO}", "warm_up", self->warm_up ? Py_True : Py_False));
+}
+
 static void record_dealloc(PyObject *object)
 {
     record_object *self = (record_object *)object;
     PyTypeObject *type = Py_TYPE(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
     ext_opening_clear(&self->opening);
     Py_DECREF(self->name);
     Py_DECREF(self->profiler);
@@ -268,7 +281,13 @@ static PyMethodDef record_methods[] = {
      PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
     {"__aenter__", record_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
     {"__aexit__", (PyCFunction)(void (*)(void))record_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
+    {"__reduce__", record_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef record_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(record_object, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef record_getset[] = {
@@ -290,10 +309,9 @@ PyDoc_STRVAR(record_doc,
              "entered.");
 
 static PyType_Slot record_slots[] = {
-    {Py_tp_new, record_new},         {Py_tp_repr, record_repr},
-    {Py_tp_call, record_call},       {Py_tp_dealloc, record_dealloc},
-    {Py_tp_methods, record_methods}, {Py_tp_getset, record_getset},
-    {Py_tp_doc, (void *)record_doc}, {0, NULL},
+    {Py_tp_new, record_new},         {Py_tp_repr, record_repr},       {Py_tp_call, record_call},
+    {Py_tp_dealloc, record_dealloc}, {Py_tp_methods, record_methods}, {Py_tp_getset, record_getset},
+    {Py_tp_members, record_members}, {Py_tp_doc, (void *)record_doc}, {0, NULL},
 };
 
 PyType_Spec ext_record_spec = {

@@ -109,12 +109,15 @@ typedef struct {
     PyObject *thread_namer;               /* callable() that notes the name of the thread, while a recording runs */
     PyObject *describer;                  /* callable(arguments) -> (shapes, types, stack), each a str or None */
     PyObject *device_memory_finder;       /* callable() -> (bytes in use, the most there were) or None */
+    PyObject *defaults;                   /* list: the default stages that are entered, the last one in force */
+    PyObject *stage_wrapper;              /* callable(function, stage) -> the function, in force while it runs */
     PyObject *live_switch;                /* callable(Profiler, path or None, whether it is on) -> callable() or None */
     struct ext_profiler *record_profiler; /* in whose name record() is; counts nothing */
     /* Objects that have no part in a cycle: kept until the module goes (module_free) */
     PyObject *stage_variable; /* context variable: the innermost stage, an interned str */
     PyObject *bound_variable; /* context variable: the Profiler bound by `with profiler:` */
-    PyObject *default_stage;  /* interned str */
+    PyObject *first_stage;    /* interned str: "inference" */
+    PyObject *default_stage;  /* interned str: that of the last of `defaults`, else the first */
     PyObject *view_key;       /* str: the key of views in the thread states' dictionaries */
     PyObject *enum_type;      /* enum.Enum */
     PyObject *words[EXT_WORD_COUNT];
@@ -129,6 +132,8 @@ typedef struct {
                               was set */
     size_t profilers_on;
     cprof_probe_rest no_other_device; /* none but CUDA's was in use: it is not asked for until this is over */
+    uint64_t entered;                 /* how often a stage, or a Profiler, was put in force in a context */
+    struct ext_view *views;           /* all there are; borrowed */
     bool capturing;                   /* a capture window was set */
     bool recording;                   /* one of this interpreter runs, not paused */
     const void *recorder;             /* the Recorder of it, or of the last one; compared only */

@@ -69,6 +69,10 @@ static void view_dealloc(PyObject *object)
     }
     ext_ptrmap_dispose(&view->parked);
     cprof_probe_settle();
+    *view->link = view->next;
+    if (view->next != NULL) {
+        view->next->link = view->link;
+    }
     Py_CLEAR(view->task);
     Py_CLEAR(view->base_task);
     ext_state_release(view->state);
@@ -182,6 +186,12 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
     }
     memset((char *)view + sizeof(PyObject), 0, sizeof *view - sizeof(PyObject));
     view->state = ext_state_hold(state);
+    view->next = state->views;
+    view->link = &state->views;
+    if (view->next != NULL) {
+        view->next->link = &view->next;
+    }
+    state->views = view;
     view->state_serial = state->serial;
     view->tstate_id = tstate->id;
     view->task = Py_XNewRef(ext_view_context(tstate));
@@ -333,6 +343,13 @@ void ext_view_invalidate(void)
     cprof_thread *thread = cprof_thread_self;
     if (thread != NULL && thread->binding != NULL) {
         ((ext_view *)thread->binding)->version = 0;
+    }
+}
+
+void ext_view_invalidate_all(ext_state *state)
+{
+    for (ext_view *view = state->views; view != NULL; view = view->next) {
+        view->version = 0;
     }
 }
 

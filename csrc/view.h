@@ -11,7 +11,7 @@
 
 #include "cprofiling/span.h"
 
-typedef struct {
+typedef struct ext_view {
     PyObject_HEAD
     cprof_chain chain;  /* of the current task */
     uint64_t tstate_id; /* of the thread state that owns the view */
@@ -26,6 +26,8 @@ typedef struct {
     struct ext_parked *known;    /* of the current task, which was parked before; owned, or NULL */
     struct ext_pending *pending; /* of calls decorated twice, innermost first (function.h); borrowed */
     cprof_thread *thread;
+    struct ext_view *next; /* in the state's list */
+    struct ext_view **link;
     bool describing; /* a recording asks for more than times: calls that this makes are not described */
 } ext_view;
 
@@ -66,6 +68,9 @@ cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span);
 
 /* To be called when a context variable of ours was set: what the view keeps of it is looked up anew. */
 void ext_view_invalidate(void);
+
+/* As above, when what is in force was changed from outside of the context. */
+void ext_view_invalidate_all(ext_state *state);
 
 /* Takes the spans from *top down to `base` out of a chain that nobody will use any more: blocks may still be left, the rest is
  * given up. */

@@ -92,7 +92,7 @@ class Profiler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
-    def __reduce__(self) -> tuple[type[Self], tuple[()]]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @disjoint_base
 class Function:
@@ -178,6 +178,7 @@ class record:  # noqa: N801
     def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> Awaitable[None]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @disjoint_base
 class Recording:
@@ -282,13 +283,23 @@ class Recorder:
 
 @final
 class stage:  # noqa: N801
-    """Context manager: the execution stage of the calls that start inside. Is in csrc/stage_type.c."""
+    """Sets the execution stage of the calls that start inside. Is in csrc/stage_type.c; as a decorator, in in_stage.py."""
 
     def __new__(cls, stage: str | Enum, *, default: bool = False) -> Self: ...
+    @property
+    def stage(self) -> str: ...
+    @property
+    def default(self) -> bool: ...
+    def __call__(self, function: _F) -> _F: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
+    def __aenter__(self) -> Awaitable[Self]: ...
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> Awaitable[None]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class IdleContext:
@@ -463,6 +474,7 @@ def configure(
     stream_finder: Callable[[int], int],
     awaiter: Callable[[Any], Coroutine[Any, Any, Any]],
     record_wrapper: Callable[[Any, str, bool], Any],
+    stage_wrapper: Callable[[Any, stage], Any],
     probers: tuple[Callable[..., Any], ...],
 ) -> None: ...
 def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/view.c calls it

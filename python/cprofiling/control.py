@@ -9,6 +9,7 @@ from cprofiling import _core, device_events, devices, probers
 from cprofiling.asked import is_any, shapes_maker
 from cprofiling.beyond import beyond_text
 from cprofiling.format import NO_DATA, format_profiling_table
+from cprofiling.in_stage import wrap_in_stage
 from cprofiling.nodes import awaiting, bind_class, bind_pipeline, cloudpickle_rule, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
@@ -283,6 +284,7 @@ def set_up_core(answers: tuple[Callable[..., Any], ...] = probers.PROBERS) -> No
         stream_finder=devices.cuda_stream_of,
         awaiter=awaiting,
         record_wrapper=wrap_as_record,
+        stage_wrapper=wrap_in_stage,
         probers=answers,
     )
 

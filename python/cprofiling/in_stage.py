@@ -1,0 +1,80 @@
+"""Functions that run in a stage, which is ``stage`` as a decorator."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+from cprofiling.format import shown_value
+from cprofiling.nodes import ASYNC_GENERATOR, COROUTINE, GENERATOR, awaiting, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any
+
+    from cprofiling import _core
+
+
+def wrap_in_stage(function: Any, stage: _core.stage) -> Any:
+    """Wrap a callable, or the callable inside a descriptor, so that the stage is in force while it runs."""
+    if isinstance(function, type):
+        raise TypeError(f"stage cannot decorate a class, got {function!r}: decorate its methods")
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(wrap_in_stage(function.__func__, stage))
+    if isinstance(function, property):
+        return function.getter(wrap_in_stage(function.fget, stage))
+    if not callable(function):
+        raise TypeError(f"stage expects a callable, got {shown_value(function)}")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with stage:
+            return function(*args, **kwargs)
+
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        return (yield from _resumed(stage, function(*args, **kwargs)))
+
+    async def wait(*args: Any, **kwargs: Any) -> Any:
+        with stage:
+            made = function(*args, **kwargs)
+        return await _resumed(stage, made if hasattr(made, "send") else awaiting(made))
+
+    async def iterate(*args: Any, **kwargs: Any) -> Any:
+        inner = function(*args, **kwargs)
+        step = inner.__anext__()
+        while True:
+            try:
+                value = await _resumed(stage, step)
+            except StopAsyncIteration:
+                return
+            try:
+                step = inner.asend((yield value))
+            except GeneratorExit:
+                await _resumed(stage, inner.aclose())
+                raise
+            except BaseException as error:  # noqa: BLE001 it is the inner one's to handle
+                step = inner.athrow(error)
+
+    kinds = {GENERATOR: generate, COROUTINE: wait, ASYNC_GENERATOR: iterate}
+    return functools.update_wrapper(kinds.get(kind_of(function), call), function)
+
+
+@types.coroutine
+def _resumed(stage: _core.stage, inner: Any) -> Generator[Any, Any, Any]:
+    """Run a generator or coroutine to its end, in the stage while it runs and not while it is suspended."""
+    resume, argument = inner.send, None
+    while True:
+        try:
+            with stage:
+                value = resume(argument)
+        except StopIteration as stop:
+            return stop.value
+        try:
+            argument = yield value
+            resume = inner.send
+        except GeneratorExit:
+            with stage:
+                inner.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 as above
+            resume, argument = inner.throw, error
