@@ -1,5 +1,6 @@
 #include "csrc/convert.h"
 
+#include "csrc/fault.h"
 #include <math.h>
 
 /* Surrogates and long names are legal in messages, too: what is shown is an ASCII representation, cut; or the type, of a value
@@ -8,7 +9,7 @@ static PyObject *shown(PyObject *value)
 {
     PyObject *ascii = PyObject_ASCII(value);
     if (ascii == NULL) {
-        PyErr_Clear();
+        ext_fault_forget();
         ascii = PyUnicode_FromFormat("<%.100s>", Py_TYPE(value)->tp_name);
     }
     if (ascii != NULL && PyUnicode_GET_LENGTH(ascii) > 80) {

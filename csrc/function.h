@@ -46,8 +46,9 @@ extern PyType_Spec ext_function_spec;
 /* Whether it is a method by its first parameter's name, self: that of what other decorators have wrapped, too. */
 bool ext_function_has_self(ext_function *self);
 
-/* The outcome of a call that an exception of this type left; of one that the pending exception left. */
-cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type);
+/* The outcome of a call that an exception of this type (the exception itself, where it is known) left: asyncio and trio say
+ * which are cancellations; of one that the pending exception left. */
+cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type, PyObject *error);
 cprof_outcome ext_function_outcome(const ext_state *state);
 
 #endif

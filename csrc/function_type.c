@@ -1,6 +1,7 @@
 #include "csrc/function.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 #include "csrc/inherited.h"
 #include "csrc/pipeline.h"
 #include "csrc/probe.h"
@@ -8,7 +9,7 @@
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
-enum { MOST_DECORATORS = 16 };
+enum { MOST_DECORATORS = 16, MOST_GROUPS = 16 }; /* inside one another */
 
 static bool first_is_self(PyObject *function)
 {
@@ -20,12 +21,13 @@ static bool first_is_self(PyObject *function)
     return is_self;
 }
 
-/* What a function of Python's was made of by functools.wraps() and the like, borrowed; or NULL. */
+/* What a function of Python's was made of by functools.wraps() and the like, a new reference; or NULL. */
 static PyObject *wrapped_in(const ext_state *state, PyObject *function)
 {
     PyObject *attributes = ((PyFunctionObject *)function)->func_dict;
-    PyObject *wrapped = attributes != NULL ? PyDict_GetItemWithError(attributes, state->words[EXT_WORD_WRAPPED]) : NULL;
-    PyErr_Clear();
+    PyObject *wrapped =
+        attributes != NULL ? Py_XNewRef(PyDict_GetItemWithError(attributes, state->words[EXT_WORD_WRAPPED])) : NULL;
+    ext_fault_forget();
     return wrapped;
 }
 
@@ -37,14 +39,15 @@ static bool is_inherited(const ext_function *self, PyObject *function)
 bool ext_function_has_self(ext_function *self)
 {
     PyTypeObject *own = Py_TYPE(self);
-    PyObject *function = self->has_self == 0 ? self->function : NULL;
+    PyObject *function = self->has_self == 0 ? Py_NewRef(self->function) : NULL;
     for (int depth = 0; function != NULL && depth < MOST_DECORATORS; depth++) {
         self->has_self = PyFunction_Check(function) && first_is_self(function) ? 1 : -1;
-        function = PyFunction_Check(function)     ? wrapped_in(self->node.state, function)
-                   : Py_TYPE(function) == own     ? ((ext_function *)function)->function
-                   : is_inherited(self, function) ? ext_inherited_found(function)
-                                                  : NULL;
+        Py_SETREF(function, PyFunction_Check(function)     ? wrapped_in(self->node.state, function)
+                            : Py_TYPE(function) == own     ? Py_NewRef(((ext_function *)function)->function)
+                            : is_inherited(self, function) ? Py_NewRef(ext_inherited_found(function))
+                                                           : NULL);
     }
+    Py_XDECREF(function);
     return self->has_self > 0;
 }
 
@@ -58,14 +61,39 @@ static inline PyObject *forward(ext_function *self, PyObject *const *args, size_
     return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
 }
 
-/* Cancelled is what asyncio says it is; a program that has not loaded asyncio cannot be cancelled. */
-cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type)
+/* A class of a module, a new reference; NULL where the program has not loaded it, or there is none. */
+static PyObject *loaded_class(const ext_state *state, ext_word module_name, ext_word name)
 {
-    PyObject *asyncio = ext_state_loaded_module(state, EXT_WORD_ASYNCIO_EXCEPTIONS);
-    PyObject *cancelled = asyncio != NULL ? PyObject_GetAttr(asyncio, state->words[EXT_WORD_CANCELLED_ERROR]) : NULL;
-    bool matches = cancelled != NULL && PyErr_GivenExceptionMatches(type, cancelled);
-    Py_XDECREF(cancelled);
-    PyErr_Clear();
+    PyObject *module = ext_state_loaded_module(state, module_name);
+    PyObject *found = module != NULL ? PyObject_GetAttr(module, state->words[name]) : NULL;
+    Py_XDECREF(module);
+    ext_fault_forget();
+    return found;
+}
+
+/* Whether an exception is a group of such of one class only, as trio's nurseries raise them. */
+static bool is_group_of(const ext_state *state, PyObject *error, PyObject *known, int depth)
+{
+    PyObject *parts = error != NULL && depth > 0 ? PyObject_GetAttr(error, state->words[EXT_WORD_EXCEPTIONS]) : NULL;
+    bool matches = parts != NULL && PyTuple_Check(parts) && PyTuple_GET_SIZE(parts) > 0;
+    for (Py_ssize_t i = 0; matches && i < PyTuple_GET_SIZE(parts); i++) {
+        PyObject *part = PyTuple_GET_ITEM(parts, i);
+        matches = PyErr_GivenExceptionMatches(part, known) || is_group_of(state, part, known, depth - 1);
+    }
+    Py_XDECREF(parts);
+    ext_fault_forget();
+    return matches;
+}
+
+cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type, PyObject *error)
+{
+    PyObject *of_asyncio = loaded_class(state, EXT_WORD_ASYNCIO_EXCEPTIONS, EXT_WORD_CANCELLED_ERROR);
+    PyObject *of_trio = loaded_class(state, EXT_WORD_TRIO, EXT_WORD_CANCELLED);
+    bool matches =
+        (of_asyncio != NULL && PyErr_GivenExceptionMatches(type, of_asyncio)) ||
+        (of_trio != NULL && (PyErr_GivenExceptionMatches(type, of_trio) || is_group_of(state, error, of_trio, MOST_GROUPS)));
+    Py_XDECREF(of_asyncio);
+    Py_XDECREF(of_trio);
     return matches ? CPROF_OUTCOME_CANCELLED : CPROF_OUTCOME_ERROR;
 }
 
@@ -73,7 +101,7 @@ cprof_outcome ext_function_outcome(const ext_state *state)
 {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    cprof_outcome outcome = ext_function_outcome_of(state, type);
+    cprof_outcome outcome = ext_function_outcome_of(state, type, value);
     PyErr_Restore(type, value, traceback);
     return outcome;
 }
@@ -336,12 +364,14 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
         ext_pipeline_find(self->node.state, args[0], &profiler) && profiler == NULL) {
         profiler = ext_pipeline_profiler(self->node.state, args[0]);
     }
+    Py_XINCREF(profiler);
     ext_view *view = profiler != NULL && thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
     if (view == NULL) {
-        PyErr_Clear();
+        ext_fault_forget();
+        Py_XDECREF(profiler);
         return forward(self, args, nargsf, kwnames);
     }
-    ext_target target = {.profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler)};
+    ext_target target = {.profiler = profiler};
     return call_any(self, view, &target, NULL, args, nargsf, kwnames);
 }
 

@@ -76,7 +76,13 @@ static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owne
     if (entry == NULL) {
         return get_found(self, instance, owner);
     }
-    return entry->binds ? PyMethod_New(entry->wrapper, instance) : Py_NewRef(entry->wrapper);
+    PyObject *wrapper = Py_NewRef(entry->wrapper); /* making a method may run code that removes the entry */
+    if (!entry->binds) {
+        return wrapper;
+    }
+    PyObject *method = PyMethod_New(wrapper, instance);
+    Py_DECREF(wrapper);
+    return method;
 }
 
 static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper, bool binds)

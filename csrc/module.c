@@ -3,6 +3,7 @@
 #include "csrc/convert.h"
 #include "csrc/cost.h"
 #include "csrc/device_activity.h"
+#include "csrc/fault.h"
 #include "csrc/function.h"
 #include "csrc/idle.h"
 #include "csrc/inherited.h"
@@ -57,9 +58,10 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 {
     /* PyImport_GetModuleDict() is fatal late in finalisation, and PySys_GetObject() says so when there is no memory. */
     PyObject *modules = state->sys_module != NULL ? PyObject_GetAttr(state->sys_module, state->words[EXT_WORD_MODULES]) : NULL;
-    PyObject *module = modules != NULL && PyDict_Check(modules) ? PyDict_GetItemWithError(modules, state->words[word]) : NULL;
+    PyObject *module =
+        modules != NULL && PyDict_Check(modules) ? Py_XNewRef(PyDict_GetItemWithError(modules, state->words[word])) : NULL;
     Py_XDECREF(modules);
-    PyErr_Clear();
+    ext_fault_forget();
     return module;
 }
 

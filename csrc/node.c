@@ -168,7 +168,7 @@ static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *s
     }
     cprof_accum *accum = look_up(profiler, stage, key->name);
     if (accum == NULL) {
-        PyErr_Clear();
+        ext_fault_forget();
         profiler->internal_errors++;
         return NULL;
     }

@@ -220,7 +220,7 @@ static cprof_outcome outcome_of(const ext_state *state, PyObject *const *args, P
     if (__builtin_expect(nargs == 0 || args[0] == Py_None, 1)) {
         return CPROF_OUTCOME_SUCCESS;
     }
-    return ext_function_outcome_of(state, args[0]);
+    return ext_function_outcome_of(state, args[0], nargs > 1 ? args[1] : NULL);
 }
 
 /* What goes before a span is closed: waiting for the device, and the end of what is asked for beyond times. */
@@ -259,7 +259,8 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     cprof_probe_settle();
 }
 
-/* The span that an exit in this place closes; NULL: it leaves an entry without a span. */
+/* The span that an exit in this place closes; NULL: it leaves an entry without a span, or there is nothing to leave any more.
+ */
 static __attribute__((noinline)) cprof_span *choose_span(const ext_opening *self, const ext_view *view)
 {
     PyThreadState *tstate = PyThreadState_Get();
@@ -275,19 +276,29 @@ static __attribute__((noinline)) cprof_span *choose_span(const ext_opening *self
     return span != NULL || is_idle_here ? span : self->spans;
 }
 
+static bool leave_idle(ext_opening *self)
+{
+    bool left = self->idle > 0;
+    self->idle -= left;
+    return left;
+}
+
 bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
 {
+    if (self->open == 0) {
+        return leave_idle(self);
+    }
+    cprof_outcome outcome = outcome_of(state, args, nargs);
     cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
-    ext_view *view = self->open > 0 && thread != NULL ? ext_view_get(state, thread) : NULL;
+    if (__builtin_expect(thread == NULL, 0)) {
+        return true; /* without memory the span stays until the object goes */
+    }
+    ext_view *view = ext_view_get(state, thread);
     bool is_only = self->open == 1 && self->idle == 0;
-    cprof_span *span = is_only ? self->spans : self->open > 0 ? choose_span(self, view) : NULL;
-    if (__builtin_expect(span != NULL && thread != NULL, 1)) {
-        close_span(self, state, view, span, outcome_of(state, args, nargs));
-        return true;
+    cprof_span *span = __builtin_expect(is_only, 1) ? self->spans : choose_span(self, view);
+    if (__builtin_expect(span == NULL, 0)) {
+        return leave_idle(self);
     }
-    if (self->idle == 0) {
-        return self->open > 0; /* there is no memory: the span stays until the object goes */
-    }
-    self->idle--;
+    close_span(self, state, view, span, outcome);
     return true;
 }

@@ -1,5 +1,6 @@
 #include "csrc/pipeline.h"
 
+#include "csrc/fault.h"
 #include "csrc/weak.h"
 
 static void free_pair(ext_pipeline *pair)
@@ -50,7 +51,7 @@ static void label(ext_profiler *profiler, PyObject *pipeline)
 {
     PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(pipeline), "__qualname__");
     if (name == NULL || !PyUnicode_Check(name)) {
-        PyErr_Clear();
+        ext_fault_forget();
         Py_CLEAR(name);
     }
     profiler->label = name;

@@ -1,5 +1,6 @@
 #include "csrc/plain_names.h"
 
+#include "csrc/fault.h"
 /* An attribute of an attribute; NULL without an exception. */
 static PyObject *get_quietly(PyObject *object, const char *name)
 {
@@ -63,7 +64,7 @@ static bool is_the_property(ext_plain_names *memory, PyObject *property)
 static bool look_at(ext_plain_names *memory, const ext_state *state, PyTypeObject *type, ext_plain_kind *kind)
 {
     PyObject *property = PyObject_GetAttr((PyObject *)type, state->words[EXT_WORD_NAME]);
-    PyErr_Clear();
+    ext_fault_forget();
     bool is_fine = property != NULL && is_the_property(memory, property) && ext_plain_known_in_dict(type, memory->attributes);
     Py_XDECREF(property);
     *kind = (ext_plain_kind){.type = type, .version = type->tp_version_tag, .is_fine = is_fine};
@@ -94,26 +95,24 @@ static size_t place_of(const ext_plain_names *memory, const PyObject *first, con
 static PyObject *by_attributes(ext_plain_names *memory, const ext_state *state, PyObject *node, PyObject *dict,
                                bool *is_lasting)
 {
-    PyObject *first = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 0));
-    PyObject *second = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 1));
+    /* Comparing keys may run anything, and so may the property, for all that is known of it. */
+    PyObject *first = Py_XNewRef(PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 0)));
+    PyObject *second = Py_XNewRef(PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(memory->attributes, 1)));
     *is_lasting = first != NULL && second != NULL && is_constant(first) && is_constant(second);
-    if (!*is_lasting) {
-        return PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
+    size_t place = *is_lasting ? place_of(memory, first, second) : 0;
+    PyObject *name = NULL;
+    if (*is_lasting && memory->names[place].first == first && memory->names[place].second == second) {
+        name = Py_NewRef(memory->names[place].name);
+    } else if (!PyErr_Occurred()) {
+        name = PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
+        if (name != NULL && *is_lasting) {
+            Py_XSETREF(memory->names[place].first, Py_NewRef(first));
+            Py_XSETREF(memory->names[place].second, Py_NewRef(second));
+            Py_XSETREF(memory->names[place].name, Py_NewRef(name));
+        }
     }
-    size_t place = place_of(memory, first, second);
-    if (__builtin_expect(memory->names[place].first == first && memory->names[place].second == second, 1)) {
-        return Py_NewRef(memory->names[place].name);
-    }
-    Py_INCREF(first); /* the property may run anything, for all that is known of it */
-    Py_INCREF(second);
-    PyObject *name = PyObject_GetAttr(node, state->words[EXT_WORD_NAME]);
-    if (name != NULL) {
-        Py_XSETREF(memory->names[place].first, Py_NewRef(first));
-        Py_XSETREF(memory->names[place].second, Py_NewRef(second));
-        Py_XSETREF(memory->names[place].name, Py_NewRef(name));
-    }
-    Py_DECREF(first);
-    Py_DECREF(second);
+    Py_XDECREF(first);
+    Py_XDECREF(second);
     return name;
 }
 

@@ -1,6 +1,7 @@
 #include "csrc/plain_profiler.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 
 #include "cprofiling/registry.h"
 
@@ -52,7 +53,7 @@ static cprof_accum *find_accum(const ext_plain_profiler *self, PyObject *stage, 
         ext_convert_utf8(legal_name, &names.node, &name_owner)) {
         accum = cprof_registry_accum(self->profiler->registry, names);
     }
-    PyErr_Clear();
+    ext_fault_forget();
     Py_XDECREF(legal_stage);
     Py_XDECREF(legal_name);
     Py_XDECREF(stage_owner);
@@ -133,7 +134,9 @@ static ext_plain_entry *look_up(ext_plain_profiler *self, PyObject *stage, PyObj
 
 static __attribute__((noinline)) ext_plain_entry *find_slowly(ext_plain_profiler *self, PyObject *stage, PyObject *name)
 {
+    Py_INCREF(stage); /* it may be the memory's only, and comparing keys may run code that resets */
     ext_plain_entry *entry = look_up(self, stage, name);
+    Py_DECREF(stage);
     if (entry != NULL && entry->name == name && entry->stage == stage) {
         size_t place = ext_plain_profiler_place(name, stage);
         self->recent[self->recent[place] == NULL ? place : place ^ 1] = entry;
@@ -178,7 +181,7 @@ cprof_accum *ext_plain_profiler_accum(ext_plain_profiler *self, PyObject *stage,
     PyObject *stages = Py_XNewRef(PyDict_GetItemWithError(names, name));
     ext_plain_entry *entry = stages != NULL ? entry_at(self, stages, stage) : NULL;
     cprof_accum *accum = entry != NULL && self->names == names ? entry->accum : NULL;
-    PyErr_Clear();
+    ext_fault_forget();
     Py_XDECREF(stages);
     Py_DECREF(names);
     return accum;
@@ -250,9 +253,10 @@ static PyObject *plain_reset(PyObject *object, PyObject *unused)
 static PyObject *row_of(const ext_plain_entry *entry)
 {
     const cprof_plain *sums = &entry->sums;
-    return Py_BuildValue("(OOKddddddd)", entry->name, entry->stage, (unsigned long long)sums->count, sums->mean_ms,
-                         cprof_p2_median(&sums->median), cprof_plain_std_ms(sums), sums->min_ms, sums->max_ms, sums->total_ms,
-                         sums->last_ms);
+    /* Making a tuple may run code that resets, and frees the entry. */
+    return Py_BuildValue("(NNKddddddd)", Py_NewRef(entry->name), Py_NewRef(entry->stage), (unsigned long long)sums->count,
+                         sums->mean_ms, cprof_p2_median(&sums->median), cprof_plain_std_ms(sums), sums->min_ms, sums->max_ms,
+                         sums->total_ms, sums->last_ms);
 }
 
 /* Whether an entry is of a stage; comparing may run code, even code that resets: then there is no entry any more. */

@@ -1,5 +1,6 @@
 #include "csrc/plain_recorded.h"
 
+#include "csrc/fault.h"
 #include "csrc/view.h"
 
 #include "cprofiling/trace.h"
@@ -32,7 +33,7 @@ static cprof_accum *accum_of(const ext_state *state, PyObject *pipeline, PyObjec
     if (name != NULL && state->plain_profiler_type != NULL && PyObject_TypeCheck(profiler, state->plain_profiler_type)) {
         accum = ext_plain_profiler_accum((ext_plain_profiler *)profiler, stage, name);
     }
-    PyErr_Clear();
+    ext_fault_forget();
     Py_XDECREF(profiler);
     Py_XDECREF(name);
     return accum;

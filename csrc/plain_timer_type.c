@@ -1,6 +1,7 @@
 #include "csrc/plain_timer.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 #include "csrc/plain_names.h"
 #include "csrc/plain_recorded.h"
 
@@ -144,7 +145,7 @@ static PyObject *start_vectorcall(PyObject *callable, PyObject *const *args, siz
 static __attribute__((noinline)) bool finds_record(plain_timer *self)
 {
     PyObject *record = PyObject_GetAttr((PyObject *)self->profilers, self->state->words[EXT_WORD_RECORD]);
-    PyErr_Clear();
+    ext_fault_forget();
     Py_XDECREF(record); /* compared only */
     self->version = record == self->record ? self->profilers->tp_version_tag : 0;
     return record == self->record;

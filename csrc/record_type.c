@@ -1,6 +1,7 @@
 #include "csrc/record.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 #include "csrc/opening.h"
 #include "csrc/profiler.h"
 #include "csrc/ready.h"
@@ -46,7 +47,7 @@ ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *
     }
     Py_XDECREF(stage_owner);
     Py_XDECREF(name_owner);
-    PyErr_Clear();
+    ext_fault_forget();
     if (label == 0 && serial != 0 && serial == atomic_load(&cprof_trace.serial)) {
         state->internal_errors++; /* the recording goes on: there was no memory */
     }

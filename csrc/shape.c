@@ -343,12 +343,14 @@ static size_t take_items(PyObject *container, shape_kind kind, PyObject *fields,
         }
         break;
     default:
+        Py_INCREF(fields);
         for (; count < most && at < PyTuple_GET_SIZE(fields); at++) {
             value = ask(container, PyTuple_GET_ITEM(fields, at));
             if (value != NULL) {
                 items[count++] = value;
             }
         }
+        Py_DECREF(fields);
     }
     return count;
 }

@@ -30,6 +30,7 @@
     X(CANCELLED_ERROR, "CancelledError")        \
     X(TRIO, "trio")                             \
     X(CANCELLED, "Cancelled")                   \
+    X(EXCEPTIONS, "exceptions")                 \
     X(GREENLET, "greenlet")                     \
     X(MODULES, "modules")                       \
     X(GET_HOOKS, "get_asyncgen_hooks")          \
@@ -143,7 +144,8 @@ typedef struct {
     ext_cost costs[2];                /* of one profiled call; of one that is asked for more than times */
 } ext_state;
 
-/* The module `word` names, when it is loaded: borrowed, or NULL. Never leaves an exception; safe late in finalisation. */
+/* The module `word` names, when it is loaded: a new reference, or NULL. Never leaves an exception; safe late in finalisation.
+ */
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word);
 
 /* Becomes a user of the state, and ceases to be one (NULL: of none). Profilers, nodes, views and Recorders are. */

@@ -1,6 +1,7 @@
 #include "csrc/suspendable.h"
 
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 
 #include "csrc/probe.h"
 #include "csrc/recorder.h"
@@ -30,7 +31,7 @@ PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target,
     ext_suspendable *self = resumable != NULL ? (ext_suspendable *)type->tp_alloc(type, 0) : NULL;
     if (self == NULL) {
         Py_XDECREF(resumable);
-        PyErr_Clear();
+        ext_fault_forget();
         profiler->internal_errors++;
         return made;
     }
@@ -54,7 +55,7 @@ void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyOb
         return;
     }
     ((ext_suspendable *)made)->arguments = ext_convert_arguments(args, nargs, kwnames);
-    PyErr_Clear();
+    ext_fault_forget();
 }
 
 /* Without a recording a call made while statistics are off would be no wrapper: none is counted, whenever it begins. False: it
@@ -223,7 +224,7 @@ bool ext_suspendable_is_finished(const ext_suspendable *self)
     const ext_function *function = self->function;
     PyObject *frame = PyObject_GetAttr(self->inner, function->node.state->words[frames[function->kind]]);
     if (frame == NULL) {
-        PyErr_Clear();
+        ext_fault_forget();
         return true;
     }
     Py_DECREF(frame);
@@ -393,7 +394,7 @@ static void finalize_inner(ext_suspendable *self)
         Py_CLEAR(self->inner);
         ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
     }
-    PyErr_Clear();
+    ext_fault_forget();
 }
 
 /* An event loop closes the asynchronous generators that it knows itself; that brings the wrapper back to life. */

@@ -21,8 +21,10 @@ static bool cuda_is_in_use(void)
 
 static int ask_finder(PyObject *finder, PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
+    Py_INCREF(finder);
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
     PyObject *answer = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
+    Py_DECREF(finder);
     long device = answer == NULL ? -1 : answer == Py_None ? EXT_SYNC_NONE : PyLong_AsLong(answer);
     Py_XDECREF(arguments);
     Py_XDECREF(answer);
@@ -41,8 +43,10 @@ static int other_device(ext_state *state, PyObject *const *args, size_t nargs, P
     if (finder == NULL) {
         return EXT_SYNC_NONE;
     }
+    Py_INCREF(finder);
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
     PyObject *answer = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
+    Py_DECREF(finder);
     if (answer == Py_None) {
         cprof_probe_begin_rest(&state->no_other_device);
     }

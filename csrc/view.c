@@ -132,7 +132,8 @@ static bool in_child_greenlet(const ext_state *state)
     bool is_child = parent != NULL && parent != Py_None;
     Py_XDECREF(current);
     Py_XDECREF(parent);
-    PyErr_Clear();
+    Py_DECREF(greenlet);
+    ext_fault_forget();
     return is_child;
 }
 
@@ -331,7 +332,7 @@ ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
     PyErr_Fetch(&type, &value, &traceback);
     ext_view *view = refresh(state, thread);
     if (view == NULL) {
-        PyErr_Clear();
+        ext_fault_forget();
         state->internal_errors++;
     }
     PyErr_Restore(type, value, traceback);

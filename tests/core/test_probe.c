@@ -866,7 +866,7 @@ static void test_block_closed_inside_a_suspended_call(void)
     worked += 10;
     cprof_resumable_suspend(&self.call, &chain, false);
     worked += 1000;
-    cprof_resumable_close(&self.call, thread, block, CPROF_OUTCOME_SUCCESS);
+    cprof_span_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
     cprof_resumable_abandon(&self.call, thread, CPROF_OUTCOME_SUCCESS);
     check_work(0, 1, 10);
     check_work(1, 1, 10);

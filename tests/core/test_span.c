@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { NODES = 4, DEPTH = 100000, ROUNDS = 50000, DEEPEST = 60, LINES = 4, MOST_OPEN = 40 };
+enum { NODES = 4, DEPTH = 100000, ROUNDS = 50000, DEEPEST = 60, LINES = 4, MOST_OPEN = 40, DEEP = 200 };
 
 #define UNKNOWN_NS INT64_C(-1)
 #define EACH_ENDS true /* a suspension between two steps */
@@ -316,18 +316,91 @@ static void test_closed_from_the_bottom_up(void)
     tear_down();
 }
 
+/* What is left of it stays in its chain, and is trimmed there; what was opened inside it is a child of what is around it. */
 static void test_closed_in_another_chain(void)
 {
     cprof_chain other = {.top = NULL};
     set_up();
+    cprof_span *around = open_in(&other, 2);
     cprof_span *span = open_in(&other, 0);
     pass(7);
     cprof_span *own = open_node(1);
     close_node(span);
     CHECK(cprof_chain_top(&chain) == own);
     close_node(own);
+    CHECK(cprof_chain_top(&other) == span && cprof_span_is_left(span));
+    cprof_span *inside = open_in(&other, 3);
+    pass(10);
+    close_in(&other, inside);
+    cprof_chain_trim(thread, &other);
+    CHECK(cprof_chain_top(&other) == around && !cprof_span_is_left(around));
+    cprof_chain_trim(thread, &other);
+    close_in(&other, around);
+    cprof_chain_trim(thread, &other);
+    CHECK(!cprof_chain_busy(&other));
     check_node(0, 1, 7, UNKNOWN_NS);
+    CHECK_EQUAL(figures_of(0).active_unknown, 1);
     check_node(1, 1, 0, 0);
+    check_node(2, 1, 17, UNKNOWN_NS);
+    check_node(3, 1, 10, 10);
+    tear_down();
+}
+
+/* So deep that it is not looked for. */
+static void test_closed_far_below_the_top(void)
+{
+    cprof_span *open[DEEP];
+    set_up();
+    for (int i = 0; i < DEEP; i++) {
+        open[i] = open_node(0);
+        pass(1);
+    }
+    for (int i = 0; i < DEEP; i++) {
+        cprof_chain_trim(thread, &chain);
+        close_node(open[i]);
+    }
+    cprof_chain_trim(thread, &chain);
+    CHECK(!cprof_chain_busy(&chain));
+    check_node(0, DEEP, DEEP * (DEEP + 1) / 2, UNKNOWN_NS);
+    CHECK_EQUAL(figures_of(0).self_unknown, DEEP);
+    tear_down();
+}
+
+/* Its thread has ended, but it is left all the same: the time is known. */
+static void test_detached(void)
+{
+    set_up();
+    cprof_span *around = open_node(1);
+    cprof_span *span = open_node(0);
+    cprof_span *given_up = open_node(2);
+    pass(7);
+    chain.top = span->parent;
+    cprof_span_detach(given_up);
+    cprof_span_detach(span);
+    close_node(around);
+    pass(70);
+    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+    cprof_span_abandon(given_up);
+    check_node(0, 1, 77, UNKNOWN_NS);
+    check_node(1, 1, 7, UNKNOWN_NS);
+    check_node(2, 0, 0, 0);
+    tear_down();
+}
+
+/* The object that could close it is no more. */
+static void test_given_up(void)
+{
+    set_up();
+    cprof_span *around = open_node(0);
+    cprof_span *span = open_node(1);
+    pass(1);
+    cprof_span_abandon(span);
+    CHECK(cprof_chain_top(&chain) == span && cprof_span_is_left(span));
+    cprof_chain_trim(thread, &chain);
+    CHECK(cprof_chain_top(&chain) == around);
+    close_node(around);
+    check_node(0, 1, 1, UNKNOWN_NS);
+    check_node(1, 0, 0, 0);
     tear_down();
 }
 
@@ -360,14 +433,10 @@ static void test_find(void)
     CHECK(cprof_chain_find(&chain, &tags[0]) == again);
     CHECK(cprof_chain_find(&chain, &tags[1]) == inner);
     CHECK(cprof_chain_find(&chain, &tags[2]) == NULL);
-    CHECK(cprof_chain_next(&chain, again) == outer);
-    CHECK(cprof_chain_next(&chain, outer) == NULL);
-    CHECK(cprof_chain_next(&chain, inner) == NULL);
     cprof_chain_begin(&inside, cprof_chain_top(&chain));
     cprof_span *own = open_in(&inside, 2);
     CHECK(cprof_chain_find(&inside, &tags[2]) == own);
     CHECK(cprof_chain_find(&inside, &tags[0]) == NULL); /* inherited, not its own */
-    CHECK(cprof_chain_next(&inside, own) == NULL);
     close_in(&inside, own);
     close_node(inner);
     close_node(again);
@@ -703,7 +772,8 @@ static void test_suspended_with_open_blocks(void)
     tear_down();
 }
 
-/* A generator that is no node was begun inside the call, and goes on outside while the call is suspended. */
+/* A generator that is no node was begun inside the call, and goes on outside while the call is suspended: what is left of its
+ * blocks goes when the call ends. */
 static void test_closed_inside_a_suspended_call(void)
 {
     cprof_resumable call = {.span = NULL};
@@ -714,16 +784,15 @@ static void test_closed_inside_a_suspended_call(void)
     pass(1);
     cprof_resumable_suspend(&call, &chain, WITHIN);
     pass(10);
-    CHECK(cprof_resumable_find_at(&call, &tags[1], NULL) == lower);
-    cprof_resumable_close(&call, thread, lower, CPROF_OUTCOME_SUCCESS);
-    CHECK(cprof_resumable_find_at(&call, &tags[1], NULL) == NULL);
-    CHECK(cprof_resumable_find_at(&call, &tags[2], NULL) == upper);
+    cprof_span_close(thread, &chain, lower, CPROF_OUTCOME_SUCCESS, true);
+    CHECK(cprof_span_is_left(lower) && !cprof_span_is_left(upper));
     pass(100);
-    cprof_resumable_close(&call, thread, upper, CPROF_OUTCOME_ERROR);
-    CHECK(cprof_resumable_find_at(&call, &tags[2], NULL) == NULL && call.inner == call.span);
+    cprof_span_close(thread, &chain, upper, CPROF_OUTCOME_ERROR, true);
+    CHECK(cprof_chain_top(&chain) == NULL);
     cprof_resumable_continue(&call, &chain);
-    CHECK(cprof_chain_top(&chain) == call.span);
+    CHECK(cprof_chain_top(&chain) == upper && cprof_chain_find(&chain, &tags[2]) == NULL);
     cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    CHECK(cprof_chain_top(&chain) == NULL);
     check_node(0, 1, 111, UNKNOWN_NS);
     check_node(1, 1, 11, UNKNOWN_NS);
     CHECK_EQUAL(figures_of(1).active_unknown, 1);
@@ -821,6 +890,28 @@ static void test_ends_below_an_open_block(void)
     close_node(block);
     check_node(0, 1, 1, UNKNOWN_NS);
     check_node(1, 1, 11, UNKNOWN_NS);
+    tear_down();
+}
+
+/* A call ends so far below the top of the chain that it is not looked for. */
+static void test_ends_far_below_open_blocks(void)
+{
+    cprof_resumable call = {.span = NULL};
+    cprof_span *open[DEEP];
+    set_up();
+    begin(&call, &chain, 1);
+    for (int i = 0; i < DEEP; i++) {
+        open[i] = open_node(0);
+    }
+    pass(1);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    for (int i = DEEP - 1; i >= 0; i--) {
+        close_node(open[i]);
+    }
+    CHECK(cprof_chain_busy(&chain));
+    cprof_chain_trim(thread, &chain);
+    CHECK(!cprof_chain_busy(&chain));
+    check_node(1, 1, 1, UNKNOWN_NS);
     tear_down();
 }
 
@@ -1131,6 +1222,9 @@ int main(void)
     test_closed_out_of_order();
     test_closed_from_the_bottom_up();
     test_closed_in_another_chain();
+    test_closed_far_below_the_top();
+    test_detached();
+    test_given_up();
     test_discarded();
     test_find();
     test_inherited_parent();
@@ -1153,6 +1247,7 @@ int main(void)
     test_step_goes_on_inside_another_node();
     test_abandoned();
     test_ends_below_an_open_block();
+    test_ends_far_below_open_blocks();
     test_resumable_that_is_no_node();
     test_clock_goes_back_in_a_coroutine();
     test_random_lines();
