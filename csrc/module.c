@@ -280,6 +280,7 @@ static bool add_objects(PyObject *module, ext_state *state)
            (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
            (state->first_stage = PyUnicode_InternFromString("inference")) != NULL &&
            (state->default_stage = Py_NewRef(state->first_stage)) != NULL && (state->defaults = PyList_New(0)) != NULL &&
+           (state->entered_stages = PyDict_New()) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
            (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
            PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 && add_record_profiler(state);
@@ -404,6 +405,7 @@ void ext_state_release(ext_state *state)
     Py_CLEAR(state->bound_variable);
     Py_CLEAR(state->first_stage);
     Py_CLEAR(state->default_stage);
+    Py_CLEAR(state->entered_stages);
     Py_CLEAR(state->view_key);
     Py_CLEAR(state->enum_type);
     for (size_t i = 0; i < EXT_WORD_COUNT; i++) {

@@ -3,6 +3,7 @@
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 #include "csrc/pipeline.h"
+#include "csrc/stage.h"
 #include "csrc/weak.h"
 
 /* Owned by the node's table; goes when the instance does. */
@@ -175,6 +176,7 @@ static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *s
     key->places[place].profiler_uid = profiler->uid;
     key->places[place].accum = accum;
     Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
+    ext_stage_note_node(profiler->state, stage);
     ext_node_warn_of_overflow(profiler);
     return accum;
 }

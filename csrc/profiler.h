@@ -33,6 +33,7 @@ typedef struct ext_profiler {
     bool is_on;                 /* counted in state->profilers_on */
     bool counts_no_nodes;       /* and never is: only record() is called */
     bool overflow_warned;
+    uint64_t stages_before; /* the number of the last entry of a stage before the present statistics */
 } ext_profiler;
 
 extern PyType_Spec ext_profiler_spec;

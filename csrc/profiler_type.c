@@ -2,8 +2,10 @@
 
 #include "csrc/context_stack.h"
 #include "csrc/convert.h"
+#include "csrc/fault.h"
 #include "csrc/node.h"
 #include "csrc/probe.h"
+#include "csrc/stage.h"
 #include "csrc/summary.h"
 
 #include "cprofiling/nvtx.h"
@@ -161,11 +163,58 @@ static PyObject *finish_live(PyObject *prepared)
     return result;
 }
 
+static cprof_status end_visit(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                              const uint64_t *counts)
+{
+    (void)names;
+    (void)order;
+    (void)figures;
+    (void)counts;
+    *(bool *)context = true;
+    return CPROF_ABSENT;
+}
+
+/* Whether there is anything that enabling with another skip_first_n would discard, without being asked to. */
+static bool discards_silently(const ext_profiler *self, const settings *asked, uint64_t skips)
+{
+    bool gathered = false;
+    if (asked->is_on && !asked->resets && asked->skips != skips) {
+        cprof_registry_epoch epoch;
+        Py_BEGIN_ALLOW_THREADS(void)
+        cprof_registry_visit(self->registry, end_visit, &gathered, &epoch);
+        Py_END_ALLOW_THREADS
+    }
+    return gathered;
+}
+
+static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
+{
+    uint64_t skips = cprof_registry_present(self->registry).skip_first_n;
+    if (!discards_silently(self, asked, skips)) {
+        return true;
+    }
+    PyObject *module = PyImport_ImportModule("cprofiling.warn");
+    if (module == NULL) {
+        ext_fault_forget(); /* the interpreter is ending */
+        return true;
+    }
+    PyObject *message =
+        PyUnicode_FromFormat("skip_first_n changes from %llu to %llu: the statistics gathered so far are discarded; reset=True "
+                             "discards them without this warning",
+                             (unsigned long long)skips, (unsigned long long)asked->skips);
+    PyObject *done = message != NULL ? PyObject_CallMethod(module, "warn", "O", message) : NULL;
+    Py_XDECREF(done);
+    Py_XDECREF(message);
+    Py_DECREF(module);
+    return done != NULL;
+}
+
 static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObject *kwargs)
 {
     ext_profiler *self = (ext_profiler *)object;
     settings asked;
-    PyObject *prepared = parse_settings(self->state, args, kwargs, &asked) ? prepare_live(self, &asked) : NULL;
+    bool is_right = parse_settings(self->state, args, kwargs, &asked) && warn_of_discarding(self, &asked);
+    PyObject *prepared = is_right ? prepare_live(self, &asked) : NULL;
     if (prepared == NULL) {
         Py_XDECREF(asked.gpu_stream);
         return NULL;
@@ -181,6 +230,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     if (asked.is_on) {
         set_on(self, true); /* first: a process forked in between must not have a Profiler on behind a closed gate */
     }
+    bool was_on = (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0;
     unsigned flags = flags_of(&asked);
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
     self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
@@ -192,6 +242,9 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     Py_END_ALLOW_THREADS
     if (generation_of(self) != generation) {
         Py_CLEAR(self->device_note); /* of calls that were discarded */
+    }
+    if (generation_of(self) != generation || !was_on) {
+        self->stages_before = self->state->stage_entries;
     }
     /* As it is now, not as it was set here: another thread may have been faster. */
     set_on(self, (cprof_registry_state(self->registry) & CPROF_FLAG_STATS) != 0);
@@ -206,6 +259,7 @@ static PyObject *profiler_reset_profiling(PyObject *object, PyObject *unused)
     cprof_registry_reset(self->registry);
     Py_END_ALLOW_THREADS
     Py_CLEAR(self->device_note);
+    self->stages_before = self->state->stage_entries;
     Py_RETURN_NONE;
 }
 
@@ -336,6 +390,13 @@ static PyObject *profiler_identity(PyObject *object, void *unused)
     return PyBytes_FromStringAndSize((const char *)registry->id, sizeof registry->id);
 }
 
+static PyObject *profiler_stages_without_nodes(PyObject *object, void *unused)
+{
+    (void)unused;
+    ext_profiler *self = (ext_profiler *)object;
+    return ext_stage_without_nodes(self->state, self->stages_before);
+}
+
 static PyObject *profiler_label(PyObject *object, void *unused)
 {
     (void)unused;
@@ -450,6 +511,8 @@ static PyGetSetDef profiler_getset[] = {
     {"_device_note", profiler_device_note, NULL, PyDoc_STR("Why a device cannot time nodes, or None."), NULL},
     {"_identity", profiler_identity, NULL, PyDoc_STR("What its statistics are told by, in all processes."), NULL},
     {"_label", profiler_label, NULL, PyDoc_STR("The name of the class of the pipeline that it is of, or None."), NULL},
+    {"_stages_without_nodes", profiler_stages_without_nodes, NULL,
+     PyDoc_STR("Stages that were entered while the present statistics were gathered, and in which no node ran."), NULL},
     {"_refused_keys", profiler_refused_keys, NULL, PyDoc_STR("Look-ups of keys that went to an overflow key."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

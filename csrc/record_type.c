@@ -114,6 +114,14 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     static char *keywords[] = {"name", "args", "warm_up", NULL};
     PyObject *name, *ignored = Py_None, *warm_up = Py_False;
     bool warms_up;
+    if (PyTuple_GET_SIZE(args) > 2) {
+        PyErr_Format(
+            PyExc_TypeError,
+            "record(name) labels a block, and takes one name, got %zd arguments: Profiler.record(stage, node_name, elapsed_ms) "
+            "counts a call",
+            PyTuple_GET_SIZE(args));
+        return NULL;
+    }
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O:record", keywords, &name, &ignored, &warm_up) ||
         !ext_convert_bool(warm_up, &warms_up)) {
         return NULL;

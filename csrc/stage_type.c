@@ -44,11 +44,61 @@ static void set_default(ext_state *state)
     Py_SETREF(state->default_stage, Py_NewRef(stage));
 }
 
+enum { MOST_NOTED = 64 }; /* stages; there may be one for each request */
+
+static void note(ext_state *state, PyObject *stage, uint64_t entry)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(entry);
+    if (number == NULL || PyDict_SetItem(state->entered_stages, stage, number) < 0) {
+        PyErr_Clear(); /* of memory: then it is not told */
+    }
+    Py_XDECREF(number);
+}
+
+/* The number of the last entry of a stage; -1: it is not noted. */
+static int64_t noted(ext_state *state, PyObject *stage)
+{
+    PyObject *entry = PyDict_GetItemWithError(state->entered_stages, stage);
+    return entry != NULL ? PyLong_AsLongLong(entry) : -1;
+}
+
+static void note_entry(ext_state *state, PyObject *stage)
+{
+    int64_t entry = noted(state, stage);
+    if (entry > 0 || (entry < 0 && PyDict_GET_SIZE(state->entered_stages) < MOST_NOTED)) {
+        note(state, stage, ++state->stage_entries);
+    }
+}
+
+void ext_stage_note_node(ext_state *state, PyObject *stage)
+{
+    int64_t entry = noted(state, stage);
+    if (entry > 0 || (entry < 0 && PyDict_GET_SIZE(state->entered_stages) < MOST_NOTED)) {
+        note(state, stage, 0);
+    }
+}
+
+PyObject *ext_stage_without_nodes(ext_state *state, uint64_t since)
+{
+    PyObject *found = PyList_New(0);
+    PyObject *stage, *entry;
+    Py_ssize_t place = 0;
+    while (found != NULL && PyDict_Next(state->entered_stages, &place, &stage, &entry)) {
+        if (PyLong_AsUnsignedLongLong(entry) > since && PyList_Append(found, stage) < 0) {
+            Py_CLEAR(found);
+        }
+    }
+    return found;
+}
+
 static PyObject *stage_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
     stage_object *self = (stage_object *)object;
     ext_state *state = self->state;
+    if (state->profilers_on > 0) {
+        note_entry(state, self->stage);
+    }
     if (!self->is_default) {
         return ext_context_stack_push(state, state->stage_variable, self->stage, &self->entries) ? Py_NewRef(object) : NULL;
     }

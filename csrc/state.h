@@ -119,6 +119,7 @@ typedef struct {
     PyObject *bound_variable; /* context variable: the Profiler bound by `with profiler:` */
     PyObject *first_stage;    /* interned str: "inference" */
     PyObject *default_stage;  /* interned str: that of the last of `defaults`, else the first */
+    PyObject *entered_stages; /* dict: stage -> the number of its last entry while a Profiler was on, 0 once a node ran in it */
     PyObject *view_key;       /* str: the key of views in the thread states' dictionaries */
     PyObject *enum_type;      /* enum.Enum */
     PyObject *words[EXT_WORD_COUNT];
@@ -132,6 +133,7 @@ typedef struct {
     _Atomic uint64_t gate; /* not 0 while a Profiler of this interpreter may be on, a recording of it runs, or a capture window
                               was set */
     size_t profilers_on;
+    uint64_t stage_entries;           /* of stages while a Profiler was on */
     cprof_probe_rest no_other_device; /* none but CUDA's was in use: it is not asked for until this is over */
     uint64_t entered;                 /* how often a stage, or a Profiler, was put in force in a context */
     struct ext_view *views;           /* all there are; borrowed */

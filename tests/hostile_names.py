@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import random
 
+# What separates lines, and what turns the direction of writing, beside control characters.
+TURNING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _CHARACTERS = (
     # What separates, quotes, ends or begins something in some format.
     '"', "'", "\\", "`", "<", ">", "&", "|", ",", ";", ":", "=", "+", "-", "@", "%", "#", "$", "!", "?", "*", "_",

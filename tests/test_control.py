@@ -6,17 +6,25 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import copy
+import dataclasses
 import decimal
 import enum
 import fractions
 import inspect
+import json
 import math
+import pydoc
 import random
+import re
 import sys
 import textwrap
 import threading
 import types
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -83,9 +91,14 @@ def brief(value: Any) -> str:
 def test_off_at_first_and_on_when_switched_on(control: Any) -> None:
     assert control.profiling_enabled is False
     call(control)
-    assert control.get_profiling_summary() == []
-    assert control.format_profiling_summary() == "No profiling data collected."
+    summary = control.get_profiling_summary()
+    assert summary == []
+    is_off = "profiling is off: call set_profiling(True)"
+    assert str(summary) == control.format_profiling_summary() == f"No profiling data collected.\n{is_off}"
+    assert summary.reasons == (is_off,)
+    assert is_off in summary._repr_html_()
     assert control.set_profiling(True) is None
+    assert control.format_profiling_summary() == "No profiling data collected."
     assert control.profiling_enabled is True
     call(control, 3)
     control.set_profiling(False)
@@ -165,7 +178,7 @@ def test_every_call_fully_specifies_the_configuration(control: Any) -> None:
     control.set_profiling(True, skip_first_n=2)
     call(control, 5)
     assert figures(control) == [(3, 2)]
-    control.set_profiling(True)
+    control.set_profiling(True, reset=True)
     assert control.get_profiling_summary() == []
     call(control, 5)
     assert figures(control) == [(5, 0)]
@@ -197,11 +210,27 @@ def test_switching_on_with_another_skip_than_the_statistics_have_discards_them(c
     control.set_profiling(True, skip_first_n=2)
     call(control, 5)
     control.set_profiling(False, skip_first_n=3)
-    control.set_profiling(True, skip_first_n=3)
+    with pytest.warns(RuntimeWarning, match=r"^skip_first_n changes from 2 to 3: the statistics .* are discarded") as told:
+        control.set_profiling(True, skip_first_n=3)
+    assert [warning.filename for warning in told] == [__file__]
     assert control.get_profiling_summary() == []
+    control.set_profiling(True, skip_first_n=2)  # there is nothing to discard
+    control.set_profiling(True, skip_first_n=3)
     call(control, 5)
     assert figures(control) == [(2, 3)]
     assert "skip_first_n=3)" in control.format_profiling_summary()
+
+
+def test_discarding_can_be_refused_by_making_its_warning_an_error(control: Any) -> None:
+    control.set_profiling(True)
+    call(control, 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning, match="skip_first_n changes from 0 to 3"):
+            control.set_profiling(True, skip_first_n=3)
+        assert figures(control) == [(5, 0)]
+        control.set_profiling(True, skip_first_n=3, reset=True)
+    assert figures(control) == []
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -223,7 +252,7 @@ def test_reset_profiling_keeps_state_and_configuration_and_clears_skips(control:
         assert control.profiling_enabled is enabled
         assert control.get_profiling_summary() == []
         assert control.get_profiling_summary().skip_first_n == 2
-        assert control.format_profiling_summary() == "No profiling data collected."
+        assert control.format_profiling_summary().startswith("No profiling data collected.")
     call(control, 3)
     assert figures(control) == ([(1, 2)] if enabled else [])
 
@@ -287,6 +316,7 @@ class Model:
         return [(self.finished - skipped, skipped)] if self.finished else []
 
 
+@pytest.mark.filterwarnings("ignore:skip_first_n changes")
 @pytest.mark.parametrize("seed", range(10))
 def test_any_sequence_of_switches_matches_the_model(control: Any, seed: int) -> None:
     rng, model = random.Random(seed), Model()
@@ -877,7 +907,9 @@ def test_whatever_makes_a_summary_less_certain_is_said(monkeypatch: pytest.Monke
     monkeypatch.setattr(_core, "clock", lambda: ("CLOCK_MONOTONIC", "the counter is not invariant"))
     monkeypatch.setattr(_core, "clock_backward", lambda: 4)
     monkeypatch.setattr(_core, "gpu_reason", lambda: "the device is gone")
-    assert Unlucky().get_profiling_summary().reasons == (
+    unlucky = Unlucky()
+    unlucky.set_profiling(True)
+    assert unlucky.get_profiling_summary().reasons == (
         "the clock is CLOCK_MONOTONIC, as the counter is not invariant",
         "the clock went backwards 4 times; these calls count as 0 ns",
         "the device is gone",
@@ -933,10 +965,124 @@ def test_what_is_gathered_can_be_read_when_nothing_can_be_imported_any_more(aske
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_a_stage_that_nothing_knows_has_the_text_of_nothing_collected() -> None:
-    """As in cuvis-ai-core, of which the table is."""
-    profiler = cp.Profiler()
-    profiler.set_profiling(True)
+# --- what is not there ---
+
+
+def test_a_stage_in_which_nothing_ran_is_told_with_those_that_there_are() -> None:
+    profiler = profiler_on()
+    assert profiler.format_profiling_summary("trian") == "No profiling data collected."
     profiler.record("train", "node", 1)
-    for stage in ("trian", "val", cp.ExecutionStage.VAL):
-        assert profiler.format_profiling_summary(stage) == "No profiling data collected."
+    profiler.record("odd\x1b\u202e", "node", 1)
+    for stage in ("trian", cp.ExecutionStage.VAL):
+        reason = f"no node has run in stage '{stage}'; stages with nodes: 'odd\\x1b\\u202e', 'train'"
+        assert profiler.format_profiling_summary(stage) == f"No profiling data collected.\n{reason}"
+        assert profiler.get_profiling_summary(stage).reasons == (reason,)
+        assert profiler.snapshot().stats(stage).reasons == (reason,)
+    assert profiler.get_profiling_summary("train").reasons == profiler.snapshot().stats("train").reasons == ()
+
+
+@cp.profile_node(name="of nobody")
+def of_nobody() -> None:
+    """A node that counts for whatever is bound, in the stage that is in force."""
+
+
+NOT_INHERITED = (
+    "no node has run in stage 'entered', which was entered: new threads do not inherit cp.stage() or `with profiler`; "
+    "submit contextvars.copy_context().run, or use cp.stage(..., default=True)"
+)
+
+
+def test_a_stage_that_was_entered_without_a_node_is_told() -> None:
+    """As where the nodes ran in a pool's threads, which know neither the stage nor the Profiler of the with block."""
+    before = profiler_on()
+    before.record("train", "node", 1)
+    profiler = profiler_on()
+    with cp.stage("entered"), profiler, ThreadPoolExecutor(1) as pool:
+        pool.submit(of_nobody).result(NEVER)
+    assert str(profiler.get_profiling_summary()) == f"No profiling data collected.\n{NOT_INHERITED}"
+    assert profiler.format_profiling_summary("entered") == f"No profiling data collected.\n{NOT_INHERITED}"
+    assert profiler.format_profiling_summary("another") == "No profiling data collected."
+    assert before.format_profiling_summary().endswith(f"FPS)\n{NOT_INHERITED}")
+    assert before.get_profiling_summary("train").reasons == ()
+    assert profiler_on().get_profiling_summary().reasons == ()  # it was entered before
+    profiler.reset_profiling()
+    assert profiler.get_profiling_summary().reasons == ()
+    with cp.stage("entered"), profiler, ThreadPoolExecutor(1) as pool:
+        pool.submit(contextvars.copy_context().run, of_nobody).result(NEVER)
+    assert [(row.stage, row.count) for row in profiler.get_profiling_summary()] == [("entered", 1)]
+    with cp.stage("entered"):
+        pass
+    for each in (before, profiler, profiler_on()):
+        assert each.get_profiling_summary().reasons == ()  # a node has run in it
+
+
+def test_of_thousands_of_stages_the_first_ones_are_told() -> None:
+    profiler = profiler_on()
+    for number in range(1000):
+        with cp.stage(f"request {number}"):
+            pass
+    assert len(profiler.get_profiling_summary().reasons) <= 1
+    with cp.stage("request 1"), profiler:
+        of_nobody()
+    assert "request 1'" not in str(profiler.get_profiling_summary())
+
+
+def test_a_row_is_found_by_its_name() -> None:
+    profiler = profiler_on()
+    for stage, name in (("train", "a"), ("val", "a"), ("val", "b\u2028")):
+        profiler.record(stage, name, 1)
+    summary = profiler.get_profiling_summary()
+    assert summary.node("b\u2028") is summary.node("b\u2028", "val") is summary[2]
+    assert summary.node("a", cp.ExecutionStage.TRAIN) is summary[0]
+    wrong = {
+        ("c", None): r"name must be that of a node ('a', 'b\u2028'), got 'c'",
+        ("a", None): "stage must be one in which the node ran ('train', 'val'), got None",
+        ("a", "test"): "stage must be one in which the node ran ('train', 'val'), got 'test'",
+    }
+    for (name, stage), message in wrong.items():
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            summary.node(name, stage)
+    with pytest.raises(ValueError, match=r"^name must be that of a node \(none\), got 'a'$"):
+        cp.ProfilingSummary().node("a")
+    with pytest.raises(TypeError, match=r"^name must be a str, got 3 \(int\)$"):
+        summary.node(3)  # type: ignore[arg-type]
+
+
+def test_a_summary_s_str_is_the_table() -> None:
+    profiler = profiler_on(skip_first_n=1, counters=("cpu_time",), by_shape=True)
+    for _ in range(3):
+        with profiler.profile_node("node"):
+            pass
+    summary = profiler.get_profiling_summary()
+    assert str(summary) == profiler.format_profiling_summary()
+    assert "skip_first_n=1" in str(summary)
+    assert "CPU time" in str(summary)
+    assert str(copy.copy(summary)) == str(summary)
+    assert repr(summary).startswith("[NodeProfilingStats(")
+    assert str(cp.ProfilingSummary()) == "No profiling data collected."
+
+
+def test_a_row_as_a_dict_is_json() -> None:
+    profiler = profiler_on(counters=("cpu_time", "cycles"), memory=True)
+    with cp.stage("train"), profiler.profile_node("node"):
+        pass
+    [row] = profiler.get_profiling_summary()
+    read = json.loads(json.dumps(dataclasses.asdict(row)))
+    assert (read["stage"], read["counters"]["cpu_time"]["samples"]) == ("train", 1)
+    assert list(read) == [field.name for field in dataclasses.fields(row)]
+    assert read["memory"]["host"]["calls"] == 1
+    assert row.counters["cpu_time"] is not None
+
+
+def test_a_record_with_a_stage_and_a_time_says_which_is_meant() -> None:
+    message = r"^record\(name\) labels a block, and takes one name, got 3 arguments: Profiler\.record\(stage, node_name, "
+    with pytest.raises(TypeError, match=message):
+        cp.record("train", "load", 3.5)  # type: ignore[call-arg,arg-type]
+
+
+def test_help_begins_with_an_example_and_the_public_names() -> None:
+    """What help(cprofiling) shows."""
+    text = pydoc.plain(pydoc.render_doc(cp))
+    assert text.index("import cprofiling as cp") < text.index("cp.set_profiling(True)") < text.index("PACKAGE CONTENTS")
+    told = set(re.findall(r"\w+", text.partition("PACKAGE CONTENTS")[0]))
+    assert set(cp.__all__) <= told

@@ -203,6 +203,9 @@ def test_it_says_what_it_holds(counters: NodeCounters) -> None:
     [
         lambda counters: counters.__setitem__("cpu_time", None),
         lambda counters: counters.__delitem__("cpu_time"),
+        lambda counters: counters.update(cpu_time=None),
+        lambda counters: counters.pop("cpu_time"),
+        lambda counters: counters.clear(),
         lambda counters: setattr(counters, "cpu_time", 1),
         lambda counters: setattr(counters, "_values", {}),
         lambda counters: delattr(counters, "_values"),
@@ -210,7 +213,7 @@ def test_it_says_what_it_holds(counters: NodeCounters) -> None:
     ],
 )
 def test_it_cannot_be_changed(counters: NodeCounters, change: Callable[[Any], object]) -> None:
-    with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
+    with pytest.raises((AttributeError, TypeError)):
         change(counters)
     assert counters["cpu_time"] == CPU_TIME
     assert len(counters) == 3

@@ -246,11 +246,16 @@ def test_names_and_stages_are_shown_escaped(name: str, shown: str) -> None:
     assert row.startswith(f"{'n':<40} {shown:<12}     1 ")
 
 
-def test_exactly_control_characters_and_surrogates_are_escaped() -> None:
+TURNING = {"BN": "", **dict.fromkeys(("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"), "turns")}
+MARKS = "\u061c\u200e\u200f"  # of which Unicode's class is that of letters
+
+
+def test_exactly_what_breaks_or_turns_a_line_is_escaped() -> None:
     for code in range(0x11000):
         character = chr(code)
         shown = body(format_profiling_table([node(f"<{character}>")]))[0].split(" train ")[0].rstrip(" ")
-        if unicodedata.category(character) in ("Cc", "Cs"):
+        turns = TURNING.get(unicodedata.bidirectional(character)) or character in MARKS
+        if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or turns:
             assert shown == f"<{character.encode('unicode_escape').decode()}>"
         else:
             assert shown == f"<{character}>"

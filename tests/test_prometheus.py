@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import random
+import re
 import runpy
 import shutil
 import socket
@@ -30,7 +31,7 @@ from calls import by_name, profiler_on, spin, unwatched
 from cprofiling import export
 from cprofiling.exported import DEFAULT_BOUNDS
 from gpu_snapshots import GPU_MS, gpu_snapshot
-from hostile_names import NAMES
+from hostile_names import NAMES, TURNING
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs prometheus-client")
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.exposition")
@@ -353,7 +354,7 @@ def test_one_that_cannot_be_read_takes_nothing_else_with_it(caplog: pytest.LogCa
 
 
 def shown_name(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()
+    return re.sub(f"[\ud800-\udfff{TURNING}]", lambda found: f"\\u{ord(found[0]):04x}", name)
 
 
 def test_hostile_names_come_back() -> None:

@@ -219,7 +219,9 @@ def test_frames(tmp_path: Path) -> None:
     assert len(prof.get_device_pandas_dataframe()) == 0
     assert list(prof.get_pandas_dataframe_with_filter("name", "node")["dur"]) == [prof.events()[1].dur]
     path = tmp_path / "stacks.txt"
-    prof.export_stacks(path)
+    with pytest.raises(RuntimeError, match=r"^export_stacks\(\) requires with_stack=True; recording\.export_stacks"):
+        prof.export_stacks(path)  # as torch.profiler has it
+    prof.recording.export_stacks(path)
     assert path.read_text().startswith("label")
 
 

@@ -1,4 +1,27 @@
-"""cprofiling: the per-node profiler that a Python pipeline can leave switched on.
+"""The per-node profiler that a Python pipeline can leave switched on.
+
+    import cprofiling as cp
+
+    @cp.profile_node                    # a function, method, coroutine or generator; or: with cp.profile_node("name"):
+    def load(path):
+        return path.read_bytes()
+
+    cp.set_profiling(True)
+    with cp.stage("train"):
+        ...                             # calls of load() count
+    print(cp.format_profiling_summary())
+
+    with cp.profile() as prof:          # a recording: each call, with the operators of PyTorch where it is loaded
+        ...
+    print(prof.key_averages())
+
+Nodes: profile_node, instrument, stage, PipelineProfiling, Profiler.
+Statistics: set_profiling, profiling_enabled, reset_profiling, get_profiling_summary, format_profiling_summary,
+    format_profiling_table, ProfilingSummary, NodeProfilingStats, ExecutionStage, Snapshot, FormatError.
+Recordings: profile, record (record_function), schedule, ProfilerAction, ProfilerActivity, supported_activities, Resource,
+    RecordFormat, Recording, Event, load_trace, tensorboard_trace_handler.
+Measuring: measure, Measurement, analyze_ncu_report.
+Notebooks: load_ipython_extension, unload_ipython_extension.
 
 PYTEST_DONT_REWRITE: it is there before pytest where it runs tests itself, and has no asserts.
 """

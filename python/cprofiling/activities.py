@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum, Flag
+from enum import Enum, Flag, IntEnum
 
 from cprofiling.format import shown_value
 
@@ -33,12 +33,12 @@ class Resource(Flag):
     ALL = 3
 
 
-class RecordFormat(Enum):
+class RecordFormat(IntEnum):
     """What is made of a recording when it ends."""
 
-    ChromeTrace = "chrome_trace"
+    ChromeTrace = 0
     """A Chrome trace, in the file that was given, if any."""
-    PandasDataFrame = "pandas_dataframe"
+    PandasDataFrame = 1
     """Nothing is written."""
 
 

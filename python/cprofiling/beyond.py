@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from cprofiling.format import format_time, is_failures_only, shown_text, sorted_rows
+from cprofiling.format import (
+    NO_DATA,
+    format_profiling_table,
+    format_time,
+    is_failures_only,
+    shown_text,
+    sorted_rows,
+)
 from cprofiling.stats import NodeProfilingStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from cprofiling.stats import ProfilingSummary
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NAME_WIDTH, _STAGE_WIDTH, _LEAST_WIDTH = 40, 12, 9
@@ -73,6 +82,16 @@ def beyond_text(stats: Iterable[NodeProfilingStats], reasons: Iterable[str] = ()
     rows = sorted_rows(row for row in stats if not is_failures_only(row))
     shown = [shown_text("reasons", reason) for reason in reasons]
     return "\n".join([*_table(rows), *lines_below(rows), *shown])
+
+
+def summary_text(summary: ProfilingSummary, total_frames: int | None = None) -> str:
+    """Return the table of host times, with the reasons why there is nothing; then what is known beyond, and by shape."""
+    table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
+    parts = ["\n".join((table, *summary._hints))]  # noqa: SLF001 the package's own, as below
+    if table != NO_DATA:
+        parts.append(beyond_text(summary, summary._reasons_beyond))  # noqa: SLF001
+        parts.append(str(summary.shapes) if summary.shapes else "")
+    return "\n\n".join(part for part in parts if part)
 
 
 def _table(rows: Sequence[NodeProfilingStats]) -> list[str]:

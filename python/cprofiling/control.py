@@ -7,20 +7,20 @@ from weakref import ref
 
 from cprofiling import _core, device_events, devices, probers
 from cprofiling.asked import is_any, shapes_maker
-from cprofiling.beyond import beyond_text
-from cprofiling.format import NO_DATA, format_profiling_table
+from cprofiling.beyond import summary_text
+from cprofiling.format import checked_text, no_such_stage
 from cprofiling.in_stage import wrap_in_stage
 from cprofiling.nodes import awaiting, bind_class, bind_pipeline, cloudpickle_rule, overload, wrap_as_record
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
-from cprofiling.reasons import reasons_beyond, reasons_of
+from cprofiling.reasons import not_entered, reasons_beyond, reasons_of
 from cprofiling.snapshot import Snapshot
 from cprofiling.stats import ProfilingSummary, stats_from_row
 from cprofiling.warn import mention
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Literal, SupportsIndex
 
     from _typeshed import StrOrBytesPath
@@ -78,10 +78,11 @@ class Profiler(_core.Profiler, _NodeMaker):
         _prepare_reading()
         rows, skip_first_n, lost, unread, shapes = self._rows(stage)
         beyond = reasons_beyond(rows, self._device_note) if is_any() else ()
+        hints = self._hints(rows, stage)
         summary = ProfilingSummary(
             map(stats_from_row, rows),
             skip_first_n=skip_first_n,
-            reasons=reasons_of(lost, unread, self._refused_keys) + beyond,
+            reasons=(*hints, *reasons_of(lost, unread, self._refused_keys), *beyond),
             internal_errors=self._internal_errors,
             cost_ns=_core.cost_ns(self),
         )
@@ -92,21 +93,28 @@ class Profiler(_core.Profiler, _NodeMaker):
             summary.shapes = shapes_maker()(shapes, summary)
         if beyond:
             summary._reasons_beyond = beyond  # noqa: SLF001 the package's own
+        if hints:
+            summary._hints = hints  # noqa: SLF001 the package's own
         return summary
+
+    def _hints(self, rows: Sequence[tuple[Any, ...]], stage: StageName) -> tuple[str, ...]:
+        """Say why there is nothing: profiling is off, or no node ran in a stage."""
+        known = {row[1] for row in (rows if rows or stage is None else self._rows(None)[0])}
+        if not known and not self.profiling_enabled:
+            return ("profiling is off: call set_profiling(True)",)
+        wanted = None if stage is None else checked_text("stage", stage)
+        missed = [each for each in self._stages_without_nodes if each not in known and wanted in (None, each)]
+        hints = [not_entered(missed)] if missed else []
+        return tuple(hints + [no_such_stage(wanted, known)] if wanted is not None and known and not rows else hints)
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
         """The summary as a text table; see ``format_profiling_table``.
 
-        A second one has what is known beyond times, and below it why some of that is not; a third one has the calls by
-        signature, where they are told apart.
+        Below it stands why there is nothing: that profiling is off, or which stages had no node. A second table has
+        what is known beyond times, and below it why some of that is not; a third one has the calls by signature, where
+        they are told apart.
         """
-        summary = self.get_profiling_summary(stage)
-        table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
-        if table == NO_DATA:
-            return table
-        beyond = beyond_text(summary, summary._reasons_beyond)  # noqa: SLF001 as above
-        by_shape = str(summary.shapes) if summary.shapes else ""
-        return "\n\n".join(part for part in (table, beyond, by_shape) if part)
+        return summary_text(self.get_profiling_summary(stage), total_frames)
 
     def snapshot(self) -> Snapshot:
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cprofiling import _core
@@ -36,26 +36,26 @@ class CounterValue:
     estimated: bool = False
 
 
-class NodeCounters(Mapping[str, "CounterValue | None"]):
+class NodeCounters(dict[str, "CounterValue | None"]):
     """The counters of a node by name: those that were asked for, in a fixed order.
 
     A counter that the kernel, the container or the (virtual) machine refuses is None, and so is one that had a value
-    in no sample. The mapping is immutable and hashable, a copy of it is itself, and it can be pickled; it equals
-    any mapping with the same items. Hardware counters (``cycles`` and those after it) count what a node's thread does
-    in user space, not what the kernel does for it.
+    in no sample. The dict is immutable and hashable, a copy of it is itself, and it can be pickled. Hardware counters
+    (``cycles`` and those after it) count what a node's thread does in user space, not what the kernel does for it.
     """
 
-    __slots__ = ("_values",)
-    _values: dict[str, CounterValue | None]
+    __slots__ = ()
 
     def __init__(
         self, values: Mapping[str, CounterValue | None] | Iterable[tuple[str, CounterValue | None]] = ()
     ) -> None:
-        """Make one of what ``dict`` takes: names, each with a ``CounterValue`` or None. TypeError for other values."""
-        checked: dict[Any, Any] = dict(values)
-        if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in checked.items()):
-            _refuse(checked)
-        object.__setattr__(self, "_values", checked)
+        """Make one of what ``dict`` takes: names, each with a ``CounterValue`` or None. TypeError for other values.
+
+        ``dataclasses.asdict`` makes one with dicts in their place, which ``json`` can write.
+        """
+        super().__init__(values)
+        if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in self.items()):
+            _refuse(self)
 
     @property
     def ipc(self) -> float | None:
@@ -65,26 +65,16 @@ class NodeCounters(Mapping[str, "CounterValue | None"]):
             return None
         return instructions.total / cycles.total
 
-    def __getitem__(self, name: str) -> CounterValue | None:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._values.items()))
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._values!r})"
+        return f"{type(self).__name__}({super().__repr__()})"
 
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable")
+    def _stay(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} is immutable")
 
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is immutable")
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _stay  # type: ignore[assignment]
 
     def __copy__(self) -> NodeCounters:
         return self
@@ -93,14 +83,14 @@ class NodeCounters(Mapping[str, "CounterValue | None"]):
         return self
 
     def __reduce__(self) -> tuple[type[NodeCounters], tuple[dict[str, CounterValue | None]]]:
-        return type(self), (dict(self._values),)
+        return type(self), (dict(self),)
 
 
-_VALUES = (CounterValue, type(None))
+_VALUES = (CounterValue, type(None), dict)
 NO_COUNTERS = NodeCounters()
 
 
-def _refuse(values: dict[Any, Any]) -> None:
+def _refuse(values: Mapping[Any, Any]) -> None:
     from cprofiling import checks  # here, as what it shows is made of these values
     from cprofiling.format import checked_text
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from cprofiling import _core, checks
 from cprofiling.control import PipelineProfiling, Profiler
-from cprofiling.format import shown_value
+from cprofiling.format import SEPARATING_OR_TURNING, shown_text, shown_value
 from cprofiling.snapshot import Snapshot
 from cprofiling.stages.log import complain
 from cprofiling.views.buckets import LAST, edge_ns
@@ -34,6 +35,7 @@ COUNTERS = {
     "dropped": "Calls whose statistics were discarded before they ended.",
 }
 _NS_PER_S = 1e9
+_NOT_EXPORTABLE = re.compile(f"[\ud800-\udfff{SEPARATING_OR_TURNING}]")
 _LEAST_S, _MOST_S = 1e-9, 1e5
 
 
@@ -104,7 +106,7 @@ def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[d
 
     The first ``limit`` have figures of their own; the others are added up under ``__overflow__`` of their stage, or,
     where no node of it is among the first, of a stage of that name. Names are such as any text can have: surrogates
-    are backslash escapes.
+    and what ``exportable`` names are backslash escapes.
 
     bounds: numbers of buckets, which divide them into groups.
     """
@@ -113,7 +115,7 @@ def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[d
     own = folded = 0
     rows, *_ = snapshot._rows(None)
     for row, (times, gpu_times) in zip(rows, snapshot._groups(bounds), strict=True):
-        stage, node = without_surrogates(row[1]), without_surrogates(row[0])
+        stage, node = exportable(row[1]), exportable(row[0])
         if (stage, node) not in nodes:
             if own < limit:
                 own += 1
@@ -144,9 +146,12 @@ class Complaints:
         self._told.discard(name)
 
 
-def without_surrogates(name: str) -> str:
-    """Return a name as any encoding takes it: lone surrogates as backslash escapes."""
-    return name.encode("utf-8", "backslashreplace").decode()
+def exportable(name: str) -> str:
+    """Return a name as other programs can take and show it.
+
+    Lone surrogates, separators of lines and what turns the direction of writing become backslash escapes.
+    """
+    return name if name.isprintable() else _NOT_EXPORTABLE.sub(lambda found: shown_text("name", found[0]), name)
 
 
 @cache
@@ -203,14 +208,14 @@ def sources_of(profiler: Any) -> Callable[[], Mapping[str | None, Any]]:
 def _named(name: Any, source: Any) -> tuple[str, Any]:
     """Return the name of a source and it; of a name that is none, which came later, what it is and what says so."""
     try:
-        return without_surrogates(_core.convert_name(name)), source
+        return exportable(_core.convert_name(name)), source
     except (TypeError, ValueError) as error:
         refusal = str(error)
 
     def refused() -> Snapshot:
         raise ValueError(refusal)
 
-    return without_surrogates(shown_value(name)), refused
+    return exportable(shown_value(name)), refused
 
 
 def now_of(sources: Callable[[], Mapping[str | None, Any]], complaints: Complaints) -> Mapping[str | None, Any]:

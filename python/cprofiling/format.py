@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from enum import Enum
@@ -14,6 +15,9 @@ NO_DATA = "No profiling data collected."
 
 _INT64_MAX = 2**63 - 1
 _UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
+# What separates lines, or turns the direction of writing, beside control characters: ranges for a regular expression.
+SEPARATING_OR_TURNING = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_NOT_SHOWN = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff{SEPARATING_OR_TURNING}]")
 _ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
 _NAMED = 4  # of names in a sentence
 _EXACT = 5  # samples, of which the P² estimate of the median is exact
@@ -30,8 +34,8 @@ def format_profiling_table(
     """Return the statistics as a plain-text table, without a newline at its end.
 
     Rows are sorted by total time, largest first; equal totals keep their order. Times are in milliseconds with two
-    decimals, totals in seconds with three. A name that is longer than its column is never cut; control characters and
-    surrogates in names and stages are shown as backslash escapes. Keys that only have errors, cancellations or drops
+    decimals, totals in seconds with three. A name that is longer than its column is never cut; control characters,
+    separators of lines, surrogates and what turns the direction of writing are shown as backslash escapes. Keys that only have errors, cancellations or drops
     are left out; a key whose calls were all skipped is a row of zeros. The last line is the time of a frame, where the
     rows are of one stage, ran equally often, and none is known to run inside another. Else there is a line per stage,
     with the number of frames or why that is not known, as ``ProfilingSummary.frames_per_second`` has it. The median is
@@ -289,12 +293,12 @@ def checked_text(parameter: str, value: object) -> str:
 def shown_text(parameter: str, value: object) -> str:
     r"""Return a name or stage as text that can be printed, without a line break, and encoded.
 
-    Control characters and surrogates become backslash escapes such as ``\n``, ``\x1b`` and ``\ud800``; a backslash
-    stays as it is. Raises as ``checked_text``.
+    Control characters, surrogates, separators of lines and what turns the direction of writing become backslash escapes
+    such as ``\n``, ``\x1b``, ``\ud800`` and ``\u202e``; a backslash stays as it is. Raises as ``checked_text``.
     """
     text = checked_text(parameter, value)
-    # Most names end here: neither control characters nor surrogates are printable.
-    return text if text.isprintable() else "".join(map(_shown_character, text))
+    # Most names end here: none of these characters is printable.
+    return text if text.isprintable() else _NOT_SHOWN.sub(_escape, text)
 
 
 def shown_names(names: Iterable[str]) -> str:
@@ -308,6 +312,11 @@ def listed(names: Sequence[str]) -> str:
     """Return names in a sentence: the first ones, how many more there are, without control characters."""
     named = ", ".join(shown_text("name", name) for name in names[:_NAMED])
     return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED:,} more"
+
+
+def no_such_stage(stage: str, known: Iterable[str]) -> str:
+    """Say that no node ran in a stage that was asked for, and in which stages there are some."""
+    return f"no node has run in stage {shown_names([stage])}; stages with nodes: {shown_names(known)}"
 
 
 def shown_lines(text: str) -> str:
@@ -339,11 +348,8 @@ def _refused(value: int) -> str:
     return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
 
 
-def _shown_character(character: str) -> str:
-    """Return a control character (Unicode's category Cc) or surrogate as an escape, any other one as it is."""
-    if character < " " or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\udfff":
-        return character.encode("unicode_escape").decode("ascii")
-    return character
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
 
 
 def _table_row(row: NodeProfilingStats) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from cprofiling import checks
-from cprofiling.format import checked_text, format_time, shown_text, shown_value
+from cprofiling.format import checked_text, format_time, shown_names, shown_text, shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,11 +117,11 @@ def histogram_of(known: Mapping[tuple[str, str], Sequence[Bucket]], node: str, s
     wanted = None if stage is None else checked_text("stage", stage)
     found = [buckets for (each, of), buckets in known.items() if each == name and wanted in (None, of)]
     if not found:
-        nodes = ", ".join(shown_text("node", each) for each in sorted({each for each, _ in known})[:10])
-        where = "" if wanted is None else f" in the stage {shown_value(wanted)}"
-        raise ValueError(
-            f"node must be one that has been called{where}, got {shown_value(name)}; there are: {nodes or 'none'}"
-        )
+        stages = [of for each, of in known if each == name]
+        if stages:
+            raise ValueError(f"stage must be one in which the node ran ({shown_names(stages)}), got {shown_value(wanted)}")
+        nodes = shown_names(each for each, _ in known) or "none"
+        raise ValueError(f"node must be one that has been called ({nodes}), got {shown_value(name)}")
     counts: Counter[tuple[float, float]] = Counter()
     for buckets in found:
         for lower_ms, upper_ms, count in buckets:

@@ -25,7 +25,7 @@ from cprofiling.format import format_time, shown_text, shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, TypeAlias
+    from typing import Any, Literal, NoReturn, TypeAlias
 
     from cprofiling.device_table import DeviceOperations
     from cprofiling.insight.warm_up import WarmUp
@@ -144,6 +144,7 @@ def measure(
     warmup: int = 3,
     repeat: int = 20,
     synchronize: _Synchronize = "auto",
+    **unknown: NoReturn,
 ) -> Measurement:
     """Call ``fn(*args)`` ``warmup`` times untimed, then ``repeat`` times, each call timed by itself.
 
@@ -157,7 +158,7 @@ def measure(
     nothing is waited for, and a warning says so.
 
     Args:
-        fn: What to measure. Keyword arguments go in with ``functools.partial`` or a lambda.
+        fn: What to measure. Keyword arguments go in with a lambda: ``measure(lambda: f(x, reverse=True))``.
         *args: Its positional arguments, the same objects at each call.
         warmup: Number of untimed calls before, 0 to ``sys.maxsize``.
         repeat: Number of timed calls, 1 to ``sys.maxsize``.
@@ -173,9 +174,12 @@ def measure(
     Raises:
         TypeError: ``fn`` is not callable, or is a coroutine function or an async generator function (measure a function
             that runs it, such as ``lambda: asyncio.run(main())``); ``warmup`` or ``repeat`` is a bool or has no
-            ``__index__``; ``synchronize`` is of another type.
+            ``__index__``; ``synchronize`` is of another type; there is another keyword, which may be meant for ``fn``.
         ValueError: ``warmup`` or ``repeat`` is out of range, or ``synchronize`` is another string.
     """
+    if unknown:
+        name = next(iter(unknown))
+        raise TypeError(f"measure() has no argument {name!r}; for fn, use a lambda: measure(lambda: fn(..., {name}=...))")
     _check_fn(fn)
     warmup = _checked_count("warmup", warmup, 0)
     repeat = _checked_count("repeat", repeat, 1)
@@ -200,7 +204,8 @@ def measure(
 
 def _check_fn(fn: Callable[..., object]) -> None:
     if not callable(fn):
-        raise TypeError(f"fn must be callable, got {shown_value(fn)}")
+        hint = ": measure(lambda: (wave | chain).ys) runs its filters" if _is_wave(fn) else ""
+        raise TypeError(f"fn must be callable, got {shown_value(fn)}{hint}")
     target = _without_partials(fn)
     for candidate in (target, type(target).__call__):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
@@ -254,7 +259,15 @@ def _warm_up(fn: Callable[..., object], args: tuple[object, ...], warmup: int) -
     result = fn(*args) if warmup else None
     if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
         return [f"fn returned a {type(result).__name__}, and what that would do was not timed: run it inside fn"]
+    if _is_wave(result) and getattr(result, "_pipeline", None):
+        return ["fn returned a Wave, whose filters did not run and were not timed: read its .ys inside fn"]
     return []
+
+
+def _is_wave(value: object) -> bool:
+    """Tell whether a value is one of TorchFX's waves, of which ``wave | chain`` runs nothing."""
+    torchfx = sys.modules.get("torchfx")
+    return torchfx is not None and isinstance(value, getattr(torchfx, "Wave", ()))
 
 
 def _time_calls(

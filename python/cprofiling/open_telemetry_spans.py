@@ -6,7 +6,7 @@ from itertools import islice
 
 from cprofiling import checks
 from cprofiling.analysis.rows import Recording, column, has, thread_number
-from cprofiling.exported import without_surrogates
+from cprofiling.exported import exportable
 from cprofiling.format import shown_value
 from cprofiling.kinds import CUT, NODE, OUTCOMES, UNFINISHED
 from cprofiling.recording import Reports
@@ -118,7 +118,7 @@ class _Maker:
             if span:
                 trace = high << 64 | low
                 yield self._span(
-                    without_surrogates(texts[name_of[row]]),
+                    exportable(texts[name_of[row]]),
                     self._context(trace, span),
                     self._context(trace, parent) if parent else None,
                     attributes=attributes.of(row),
@@ -145,9 +145,9 @@ class _Attributes:
         """Return the attributes of a row."""
         attributes = dict(self._threads[self._tracks[row]])
         if self._kinds[row] == NODE:
-            attributes["node"] = without_surrogates(self._texts[self._names[row]])
+            attributes["node"] = exportable(self._texts[self._names[row]])
         if stage := self._texts[self._stages[row]]:
-            attributes["stage"] = without_surrogates(stage)
+            attributes["stage"] = exportable(stage)
         if self._flags[row] & (UNFINISHED | CUT):
             attributes["outcome"] = "unfinished" if self._flags[row] & UNFINISHED else "cut"
         elif self._outcomes[row]:
@@ -161,5 +161,5 @@ def _thread(track: Sequence[Any]) -> dict[str, str | int]:
     if isinstance(number, int):  # a text that stands for one is none
         attributes["thread.id"] = number
     if name:
-        attributes["thread.name"] = without_surrogates(name)
+        attributes["thread.name"] = exportable(name)
     return attributes

@@ -6,6 +6,7 @@ from cprofiling import _core
 from cprofiling.asked import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, LAUNCHES_UNKNOWN, MEMORY, PEAK_UNKNOWN
 from cprofiling.device_memory import memory_reason, peak_reason
 from cprofiling.device_wait import wait_reason
+from cprofiling.format import shown_names
 from cprofiling.snapshot import lost_reason
 
 TYPE_CHECKING = False
@@ -19,6 +20,14 @@ _NOT_IN_ALL = (
     "not counted in all calls: CUPTI was not to be had then, or they were blocks in tasks outside of a profiled "
     "coroutine, where others run in the thread meanwhile"
 )
+
+
+def not_entered(stages: Iterable[str]) -> str:
+    """Say that no node ran in stages that were entered, and what the reason may be."""
+    return (
+        f"no node has run in stage {shown_names(stages)}, which was entered: new threads do not inherit cp.stage() or "
+        "`with profiler`; submit contextvars.copy_context().run, or use cp.stage(..., default=True)"
+    )
 
 
 def reasons_beyond(rows: Iterable[tuple[Any, ...]], note: str | None) -> tuple[str, ...]:

@@ -245,6 +245,10 @@ class Reports(Viewable):
 
         return averages.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
 
+    def _repr_html_(self) -> str:
+        """Return the table of averages that notebooks show."""
+        return self.key_averages()._repr_html_()
+
     def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
         """Write folded stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``."""
         from cprofiling.analysis import stacks

@@ -155,6 +155,14 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
             state = "not started" if self._recording is None else f"stopped, {self._recording!r}"
         return f"<profile: {state}>"
 
+    def _repr_html_(self) -> str:
+        """Return the table of averages that notebooks show; what it is doing while there is none."""
+        if self._recording is not None:
+            return super()._repr_html_()
+        from html import escape
+
+        return f"<p>{escape(repr(self))}</p>"
+
     def _forget(self) -> None:
         """Let go of the recording: this is a forked child, and it is the parent's."""
         self._lock = RLock()
@@ -389,6 +397,19 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
     def recording(self) -> Recording:
         """The last finished cycle. RuntimeError while there is none."""
         return self._finished()
+
+    def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
+        """Write folded Python stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``.
+
+        Raises RuntimeError unless the recording was made ``with_stack=True``, as torch.profiler does: those of nodes,
+        blocks and operators alone are what ``recording.export_stacks()`` writes.
+        """
+        if not self._stack:
+            raise RuntimeError(
+                "export_stacks() requires with_stack=True; recording.export_stacks() writes the names of nodes, blocks and "
+                "operators inside one another"
+            )
+        super().export_stacks(path, metric)
 
     def _finished(self) -> Recording:
         recording = self._recording

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cprofiling import _core
 from cprofiling.asked import shapes_maker
+from cprofiling.format import checked_text, no_such_stage
 from cprofiling.stats import ProfilingSummary, stats_from_row
 from cprofiling.viewable import Viewable
 
@@ -43,6 +44,9 @@ class Snapshot(_core.Snapshot, Viewable):
         rows, skip_first_n, lost, _, shapes = self._rows(stage)
         _, _, is_merged, skip_least, skip_most, internal_errors, cost_ns, notes = self._facts()
         reasons = list(notes)
+        known = () if rows or stage is None else {row[1] for row in self._rows(None)[0]}
+        if known:
+            reasons.append(no_such_stage(checked_text("stage", stage), known))
         if lost:
             reasons.append(lost_reason(lost))
         if is_merged:

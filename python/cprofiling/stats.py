@@ -203,6 +203,7 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
     edges: tuple[tuple[str, str], ...] = ()  # here, too, for pickles of those that had none
     shapes: Sequence[ShapeStats] = ()
     _reasons_beyond: tuple[str, ...] = ()  # of the reasons, those of figures beyond times, where a Profiler told them
+    _hints: tuple[str, ...] = ()  # and those why there is nothing
 
     def __init__(
         self,
@@ -235,6 +236,37 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         )
         copied.__dict__.update(self.__dict__)
         return copied
+
+    def node(self, name: str, stage: StageName = None) -> NodeProfilingStats:
+        """Return the row of a node.
+
+        Args:
+            name: The name of the node.
+            stage: A str, or an enum whose value is one; None where the node has run in one stage only.
+
+        Raises:
+            TypeError: ``name`` or ``stage`` is of another kind.
+            ValueError: There is no such row, or one in each of several stages; the message lists those there are.
+        """
+        from cprofiling.format import checked_text, shown_names
+
+        wanted = checked_text("name", name)
+        rows = [row for row in self if row.node_name == wanted]
+        if not rows:
+            known = shown_names(row.node_name for row in self) or "none"
+            raise ValueError(f"name must be that of a node ({known}), got {shown_names([wanted])}")
+        in_stage = None if stage is None else checked_text("stage", stage)
+        found = [row for row in rows if in_stage in (None, row.stage)]
+        if len(found) == 1:
+            return found[0]
+        got = "None" if in_stage is None else shown_names([in_stage])
+        raise ValueError(f"stage must be one in which the node ran ({shown_names(row.stage for row in rows)}), got {got}")
+
+    def __str__(self) -> str:
+        """Return the table that ``format_profiling_summary()`` prints."""
+        from cprofiling.beyond import summary_text
+
+        return summary_text(self)
 
     def warm_up(self) -> WarmUp:
         """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends.

@@ -56,7 +56,7 @@ def text(comparison: TimingComparison) -> str:
     ]
     rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
     lines = [headline(comparison), "", lines[0], rule, *lines[1:-1], rule, lines[-1], ""]
-    return "\n".join([*lines, *comparison.notes, _legend(comparison)])
+    return "\n".join([*lines, *(shown_text("note", note) for note in comparison.notes), _legend(comparison)])
 
 
 def headline(comparison: TimingComparison) -> str:
@@ -123,6 +123,7 @@ def _code(name: str) -> str:
     return f"`{shown}`" if _PLAIN.fullmatch(shown) else f"<code>{literal(shown)}</code>"
 
 
-def literal(shown: str) -> str:
+def literal(text: str) -> str:
     """Return text in which nothing means anything to Markdown or HTML; plain sentences stay as they are."""
-    return "".join(f"&#{ord(sign)};" if sign in "\\`*_{}[]<>#|~&@$!" else sign for sign in shown)
+    signs = shown_text("text", text)
+    return "".join(f"&#{ord(sign)};" if sign in "\\`*_{}[]<>#|~&@$!" else sign for sign in signs)

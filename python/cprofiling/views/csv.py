@@ -6,8 +6,8 @@ take as they are, are changed in texts, so that each text still has a form of it
 
 * What spreadsheets would take for a formula, or another text that begins like it (``= + - @ '``, tab, carriage return),
   gets an apostrophe before it.
-* A surrogate, which UTF-8 does not have, is written as ``\udc80``; backslashes right before such, or before what looks
-  like it, are doubled.
+* A surrogate, which UTF-8 does not have, is written as ``\udc80``, and so is what separates lines or turns the direction
+  of writing, such as ``\u202e``; backslashes right before such, or before what looks like it, are doubled.
 
 ``text_of`` is the way back.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 
+from cprofiling.format import SEPARATING_OR_TURNING, shown_text
 from cprofiling.views.flat import columns_of
 
 TYPE_CHECKING = False
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from cprofiling.views.flat import Stats
 
 _FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
-_BEFORE_SURROGATE = re.compile(r"\\+(?=[\ud800-\udfff]|ud[89a-f][0-9a-f]{2})")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_WRITTEN = re.compile(r"(\\+)(ud[89a-f][0-9a-f]{2})")
+_ESCAPED = re.compile(f"[\ud800-\udfff{SEPARATING_OR_TURNING}]")
+_WRITTEN_AS = "u(?:d[89a-f][0-9a-f]{2}|061c|20(?:0[ef]|2[89a-e]|6[6-9]))"
+_BEFORE_ESCAPED = re.compile(rf"\\+(?={_ESCAPED.pattern}|{_WRITTEN_AS})")
+_WRITTEN = re.compile(rf"(\\+)({_WRITTEN_AS})")
 
 
 def render(nodes: Iterable[Stats]) -> str:
@@ -73,9 +75,9 @@ def _quoted(text: str) -> str:
 
 
 def _guarded(text: str) -> str:
-    if not text.isascii() or "\\ud" in text:
-        text = _BEFORE_SURROGATE.sub(lambda found: found[0] * 2, text)
-        text = _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    if not text.isascii() or "\\u" in text:
+        text = _BEFORE_ESCAPED.sub(lambda found: found[0] * 2, text)
+        text = _ESCAPED.sub(lambda found: shown_text("text", found[0]), text)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
