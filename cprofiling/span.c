@@ -154,10 +154,10 @@ static void forget_all_nested(cprof_chain *chain, cprof_span *span)
     }
 }
 
-/* The span above one that is near the top of the chain; NULL: it is not. */
+/* The span above one of the chain's own that is near its top; NULL: it is not. */
 static cprof_span *find_above(const cprof_chain *chain, const cprof_span *span)
 {
-    cprof_span *above = chain->top;
+    cprof_span *above = span != chain->base ? chain->top : chain->base;
     for (int i = 0; i < NEAR && above != chain->base; i++) {
         if (above->parent == span) {
             return above;
@@ -253,7 +253,7 @@ static inline void finish(cprof_thread *thread, cprof_span *span, cprof_ticks st
     }
 }
 
-/* Closes a span that is not the top of the chain. */
+/* Closes a span that is not the top of the chain, or that the chain has only inherited. */
 static __attribute__((noinline)) void close_below(cprof_thread *thread, cprof_chain *chain, cprof_span *span,
                                                   cprof_outcome outcome, bool may_suspend)
 {
@@ -283,7 +283,7 @@ static __attribute__((noinline)) void close_below(cprof_thread *thread, cprof_ch
 
 void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend)
 {
-    if (__builtin_expect(chain->top != span, 0)) {
+    if (__builtin_expect(chain->top != span || chain->base == span, 0)) {
         close_below(thread, chain, span, outcome, may_suspend);
         return;
     }

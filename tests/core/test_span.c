@@ -346,6 +346,27 @@ static void test_closed_in_another_chain(void)
     tear_down();
 }
 
+/* The one around a task's chain is closed in that: it is in its own chain only. */
+static void test_closed_inside_what_it_encloses(bool has_own)
+{
+    cprof_chain task = {.top = NULL};
+    set_up();
+    cprof_span *outer = open_node(0);
+    cprof_chain_begin(&task, outer);
+    cprof_span *own = has_own ? open_in(&task, 1) : NULL;
+    pass(1);
+    close_in(&task, outer);
+    CHECK(cprof_chain_top(&chain) == outer && cprof_span_is_left(outer));
+    CHECK(cprof_chain_busy(&chain) && cprof_chain_busy(&task) == has_own);
+    own = has_own ? own : open_in(&task, 1);
+    close_in(&task, own);
+    cprof_chain_trim(thread, &chain);
+    CHECK(cprof_chain_top(&chain) == NULL && cprof_chain_top(&task) == NULL);
+    check_node(0, 1, 1, UNKNOWN_NS);
+    check_node(1, 1, has_own, has_own);
+    tear_down();
+}
+
 /* So deep that it is not looked for. */
 static void test_closed_far_below_the_top(void)
 {
@@ -1222,6 +1243,8 @@ int main(void)
     test_closed_out_of_order();
     test_closed_from_the_bottom_up();
     test_closed_in_another_chain();
+    test_closed_inside_what_it_encloses(false);
+    test_closed_inside_what_it_encloses(true);
     test_closed_far_below_the_top();
     test_detached();
     test_given_up();
