@@ -839,6 +839,43 @@ def test_trio_starts_nodes_themselves(p: cp.Profiler) -> None:
     assert by_name(p)["node"].min_ms >= 0.95e3 * TICK
 
 
+def test_cancelled_by_trio(p: cp.Profiler) -> None:
+    """Also where a nursery makes a group of it; other errors beside it are errors."""
+    trio = pytest.importorskip("trio", reason="trio is not installed")
+
+    @p.profile_node
+    async def node() -> None:
+        with p.profile_node("block"):
+            await trio.sleep_forever()
+
+    @p.profile_node
+    async def nursery() -> None:
+        async with trio.open_nursery() as opened, trio.open_nursery() as inner:
+            opened.start_soon(node)
+            inner.start_soon(trio.sleep_forever)
+            await node()
+
+    @p.profile_node
+    async def mixed() -> None:
+        async with trio.open_nursery() as opened:
+            opened.start_soon(trio.sleep_forever)
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise KeyError
+
+    async def main() -> None:
+        for function in (node, nursery, mixed):
+            with trio.move_on_after(TICK), contextlib.suppress(BaseException) if function is mixed else trio.CancelScope():
+                await function()
+
+    trio.run(main)
+    assert outcomes(p, "node") == (0, 0, 3, 0, 0)
+    assert outcomes(p, "block") == (0, 0, 3, 0, 0)
+    assert outcomes(p, "nursery") == (0, 0, 1, 0, 0)
+    assert outcomes(p, "mixed") == (0, 1, 0, 0, 0)
+
+
 def test_uvloop(p: cp.Profiler) -> None:
     """A10."""
     uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")

@@ -11,8 +11,10 @@ import contextlib
 import contextvars
 import enum
 import gc
+import inspect
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -271,13 +273,79 @@ def test_leaving_what_was_not_entered_is_a_runtime_error_and_changes_nothing(p: 
     assert seen(p) == [("outer", 1)]
 
 
-def test_a_stage_cannot_be_left_in_another_thread(p: cp.Profiler) -> None:
-    stage = cp.stage("own")
-    with stage:
-        with pytest.raises(RuntimeError, match="own"):
-            in_new_thread(lambda: stage.__exit__(None, None, None))
+@pytest.mark.parametrize("default", [False, True])
+def test_a_stage_may_be_left_in_another_thread(p: cp.Profiler, default: bool) -> None:
+    """It ends where it was entered, too, and what was entered around it and inside it stays."""
+    stage = cp.stage("own", default=default)
+    with cp.stage("around", default=default):
+        stage.__enter__()
         mark(p)
+        in_new_thread(lambda: stage.__exit__(None, None, None))
+        mark(p)
+        stage.__enter__()
+        with cp.stage("inside", default=default):
+            in_new_thread(lambda: stage.__exit__(None, None, None))
+            mark(p)
+        mark(p)
+        with pytest.raises(RuntimeError, match="own"):
+            stage.__exit__(None, None, None)
+        mark(p)
+    assert seen(p) == [("own", 1), ("around", 3), ("inside", 1)]
+
+
+def test_a_stage_entered_where_nobody_is_any_more_may_be_left(p: cp.Profiler) -> None:
+    stage = cp.stage("own")
+    in_new_thread(stage.__enter__)
+    contextvars.copy_context().run(stage.__enter__)
+    mark(p)
+    for _ in range(2):
+        stage.__exit__(None, None, None)
+    with pytest.raises(RuntimeError, match="own"):
+        stage.__exit__(None, None, None)
+    assert seen(p) == [("inference", 1)]
+
+
+def test_a_stage_left_by_a_generator_in_another_thread(p: cp.Profiler) -> None:
+    def generate() -> Iterator[None]:
+        with cp.stage("own"):
+            yield
+
+    running = generate()
+    in_new_thread(lambda: next(running))
+    assert next(running, "end") == "end"
+    mark(p)
+    assert seen(p) == [("inference", 1)]
+
+
+def test_a_task_keeps_the_stage_that_its_creator_has_left(p: cp.Profiler) -> None:
+    async def work() -> None:
+        await asyncio.sleep(0)
+        mark(p)
+
+    async def main() -> None:
+        with cp.stage("own"):
+            task = asyncio.create_task(work())
+        await task
+
+    asyncio.run(main())
     assert seen(p) == [("own", 1)]
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_defaults_that_overlap_without_nesting(p: cp.Profiler, order: str) -> None:
+    """The last one entered that is still entered counts, and none stays in the end."""
+    stages_ = [cp.stage(name, default=True) for name in "abc"]
+    for stage in stages_:
+        stage.__enter__()
+    for stage in stages_ if order == "first" else reversed(stages_):
+        mark(p)
+        stage.__exit__(None, None, None)
+    mark(p)
+    names = "ccc" if order == "first" else "cba"
+    expected = dict.fromkeys([*names, "inference"], 0)
+    for name in [*names, "inference"]:
+        expected[name] += 1
+    assert seen(p) == list(expected.items())
 
 
 @pytest.mark.parametrize("default", [False, True])
@@ -301,11 +369,224 @@ def test_a_stage_keeps_nothing_alive() -> None:
     with stage:
         gc.collect()
         assert reference() is None
+    assert weakref.ref(stage)() is stage
     before = sys.getrefcount(stage)
     for _ in range(100):
         with stage, stage:
             pass
     assert sys.getrefcount(stage) == before
+
+
+# ---- as a decorator, and in async with -----------------------------------------------------------
+
+
+def test_the_attributes_of_a_stage() -> None:
+    assert (cp.stage(Phase.OWN).stage, cp.stage("a").default, cp.stage("a", default=True).default) == (
+        "own phase",
+        False,
+        True,
+    )
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_async_with(p: cp.Profiler, default: bool) -> None:
+    async def main() -> None:
+        stage = cp.stage("own", default=default)
+        async with stage as entered:
+            assert entered is stage
+            mark(p)
+            await asyncio.sleep(0)
+            mark(p)
+        mark(p)
+        with pytest.raises(RuntimeError, match="own"):
+            await stage.__aexit__(None, None, None)
+
+    asyncio.run(main())
+    assert seen(p) == [("own", 2), ("inference", 1)]
+
+
+def test_a_decorated_function_runs_in_the_stage(p: cp.Profiler) -> None:
+    class Trainer:
+        @cp.stage("method")
+        def method(self, a: int, *, b: int = 2) -> int:
+            """Add."""
+            mark(p)
+            return a + b
+
+        @cp.stage("static")
+        @staticmethod
+        def static() -> None:
+            mark(p)
+
+        @cp.stage("class")
+        @classmethod
+        def of_class(cls) -> type[Trainer]:
+            mark(p)
+            return cls
+
+        @cp.stage("property")
+        @property
+        def value(self) -> int:
+            mark(p)
+            return 5
+
+    trainer = Trainer()
+    assert trainer.method(1, b=4) == 5
+    assert (trainer.method.__doc__, trainer.method.__name__) == ("Add.", "method")
+    assert str(inspect.signature(trainer.method)) == "(a: 'int', *, b: 'int' = 2) -> 'int'"
+    trainer.static()
+    assert trainer.of_class() is Trainer
+    assert trainer.value == 5
+    with pytest.raises(ZeroDivisionError):
+        cp.stage("raises")(lambda: (mark(p), 1 // 0))()
+    cp.stage("node")(p.profile_node("n")(len))(())
+    mark(p)
+    assert seen(p) == [(name, 1) for name in ("method", "static", "class", "property", "raises", "node", "inference")]
+
+
+@pytest.mark.parametrize("wrong", [int, 3, None])
+def test_what_a_stage_cannot_decorate(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="stage"):
+        cp.stage("own")(wrong)
+
+
+def test_a_decorated_generator_is_in_the_stage_in_its_resumptions_only(p: cp.Profiler) -> None:
+    @cp.stage("own")
+    def generate(first: Any) -> Iterator[Any]:
+        mark(p)
+        try:
+            sent = yield first
+            mark(p)
+            try:
+                yield sent
+            except KeyError as error:
+                mark(p)
+                yield error
+        finally:
+            mark(p)
+        return "result"
+
+    assert inspect.isgeneratorfunction(generate)
+    running: Any = generate("first")
+    assert inspect.isgenerator(running)
+    error = KeyError()
+    assert next(running) == "first"
+    mark(p)
+    assert running.send("sent") == "sent"
+    mark(p)
+    assert running.throw(error) is error
+    assert error.__context__ is None
+    mark(p)
+    with pytest.raises(StopIteration, match="result"):
+        next(running)
+    mark(p)
+    assert seen(p) == [("own", 4), ("inference", 4)]
+    running = generate(1)
+    next(running)
+    running.close()
+    assert seen(p) == [("own", 6), ("inference", 4)]
+
+
+def test_a_decorated_coroutine_is_in_the_stage_while_it_runs(p: cp.Profiler) -> None:
+    @cp.stage("own")
+    async def work(raises: bool) -> str:
+        mark(p)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            mark(p)
+        if raises:
+            raise KeyError
+        return "result"
+
+    async def main() -> None:
+        task = asyncio.create_task(work(False))
+        await asyncio.sleep(0)
+        mark(p)
+        assert await task == "result"
+        with pytest.raises(KeyError):
+            await work(True)
+        task = asyncio.create_task(work(False))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        mark(p)
+
+    assert inspect.iscoroutinefunction(work)
+    asyncio.run(main())
+    coroutine = work(False)
+    coroutine.send(None)
+    mark(p)
+    coroutine.close()
+    assert seen(p) == [("own", 8), ("inference", 3)]
+
+
+def test_a_decorated_generator_of_types_coroutine(p: cp.Profiler) -> None:
+    @cp.stage("own")
+    @types.coroutine
+    def work() -> Any:
+        mark(p)
+        yield from asyncio.sleep(0).__await__()
+        mark(p)
+
+    async def main() -> None:
+        await work()
+
+    asyncio.run(main())
+    assert seen(p) == [("own", 2)]
+
+
+def test_a_decorated_asynchronous_generator_is_in_the_stage_in_its_steps_only(p: cp.Profiler) -> None:
+    @cp.stage("own")
+    async def generate() -> Any:
+        mark(p)
+        try:
+            sent = yield "first"
+            await asyncio.sleep(0)
+            mark(p)
+            try:
+                yield sent
+            except KeyError as error:
+                yield error
+        finally:
+            await asyncio.sleep(0)
+            mark(p)
+
+    async def main() -> None:
+        running: Any = generate()
+        error = KeyError()
+        assert await running.__anext__() == "first"
+        mark(p)
+        assert await running.asend("sent") == "sent"
+        mark(p)
+        assert await running.athrow(error) is error
+        mark(p)
+        with pytest.raises(StopAsyncIteration):
+            await running.__anext__()
+        running = generate()
+        await running.__anext__()
+        await running.aclose()
+        mark(p)
+
+    assert inspect.isasyncgenfunction(generate)
+    asyncio.run(main())
+    assert seen(p) == [("own", 5), ("inference", 4)]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="inspect.markcoroutinefunction came with Python 3.12")
+def test_a_function_marked_as_a_coroutine_function_may_return_any_awaitable(p: cp.Profiler) -> None:
+    class Later:
+        def __await__(self) -> Any:
+            mark(p)
+            yield from asyncio.sleep(0).__await__()
+            return "result"
+
+    async def main() -> None:
+        assert await cp.stage("own")(inspect.markcoroutinefunction(lambda: Later()))() == "result"  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+    assert seen(p) == [("own", 1)]
 
 
 # ---- threads, tasks, the default -----------------------------------------------------------------

@@ -113,6 +113,31 @@ def never_left() -> None:
     thread.join()
 
 
+def dropped_while_open() -> None:
+    thread = threading.Thread(target=site.__enter__)
+    thread.start()
+    thread.join()
+    contextvars.copy_context().run(profiler.profile_node("left open").__enter__)
+    leave(site)
+
+
+@cp.stage("train")
+def generate() -> Iterator[None]:
+    with site:
+        yield
+
+
+@cp.stage("train")
+async def wait() -> None:
+    await asyncio.sleep(0)
+
+
+def decorated() -> None:
+    for running in (generate(), generate()):
+        next(running)
+    loop.run_until_complete(wait())
+
+
 def tasks() -> None:
     async def work() -> None:
         async with site:
@@ -150,6 +175,7 @@ def bindings() -> None:
 def copies() -> None:
     copy.copy(site)
     copy.deepcopy(off)
+    copy.deepcopy([cp.stage("val", default=True), cp.record("label"), profiler])
     pickle.loads(pickle.dumps(cp.profile_node("block")))
     assert repr(site)
     assert site.name == "block"
@@ -159,10 +185,13 @@ def copies() -> None:
 
 def elsewhere() -> None:
     site.__enter__()
-    thread = threading.Thread(target=refused(lambda: leave(site), RuntimeError))
-    thread.start()
-    thread.join()
-    leave(site)
+    stage = cp.stage("elsewhere")
+    stage.__enter__()
+    profiler.__enter__()
+    for manager in (site, stage, profiler):
+        thread = threading.Thread(target=leave, args=(manager,))
+        thread.start()
+        thread.join()
 
 
 loop = asyncio.new_event_loop()
@@ -181,6 +210,8 @@ SCENARIOS: dict[str, leaks_harness.Scenario] = {
     "bindings": bindings,
     "copies": copies,
     "left in another thread": elsewhere,
+    "dropped while open": dropped_while_open,
+    "decorated by a stage": decorated,
     "without a name": refused(nameless.__enter__, TypeError),
     "left without entry": refused(lambda: leave(site), RuntimeError),
     "stage left without entry": refused(lambda: leave(cp.stage("train")), RuntimeError),
