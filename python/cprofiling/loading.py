@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import zlib
@@ -45,6 +46,14 @@ def load(path: StrOrBytesPath, called: str | None = None) -> Recording:
             source.close()
         recording._finish()
         return recording
+
+
+def load_again(trace: bytes) -> Recording:
+    """Read a trace that a recording was pickled as."""
+    recording = Recording.empty()
+    recording._load(io.BytesIO(trace).read, 0)
+    recording._finish()
+    return recording
 
 
 def _named(error: FormatError, name: str, file_name: str, head: bytes) -> FormatError:

@@ -10,7 +10,7 @@ from cprofiling.viewable import Viewable
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import IO
+    from typing import IO, Any
 
     import pandas as pd
     import polars as pl
@@ -543,11 +543,19 @@ class Recording(_core.Recording, Reports):
     Its ``len()`` is the number of its rows, which ``event(row)`` takes: the events, and each reading of a counter.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
     __arrow_c_stream__ = Reports.__arrow_c_stream__  # of the DataFrame, which knows more than the table
 
     def _finished(self) -> Recording:
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Reduce to its Chrome trace, which is read again elsewhere."""
+        from cprofiling import loading
+
+        pieces: list[bytes] = []
+        self.write_chrome(pieces.append)
+        return loading.load_again, (b"".join(pieces),)
 
     def __repr__(self) -> str:
         try:

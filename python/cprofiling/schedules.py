@@ -34,7 +34,7 @@ class ProfilerAction(Enum):
 class Schedule:
     """An answer to "what is to be done in step n?", in cycles; made by ``schedule``. Its str shows it step by step."""
 
-    __slots__ = _PARAMETERS
+    __slots__ = (*_PARAMETERS, "__weakref__")
 
     def __init__(self, wait: int, warmup: int, active: int, repeat: int, skip_first: int, skip_first_wait: int) -> None:
         self.wait = wait

@@ -31,7 +31,7 @@ class Snapshot(_core.Snapshot, Viewable):
     as the P-square estimate cannot be merged.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def stats(self, stage: StageName = None) -> ProfilingSummary:
         """The statistics of all nodes, or of those of one stage, as ``Profiler.get_profiling_summary`` gives them.
