@@ -866,7 +866,10 @@ def test_cancelled_by_trio(p: cp.Profiler) -> None:
 
     async def main() -> None:
         for function in (node, nursery, mixed):
-            with trio.move_on_after(TICK), contextlib.suppress(BaseException) if function is mixed else trio.CancelScope():
+            with (
+                trio.move_on_after(TICK),
+                contextlib.suppress(BaseException) if function is mixed else trio.CancelScope(),
+            ):
                 await function()
 
     trio.run(main)

@@ -484,7 +484,9 @@ def test_blocks_entered_and_left_in_any_thread(p: cp.Profiler) -> None:
     assert p.get_profiling_summary().internal_errors == 0
 
 
-@pytest.mark.parametrize("configuration", [{"counters": ["cpu_time"], "memory": True}, {"nvtx": True, "gpu_time": True}])
+@pytest.mark.parametrize(
+    "configuration", [{"counters": ["cpu_time"], "memory": True}, {"nvtx": True, "gpu_time": True}]
+)
 def test_a_block_of_which_more_is_asked_left_in_another_thread(p: cp.Profiler, configuration: Any) -> None:
     p.set_profiling(True, **configuration)
     site = p.profile_node("block")
@@ -548,12 +550,15 @@ def test_leaving_one_of_many_openings_takes_no_longer(p: cp.Profiler) -> None:
 def test_a_block_in_a_suspended_generator_owns_no_calls_of_its_consumer(p: cp.Profiler) -> None:
     unbound = cp.profile_node("unbound")(int.__add__)
 
+    def deeper() -> None:
+        unbound(1, 1)
+
     def produce() -> Iterator[int]:
         with p.profile_node("block"):
             unbound(1, 1)
             for number in range(2):
                 yield number
-                list(map(lambda _: unbound(1, 1), [None]))
+                deeper()
 
     async def produce_later() -> Any:
         with p.profile_node("block"):
@@ -561,7 +566,7 @@ def test_a_block_in_a_suspended_generator_owns_no_calls_of_its_consumer(p: cp.Pr
             for number in range(2):
                 yield number
                 await asyncio.sleep(0)
-                list(map(lambda _: unbound(1, 1), [None]))
+                deeper()
 
     async def consume() -> None:
         async for _ in produce_later():

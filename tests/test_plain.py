@@ -244,6 +244,49 @@ def test_a_sample_goes_with_the_statistics_that_its_stage_discards() -> None:
         assert made.rows() == []
 
 
+def test_the_only_stage_of_its_kind_goes_while_keys_are_compared() -> None:
+    made = Statistics()
+
+    class Name:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            made.reset()
+            for number in range(50):
+                made.record(f"other {number}", "other", 1.0)
+            return False
+
+    def stage() -> str:
+        return str(b"the stage", "ascii")
+
+    for _ in range(50):
+        made.record(stage(), 1, 1.0)
+        made.record(stage(), Name(), 1.0)
+        assert {row[1] for row in made.rows()} == {f"other {number}" for number in range(50)}
+
+
+def test_a_row_in_the_making_goes_with_the_statistics() -> None:
+    made = Statistics()
+    threshold = gc.get_threshold()
+
+    def reset(phase: str, _: object) -> None:
+        made.reset()
+
+    for turn in range(20):
+        made.reset()
+        for number in range(20):
+            made.record(f"stage {turn}", f"node {turn}.{number}", 1.0)
+        gc.callbacks.append(reset)
+        gc.set_threshold(turn % 5 + 1)
+        try:
+            rows = made.rows()
+        finally:
+            gc.callbacks.remove(reset)
+            gc.set_threshold(*threshold)
+        assert [row[0] for row in rows] == [f"node {turn}.{number}" for number in range(len(rows))]
+
+
 def test_a_name_whose_end_records() -> None:
     made = Statistics()
 

@@ -15,12 +15,14 @@ import logging
 import sys
 import threading
 import time
+import types
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +30,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import cprofiling as cp
+from calls import in_new_thread
 from cprofiling import NodeProfilingStats
 
 NAMES = ("a", "b", "c")
@@ -696,6 +699,90 @@ class Slotted:
     """An instance that takes no weak reference: its name is asked for at each call."""
 
     __slots__ = ()
+
+
+class Interrupting:
+    """An object of which everything that may be asked raises KeyboardInterrupt, once."""
+
+    def __init__(self) -> None:
+        self.left = 1
+
+    def interrupt(self, *_: object) -> Any:
+        if self.left:
+            self.left -= 1
+            raise KeyboardInterrupt
+        raise AttributeError
+
+    __repr__ = interrupt
+    value = property(interrupt)
+
+
+def interrupted_message(profiler: cp.Profiler, interrupting: Interrupting) -> None:
+    with pytest.raises(TypeError):
+        profiler.record("train", interrupting, 1.0)  # type: ignore[arg-type]
+
+
+def interrupted_label(profiler: cp.Profiler, interrupting: Interrupting) -> None:
+    class Meta(type(cp.PipelineProfiling)):  # type: ignore[misc]
+        def __getattribute__(cls, name: str) -> Any:
+            return interrupting.interrupt() if name == "__qualname__" else super().__getattribute__(name)
+
+    class Pipeline(cp.PipelineProfiling, metaclass=Meta):
+        def forward(self) -> int:
+            return 5
+
+    interrupting.left = 0
+    pipeline = Pipeline()
+    interrupting.left = 1
+    assert pipeline.forward() == 5
+
+
+def interrupted_outcome(profiler: cp.Profiler, interrupting: Interrupting) -> None:
+    module = types.ModuleType("trio")
+    module.__getattr__ = interrupting.interrupt  # type: ignore[method-assign]
+    with mock.patch.dict(sys.modules, trio=module), pytest.raises(PlannedError), profiler.profile_node("block"):
+        raise PlannedError
+
+
+def interrupted_thread(profiler: cp.Profiler, interrupting: Interrupting) -> None:
+    module = types.SimpleNamespace(getcurrent=interrupting.interrupt)
+
+    def work() -> None:
+        profiler.profile_node("node")(len)(())
+        for _ in range(1000):
+            sum(range(100))
+
+    with mock.patch.dict(sys.modules, greenlet=module):  # type: ignore[dict-item]
+        in_new_thread(work)
+
+
+def interrupted_stage(profiler: cp.Profiler, interrupting: Interrupting) -> None:
+    made = cp._core.PlainProfiler(profiler, 0, 0)
+
+    class Stage(enum.Enum):
+        TRAIN = "train"
+
+        value = property(interrupting.interrupt)
+
+    made.record(Stage.TRAIN, "node", 1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "act", [interrupted_message, interrupted_label, interrupted_outcome, interrupted_thread, interrupted_stage]
+)
+def test_an_interrupt_where_nothing_may_raise_comes_later(
+    profiler: cp.Profiler, act: Callable[[cp.Profiler, Interrupting], None]
+) -> None:
+    interrupting = Interrupting()
+
+    def run() -> None:
+        act(profiler, interrupting)
+        for _ in range(1000):
+            sum(range(100))
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert interrupting.left == 0
 
 
 @pytest.mark.parametrize("instance", [Instance, Slotted])

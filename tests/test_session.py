@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
@@ -220,6 +220,25 @@ def test_threads_have_rows_of_their_own() -> None:
     assert len(events) == 5 * 40
     by_thread = {event.thread_name for event in events}
     assert by_thread == {"MainThread", *(f"worker {i}" for i in range(4))}
+
+
+@pytest.mark.parametrize("make", [lambda: cp.record("block"), lambda: cp.profile_node("block")])
+def test_a_block_left_in_another_thread_is_one_event(make: Callable[[], Any]) -> None:
+    site = make()
+    with cp.profile(operators=False) as prof:
+        for run in (in_new_thread, lambda function: function()):
+            site.__enter__()
+            inner()
+            in_new_thread(lambda: site.__exit__(None, None, None))
+            run(site.__enter__)
+            outer()
+            site.__exit__(None, None, None)
+        with pytest.raises(RuntimeError, match="block"):
+            site.__exit__(None, None, None)
+    names = [event.name for event in prof.events()]
+    assert names.count("block") == 4
+    assert {event.outcome for event in prof.events()} == {"success"}
+    check_nesting([event for event in prof.events() if event.name != "block"])
 
 
 def test_tasks_are_told_apart() -> None:
