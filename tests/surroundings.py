@@ -141,8 +141,22 @@ def _in_pytest(code: str, folder: Path) -> None:
     assert "2 passed" in run_shell("python -m pytest -q -p no:cacheprovider test_readme.py", folder)
 
 
-SURROUNDINGS: dict[tuple[str, str], Callable[[str, Path], None]] = {
+def _as_program(*packages: str) -> Callable[[str, Path], str]:
+    def run(code: str, folder: Path) -> str:
+        for package in packages:
+            pytest.importorskip(package, reason=f"{package} is not installed")
+        (folder / "program.py").write_text(code)
+        quiet = "PYTHONWARNINGS=ignore RAY_AUTH_MODE=disabled"
+        return run_shell(f"{quiet} python program.py 2>/dev/null", folder)
+
+    return run
+
+
+SURROUNDINGS: dict[tuple[str, str], Callable[[str, Path], str | None]] = {
     ("README.md", "Many ranks"): _in_group,
     ("README.md", "Pipelines of cuvis-ai-core"): _in_cuvis,
     ("README.md", "Gates"): _in_pytest,
+    ("python/docs/pages/pools.md", "joblib"): _as_program("joblib"),
+    ("python/docs/pages/ray-spark.md", "Ray"): _as_program("ray"),
+    ("python/docs/pages/trainer.md", "The Trainer"): _as_program("pytorch_lightning"),
 }

@@ -81,7 +81,8 @@ def test_what_needs_more_runs_with_it(
     monkeypatch.chdir(tmp_path)
     about = SURROUNDINGS.get((documents.name_of(block.document), documents.section(block.document, block.line)))
     if about is not None:
-        about(block.content, tmp_path)
+        output = about(block.content, tmp_path)
+        assert output is None or is_shown(output, block.shown), output
         return
     capsys.readouterr()
     exec(compile(block.content, str(block), "exec"), {"__name__": "__main__"})
