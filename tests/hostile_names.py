@@ -6,6 +6,7 @@ Each is one that a node may have: at most 4,096 bytes of UTF-8, surrogates passe
 from __future__ import annotations
 
 import random
+import re
 
 # What separates lines, and what turns the direction of writing, beside control characters.
 TURNING = "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -66,3 +67,8 @@ def _made() -> tuple[str, ...]:
 
 
 NAMES = _made()
+
+
+def exported(name: str) -> str:
+    """Return how a name leaves for Prometheus and OpenTelemetry."""
+    return re.sub(f"[\ud800-\udfff{TURNING}]", lambda found: f"\\u{ord(found[0]):04x}", name)

@@ -231,7 +231,7 @@ def test_names_outside_the_page_do_not_end_its_data() -> None:
     text = render(document(node("</script><!--\u2028\u2029]]>")))
     raw = text.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
     assert not set(raw) & set("<>&\u2028\u2029")
-    assert json.loads(raw)["tables"]["nodes"]["rows"][0][0] == "</script><!--\u2028\u2029]]>"
+    assert json.loads(raw)["tables"]["nodes"]["rows"][0][0] == r"</script><!--\u2028\u2029]]>"
 
 
 def test_two_runs_stand_side_by_side() -> None:

@@ -23,7 +23,7 @@ from cprofiling.exported import DEFAULT_BOUNDS
 from cprofiling.open_telemetry import _samples
 from cprofiling.views.buckets import number_of
 from gpu_snapshots import GPU_MS, gpu_snapshot
-from hostile_names import NAMES
+from hostile_names import NAMES, exported
 from recorded import profile
 from recordings import NODE, RECORD, host, made
 
@@ -319,7 +319,7 @@ def test_hostile_names_and_too_many(receiver: Receiver) -> None:
         point for metric in request.resource_metrics[0].scope_metrics[0].metrics if metric.name == DURATION
         for point in metric.histogram.data_points
     ]  # fmt: skip
-    shown = [name.encode("utf-8", "backslashreplace").decode() for name in NAMES[:300]]
+    shown = [*map(exported, NAMES[:300])]
     assert sum(point.count for point in points) == len(NAMES)
     assert {(name, name) for name in shown} < {key_of(point) for point in points}
     assert ("__overflow__", "__overflow__") in {key_of(point) for point in points}
@@ -579,7 +579,7 @@ def test_hostile_names_of_spans(receiver: Receiver) -> None:
     assert export_spans(made(rows), OTLPSpanExporter(f"{receiver.address}/v1/traces")) == len(NAMES)
     [request] = receiver.traces
     spans = request.resource_spans[0].scope_spans[0].spans
-    shown = [name.encode("utf-8", "backslashreplace").decode() for name in NAMES]
+    shown = [*map(exported, NAMES)]
     assert {(span.span_id.hex(), span.name) for span in spans} == {
         (f"{place + 1:016x}", name) for place, name in enumerate(shown)
     }

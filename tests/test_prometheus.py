@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import random
-import re
 import runpy
 import shutil
 import socket
@@ -31,7 +30,7 @@ from calls import by_name, profiler_on, spin, unwatched
 from cprofiling import export
 from cprofiling.exported import DEFAULT_BOUNDS
 from gpu_snapshots import GPU_MS, gpu_snapshot
-from hostile_names import NAMES, TURNING
+from hostile_names import NAMES, exported
 
 prometheus_client = pytest.importorskip("prometheus_client", reason="needs prometheus-client")
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.exposition")
@@ -353,17 +352,13 @@ def test_one_that_cannot_be_read_takes_nothing_else_with_it(caplog: pytest.LogCa
 # ---- names, and how many -------------------------------------------------------------------------
 
 
-def shown_name(name: str) -> str:
-    return re.sub(f"[\ud800-\udfff{TURNING}]", lambda found: f"\\u{ord(found[0]):04x}", name)
-
-
 def test_hostile_names_come_back() -> None:
     profiler = profiler_on()
     for place, name in enumerate(NAMES):
         profiler.record(name, NAMES[-place - 1], 1.0)
     registry = registry_with({NAMES[250]: profiler}, buckets=(1,))
     expected = {
-        (shown_name(NAMES[250]), shown_name(stage), shown_name(NAMES[-place - 1])) for place, stage in enumerate(NAMES)
+        (exported(NAMES[250]), exported(stage), exported(NAMES[-place - 1])) for place, stage in enumerate(NAMES)
     }
     for families in (as_text(registry), as_openmetrics(registry)):
         (family,) = [family for family in families if family.name == "cprofiling_node_calls"]
@@ -628,7 +623,7 @@ def test_a_real_server_scrapes_a_pipeline_that_runs(
         then = {"time": str(times["work"])}  # that stays as it is, also where the next scrape is too late
         scraped = server.ask("query", query="cprofiling_node_calls_total", **then)["result"]
         assert {(each["metric"].get("stage", ""), each["metric"].get("node", "")) for each in scraped} == {
-            ("inference", "work"), *((shown_name(name), shown_name(name)) for name in names),
+            ("inference", "work"), *((exported(name), exported(name)) for name in names),
         }  # fmt: skip
         row = by_name(profiler)["work"]
         assert row.p99_ms is not None
