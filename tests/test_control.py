@@ -210,7 +210,9 @@ def test_switching_on_with_another_skip_than_the_statistics_have_discards_them(c
     control.set_profiling(True, skip_first_n=2)
     call(control, 5)
     control.set_profiling(False, skip_first_n=3)
-    with pytest.warns(RuntimeWarning, match=r"^skip_first_n changes from 2 to 3: the statistics .* are discarded") as told:
+    with pytest.warns(
+        RuntimeWarning, match=r"^skip_first_n changes from 2 to 3: the statistics .* are discarded"
+    ) as told:
         control.set_profiling(True, skip_first_n=3)
     assert [warning.filename for warning in told] == [__file__]
     assert control.get_profiling_summary() == []
@@ -1034,14 +1036,14 @@ def test_a_row_is_found_by_its_name() -> None:
     summary = profiler.get_profiling_summary()
     assert summary.node("b\u2028") is summary.node("b\u2028", "val") is summary[2]
     assert summary.node("a", cp.ExecutionStage.TRAIN) is summary[0]
-    wrong = {
+    wrong: dict[tuple[str, str | None], str] = {
         ("c", None): r"name must be that of a node ('a', 'b\u2028'), got 'c'",
         ("a", None): "stage must be one in which the node ran ('train', 'val'), got None",
         ("a", "test"): "stage must be one in which the node ran ('train', 'val'), got 'test'",
     }
-    for (name, stage), message in wrong.items():
+    for where, message in wrong.items():
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-            summary.node(name, stage)
+            summary.node(*where)
     with pytest.raises(ValueError, match=r"^name must be that of a node \(none\), got 'a'$"):
         cp.ProfilingSummary().node("a")
     with pytest.raises(TypeError, match=r"^name must be a str, got 3 \(int\)$"):
@@ -1075,7 +1077,9 @@ def test_a_row_as_a_dict_is_json() -> None:
 
 
 def test_a_record_with_a_stage_and_a_time_says_which_is_meant() -> None:
-    message = r"^record\(name\) labels a block, and takes one name, got 3 arguments: Profiler\.record\(stage, node_name, "
+    message = (
+        r"^record\(name\) labels a block, and takes one name, got 3 arguments: Profiler\.record\(stage, node_name, "
+    )
     with pytest.raises(TypeError, match=message):
         cp.record("train", "load", 3.5)  # type: ignore[call-arg,arg-type]
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import dataclasses
 import mmap
 import pickle
 import resource

@@ -238,7 +238,9 @@ def test_as_a_dict_everything_is_plain() -> None:
     }
     assert values["memory"]["host"]["peak"] is None
     assert values["memory"]["reason"] is None
-    assert values["counters"] == {name: dataclasses.asdict(value) for name, value in stats.counters.items() if value is not None}
+    assert values["counters"] == {
+        name: dataclasses.asdict(value) for name, value in stats.counters.items() if value is not None
+    }
     assert json.loads(json.dumps(values)) == values
 
 

@@ -147,7 +147,8 @@ def test_stages_have_frames_of_their_own() -> None:
 
 
 def test_time_inside_another_node_is_no_more_time_of_a_frame() -> None:
-    inner, outer = node("in", count=9, total_ms=72.0, self_total_ms=72.0), {"count": 9, "total_ms": 90.0}
+    inner = node("in", count=9, total_ms=72.0, self_total_ms=72.0)
+    outer: dict[str, Any] = {"count": 9, "total_ms": 90.0}
     assert average(node("out", self_total_ms=18.0, **outer), inner) == [
         " (train): 10.00 ms (100.0 FPS), frames: 9 (calls of out, in which all others ran)"
     ]
@@ -189,7 +190,9 @@ def test_which_median_the_column_has_is_told_where_there_is_another_one() -> Non
     assert (round(row.median_ms, 3), round(row.p50_ms or 0, 3)) == (1.795, 0.897)
     names = ", ".join(f"n{number} (s) 2.00 ms" for number in range(4))
     rows = [node(f"n{number}", "s", 9, p50_ms=2.0) for number in range(6)]
-    assert format_profiling_table(rows).endswith(f"\nMedian(ms) is the P² estimate; p50_ms, within 1 %, is: {names} and 2 more")
+    assert format_profiling_table(rows).endswith(
+        f"\nMedian(ms) is the P² estimate; p50_ms, within 1 %, is: {names} and 2 more"
+    )
 
 
 # --- which rows there are ---

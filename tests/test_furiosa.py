@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,11 @@ def test_reports_without_anything_are_empty_and_say_so(capsys: pytest.CaptureFix
     printed = capsys.readouterr().out
     assert "No work on a device was recorded" in printed
     assert "Inference counts                : 0" in printed
+
+
+def test_formats_are_integers_as_the_vendor_s() -> None:
+    assert [(member.name, int(member)) for member in RecordFormat] == [("ChromeTrace", 0), ("PandasDataFrame", 1)]
+    assert isinstance(RecordFormat.ChromeTrace, IntEnum)
 
 
 def test_resources_by_both_spellings() -> None:

@@ -534,7 +534,12 @@ class Slotted:
         (Model(), None, TypeError, "attr must be .*NoneType"),
         (Model(), b"forward", TypeError, "attr must be .*bytes"),
         (Slotted(), "method", TypeError, "method"),
-        (Model, "forward", TypeError, "^obj must be an instance, got the class Model: give one of its instances, or decorate"),
+        (
+            Model,
+            "forward",
+            TypeError,
+            "^obj must be an instance, got the class Model: give one of its instances, or decorate",
+        ),
         (5, "bit_length", TypeError, "bit_length"),
         ([], "append", TypeError, "append"),
         (types.SimpleNamespace(cls=Model), "cls", TypeError, "cls"),

@@ -530,6 +530,38 @@ def test_warning_of_work_that_did_not_run(clock: Clock, kind: str) -> None:
     assert only_warning(result) == f"fn returned a {kind}, and what that would do was not timed: run it inside fn"
 
 
+class Wave:
+    """TorchFX's, as far as it is looked at: filters that have not run are in a list."""
+
+    def __init__(self, *pipeline: object) -> None:
+        self._pipeline = list(pipeline)
+
+
+def test_filters_of_a_wave_that_did_not_run(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`wave | chain` runs nothing."""
+    monkeypatch.setitem(sys.modules, "torchfx", SimpleNamespace(Wave=Wave))
+    work = working(clock, [100 * MS] * 42)
+    for wave, told in ((Wave("filter"), True), (Wave(), False)):
+
+        def piped(wave: Wave = wave) -> Wave:
+            work()
+            return wave
+
+        warnings = measure(piped, warmup=1).warnings
+        why = "fn returned a Wave, whose filters did not run and were not timed: read its .ys inside fn"
+        assert warnings == ((why,) if told else ())
+    with pytest.raises(
+        TypeError, match=r"^fn must be callable, got .*Wave.*: measure\(lambda: \(wave \| chain\)\.ys\) runs"
+    ):
+        measure(Wave("filter"))
+
+
+def test_keywords_of_fn_go_in_with_a_lambda() -> None:
+    message = "measure() has no argument 'reverse'; for fn, use a lambda: measure(lambda: fn(..., reverse=...))"
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        measure(sorted, [2, 1], reverse=True)
+
+
 # Warnings of the machine
 
 

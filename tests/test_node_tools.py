@@ -114,7 +114,7 @@ assert cupti.fake_cupti_is_subscribed() == 0
 kernel(5)
 outer()
 assert settled()["outer"] == known["outer"]
-cp.set_profiling(True, kernels=True, skip_first_n=1)
+cp.set_profiling(True, kernels=True, skip_first_n=1, reset=True)
 outer()
 outer()
 assert settled()["outer"].launches == 2
@@ -218,7 +218,7 @@ def test_nodes_are_ranges(folder: Path) -> None:
         dropped = generator()
         next(dropped)
         del dropped
-        cp.set_profiling(True, nvtx=True, skip_first_n=9)
+        cp.set_profiling(True, nvtx=True, skip_first_n=9, reset=True)
         outer()                                    # skipped, but shown
         assert "push outer 2" in news()
         cp.set_profiling(False)

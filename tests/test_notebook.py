@@ -322,12 +322,17 @@ def test_frames_are_those_of_the_text_table() -> None:
         "give total_frames",
     ]
     assert per_frame(summary_html(stats)) == lines
-    assert format_profiling_table(stats).split("\n")[-3:] == [f"Average per-frame pipeline time {line}" for line in lines]
+    assert format_profiling_table(stats).split("\n")[-3:] == [
+        f"Average per-frame pipeline time {line}" for line in lines
+    ]
     assert per_frame(summary_html(stats[:3], total_frames=200)) == ["(train): 5.00 ms (200.0 FPS), frames: 200 (given)"]
 
 
 def test_skipped_calls_do_not_hide_the_node_around_all_others() -> None:
-    for inside in (node("tile", count=57, mean_ms=1.0, skipped_count=3), node("rare", count=2, mean_ms=7.8, skipped_count=3)):
+    for inside in (
+        node("tile", count=57, mean_ms=1.0, skipped_count=3),
+        node("rare", count=2, mean_ms=7.8, skipped_count=3),
+    ):
         own_ms = 70 - 7 * inside.mean_ms * (inside.count + 3) / 10
         frame = node("frame", count=7, mean_ms=10.0, self_ms=own_ms, skipped_count=3)
         assert per_frame(summary_html([frame, inside])) == [

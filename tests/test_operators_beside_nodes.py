@@ -56,13 +56,16 @@ class Part:
             at += part.whole_us
 
 
+C = Part("c", 50, 1)
+
+
 def pipelines() -> list[list[Part]]:
     """Ten of them: one after the other, nested, all or nothing in operators, and a recursion of names at random."""
     found = [
         [Part("load", 200, 0.0), Part("model", 9000, 1.0), Part("save", 800, 0.5)],
         [Part("load", 200, 1.0), Part("model", 9000, 0.0), Part("save", 800, 0.9)],
         [Part("frame", 300, 0.1, inside=[Part("model", 7000, 0.99, 12), Part("post", 1200, 0.9)])],
-        [Part("frame", 3000, 0.95, inside=[Part("a", 700, 0.5, inside=[Part("b", 900, 0.9, inside=[Part("c", 50, 1)])])])],
+        [Part("frame", 3000, 0.95, inside=[Part("a", 700, 0.5, inside=[Part("b", 900, 0.9, inside=[C])])])],
         [Part(f"n{number}", 1000, 0.95, 10) for number in range(8)],
     ]  # fmt: skip
     dice = random.Random(15)
@@ -122,7 +125,9 @@ def test_what_if(known: Known) -> None:
 def test_shares_of_the_page_and_the_column_self(known: Known) -> None:
     document = sources.document_of(known.recording)
     table = figures.node_table(document)
-    names, shares, own = ([heading.title for heading in table.headings].index(title) for title in ("Node", "Share", "Self"))
+    names, shares, own = (
+        [heading.title for heading in table.headings].index(title) for title in ("Node", "Share", "Self")
+    )
     rows = {row[names]: row for row in table.values if row[names] != "step"}
     assert {name: row[own] for name, row in rows.items()} == {
         name: near(FRAMES * of) for name, of in known.own_ms.items()
@@ -145,7 +150,9 @@ def test_what_a_cell_shows(known: Known) -> None:
 
 
 def test_findings(known: Known) -> None:
-    nodes = [each for each in known.recording.findings() if each.kind == "dominant_operator" and "aten" not in each.title]
+    nodes = [
+        each for each in known.recording.findings() if each.kind == "dominant_operator" and "aten" not in each.title
+    ]
     longest = max(known.own_ms, key=known.own_ms.__getitem__)
     share = known.own_ms[longest] / known.frame_ms
     expected = [(longest, near(share))] if share > 0.5 and len(known.own_ms) > 2 else []

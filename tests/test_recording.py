@@ -225,6 +225,17 @@ def test_frames(tmp_path: Path) -> None:
     assert path.read_text().startswith("label")
 
 
+def test_a_notebook_shows_its_averages() -> None:
+    prof = cp.profile(operators=False)
+    assert prof._repr_html_() == "<p>&lt;profile: not started&gt;</p>"
+    with prof:
+        node()
+        assert prof._repr_html_() == "<p>&lt;profile: running&gt;</p>"
+    assert prof._repr_html_() == prof.recording._repr_html_() == prof.key_averages()._repr_html_()
+    assert "<td" in prof._repr_html_()
+    assert ">node<" in prof._repr_html_()
+
+
 def test_frames_of_polars() -> None:
     polars = pytest.importorskip("polars", reason="polars is not installed")
     with cp.profile(operators=False) as prof:

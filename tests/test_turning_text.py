@@ -49,7 +49,7 @@ class Image:
 @pytest.fixture
 def summary() -> cp.ProfilingSummary:
     profiler = profiler_on(skip_first_n=1, by_shape=True, counters=("cpu_time",), memory=True)
-    node = profiler.profile_node(lambda _argument: None, name=NAME)
+    node = profiler.profile_node(id, name=NAME)
     with cp.stage(NAME):
         for _ in range(4):
             node(Image())
@@ -108,7 +108,13 @@ def test_files_of_statistics(summary: cp.ProfilingSummary, tmp_path: Path, kind:
         for like in (SHOWN, f"\\{SHOWN}", f"\\{NAME}", "\\u0041", "\\u202"):
             profiler.record("like", like, 1.0)
         read = csv.DictReader(io.StringIO(profiler.snapshot().to_csv()))
-        assert [text_of(row["node_name"]) for row in read][1:] == [SHOWN, f"\\{SHOWN}", f"\\{NAME}", "\\u0041", "\\u202"]
+        assert [text_of(row["node_name"]) for row in read][1:] == [
+            SHOWN,
+            f"\\{SHOWN}",
+            f"\\{NAME}",
+            "\\u0041",
+            "\\u202",
+        ]
 
 
 # ---- recordings
@@ -161,7 +167,11 @@ def test_report_compare_and_merge(run: Callable[..., str], recording: cp.Recordi
         stages = {NAME: timing_reports.stage(9, 5.0 + place, 0.1, **memory)}
         report = timing_reports.ours(stages, rank=place, world_size=2, request_id=NAME, metadata={NAME: NAME})
         report["process"] = {"host": NAME, "pid": place, "id": f"00f{place}"}
-        report["memory"] = {"peak_allocated_mb": 1.0, "peak_reserved_mb": 1.0, "snapshots": {NAME: timing_reports.MEMORY}}
+        report["memory"] = {
+            "peak_allocated_mb": 1.0,
+            "peak_reserved_mb": 1.0,
+            "snapshots": {NAME: timing_reports.MEMORY},
+        }
         Path(file).write_text(json.dumps(report))
     for name in ("a", "b"):
         profiler = profiler_on()
@@ -198,7 +208,15 @@ def test_harness(run: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> No
     wrong = run("harness", "--signature", "sig.json", "--stage", "x", "--factory", "turning_factory:stage")
     assert not RAW.search(wrong)
     done = run(
-        "harness", "--signature", "sig.json", "--stage", NAME, "--factory", "turning_factory:stage", "--output-dir", "out"
+        "harness",
+        "--signature",
+        "sig.json",
+        "--stage",
+        NAME,
+        "--factory",
+        "turning_factory:stage",
+        "--output-dir",
+        "out",
     )
     assert not RAW.search(done)
     for path in Path("out").rglob("*.py"):

@@ -18,8 +18,8 @@
 Nodes: profile_node, instrument, stage, PipelineProfiling, Profiler.
 Statistics: set_profiling, profiling_enabled, reset_profiling, get_profiling_summary, format_profiling_summary,
     format_profiling_table, ProfilingSummary, NodeProfilingStats, ExecutionStage, Snapshot, FormatError.
-Recordings: profile, record (record_function), schedule, ProfilerAction, ProfilerActivity, supported_activities, Resource,
-    RecordFormat, Recording, Event, load_trace, tensorboard_trace_handler.
+Recordings: profile, record (record_function), schedule, ProfilerAction, ProfilerActivity, supported_activities,
+    Resource, RecordFormat, Recording, Event, load_trace, tensorboard_trace_handler.
 Measuring: measure, Measurement, analyze_ncu_report.
 Notebooks: load_ipython_extension, unload_ipython_extension.
 

@@ -85,7 +85,7 @@ def beyond_text(stats: Iterable[NodeProfilingStats], reasons: Iterable[str] = ()
 
 
 def summary_text(summary: ProfilingSummary, total_frames: int | None = None) -> str:
-    """Return the table of host times, with the reasons why there is nothing; then what is known beyond, and by shape."""
+    """Return the table of host times with the reasons why there is nothing, and the tables of what else is known."""
     table = format_profiling_table(summary, total_frames=total_frames, skip_first_n=summary.skip_first_n)
     parts = ["\n".join((table, *summary._hints))]  # noqa: SLF001 the package's own, as below
     if table != NO_DATA:

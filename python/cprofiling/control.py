@@ -105,7 +105,9 @@ class Profiler(_core.Profiler, _NodeMaker):
         wanted = None if stage is None else checked_text("stage", stage)
         missed = [each for each in self._stages_without_nodes if each not in known and wanted in (None, each)]
         hints = [not_entered(missed)] if missed else []
-        return tuple(hints + [no_such_stage(wanted, known)] if wanted is not None and known and not rows else hints)
+        if wanted is not None and known and not rows:
+            hints.append(no_such_stage(wanted, known))
+        return tuple(hints)
 
     def format_profiling_summary(self, stage: StageName = None, *, total_frames: int | None = None) -> str:
         """The summary as a text table; see ``format_profiling_table``.

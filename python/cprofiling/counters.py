@@ -54,7 +54,8 @@ class NodeCounters(dict[str, "CounterValue | None"]):
         ``dataclasses.asdict`` makes one with dicts in their place, which ``json`` can write.
         """
         super().__init__(values)
-        if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in self.items()):
+        checked: dict[Any, Any] = self
+        if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in checked.items()):
             _refuse(self)
 
     @property
@@ -71,7 +72,7 @@ class NodeCounters(dict[str, "CounterValue | None"]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({super().__repr__()})"
 
-    def _stay(self, *_: object, **__: object) -> NoReturn:
+    def _stay(self, *_: NoReturn, **__: NoReturn) -> None:
         raise TypeError(f"{type(self).__name__} is immutable")
 
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _stay  # type: ignore[assignment]

@@ -35,12 +35,14 @@ def format_profiling_table(
 
     Rows are sorted by total time, largest first; equal totals keep their order. Times are in milliseconds with two
     decimals, totals in seconds with three. A name that is longer than its column is never cut; control characters,
-    separators of lines, surrogates and what turns the direction of writing are shown as backslash escapes. Keys that only have errors, cancellations or drops
-    are left out; a key whose calls were all skipped is a row of zeros. The last line is the time of a frame, where the
-    rows are of one stage, ran equally often, and none is known to run inside another. Else there is a line per stage,
-    with the number of frames or why that is not known, as ``ProfilingSummary.frames_per_second`` has it. The median is
-    ``median_ms``, the P-square estimate; a line tells ``p50_ms`` where that differs by more than 5 %. Rows that are
-    no ``NodeProfilingStats`` always have the one line, which is that of cuvis-ai-core.
+    separators of lines, surrogates and what turns the direction of writing are shown as backslash escapes. Keys that
+    only have errors, cancellations or drops are left out; a key whose calls were all skipped is a row of zeros.
+
+    The last line is the time of a frame, where the rows are of one stage, ran equally often, and none is known to run
+    inside another. Else there is a line per stage, with the number of frames or why that is not known, as
+    ``ProfilingSummary.frames_per_second`` has it. Rows that are no ``NodeProfilingStats`` always have the one line,
+    which is that of cuvis-ai-core. The median is ``median_ms``, the P-square estimate; a line tells ``p50_ms`` where
+    that differs by more than 5 %.
 
     Args:
         stats: ``NodeProfilingStats``, or other objects that have its first ten fields as attributes.
@@ -81,11 +83,11 @@ def format_profiling_table(
 
 def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
     """Say which median the column has, where the other one that there is tells something else."""
-    told = [
-        f"{listed([row.node_name])} ({shown_text('stage', row.stage)}) {row.p50_ms:.2f} ms"
-        for row in rows
-        if row.count > _EXACT and getattr(row, "p50_ms", None) is not None and abs(row.median_ms - row.p50_ms) > _APART * row.p50_ms
-    ]
+    told = []
+    for row in rows:
+        p50_ms = getattr(row, "p50_ms", None)
+        if row.count > _EXACT and p50_ms is not None and abs(row.median_ms - p50_ms) > _APART * p50_ms:
+            told.append(f"{listed([row.node_name])} ({shown_text('stage', row.stage)}) {p50_ms:.2f} ms")
     more = f" and {len(told) - _NAMED:,} more" if len(told) > _NAMED else ""
     return [f"Median(ms) is the P² estimate; p50_ms, within 1 %, is: {', '.join(told[:_NAMED])}{more}"] if told else []
 

@@ -119,7 +119,9 @@ def histogram_of(known: Mapping[tuple[str, str], Sequence[Bucket]], node: str, s
     if not found:
         stages = [of for each, of in known if each == name]
         if stages:
-            raise ValueError(f"stage must be one in which the node ran ({shown_names(stages)}), got {shown_value(wanted)}")
+            raise ValueError(
+                f"stage must be one in which the node ran ({shown_names(stages)}), got {shown_value(wanted)}"
+            )
         nodes = shown_names(each for each, _ in known) or "none"
         raise ValueError(f"node must be one that has been called ({nodes}), got {shown_value(name)}")
     counts: Counter[tuple[float, float]] = Counter()

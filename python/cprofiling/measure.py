@@ -167,6 +167,7 @@ def measure(
             ``True``: the same, with a warning if there is none. ``False`` or ``None``: nothing. A callable without
             arguments: is called for it, twice per timed call; libraries other than torch need this, or an ``fn`` that
             waits by itself.
+        **unknown: Nothing else is known.
 
     Returns:
         The samples, their figures, and the reasons not to trust them.
@@ -179,7 +180,9 @@ def measure(
     """
     if unknown:
         name = next(iter(unknown))
-        raise TypeError(f"measure() has no argument {name!r}; for fn, use a lambda: measure(lambda: fn(..., {name}=...))")
+        raise TypeError(
+            f"measure() has no argument {name!r}; for fn, use a lambda: measure(lambda: fn(..., {name}=...))"
+        )
     _check_fn(fn)
     warmup = _checked_count("warmup", warmup, 0)
     repeat = _checked_count("repeat", repeat, 1)

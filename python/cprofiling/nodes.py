@@ -452,8 +452,8 @@ def instrument(
         raise TypeError(f"attr must not be a special method, got {attr!r}: Python looks it up on the class")
     if isinstance(obj, type):
         raise TypeError(
-            f"obj must be an instance, got the class {obj.__qualname__}: give one of its instances, or decorate its method "
-            "with profile_node"
+            f"obj must be an instance, got the class {obj.__qualname__}: give one of its instances, or decorate its "
+            "method with profile_node"
         )
     original = getattr(obj, attr)
     if not callable(original) or isinstance(original, type):

@@ -12,7 +12,6 @@ from cprofiling.format import (
     checked_count,
     checked_frames,
     checked_rows,
-    checked_text,
     format_time,
     frame_lines,
     own_ms,
@@ -111,7 +110,11 @@ def summary_html(
         return "\n".join([f"<p>{NO_DATA}</p>", *_list(notes)])
     lines = ['<div class="cprofiling-summary">', _STYLE, *_table(title, rows, reasons)]
     return "\n".join(
-        [*lines, *_list([*map(_escaped_line, [*frame_lines(rows, total_frames), *lines_below(rows)]), *notes]), "</div>"]
+        [
+            *lines,
+            *_list([*map(_escaped_line, [*frame_lines(rows, total_frames), *lines_below(rows)]), *notes]),
+            "</div>",
+        ]
     )
 
 

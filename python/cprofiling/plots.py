@@ -58,7 +58,6 @@ def _bar_of(row: NodeProfilingStats) -> tuple[str, str, float, float, str]:
     return row.node_name, shown_text("stage", row.stage), row.total_ms, own_ms(row), label
 
 
-
 def _draw_bars(axes: Axes, bars: list[tuple[str, str, float, float, str]]) -> None:
     stages = list(dict.fromkeys(stage for _, stage, *_ in bars if stage))
     colours = {stage: f"C{number % 10}" for number, stage in enumerate(stages)}

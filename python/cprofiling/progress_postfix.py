@@ -12,8 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from cprofiling.stats import NodeProfilingStats
-
     Key: TypeAlias = tuple[str, str]
 
 _known: weakref.WeakKeyDictionary[control.Profiler, _Reading] = weakref.WeakKeyDictionary()
@@ -108,7 +106,6 @@ class _Reading:
         if any(max(each) - min(each) > 1 for each in counts.values()):
             return None
         return sum(map(max, counts.values()))
-
 
 
 def _since(figures: tuple[int, float, float], before: tuple[int, float, float] | None) -> tuple[int, float, float]:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
+    from _typeshed import StrOrBytesPath
+
     from cprofiling.device_activity import DeviceActivity
     from cprofiling.operators import Operators
 
@@ -406,8 +408,8 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         """
         if not self._stack:
             raise RuntimeError(
-                "export_stacks() requires with_stack=True; recording.export_stacks() writes the names of nodes, blocks and "
-                "operators inside one another"
+                "export_stacks() requires with_stack=True; recording.export_stacks() writes the names of nodes, blocks "
+                "and operators inside one another"
             )
         super().export_stacks(path, metric)
 

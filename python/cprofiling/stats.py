@@ -260,7 +260,9 @@ class ProfilingSummary(list[NodeProfilingStats], Viewable):
         if len(found) == 1:
             return found[0]
         got = "None" if in_stage is None else shown_names([in_stage])
-        raise ValueError(f"stage must be one in which the node ran ({shown_names(row.stage for row in rows)}), got {got}")
+        raise ValueError(
+            f"stage must be one in which the node ran ({shown_names(row.stage for row in rows)}), got {got}"
+        )
 
     def __str__(self) -> str:
         """Return the table that ``format_profiling_summary()`` prints."""

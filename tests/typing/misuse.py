@@ -54,7 +54,7 @@ def wrong_beyond_times(profiler: cp.Profiler, stats: cp.NodeProfilingStats) -> N
     profiler.set_profiling(True, counters=5)  # type: ignore[arg-type]
     cp.set_profiling(True, counters=(1,))  # type: ignore[arg-type]
     stats.counters["cpu_time"].mean  # type: ignore[union-attr]  # noqa: B018
-    stats.counters["cpu_time"] = None  # type: ignore[index]
+    stats.counters["cpu_time"] = None  # type: ignore[arg-type]
     stats.launches.kernels  # type: ignore[union-attr]  # noqa: B018
     stats.memory = None  # type: ignore[misc]
     stats.gpu_total_ms + 1.0  # type: ignore[operator]

@@ -197,8 +197,8 @@ def _advice_on(evidence: Evidence, rows: list[int], name: str, side: str) -> str
         return f"{_ONE_CALL if len(rows) == 1 else _PLAIN_CALLS} {_shapes_advice(evidence)}"
     if rows[0] in evidence.spans:
         return (
-            "Look inside it first: key_averages(group_by_node=True) has its operators, and Self CPU of its own row what "
-            f"it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls of it."
+            "Look inside it first: key_averages(group_by_node=True) has its operators, and Self CPU of its own row is "
+            f"what it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls of it."
         )
     return f"Look at it first. {_shapes_advice(evidence)} {_BATCH[0].upper()}{_BATCH[1:]}."
 
@@ -225,7 +225,9 @@ def python_overhead(evidence: Evidence) -> Iterator[Finding]:
     for rows in by_name.values():
         operators = [row for around in rows for row in called[around]]
         called_ns = sum(map(evidence.duration, operators))
-        if len(operators) < PYTHON_OPERATORS or sum(evidence.host_self_times[row] for row in rows) < max(least, called_ns):
+        if len(operators) < PYTHON_OPERATORS or sum(evidence.host_self_times[row] for row in rows) < max(
+            least, called_ns
+        ):
             continue
         own = intervals.length(_times_alone(evidence, rows))
         if own >= max(least, PYTHON_SHARE * (own + called_ns)):

@@ -57,8 +57,8 @@ class Steadiness(NamedTuple):
     """How a series of times becomes steady.
 
     Attributes:
-        state: ``flat``, ``warm-up``, ``slowdown``, ``no steady state``, ``too few calls``, or ``not certain``: the first
-            call is the longest by far, which may be chance.
+        state: ``flat``, ``warm-up``, ``slowdown``, ``no steady state``, ``too few calls``, or ``not certain``: the
+            first call is the longest by far, which may be chance.
         cold: How many of the first calls are slower than steady ones; without a steady state, than the others, None
             where none can be told.
         start: How many calls are before the steady state: more, where some before it are faster; None without one.
@@ -97,7 +97,7 @@ def steadiness(samples: Sequence[float]) -> Steadiness:
         return Steadiness(WARM_UP, cold, cold, *told)
     if count < FEW_CALLS or (count < SOME_CALLS and p_value < SUSPICIOUS):
         return Steadiness(TOO_FEW, None, None, *told)
-    if p_value < SUSPICIOUS and 0 < max(samples[1:]) and _is_less(max(samples[1:]), samples[0]):
+    if p_value < SUSPICIOUS and max(samples[1:]) > 0 and _is_less(max(samples[1:]), samples[0]):
         return Steadiness(NOT_CERTAIN, None, None, *told)
     return Steadiness(FLAT, 0, 0, *told)
 

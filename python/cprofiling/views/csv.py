@@ -6,8 +6,8 @@ take as they are, are changed in texts, so that each text still has a form of it
 
 * What spreadsheets would take for a formula, or another text that begins like it (``= + - @ '``, tab, carriage return),
   gets an apostrophe before it.
-* A surrogate, which UTF-8 does not have, is written as ``\udc80``, and so is what separates lines or turns the direction
-  of writing, such as ``\u202e``; backslashes right before such, or before what looks like it, are doubled.
+* A surrogate, which UTF-8 does not have, is written as ``\udc80``, and so is what separates lines or turns the
+  direction of writing, such as ``\u202e``; backslashes right before such, or before what looks like it, are doubled.
 
 ``text_of`` is the way back.
 """

@@ -183,7 +183,10 @@ _FIELDS: dict[str, Heading] = {
     "p999_ms": Heading("p99.9", "time", "99.9th percentile"),
     "max_ms": Heading("Max", "time", "largest sample"),
     "median_ms": Heading(
-        "Median (P²)", "time", "median_ms: the P² estimate of statistics; exact of recordings, p50 of merged ones", extra=True
+        "Median (P²)",
+        "time",
+        "median_ms: the P² estimate of statistics; exact of recordings, p50 of merged ones",
+        extra=True,
     ),
     "first_ms": Heading("First", "time", "first successful call, skipped or not", extra=True),
     "last_ms": Heading("Last", "time", "the sample that was recorded last", extra=True),
