@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,7 +23,7 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from commands import COMMAND
-from cprofiling import autostart, output_path, session
+from cprofiling import autostart, output_path, session, termination
 from cprofiling.worker_end import call_before_worker_ends
 from recorded import names_in_file
 
@@ -112,6 +113,27 @@ def test_a_handler_of_the_programs_own_is_left_alone(tmp_path: Path) -> None:
     assert run(code, tmp_path, PYTHONPATH=f"{tmp_path}:{PACKAGE}") == (0, "True\n", "")
 
 
+def test_a_server_that_handles_sigterm_and_ends_by_it(tmp_path: Path) -> None:
+    """As uvicorn does: it imports the program when it has its handler, and restores the default action in the end."""
+    program = f"""
+import os, signal, time
+handled = []
+previous = signal.signal(signal.SIGTERM, lambda number, frame: handled.append(number))
+{APP}
+os.kill(os.getpid(), signal.SIGTERM)
+print(handled, signal.getsignal(signal.SIGTERM) is previous, flush=True)
+signal.signal(signal.SIGTERM, previous)
+signal.raise_signal(signal.SIGTERM)
+time.sleep(60)
+"""
+    (tmp_path / "server.py").write_text(program)
+    command = [sys.executable, "server.py"]
+    variables = environment("t.json")
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, "[15] False\n", "")
+    assert names_in_file(tmp_path / "t.json") == ["node"]
+
+
 @pytest.mark.parametrize("case", ["at the end", "by a thread", "nobody reads"])
 def test_sigterm_while_the_trace_is_written(case: str, tmp_path: Path) -> None:
     """Once, and twice at once, it waits for the trace; who sends another one later does not want to wait."""
@@ -127,7 +149,7 @@ def test_sigterm_while_the_trace_is_written(case: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
         if case == "nobody reads":
-            time.sleep(autostart._PATIENCE_S + 0.2)
+            time.sleep(termination._PATIENCE_S + 0.2)
             process.send_signal(signal.SIGTERM)
         else:
             assert names_in_file(tmp_path / "pipe") == ["node"]
@@ -520,6 +542,7 @@ def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
 @pytest.fixture
 def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[autostart.Automatic, list[int]]]:
     """An automatic recording of this very process, with nothing left of it, and the signals that it sends itself."""
+    monkeypatch.setattr(termination, "_terminated_at", None)
     sent: list[int] = []
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(autostart.Automatic, "current", None)
@@ -537,12 +560,12 @@ def test_the_handler_of_sigterm(automatic: tuple[autostart.Automatic, list[int]]
     recording, sent = automatic
     with cprofiling.record("block"):
         pass
-    assert signal.getsignal(signal.SIGTERM) == recording._on_sigterm
-    recording._on_sigterm(signal.SIGTERM, None)
+    assert signal.getsignal(signal.SIGTERM) == termination._on_sigterm
+    termination._on_sigterm(signal.SIGTERM, None)
     assert sent == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert names_in_file(tmp_path / "t.json") == ["block"]
-    recording._on_sigterm(signal.SIGTERM, None)
+    termination._on_sigterm(signal.SIGTERM, None)
     recording.end()
     assert sent == [signal.SIGTERM] * 2
 
@@ -553,7 +576,7 @@ def test_a_signal_amid_the_writing_waits(
     recording, sent = automatic
 
     def write(_recording: object, path: str, **more: object) -> None:
-        recording._on_sigterm(signal.SIGTERM, None)
+        termination._on_sigterm(signal.SIGTERM, None)
         assert sent == []
         Path(path).write_text("written")
 
@@ -623,12 +646,12 @@ def test_who_has_no_patience_is_served_at_once(
     automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording, sent = automatic
-    monkeypatch.setattr(autostart, "_PATIENCE_S", -1)
+    monkeypatch.setattr(termination, "_PATIENCE_S", -1)
 
     def write(_recording: object, _path: str, **_more: object) -> None:
-        recording._on_sigterm(signal.SIGTERM, None)
+        termination._on_sigterm(signal.SIGTERM, None)
         assert sent == []
-        recording._on_sigterm(signal.SIGTERM, None)
+        termination._on_sigterm(signal.SIGTERM, None)
         assert sent == [signal.SIGTERM]
         raise OSError("interrupted")
 
@@ -668,3 +691,38 @@ def test_a_process_of_multiprocessing_ends_its_recording_itself(
     monkeypatch.setattr(multiprocessing.process, "parent_process", object)
     call_before_worker_ends(recording.end)
     assert kept[3:] == [(None, recording.end)]
+
+
+def test_a_worker_of_celery_ends_its_recording_itself(
+    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recording, _ = automatic
+    connected: list[Callable[..., object]] = []
+    shutdown = SimpleNamespace(connect=lambda receiver, **_: connected.append(receiver))
+    monkeypatch.setitem(sys.modules, "celery.signals", SimpleNamespace(worker_process_shutdown=shutdown))
+    call_before_worker_ends(recording.end)
+    with cprofiling.record("task"):
+        pass
+    connected[0](sender="worker", pid=1, exitcode=0)
+    assert names_in_file(tmp_path / "t.json") == ["task"]
+
+
+def test_the_default_action_is_ours_while_it_is_watched_for(
+    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording, sent = automatic
+    done: list[bool] = []
+    termination.watch(lambda: bool(done))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert signal.signal(signal.SIGTERM, signal.SIG_DFL) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTERM) is termination._on_sigterm
+    termination._on_sigterm(signal.SIGTERM, None)
+    assert sent == []  # the other one is not done
+    done.append(True)
+    termination.go_on()
+    assert sent == [signal.SIGTERM]
+    termination._after_fork_in_child()
+    termination.go_on()
+    assert sent == [signal.SIGTERM]
+    monkeypatch.setattr(termination, "_ends", [])
+    termination.unwatch(recording._finish)  # which is watched for no more

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import resource
+import signal
 import struct
 import subprocess
 import sys
@@ -586,6 +587,72 @@ def test_ranks_and_children_write_beside(tmp_path: Path) -> None:
     assert run(child, CPROFILING_LIVE=str(path)).returncode == 0
     assert len(list(tmp_path.iterdir())) == 2
     assert path.exists()
+
+
+SIBLING = f"""
+import sys
+import cprofiling
+print("begun", flush=True)
+sys.stdin.readline()  # when all have begun
+{COUNTING}
+"""
+
+
+def test_siblings_whose_parent_counts_nothing_write_beside(tmp_path: Path) -> None:
+    """As workers of a server do, which knows nothing of the package."""
+    variables = {**ENVIRONMENT, "CPROFILING_LIVE": str(tmp_path / "live.cprof")}
+    pipe = subprocess.PIPE
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", SIBLING], env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        for _ in range(3)
+    ]
+    errors = []
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "begun\n"
+    for worker in workers:
+        errors.append(worker.communicate("\n", timeout=60)[1])
+        assert worker.returncode == 0
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    assert tmp_path / "live.cprof" in files
+    assert {file.name for file in files} <= {"live.cprof", *(f"live_{worker.pid}.cprof" for worker in workers)}
+    for file in files:
+        assert counts(file) == {"default": {"block": 1}, "Pipeline": {"step": 1}}
+    assert sorted(error.count("is another process's: statistics are kept in") for error in errors) == [0, 1, 1]
+
+
+def test_a_file_that_another_process_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As that of a sibling, in the process that tests."""
+    monkeypatch.setattr(writing, "has_lock", lambda _descriptor: False)
+    monkeypatch.setenv(writing.OWNER, "")
+    monkeypatch.delenv(writing.OWNER)
+    path, profiler = tmp_path / "live.cprof", cp.Profiler()
+    path.touch()
+    writing.start(str(path), "CPROFILING_LIVE", profiler)
+    beside = tmp_path / f"live_{os.getpid()}.cprof"
+    message = f"{str(path)!r} is another process's: statistics are kept in {str(beside)!r}"
+    assert capsys.readouterr().err == f"cprofiling: {message}\n"
+    profiler.record("train", "node", 1)
+    writing._close_all()
+    assert counts(beside) == {"Profiler": {"node": 1}}
+
+
+@pytest.mark.parametrize("when", ["at once", "once the server has ended"])
+def test_a_process_that_sigterm_ends_has_ended(when: str, tmp_path: Path) -> None:
+    """A server handles it, and sends it to itself once more where it has no handler any longer."""
+    path = tmp_path / "live"
+    end = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    serving = (f"previous = signal.signal(15, lambda *_: None); {end[:-16]}", f"signal.signal(15, previous); {end}")
+    before, after = serving if when != "at once" else ("", end)
+    program = f"import os, signal, time\n{before}\n{COUNTING}\n{after}"
+    assert run(program, CPROFILING_LIVE=str(path)).returncode == -signal.SIGTERM
+    assert live.read(path).state == "ended"
+    assert counts(path) == {"default": {"block": 1}, "Pipeline": {"step": 1}}
 
 
 @pytest.mark.parametrize("value", ["", "/proc/none/live", "/etc/hostname", "/dev/null"])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import sys
 import threading
-import time
 from contextlib import suppress
 
-from cprofiling import details, facts  # noqa: F401 what the end needs may not be there to import then
+from cprofiling import details, facts, termination  # noqa: F401 what the end needs may not be there to import then
 from cprofiling.format import shown_text
 from cprofiling.output_path import OutputPath, UnusablePathError, checked_path, reason, shown_path
 from cprofiling.session import profile
@@ -18,14 +16,11 @@ from cprofiling.worker_end import call_before_worker_ends
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
     from typing import ClassVar
 
     from cprofiling.recording import Recording
 
 OWNER = "CPROFILING_OUTPUT_OWNER"  # says to other processes who has the path
-_PATIENCE_S = 1.0  # some send SIGTERM twice at once: to the process, and to its group
-
 _IDLE, _RUNNING, _ENDING, _ENDED = range(4)
 
 
@@ -71,7 +66,7 @@ def _start_time() -> str:
 class Automatic(profile):
     """A recording from the start of a process to its end, which then writes it.
 
-    It ends with the interpreter, on SIGTERM where nobody else handles that, and when the program starts a recording of
+    It ends with the interpreter, on SIGTERM (see ``termination``), and when the program starts a recording of
     its own. A process that is killed otherwise, or ends by ``os._exit`` or becomes another program, leaves no trace. A
     forked process begins with a recording of its own.
 
@@ -86,7 +81,6 @@ class Automatic(profile):
         self.output = OutputPath(path, is_first=is_first)
         self._guard = threading.RLock()
         self._phase = _IDLE
-        self._terminated_at: float | None = None
         self._is_empty = False  # told at the end
 
     def begin(self) -> None:
@@ -96,26 +90,30 @@ class Automatic(profile):
         Automatic.current = self
         atexit.register(self.end)
         os.register_at_fork(after_in_child=self._after_fork)
-        self._watch_sigterm()
+        termination.watch(self._finish)
         call_before_worker_ends(self.end)
 
     def end(self) -> None:
         """Stop and write, once. Whatever goes wrong is said in one line; nothing is raised."""
+        if self._phase == _RUNNING:
+            self._finish()
+            termination.go_on()
+
+    def _finish(self) -> bool:
+        """Do so. False: it is being done by what this thread has interrupted."""
         with self._guard:
-            if self._phase != _RUNNING:
-                return
-            self._phase = _ENDING
-            try:
-                self.stop()
-                self._write()
-                self._conclude()
-            except BaseException as error:  # noqa: BLE001 the exit status is the program's
-                say(f"the recording is lost: {reason(error)}")
-            self._phase = _ENDED
-            self._recording = None
-            self._unwatch_sigterm()
-        if self._terminated_at is not None and threading.current_thread() is threading.main_thread():
-            self._die()
+            if self._phase == _RUNNING:
+                self._phase = _ENDING
+                try:
+                    self.stop()
+                    self._write()
+                    self._conclude()
+                except BaseException as error:  # noqa: BLE001 the exit status is the program's
+                    say(f"the recording is lost: {reason(error)}")
+                self._phase = _ENDED
+                self._recording = None
+                termination.unwatch(self._finish)
+            return self._phase != _ENDING
 
     def cancel(self) -> None:
         """End without a trace."""
@@ -124,7 +122,7 @@ class Automatic(profile):
                 self._phase = _ENDED
                 self.stop()
                 self._recording = None
-                self._unwatch_sigterm()
+                termination.unwatch(self._finish)
 
     def _make_way(self) -> None:
         was_running = self._phase == _RUNNING
@@ -157,35 +155,6 @@ class Automatic(profile):
     def _conclude(self) -> None:
         """Say what is to be said at the end."""
 
-    # ---- Signals
-
-    def _watch_sigterm(self) -> None:
-        # A signal's handler can be set in the main thread of the main interpreter only.
-        with suppress(ValueError):
-            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-                signal.signal(signal.SIGTERM, self._on_sigterm)
-
-    def _unwatch_sigterm(self) -> None:
-        with suppress(ValueError):
-            if signal.getsignal(signal.SIGTERM) == self._on_sigterm and self._terminated_at is None:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
-        """Write, then die as without us; who has no patience may send another one."""
-        now = time.monotonic()
-        first, self._terminated_at = self._terminated_at, self._terminated_at or now
-        if first is not None and now - first > _PATIENCE_S:
-            self._die()
-        with self._guard:  # where this thread has it, the trace is being written, and dying comes after that
-            if self._phase == _RUNNING:
-                self.end()
-            elif self._phase == _ENDED:
-                self._die()
-
-    def _die(self) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-
     # ---- Other processes
 
     def _after_fork(self) -> None:
@@ -193,7 +162,6 @@ class Automatic(profile):
         was_running = self._phase == _RUNNING
         self._guard = threading.RLock()
         self._phase = _ENDED
-        self._terminated_at = None
         self.output.is_owner = False
         if not was_running:
             return

@@ -37,12 +37,11 @@ class RunRecording(Automatic):
             Automatic.current.cancel()
         super().begin()
 
-    def end(self) -> None:
+    def _finish(self) -> bool:
         """As of any automatic recording; a trace that is there is not replaced for a program that is not."""
         if (self.module is not None and _is_missing(self.module)) or (self.folder and _has_no_main(self.folder)):
             self.cancel()
-        else:
-            super().end()
+        return super()._finish()
 
     def _write(self) -> None:
         if not self._is_in_vain():

@@ -1,4 +1,4 @@
-"""What is to be done before a process of multiprocessing ends, which it does by ``os._exit``."""
+"""What is to be done before a worker process ends, of multiprocessing or Celery, which it does by ``os._exit``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ def call_before_worker_ends(end: Callable[[], object]) -> None:
     It is called in vain elsewhere, and kept no longer than its object, if it is a method. Nothing is loaded: a process
     that has not loaded multiprocessing is none of its, and what it forks has to call this again.
     """
-    util: Any = sys.modules.get("multiprocessing.util")
-    process: Any = sys.modules.get("multiprocessing.process")
-    if util is None or process is None:
-        return
     owner = getattr(end, "__self__", end)
     name = getattr(end, "__name__", "")
+    util: Any = sys.modules.get("multiprocessing.util")
+    process: Any = sys.modules.get("multiprocessing.process")
 
     def add_finalizer(owner: Any) -> None:
         util.Finalize(None, owner if owner is end else getattr(owner, name), exitpriority=_LAST)
 
-    util.register_after_fork(owner, add_finalizer)
-    if process.parent_process() is not None:
-        add_finalizer(owner)
+    if util is not None and process is not None:
+        util.register_after_fork(owner, add_finalizer)
+        if process.parent_process() is not None:
+            add_finalizer(owner)
+    celery: Any = sys.modules.get("celery.signals")
+    if celery is not None:  # whose pool does not call finalizers
+        celery.worker_process_shutdown.connect(lambda **_: end(), weak=False, dispatch_uid=("cprofiling", id(owner)))

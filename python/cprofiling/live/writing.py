@@ -14,7 +14,7 @@ from _thread import RLock
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from cprofiling import _core, checks
+from cprofiling import _core, checks, termination
 from cprofiling.autostart import is_first_with, say
 from cprofiling.live import head
 from cprofiling.live.reading import ENDED, read
@@ -170,13 +170,14 @@ def start(value: str, variable: str, default: Profiler) -> None:
     try:
         path = os.path.abspath(checks.path(variable, value))
         output = OutputPath(path, is_first=is_first)
-        core = _opened(path, say) if output.is_owner else _later(output.wanted())
+        core = _opened_or_later(output)
     except (OSError, ValueError, UnusablePathError) as error:
         if is_first:  # the others would repeat it
             say(f"{variable}={shown_path(value)} cannot be used, so no statistics are kept there: {reason(error)}")
         return
     file = LiveWriter(output.wanted(), core, is_automatic=True)
     _files.automatic = _files.open[file.path] = file
+    termination.watch(_close_all)
     default.set_profiling(True)
 
 
@@ -188,6 +189,19 @@ def commit() -> None:
 
 
 # ---- How a file comes to be
+
+
+def _opened_or_later(output: OutputPath) -> _core.LiveFile:
+    """Return a new live file at its path, or beside it where that is for another process. Raises as ``_opened``."""
+    if output.is_owner:
+        try:
+            return _opened(output.path, say)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            output.is_owner = False  # a server has several workers, and knows nothing of this itself
+            say(f"{output.path!a} is another process's: statistics are kept in {output.wanted()!a}")
+    return _later(output.wanted())
 
 
 def _opened(path: str, tell: Callable[[str], None]) -> _core.LiveFile:
@@ -331,11 +345,13 @@ def _core_default() -> Profiler:
 # ---- The end of the process, and forks
 
 
-def _close_all() -> None:
+def _close_all() -> bool:
     with _files.lock:
-        files, _files.open, _files.automatic = list(_files.open.values()), {}, None
-        for file in files:
-            file.close()
+        _files.automatic = None
+        while _files.open:  # a signal may have this called amid itself
+            _files.open.popitem()[1].close()
+        termination.unwatch(_close_all)
+    return True
 
 
 def _after_fork_in_child() -> None:

@@ -1,0 +1,90 @@
+"""Ending in order on SIGTERM where nobody else handles it, or nobody does any more."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+_PATIENCE_S = 1.0  # some send SIGTERM twice at once: to the process, and to its group
+
+_plain = signal.signal
+_ends: list[Callable[[], bool]] = []
+_terminated_at: float | None = None
+
+
+def watch(end: Callable[[], bool]) -> None:
+    """Have a function called before SIGTERM ends this process.
+
+    A handler of the program's own is left alone, and so is what it does. Servers handle SIGTERM until they have ended
+    in order, then set the default action again and send themselves the signal once more. That counts, too.
+
+    Args:
+        end: Returns False where it was called amid its own work, after which it calls ``go_on``.
+    """
+    _ends.append(end)
+    signal.signal = _signal
+    with suppress(ValueError):  # a handler can be set in the main thread of the main interpreter only
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            _plain(signal.SIGTERM, _on_sigterm)
+
+
+def unwatch(end: Callable[[], bool]) -> None:
+    """Have a function called no longer."""
+    with suppress(ValueError):
+        _ends.remove(end)
+        if not _ends and _terminated_at is None:
+            signal.signal = _plain
+            if signal.getsignal(signal.SIGTERM) == _on_sigterm:
+                _plain(signal.SIGTERM, signal.SIG_DFL)
+
+
+def go_on() -> None:
+    """Die, if a SIGTERM has come that had to wait."""
+    if _terminated_at is not None and threading.current_thread() is threading.main_thread():
+        _end_all()
+
+
+@functools.wraps(_plain)
+def _signal(signalnum: int, handler: Any) -> Any:
+    is_default = signalnum == signal.SIGTERM and isinstance(handler, int) and handler == signal.SIG_DFL
+    return _plain(signalnum, _on_sigterm if is_default else handler)
+
+
+def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
+    """Die as without us, but later; who has no patience may send another one."""
+    global _terminated_at
+    now = time.monotonic()
+    first, _terminated_at = _terminated_at, _terminated_at or now
+    if first is not None and now - first > _PATIENCE_S:
+        _die()
+    else:
+        _end_all()
+
+
+def _end_all() -> None:
+    are_done = [end() for end in list(_ends)]
+    if all(are_done):
+        _die()
+
+
+def _die() -> None:
+    _plain(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _after_fork_in_child() -> None:
+    global _terminated_at  # noqa: PLW0603 there is one process
+    _terminated_at = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
