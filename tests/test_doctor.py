@@ -112,15 +112,15 @@ def test_the_probe_tells_what_the_driver_refuses(library: str, monkeypatch: pyte
 
 def test_the_probe_takes_the_first_cupti_that_loads(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"path": library, "version": 130000, "code": 0, "code_name": "CUPTI_SUCCESS"}
-    assert cuda_probe.cupti(["/nowhere/libcupti.so", library, "/nowhere"]) == found
+    assert cuda_probe.cupti(["/nowhere/libcupti.so", library, "/nowhere"], has_driver=True) == found
     lacking = {"path": "libc.so.6", "error": "it lacks cuptiGetVersion"}  # the profiler gives up there, too
-    assert cuda_probe.cupti(["/nowhere/libcupti.so", "libc.so.6", library]) == lacking
+    assert cuda_probe.cupti(["/nowhere/libcupti.so", "libc.so.6", library], has_driver=True) == lacking
     assert only(doctor.cupti_rows({"cupti": lacking}))[2:4] == ("libc.so.6", "it lacks cuptiGetVersion")
-    assert cuda_probe.cupti([library])["code"] == 0, "the subscriber was given back"
+    assert cuda_probe.cupti([library], has_driver=True)["code"] == 0, "the subscriber was given back"
     monkeypatch.setenv("FAKE_NVIDIA_SUBSCRIBE", "39")
-    assert cuda_probe.cupti([library])["code_name"] == "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
-    assert "/nowhere/first" in str(cuda_probe.cupti(["/nowhere/first", "/nowhere/second"])["error"])
-    assert cuda_probe.cupti([]) == {}
+    assert cuda_probe.cupti([library], has_driver=True)["code_name"] == "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
+    assert "/nowhere/first" in str(cuda_probe.cupti(["/nowhere/first", "/nowhere/second"], has_driver=True)["error"])
+    assert cuda_probe.cupti([], has_driver=True) == {}
 
 
 def test_the_probe_prints_each_answer(
@@ -131,6 +131,21 @@ def test_the_probe_prints_each_answer(
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first["driver"]["version"] == 13020
     assert second["cupti"]["path"] == library
+
+
+@pytest.mark.parametrize("init", [None, "100"])
+def test_cupti_is_not_called_without_a_driver_that_works(
+    init: str | None, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUPTI 13.2 recurses then until its stack is full."""
+    monkeypatch.setenv("FAKE_NVIDIA_CRASHES", "cuptiGetVersion")
+    if init is None:
+        monkeypatch.setenv("CPROFILING_LIBCUDA", "/nowhere/libcuda.so.1")
+    else:
+        monkeypatch.setenv("FAKE_NVIDIA_INIT", init)
+    answers = doctor.ask_cuda()
+    assert (answers["fault"], answers["cupti"]) == (None, {"path": asked})
+    assert only(doctor.cupti_rows(answers)).why == "it needs the CUDA driver"
 
 
 @pytest.fixture
@@ -286,7 +301,8 @@ def test_cupti_works_or_says_why() -> None:
     assert "end the other tool" in row.what_to_do
     old = {**good, "code": 15, "code_name": ""}
     assert "not newer than the driver" in only(doctor.cupti_rows({**answers, "cupti": old})).what_to_do
-    assert "driver to work first" in only(doctor.cupti_rows({"cupti": old})).what_to_do
+    unasked = only(doctor.cupti_rows({"cupti": {"path": "/lib/libcupti.so.13"}}))
+    assert unasked[2:] == ("/lib/libcupti.so.13", "it needs the CUDA driver", "get the CUDA driver to work first")
     assert "pip install" in only(doctor.cupti_rows(NOTHING)).what_to_do
     assert only(doctor.cupti_rows({"cupti": {"error": "libcupti.so: no"}})).why == "libcupti.so: no"
 

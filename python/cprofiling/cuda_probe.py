@@ -74,11 +74,11 @@ def _device(library: ctypes.CDLL, ordinal: int) -> dict[str, object]:
     }
 
 
-def cupti(paths: Sequence[str]) -> dict[str, object]:
+def cupti(paths: Sequence[str], *, has_driver: bool) -> dict[str, object]:
     """Return CUPTI's path and version, and whether it can be had: the ``code`` that subscribing was answered with.
 
     As in the profiler, it is the first that loads, and of no use (``error``) without all of its functions. Where none
-    loads there is no ``path``.
+    loads there is no ``path``. Without a driver that works nothing is called: CUPTI 13.2 recurses there without end.
     """
     found: dict[str, object] = {}
     for path in paths:
@@ -90,6 +90,8 @@ def cupti(paths: Sequence[str]) -> dict[str, object]:
         missing = [name for name in _CUPTI_FUNCTIONS if not hasattr(library, name)]
         if missing:
             return {"path": path, "error": f"it lacks {missing[0]}"}
+        if not has_driver:
+            return {"path": path}
         version = ctypes.c_uint32()
         library.cuptiGetVersion(ctypes.byref(version))
         return {"path": path, "version": version.value, **_subscribed(library)}
@@ -109,8 +111,9 @@ def _subscribed(library: ctypes.CDLL) -> dict[str, object]:
 
 def main(driver_path: str, *cupti_paths: str) -> None:
     """Print the answers."""
-    print(json.dumps({"driver": driver(driver_path)}), flush=True)
-    print(json.dumps({"cupti": cupti(cupti_paths)}), flush=True)
+    answer = driver(driver_path)
+    print(json.dumps({"driver": answer}), flush=True)
+    print(json.dumps({"cupti": cupti(cupti_paths, has_driver=answer.get("code") == 0)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -284,15 +284,16 @@ def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
     if "error" in cupti:
         yield Row(name, False, cupti["path"], cupti["error"], "install CUPTI anew, or take this one away")
         return
+    if "code" not in cupti:
+        yield Row(name, False, cupti["path"], "it needs the CUDA driver", "get the CUDA driver to work first")
+        return
     detail = f"version {cupti['version']}, {cupti['path']}"
     why = f"cuptiSubscribe answers {cupti['code_name'] or 'CUptiResult'} ({cupti['code']})"
     works = cupti["code"] == 0
-    yield Row(name, works, detail, "" if works else why, "" if works else _cupti_advice(answers, cupti["code"]))
+    yield Row(name, works, detail, "" if works else why, "" if works else _cupti_advice(cupti["code"]))
 
 
-def _cupti_advice(answers: dict[str, Any], code: int) -> str:
-    if (answers.get("driver") or {}).get("code") != 0:
-        return "get the CUDA driver to work first"
+def _cupti_advice(code: int) -> str:
     if code == _MULTIPLE_SUBSCRIBERS:
         return "end the other tool (Nsight, a profiler that is preloaded): a process can have one at a time"
     return "take a CUPTI that is not newer than the driver"
