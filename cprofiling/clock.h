@@ -5,7 +5,8 @@
  * CLOCK_MONOTONIC is the reference. Where the processor has an invariant counter (x86-64: the TSC, when the kernel itself
  * keeps time by it; aarch64: CNTVCT_EL0) ticks are that counter, read without a fence, because it costs less than half.
  * The TSC's rate is measured against the reference: at the start over some milliseconds, and again, over the whole time
- * since then, by cprof_clock_refine(). Nothing is subtracted from what was measured.
+ * since then, by cprof_clock_refine(), which also looks whether the kernel still keeps time by it. Nothing is subtracted
+ * from what was measured.
  */
 #ifndef CPROF_CLOCK_H
 #define CPROF_CLOCK_H
@@ -23,6 +24,7 @@ typedef enum {
     CPROF_CLOCK_MONOTONIC, /* clock_gettime(CLOCK_MONOTONIC): a tick is a nanosecond */
     CPROF_CLOCK_COUNTER,   /* the processor's invariant counter */
     CPROF_CLOCK_TEST,      /* a function given by a test */
+    CPROF_CLOCK_FOLLOWER,  /* CLOCK_MONOTONIC in ticks of the counter, which the kernel has given up meanwhile */
 } cprof_clock_source;
 
 /* One moment on both clocks. */
@@ -39,7 +41,10 @@ typedef struct {
     _Atomic(cprof_ticks (*)(void)) test_read;
     cprof_lock calibration; /* guards: */
     bool started;
-    cprof_clock_pair first_pair; /* where the measurement of the counter's rate begins */
+    cprof_clock_pair first_pair; /* where the measurement of the counter's rate begins; of a follower: where it took over */
+    cprof_ns suspended_ns;       /* how long the machine had been suspended then */
+    cprof_ns looked_ns;          /* when the kernel's choice was looked at last */
+    uint64_t first_multiplier;   /* the counter's rate as it was measured first */
     const char *refusal;         /* why the counter is not used */
 } cprof_clock_state;
 
@@ -50,7 +55,8 @@ extern cprof_clock_state cprof_clock;
 /* Chooses and calibrates the clock. Takes some milliseconds at the first call, nothing afterwards. Any thread. */
 void cprof_clock_start(void);
 
-/* Measures the counter's rate anew, over all the time since cprof_clock_start(). Any thread; cheap (about a microsecond). */
+/* Measures the counter's rate anew, over all the time since cprof_clock_start() in which the machine was not suspended, and
+ * once a second looks whether the kernel still keeps time by it. Any thread; cheap (some microseconds). */
 void cprof_clock_refine(void);
 
 /* "TSC", "CNTVCT", "CLOCK_MONOTONIC" or "test": a static string. */
@@ -59,9 +65,9 @@ const char *cprof_clock_name(void);
 /* Why the counter is not used, as a static string; NULL when it is used (or no choice was made yet). */
 const char *cprof_clock_reason(void);
 
-/* What a tick of the clock in use is, and what reading it costs here at best, in picoseconds. Takes about a tenth of a
- * millisecond. */
-void cprof_clock_measure(uint64_t *tick_ps, uint64_t *read_ps);
+/* By which steps the clock in use was seen to go, and what reading it costs here, in picoseconds, each at best: a counter need
+ * not take each of its ticks. Takes about a tenth of a millisecond. */
+void cprof_clock_measure(uint64_t *step_ps, uint64_t *read_ps);
 
 /* CLOCK_MONOTONIC in ns, whatever the clock in use is. */
 cprof_ns cprof_clock_monotonic_ns(void);

@@ -145,10 +145,10 @@ static PyObject *module_clock_figures(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    uint64_t tick_ps, read_ps;
+    uint64_t step_ps, read_ps;
     cprof_clock_start();
-    cprof_clock_measure(&tick_ps, &read_ps);
-    return Py_BuildValue("(KK)", (unsigned long long)tick_ps, (unsigned long long)read_ps);
+    cprof_clock_measure(&step_ps, &read_ps);
+    return Py_BuildValue("(KK)", (unsigned long long)step_ps, (unsigned long long)read_ps);
 }
 
 static PyObject *module_clock_backward(PyObject *module, PyObject *unused)
@@ -194,7 +194,7 @@ static PyMethodDef module_methods[] = {
     {"clock", module_clock, METH_NOARGS,
      PyDoc_STR("The name of the clock in use, and why it is not the processor's counter, or None.")},
     {"clock_figures", module_clock_figures, METH_NOARGS,
-     PyDoc_STR("What a tick of the clock in use is, and what reading it costs, in picoseconds; chooses the clock.")},
+     PyDoc_STR("By which steps the clock in use goes, and what reading it costs, in picoseconds; chooses the clock.")},
     {"clock_backward", module_clock_backward, METH_NOARGS, PyDoc_STR("How often a span ended before it began.")},
     {"refine_clock", module_refine_clock, METH_NOARGS,
      PyDoc_STR("Measures the counter's rate over all the time since the start.")},

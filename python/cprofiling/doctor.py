@@ -105,7 +105,7 @@ def page(facts: dict[str, Any]) -> str:
         Row(
             "clock",
             True,
-            f"{clock['name']}: resolution {clock['resolution_ns']:g} ns, a read takes {clock['read_ns']:.1f} ns",
+            f"{clock['name']}: goes by steps of {clock['resolution_ns']:.3g} ns, a read takes {clock['read_ns']:.1f} ns",
             clock["reason"] or "",
         ),
         Row("cost of a call", True, f"{cost['call_ns']:.0f} ns for a node; {cost['floor_ns']:.0f} ns are the clock's"),
@@ -141,9 +141,9 @@ def _lines_of(row: Row) -> Iterable[str]:
 
 def clock_facts() -> dict[str, Any]:
     """Return which clock is in use, why it is not the processor's counter, and how good it is."""
-    tick_ps, read_ps = _core.clock_figures()  # first: this chooses the clock
+    step_ps, read_ps = _core.clock_figures()  # first: this chooses the clock
     name, reason = _core.clock()
-    return {"name": name, "reason": reason, "resolution_ns": tick_ps / 1000, "read_ns": read_ps / 1000}
+    return {"name": name, "reason": reason, "resolution_ns": step_ps / 1000, "read_ns": read_ps / 1000}
 
 
 def cost_facts() -> dict[str, Any]:

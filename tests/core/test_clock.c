@@ -20,8 +20,9 @@ enum { THREADS = 8, ROUNDS = 200, HANG_SECONDS = 120, MILLISECOND = 1000 * 1000 
 static struct {
     _Atomic int ns_per_tick; /* 0: the system's */
     _Atomic cprof_ns offset_ns;
+    _Atomic cprof_ns suspended_ns; /* what CLOCK_BOOTTIME is ahead */
     _Atomic uint64_t reads;
-    _Atomic int other_clocks; /* how often another clock than CLOCK_MONOTONIC was asked for */
+    _Atomic int other_clocks; /* how often another clock was asked for */
     _Atomic int gate;         /* 1: reads wait, 2: one does, 0: open */
 } reference;
 
@@ -38,7 +39,7 @@ ssize_t real_read(int fd, void *buffer, size_t size) __asm__("__real_read");
 int wrapped_clock_gettime(clockid_t id, struct timespec *now)
 {
     (void)atomic_fetch_add(&reference.reads, 1);
-    (void)atomic_fetch_add(&reference.other_clocks, id != CLOCK_MONOTONIC);
+    (void)atomic_fetch_add(&reference.other_clocks, id != CLOCK_MONOTONIC && id != CLOCK_BOOTTIME);
     int closed = 1;
     (void)atomic_compare_exchange_strong(&reference.gate, &closed, 2);
     while (atomic_load(&reference.gate) != 0) {
@@ -48,7 +49,8 @@ int wrapped_clock_gettime(clockid_t id, struct timespec *now)
     if (ns_per_tick == 0) {
         return real_clock_gettime(id, now);
     }
-    cprof_ns ns = (cprof_ns)(cprof_clock_counter() >> 8) * ns_per_tick * 256 + atomic_load(&reference.offset_ns);
+    cprof_ns ns = (cprof_ns)cprof_clock_counter() * ns_per_tick + atomic_load(&reference.offset_ns);
+    ns += id == CLOCK_BOOTTIME ? atomic_load(&reference.suspended_ns) : 0;
     now->tv_sec = ns / 1000000000;
     now->tv_nsec = ns % 1000000000;
     return 0;
@@ -81,6 +83,7 @@ static void forget_choice(int ns_per_tick)
 {
     atomic_store(&reference.ns_per_tick, ns_per_tick);
     atomic_store(&reference.offset_ns, 0);
+    atomic_store(&reference.suspended_ns, 0);
     cprof_clock_set_test(NULL);
 }
 
@@ -215,6 +218,61 @@ static void test_suspension_is_no_change_of_rate(void)
     cprof_clock_refine();
     CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.001);
 }
+
+/* E3: so short that each alone changes the rate by less than anything that could be refused: s2idle, a paused machine. */
+static void test_short_suspensions_do_not_add_up(void)
+{
+    for (int is_told = 0; is_told < 2; is_told++) {
+        if (!start_counter(1)) {
+            return;
+        }
+        for (int pause = 0; pause < 6; pause++) {
+            let_pass(30 * MILLISECOND);
+            cprof_ns paused_ns = 30 * MILLISECOND / 1000; /* 0.1 % of the time */
+            (void)atomic_fetch_sub(&reference.offset_ns, paused_ns);
+            (void)atomic_fetch_add(&reference.suspended_ns, is_told ? paused_ns : 0);
+            cprof_clock_refine();
+        }
+        CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.0001);
+        let_pass(25 * MILLISECOND);
+        cprof_clock_refine(); /* goes on after them */
+        CHECK_NEAR((double)atomic_load(&cprof_clock.multiplier), 0x1p32, 0.0001);
+    }
+}
+
+/* E2: the kernel finds later that the TSC is not to be trusted. What was open then has its time nevertheless. */
+static void test_the_kernel_drops_the_counter(void)
+{
+    if (!start_counter(1)) {
+        return;
+    }
+    cprof_ticks start = cprof_clock_read();
+    cprof_ns start_ns = cprof_clock_monotonic_ns();
+    clock_source = "hpet\n";
+    cprof_clock_refine(); /* too early to look again */
+    CHECK(is_counter_used());
+    atomic_store(&reference.offset_ns, 1000 * (cprof_ns)MILLISECOND);
+    clock_source = NULL; /* it cannot be told */
+    cprof_clock_refine();
+    CHECK(is_counter_used());
+    atomic_store(&reference.offset_ns, 3000 * (cprof_ns)MILLISECOND);
+    clock_source = "hpet\n";
+    cprof_clock_refine();
+    CHECK(strcmp(cprof_clock_name(), "CLOCK_MONOTONIC") == 0);
+    CHECK(strcmp(cprof_clock_reason(), "the kernel has stopped keeping time by the TSC") == 0);
+    CHECK(cprof_clock_between(start, cprof_clock_read()) < 1000 * (cprof_ns)MILLISECOND);
+    start = cprof_clock_read();
+    start_ns = cprof_clock_monotonic_ns();
+    let_pass(5 * MILLISECOND);
+    cprof_ns elapsed = cprof_clock_between(start, cprof_clock_read());
+    CHECK(elapsed >= 5 * MILLISECOND && elapsed <= cprof_clock_monotonic_ns() - start_ns);
+    clock_source = "tsc\n";
+    cprof_clock_refine(); /* a second change of mind is none */
+    CHECK(!is_counter_used());
+    atomic_store(&reference.offset_ns, 0); /* the reference went back */
+    CHECK_EQUAL(cprof_clock_read(), cprof_clock.first_pair.ticks);
+    forget_choice(0);
+}
 #else
 /* The architecture tells the rate. */
 static void test_refusal_by_the_kernel(void)
@@ -245,6 +303,16 @@ static void test_rate_is_refined(void)
 
 /* A rate that is not measured does not change. */
 static void test_suspension_is_no_change_of_rate(void)
+{
+    test_rate_is_refined();
+}
+
+static void test_short_suspensions_do_not_add_up(void)
+{
+    test_rate_is_refined();
+}
+
+static void test_the_kernel_drops_the_counter(void)
 {
     test_rate_is_refined();
 }
@@ -281,19 +349,34 @@ static cprof_ticks read_slowly(void)
     return start;
 }
 
+static cprof_ticks read_in_steps(void)
+{
+    static cprof_ticks reads;
+    return ++reads / 8 * 26; /* a counter of which a tick is 1/2.6 ns, and which goes on every 10 ns */
+}
+
+static cprof_ticks read_nothing(void)
+{
+    return 7;
+}
+
 static void test_figures_are_of_the_clock_in_use(void)
 {
-    uint64_t tick_ps, read_ps;
+    uint64_t step_ps, read_ps;
     cprof_clock_set_test(read_slowly);
-    cprof_clock_measure(&tick_ps, &read_ps);
-    CHECK_EQUAL(tick_ps, 1000);
+    cprof_clock_measure(&step_ps, &read_ps);
+    CHECK(step_ps >= 300 * 1000);
     CHECK(read_ps >= 300 * 1000);
-    atomic_store(&cprof_clock.multiplier, CPROF_CLOCK_UNIT / 3);
-    cprof_clock_measure(&tick_ps, &read_ps);
-    CHECK_EQUAL(tick_ps, 333);
+    cprof_clock_set_test(read_in_steps);
+    atomic_store(&cprof_clock.multiplier, CPROF_CLOCK_UNIT * 10 / 26);
+    cprof_clock_measure(&step_ps, &read_ps);
+    CHECK_NEAR((double)step_ps, 10000, 0.0001);
+    cprof_clock_set_test(read_nothing);
+    cprof_clock_measure(&step_ps, &read_ps);
+    CHECK(step_ps > read_ps * 400);
     cprof_clock_set_test(NULL);
-    cprof_clock_measure(&tick_ps, &read_ps);
-    CHECK_EQUAL(tick_ps, 1000);
+    cprof_clock_measure(&step_ps, &read_ps);
+    CHECK(step_ps >= 1000);
     CHECK(read_ps > 0);
 }
 
@@ -392,6 +475,8 @@ int main(void)
     test_rate_is_measured();
     test_rate_is_refined();
     test_suspension_is_no_change_of_rate();
+    test_short_suspensions_do_not_add_up();
+    test_the_kernel_drops_the_counter();
     test_test_clock();
     test_figures_are_of_the_clock_in_use();
     test_backward_steps_are_counted();
