@@ -6,7 +6,6 @@
 #include <math.h>
 
 #define NS_PER_MS 1e6
-#define UNITS_PER_MS (NS_PER_MS * CPROF_HISTOGRAM_ROW)
 
 /* Min, max, last, median, histogram: what both kinds of samples share. `index` is the duration's bucket. */
 static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, unsigned index)
@@ -206,13 +205,10 @@ void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
         begin_generation_lock_held(accum, &now);
     }
     if (!skip_lock_held(accum, elapsed_ms)) {
-        double units = elapsed_ms * UNITS_PER_MS;
         cprof_moments_add_ms(&accum->figures.moments, elapsed_ms);
         accum->figures.self_unknown++;
         accum->figures.active_unknown++;
-        add_common_lock_held(
-            accum, elapsed_ms,
-            cprof_histogram_index(units < (double)CPROF_HISTOGRAM_LIMIT ? (uint64_t)units : CPROF_HISTOGRAM_LIMIT));
+        add_common_lock_held(accum, elapsed_ms, cprof_histogram_index_ms(elapsed_ms));
     }
     cprof_lock_release(&accum->lock);
 }

@@ -56,6 +56,13 @@ static inline unsigned cprof_histogram_index_ns(cprof_ns elapsed_ns)
                                                                                   : CPROF_HISTOGRAM_LIMIT);
 }
 
+/* The same of fractional milliseconds, 0 or more. */
+static inline unsigned cprof_histogram_index_ms(double elapsed_ms)
+{
+    double units = elapsed_ms * 1e6 * CPROF_HISTOGRAM_ROW;
+    return cprof_histogram_index(units < (double)CPROF_HISTOGRAM_LIMIT ? (uint64_t)units : CPROF_HISTOGRAM_LIMIT);
+}
+
 /* The slow cases of cprof_histogram_add: a row that does not exist yet, and a bucket that is full. Without memory the value is
  * not counted, or the bucket stays at its largest value; and *lost is raised. */
 void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64_t *lost);

@@ -127,14 +127,58 @@ static whole whole_product(cprof_u128 a, cprof_u128 b)
     return (whole){middle << 64 | (low & mask), high};
 }
 
-/* n Σx² - (Σx)² in ns²: exact until it is rounded, and it fits, as n is below 2^64 and each x below 2^63. */
-static double spread_ns2(const cprof_moments *m, uint64_t count)
+/* n Σx², which fits, as n is below 2^64 and each x below 2^63. */
+static whole n_squares_ns2(const cprof_moments *m, uint64_t count)
 {
     whole squares = whole_product(m->squares_ns2, count);
+    squares.high += (cprof_u128)m->squares_top * count;
+    return squares;
+}
+
+/* n Σx² - (Σx)² in ns²: exact until it is rounded. */
+static double spread_ns2(const cprof_moments *m, uint64_t count)
+{
+    whole squares = n_squares_ns2(m, count);
     whole square = whole_product(m->total_ns, m->total_ns);
     cprof_u128 borrow = squares.low < square.low;
-    cprof_u128 high = squares.high + (cprof_u128)m->squares_top * count - square.high - borrow;
-    return (double)high * 0x1p128 + (double)(squares.low - square.low);
+    return (double)(squares.high - square.high - borrow) * 0x1p128 + (double)(squares.low - square.low);
+}
+
+static bool spread_is_possible(const cprof_moments *m, uint64_t count)
+{
+    whole squares = n_squares_ns2(m, count);
+    whole square = whole_product(m->total_ns, m->total_ns);
+    return squares.high != square.high ? squares.high > square.high : squares.low >= square.low;
+}
+
+/* Σ(x - mean)², which rounding may make a little less than 0. */
+static cprof_pair deviations_ms2(const cprof_moments *m, double n)
+{
+    cprof_pair total = whole_total_ms(m);
+    cprof_pair mean_square = pair_divide(pair_multiply(total, total), n);
+    return pair_add(whole_squares_ms2(m), (cprof_pair){-mean_square.high, -mean_square.low});
+}
+
+bool cprof_moments_are_possible(const cprof_moments *m, uint64_t count, double least_ms, double most_ms)
+{
+    if (count == 0) {
+        return cprof_moments_total_ms(m) == 0.0;
+    }
+    if (only_spans(m) && !spread_is_possible(m, count)) {
+        return false;
+    }
+    double n = (double)count;
+    double total = cprof_moments_total_ms(m);
+    double most_total = (n - 1.0) * most_ms + least_ms;
+    double slack = most_total * 0x1p-40;
+    if (total < (n - 1.0) * least_ms + most_ms - slack || total > most_total + slack) {
+        return false;
+    }
+    double range = most_ms - least_ms;
+    double deviations = deviations_ms2(m, n).high;
+    double most_deviations = (n * most_ms - total) / n * (total - n * least_ms); /* R. Bhatia and C. Davis, 2000 */
+    slack = slack * most_ms + 0x1p-1000; /* squares of the smallest doubles are rounded to nothing */
+    return deviations >= (count > 1 ? range * range / 2.0 : 0.0) - slack && deviations <= most_deviations + slack;
 }
 
 double cprof_moments_std_ms(const cprof_moments *m, uint64_t count)
@@ -146,10 +190,6 @@ double cprof_moments_std_ms(const cprof_moments *m, uint64_t count)
     if (only_spans(m)) {
         return sqrt(spread_ns2(m, count)) / n / NS_PER_MS;
     }
-    cprof_pair total = whole_total_ms(m);
-    cprof_pair mean_square = pair_divide(pair_multiply(total, total), n);
-    mean_square.high = -mean_square.high;
-    mean_square.low = -mean_square.low;
-    double variance = pair_divide(pair_add(whole_squares_ms2(m), mean_square), n).high;
+    double variance = pair_divide(deviations_ms2(m, n), n).high;
     return variance > 0.0 ? sqrt(variance) : 0.0;
 }

@@ -435,7 +435,7 @@ static const char *times_fault(const cprof_figures *f, bool is_merged)
     uint64_t successes = f->count + f->skipped_count;
     bool is_none = f->first_ms == FIRST_NONE && successes == 0;
     bool is_unknown = f->first_ms == FIRST_UNKNOWN && successes > 1 && is_merged;
-    bool is_known = is_duration(f->first_ms) && successes > 0;
+    bool is_known = f->skipped_count == 0 ? f->count > 0 && is_within(f->first_ms, f) : is_duration(f->first_ms);
     return is_none || is_unknown || is_known ? NULL : "an impossible first duration";
 }
 
@@ -447,7 +447,9 @@ static const char *sums_fault(const cprof_snapshot_key *key)
     cprof_u128 squares = (cprof_u128)m->squares_top << 2 | m->squares_ns2 >> 126;
     bool total_fits = m->total_ns == 0 || m->total_ns >> 63 < f->count;
     bool squares_fit = (m->squares_ns2 == 0 && m->squares_top == 0) || squares < f->count;
-    if (!total_fits || !squares_fit || f->nested_ns > m->total_ns || f->suspended_ns > m->total_ns) {
+    bool parts_fit = f->nested_ns <= (f->self_unknown < f->count ? m->total_ns : 0) &&
+                     f->suspended_ns <= (f->active_unknown < f->count ? m->total_ns : 0);
+    if (!total_fits || !squares_fit || !parts_fit) {
         return "an impossible sum";
     }
     if (key->sums == NULL) {
@@ -458,11 +460,38 @@ static const char *sums_fault(const cprof_snapshot_key *key)
     return !fits || (is_zero(key->sums->total) && is_zero(key->sums->squares)) ? "an impossible fractional sum" : NULL;
 }
 
-const char *cprof_snapshot_key_fault(const cprof_snapshot_key *key, bool is_merged)
+/* Whether the histogram ends where the samples do, to a bucket, as milliseconds are rounded. */
+static bool buckets_are_of_range(const cprof_snapshot_key *key)
+{
+    const cprof_snapshot_buckets *buckets = &key->buckets;
+    if (buckets->filled == 0) {
+        return true;
+    }
+    unsigned lowest = cprof_histogram_index_ms(key->figures.min_ms);
+    unsigned highest = cprof_histogram_index_ms(key->figures.max_ms);
+    unsigned first = buckets->indices[0];
+    unsigned last = buckets->indices[buckets->filled - 1];
+    bool is_whole = key->figures.histogram_lost > 0 || (first <= lowest + 1 && last + 1 >= highest);
+    return is_whole && first + 1 >= lowest && last <= highest + 1;
+}
+
+/* Of a key that has no fault otherwise. */
+static const char *samples_fault(cprof_snapshot_key *key)
+{
+    const cprof_figures *f = &key->figures;
+    set_pairs(key);
+    if (!cprof_moments_are_possible(&f->moments, f->count, f->min_ms, f->max_ms)) {
+        return "sums that no such samples have";
+    }
+    return buckets_are_of_range(key) ? NULL : "a histogram of other samples";
+}
+
+const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged)
 {
     const char *reason = counts_fault(key);
     reason = reason == NULL ? times_fault(&key->figures, is_merged) : reason;
     reason = reason == NULL ? sums_fault(key) : reason;
-    return reason == NULL ? cprof_snapshot_buckets_fault(&key->buckets, key->figures.count - key->figures.histogram_lost)
-                          : reason;
+    uint64_t in_histogram = key->figures.count - key->figures.histogram_lost;
+    reason = reason == NULL ? cprof_snapshot_buckets_fault(&key->buckets, in_histogram) : reason;
+    return reason == NULL ? samples_fault(key) : reason;
 }

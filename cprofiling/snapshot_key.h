@@ -81,6 +81,6 @@ void cprof_snapshot_key_complete(cprof_snapshot_key *key);
 
 /* Why no key of a snapshot can be like this, what is known beyond times apart; a static string, or NULL when one can. What it
  * and cprof_snapshot_extra_fault() let pass can be merged and visited. */
-const char *cprof_snapshot_key_fault(const cprof_snapshot_key *key, bool is_merged);
+const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged);
 
 #endif

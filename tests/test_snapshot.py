@@ -164,6 +164,12 @@ GOLDEN_FILE = File(
 )  # fmt: skip
 
 
+TWICE = Key(
+    taken_ns=1, count=2, times=(3.0, 3.0, 3.0, 3.0, 3.0), total_ns=6 * 10**6, squares_ns2=18 * 10**12,
+    buckets=((bucket(3.0), 2),),
+)  # fmt: skip
+
+
 def golden() -> bytes:
     return zlib.decompress(base64.b85decode(GOLDEN))
 
@@ -502,6 +508,12 @@ SAMPLE = GOLDEN_FILE.keys[0]
         (File(keys=(Key(node=b"a\0b"),)), "no UTF-8"),
         (File(keys=(Key(), Key())), "the same key twice"),
         (File(keys=(Key(node=b"b"), Key(node=b"a"))), "keys that do not ascend"),
+        # Two samples of 3 ms: sums with a standard deviation of 3e31 ms, a mean of 1 ms, and the time of a third one.
+        (File(keys=(replace(TWICE, squares_ns2=18 * 10**12 - 1),)), "sums that no such samples have"),
+        (File(keys=(replace(TWICE, total_ns=2 * 10**6),)), "sums that no such samples have"),
+        (File(keys=(replace(TWICE, times=(3.0, 3.0, 3.0, 4.0, 3.0)),)), "an impossible first duration"),
+        (File(keys=(replace(TWICE, self_unknown=2, nested_ns=1),)), "an impossible sum"),
+        (File(keys=(replace(TWICE, active_unknown=2, suspended_ns=1),)), "an impossible sum"),
         (File(keys=(Key(errors=TWO_63),)), r"2\^63"),
         (File(keys=(replace(SAMPLE, count=TWO_63),)), r"2\^63"),
         (File(keys=(replace(SAMPLE, count=3),)), "another number of samples"),

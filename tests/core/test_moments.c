@@ -345,6 +345,77 @@ static void test_merge_of_fractions(void)
     CHECK_NEAR(cprof_moments_std_ms(&backward, SAMPLES), forward_ms, 4 * 0x1p-52);
 }
 
+static void check_possible(const double *samples, int count, bool are_fractional)
+{
+    cprof_moments m = {.total_ns = 0};
+    double least = samples[0], most = samples[0];
+    for (int i = 0; i < count; i++) {
+        double sample = samples[i];
+        if (are_fractional) {
+            cprof_moments_add_ms(&m, sample);
+        } else {
+            cprof_moments_add_ns(&m, (cprof_ns)(sample * 1e6));
+            sample = (double)(cprof_ns)(sample * 1e6) / 1e6;
+        }
+        least = i == 0 || sample < least ? sample : least;
+        most = i == 0 || sample > most ? sample : most;
+    }
+    uint64_t n = (uint64_t)count;
+    CHECK(cprof_moments_are_possible(&m, n, least, most));
+    if (most > 0.0) {
+        double mean = cprof_moments_mean_ms(&m, n);
+        CHECK(!cprof_moments_are_possible(&m, n, most * 1.001, most * 2));            /* the mean is below the range */
+        CHECK(least == 0.0 || !cprof_moments_are_possible(&m, n, 0.0, mean * 0.999)); /* and above */
+        CHECK(
+            !cprof_moments_are_possible(&m, n, least, most + 3 * (double)n * most + 1e-3)); /* the largest is not among them */
+    }
+}
+
+/* Of any samples the sums are possible, whatever their sizes; and not with another range. */
+static void test_possible_sums(void)
+{
+    static const double scales[] = {1e-300, 1e-160, 1e-6, 1.0, 1e6, 1e12};
+    uint64_t random = 1;
+    double samples[40];
+    for (size_t scale = 0; scale < sizeof scales / sizeof scales[0]; scale++) {
+        for (int round = 0; round < 300; round++) {
+            int count = 1 + (int)(check_random(&random) % 40);
+            double base = (double)(check_random(&random) % 3) * 0.4, spread = check_random(&random) % 2 == 0 ? 0.1 : 1e-9;
+            for (int i = 0; i < count; i++) {
+                samples[i] = scales[scale] * (base + spread * (double)(check_random(&random) >> 11) * 0x1p-53);
+            }
+            check_possible(samples, count, scales[scale] < 1e-6 || round % 2 == 0);
+        }
+    }
+    check_possible((const double[]){3.0, 3.0, 3.0}, 3, true);
+    check_possible((const double[]){0.0, 0.0}, 2, false);
+    check_possible((const double[]){9e12, 0.0}, 2, false);
+}
+
+static void test_impossible_sums(void)
+{
+    cprof_moments m = {.total_ns = 6000000, .squares_ns2 = (cprof_u128)18 * 1000000000000}; /* of 3 and 3 ms */
+    CHECK(cprof_moments_are_possible(&m, 2, 3.0, 3.0));
+    CHECK(!cprof_moments_are_possible(&m, 2, 2.0, 4.0)); /* these deviate */
+    m.squares_ns2--;
+    CHECK(!cprof_moments_are_possible(&m, 2, 3.0, 3.0)); /* by one of 1.8e13 */
+    m.squares_ns2 = (cprof_u128)20 * 1000000000000;
+    CHECK(cprof_moments_are_possible(&m, 2, 2.0, 4.0));
+    m.squares_ns2 += 1000000000;
+    CHECK(!cprof_moments_are_possible(&m, 2, 2.0, 4.0)); /* no two samples of that range deviate by more */
+    m.squares_top = 1;
+    CHECK(!cprof_moments_are_possible(&m, 2, 2.0, 4.0));
+    cprof_moments nothing = {.total_ns = 0};
+    CHECK(cprof_moments_are_possible(&nothing, 0, 0.0, 0.0));
+    CHECK(!cprof_moments_are_possible(&m, 0, 0.0, 0.0));
+    cprof_moments fractions = {.total_ms = {6.0, 0.0}, .squares_ms2 = {18.0, 0.0}};
+    CHECK(cprof_moments_are_possible(&fractions, 2, 3.0, 3.0));
+    fractions.squares_ms2.high = 17.9999999;
+    CHECK(!cprof_moments_are_possible(&fractions, 2, 3.0, 3.0));
+    fractions.squares_ms2.high = 18.0 * (1 - 0x1p-50); /* as rounding may leave it */
+    CHECK(cprof_moments_are_possible(&fractions, 2, 3.0, 3.0));
+}
+
 int main(void)
 {
     test_of_few();
@@ -362,5 +433,7 @@ int main(void)
     test_spans_and_fractions();
     test_mixed_sums_at_the_limit();
     test_merge_of_fractions();
+    test_possible_sums();
+    test_impossible_sums();
     return EXIT_SUCCESS;
 }

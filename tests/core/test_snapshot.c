@@ -768,6 +768,7 @@ static void test_reasons_of_the_header(void)
 #define MINUS_TWO 0xc000000000000000
 #define NOT_A_NUMBER 0x7ff8000000000000
 #define TEN_TO_13 0x42a2309ce5400000
+#define EIGHT_TIMES_TEN_TO_12 0x429d1a94a2000000
 
 static void test_reasons_of_a_key(void)
 {
@@ -811,6 +812,12 @@ static void test_reasons_of_a_key(void)
         {AT_NAMES + 6, CPROF_HISTOGRAM_BUCKETS - 1, 2, "an impossible bucket"},
         {AT_NAMES + 10, 0, 8, "a histogram of another number of samples"},
         {AT_NAMES + 10, 2, 8, "a histogram of another number of samples"},
+        {AT_FIRST, EIGHT_TIMES_TEN_TO_12, 8, "an impossible first duration"}, /* of a first call that is no sample */
+        {AT_TOTAL, TWO_63 - 1, 8, "sums that no such samples have"},
+        {AT_SQUARES + 8, 1, 8, "sums that no such samples have"},
+        {AT_MIN, 0x3ff0000000000000, 8, "a histogram of other samples"},
+        {AT_NAMES + 6, 1, 2, "a histogram of other samples"},
+        {AT_NAMES + 8, CPROF_HISTOGRAM_BUCKETS - 3, 2, "a histogram of other samples"},
     };
     cprof_registry *registry = registry_new(0);
     finish(registry, "a", CPROF_OUTCOME_SUCCESS, 3 * MS);

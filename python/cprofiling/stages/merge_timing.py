@@ -208,7 +208,7 @@ def _merged(
     stages = {name: _stage(ranks[name], numbers) for name in _in_order(reports)}
     total_ms = sum(stage["duration_ms"] for stage in stages.values())
     for stage in stages.values():
-        stage["percentage"] = 100 * stage["duration_ms"] / total_ms if total_ms else 0.0
+        stage["percentage"] = round(100 * stage["duration_ms"] / total_ms, 2) if total_ms else 0.0
     contents = [report.content for report in reports]
     merged: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
