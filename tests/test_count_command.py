@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,34 @@ def test_it_works_where_the_folder_is_gone(tmp_path: Path, capsys: pytest.Captur
     gone.rmdir()
     assert cli.main(["count", "--factory", "no_such_module:f"]) == 1
     assert "can be imported" in capsys.readouterr().err
+
+
+JOINING = """
+import posixpath
+import sys
+
+def make_pipeline(depth, fused):
+    return lambda: posixpath.join("a", "b")
+
+if __name__ == "__main__":
+    from cprofiling.counting import count_calls, count_dispatches
+
+    with count_calls("posixpath:join") as calls:
+        with count_dispatches():
+            make_pipeline(1, True)()
+        make_pipeline(1, True)()
+    assert "torch" in sys.modules
+    print(calls.native_calls)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_what_the_import_of_pytorch_calls_is_not_counted(tmp_path: Path) -> None:
+    """In processes of their own, in which PyTorch is not loaded yet."""
+    (tmp_path / "joining.py").write_text(JOINING)
+    command = [Path(sys.executable).with_name("cprofiling"), "count", "--factory", "joining:make_pipeline"]
+    arguments = ["--native", "posixpath:join", "--depths", "1", "--json"]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
+    assert [row["native_calls"] for row in json.loads(done.stdout)] == [1, 1]
+    done = subprocess.run([sys.executable, "joining.py"], capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling.counting.launches import LaunchCount
 from cprofiling.counting.operators import counting_operators
+from cprofiling.counting.patches import own_calls
 from cprofiling.counting.tally import Tally
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class DispatchCount:
         if not self._running.acquire(blocking=False):
             raise RuntimeError("these dispatches are being counted already")
         try:
-            with ExitStack() as stack:
+            with own_calls(), ExitStack() as stack:  # PyTorch is imported here, which calls a lot
                 stack.enter_context(self._launches)
                 stack.enter_context(counting_operators(self._tally))
                 self._thread, self._stack = threading.get_ident(), stack.pop_all()
@@ -83,7 +84,8 @@ class DispatchCount:
         if threading.get_ident() != self._thread:
             raise RuntimeError("these dispatches are counted by another thread, which is the one to end that")
         try:
-            self._stack.__exit__(kind, error, traceback)
+            with own_calls():
+                self._stack.__exit__(kind, error, traceback)
         finally:
             self._running.release()
 

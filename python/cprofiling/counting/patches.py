@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from threading import RLock
+from contextlib import contextmanager
+from threading import RLock, get_ident
 from types import BuiltinFunctionType, ClassMethodDescriptorType, FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 from cprofiling.counting.functions import namespace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from cprofiling.counting.functions import Found
@@ -35,8 +36,9 @@ class _Patch:
     def _counting(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            for tally, name in self.tallies:
-                tally.add(name)
+            if not _own or get_ident() not in _own:
+                for tally, name in self.tallies:
+                    tally.add(name)
             return call(*args, **kwargs)
 
         return counted
@@ -89,6 +91,22 @@ class _Object:
         return self._cprofiling_original.__reduce_ex__(protocol)
 
 
+_own: dict[int, int] = {}  # the threads in which this package itself works, and how deep
+
+
+@contextmanager
+def own_calls() -> Iterator[None]:
+    """Count no calls of this thread while a block runs, as what it calls is called for the counting itself."""
+    thread = get_ident()
+    _own[thread] = _own.get(thread, 0) + 1
+    try:
+        yield
+    finally:
+        _own[thread] -= 1
+        if not _own[thread]:
+            del _own[thread]
+
+
 _lock = RLock()
 _patches: dict[int, _Patch] = {}  # by the identity of what is patched
 
@@ -96,6 +114,8 @@ _patches: dict[int, _Patch] = {}  # by the identity of what is patched
 def _after_fork_in_child() -> None:
     global _lock  # noqa: PLW0603 a thread that held it is not there to release it
     _lock = RLock()
+    for thread in _own.keys() - {get_ident()}:  # which are not there, and whose numbers others may get
+        del _own[thread]
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
