@@ -16,7 +16,14 @@ import pytest
 import cprofiling as cp
 from cprofiling import cli
 from cprofiling.stages.compare import StageComparison, TimingComparison, compare_timing_reports
-from cprofiling.stages.student import Sample, cautious_interval, interval_of, student_quantile, student_tail, welch_interval
+from cprofiling.stages.student import (
+    Sample,
+    cautious_interval,
+    interval_of,
+    student_quantile,
+    student_tail,
+    welch_interval,
+)
 from cprofiling.stages.verdict import can_lie_apart, verdict_of
 from timing_reports import ours, peers, stage
 
@@ -327,8 +334,8 @@ def test_what_most_rows_changed_by_is_no_row_s_own() -> None:
     assert [row.verdict for row in found.stages] == ["unclear"] * 6 + ["slower"]
     assert found.total.verdict == "unclear"
     assert found.notes[-1] == (
-        "Most rows changed by up to 20 %, as they do on a busier or less busy machine, and only what changed by more is "
-        "judged. Several runs a side tell machine and program apart."
+        "Most rows changed by up to 20 %, as they do on a busier or less busy machine, and only what changed by more "
+        "is judged. Several runs a side tell machine and program apart."
     )
     many = compare_timing_reports(times(1.0), times(3.0))
     assert {row.verdict for row in (*many.stages, many.total)} == {"slower"}

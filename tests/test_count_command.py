@@ -148,9 +148,9 @@ if __name__ == "__main__":
 def test_what_the_import_of_pytorch_calls_is_not_counted(tmp_path: Path) -> None:
     """In processes of their own, in which PyTorch is not loaded yet."""
     (tmp_path / "joining.py").write_text(JOINING)
-    command = [Path(sys.executable).with_name("cprofiling"), "count", "--factory", "joining:make_pipeline"]
-    arguments = ["--native", "posixpath:join", "--depths", "1", "--json"]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
+    installed = str(Path(sys.executable).with_name("cprofiling"))
+    arguments = ["--factory", "joining:make_pipeline", "--native", "posixpath:join", "--depths", "1", "--json"]
+    done = subprocess.run([installed, "count", *arguments], capture_output=True, text=True, check=True)
     assert [row["native_calls"] for row in json.loads(done.stdout)] == [1, 1]
     done = subprocess.run([sys.executable, "joining.py"], capture_output=True, text=True, check=True)
     assert done.stdout == "2\n"

@@ -642,7 +642,7 @@ def test_a_page_tells_of_an_installation_and_of_a_container() -> None:
     assert doctor.page(facts).splitlines() == [
         "cprofiling 1.2, Python 3.11.7, Linux, in a container",
         "",
-        "clock            ok  CLOCK_MONOTONIC: goes by steps of 1 ns, a read takes 21.0 ns",
+        "clock            ok  CLOCK_MONOTONIC: steps of 1 ns, a read takes 21.0 ns",
         "                     why: no invariant TSC",
         "cost of a call   ok  100 ns for a node; 42 ns are the clock's",
         "cost of options  -   of a call in all, with gpu_time 150 ns (no device is in use here), memory",

@@ -124,7 +124,9 @@ def test_a_trace_again(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = report(capsys, files / "b.bin", "--against", files / "a.bin", status=3)
     assert "Slower than the baseline (stages: 1 slower)" in text
-    assert "<code>net&#124;</code>" in report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "md", status=3)
+    assert "<code>net&#124;</code>" in report(
+        capsys, files / "b.bin", "--against", files / "a.bin", "-r", "md", status=3
+    )
     document = json.loads(report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "json", status=3))
     assert document["kind"] == "comparison"
     assert document["sections"]["comparison"]["title"] == f"Compared with {files / 'a.bin'}"

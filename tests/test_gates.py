@@ -368,6 +368,50 @@ def test_operators_are_counted_only_where_they_are_judged_or_written(run: Run, m
     assert counted == [True, True]  # it goes on after what was timed
 
 
+UNSURE = """
+import pytest
+from cprofiling.gates.pairs import PairedComparison, PairedTimes
+
+@pytest.mark.parametrize("verdict", ["unclear", "unknown", "not enough samples", "same"])
+def test_unsure(node_profiler, verdict):
+    times = PairedTimes("", 20, 1.0, 2.0, 100.0, None, verdict, "so it is")
+    node_profiler.comparisons.append(PairedComparison(times, (), "mean", 5.0, 0.95, "cpu"))
+"""
+
+
+def test_what_is_not_sure_fails_where_that_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("test_unsure.py", test_unsure=UNSURE).assert_outcomes(passed=4)
+    result = run("test_unsure.py", "--cprofiling-strict")
+    result.assert_outcomes(passed=1, failed=3)
+    result.stdout.fnmatch_lines(["cprofiling: (call): not enough samples: so it is"])
+    timed = "def test_timed(node_profiler):\n    node_profiler.pairs(len, name='work')\n"
+    for count, verdict in ((20, "unknown: it takes less than"), (6, "not enough samples: 6 times, 20 are needed")):
+        row = timed_row(0.01 if count == 20 else 1.0, count)
+        monkeypatch.setattr(series, "measured", lambda *_, row=row: series.Series(False, {"": row}))
+        file = ("test_timed.py", "--cprofiling-compare=base.json")
+        run(*file, "--cprofiling-update", test_timed=timed)
+        result = run(*file, "--cprofiling-fail=mean:5%")
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines([f"test_timed.py::test_timed: times of work: {verdict}*"])
+        result = run(*file, "--cprofiling-fail=mean:5%", "--cprofiling-strict")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f"cprofiling: times of work: {verdict}*"])
+
+
+def test_the_more_times_there_are_the_more_samples_a_verdict_needs() -> None:
+    """8 and 8 times that lie apart are slower among 12 times of all tests, and not among 13."""
+
+    def series_of(time: float, rows: int) -> dict[str, Any]:
+        named = {str(number): timed_row(time, 8) for number in range(rows)}
+        return did(series={"work": series.Series(False, named).to_dict()})
+
+    for rows, is_slower in ((12, True), (13, False)):
+        old, new = series_of(1.0, rows), series_of(9.0, rows)
+        assert judge.times_in([old]) == rows
+        found = judge.judged(old, new, [Rule("mean", 5)], rows)
+        assert (len(found.worse), len(found.notes)) == ((rows, 0) if is_slower else (0, rows))
+
+
 def test_a_slower_callable_fails_the_test(run: Run) -> None:
     result = run(
         "test_slow.py",

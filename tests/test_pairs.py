@@ -422,19 +422,19 @@ def test_load_excuses_what_it_explains_and_nothing_else() -> None:
         assert change.verdict == "unknown"
         assert change.text.endswith(busy)
     verdicts = {
-        (time, *told): series.change(before, waits(time, 4, 2, **dict([told])), "", rule).verdict
+        (time, *told): series.change(before, waits(time, 4, 2, in_line=told[0], others=told[1]), "", rule).verdict
         for time in (20.0, 200.0)
-        for told in (("in_line", 0.0), ("in_line", 10.0), ("in_line", None), ("others", 10.0))
+        for told in ((0.0, 0.0), (10.0, 0.0), (None, 0.0), (0.0, 10.0))
     }
     assert verdicts == {
-        (20.0, "in_line", 0.0): "slower",  # it did not stand in line, and nobody computed for it
-        (20.0, "in_line", 10.0): "unknown",
-        (20.0, "in_line", None): "slower",  # 1 ms of computing explains 1 ms of delay
-        (20.0, "others", 10.0): "unknown",
-        (200.0, "in_line", 0.0): "slower",
-        (200.0, "in_line", 10.0): "slower",
-        (200.0, "in_line", None): "slower",
-        (200.0, "others", 10.0): "slower",
+        (20.0, 0.0, 0.0): "slower",  # it did not stand in line, and nobody computed for it
+        (20.0, 10.0, 0.0): "unknown",
+        (20.0, None, 0.0): "slower",  # 1 ms of computing explains 1 ms of delay
+        (20.0, 0.0, 10.0): "unknown",
+        (200.0, 0.0, 0.0): "slower",
+        (200.0, 10.0, 0.0): "slower",
+        (200.0, None, 0.0): "slower",
+        (200.0, 0.0, 10.0): "slower",
     }
     line = series.change(before, waits(12, in_line=1.9), "", rule)
     assert line.verdict == "unknown"

@@ -24,9 +24,8 @@ from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
 from cprofiling.format import shown_text
 from cprofiling.recording import Recording
 from cprofiling.snapshot import Snapshot
-from cprofiling.stages.compare import compare_timing_reports
 from cprofiling.stats import NodeProfilingStats, ProfilingSummary
-from cprofiling.views import FORMATS, View, compare, tables
+from cprofiling.views import FORMATS, View, tables
 from cprofiling.views import recorded as views_recorded
 from cprofiling.views.buckets import histogram_of
 from cprofiling.views.csv import text_of

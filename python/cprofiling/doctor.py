@@ -105,7 +105,7 @@ def page(facts: dict[str, Any]) -> str:
         Row(
             "clock",
             True,
-            f"{clock['name']}: goes by steps of {clock['resolution_ns']:.3g} ns, a read takes {clock['read_ns']:.1f} ns",
+            f"{clock['name']}: steps of {clock['resolution_ns']:.3g} ns, a read takes {clock['read_ns']:.1f} ns",
             clock["reason"] or "",
         ),
         Row("cost of a call", True, f"{cost['call_ns']:.0f} ns for a node; {cost['floor_ns']:.0f} ns are the clock's"),

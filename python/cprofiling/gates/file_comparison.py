@@ -69,7 +69,11 @@ def compare_files(old: Sequence[str], new: Sequence[str], limit_pct: float) -> F
     tests = {}
     for test, did in before["tests"].items():
         after = now["tests"].get(test)
-        tests[test] = Verdicts(["it did not run"], []) if after is None else judged(did, after, rules, times_in(before["tests"].values()))
+        tests[test] = (
+            Verdicts(["it did not run"], [])
+            if after is None
+            else judged(did, after, rules, times_in(before["tests"].values()))
+        )
     added = [test for test in now["tests"] if test not in before["tests"]]
     tests.update({test: Verdicts([], ["it is not in the baseline"]) for test in added})
     return FileComparison(tests, notes)

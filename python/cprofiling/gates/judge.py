@@ -99,7 +99,7 @@ def _judge_times(
     new: Mapping[str, series.Series],
     rules: Sequence[Rule],
     family: int,
-    strict: bool,  # noqa: FBT001 it is passed on
+    strict: bool,
 ) -> None:
     for name, before in old.items():
         if name not in new:

@@ -176,9 +176,7 @@ def _compared(
     if size >= _ENOUGH_PAIRS:
         interval = interval_of(change, draw, size, row_confidence(confidence, family))
         verdict = verdict_of(interval, rule.limit_pct)
-        return PairedTimes(
-            name, size, *figures, change, interval, verdict, _TOO_WIDE if verdict == "unclear" else ""
-        )
+        return PairedTimes(name, size, *figures, change, interval, verdict, _TOO_WIDE if verdict == "unclear" else "")
     reason = f"{size} pairs are too few, {_ENOUGH_PAIRS} are needed"
     is_slower = change > rule.limit_pct and min(new) > max(old) and can_lie_apart(size, size, family)
     return PairedTimes(name, size, *figures, change, None, "slower" if is_slower else NOT_ENOUGH, reason)

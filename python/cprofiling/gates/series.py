@@ -117,7 +117,7 @@ def _row(pairs: Sequence[tuple[turns.Turn, turns.Turn]], name: str) -> Row:
 
 
 def _in_line_ms(turn: turns.Turn, name: str) -> float | None:
-    """Return how long a row stood in line; of a node, the call's time in line by its share of time off the processor."""
+    """Return how long a row stood in line, which of a node is its part of the call's time off the processor."""
     if turn.in_line_ms is None:
         return None
     node, call = turn.rows[name], turn.rows[turns.CALL]

@@ -19,10 +19,10 @@ def add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     made = commands.add_parser(
         "compare",
         help="compare two runs, or what tests did",
-        description="Print which nodes or stages are slower or faster in one run than in another, by statistics, timing "
-        "reports or traces, or what tests do more from one file of pytest's --cprofiling-json to another. Exit status: "
-        "0 if nothing is found slower, 3 if a row or the total is, or a row is missing, 1 if nothing can be compared or "
-        "judged.",
+        description="Print which nodes or stages are slower or faster in one run than in another, by statistics, "
+        "timing reports or traces, or what tests do more from one file of pytest's --cprofiling-json to another. Exit "
+        "status: 0 if nothing is found slower, 3 if a row or the total is, or a row is missing, 1 if nothing can be "
+        "compared or judged.",
         epilog="example: cprofiling compare --format md main/timing.json branch/timing.json",
     )
     made.add_argument("baseline", metavar="BASELINE", help="the run to compare with")

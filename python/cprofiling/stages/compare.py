@@ -172,12 +172,13 @@ def compare_timing_reports(
     together, so that of stages that are all the same one is found slower in at most one of 40 comparisons by chance.
 
     Where every new call takes longer than every old one, by more than the smallest change, and chance does that in
-    fewer than 1 of 1,000 comparisons, the stage is slower too. Where neither an interval nor that is possible, as of one
-    call, the verdict is ``not enough samples``, or ``unknown`` of reports that tell no spread, as telefuser's.
+    fewer than 1 of 1,000 comparisons, the stage is slower too. Where neither an interval nor that is possible, as of
+    one call, the verdict is ``not enough samples``, or ``unknown`` of reports that tell no spread, as telefuser's.
 
-    The interval is the wider one of B. L. Welch's (Biometrika 34, 1947) and Student's: of one report a side from its
-    calls, and by as much wider as most rows differ, where there are many, up to twice the time; of several a side from the means of the runs; of one against several with
-    the spread of the latter for both.
+    The interval is the wider one of B. L. Welch's (Biometrika 34, 1947) and Student's. Of one report a side it is made
+    from its calls, which do not tell how runs differ, and by as much wider as most rows changed, where there are many,
+    up to twice the time. Of several a side it is made from the means of the runs, and of one against several with the
+    spread of the latter for both.
 
     Args:
         baseline: A path, or a report as a dict; or a list of these: runs of the same program.
@@ -210,7 +211,7 @@ def compare_runs(
     rule = _Rule(smallest_pct, row_confidence(level, family), family, common)
     stages = tuple(_compared(name, before, now, rule) for name, (before, now) in times.items())
     total = _compared_totals(old, new, rule)
-    notes = tuple([*_notes(old, new, stages), *_notes_on_common(rule)])
+    notes = (*_notes(old, new, stages), *_notes_on_common(rule))
     return TimingComparison(stages, total, smallest_pct, level, notes, len(old), len(new))
 
 
@@ -230,9 +231,9 @@ class _Rule(NamedTuple):
 def _common_change(times: Iterable[tuple[StageTimes, StageTimes]]) -> float:
     """Return by how much most rows changed, which two single runs differ by for another reason than the code.
 
-    The calls of one run do not tell how runs differ, but its rows do, as a busier machine slows most of them down. It is
-    the median of what they changed by and the median deviation from that, up to twice the time, as more is no machine's
-    doing.
+    The calls of one run do not tell how runs differ, but its rows do, as a busier machine slows most of them down. It
+    is the median of what they changed by and the median deviation from that, up to twice the time, as more is no
+    machine's doing.
     """
     changes = [abs(now.mean_ms / old.mean_ms - 1) for old, now in times if old.mean_ms and now.mean_ms is not None]
     if len(changes) < _MANY_ROWS:
@@ -305,7 +306,11 @@ def _compared(name: str, old: StageTimes, new: StageTimes, rule: _Rule) -> Stage
         interval = rule.widened(interval, old.mean_ms)
         verdict, reason = verdict_of(interval, limit), ""
     counts_anyway = verdict_of(rule.widened((difference, difference), old.mean_ms), limit)
-    if counts_anyway in {"slower", "faster"} and verdict not in {"slower", "faster"} and _lie_apart(old, new, rule.family):
+    if (
+        counts_anyway in {"slower", "faster"}
+        and verdict not in {"slower", "faster"}
+        and _lie_apart(old, new, rule.family)
+    ):
         verdict = counts_anyway
         reason = f"by ranges that do not overlap{': ' if reason else ''}{reason}"
     percent = _percent(difference, old.mean_ms)
@@ -319,8 +324,8 @@ def _percent(difference: float, baseline: float) -> float | None:
 
 
 def _verdict_without_interval(old: StageTimes, new: StageTimes) -> tuple[Verdict, str]:
-    lacks_calls = 1 in (old.count, new.count)
-    return NOT_ENOUGH if lacks_calls else "unknown", _lacks(old.lack, new.lack)
+    verdict: Verdict = NOT_ENOUGH if 1 in (old.count, new.count) else "unknown"
+    return verdict, _lacks(old.lack, new.lack)
 
 
 def _lie_apart(old: StageTimes, new: StageTimes, family: int) -> bool:
@@ -347,8 +352,8 @@ def _compared_totals(old: Sequence[Run], new: Sequence[Run], rule: _Rule) -> Sta
     terms, reason = _total_terms(old, new)
     if reason:
         return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, None, "unknown", reason)
-    runs = [StageTimes([{"duration_ms": each} for each in side]) for side in sums]
-    interval = interval_between(*runs, rule.confidence) or interval_of(difference, terms, rule.confidence)
+    before, now = (StageTimes([{"duration_ms": each} for each in side]) for side in sums)
+    interval = interval_between(before, now, rule.confidence) or interval_of(difference, terms, rule.confidence)
     interval = rule.widened(interval, baseline_ms)
     verdict = verdict_of(interval, baseline_ms * rule.smallest_pct / 100)
     return StageComparison(_TOTAL, baseline_ms, new_ms, difference, percent, interval, verdict)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Literal, TypeAlias
+    from typing import Final, Literal, TypeAlias
 
     Verdict: TypeAlias = Literal["slower", "faster", "same", "unclear", "not enough samples", "unknown"]
 
 CONFIDENCE = 0.95
-NOT_ENOUGH = "not enough samples"
+NOT_ENOUGH: Final = "not enough samples"
 UNJUDGED = frozenset({"unknown", NOT_ENOUGH})  # no figures tell anything
 UNSURE = UNJUDGED | {"unclear"}
 EXIT_SAME, EXIT_NO_VERDICT, EXIT_REGRESSED = 0, 1, 3
