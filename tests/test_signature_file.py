@@ -51,7 +51,7 @@ def whole() -> dict[str, Any]:
                     "nothing": None,
                     "a~b": [True],
                 },
-                "output_signature": [tensor(3), {"x": "Thing"}],
+                "output_signature": None, "output": [tensor(3), {"x": "Thing"}],
                 "metadata": {"when": "nan"},
                 "types": {
                     "/pair": "tuple", "/when": "float", "/kind": "dtype", "/where": "device", "/table": "dict",

@@ -186,7 +186,7 @@ def test_numpys_arrays_and_scalars() -> None:
 def test_pytorchs_tensors() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     latents = torch.zeros(2, 3, dtype=torch.bfloat16, requires_grad=True).t()
-    inputs, types = captured({"latents": latents, "dtype": torch.float16, "device": torch.device("cpu"), "shape": 1})
+    inputs, types = captured({"latents": latents, "dtype": torch.float16, "device": torch.device("cpu"), "size": 1})
     assert inputs["latents"] == {
         "shape": [3, 2], "dtype": "bfloat16", "device": "cpu", "stride": [1, 3], "requires_grad": True,
     }  # fmt: skip

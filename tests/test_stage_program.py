@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import random
 import runpy
-import shutil
 import string
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,12 @@ import pytest
 import cprofiling
 from cprofiling.handlers import file_name_of
 from cprofiling.harness import HarnessConfig, StageBenchHarness
-from cprofiling.stages.breakdown import NOTHING, STAND_IN
 from cprofiling.stages.program import TEMPLATE, program_for
 
 FOLDER = str(Path(cprofiling.__file__).parents[1])
 NAMES = 10_000
 OPTIONS: dict[str, Any] = {
-    "warmup": 1, "profile_steps": 1, "entry": None, "value_ranges": None, "device": None, "seed": 0,
+    "warmup": 1, "profile_steps": 1, "entry": None, "value_ranges": None, "device": None, "seed": 0, "file": "x",
 }  # fmt: skip
 # What would be code, or lead elsewhere, if it were not only data.
 HOSTILE = [
@@ -55,11 +55,13 @@ def random_names(count: int) -> Iterator[str]:
 
 
 PLACES = ("STAGE", "SIGNATURE", "OPTIONS")
+TAIL = TEMPLATE.partition("@OPTIONS@)\n")[2]  # the same in each program
 
 
 def shape_of(text: str) -> str:
     """The syntax tree of a program, without the constants that differ from stage to stage."""
-    tree = ast.parse(text)
+    assert text.endswith(TAIL)
+    tree = ast.parse(text.removesuffix(TAIL))
     found = [node for node in tree.body if isinstance(node, ast.Assign)]
     assert [ast.unparse(node.targets[0]) for node in found] == list(PLACES)
     for node in found:
@@ -147,6 +149,7 @@ def test_the_layout_is_readable() -> None:
 
 
 MODULE = """
+import sys
 import numpy
 
 class Stage:
@@ -154,55 +157,126 @@ class Stage:
 
     def process(self, image, name="?"):
         Stage.calls += 1
-        print("process", Stage.calls, image.shape, name)
+        print("process", Stage.calls, image.shape, name, "cprofiling" in sys.modules)
         return image + 1
 
     def other(self, image):
         print("other", float(image.sum()))
 
-def stage():
-    return Stage()
+    @classmethod
+    def made(cls):
+        return cls()
 """
+
+
+def run_program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": FOLDER, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "program.py", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("numpy", reason="numpy is not installed")
     image = {"shape": [2, 3], "dtype": "float32", "device": "numpy", "stride": [3, 1], "requires_grad": False}
     signature = {"stage_name": "a 'b'\n", "input_signatures": {"image": image, "name": "Ann"}}
-    (tmp_path / "program.py").write_text(StageBenchHarness("a 'b'\n", signature, device="cpu").generate_test_script())
+    program = StageBenchHarness("a 'b'\n", signature, device="cpu").generate_test_script()
+    assert constants(program)[2] == {**OPTIONS, "device": "cpu", "file": "a%20%27b%27%0A"}
+    (tmp_path / "program.py").write_text(program)
     (tmp_path / "mine.py").write_text(MODULE)
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-W", "error", "program.py", *arguments]
-        environment = {**os.environ, "PYTHONPATH": FOLDER, "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    done = run("--factory", "mine:stage", "--output-dir", "out", "--warmup", "2", "--profile-steps", "2")
+    done = run_program(
+        tmp_path, "--factory", "mine:Stage.made", "--output-dir", "out", "--warmup", "2", "--profile-steps", "2"
+    )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:4] == [f"process {number} (2, 3) Ann" for number in (1, 2, 3, 4)]
+    assert done.stdout.splitlines()[:4] == [f"process {number} (2, 3) Ann False" for number in (1, 2, 3, 4)]
     assert "ms per step: " in done.stdout
-    assert "[Harness] Running 2 warmup iteration(s)..." in done.stderr.splitlines()
-    written = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert written == [f"a%20%27b%27%0A_{end}" for end in ("breakdown.json", "trace.json.gz")] + [
-        "profile_a%20%27b%27%0A.py"
-    ]
-    again, first = ((tmp_path / name).read_text() for name in (f"out/{written[-1]}", "program.py"))
-    assert constants(again)[:2] == constants(first)[:2]
-    assert constants(first)[2] == {**OPTIONS, "device": "cpu"}
-    assert constants(again)[2] == {**constants(first)[2], "warmup": 2, "profile_steps": 2}
-    assert done.stdout.splitlines()[-1] in (STAND_IN, NOTHING)
-    with (tmp_path / "out" / written[-1]).open("a") as file:
-        file.write("# mine\n")
-    shutil.copy(tmp_path / "out" / written[-1], tmp_path / "program.py")
-    (tmp_path / written[-1]).symlink_to("program.py")
-    done = run("--factory", "mine:stage", "--output-dir", ".")
-    assert done.returncode == 0, done.stderr
-    assert "Test script" not in done.stderr
-    assert (tmp_path / "program.py").read_text().endswith("# mine\n")
-    (tmp_path / written[-1]).unlink()
-    done = run("--factory", "mine:stage", "--entry", "other", "--warmup", "0")
+    if importlib.util.find_spec("torch") is None:
+        assert done.stdout.endswith("trace: none, as PyTorch is not installed\n")
+    else:
+        assert done.stdout.endswith("trace: out/a%20%27b%27%0A_trace.json.gz\n")
+        steps = [event.name for event in cprofiling.load_trace(tmp_path / "out/a%20%27b%27%0A_trace.json.gz").events()]
+        assert [name for name in steps if name.startswith("step ")] == ["step 0", "step 1"]
+    done = run_program(tmp_path, "--factory", "mine:Stage.made", "--entry", "other", "--warmup", "0")
     assert done.stdout.startswith("other ")
-    assert (tmp_path / written[0]).exists()
+
+
+def test_the_program_has_telefuser_s_functions(tmp_path: Path) -> None:
+    """Inputs are as the harness makes them: in shapes and types of tensors, in values of all else."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    def tensor(dtype: str, *shape: int, **more: Any) -> dict[str, Any]:
+        return {"shape": list(shape), "dtype": dtype, "device": "cpu", **more}
+
+    inputs = {
+        "x": tensor("bfloat16", 2, 3, stride=[1, 2], requires_grad=True), "gone": tensor("float32", 1, device="npu:0"),
+        "tokens": tensor("int64", 50), "mask": tensor("bool", 9), "wave": tensor("complex64", 2),
+        "uniform": tensor("float32", 40), "array": tensor("int16", 4, device="numpy"), "dates": tensor("<M8[s]", 1),
+        "pair": [tensor("float32", 1), 2], "fields": {"a": 1}, "odd": [["k", 1]], "nan": "nan", "dtype": "float16",
+        "where": "cpu", "who": "Thing", "words": ["a", "b"], "plain": None,
+    }  # fmt: skip
+    inputs["dates"]["device"] = "numpy"  # type: ignore[index]
+    types = {
+        "/pair": "tuple", "/fields": "dataclass m.Fields", "/odd": "dict", "/nan": "float", "/dtype": "dtype",
+        "/where": "device", "/who": "other", "/words": "set",
+    }  # fmt: skip
+    ranges = {"tokens": (5, 9), "/uniform": (2.0, 3.0)}
+    signature = {"stage_name": "s", "input_signatures": inputs, "types": types}
+    harness = StageBenchHarness("s", signature, Nothing(), HarnessConfig(0, 1, tmp_path), value_ranges=ranges)
+    program: dict[str, Any] = {"__name__": "program"}
+    exec(harness.generate_test_script(), program)
+    made, ours = program["create_inputs"](), harness._made_inputs()
+    assert list(made) == list(inputs)
+    for name, value in ours.items():
+        if name == "gone":
+            assert made[name].device.type == "cpu"
+        elif isinstance(value, torch.Tensor):
+            assert (made[name].shape, made[name].dtype, made[name].stride()) == (
+                value.shape,
+                value.dtype,
+                value.stride(),
+            )
+            assert made[name].requires_grad == value.requires_grad
+        elif hasattr(value, "dtype"):
+            assert (made[name].shape, made[name].dtype) == (value.shape, value.dtype)
+        else:
+            assert type(made[name]) is type(value), name
+    assert made["tokens"].min() >= 5
+    assert made["tokens"].max() <= 8
+    assert 2 <= made["uniform"].min() < made["uniform"].max() <= 3
+    assert (made["odd"], made["fields"].a, made["words"], made["who"]) == ({"k": 1}, 1, {"a", "b"}, None)
+    assert torch.equal(made["x"], program["create_inputs"]()["x"])
+    result = program["profile_stage"](Nothing(), warmup=0, profile_steps=2, output_dir=str(tmp_path / "theirs"))
+    assert (result["stage_name"], len(result["timing_ms"])) == ("s", 2)
+    assert Path(result["trace_path"]) == tmp_path / "theirs" / "s_trace.json.gz"
+
+
+def test_the_program_runs_a_stage_as_the_harness_does() -> None:
+    program: dict[str, Any] = {"__name__": "program"}
+    signature = {"stage_name": "s", "input_signatures": {"a": "T", "x": 1}, "types": {"/a": "other"}}
+    exec(program_for("s", signature, OPTIONS), program)
+    run = program["run_single_step"]
+
+    async def coroutine(x: int) -> int:
+        return x + 1
+
+    def generator(x: int, /, *rest: int) -> Iterator[int]:
+        yield from (x, *rest)
+
+    def optional(x: int, a: object = "default", **more: int) -> tuple[object, ...]:
+        return x, a, more
+
+    def placed(x: int, y: int = 5, *rest: int, z: int = 6) -> tuple[int, ...]:
+        return x, y, *rest, z
+
+    inputs = {"x": 1, "a": None}
+    assert run(coroutine, inputs) == 2
+    assert run(generator, {**inputs, "rest": [2, 3]}) == [1, 2, 3]
+    assert run(optional, {**inputs, "b": 2}) == (1, "default", {"b": 2})
+    assert run(placed, {**inputs, "rest": [7]}) == (1, 5, 7, 6)
+    assert run(dict, {"x": 1}) == {"x": 1}
+    stage = types.SimpleNamespace(process=coroutine, other=lambda x: -x)
+    assert (run(stage, inputs), run(stage, inputs, "other")) == (2, -1)
+    stage.profile_step = lambda a: a
+    assert run(stage, inputs) is None
 
 
 def test_the_program_needs_a_factory(

@@ -24,8 +24,8 @@ from cprofiling.stages.breakdown import breakdown_of
 from cprofiling.stages.mock_inputs import SEED, MockInputs, checked_ranges, make_inputs
 from cprofiling.stages.program import program_for
 from cprofiling.stages.progress import progress
-from cprofiling.stages.signature_file import checked_signature, is_tensor, load_signatures
-from cprofiling.stages.signatures import signature_of_output
+from cprofiling.stages.signature_file import checked_signature, load_signatures
+from cprofiling.stages.signatures import is_tensor, signature_of_output
 from cprofiling.stages.single_step import Step, step_of
 
 if TYPE_CHECKING:
@@ -114,11 +114,11 @@ class StageBenchHarness:
         inputs: Mapping[str, Any] | None = None,
     ) -> None:
         self.stage_name = checked_text("stage_name", stage_name)
-        self.io_signature = checked_signature("io_signature", io_signature)
+        self._signature = self.io_signature = checked_signature("io_signature", io_signature)
         self.stage_instance = stage_instance
         self.config = HarnessConfig() if config is None else checks.member("config", config, HarnessConfig)
         self.entry = entry
-        self._ranges = checked_ranges(value_ranges, self.io_signature)
+        self._ranges = checked_ranges(value_ranges, self._signature)
         self._device = device
         self._seed = checks.index_between("seed", seed, 0, 2**63 - 1)
         self._given = dict(checks.member("inputs", inputs or {}, Mapping))  # type: ignore[type-abstract]
@@ -150,7 +150,7 @@ class StageBenchHarness:
     def setup(self) -> None:
         """Make the inputs, and see how the stage is run, if there is one. Raises as ``make_inputs`` and ``step_of``."""
         made = make_inputs(
-            self.io_signature, value_ranges=self._ranges, device=self._device, seed=self._seed, given=self._given
+            self._signature, value_ranges=self._ranges, device=self._device, seed=self._seed, given=self._given
         )
         self._inputs = made
         shown = shown_text("stage_name", self.stage_name)
@@ -242,7 +242,7 @@ class StageBenchHarness:
         if config.capture_output:
             result["output"] = recorder.output
             result["output_differences"] = _differences(
-                signature_of_output(recorder.output), self.io_signature.output_signature
+                signature_of_output(recorder.output), self._signature.output_signature
             )
         mean_ms = sum(recorder.timing_ms) / len(recorder.timing_ms)
         log.say(f"[Harness] Average iteration time: {mean_ms:.2f} ms")
@@ -257,9 +257,11 @@ class StageBenchHarness:
                 advance()
 
     def generate_test_script(self) -> str:
-        """Return a program that does what ``profile`` does: ``python profile_x.py --factory module:function``.
+        """Return a program that profiles the stage without this package.
 
-        It makes its inputs itself, also those that this harness was given.
+        ``python profile_x.py --factory module:function`` runs it. It has the functions ``create_inputs``,
+        ``run_single_step`` and ``profile_stage``, and writes a trace of PyTorch's profiler.
+        Its inputs have the shapes and types of those here; it also makes those that this harness was given.
         """
         options = {
             "warmup": self.config.warmup,
@@ -268,8 +270,9 @@ class StageBenchHarness:
             "value_ranges": self._ranges or None,
             "device": None if self._device is None else str(self._device),
             "seed": self._seed,
+            "file": file_name_of(self.stage_name),
         }
-        return program_for(self.stage_name, self.io_signature.to_dict(), options)
+        return program_for(self.stage_name, self._signature.to_dict(), options)
 
     def _save_program(self, folder: Path) -> Path:
         path = output.named(folder, f"profile_{file_name_of(self.stage_name)}", ".py")

@@ -205,6 +205,7 @@ class ProfilingContext:
             _keep_signature(self.name, start_ns, inputs, result)
             return result
 
+        capture.measured = measured
         return measured  # type: ignore[return-value]
 
     def _coroutine(self, function: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
@@ -217,6 +218,7 @@ class ProfilingContext:
             _keep_signature(self.name, start_ns, inputs, result)
             return result
 
+        capture.measured = measured
         return measured
 
 

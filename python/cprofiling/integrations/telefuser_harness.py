@@ -49,6 +49,7 @@ class StageBenchHarness(harness.StageBenchHarness):
         **options: Any,
     ) -> None:
         super().__init__(stage_name, io_signature, stage_instance, config, **options)
+        self.io_signature: Any = signature_with_tensors(self._signature)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -427,9 +427,10 @@ def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
     report_path: What ``cprofiling.analyze_ncu_report`` reads, which raises what is raised here.
 
     Returns:
-        ``metrics``: those of NCU_KEY_METRICS that the report has, as texts, in the units that it has; ``dram_throughput_pct`` and
-        ``sm_throughput_pct``, 0.0 where they are not known; ``bottleneck``: ``memory_bound`` above 80 % of the one,
-        else ``compute_bound`` above 60 % of the other, else ``latency_bound``; and a ``recommendation``.
+        ``metrics``: those of NCU_KEY_METRICS that the report has, as texts, in the units that it has;
+        ``dram_throughput_pct`` and ``sm_throughput_pct``, 0.0 where they are not known; ``bottleneck``:
+        ``memory_bound`` above 80 % of the one, else ``compute_bound`` above 60 % of the other, else ``latency_bound``;
+        and a ``recommendation``.
     """
     from cprofiling.ncu_metrics import DURATION
     from cprofiling.ncu_numbers import base_unit, scaled

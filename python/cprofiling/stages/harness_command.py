@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from cprofiling.format import shown_text
 from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory, folder_for
 from cprofiling.stages import log
-from cprofiling.stages.signature_file import is_tensor, load_signatures
+from cprofiling.stages.signature_file import load_signatures
+from cprofiling.stages.signatures import is_tensor
 from cprofiling.stages.single_step import step_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from cprofiling import checks
 from cprofiling.format import shown_text, shown_value
 from cprofiling.stages import log
-from cprofiling.stages.signature_file import element_size, is_tensor
-from cprofiling.stages.signatures import NUMPY
+from cprofiling.stages.signature_file import element_size
+from cprofiling.stages.signatures import NUMPY, is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

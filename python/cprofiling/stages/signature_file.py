@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import checks
 from cprofiling.snapshot import FormatError
-from cprofiling.stages.signatures import SCHEMA_VERSION, TENSOR_KEYS, StageIOSignature
+from cprofiling.stages.signatures import SCHEMA_VERSION, StageIOSignature, is_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,9 +27,6 @@ MOST_DIMENSIONS = 64
 MOST_TENSOR_BYTES = 1 << 40
 KINDS = ("tuple", "set", "dtype", "device", "float", "dict", "other", "truncated")
 NAMED_KINDS = ("dataclass ", "namedtuple ")
-
-_TENSOR_HAS = frozenset(TENSOR_KEYS)
-_TENSOR_NEEDS = _TENSOR_HAS - {"stride", "requires_grad"}
 
 _DEEPEST = 200  # lists and objects within each other
 _LARGEST_STEP = 1 << 62
@@ -196,7 +193,8 @@ def _stage(data: Any, where: str, *, has_types: bool) -> StageIOSignature:
     metadata = _expected(stage.get("metadata", {}), f"{where}.metadata", dict, "an object")
     for key, value in inputs.items():
         _check_value(value, _within(inputs_at, key), f"/{_escaped(key)}", types)
-    _check_value(stage.get("output_signature"), f"{where}.output_signature", "", {})
+    for key in ("output_signature", "output"):
+        _check_value(stage.get(key), f"{where}.{key}", "", {})
     for pointer, kind in types.items():
         _check_type(inputs, pointer, kind, _within(f"{where}.types", pointer))
     if not has_types and not types:
@@ -204,7 +202,7 @@ def _stage(data: Any, where: str, *, has_types: bool) -> StageIOSignature:
     return StageIOSignature(
         stage_name=name,
         input_signatures=MappingProxyType(inputs),
-        output_signature=stage.get("output_signature"),
+        output_signature=stage.get("output", stage.get("output_signature")),
         metadata=MappingProxyType(metadata),
         types=MappingProxyType(types),
     )
@@ -220,11 +218,6 @@ def _required(value: dict[str, Any], where: str, key: str) -> Any:
     if key not in value:
         raise _FaultError(where, f'it has no "{key}"')
     return value[key]
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether a value of a signature describes a tensor, which has a shape, a dtype and a device, and little else."""
-    return type(value) is dict and _TENSOR_NEEDS <= value.keys() <= _TENSOR_HAS
 
 
 def is_tensor_at(value: Any, pointer: str, types: Mapping[str, str]) -> bool:

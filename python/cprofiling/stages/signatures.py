@@ -24,12 +24,19 @@ SCHEMA_VERSION = 1
 NUMPY = "numpy"  # the device of an array that is NumPy's
 TENSOR_KEYS = ("shape", "dtype", "device", "stride", "requires_grad")
 
+_TENSOR_HAS = frozenset(TENSOR_KEYS)
+_TENSOR_NEEDS = _TENSOR_HAS - {"stride", "requires_grad"}
 _DEEPEST = 16
 _MOST_VALUES = 10_000  # of one call
 _INT_BITS = 64
-_OWN_PARAMETERS = ("self", "cls")
+_OWN_PARAMETERS = (["self"], ["cls"])
 
 NO_INPUTS: Inputs = ({}, {})
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value of a signature describes a tensor, which has a shape, a dtype and a device, and little else."""
+    return type(value) is dict and _TENSOR_NEEDS <= value.keys() <= _TENSOR_HAS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +68,15 @@ class StageIOSignature:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the signature as files have it."""
+        output = self.output_signature
         made: dict[str, Any] = {
             "stage_name": self.stage_name,
             "input_signatures": dict(self.input_signatures),
-            "output_signature": self.output_signature,
+            "output_signature": output if is_tensor(output) else None,
             "metadata": dict(self.metadata),
         }
+        if made["output_signature"] is not output:  # telefuser takes any output for a tensor's
+            made["output"] = output
         if self.types:
             made["types"] = dict(self.types)
         return made
@@ -75,7 +85,7 @@ class StageIOSignature:
 class Capture:
     """Makes the signatures of a function's calls."""
 
-    __slots__ = ("_gathers", "_names", "_own")
+    __slots__ = ("_function", "_gathers", "_names", "measured")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         """Look at the function's parameters. One whose parameters are not known has ``arg0``, ``arg1`` and so on."""
@@ -85,28 +95,40 @@ class Capture:
             parameters = []
         places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
         self._names = [each.name for each in places]
-        self._own = next((name for name in self._names[:1] if name in _OWN_PARAMETERS), None)  # is left out
         self._gathers = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), None)
+        self._function = getattr(function, "__name__", "")
+        self.measured: Callable[..., Any] | None = None  # what takes the function's place
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
         """Return the signatures of a call's arguments by parameter, and the words for what JSON does not say."""
         encoding = _Encoding()
         made = {}
-        for name, value in zip(self._names, args, strict=False):
-            if name != self._own:
-                made[name] = encoding.of(value, f"/{name}", 0)
-        if len(args) > len(self._names):
-            self._add_others(made, encoding, args[len(self._names) :])
+        names = self._names
+        if names[:1] in _OWN_PARAMETERS or (args and self._is_method_of(args[0])):  # an object or class is no input
+            names, args = names[1:], args[1:]
+        for name, value in zip(names, args, strict=False):
+            made[name] = encoding.of(value, f"/{name}", 0)
+        if len(args) > len(names):
+            self._add_others(made, encoding, args[len(names) :], len(names))
         for name, value in kwargs.items():
-            if name != self._own:
+            if [name] not in _OWN_PARAMETERS:
                 made[name] = encoding.of(value, "/" + _escaped(name), 0)
         return made, encoding.types
 
-    def _add_others(self, made: dict[str, Any], encoding: _Encoding, others: tuple[Any, ...]) -> None:
+    def _is_method_of(self, value: Any) -> bool:
+        """Whether the function is a method of a value, or of a value that is a class."""
+        for base in (value if issubclass(type(value), type) else type(value)).__mro__:
+            found = base.__dict__.get(self._function)
+            if found is not None:
+                found = getattr(found, "__func__", found)
+                return inspect.unwrap(found, stop=lambda each: each is self.measured) is self.measured
+        return False
+
+    def _add_others(self, made: dict[str, Any], encoding: _Encoding, others: tuple[Any, ...], first: int) -> None:
         if self._gathers is not None:
             made[self._gathers] = encoding.of(list(others), "/" + self._gathers, 0)
             return
-        for place, value in enumerate(others, len(self._names)):
+        for place, value in enumerate(others, first):
             made[f"arg{place}"] = encoding.of(value, f"/arg{place}", 0)
 
 
@@ -196,7 +218,8 @@ class _Encoding:
         if len(value) > self.left:
             return self._named(value, where, "truncated")
         keys = list(value)
-        if all(type(key) is str for key in keys) and not set(TENSOR_KEYS) <= set(keys):
+        # telefuser takes an input with a "shape" for a tensor.
+        if all(type(key) is str for key in keys) and not {*TENSOR_KEYS} <= {*keys} and (depth or "shape" not in keys):
             return {key: self.of(value[key], f"{where}/{_escaped(key)}", depth + 1) for key in keys}
         self.types[where] = "dict"
         return [

@@ -216,7 +216,7 @@ class DenoisingStep:
             latent_input = torch.cat([latent_input, reference], dim=1)
         latent_input = _moved(latent_input, dtype=dtype)
         arguments = {**inputs, "latents": latent_input, "timestep": timestep, "sparse_state": self._sparse_state()}
-        with _without_gradients(torch, inputs):
+        with _without_gradients(torch, inputs, scheduler):
             with _autocast(torch, self._stage):
                 noise = self._predicted(arguments)
             if noise is None:
@@ -331,11 +331,16 @@ def _result(value: Any, attribute: str) -> Any:
 
 
 @contextmanager
-def _without_gradients(torch: Any, inputs: Mapping[str, Any]) -> Iterator[None]:
-    """Run as inference does, unless an input has a gradient."""
+def _without_gradients(torch: Any, inputs: Mapping[str, Any], scheduler: Any) -> Iterator[None]:
+    """Run as inference does, unless an input has a gradient.
+
+    A scheduler that has run in inference mode has tensors that may be changed in that mode only.
+    """
     with ExitStack() as stack:
         if torch is not None and not any(getattr(value, "requires_grad", False) for value in inputs.values()):
-            stack.enter_context(torch.no_grad())
+            tensors = [value for value in _attributes(scheduler).values() if isinstance(value, torch.Tensor)]
+            has_run_so = any(tensor.is_inference() for tensor in tensors)
+            stack.enter_context(torch.inference_mode() if has_run_so else torch.no_grad())
         yield
 
 
@@ -386,8 +391,13 @@ def _contents(value: Any) -> Any:
         return value.copy()
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor) and value.device.type != "meta":
-        return value.detach().clone(), value._version  # noqa: SLF001 the only sign of a change in place
+        return value.detach().clone(), _version_of(value)
     return None
+
+
+def _version_of(tensor: Any) -> int | None:
+    """Return the only sign of a change in place; None for a tensor made in inference mode, which has none."""
+    return None if tensor.is_inference() else tensor._version  # noqa: SLF001 there is no public one
 
 
 def _is_deque(value: Any) -> bool:
@@ -399,7 +409,10 @@ def _put_back(value: Any, contents: Any) -> None:
         return
     if isinstance(contents, tuple):
         saved, version = contents
-        if value._version != version:  # noqa: SLF001 as above
+        if version is None:  # it may be changed in that mode only
+            with sys.modules["torch"].inference_mode():
+                value.copy_(saved)
+        elif _version_of(value) != version:
             value.detach().copy_(saved)
         return
     value.clear()
