@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import enum
+import functools
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from cprofiling import layers
+from cprofiling.layers import ProfilingContext
+from cprofiling.stages.signature_file import load_signatures
 from cprofiling.stages.signatures import Capture, StageIOSignature, signature_of_output
 
 
@@ -155,6 +160,75 @@ class Stage:
 )
 def test_arguments_have_the_names_of_their_parameters(function: Any, args: Any, kwargs: Any, inputs: Any) -> None:
     assert Capture(function).inputs(args, kwargs)[0] == inputs
+
+
+class Owner:
+    """A class whose methods call their object and class as they like."""
+
+    @ProfilingContext("plain")
+    def plain(this, x: int) -> float:
+        return x / 2
+
+    @ProfilingContext("gathering")
+    def gathering(*parts: object) -> list[object]:
+        return [*parts[1:]]
+
+    @classmethod
+    @ProfilingContext("of the class")
+    def of_class(kind, x: int) -> None:
+        pass
+
+    @staticmethod
+    @ProfilingContext("static")
+    def static(x: int) -> str:
+        return str(x)
+
+    @functools.lru_cache  # noqa: B019 that of one call
+    @ProfilingContext("covered")
+    def covered(this, x: int) -> dict[str, int]:
+        return {"shape": x}
+
+    @ProfilingContext("coroutine")
+    async def coroutine(this, x: int) -> int:
+        return x
+
+    def plain_of_another(this) -> None:
+        pass
+
+
+class Heir(Owner):
+    """Another one with the same methods."""
+
+
+def test_the_object_is_no_input_whatever_it_is_called(tmp_path: Path) -> None:
+    layers.reset_timing_registry("owners")
+    heir = Heir()
+    assert (heir.plain(1), heir.gathering(1, 2), heir.of_class(1), heir.static(1)) == (0.5, [1, 2], None, "1")
+    assert (heir.covered(1), asyncio.run(heir.coroutine(1))) == ({"shape": 1}, 1)
+    found = layers.get_io_signatures()
+    inputs = {name: dict(signature.input_signatures) for name, signature in found.items()}
+    assert inputs.pop("gathering") == {"parts": [1, 2]}
+    assert all(each == {"x": 1} for each in inputs.values())
+    assert len(inputs) == 5
+
+    layers.dump_io_signatures(tmp_path / "sig.json")
+    stages = json.loads((tmp_path / "sig.json").read_text())["stages"]
+    assert {each["output_signature"] for each in stages.values()} == {None}, "telefuser takes others for tensors"
+    read = load_signatures(tmp_path / "sig.json")
+    outputs = {name: signature.output_signature for name, signature in read.items()}
+    assert outputs == {
+        "plain": 0.5, "gathering": [1, 2], "of the class": None, "static": "1", "covered": [["shape", 1]],
+        "coroutine": 1,
+    }  # fmt: skip
+    layers.reset_timing_registry()
+
+
+def test_a_function_of_another_name_in_the_class_is_not_its_method() -> None:
+    capture = Capture(lambda this: None)
+    capture._function, capture.measured = "plain_of_another", print
+    assert capture.inputs((Heir(),), {})[0] == {"this": "Heir"}
+    capture.measured = Owner.plain_of_another
+    assert capture.inputs((Heir(),), {})[0] == {}
 
 
 def test_metadata_are_numbers_and_texts() -> None:

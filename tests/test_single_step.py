@@ -343,3 +343,31 @@ def test_a_step_without_state_restores_nothing() -> None:
     step = Step("x", lambda inputs: inputs["a"], None, 3)
     with step.restored():
         assert step({"a": 1}) == 1
+
+
+class InPlace:
+    """A scheduler that counts in a tensor of its own."""
+
+    def __init__(self) -> None:
+        with torch.inference_mode():
+            self.count = torch.zeros(1)
+
+    def set_timesteps(self, steps: int) -> None:
+        self.timesteps = torch.arange(steps)
+
+    def step(self, noise: Any, timestep: Any, latents: Any) -> Any:
+        self.count += 1
+        return latents - noise
+
+
+def test_a_stage_that_has_run_in_inference_mode() -> None:
+    """Its tensors have no version, and may be changed in that mode only."""
+    scheduler = InPlace()
+    count = scheduler.count
+    stage = SimpleNamespace(dit=lambda latents, timestep: latents / 2, scheduler=scheduler)
+    out = run(stage, latents=torch.ones(2))
+    assert (out.tolist(), scheduler.count is count, count.tolist()) == ([0.5, 0.5], True, [0.0])
+    assert out.is_inference()
+    scheduler.count = torch.zeros(1)
+    out = run(stage, latents=torch.ones(2))
+    assert (out.is_inference(), scheduler.count.tolist()) == (False, [0.0])

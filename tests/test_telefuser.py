@@ -478,6 +478,9 @@ def test_the_harness_takes_signatures_of_either_kind(signature_file: str, tmp_pa
     config = telefuser.HarnessConfig(warmup=0, output_dir=str(tmp_path / "out"))
     harness = telefuser.StageBenchHarness.from_signature_file(signature_file, "dit", config=config)
     assert isinstance(harness, StageBenchHarness)
+    given = harness.io_signature.input_signatures
+    assert given == {"latents": telefuser.TensorSignature((2, 3), "float32", "cpu"), "steps": 4}
+    assert harness.io_signature.output_signature == given["latents"]
     assert "argparse" in harness.generate_test_script()
     made = telefuser.StageIOSignature("dit", {"steps": 4})
     assert telefuser.StageBenchHarness("dit", made, config=config).stage_name == "dit"
