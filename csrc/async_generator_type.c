@@ -135,7 +135,7 @@ static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool r
     bool success = returned || PyErr_GivenExceptionMatches(type, PyExc_StopAsyncIteration);
     PyErr_Restore(type, value, traceback);
     if (!finished) {
-        ext_suspendable_leave_suspended(owner, now, true);
+        ext_suspendable_leave_suspended(owner, now, owner->function->kind == EXT_KIND_ASYNC_GENERATOR);
     } else {
         ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome(now->view->state));
     }

@@ -16,16 +16,16 @@ typedef struct ext_function {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *function;           /* owned */
+    PyObject *wrapped;            /* __wrapped__: the function, until it is set or deleted. Owned, or NULL */
     const _Atomic uint64_t *gate; /* borrowed from the node */
     bool is_plain_function;       /* a Python function: called by its own pointer */
     bool is_inner;                /* some wrapped function calls this one */
     bool binds;                   /* is no node: names its pipeline's Profiler for what runs inside */
     bool is_uncommon;             /* decorated twice, or of another kind than EXT_KIND_CALL */
     ext_kind kind;
-    signed char has_self;       /* 0: not found out yet, 1: the first parameter is called self, -1: it is not */
+    PyObject *first_parameter;  /* its name, a str, or None; NULL: not found out yet. Owned */
     struct ext_function *inner; /* the wrapped function inside this one, or NULL; owned */
     ext_node node;
-    PyObject *dictionary;
     PyObject *weakrefs;
 } ext_function;
 
@@ -42,6 +42,7 @@ void ext_function_push_pending(ext_view *view, ext_pending *pending);
 void ext_function_pop_pending(ext_view *view, ext_pending *pending);
 
 extern PyType_Spec ext_function_spec;
+extern PyType_Spec ext_callable_spec; /* a subtype: what it wraps does not bind as functions do */
 
 /* Whether it is a method by its first parameter's name, self: that of what other decorators have wrapped, too. */
 bool ext_function_has_self(ext_function *self);

@@ -9,26 +9,22 @@
 #include "csrc/suspendable.h"
 #include "csrc/sync.h"
 
-enum { MOST_DECORATORS = 16, MOST_GROUPS = 16 }; /* inside one another */
+enum { MOST_GROUPS = 16 }; /* inside one another */
 
-static bool first_is_self(PyObject *function)
+/* The name of the first parameter, borrowed; None when it has none that can be given by keyword. */
+static PyObject *first_parameter(ext_function *self)
 {
-    PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(function);
-    PyObject *names = code->co_argcount > 0 ? PyObject_GetAttrString((PyObject *)code, "co_varnames") : NULL;
-    bool is_self = names != NULL && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "self") == 0;
-    PyErr_Clear();
-    Py_XDECREF(names);
-    return is_self;
-}
-
-/* What a function of Python's was made of by functools.wraps() and the like, a new reference; or NULL. */
-static PyObject *wrapped_in(const ext_state *state, PyObject *function)
-{
-    PyObject *attributes = ((PyFunctionObject *)function)->func_dict;
-    PyObject *wrapped =
-        attributes != NULL ? Py_XNewRef(PyDict_GetItemWithError(attributes, state->words[EXT_WORD_WRAPPED])) : NULL;
-    ext_fault_forget();
-    return wrapped;
+    const ext_state *state = self->node.state;
+    if (self->first_parameter == NULL && state->parameter_finder != NULL) {
+        PyObject *found = PyObject_CallOneArg(state->parameter_finder, self->function);
+        if (found == NULL || !PyUnicode_Check(found)) {
+            ext_fault_forget();
+            Py_XDECREF(found);
+            found = Py_NewRef(Py_None);
+        }
+        Py_XSETREF(self->first_parameter, found);
+    }
+    return self->first_parameter != NULL ? self->first_parameter : Py_None;
 }
 
 static bool is_inherited(const ext_function *self, PyObject *function)
@@ -38,17 +34,29 @@ static bool is_inherited(const ext_function *self, PyObject *function)
 
 bool ext_function_has_self(ext_function *self)
 {
-    PyTypeObject *own = Py_TYPE(self);
-    PyObject *function = self->has_self == 0 ? Py_NewRef(self->function) : NULL;
-    for (int depth = 0; function != NULL && depth < MOST_DECORATORS; depth++) {
-        self->has_self = PyFunction_Check(function) && first_is_self(function) ? 1 : -1;
-        Py_SETREF(function, PyFunction_Check(function)     ? wrapped_in(self->node.state, function)
-                            : Py_TYPE(function) == own     ? Py_NewRef(((ext_function *)function)->function)
-                            : is_inherited(self, function) ? Py_NewRef(ext_inherited_found(function))
-                                                           : NULL);
+    PyObject *name = first_parameter(self);
+    return name != Py_None && PyUnicode_CompareWithASCIIString(name, "self") == 0;
+}
+
+static __attribute__((noinline)) PyObject *first_by_keyword(ext_function *self, PyObject *const *args, PyObject *kwnames)
+{
+    PyObject *name = first_parameter(self);
+    for (Py_ssize_t i = 0; name != Py_None && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *keyword = PyTuple_GET_ITEM(kwnames, i);
+        if (keyword == name || PyUnicode_Compare(keyword, name) == 0) {
+            return args[i];
+        }
     }
-    Py_XDECREF(function);
-    return self->has_self > 0;
+    return NULL;
+}
+
+/* The call's first argument, by position or by keyword: borrowed, or NULL. */
+static inline PyObject *first_argument(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (__builtin_expect(PyVectorcall_NARGS(nargsf) > 0, 1)) {
+        return args[0];
+    }
+    return kwnames != NULL ? first_by_keyword(self, args, kwnames) : NULL;
 }
 
 /* A plain function is called by its own pointer: the check of the result that PyObject_Vectorcall() adds is made by our caller.
@@ -191,7 +199,7 @@ static PyObject *make_suspendable(ext_function *self, const ext_target *target, 
 {
     PyObject *made = forward(self, args, nargsf, kwnames);
     if (made != NULL) {
-        PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
+        PyObject *first = first_argument(self, args, nargsf, kwnames);
         int device = EXT_SYNC_NONE;
         if ((target->state & CPROF_FLAG_SYNC) != 0) {
             size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
@@ -291,11 +299,11 @@ static inline bool is_counted_already(ext_function *self, ext_view *view, const 
 static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args,
                                                    size_t nargsf, PyObject *kwnames)
 {
+    PyObject *first = first_argument(self, args, nargsf, kwnames);
     ext_view *view = ext_view_get(self->node.state, thread);
     if (__builtin_expect(view == NULL, 0)) {
         return forward(self, args, nargsf, kwnames);
     }
-    PyObject *first = PyVectorcall_NARGS(nargsf) > 0 ? args[0] : NULL;
     ext_target target;
     ext_profiler *profiler = ext_node_find_profiler(&self->node, view, first);
     if (is_counted_already(self, view, profiler) || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
@@ -360,9 +368,9 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
         return NULL;
     }
     ext_profiler *profiler = self->node.profiler;
-    if (profiler == NULL && thread != NULL && PyVectorcall_NARGS(nargsf) > 0 &&
-        ext_pipeline_find(self->node.state, args[0], &profiler) && profiler == NULL) {
-        profiler = ext_pipeline_profiler(self->node.state, args[0]);
+    PyObject *first = profiler == NULL && thread != NULL ? first_argument(self, args, nargsf, kwnames) : NULL;
+    if (first != NULL && ext_pipeline_find(self->node.state, first, &profiler) && profiler == NULL) {
+        profiler = ext_pipeline_profiler(self->node.state, first);
     }
     Py_XINCREF(profiler);
     ext_view *view = profiler != NULL && thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
@@ -373,6 +381,33 @@ static PyObject *binder_vectorcall(PyObject *callable, PyObject *const *args, si
     }
     ext_target target = {.profiler = profiler};
     return call_any(self, view, &target, NULL, args, nargsf, kwnames);
+}
+
+/* Whether `callable` binds in C as functions do: called with the instance first. */
+static bool is_method_like(const ext_state *state, PyObject *callable)
+{
+    while (Py_TYPE(callable) == state->inherited_type) {
+        callable = ext_inherited_found(callable);
+    }
+    return PyType_HasFeature(Py_TYPE(callable), Py_TPFLAGS_METHOD_DESCRIPTOR);
+}
+
+/* Fills all but the node, which is complete. `inner` may be any object. */
+static void init_calls(ext_function *self, PyObject *function, ext_kind kind, bool binds, PyObject *inner)
+{
+    const ext_state *state = self->node.state;
+    self->function = Py_NewRef(function);
+    self->wrapped = Py_NewRef(function);
+    self->is_plain_function = PyFunction_Check(function);
+    self->kind = kind;
+    self->binds = binds;
+    self->vectorcall = binds ? binder_vectorcall : function_vectorcall;
+    self->gate = ext_node_gate(&self->node);
+    if (state->function_type != NULL && PyObject_TypeCheck(inner, state->function_type)) {
+        self->inner = (ext_function *)Py_NewRef(inner);
+        self->inner->is_inner = true;
+    }
+    self->is_uncommon = self->inner != NULL || self->kind != EXT_KIND_CALL;
 }
 
 static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -386,15 +421,13 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return NULL;
     }
     ext_state *state = ext_state_of_type(type);
+    if (state != NULL && type == state->function_type && !is_method_like(state, function)) {
+        type = state->callable_type;
+    }
     ext_function *self = state != NULL ? (ext_function *)type->tp_alloc(type, 0) : NULL;
     if (self == NULL) {
         return NULL;
     }
-    self->function = Py_NewRef(function);
-    self->is_plain_function = PyFunction_Check(function);
-    self->kind = (ext_kind)kind;
-    self->binds = binds;
-    self->vectorcall = binds ? binder_vectorcall : function_vectorcall;
     self->node.is_record = records;
     self->node.mutes = mutes;
     if (!ext_node_init(&self->node, state, name, default_name, stage,
@@ -402,12 +435,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         Py_DECREF(self);
         return NULL;
     }
-    self->gate = ext_node_gate(&self->node);
-    if (inner != Py_None && PyObject_TypeCheck(inner, state->function_type)) {
-        self->inner = (ext_function *)Py_NewRef(inner);
-        self->inner->is_inner = true;
-    }
-    self->is_uncommon = self->inner != NULL || self->kind != EXT_KIND_CALL;
+    init_calls(self, function, (ext_kind)kind, binds, inner);
     return (PyObject *)self;
 }
 
@@ -416,8 +444,8 @@ static int function_traverse(PyObject *object, visitproc visit, void *arg)
     ext_function *self = (ext_function *)object;
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->function);
+    Py_VISIT(self->wrapped);
     Py_VISIT(self->inner);
-    Py_VISIT(self->dictionary);
     return ext_node_traverse(&self->node, visit, arg);
 }
 
@@ -425,7 +453,7 @@ static int function_traverse(PyObject *object, visitproc visit, void *arg)
 static int function_clear(PyObject *object)
 {
     ext_function *self = (ext_function *)object;
-    Py_CLEAR(self->dictionary);
+    Py_CLEAR(self->wrapped);
     return 0;
 }
 
@@ -437,34 +465,152 @@ static void function_dealloc(PyObject *object)
     if (self->weakrefs != NULL) {
         PyObject_ClearWeakRefs(object);
     }
-    Py_CLEAR(self->dictionary);
+    Py_CLEAR(self->wrapped);
     Py_CLEAR(self->function);
+    Py_CLEAR(self->first_parameter);
     Py_CLEAR(self->inner);
     ext_node_clear(&self->node);
     type->tp_free(object);
     Py_DECREF(type);
 }
 
-static PyObject *function_get(PyObject *self, PyObject *instance, PyObject *owner)
+/* The wrapper of what the wrapped callable gives for an instance: the same node. */
+static PyObject *make_bound(ext_function *self, PyObject *bound, PyObject *instance)
 {
-    (void)owner;
-    return instance == NULL || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
+    PyTypeObject *type = self->node.state->callable_type;
+    if (type == NULL) {
+        return Py_NewRef(bound); /* the interpreter is ending */
+    }
+    ext_function *made = (ext_function *)type->tp_alloc(type, 0);
+    if (made == NULL || !ext_node_init_bound(&made->node, &self->node, instance)) {
+        Py_XDECREF(made);
+        return NULL;
+    }
+    PyTypeObject *function_type = self->node.state->function_type;
+    bool is_own = function_type != NULL && PyObject_TypeCheck(bound, function_type);
+    init_calls(made, bound, self->kind, self->binds, is_own ? bound : self->inner != NULL ? (PyObject *)self->inner : Py_None);
+    return (PyObject *)made;
 }
 
-/* What the wrapper does not have itself (__code__, __defaults__, a cache's methods) it answers as the wrapped callable does.
- * The Profiler that it was given comes after attributes that were set, so that it is in nobody's way. */
+/* Binds as the wrapped callable does. */
+static PyObject *callable_get(PyObject *object, PyObject *instance, PyObject *owner)
+{
+    ext_function *self = (ext_function *)object;
+    descrgetfunc get = Py_TYPE(self->function)->tp_descr_get;
+    PyObject *bound = get != NULL ? get(self->function, instance, owner) : Py_NewRef(self->function);
+    if (bound == NULL || (bound == self->function && (!self->binds || instance == NULL))) {
+        Py_XDECREF(bound);
+        return bound != NULL ? Py_NewRef(object) : NULL;
+    }
+    PyObject *result;
+    if (PyMethod_Check(bound) && PyMethod_GET_FUNCTION(bound) == self->function) {
+        result = PyMethod_New(object, PyMethod_GET_SELF(bound));
+    } else {
+        result = PyCallable_Check(bound) ? make_bound(self, bound, instance) : Py_NewRef(bound);
+    }
+    Py_DECREF(bound);
+    return result;
+}
+
+static PyObject *function_get(PyObject *object, PyObject *instance, PyObject *owner)
+{
+    (void)owner;
+    return instance == NULL || instance == Py_None ? Py_NewRef(object) : PyMethod_New(object, instance);
+}
+
+static bool is_word(const ext_function *self, PyObject *name, ext_word word)
+{
+    return PyUnicode_Check(name) && PyUnicode_Compare(name, self->node.state->words[word]) == 0;
+}
+
+/* An object's __call__ has a signature, which a slot has not. */
+static PyObject *get_call(ext_function *self)
+{
+    PyObject *call = PyObject_GetAttr(self->function, self->node.state->words[EXT_WORD_CALL]);
+    PyObject *bound = call != NULL ? make_bound(self, call, NULL) : NULL;
+    Py_XDECREF(call);
+    return bound;
+}
+
+static PyObject *ask(PyObject *hook, PyObject *function)
+{
+    if (hook == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "the interpreter is ending");
+        return NULL;
+    }
+    return PyObject_CallOneArg(hook, function);
+}
+
+/* The wrapper has no dict of its own. Only inspect.getattr_static() comes here, by which torch.compile asks. */
+static PyObject *function_marks(PyObject *object, void *unused)
+{
+    (void)unused;
+    ext_function *self = (ext_function *)object;
+    return ask(self->node.state->marks_finder, self->function);
+}
+
+/* What the wrapper does not have itself it answers as the wrapped callable does; and the Profiler that it was given, where that
+ * has no attribute of the name. */
 static PyObject *function_getattro(PyObject *object, PyObject *name)
 {
-    PyObject *value = PyObject_GenericGetAttr(object, name);
-    if (value != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    ext_function *self = (ext_function *)object;
+    if (is_word(self, name, EXT_WORD_CALL) && !self->is_plain_function) {
+        return get_call(self);
+    }
+    if (is_word(self, name, EXT_WORD_INLINE)) {
+        return ask(self->node.state->stand_in_maker, self->function);
+    }
+    bool has_own = !is_word(self, name, EXT_WORD_DICT) && !is_word(self, name, EXT_WORD_DOC) && /* a type has these, too */
+                   !is_word(self, name, EXT_WORD_MODULE);
+    if (has_own) {
+        PyObject *value = PyObject_GenericGetAttr(object, name);
+        if (value != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return value;
+        }
+        PyErr_Clear();
+    }
+    bool asks_profiler =
+        self->node.profiler != NULL && !self->node.is_record && PyUnicode_CompareWithASCIIString(name, "profiler") == 0;
+    bool wraps_another =
+        self->node.state->function_type != NULL && PyObject_TypeCheck(self->function, self->node.state->function_type);
+    PyObject *value = asks_profiler && wraps_another ? NULL : PyObject_GetAttr(self->function, name);
+    if (value != NULL || !asks_profiler || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError))) {
         return value;
     }
     PyErr_Clear();
+    return Py_NewRef((PyObject *)self->node.profiler);
+}
+
+/* Another code may make another kind of function of it. */
+static void look_again(ext_function *self)
+{
+    Py_CLEAR(self->first_parameter);
+    PyObject *finder = self->node.state->kind_finder;
+    PyObject *found = finder != NULL ? PyObject_CallOneArg(finder, self->function) : NULL;
+    long kind = found != NULL ? PyLong_AsLong(found) : -1;
+    Py_XDECREF(found);
+    ext_fault_forget();
+    self->kind = kind >= 0 ? (ext_kind)kind : self->kind;
+    self->is_uncommon = self->inner != NULL || self->kind != EXT_KIND_CALL;
+}
+
+static int function_setattro(PyObject *object, PyObject *name, PyObject *value)
+{
     ext_function *self = (ext_function *)object;
-    if (self->node.profiler != NULL && !self->node.is_record && PyUnicode_CompareWithASCIIString(name, "profiler") == 0) {
-        return Py_NewRef((PyObject *)self->node.profiler);
+    if (PyObject_GenericSetAttr(object, name, value) == 0) {
+        return 0;
     }
-    return PyObject_GetAttr(self->function, name);
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        return -1;
+    }
+    PyErr_Clear();
+    if (PyObject_SetAttr(self->function, name, value) < 0) {
+        return -1;
+    }
+    if (is_word(self, name, EXT_WORD_CODE)) {
+        look_again(self);
+    }
+    return 0;
 }
 
 static PyObject *function_repr(PyObject *object)
@@ -488,12 +634,10 @@ static PyObject *function_parts(PyObject *object, PyObject *unused)
 }
 
 /* Without it pickle would find that of the wrapped callable. */
-static PyObject *function_setstate(PyObject *object, PyObject *state)
+static PyObject *function_setstate(PyObject *object, PyObject *wrapped)
 {
-    PyObject *own = PyObject_GenericGetDict(object, NULL);
-    int failed = own == NULL || PyDict_Update(own, state) < 0;
-    Py_XDECREF(own);
-    return failed ? NULL : Py_NewRef(Py_None);
+    Py_XSETREF(((ext_function *)object)->wrapped, Py_NewRef(wrapped));
+    Py_RETURN_NONE;
 }
 
 static PyObject *function_detach(PyObject *object, PyObject *unused)
@@ -508,7 +652,7 @@ static PyObject *function_detached(PyObject *object, void *unused)
 {
     (void)unused;
     ext_function *self = (ext_function *)object;
-    return PyBool_FromLong(!self->binds && self->gate != ext_node_gate(&self->node));
+    return PyBool_FromLong(self->gate != ext_node_gate(&self->node));
 }
 
 /* Whether cloudpickle asks how to reduce an object: it would take the wrapper's code and leave the wrapper. There are copies of
@@ -522,33 +666,19 @@ static bool is_asked_by_cloudpickle(void)
     return is_it;
 }
 
-/* inspect, and those who use it (torch.compile among them), must take the wrapper of a Python function for one; the wrapper of
- * a wrapper answers as the inner one does. */
+/* inspect, and those who use it (torch.compile among them), must take the wrapper for what it wraps. */
 static PyObject *function_class(PyObject *object, void *unused)
 {
     (void)unused;
     const ext_function *self = (ext_function *)object;
-    PyTypeObject *function_type = self->node.state->function_type;
-    PyObject *function = self->function;
-    while (function_type != NULL && !PyFunction_Check(function)) {
-        if (is_inherited(self, function)) {
-            function = ext_inherited_found(function);
-        } else if (PyObject_TypeCheck(function, function_type)) {
-            function = ((ext_function *)function)->function;
-        } else {
-            break;
-        }
+    if (is_asked_by_cloudpickle()) {
+        return Py_NewRef((PyObject *)Py_TYPE(object));
     }
-    bool passes = PyFunction_Check(function) && !is_asked_by_cloudpickle();
-    return Py_NewRef(passes ? (PyObject *)&PyFunction_Type : (PyObject *)Py_TYPE(object));
-}
-
-/* torch.compile calls what has this attribute, instead of tracing past the wrapper into what is wrapped. */
-static PyObject *function_is_opaque(PyObject *object, void *unused)
-{
-    (void)object;
-    (void)unused;
-    Py_RETURN_TRUE;
+    PyObject *function = self->function;
+    while (is_inherited(self, function)) {
+        function = ext_inherited_found(function);
+    }
+    return PyObject_GetAttr(function, self->node.state->words[EXT_WORD_CLASS]);
 }
 
 static PyMethodDef function_methods[] = {
@@ -559,16 +689,15 @@ static PyMethodDef function_methods[] = {
 };
 
 static PyGetSetDef function_getset[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {"__class__", function_class, NULL, NULL, NULL},
-    {"_torchdynamo_disable", function_is_opaque, NULL, NULL, NULL},
+    {"__dict__", function_marks, NULL, NULL, NULL},
     {"detached", function_detached, NULL, PyDoc_STR("Whether detach() was called."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyMemberDef function_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(ext_function, vectorcall), READONLY, NULL},
-    {"__dictoffset__", T_PYSSIZET, offsetof(ext_function, dictionary), READONLY, NULL},
+    {"__wrapped__", T_OBJECT_EX, offsetof(ext_function, wrapped), 0, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_function, weakrefs), READONLY, NULL},
     {"_binds", T_BOOL, offsetof(ext_function, binds), READONLY, PyDoc_STR("Whether it is a pipeline's own, and no node.")},
     {NULL, 0, 0, 0, NULL},
@@ -579,7 +708,7 @@ static PyType_Slot function_slots[] = {
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_descr_get, function_get},
     {Py_tp_getattro, function_getattro},
-    {Py_tp_setattro, PyObject_GenericSetAttr},
+    {Py_tp_setattro, function_setattro},
     {Py_tp_repr, function_repr},
     {Py_tp_traverse, function_traverse},
     {Py_tp_clear, function_clear},
@@ -597,4 +726,22 @@ PyType_Spec ext_function_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR |
              Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = function_slots,
+};
+
+static PyType_Slot callable_slots[] = {
+    {Py_tp_descr_get, callable_get}, /* the same as the base's would bring the flag along */
+    {Py_tp_traverse, function_traverse},
+    {Py_tp_clear, function_clear},
+    {Py_tp_dealloc, function_dealloc},
+    {Py_tp_doc, (void *)"One around a callable that binds in a way of its own, or not at all."},
+    {0, NULL},
+};
+
+/* Without the flag that makes Python pass the instance by itself. */
+PyType_Spec ext_callable_spec = {
+    .name = "cprofiling._core.ObjectFunction",
+    .basicsize = sizeof(ext_function),
+    .flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = callable_slots,
 };

@@ -67,14 +67,17 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {"mixin",   "profiler_class", "default_profiler", "device_finder", "stream_finder",
-                               "awaiter", "record_wrapper", "stage_wrapper",    "probers",       NULL};
+    static char *keywords[] = {
+        "mixin",         "profiler_class", "default_profiler", "device_finder",  "stream_finder", "awaiter", "record_wrapper",
+        "stage_wrapper", "kind_finder",    "parameter_finder", "stand_in_maker", "marks_finder",  "probers", NULL};
     ext_state *state = ext_state_of_module(module);
     PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper,
         *stage_wrapper, *probers;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOOOO!:configure", keywords, &PyType_Type, &mixin, &profiler_class,
-                                     state->profiler_type, &default_profiler, &device_finder, &stream_finder, &awaiter,
-                                     &record_wrapper, &stage_wrapper, &PyTuple_Type, &probers)) {
+    PyObject *kind_finder, *parameter_finder, *stand_in_maker, *marks_finder;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOOOOOOOO!:configure", keywords, &PyType_Type, &mixin,
+                                     &profiler_class, state->profiler_type, &default_profiler, &device_finder, &stream_finder,
+                                     &awaiter, &record_wrapper, &stage_wrapper, &kind_finder, &parameter_finder,
+                                     &stand_in_maker, &marks_finder, &PyTuple_Type, &probers)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(probers) != EXT_PROBERS) {
@@ -90,6 +93,10 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
     ext_state_set(&state->awaiter, awaiter);
     ext_state_set(&state->record_wrapper, record_wrapper);
     ext_state_set(&state->stage_wrapper, stage_wrapper);
+    ext_state_set(&state->kind_finder, kind_finder);
+    ext_state_set(&state->parameter_finder, parameter_finder);
+    ext_state_set(&state->stand_in_maker, stand_in_maker);
+    ext_state_set(&state->marks_finder, marks_finder);
     Py_RETURN_NONE;
 }
 
@@ -178,8 +185,10 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *profiler)
 
 static PyMethodDef module_methods[] = {
     {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR("Tells the extension the package's classes, the default Profiler, how to find a call's device and a "
-               "device's stream, how to await what is no coroutine, and how to make a record() of a function.")},
+     PyDoc_STR(
+         "Tells the extension the package's classes, the default Profiler, how to find a call's device and a "
+         "device's stream, how to await what is no coroutine, how to make a record() of a function, and what it asks about "
+         "functions.")},
     {"set_thread_namer", module_set_thread_namer, METH_O,
      PyDoc_STR("Sets what is called in each thread that is new to the profiler while a recording runs; None: nothing.")},
     {"set_live_switch", module_set_live_switch, METH_O,
@@ -208,9 +217,9 @@ static PyMethodDef module_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base)
 {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
     if (type != NULL && PyModule_AddType(module, type) < 0) {
         Py_CLEAR(type);
     }
@@ -219,26 +228,29 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)
 
 static bool add_types(PyObject *module, ext_state *state)
 {
-    return (state->profiler_type = add_type(module, &ext_profiler_spec)) != NULL &&
-           (state->function_type = add_type(module, &ext_function_spec)) != NULL &&
-           (state->block_type = add_type(module, &ext_block_spec)) != NULL &&
-           (state->stage_type = add_type(module, &ext_stage_spec)) != NULL &&
-           (state->idle_type = add_type(module, &ext_idle_spec)) != NULL &&
-           (state->generator_type = add_type(module, &ext_generator_spec)) != NULL &&
-           (state->coroutine_type = add_type(module, &ext_coroutine_spec)) != NULL &&
-           (state->async_generator_type = add_type(module, &ext_async_generator_spec)) != NULL &&
-           (state->step_type = add_type(module, &ext_step_spec)) != NULL &&
-           (state->method_switch_type = add_type(module, &ext_method_switch_spec)) != NULL &&
-           (state->inherited_type = add_type(module, &ext_inherited_spec)) != NULL &&
-           (state->ready_type = add_type(module, &ext_ready_spec)) != NULL &&
-           (state->live_type = add_type(module, &ext_live_spec)) != NULL &&
-           (state->snapshot_type = add_type(module, &ext_snapshot_spec)) != NULL &&
-           (state->view_type = add_type(module, &ext_view_spec)) != NULL &&
-           (state->record_type = add_type(module, &ext_record_spec)) != NULL &&
-           (state->recorder_type = add_type(module, &ext_recorder_spec)) != NULL &&
-           (state->recording_type = add_type(module, &ext_recording_spec)) != NULL &&
-           (state->plain_profiler_type = add_type(module, &ext_plain_profiler_spec)) != NULL &&
-           (state->plain_timer_type = add_type(module, &ext_plain_timer_spec)) != NULL;
+    return (state->profiler_type = add_type(module, &ext_profiler_spec, NULL)) != NULL &&
+           (state->function_type = add_type(module, &ext_function_spec, NULL)) != NULL &&
+           (state->callable_type = add_type(module, &ext_callable_spec, state->function_type)) != NULL &&
+           (state->block_type = add_type(module, &ext_block_spec, NULL)) != NULL &&
+           (state->stage_type = add_type(module, &ext_stage_spec, NULL)) != NULL &&
+           (state->idle_type = add_type(module, &ext_idle_spec, NULL)) != NULL &&
+           (state->generator_type = add_type(module, &ext_generator_spec, NULL)) != NULL &&
+           (state->coroutine_type = add_type(module, &ext_coroutine_spec, NULL)) != NULL &&
+           (state->async_generator_type = add_type(module, &ext_async_generator_spec, NULL)) != NULL &&
+           (state->step_type = add_type(module, &ext_step_spec, NULL)) != NULL &&
+           (state->await_type = add_type(module, &ext_await_spec, NULL)) != NULL &&
+           (state->method_switch_type = add_type(module, &ext_method_switch_spec, NULL)) != NULL &&
+           (state->inherited_type = add_type(module, &ext_inherited_spec, NULL)) != NULL &&
+           (state->ready_type = add_type(module, &ext_ready_spec, NULL)) != NULL &&
+           (state->live_type = add_type(module, &ext_live_spec, NULL)) != NULL &&
+           (state->snapshot_type = add_type(module, &ext_snapshot_spec, NULL)) != NULL &&
+           (state->view_type = add_type(module, &ext_view_spec, NULL)) != NULL &&
+           (state->record_type = add_type(module, &ext_record_spec, NULL)) != NULL &&
+           (state->recorder_type = add_type(module, &ext_recorder_spec, NULL)) != NULL &&
+           (state->recording_type = add_type(module, &ext_recording_spec, NULL)) != NULL &&
+           (state->plain_profiler_type = add_type(module, &ext_plain_profiler_spec, NULL)) != NULL &&
+           (state->plain_timer_type = add_type(module, &ext_plain_timer_spec, NULL)) != NULL &&
+           ext_suspendable_prepare(state->generator_type, state->coroutine_type);
 }
 
 static PyObject *get_enum_type(void)
@@ -309,6 +321,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     }
     Py_VISIT(state->profiler_type);
     Py_VISIT(state->function_type);
+    Py_VISIT(state->callable_type);
     Py_VISIT(state->block_type);
     Py_VISIT(state->stage_type);
     Py_VISIT(state->idle_type);
@@ -316,6 +329,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->coroutine_type);
     Py_VISIT(state->async_generator_type);
     Py_VISIT(state->step_type);
+    Py_VISIT(state->await_type);
     Py_VISIT(state->method_switch_type);
     Py_VISIT(state->inherited_type);
     Py_VISIT(state->ready_type);
@@ -336,6 +350,10 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->probers);
     Py_VISIT(state->stream_finder);
     Py_VISIT(state->record_wrapper);
+    Py_VISIT(state->kind_finder);
+    Py_VISIT(state->parameter_finder);
+    Py_VISIT(state->stand_in_maker);
+    Py_VISIT(state->marks_finder);
     Py_VISIT(state->thread_namer);
     Py_VISIT(state->describer);
     Py_VISIT(state->device_memory_finder);
@@ -357,6 +375,7 @@ static int module_clear(PyObject *module)
     state->serial = 0;
     Py_CLEAR(state->profiler_type);
     Py_CLEAR(state->function_type);
+    Py_CLEAR(state->callable_type);
     Py_CLEAR(state->block_type);
     Py_CLEAR(state->stage_type);
     Py_CLEAR(state->idle_type);
@@ -364,6 +383,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->coroutine_type);
     Py_CLEAR(state->async_generator_type);
     Py_CLEAR(state->step_type);
+    Py_CLEAR(state->await_type);
     Py_CLEAR(state->method_switch_type);
     Py_CLEAR(state->inherited_type);
     Py_CLEAR(state->ready_type);
@@ -384,6 +404,10 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->probers);
     Py_CLEAR(state->stream_finder);
     Py_CLEAR(state->record_wrapper);
+    Py_CLEAR(state->kind_finder);
+    Py_CLEAR(state->parameter_finder);
+    Py_CLEAR(state->stand_in_maker);
+    Py_CLEAR(state->marks_finder);
     Py_CLEAR(state->thread_namer);
     Py_CLEAR(state->describer);
     Py_CLEAR(state->device_memory_finder);

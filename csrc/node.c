@@ -181,11 +181,54 @@ static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *s
     return accum;
 }
 
-/* Runs the user's callable; a legal name, or NULL with an exception. */
+enum { MOST_ASKING = 16 };
+
+/* The innermost asking for the name of an instance by this thread, from `asking` outwards; NULL: there is none. */
+static ext_asking *asking_for(ext_asking *asking, const PyObject *instance)
+{
+    while (asking != NULL && (asking->instance != instance || asking->thread != PyThreadState_Get())) {
+        asking = asking->outer;
+    }
+    return asking;
+}
+
+/* Whether the user's callable, which is asking for the name of an instance, calls the node for it without end. Then these calls
+ * are not counted: the program made none of them. */
+static bool is_asking_without_end(const ext_node *node, const PyObject *instance)
+{
+    int depth = 0;
+    for (ext_asking *at = asking_for(node->asking, instance); at != NULL; at = asking_for(at->outer, instance)) {
+        depth++;
+    }
+    for (ext_asking *at = node->asking; depth >= MOST_ASKING && at != NULL; at = at->outer) {
+        at->is_endless = at->is_endless || asking_for(at, instance) == at;
+    }
+    return depth >= MOST_ASKING;
+}
+
+static void stop_asking(ext_node *node, ext_asking *asking)
+{
+    ext_asking **at = &node->asking;
+    while (*at != asking) {
+        at = &(*at)->outer;
+    }
+    *at = asking->outer;
+    PyMem_Free(asking);
+}
+
+/* Runs the user's callable; a legal name, or NULL with an exception, or without one for a call that is not to be counted. */
 static PyObject *ask_for_name(ext_node *node, PyObject *first)
 {
+    ext_asking *asking = PyMem_Malloc(sizeof *asking);
+    if (asking == NULL) {
+        return PyErr_NoMemory();
+    }
+    *asking = (ext_asking){.outer = node->asking, .instance = first, .thread = PyThreadState_Get()};
+    node->asking = asking;
     PyObject *answer = PyObject_CallOneArg(node->name_finder, first);
-    PyObject *name = answer != NULL ? ext_convert_name(answer, "name") : NULL;
+    bool is_counted = !asking->is_endless || asking_for(asking->outer, first) == NULL;
+    stop_asking(node, asking);
+    PyObject *name = answer != NULL && is_counted ? ext_convert_name(answer, "name") : NULL;
     Py_XDECREF(answer);
     return name;
 }
@@ -226,10 +269,14 @@ static ext_key *pass_by(ext_node *node, PyObject *name)
     return &node->passing_key;
 }
 
+/* Where that fails, the node's own key; NULL: the call is not to be counted. `profiler` may be NULL. */
 static ext_key *new_instance_key(ext_node *node, ext_profiler *profiler, PyObject *first)
 {
     PyObject *name = ask_for_name(node, first);
     ext_key *key = NULL;
+    if (name == NULL && !PyErr_Occurred()) {
+        return NULL;
+    }
     if (name != NULL) {
         /* The user's callable may have called this very node with this very instance. */
         const ext_instance_key *known = ext_ptrmap_get(&node->instance_keys, first);
@@ -241,19 +288,45 @@ static ext_key *new_instance_key(ext_node *node, ext_profiler *profiler, PyObjec
     }
     if (key == NULL) {
         ext_fault_forget();
-        profiler->internal_errors++;
+        if (profiler != NULL) {
+            profiler->internal_errors++;
+        }
         key = &node->key;
     }
     return key;
 }
 
+/* NULL: the call is not to be counted. */
 static ext_key *key_of(ext_node *node, ext_profiler *profiler, PyObject *first)
 {
     if (node->name_finder == NULL || first == NULL) {
         return &node->key;
     }
     ext_instance_key *known = ext_ptrmap_get(&node->instance_keys, first);
-    return known != NULL ? &known->key : new_instance_key(node, profiler, first);
+    if (known != NULL) {
+        return &known->key;
+    }
+    return is_asking_without_end(node, first) ? NULL : new_instance_key(node, profiler, first);
+}
+
+bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first)
+{
+    ext_profiler *profiler = of->profiler;
+    node->state = ext_state_hold(of->state);
+    node->is_record = of->is_record;
+    node->mutes = of->mutes;
+    if (profiler == NULL && first != NULL && ext_pipeline_find(of->state, first, &profiler)) {
+        profiler = ext_pipeline_profiler(of->state, first);
+        if (profiler == NULL) {
+            return false;
+        }
+    }
+    node->profiler = (ext_profiler *)Py_XNewRef((PyObject *)profiler);
+    node->stage = Py_XNewRef(of->stage);
+    node->name_finder = first == NULL ? Py_XNewRef(of->name_finder) : NULL;
+    const ext_key *key = key_of(of, profiler, first);
+    node->key.name = Py_XNewRef(key != NULL ? key->name : of->key.name);
+    return true;
 }
 
 /* The user's code runs here (the name's callable, a warning's filter): it may let go of the last other reference to the
@@ -263,8 +336,8 @@ bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyOb
     ext_profiler *profiler = (ext_profiler *)Py_NewRef((PyObject *)target->profiler);
     Py_INCREF(stage);
     ext_key *key = key_of(node, profiler, first);
-    target->accum = node->is_record ? NULL : find_accum(profiler, key, stage);
-    if (node->is_record) {
+    target->accum = key == NULL || node->is_record ? NULL : find_accum(profiler, key, stage);
+    if (key != NULL && node->is_record) {
         target->label = ext_record_label(node->state, stage, key->name);
         target->state &= EXT_RECORD_FLAGS;
     }

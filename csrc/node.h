@@ -20,6 +20,14 @@ typedef struct {
     } places[EXT_KEY_PLACES];
 } ext_key;
 
+/* An instance whose name is being asked for. On the heap, as a C stack may be moved away under a greenlet. */
+typedef struct ext_asking {
+    struct ext_asking *outer;
+    const PyObject *instance;    /* compared only */
+    const PyThreadState *thread; /* likewise */
+    bool is_endless;             /* it calls the node for the instance again and again */
+} ext_asking;
+
 typedef struct {
     ext_state *state;         /* held */
     ext_profiler *profiler;   /* owned; NULL: found at each call */
@@ -28,6 +36,7 @@ typedef struct {
     ext_key key;              /* its name may be NULL for a block: then it cannot be entered */
     ext_key passing_key;      /* of the last instance that cannot be told again; with a name_finder */
     ext_ptrmap instance_keys; /* instance (borrowed) -> ext_instance_key; with a name_finder */
+    ext_asking *asking;       /* by all threads; with a name_finder */
     bool is_record;           /* a record(): no Profiler counts it; its own is that of all such */
     bool mutes;               /* one inside which nothing is recorded */
 } ext_node;
@@ -45,6 +54,10 @@ typedef struct {
  * that has no name. `stage` and `profiler` may be None. False with an exception naming the parameter. */
 bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage,
                    PyObject *profiler);
+
+/* Fills a zeroed node that counts as `of` does for a call with this first argument; that may be NULL. False with an exception.
+ */
+bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first);
 
 /* The node's part of its owner's tp_traverse and tp_dealloc. */
 int ext_node_traverse(ext_node *node, visitproc visit, void *arg);

@@ -38,7 +38,14 @@
     X(SYNCHRONIZE_CUDA, "_synchronize_cuda")    \
     X(PROFILER, "_profiler")                    \
     X(NAME, "name")                             \
-    X(WRAPPED, "__wrapped__")                   \
+    X(CALL, "__call__")                         \
+    X(CODE, "__code__")                         \
+    X(DOC, "__doc__")                           \
+    X(MODULE, "__module__")                     \
+    X(CLASS, "__class__")                       \
+    X(DICT, "__dict__")                         \
+    X(INLINE, "_torchdynamo_inline")            \
+    X(AWAIT, "__await__")                       \
     X(CLASS_NAME, "__name__")                   \
     X(DATACLASS_FIELDS, "__dataclass_fields__") \
     X(SHAPE, "shape")                           \
@@ -79,6 +86,7 @@ typedef struct {
     /* Types */
     PyTypeObject *profiler_type;
     PyTypeObject *function_type;
+    PyTypeObject *callable_type; /* a subtype of it */
     PyTypeObject *block_type;
     PyTypeObject *stage_type;
     PyTypeObject *idle_type;
@@ -86,6 +94,7 @@ typedef struct {
     PyTypeObject *coroutine_type;
     PyTypeObject *async_generator_type;
     PyTypeObject *step_type;
+    PyTypeObject *await_type;
     PyTypeObject *method_switch_type;
     PyTypeObject *inherited_type;
     PyTypeObject *ready_type;
@@ -107,6 +116,10 @@ typedef struct {
     PyObject *probers;                    /* tuple of the callables of ext_prober */
     PyObject *stream_finder;              /* callable(device index) -> handle of the stream in use there, 0 when not known */
     PyObject *record_wrapper;             /* callable(function, name, warm_up) -> the function as a record() */
+    PyObject *kind_finder;                /* callable(function) -> ext_kind */
+    PyObject *parameter_finder;           /* callable(function) -> the name of its first parameter, or None */
+    PyObject *stand_in_maker;             /* callable(function) -> what torch.compile traces in the place of its wrapper */
+    PyObject *marks_finder;               /* callable(function) -> dict of attributes that torch.compile finds in its wrapper */
     PyObject *thread_namer;               /* callable() that notes the name of the thread, while a recording runs */
     PyObject *describer;                  /* callable(arguments) -> (shapes, types, stack), each a str or None */
     PyObject *device_memory_finder;       /* callable() -> (bytes in use, the most there were) or None */

@@ -7,32 +7,53 @@
 #include "csrc/recorder.h"
 #include "csrc/sync.h"
 
+/* The type of the wrapper around what a call made; NULL: it cannot be resumed. Another package's own kinds of generators and
+ * coroutines are told by the function. */
+static PyTypeObject *type_around(const ext_state *state, ext_kind kind, PyObject *made)
+{
+    if (PyGen_CheckExact(made) || Py_IS_TYPE(made, state->generator_type)) {
+        return state->generator_type;
+    }
+    if (PyCoro_CheckExact(made) || Py_IS_TYPE(made, state->coroutine_type)) {
+        return state->coroutine_type;
+    }
+    if (PyAsyncGen_CheckExact(made) || Py_IS_TYPE(made, state->async_generator_type)) {
+        return state->async_generator_type;
+    }
+    if (kind == EXT_KIND_ASYNC_GENERATOR) {
+        return PyObject_HasAttr(made, state->words[EXT_WORD_ASEND]) ? state->async_generator_type : NULL;
+    }
+    if (!PyObject_HasAttr(made, state->words[EXT_WORD_SEND])) {
+        return NULL;
+    }
+    return kind == EXT_KIND_GENERATOR ? state->generator_type : state->coroutine_type;
+}
+
 /* What to resume: of a function marked as a coroutine function that returned another awaitable, a coroutine that awaits it. A
- * new reference; NULL with an exception. */
-static PyObject *resumable_of(const ext_function *function, PyObject *made)
+ * new reference; NULL, mostly with an exception, when there is nothing. */
+static PyObject *resumable_of(const ext_function *function, PyObject *made, PyTypeObject **type)
 {
     const ext_state *state = function->node.state;
-    if (function->kind != EXT_KIND_COROUTINE || PyCoro_CheckExact(made) || state->awaiter == NULL ||
-        PyObject_HasAttr(made, state->words[EXT_WORD_SEND])) {
+    *type = type_around(state, function->kind, made);
+    if (*type != NULL) {
         return Py_NewRef(made);
     }
-    return PyObject_CallOneArg(state->awaiter, made);
+    *type = state->coroutine_type;
+    bool is_awaitable = function->kind == EXT_KIND_COROUTINE && PyObject_HasAttr(made, state->words[EXT_WORD_AWAIT]);
+    return is_awaitable && state->awaiter != NULL ? PyObject_CallOneArg(state->awaiter, made) : NULL;
 }
 
 PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made)
 {
     ext_profiler *profiler = target->profiler;
-    ext_state *state = function->node.state;
-    PyTypeObject *type = function->kind == EXT_KIND_GENERATOR   ? state->generator_type
-                         : function->kind == EXT_KIND_COROUTINE ? state->coroutine_type
-                                                                : state->async_generator_type;
-    PyObject *resumable = resumable_of(function, made);
-    ext_suspendable *self = resumable != NULL ? (ext_suspendable *)type->tp_alloc(type, 0) : NULL;
+    PyTypeObject *type;
+    PyObject *resumable = resumable_of(function, made, &type);
+    ext_suspendable *self = resumable != NULL && type != NULL ? (ext_suspendable *)type->tp_alloc(type, 0) : NULL;
     if (self == NULL) {
+        profiler->internal_errors += PyErr_Occurred() != NULL;
         Py_XDECREF(resumable);
         ext_fault_forget();
-        profiler->internal_errors++;
         return made;
     }
     Py_DECREF(made);
@@ -218,11 +239,11 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
 /* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
 bool ext_suspendable_is_finished(const ext_suspendable *self)
 {
-    static const ext_word frames[] = {[EXT_KIND_GENERATOR] = EXT_WORD_GI_FRAME,
-                                      [EXT_KIND_COROUTINE] = EXT_WORD_CR_FRAME,
-                                      [EXT_KIND_ASYNC_GENERATOR] = EXT_WORD_AG_FRAME};
-    const ext_function *function = self->function;
-    PyObject *frame = PyObject_GetAttr(self->inner, function->node.state->words[frames[function->kind]]);
+    const ext_state *state = self->function->node.state;
+    ext_word word = Py_IS_TYPE(self, state->generator_type)   ? EXT_WORD_GI_FRAME
+                    : Py_IS_TYPE(self, state->coroutine_type) ? EXT_WORD_CR_FRAME
+                                                              : EXT_WORD_AG_FRAME;
+    PyObject *frame = PyObject_GetAttr(self->inner, state->words[word]);
     if (frame == NULL) {
         ext_fault_forget();
         return true;
@@ -417,7 +438,7 @@ void ext_suspendable_finalize(PyObject *object)
     ext_suspendable *self = (ext_suspendable *)object;
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    if (self->function->kind == EXT_KIND_ASYNC_GENERATOR) {
+    if (Py_IS_TYPE(self, self->function->node.state->async_generator_type)) {
         finalize_by_loop(self);
     } else {
         finalize_inner(self);
@@ -467,6 +488,22 @@ void ext_suspendable_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* What isinstance() asks for beside the type. */
+static PyObject *get_class(PyObject *object, void *unused)
+{
+    (void)unused;
+    const ext_suspendable *self = (ext_suspendable *)object;
+    if (self->inner == NULL) { /* finalised */
+        return Py_NewRef((PyObject *)Py_TYPE(object));
+    }
+    return PyObject_GetAttr(self->inner, self->function->node.state->words[EXT_WORD_CLASS]);
+}
+
+PyGetSetDef ext_suspendable_getset[] = {
+    {"__class__", get_class, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 /* gi_frame, cr_running, __qualname__ and the like are the user's generator's. */
 PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name)
 {
@@ -477,6 +514,12 @@ PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name)
     }
     PyErr_Clear();
     return PyObject_GetAttr(self->inner, name);
+}
+
+int ext_suspendable_setattro(PyObject *object, PyObject *name, PyObject *value)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    return self->inner != NULL ? PyObject_SetAttr(self->inner, name, value) : PyObject_GenericSetAttr(object, name, value);
 }
 
 PyObject *ext_suspendable_repr(PyObject *object)
@@ -494,3 +537,13 @@ PyMemberDef ext_suspendable_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_suspendable, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
+
+bool ext_suspendable_prepare(PyTypeObject *generator, PyTypeObject *coroutine)
+{
+    bool done = PyDict_DelItemString(generator->tp_dict, "__await__") == 0 &&
+                PyDict_DelItemString(coroutine->tp_dict, "__iter__") == 0 &&
+                PyDict_DelItemString(coroutine->tp_dict, "__next__") == 0;
+    PyType_Modified(generator);
+    PyType_Modified(coroutine);
+    return done;
+}

@@ -66,15 +66,18 @@ PyObject *ext_suspendable_throw(PyObject *object, PyObject *const *args, Py_ssiz
 PyObject *ext_suspendable_close(PyObject *object, PyObject *unused);
 PyObject *ext_suspendable_itself(PyObject *object);
 PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name);
+int ext_suspendable_setattro(PyObject *object, PyObject *name, PyObject *value);
 PyObject *ext_suspendable_repr(PyObject *object);
 int ext_suspendable_traverse(PyObject *object, visitproc visit, void *arg);
 int ext_suspendable_clear(PyObject *object);
 void ext_suspendable_finalize(PyObject *object);
 void ext_suspendable_dealloc(PyObject *object);
 extern PyMemberDef ext_suspendable_members[];
+extern PyGetSetDef ext_suspendable_getset[];
 
 #define EXT_SUSPENDABLE_SLOTS                                                                 \
-    {Py_tp_getattro, ext_suspendable_getattro}, {Py_tp_repr, ext_suspendable_repr},           \
+    {Py_tp_getattro, ext_suspendable_getattro}, {Py_tp_setattro, ext_suspendable_setattro},   \
+        {Py_tp_repr, ext_suspendable_repr}, {Py_tp_getset, ext_suspendable_getset},           \
         {Py_tp_traverse, ext_suspendable_traverse}, {Py_tp_clear, ext_suspendable_clear},     \
         {Py_tp_finalize, ext_suspendable_finalize}, {Py_tp_dealloc, ext_suspendable_dealloc}, \
         {Py_tp_members, ext_suspendable_members},
@@ -85,7 +88,12 @@ extern PyMemberDef ext_suspendable_members[];
 /* In generator_type.c, and in async_generator_type.c. */
 extern PyType_Spec ext_generator_spec;
 extern PyType_Spec ext_coroutine_spec;
+extern PyType_Spec ext_await_spec; /* what __await__() of a coroutine returns */
 extern PyType_Spec ext_async_generator_spec;
 extern PyType_Spec ext_step_spec;
+
+/* Takes the methods out of the types that Python's own kinds do not have: collections.abc tells by them what an object is.
+ * False with an exception. */
+bool ext_suspendable_prepare(PyTypeObject *generator, PyTypeObject *coroutine);
 
 #endif

@@ -20,11 +20,12 @@ import typing
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import cprofiling as cp
-from calls import counts
+from calls import counts, outcomes, stages
 
 
 class Outer:
@@ -144,20 +145,103 @@ def test_type_hints_source_and_doctest_are_as_undecorated(p: cp.Profiler) -> Non
     assert [(test.name.rpartition(".")[2], len(test.examples)) for test in tests] == [("by_reference", 1)]
 
 
-def test_attributes_of_the_function_are_seen_and_new_ones_kept(p: cp.Profiler) -> None:
-    def f() -> None:
-        pass
+def test_attributes_are_those_of_the_function(p: cp.Profiler) -> None:
+    def f(a: int, b: int = 2, *, c: int = 3) -> tuple[int, int, int]:
+        """Document f."""
+        return a, b, c
 
     f.mark = "before"  # type: ignore[attr-defined]
-    node: Any = p.profile_node(f)
-    assert node.mark == "before"
+    node: Any = p.profile_node(p.profile_node("inner")(f))
+    assert (node.mark, node(1)) == ("before", (1, 2, 3))
+    f.mark = "after"  # type: ignore[attr-defined]
     node.own = 1
-    assert node.own == 1
-    assert not hasattr(f, "own")
-    assert "own" in node.__dict__
+    assert (node.mark, f.own, vars(node)) == ("after", 1, vars(f))  # type: ignore[attr-defined]
     del node.own
     with pytest.raises(AttributeError, match="own"):
         _ = node.own
+    node.__defaults__ = (20,)
+    node.__kwdefaults__ = {"c": 30}
+    assert (node(1), f(1)) == ((1, 20, 30),) * 2
+    del node.__defaults__
+    with pytest.raises(TypeError, match="'b'"):
+        node(1)
+    for name, value in [
+        ("__name__", "g"),
+        ("__qualname__", "h.g"),
+        ("__doc__", "Document g."),
+        ("__module__", "elsewhere"),
+        ("__annotations__", {"a": str}),
+        ("__dict__", {"mark": "new"}),
+    ]:
+        setattr(node, name, value)
+        assert (getattr(node, name), getattr(f, name)) == (value, value)
+    assert node.mark == "new"
+    with pytest.raises(AttributeError, match="readonly"):
+        node.__globals__ = {}
+    with pytest.raises(TypeError, match="__class__"):
+        node.__class__ = int
+    assert outcomes(p, "f")[:2] == (2, 1)
+
+
+def test_another_wrapped_is_followed_until_it_is_deleted(p: cp.Profiler) -> None:
+    """What decorators do to a function of their own: inspect shows what they put there."""
+    node: Any = functools.wraps(plain)(p.profile_node(lambda *args, **kwargs: args))
+    assert inspect.signature(node) == inspect.signature(plain)
+    assert inspect.unwrap(node) is plain
+    del node.__wrapped__
+    assert list(inspect.signature(node).parameters) == ["args", "kwargs"]
+    assert not hasattr(node, "__wrapped__")
+    assert node(1) == (1,)
+
+
+def test_another_code_makes_another_kind_of_it(p: cp.Profiler) -> None:
+    """As tools do that load a module again."""
+    node: Any = p.profile_node(name=lambda first: f"for {first}")(lambda x: x)
+    codes: list[Any] = [generator, coroutine, async_generator, lambda y: y]
+    assert node(x=1) == 1
+    for function in codes:
+        node.__code__ = function.__code__
+        assert inspect.iscoroutinefunction(node) == inspect.iscoroutinefunction(function)
+    assert node(y=2) == 2
+    node.__code__ = generator.__code__
+    assert len(list(node(a=3))) == 1
+    assert counts(p) == {"for 1": 1, "for 2": 1, "for 3": 1}
+    with pytest.raises(TypeError, match="code"):
+        node.__code__ = None
+
+
+def test_types_coroutine_marks_the_function(p: cp.Profiler) -> None:
+    @types.coroutine
+    @p.profile_node("node")
+    def node() -> Generator[None, None, int]:
+        yield
+        return 5
+
+    async def main() -> int:
+        return await node()
+
+    assert asyncio.run(main()) == 5
+    assert outcomes(p, "node") == (1, 0, 0, 0, 0)
+
+
+def test_a_function_whose_code_was_changed_below_is_called_as_it_is(p: cp.Profiler) -> None:
+    """What its calls return now is no generator or coroutine: it passes through."""
+
+    def change(function: Any) -> Any:
+        node = p.profile_node("node")(function)
+        function.__code__ = (lambda a: [a]).__code__
+        return node(1)
+
+    def generates(a: int) -> Iterator[int]:
+        yield a
+
+    async def waits(a: int) -> None: ...
+
+    async def generates_asynchronously(a: int) -> AsyncIterator[int]:
+        yield a
+
+    assert [change(f) for f in (generates, waits, generates_asynchronously)] == [[1]] * 3
+    assert counts(p) == {}
 
 
 def test_a_third_partys_decorator_finds_all_that_it_copies(p: cp.Profiler) -> None:
@@ -482,6 +566,35 @@ def test_partial_methods_and_single_dispatch(p: cp.Profiler) -> None:
     assert counts(p) == dict.fromkeys(["double", "triple", "any", "int", "default", "for int"], 1)
 
 
+def test_all_implementations_of_a_single_dispatch_method_are_one_node(p: cp.Profiler) -> None:
+    class Things:
+        @p.profile_node
+        @functools.singledispatchmethod
+        def show(self, x: object) -> str:
+            return "any"
+
+        @show.register
+        def _(self, x: int) -> str:
+            return "int"
+
+        @show.register(str)
+        @classmethod
+        def _(cls, x: str) -> str:
+            return f"str {cls.__name__}"
+
+        @p.profile_node(name="waits")
+        @functools.singledispatchmethod
+        async def wait(self, x: object) -> object:
+            await asyncio.sleep(0)
+            return x
+
+    Things.__dict__["show"].register(list, lambda self, x: "list")
+    things = Things()
+    assert [things.show(x) for x in (None, 1, "s", [], 2)] == ["any", "int", "str Things", "list", "int"]
+    assert asyncio.run(things.wait(5)) == 5
+    assert counts(p) == {"Things.show": 5, "waits": 1}
+
+
 class Meta(type):
     @cp.profile_node
     def __call__(cls, *args: Any) -> Any:
@@ -634,6 +747,164 @@ def test_a_callable_object_shows_its_state_of_now(p: cp.Profiler) -> None:
     node()
     node()
     assert (node.calls, counter.calls) == (2, 2)
+
+
+class Holder:
+    """A callable object with state."""
+
+    def __init__(self) -> None:
+        self.state = 1
+
+    def __call__(self, x: int, y: int = 2) -> tuple[int, int]:
+        return x, y
+
+    def method(self, x: int) -> int:
+        return x
+
+
+def test_attributes_of_a_callable_object_are_its_own(p: cp.Profiler) -> None:
+    holder = Holder()
+    node: Any = p.profile_node("n")(holder)
+    node.state = 2
+    node.new = 3
+    assert vars(holder) == vars(node) == {"state": 2, "new": 3}
+    del node.new
+    holder.state = 4
+    assert (node.state, hasattr(node, "new"), isinstance(node, Holder)) == (4, False, True)
+    assert inspect.signature(node.__call__) == inspect.signature(holder.__call__)
+    assert node.__call__(1) == (1, 2)
+    assert counts(p) == {"n": 1}
+    for builtin in (len, [].append):
+        with pytest.raises(AttributeError):
+            p.profile_node("builtin")(builtin).new = 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("owner", ["module", "class", "instance"])
+@pytest.mark.parametrize("what", ["function", "object", "builtin"])
+def test_mock_patches_nodes_with_autospec(p: cp.Profiler, owner: str, what: str) -> None:
+    original: Any = {"function": lambda x, y=2: (x, y), "object": Holder(), "builtin": divmod}[what]
+
+    def patch(decorate: Any) -> list[Any]:
+        value = staticmethod(original) if what == "function" and owner != "module" else original
+        cls: Any = type("Cls", (), {"node": decorate(value)})
+        holder: Any = {"module": types.SimpleNamespace(node=cls.__dict__["node"]), "class": cls, "instance": cls()}[
+            owner
+        ]
+        before = vars(holder).copy()
+        with mock.patch.object(holder, "node", autospec=True) as patched:
+            holder.node(7, 2)
+            patched.assert_called_once_with(7, 2)
+            try:
+                holder.node(1, 2, 3)
+                refused = ""
+            except TypeError as error:
+                refused = str(error)
+        assert vars(holder) == before
+        return [holder.node(7, 2), refused, sorted(set(dir(patched)))]
+
+    assert patch(p.profile_node("n")) == patch(lambda value: value)
+    assert counts(p) == {"n": 1}
+
+
+def test_mock_patches_what_lies_in_a_node(p: cp.Profiler) -> None:
+    holder = Holder()
+    node: Any = p.profile_node("n")(holder)
+    with mock.patch.object(node, "method", autospec=True), mock.patch.object(node, "state", 5):
+        node.method(1)
+        node.method.assert_called_once_with(1)
+        assert holder.state == 5
+    assert vars(holder) == {"state": 1}
+    assert node.method(3) == 3
+
+
+class Binds:
+    """Binds in a way of its own."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __call__(self, *args: Any) -> Any:
+        return args
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        if self.how == "refuses":
+            raise AttributeError("not of this one")
+        return {
+            "method": types.MethodType(self, instance),
+            "partial": functools.partial(self, instance),
+            "value": 5,
+            "never": self,
+        }[self.how]
+
+
+BINDING: list[Any] = [
+    lambda *args: args,
+    functools.lru_cache(lambda *args: args),
+    lambda self, *args: args,
+    len,
+    functools.partial(max, 3),
+    [1, 2].count,
+    Holder(),
+    *map(Binds, ("method", "partial", "never")),
+]
+
+
+@pytest.mark.parametrize(
+    "callable_", BINDING, ids=lambda callable_: getattr(callable_, "how", type(callable_).__name__)
+)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_wrapper_binds_as_what_it_wraps(p: cp.Profiler, callable_: Any, times: int) -> None:
+    class Original:
+        attribute = callable_
+
+    class Profiled:
+        attribute = callable_
+
+    for i in range(times):
+        Profiled.attribute = p.profile_node(f"node {i}")(Profiled.__dict__["attribute"])
+    argument: Any = "ab" if callable_ is len else 4
+
+    def outcome(call: Any, holder: Any) -> Any:
+        result = call(argument)
+        return ["itself" if part is holder else part for part in result] if isinstance(result, tuple) else result
+
+    for profiled, original in ((Profiled(), Original()), (Profiled, Original)):
+        bound: Any = profiled.attribute
+        assert outcome(bound, profiled) == outcome(original.attribute, original)
+        assert outcome(bound, profiled) == outcome(original.attribute, original)
+    assert counts(p) == {f"node {times - 1}": 4}
+
+
+def test_what_an_own_way_of_binding_gives_or_raises_passes_through(p: cp.Profiler) -> None:
+    class Cls:
+        refuses = p.profile_node("refuses")(Binds("refuses"))
+        value = p.profile_node("value")(Binds("value"))
+        unbound = p.profile_node("upper")(str.upper)
+
+    with pytest.raises(AttributeError, match="not of this one"):
+        _ = Cls().refuses
+    assert Cls().value == 5  # type: ignore[comparison-overlap]
+    with pytest.raises(TypeError, match="str"):
+        Cls().unbound()  # type: ignore[call-arg]
+
+
+def test_a_bound_node_counts_where_and_as_its_instance_says(p: cp.Profiler) -> None:
+    class Pipeline(cp.PipelineProfiling):
+        name = "asked"
+        own = cp.profile_node(name=lambda self: self.name)(Binds("partial"))
+        of_another = p.profile_node("of another", stage="train")(Binds("partial"))
+        recorded = cp.record("recorded")(Binds("partial"))
+        broken = cp.profile_node(name=lambda self: 1 / 0)(Binds("partial"))
+
+    pipeline = Pipeline()
+    own = pipeline.own
+    pipeline.set_profiling(True)
+    assert own(1) == pipeline.own(1) == pipeline.of_another(1) == pipeline.recorded(1) == (pipeline, 1)
+    assert pipeline.broken() == (pipeline,)
+    assert counts(pipeline.profiler) == {"asked": 2, "Binds": 1}
+    assert stages(p) == {("of another", "train"): 1}
 
 
 class Strange:

@@ -6,8 +6,10 @@ import asyncio
 import collections.abc
 import concurrent.futures
 import contextlib
+import copy
 import gc
 import inspect
+import pickle
 import random
 import sys
 import textwrap
@@ -21,7 +23,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, TICK, Stopwatch, by_name, counts, outcomes, run_python, spin
+from calls import NEVER, SLEPT_MS, TICK, Stopwatch, by_name, counts, outcomes, run_python, spin
 
 # ---- generators ----------------------------------------------------------------------------------
 
@@ -319,6 +321,174 @@ def test_recursive_generators(p: cp.Profiler) -> None:
     stats = by_name(p)["count_down"]
     assert stats.count == 51
     assert stats.self_total_ms == pytest.approx(stats.max_ms, abs=1e-3)
+
+
+@types.coroutine
+def _iterable_coroutine() -> Generator[None, None, int]:
+    yield
+    return 5
+
+
+async def _coroutine() -> int:
+    return await _iterable_coroutine()
+
+
+KINDS = {
+    "generator": _three,
+    "coroutine": _coroutine,
+    "iterable coroutine": _iterable_coroutine,
+    "asynchronous generator": lambda: None,  # _ticks, which is further below
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_functions_return_passes_for_the_real_thing(p: cp.Profiler, kind: str, times: int) -> None:
+    function: Any = _ticks if kind == "asynchronous generator" else KINDS[kind]
+    node = function
+    for _ in range(times):
+        node = p.profile_node(node)
+    original, profiled = function(), node()
+    assert type(original) is not type(profiled)
+    for question in (
+        inspect.isgenerator,
+        inspect.iscoroutine,
+        inspect.isasyncgen,
+        inspect.isawaitable,
+        asyncio.iscoroutine,
+    ):
+        assert question(profiled) == question(original), question
+    kinds = [getattr(collections.abc, name) for name in collections.abc.__all__]
+    for kind_ in (*kinds, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
+        assert isinstance(profiled, kind_) == isinstance(original, kind_), kind_
+    assert dir(profiled) == dir(original)
+    for name in dir(original):
+        assert hasattr(profiled, name), name
+        assert callable(getattr(profiled, name)) == callable(getattr(original, name)), name
+    for name in ("__iter__", "__next__", "__await__", "__aiter__", "send", "asend"):
+        assert hasattr(profiled, name) == hasattr(original, name), name
+
+    def outcome(of: Any, question: Any) -> Any:
+        try:
+            return question(of)
+        except (AttributeError, TypeError) as error:
+            return type(error)
+
+    questions: list[Any] = [
+        lambda of: [setattr(of, "__name__", "name"), of.__name__],
+        lambda of: [setattr(of, "__qualname__", "a.name"), of.__qualname__],
+        lambda of: setattr(of, "gi_frame", None),
+        lambda of: setattr(of, "new", 1),
+        lambda of: delattr(of, "__name__"),
+        lambda of: setattr(of, "__class__", int),
+        lambda of: of.gi_code.co_name,
+        lambda of: of.cr_origin,
+        lambda of: of.ag_await,
+        inspect.getgeneratorlocals,
+        inspect.getcoroutinelocals,
+        lambda of: iter(of) is of,
+        lambda of: [type(one) for one in zip(of, strict=False)],
+        pickle.dumps,
+        copy.copy,
+    ]
+    for question in questions:
+        assert outcome(profiled, question) == outcome(original, question), question
+    assert "name" in repr(profiled)
+    for one in (original, profiled):
+        getattr(one, "close", gc.collect)()
+
+
+@pytest.mark.parametrize("kind", ["generator", "coroutine", "asyncgen"])
+def test_states_are_the_real_ones(p: cp.Profiler, kind: str) -> None:
+    """Before, inside, between and after resumptions."""
+    state = getattr(inspect, f"get{kind}state", None)
+    if state is None:
+        assert sys.version_info < (3, 12)
+        return
+    seen: list[str] = []
+    made: Any = None
+
+    def generate() -> Iterator[int]:
+        seen.append(state(made))
+        yield 1
+
+    async def run() -> None:
+        seen.append(state(made))
+        await _iterable_coroutine()
+
+    async def generate_asynchronously() -> AsyncIterator[int]:
+        seen.append(state(made))
+        yield 1
+
+    function: Any = {"generator": generate, "coroutine": run, "asyncgen": generate_asynchronously}[kind]
+    made = p.profile_node(function)()
+    seen.append(state(made))
+    with contextlib.suppress(StopIteration):
+        (made.asend(None) if kind == "asyncgen" else made).send(None)
+    seen.append(state(made))
+    with contextlib.suppress(StopIteration):
+        made.aclose().send(None) if kind == "asyncgen" else made.close()
+    seen.append(state(made))
+    assert [name.rpartition("_")[2] for name in seen] == ["CREATED", "RUNNING", "SUSPENDED", "CLOSED"]
+
+
+def test_a_generator_cannot_be_awaited_and_a_coroutine_not_iterated(p: cp.Profiler) -> None:
+    async def waits(awaitable: Any) -> None:
+        await awaitable
+
+    def delegates(iterable: Any) -> Iterator[Any]:
+        yield from iterable
+
+    generator, coroutine = p.profile_node(_three)(), p.profile_node(_coroutine)()
+    with pytest.raises(TypeError, match="can't be used in 'await' expression"):
+        waits(generator).send(None)
+    for use in (iter, list, lambda of: next(delegates(of))):
+        with pytest.raises(TypeError, match="coroutine"):
+            use(coroutine)
+    iterator = coroutine.__await__()
+    assert isinstance(iterator, collections.abc.Iterator)
+    delegating = delegates(iterator)
+    assert next(delegating) is None
+    with pytest.raises(StopIteration) as stop:
+        iterator.send(None)
+    assert stop.value.value == 5
+    assert gc.is_tracked(iterator)
+    for end in ("close", "throw"):
+        iterator = p.profile_node(_coroutine)().__await__()
+        assert next(iterator) is None
+        with pytest.raises(KeyError) if end == "throw" else contextlib.nullcontext():
+            getattr(iterator, end)(*([KeyError] if end == "throw" else []))
+    assert outcomes(p, "_coroutine") == (1, 1, 1, 0, 0)
+
+
+def test_twisted_inline_callbacks(p: cp.Profiler) -> None:
+    defer = pytest.importorskip("twisted.internet.defer", reason="Twisted is not installed")
+
+    @defer.inlineCallbacks
+    @p.profile_node("node")
+    def node(fails: bool) -> Generator[Any, Any, int]:
+        value: int = yield defer.succeed(5)
+        try:
+            yield defer.fail(KeyError("key"))
+        except KeyError:
+            value += 1
+        if fails:
+            raise IndexError
+        return value
+
+    @p.profile_node("coroutine")
+    async def awaits() -> int:
+        result: int = await node(False)
+        return result
+
+    results: list[Any] = []
+    for deferred in (node(False), node(True), defer.Deferred.fromCoroutine(awaits()), defer.ensureDeferred(awaits())):
+        deferred.addBoth(results.append)
+    assert results[::2] == [6, 6]
+    assert results[1].check(IndexError)
+    assert results[3] == 6
+    assert outcomes(p, "node") == (3, 1, 0, 0, 0)
+    assert counts(p)["coroutine"] == 2
 
 
 def test_a_generator_expression_is_a_call(p: cp.Profiler) -> None:
@@ -753,7 +923,7 @@ gc.collect()
 
 @pytest.mark.parametrize("order", ["outside", "inside"])
 def test_context_managers_made_of_generators(p: cp.Profiler, order: str) -> None:
-    """Outside, the call that makes the manager counts; inside, the generator, without the body."""
+    """Outside, the whole ``with`` counts; inside, the generator, without the body."""
     log: list[str] = []
 
     def generator() -> Iterator[str]:
@@ -773,7 +943,8 @@ def test_context_managers_made_of_generators(p: cp.Profiler, order: str) -> None
     with pytest.raises(KeyError), manager():
         raise KeyError
     assert log == ["entered", "left"] * 2
-    assert outcomes(p, "node") == ((2, 0, 0, 0, 0) if order == "outside" else (1, 1, 0, 0, 0))
+    assert outcomes(p, "node") == (1, 1, 0, 0, 0)
+    assert (by_name(p)["node"].total_ms >= SLEPT_MS) == (order == "outside")
 
 
 @pytest.mark.parametrize("order", ["outside", "inside"])
@@ -789,12 +960,72 @@ def test_asynchronous_context_managers_made_of_generators(p: cp.Profiler, order:
     async def main() -> None:
         async with manager() as value:
             assert value == "value"
+            await asyncio.sleep(TICK)
         with pytest.raises(KeyError):
             async with manager():
                 raise KeyError
 
     asyncio.run(main())
-    assert outcomes(p, "node") == ((2, 0, 0, 0, 0) if order == "outside" else (1, 1, 0, 0, 0))
+    assert outcomes(p, "node") == (1, 1, 0, 0, 0)
+    assert (by_name(p)["node"].total_ms >= SLEPT_MS) == (order == "outside")
+
+
+def test_a_decorated_context_manager_stays_what_it_is(p: cp.Profiler) -> None:
+    """Methods, names, decorators made of it, nesting, and what is never left."""
+
+    class Things(cp.PipelineProfiling):
+        name = "asked"
+
+        @cp.profile_node(name=lambda self: self.name)
+        @contextlib.contextmanager
+        def section(self, handles: bool = False) -> Iterator[int]:
+            """Document section."""
+            try:
+                yield 5
+            except KeyError:
+                if not handles:
+                    raise
+
+        @cp.profile_node
+        @cp.profile_node("inner")
+        @contextlib.contextmanager
+        def twice(self) -> Iterator[None]:
+            with self.section():
+                yield
+
+    assert Things.section.__doc__ == "Document section."
+    assert list(inspect.signature(Things.section).parameters) == ["self", "handles"]
+    things = Things()
+    with things.section():
+        pass
+    things.set_profiling(True)
+    with things.section(handles=True) as value:
+        assert value == 5
+        raise KeyError
+    with things.twice():
+        pass
+
+    @things.section()
+    def decorated() -> int:
+        return 6
+
+    assert (decorated(), decorated()) == (6, 6)
+    things.section().__enter__()
+    gc.collect()
+    assert outcomes(things.profiler, "asked") == (4, 0, 1, 0, 0)
+    assert outcomes(things.profiler, "Things.twice") == (1, 0, 0, 0, 0)
+
+
+def test_a_context_manager_that_is_recorded(p: cp.Profiler) -> None:
+    @cp.record("recorded")
+    @contextlib.contextmanager
+    def section() -> Iterator[None]:
+        yield
+
+    with cp.profile(operators=False) as recording, section():
+        time.sleep(TICK)
+    [event] = [event for event in recording.events() if event.name == "recorded"]
+    assert event.dur >= 1e3 * SLEPT_MS
 
 
 def test_stacks_of_blocks(p: cp.Profiler) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 import types
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +25,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, by_name, counts, outcomes, profiler_on, run_python, stages
+from calls import NEVER, SLEPT_MS, TICK, by_name, counts, outcomes, profiler_on, run_python, stages
 from cprofiling import nodes
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -845,3 +847,59 @@ def test_a_removed_wrapper_leaves_no_cycle(p: cp.Profiler) -> None:
     finally:
         gc.enable()
     assert by_name(p) == {}
+
+
+class Attributes:
+    """What lies in a class and is no method."""
+
+    length = len
+    partial = functools.partial(max, 3)
+    bound = [1, 1].count
+    static_: Any = staticmethod(lambda x: x)
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    @contextlib.contextmanager
+    def section(self) -> Iterator[int]:
+        """Document section."""
+        time.sleep(TICK)
+        yield 5
+
+    @functools.singledispatchmethod
+    def dispatched(self, x: Any) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("attribute", "argument", "result"),
+    [
+        ("length", "ab", 2),
+        ("partial", 4, 4),
+        ("bound", 1, 2),
+        ("static_", 1, 1),
+        ("dispatched", 1, 1),
+    ],
+)
+def test_what_does_not_bind_is_called_without_the_object(
+    p: cp.Profiler, attribute: str, argument: Any, result: int
+) -> None:
+    things, other = Attributes(), Attributes()
+    with p.instrument(things, attribute, name="first"), p.instrument(things, attribute, name="second") as second:
+        assert getattr(things, attribute)(argument) == getattr(other, attribute)(argument) == result
+        second.remove()
+        assert getattr(things, attribute)(argument) == result
+    assert getattr(things, attribute)(argument) == result
+    assert counts(p) == {"second": 1, "first": 1}
+
+
+def test_a_context_manager_that_is_a_method(p: cp.Profiler) -> None:
+    things, other = Attributes(), Attributes()
+    with p.instrument(things, "section"):
+        with things.section() as value, other.section():
+            assert value == 5
+        assert things.section.__doc__ == "Document section."
+    with things.section():
+        pass
+    assert counts(p) == {"Attributes.section": 1}
+    assert by_name(p)["Attributes.section"].total_ms >= SLEPT_MS

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import re
 import sys
 import threading
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -554,3 +556,65 @@ def test_the_cells_of_the_readme_run(shell: Shell) -> None:
     options = set(re.findall(r"^\| `(-[-a-z]+)", section, re.MULTILINE))
     assert len(options) == len(magics._PARSER._actions)
     assert options <= set(magics._PARSER._option_string_actions)
+
+
+MODULE = """
+import contextlib, functools, cprofiling as cp
+p = cp.Profiler()
+@p.profile_node
+def function(x, y=1):
+    return ("VERSION", x, y)
+class Thing:
+    @p.profile_node
+    def method(self):
+        return "VERSION"
+    @property
+    @p.profile_node("value")
+    def value(self):
+        return "VERSION"
+    @p.profile_node
+    @staticmethod
+    def static():
+        return "VERSION"
+    @p.profile_node
+    def becomes_a_generator(self):
+        YIELDS "VERSION"
+class Pipeline(cp.PipelineProfiling):
+    def forward(self):
+        return function("VERSION")
+"""
+
+USES = """
+old = [function(0), thing.method(), thing.value, thing.static(), pipeline.forward(), kept()]
+old.append(list(thing.becomes_a_generator()))
+new = [edited.function(0), edited.Thing().method(), edited.Thing().value, edited.Thing.static()]
+"""
+
+
+def test_autoreload_reaches_what_is_decorated(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is edited while a notebook uses it: old and new instances run the new code, and count."""
+    file = tmp_path / "edited.py"
+
+    def write(version: str, word: str, later: float) -> None:
+        file.write_text(MODULE.replace("VERSION", version).replace("YIELDS", word).replace("y=1", f"y={version!r}"))
+        os.utime(file, (time.time() + later,) * 2)
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "edited", None)
+    del sys.modules["edited"]
+    write("one", "return", -10)
+    shell.ip.run_line_magic("load_ext", "autoreload")
+    shell.ip.run_line_magic("autoreload", "2")
+    assert shell.run("import edited; from edited import function; kept = edited.Thing().method") is None
+    assert shell.run("thing, pipeline = edited.Thing(), edited.Pipeline(); kept_p = edited.p") is None
+    assert shell.run(USES) is None
+    assert shell.ip.user_ns["old"][:3] == [("one", 0, "one"), "one", "one"]
+    write("another", "yield", 0)
+    shell.ip.user_ns["kept_p"].set_profiling(True)
+    assert shell.run(USES) is None
+    expected = [("another", 0, "another"), *["another"] * 3]
+    assert shell.ip.user_ns["old"] == [*expected, ("another", "another", "another"), "another", ["another"]]
+    assert shell.ip.user_ns["new"] == expected
+    kept = {stats.node_name: stats.count for stats in shell.ip.user_ns["kept_p"].get_profiling_summary()}
+    assert kept["Thing.becomes_a_generator"] == 1
+    assert min(kept["function"], kept["Thing.method"]) >= 2

@@ -291,6 +291,98 @@ def test_the_callable_for_the_name_may_call_the_node(p: cp.Profiler) -> None:
     assert counts(p) == {"n": 2}
 
 
+def test_the_callable_for_the_name_may_ask_the_node_itself(p: cp.Profiler) -> None:
+    """Without end: it is stopped, and the calls that it made are none of the program's."""
+
+    class Asks:
+        @p.profile_node(name=lambda self: self.label().strip())
+        def label(self) -> str:
+            return " label "
+
+        @p.profile_node(name=lambda self: self.second())
+        def first(self) -> str:
+            return "first"
+
+        @p.profile_node(name=lambda self: self.first())
+        def second(self) -> str:
+            return "second"
+
+    asks = Asks()
+    assert [asks.label(), asks.label(), asks.first(), asks.second()] == [" label ", " label ", "first", "second"]
+    asks.label()
+    assert counts(p)["label"] == 3
+    assert set(counts(p)) == {"label", "first", "second"}
+    assert p.get_profiling_summary().internal_errors == 0
+
+
+@pytest.mark.parametrize(
+    "form", ["function", "method", "bound", "partial", "object", "wrapped", "keyword only", "generator"]
+)
+def test_the_first_argument_may_come_by_keyword(p: cp.Profiler, form: str) -> None:
+    class Things:
+        def method(self, x: Any) -> Any:
+            return x
+
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    def function(x: Any, *, y: Any = 1) -> Any:
+        return x, y
+
+    def generate(x: Any) -> Iterator[Any]:
+        yield x
+
+    callables: dict[str, Any] = {
+        "function": function,
+        "method": lambda *, x: Things.method(self=Things(), x=x),
+        "bound": Things().method,
+        "partial": functools.partial(function, y=2),
+        "object": Things(),
+        "wrapped": functools.wraps(function)(lambda *args, **kwargs: function(*args, **kwargs)),
+        "keyword only": lambda *, x, y=0: x,
+        "generator": generate,
+    }
+    node = p.profile_node(name=lambda first: f"for {first}")(callables[form])
+    if form == "method":
+        node = p.profile_node(name=lambda self: f"for {type(self).__name__}")(Things.method)
+        node(x=5, self=Things())
+    elif form == "generator":
+        list(node(x=5))
+    else:
+        node(x=5)
+        node(x=5)
+    assert counts(p) == {"for Things" if form == "method" else "for 5": 1 if form in ("method", "generator") else 2}
+
+
+def test_a_pipeline_may_come_by_keyword() -> None:
+    class Pipeline(cp.PipelineProfiling):
+        def forward(self, x: int) -> int:
+            return module_node(x)
+
+        @cp.profile_node("step")
+        def step(self, x: int) -> int:
+            return x
+
+    pipeline = Pipeline()
+    pipeline.set_profiling(True)
+    assert Pipeline.forward(self=pipeline, x=1) == Pipeline.step(x=1, self=pipeline) == 1
+    assert counts(pipeline.profiler) == {"module node": 1, "step": 1}
+
+
+@cp.profile_node("module node")
+def module_node(x: int) -> int:
+    return x
+
+
+@pytest.mark.parametrize(
+    "function", [lambda *args, **kwargs: kwargs, lambda x=0, /, **kwargs: kwargs, dict, lambda **kwargs: kwargs]
+)
+def test_what_has_no_first_parameter_is_not_asked(p: cp.Profiler, function: Any) -> None:
+    node = p.profile_node(name=lambda first: "asked")(functools.partial(function))
+    assert node(x=1) == {"x": 1}
+    assert "asked" not in counts(p)
+
+
 def test_a_call_without_arguments_has_no_first_argument(p: cp.Profiler) -> None:
     run = p.profile_node(name=lambda first: "asked")(module_function)
     run()

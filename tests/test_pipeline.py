@@ -646,9 +646,7 @@ def test_a_forward_that_is_replaced_while_profiling_is_on_is_said() -> None:
     pipe = on(Pipe())
     pipe.forward = helper  # type: ignore[method-assign]
     pipe.forward()
-    with pytest.warns(
-        RuntimeWarning, match="forward or __call__ of Pipe was replaced: what ran inside counted"
-    ):
+    with pytest.warns(RuntimeWarning, match="forward or __call__ of Pipe was replaced: what ran inside counted"):
         assert piped(pipe) == {}
     pipe.forward()
     assert piped(pipe) == {"helper": 1}

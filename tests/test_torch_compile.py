@@ -188,3 +188,95 @@ def test_a_traced_module_has_equal_results() -> None:
         traced = torch.jit.trace(net, x)
         torch.testing.assert_close(traced(x), plain(x))
         torch.testing.assert_close(torch.fx.symbolic_trace(net)(x), plain(x))
+
+
+class Scaled(torch.nn.Module):  # type: ignore[misc]
+    """A node with defaults, which the compiler watches."""
+
+    @cp.profile_node("scaled")
+    def forward(self, x: Any, scale: float = 2.0, *, bias: Any = None) -> Any:
+        return scaled_by(x, factor=scale) if bias is None else x + bias
+
+
+@cp.profile_node
+def scaled_by(x: Any, offset: float = 1.0, *, factor: float = 3.0) -> Any:
+    return torch.relu(x) * factor + offset
+
+
+class Nested(torch.nn.Module):  # type: ignore[misc]
+    """A module whose nodes are modules, methods and functions; decorated twice, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaled = Scaled()
+        self.linear = torch.nn.Linear(4, 4)
+
+    @cp.profile_node("outer")
+    @cp.profile_node("inner")
+    def method(self, x: Any, y: float = 1.0) -> Any:
+        return scaled_by(x) - y
+
+    def forward(self, x: Any) -> Any:
+        return self.method(self.scaled(self.linear(x)))
+
+
+class NestedModel(cp.PipelineProfiling, Nested):
+    """A pipeline of them."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("cls", [Nested, NestedModel, Scaled])
+@pytest.mark.parametrize("is_on", [True, False], ids=["on", "off"])
+def test_nodes_are_part_of_a_graph_that_must_be_one(cls: type[Any], is_on: bool) -> None:
+    """Where the compiler may not stop, it goes through nodes: they must not make a program fail."""
+    module = cls()
+    p = cp.Profiler()
+    p.set_profiling(is_on)
+    with p:
+        x = torch.randn(3, 4)
+        expected = module(x)
+        compiled = torch.compile(module, fullgraph=True, backend="eager")
+        p.reset_profiling()
+        for switched in (is_on, not is_on, is_on):
+            p.set_profiling(switched)
+            torch.testing.assert_close(compiled(x), expected)
+        assert set(counts(p)) <= {"scaled"}  # a node that is compiled itself is called from outside
+        exported = torch.export.export(module, (x,), strict=True).module()
+        torch.testing.assert_close(exported(x), expected)
+
+
+def test_the_compiler_sees_changed_defaults_of_a_node() -> None:
+    @cp.profile_node
+    def node(x: Any, factor: float = 2.0) -> Any:
+        return x * factor
+
+    compiled = torch.compile(lambda x: node(x), fullgraph=True, backend="eager")
+    x = torch.ones(3)
+    assert compiled(x).tolist() == [2.0] * 3
+    node.__defaults__ = (5.0,)
+    assert compiled(x).tolist() == [5.0] * 3
+
+
+def test_a_part_of_the_graph_still_counts_when_it_was_compiled_while_off() -> None:
+    nested = Nested()
+    compiled = torch.compile(nested, fullgraph=False, backend="eager")
+    x = torch.randn(3, 4)
+    with cp.Profiler() as p:
+        for is_on in (False, True, True):
+            p.set_profiling(is_on)
+            torch.testing.assert_close(compiled(x), nested(x))
+    assert counts(p) == {"scaled_by": 8, "scaled": 4, "outer": 4}
+
+
+def test_a_module_that_is_a_node_stays_a_part_of_its_parent() -> None:
+    parent = torch.nn.Module()
+    parent.linear = cp.profile_node("linear")(torch.nn.Linear(4, 4))
+    assert [name for name, _ in parent.named_parameters()] == ["linear.weight", "linear.bias"]
+    assert sorted(parent.state_dict()) == ["linear.bias", "linear.weight"]
+    parent.train(False)
+    assert not parent.linear.training
+    with profiler_on() as p:
+        parent.linear(torch.randn(3, 4))
+    assert counts(p) == {"linear": 1}

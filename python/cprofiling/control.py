@@ -10,7 +10,18 @@ from cprofiling.asked import is_any, shapes_maker
 from cprofiling.beyond import summary_text
 from cprofiling.format import checked_text, no_such_stage
 from cprofiling.in_stage import wrap_in_stage
-from cprofiling.nodes import awaiting, bind_class, bind_pipeline, cloudpickle_rule, overload, wrap_as_record
+from cprofiling.nodes import (
+    awaiting,
+    bind_class,
+    bind_pipeline,
+    cloudpickle_rule,
+    first_parameter,
+    kind_of,
+    marks_of,
+    overload,
+    stand_in,
+    wrap_as_record,
+)
 from cprofiling.nodes import instrument as _instrument
 from cprofiling.nodes import profile_node as _profile_node
 from cprofiling.reasons import not_entered, reasons_beyond, reasons_of
@@ -295,6 +306,10 @@ def set_up_core(answers: tuple[Callable[..., Any], ...] = probers.PROBERS) -> No
         awaiter=awaiting,
         record_wrapper=wrap_as_record,
         stage_wrapper=wrap_in_stage,
+        kind_finder=kind_of,
+        parameter_finder=first_parameter,
+        stand_in_maker=stand_in,
+        marks_finder=marks_of,
         probers=answers,
     )
 

@@ -6,12 +6,14 @@ decoration, what kind of callable it is and under which name it counts.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import copyreg
 import functools
 import inspect
 import sys
 from _thread import RLock
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, SimpleNamespace
 
 from cprofiling import _core
 from cprofiling.format import shown_value
@@ -122,23 +124,22 @@ def profile_node(
 
 def wrap(function: Any, *, name: NodeName, stage: StageName, profiler: _core.Profiler | None) -> Any:
     """Wrap a callable, or the callable inside a descriptor, as a node."""
-    if isinstance(function, type):
-        raise TypeError(f"profile_node cannot decorate a class, got {function!r}: decorate its methods")
-    rewrap = functools.partial(wrap, name=name, stage=stage, profiler=profiler)
-    if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(rewrap(function.__func__))
-    if isinstance(function, property):
-        return function.getter(rewrap(function.fget))
-    if isinstance(function, functools.cached_property):
-        return _rewrapped_cached_property(function, rewrap)
-    if isinstance(function, functools.partialmethod):
-        return functools.partialmethod(rewrap(function.func), *function.args, **function.keywords)
-    if not callable(function):
-        raise TypeError(f"profile_node expects a callable or a name (a str), got {shown_value(function)}")
-    node = _make(_core.Function, function, name=name, stage=stage, profiler=profiler, inner=_find_wrapped(function))
-    if isinstance(function, FunctionType) and function.__name__ in ("__init_subclass__", "__class_getitem__"):
-        return classmethod(node)  # as Python itself does, for plain functions only
-    return node
+
+    def make(function: Any, default: str | None = None, kind: int | None = None) -> Any:
+        inner, chosen = _find_wrapped(function), default if name is None else name
+        return _make(_core.Function, function, name=chosen, stage=stage, profiler=profiler, inner=inner, kind=kind)
+
+    return _wrap_inside(function, make, "profile_node", "a callable or a name (a str)")
+
+
+def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
+    """Wrap a callable, or the callable inside a descriptor, as a ``record()``: labelled, but no node."""
+
+    def make(function: Any, default: str | None = None, kind: int | None = None) -> Any:  # noqa: ARG001 it has a name
+        choices: Any = {"stage": None, "profiler": None, "inner": None, "kind": kind}
+        return _make(_core.Function, function, name=name, records=True, mutes=warm_up, **choices)
+
+    return _wrap_inside(function, make, "record", "a callable")
 
 
 def bind_class(cls: type) -> bool:
@@ -154,7 +155,7 @@ def bind_class(cls: type) -> bool:
         if has_forward and owner is not cls:
             break
         has_forward = method is not None
-        if not callable(method) or isinstance(method, (staticmethod, type)) or _binds(method):
+        if not callable(method) or isinstance(method, type) or _binds(method):
             continue
         if owner is not cls:
             method = _core.Inherited(cls, attribute, method)
@@ -179,61 +180,130 @@ def bind_pipeline(pipeline: object) -> bool:
 
 def _binds(method: Any) -> bool:
     while isinstance(method, _core.Function) and not method._binds:  # noqa: SLF001 the package's own
-        method = vars(method).get("__wrapped__")
+        method = getattr(method, "__wrapped__", None)
     return isinstance(method, _core.Function)
 
 
-def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
-    """Wrap a callable, or the callable inside a descriptor, as a ``record()``: labelled, but no node."""
+def _wrap_inside(
+    function: Any, make: Callable[..., Any], decorator: str, expected: str, default: str | None = None
+) -> Any:
+    """Call ``make`` for a callable, or for each one inside a descriptor or a function that makes context managers.
+
+    default: the name of a node that is given none, where it is not the callable's.
+    """
     if isinstance(function, type):
-        raise TypeError(f"record cannot decorate a class, got {function!r}: decorate its methods")
-    if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(wrap_as_record(function.__func__, name, warm_up))
-    if isinstance(function, property):
-        return function.getter(wrap_as_record(function.fget, name, warm_up))
+        raise TypeError(f"{decorator} cannot decorate a class, got {function!r}: decorate its methods")
+    if isinstance(function, _core.Function):
+        return make(function, default)
+    for kind, rewrapped in _DESCRIPTORS:
+        if isinstance(function, kind):
+            settings: Any = {"make": make, "decorator": decorator, "expected": expected, "default": default}
+            return rewrapped(function, functools.partial(_wrap_inside, **settings))
     if not callable(function):
-        raise TypeError(f"record expects a callable, got {shown_value(function)}")
-    return _make(
-        _core.Function, function, name=name, stage=None, profiler=None, inner=None, records=True, mutes=warm_up
-    )
+        raise TypeError(f"{decorator} expects {expected}, got {shown_value(function)}")
+    maker = _manager_maker(function)
+    if maker is not None:
+        node = make(function.__closure__[0].cell_contents, default or default_name(function), COROUTINE)
+        return functools.update_wrapper(maker(node), function)
+    if isinstance(function, FunctionType) and function.__name__ in ("__init_subclass__", "__class_getitem__"):
+        return classmethod(make(function, default))  # as Python itself does, for plain functions only
+    return make(function, default)
 
 
 def _make(  # noqa: PLR0913 they are the C type's
-    kind: Callable[..., Any],
+    type_: Callable[..., Any],
     function: Any,
     *,
     name: NodeName,
     stage: StageName,
     profiler: _core.Profiler | None,
     inner: Any,
+    kind: int | None = None,
     binds: bool = False,
     records: bool = False,
     mutes: bool = False,
 ) -> Any:
-    what = kind_of(function)
-    wrapper = kind(function, what, name, default_name(function), stage, profiler, inner, binds, records, mutes)
-    # What functools.wraps() takes from functions, it must find here. Other callables' attributes the wrapper answers as
-    # they are at that moment: a copy would grow stale.
-    functools.update_wrapper(wrapper, function, updated=("__dict__",) if isinstance(function, FunctionType) else ())
-    if isinstance(function, functools.partial):
-        _look_like_a_function(wrapper, function)
-    return wrapper
+    kind = kind_of(function) if kind is None else kind
+    return type_(function, kind, name, default_name(function), stage, profiler, inner, binds, records, mutes)
 
 
-def _look_like_a_function(wrapper: Any, function: Any) -> None:
-    """Give the wrapper of a partial what ``inspect`` asks for, which unwraps partials themselves only."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    for attribute in ("__name__", "__qualname__", "__code__", "__defaults__", "__kwdefaults__", "__annotations__"):
-        if hasattr(function, attribute):
-            setattr(wrapper, attribute, getattr(function, attribute))
-
-
-def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[[Any], Any]) -> Any:
+def _rewrapped_cached_property(descriptor: Any, rewrap: Callable[..., Any]) -> Any:
     made = functools.cached_property(rewrap(descriptor.func))
     if descriptor.attrname is not None:
         made.__set_name__(object, descriptor.attrname)
     return made
+
+
+def _rewrapped_dispatch(descriptor: Any, rewrap: Callable[..., Any]) -> Any:
+    """Wrap each implementation when it is first called, as more may be registered at any time."""
+    made, original = type(descriptor)(descriptor.func), descriptor.dispatcher
+    name = default_name(descriptor.func)
+    nodes: dict[int, tuple[Any, Any]] = {}  # by the identity of the implementation, which is kept
+
+    def dispatch(cls: type) -> Any:
+        method = original.dispatch(cls)
+        if id(method) not in nodes:
+            nodes[id(method)] = method, rewrap(method, default=name)
+        return nodes[id(method)][1]
+
+    made.dispatcher = SimpleNamespace(dispatch=dispatch, register=original.register, registry=original.registry)
+    return made
+
+
+_DESCRIPTORS: tuple[tuple[Any, Callable[..., Any]], ...] = (
+    ((staticmethod, classmethod), lambda of, rewrap: type(of)(rewrap(of.__func__))),
+    (property, lambda of, rewrap: of.getter(rewrap(of.fget))),
+    (functools.cached_property, _rewrapped_cached_property),
+    (functools.partialmethod, lambda of, rewrap: functools.partialmethod(rewrap(of.func), *of.args, **of.keywords)),
+    (functools.singledispatchmethod, _rewrapped_dispatch),
+)
+
+
+def _manager_maker(function: Any) -> Any:
+    """Return the decorator of contextlib that made the function of a generator function, or None."""
+    code = function.__code__ if type(function) is FunctionType else None
+    makers = (contextlib.contextmanager, contextlib.asynccontextmanager)
+    return next((maker for maker in makers if maker(_itself).__code__ is code), None)
+
+
+def first_parameter(function: Any) -> str | None:
+    """Return the name of the first parameter, or None where it cannot be given by keyword."""
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except (TypeError, ValueError):
+        return None
+    return first.name if first is not None and first.kind in (first.POSITIONAL_OR_KEYWORD, first.KEYWORD_ONLY) else None
+
+
+def _may_break_the_graph() -> bool | None:
+    """Whether ``torch.compile``, which traces now, may call a node where it finds one; None while it traces nothing."""
+    compiler = sys.modules.get("torch._dynamo.symbolic_convert")
+    try:
+        tracer = compiler.InstructionTranslator.current_tx()  # type: ignore[union-attr]
+    except AttributeError:
+        return None
+    return not (tracer.one_graph or tracer.error_on_graph_break)
+
+
+def marks_of(function: Any) -> dict[str, Any]:
+    """Return the attributes by which ``torch.compile`` decides whether it looks into the wrapper of a callable."""
+    if _may_break_the_graph() is False:
+        return {"_torchdynamo_inline": stand_in(function)}
+    return {"_torchdynamo_disable": True, "_torchdynamo_disable_msg": "cprofiling counts its calls"}
+
+
+def stand_in(function: Any) -> FunctionType:
+    """Make the function that ``torch.compile`` traces in the place of a wrapper, where it must make one graph of all.
+
+    It watches the defaults of what it traces, and accepts them of functions of Python only.
+    """
+    if _may_break_the_graph():
+        raise AttributeError("_torchdynamo_inline")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return wrapped(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 a global of the function made below
+
+    return FunctionType(call.__code__, {"__builtins__": builtins, "wrapped": function}, call.__name__)
 
 
 def default_name(function: Any) -> str:
@@ -299,7 +369,7 @@ def _reduced(node: _core.Function) -> Any:
     name = getattr(node, "__qualname__", None)
     if name is not None and (goes_by_name is None or (isinstance(node, FunctionType) and goes_by_name(node))):
         return name
-    return _core.Function, node._parts(), vars(node)  # noqa: SLF001 the package's own
+    return _core.Function, node._parts(), getattr(node, "__wrapped__", None)  # noqa: SLF001 the package's own
 
 
 def _what_was_found(switch: _core.MethodSwitch) -> tuple[Any, ...]:
@@ -307,6 +377,7 @@ def _what_was_found(switch: _core.MethodSwitch) -> tuple[Any, ...]:
 
 
 copyreg.pickle(_core.Function, _reduced)
+copyreg.pickle(_core.ObjectFunction, _reduced)
 copyreg.pickle(_core.MethodSwitch, _what_was_found)  # copies of a class have no instrumented instances
 
 
@@ -327,7 +398,6 @@ class Instrumentation:
         if owner is None or wrapper is None:
             return
         wrapper.detach()
-        wrapper.is_removed = True  # that of surround() has nothing to detach
         with _instrumenting:
             own = _own(owner)
             if own.get(self._attribute) is wrapper:
@@ -352,6 +422,8 @@ class Instrumentation:
 class OwnMethod(_core.Function):
     """The wrapper of a callable that an object holds itself: it lies in the ``__dict__``, and so is copied along."""
 
+    __slots__ = ("was_own",)
+
     was_own: bool  # whether the callable was in the ``__dict__`` before
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -371,7 +443,7 @@ def _own(obj: object) -> dict[str, Any]:
 def _below(wrapper: _core.Function) -> Any:
     """What a wrapper was put on, passing over wrappers that were removed while others were on top of them."""
     below = wrapper.__wrapped__
-    while isinstance(below, _core.Function) and (below.detached or "is_removed" in vars(below)):
+    while isinstance(below, _core.Function) and below.detached:
         below = below.__wrapped__
     return below
 
@@ -394,7 +466,7 @@ def _restore_inherited(owner: object, attribute: str, wrapper: _core.Function) -
         return
     below = _below(wrapper)
     if isinstance(below, _core.Function) and below is not switch.found:
-        switch.put(owner, below, not isinstance(switch.found, (staticmethod, classmethod)))
+        switch.put(owner, below, _gets_the_object(switch.found))
         return
     switch.drop(owner)
     if not len(switch):
@@ -462,7 +534,10 @@ def instrument(
         name = name(obj)
     if name is None and default_name(original).startswith("pybind11_"):  # it says what pybind11 keeps functions in
         name = f"{type(obj).__qualname__}.{attr}"
-    return _replace(obj, attr, original, {"name": name, "stage": stage, "profiler": profiler})
+    settings = {"name": name, "stage": stage, "profiler": profiler}
+    if _manager_maker(getattr(original, "__func__", original)) is not None:
+        return surround(obj, attr, functools.partial(wrap, **settings))
+    return _replace(obj, attr, original, settings)
 
 
 def surround(obj: object, attr: str, make: Callable[[Any], Any]) -> Instrumentation:
@@ -534,7 +609,7 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
         found = found.found if isinstance(found, _core.MethodSwitch) else found
         is_own = attr in cls.__dict__
         switch = _core.MethodSwitch(found if is_own else _core.Inherited(cls, attr, found), is_own)
-    binds = not isinstance(switch.found, (staticmethod, classmethod))
+    binds = _gets_the_object(switch.found)
     if not binds:
         settings["profiler"] = settings["profiler"] or _core.profiler_of(obj)
     below = switch.of(obj) or (_unbound(switch.found, method.original) if binds else method.original)
@@ -549,6 +624,11 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
         reason = f"attr must name a method that its class lets be replaced, got {attr!r} of {shown_value(obj)}: {error}"
         raise TypeError(f"{reason}; use profile_node where it is called") from None
     return wrapper
+
+
+def _gets_the_object(found: Any) -> bool:
+    """Whether what was found in a class is called with the object first."""
+    return hasattr(type(found), "__get__") and not isinstance(found, (staticmethod, classmethod))
 
 
 def _unbound(found: Any, original: Any) -> Any:
