@@ -98,11 +98,11 @@ def profile_node(
 
     Used as ``@profile_node``, ``@profile_node("name")``, ``@profile_node(name=lambda self: self.name)``,
     ``with profile_node("name"):`` or ``async with profile_node("name"):``; for functions, methods, class and static
-    methods, properties, objects with ``__call__``, coroutine functions, generator functions and asynchronous generator
-    functions.
+    methods, properties, objects with ``__call__``, coroutine functions, generator functions, asynchronous generator
+    functions, functions made by ``contextlib.contextmanager``, and single-dispatch methods.
 
     name: the node's name, a str of at most 4,096 bytes of UTF-8 without NUL; or a callable of the call's first
-        argument, asked once per instance. Default: the callable's ``__qualname__`` after the last ``<locals>.``; a
+        argument, by position or keyword, asked once per instance. Default: the callable's ``__qualname__`` after the last ``<locals>.``; a
         block needs a name.
     stage: the execution stage to count under; default: the one in force when the call starts (see ``stage()``).
     profiler: the Profiler that counts; default: decided at each call. If the first argument is a ``PipelineProfiling``,
@@ -110,7 +110,7 @@ def profile_node(
         by ``with profiler:``; else the default Profiler.
 
     Generators count one sample for a whole iteration, without the consumer's time; coroutines from the first resumption
-    to the end, awaiting included. A call that raises counts as an error, and the exception passes through untouched.
+    to the end, awaiting included; context managers one for a whole ``with``, body included. A call that raises counts as an error, and the exception passes through untouched.
 
     Raises TypeError for a class, for what is not callable, and for a wrong name, stage or profiler; ValueError for a
     name or stage that is too long or contains NUL.
