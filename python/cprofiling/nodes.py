@@ -102,15 +102,16 @@ def profile_node(
     functions, functions made by ``contextlib.contextmanager``, and single-dispatch methods.
 
     name: the node's name, a str of at most 4,096 bytes of UTF-8 without NUL; or a callable of the call's first
-        argument, by position or keyword, asked once per instance. Default: the callable's ``__qualname__`` after the last ``<locals>.``; a
-        block needs a name.
+        argument, by position or keyword, asked once per instance. Default: the callable's ``__qualname__`` after the
+        last ``<locals>.``; a block needs a name.
     stage: the execution stage to count under; default: the one in force when the call starts (see ``stage()``).
     profiler: the Profiler that counts; default: decided at each call. If the first argument is a ``PipelineProfiling``,
         its own; else that of the innermost running profiled call or pipeline of this thread or task; else the one bound
         by ``with profiler:``; else the default Profiler.
 
     Generators count one sample for a whole iteration, without the consumer's time; coroutines from the first resumption
-    to the end, awaiting included; context managers one for a whole ``with``, body included. A call that raises counts as an error, and the exception passes through untouched.
+    to the end, awaiting included; context managers one for a whole ``with``, body included. A call that raises counts
+    as an error, and the exception passes through untouched.
 
     Raises TypeError for a class, for what is not callable, and for a wrong name, stage or profiler; ValueError for a
     name or stage that is too long or contains NUL.
