@@ -194,6 +194,7 @@ def test_another_wrapped_is_followed_until_it_is_deleted(p: cp.Profiler) -> None
     assert node(1) == (1,)
 
 
+@pytest.mark.filterwarnings("ignore:Assigning a code object:DeprecationWarning")  # of Python 3.13, as the next
 def test_another_code_makes_another_kind_of_it(p: cp.Profiler) -> None:
     """As tools do that load a module again."""
     node: Any = p.profile_node(name=lambda first: f"for {first}")(lambda x: x)
@@ -224,6 +225,7 @@ def test_types_coroutine_marks_the_function(p: cp.Profiler) -> None:
     assert outcomes(p, "node") == (1, 0, 0, 0, 0)
 
 
+@pytest.mark.filterwarnings("ignore:Assigning a code object:DeprecationWarning")
 def test_a_function_whose_code_was_changed_below_is_called_as_it_is(p: cp.Profiler) -> None:
     """What its calls return now is no generator or coroutine: it passes through."""
 
@@ -855,6 +857,7 @@ BINDING: list[Any] = [
     "callable_", BINDING, ids=lambda callable_: getattr(callable_, "how", type(callable_).__name__)
 )
 @pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.filterwarnings("ignore:functools.partial will be:FutureWarning")  # as of the partial itself
 def test_a_wrapper_binds_as_what_it_wraps(p: cp.Profiler, callable_: Any, times: int) -> None:
     class Original:
         attribute = callable_

@@ -881,6 +881,7 @@ class Attributes:
         ("dispatched", 1, 1),
     ],
 )
+@pytest.mark.filterwarnings("ignore:functools.partial will be:FutureWarning")
 def test_what_does_not_bind_is_called_without_the_object(
     p: cp.Profiler, attribute: str, argument: Any, result: int
 ) -> None:
