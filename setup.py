@@ -12,7 +12,7 @@ from setuptools.command.sdist import sdist
 CORE = (
     "accum alloc arrow arrow_columns arrow_parts capture checksum chrome_event chrome_row chrome_track"
     " chrome_value clock cupti cupti_calls cupti_events cupti_launches cupti_library cupti_records cupti_rows"
-    " cupti_threads cupti_timeline cupti_trace extra gpu_cuda gpu_delay gpu_driver gpu_event gpu_pool"
+    " cupti_threads cupti_timeline cupti_trace environment extra gpu_cuda gpu_delay gpu_driver gpu_event gpu_pool"
     " gpu_visit hash histogram json_read json_text json_write live live_file live_gone lock moments names"
     " nvtx p2 perf perf_event perf_linux perf_rdpmc plain probe process registry shapes snapshot"
     " snapshot_buckets snapshot_bytes snapshot_extra snapshot_key snapshot_layout snapshot_shapes span status"

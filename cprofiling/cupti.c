@@ -6,6 +6,7 @@
 #include "cprofiling/cupti_events.h"
 #include "cprofiling/cupti_library.h"
 #include "cprofiling/cupti_threads.h"
+#include "cprofiling/environment.h"
 #include "cprofiling/gpu.h"
 
 #include <inttypes.h>
@@ -161,8 +162,8 @@ static bool find_library_lock_held(void)
         return true;
     }
     if (!cupti.has_places) { /* once only: other threads may change the environment later on */
-        cupti.path = copy_of(secure_getenv(LIBRARY_VARIABLE));
-        cupti.home = copy_of(secure_getenv(HOME_VARIABLE));
+        cupti.path = copy_of(cprof_environment_get(LIBRARY_VARIABLE));
+        cupti.home = copy_of(cprof_environment_get(HOME_VARIABLE));
         cupti.has_places = true;
     }
     const cprof_cupti_places places = {.path = cupti.path, .folders = cupti.folders, .home = cupti.home};

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "cprofiling/gpu_driver.h"
 
+#include "cprofiling/environment.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -100,7 +102,7 @@ static void refuse_library_lock_held(const char *library, const char *fault, con
 /* The variable is read once only, because the environment may be changed by other threads later on. */
 static const char *library_from_environment_lock_held(void)
 {
-    const char *path = driver.searched ? NULL : secure_getenv(LIBRARY_VARIABLE);
+    const char *path = driver.searched ? NULL : cprof_environment_get(LIBRARY_VARIABLE);
     driver.searched = true;
     return path != NULL && path[0] != '\0' ? path : NULL;
 }

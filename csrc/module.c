@@ -24,6 +24,7 @@
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
+#include "cprofiling/environment.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;
@@ -183,6 +184,13 @@ static PyObject *module_cost_ns(PyObject *module, PyObject *profiler)
     return ext_cost_ns(state, profiler != Py_None ? (ext_profiler *)profiler : NULL);
 }
 
+static PyObject *module_environment_is_trusted(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(cprof_environment_is_trusted());
+}
+
 static PyMethodDef module_methods[] = {
     {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR(
@@ -212,6 +220,8 @@ static PyMethodDef module_methods[] = {
     {"take_snapshot", ext_snapshot_take, METH_VARARGS, PyDoc_STR("The statistics of now: a Snapshot of the type given.")},
     {"cost_ns", module_cost_ns, METH_O,
      PyDoc_STR("What one call of a Profiler (None: a plain one) costs here, in ns, measured at the first use.")},
+    {"environment_is_trusted", module_environment_is_trusted, METH_NOARGS,
+     PyDoc_STR("Return whether variables may make this program do things: see cprofiling/environment.h.")},
     {"run_program", (PyCFunction)(void (*)(void))ext_program_run, METH_FASTCALL,
      PyDoc_STR("Runs a program with no Python frame below it: see csrc/program.h.")},
     {NULL, NULL, 0, NULL},
@@ -298,6 +308,19 @@ static bool add_objects(PyObject *module, ext_state *state)
            PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 && add_record_profiler(state);
 }
 
+/* Where Python ignores its variables, ours are too. */
+static bool follow_flags(void)
+{
+    PyObject *flags = PySys_GetObject("flags"); /* borrowed */
+    PyObject *ignored = flags != NULL ? PyObject_GetAttrString(flags, "ignore_environment") : NULL;
+    int is_ignored = ignored != NULL ? PyObject_IsTrue(ignored) : -1;
+    Py_XDECREF(ignored);
+    if (is_ignored > 0) {
+        cprof_environment_distrust();
+    }
+    return is_ignored >= 0;
+}
+
 static int module_exec(PyObject *module)
 {
     ext_state *state = PyMem_Calloc(1, sizeof *state);
@@ -308,7 +331,7 @@ static int module_exec(PyObject *module)
     *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
     state->serial = cprof_process_next_number();
     cprof_process_start();
-    bool complete = add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) &&
+    bool complete = follow_flags() && add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) &&
                     ext_device_activity_add(module);
     return complete ? 0 : -1;
 }

@@ -66,8 +66,8 @@ def p() -> Iterator[cprofiling.Profiler]:
 @pytest.fixture
 def fresh_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No stage was used, nothing is set, and files go to a folder of the test's own."""
-    from cprofiling import layers
-    from cprofiling.stages import environment, output
+    from cprofiling import environment, layers
+    from cprofiling.stages import output
 
     monkeypatch.chdir(tmp_path)
     for variable in (environment.PIPELINE, environment.OUTPUT_DIR, environment.TIMING_REPORT, environment.NAMES):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import cprofiling
 from bare_path import bare_path
 from commands import COMMAND
-from cprofiling import cli, deep_dive, session, toolkits
+from cprofiling import _core, cli, deep_dive, toolkits
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 PROGRAM = ("--", "python", "app.py", "--epochs", "1 0")
@@ -233,7 +233,7 @@ def test_toolkits_come_in_one_order(tools: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("CUDA_PATH", "/there")
     monkeypatch.setenv("CUDA_HOME", usual[1])
     assert toolkits.toolkit_folders() == [usual[1], "/there", usual[0], *usual[2:]]
-    monkeypatch.setattr(session, "environment_is_trusted", lambda: False)  # failure scenario G13
+    monkeypatch.setattr(_core, "environment_is_trusted", lambda: False)  # failure scenario G13
     assert toolkits.toolkit_folders() == usual
 
 

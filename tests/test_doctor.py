@@ -211,7 +211,7 @@ def test_a_program_with_other_rights_loads_no_library_of_its_environment(  # G13
         return "", None
 
     monkeypatch.setattr(doctor, "_output_of", output_of)
-    monkeypatch.setattr(doctor, "environment_is_trusted", lambda: False)
+    monkeypatch.setattr(_core, "environment_is_trusted", lambda: False)
     monkeypatch.setenv("CPROFILING_LIBCUDA", asked)
     doctor.ask_cuda()
     assert commands[0][3:5] == ["libcuda.so.1", "libcupti.so.13"]

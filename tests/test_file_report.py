@@ -298,11 +298,8 @@ def test_faults_of_what_a_pipe_gives_name_the_pipe(
     with pytest.warns(RuntimeWarning, match=f"^{path}: "):
         report(capsys, piped(begun))
 
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("shutil.copyfileobj", fail)
-    assert failure(capsys, piped(b"")) == f"cannot read {path}: No space left on device"
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("w+b"))
+    assert failure(capsys, piped(b"{")) == f"cannot read {path}: No space left on device"
 
 
 def test_a_device_is_no_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,8 +25,8 @@ import pytest
 
 import cprofiling as cp
 from calls import mapped
-from cprofiling import _core, layers
-from cprofiling.stages import environment, log
+from cprofiling import _core, environment, layers
+from cprofiling.stages import log
 from cprofiling.stages.memory import MemoryReader, StageMemory
 from cprofiling.stages.registry import Registry
 from fakes.fake_torch import forget_devices, torch_loader

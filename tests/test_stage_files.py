@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cprofiling import layers
-from cprofiling.stages import environment, output, process, workers
+from cprofiling import environment, layers
+from cprofiling.stages import output, process, workers
 from cprofiling.stages.ending import Ending
 from cprofiling.stages.memory import StageMemory
 from cprofiling.stages.registry import Registry

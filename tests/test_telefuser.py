@@ -18,10 +18,10 @@ import pytest
 
 import cprofiling as cp
 import ncu_samples
-from cprofiling import layers
+from cprofiling import environment, layers
 from cprofiling.integrations import telefuser, telefuser_memory, telefuser_profiler
 from cprofiling.integrations.telefuser_harness import StageBenchHarness
-from cprofiling.stages import environment, log, output
+from cprofiling.stages import log, output
 from cprofiling.stages.memory import MemoryReader, StageMemory
 from cprofiling.stages.registry import checkpoints_report
 from cprofiling.stages.stage_recording import StageRecording

@@ -546,6 +546,7 @@ class LiveFile:
 # An Arrow stream of columns, each of a name, "u" (str), "l" (int) or "g" (float), and the values. Is in csrc/arrow_stream.c; the
 # work, in cprofiling/arrow_columns.c.
 def arrow_stream(columns: tuple[tuple[str, str, list[Any]], ...], /) -> object: ...
+def environment_is_trusted() -> bool: ...  # cprofiling/environment.c
 def cost_ns(profiler: Profiler | None, /) -> float: ...  # csrc/cost.c
 
 # Goes into sys.excepthook with its first two arguments bound. Is in csrc/program.c.

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata, util
 from typing import Any, NamedTuple
 
-from cprofiling import __version__, _core, cuda_probe, deep_dive, device_table
+from cprofiling import __version__, _core, cuda_probe, deep_dive, device_table, environment
 from cprofiling.device_activity import library_folders
 from cprofiling.device_streams import CUDA
 from cprofiling.format import shown_text
 from cprofiling.own_cost import own_costs_ns
-from cprofiling.session import environment_is_trusted
 
 FORMAT, FORMAT_VERSION = "cprofiling doctor", 1
 ROOT = "/"  # below which the system's files are
@@ -160,12 +159,10 @@ def cost_facts() -> dict[str, Any]:
 
 def ask_cuda() -> dict[str, Any]:
     """Return what ``cuda_probe`` answers in a process of its own; under ``fault``, why it did not answer everything."""
-    trusted = environment_is_trusted()
-    driver = (trusted and os.environ.get("CPROFILING_LIBCUDA")) or "libcuda.so.1"
-    cupti = (trusted and os.environ.get("CPROFILING_LIBCUPTI")) or None
+    driver = environment.text("CPROFILING_LIBCUDA") or "libcuda.so.1"
+    cupti = environment.text("CPROFILING_LIBCUPTI")
     command = [sys.executable or "python3", "-I", cuda_probe.__file__, driver, *([cupti] if cupti else cupti_paths())]
-    environment = {name: value for name, value in os.environ.items() if name not in _INJECTED}
-    output, fault = _output_of(command, environment)
+    output, fault = _output_of(command, {name: os.environ[name] for name in os.environ if name not in _INJECTED})
     answers: dict[str, Any] = {"fault": fault}
     for line in output.splitlines():
         answers.update(_json_of(line))

@@ -25,10 +25,10 @@ from logging import INFO
 from pathlib import Path
 from time import perf_counter_ns
 
-from cprofiling import _core, checks, session
+from cprofiling import _core, checks, environment, session
 from cprofiling.format import shown_value
 from cprofiling.nodes import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
-from cprofiling.stages import environment, log, output, process, workers
+from cprofiling.stages import log, output, process, workers
 from cprofiling.stages.compare import StageComparison, TimingComparison, compare_timing_reports
 from cprofiling.stages.ending import Ending
 from cprofiling.stages.memory import MemoryReader
@@ -529,7 +529,7 @@ class _Automatic:
             _registry.records.remove()
 
 
-_names = _patterns(os.environ.get(environment.NAMES, ""))
+_names = _patterns(environment.text(environment.NAMES) or "")
 if not workers.is_child():
     _registry.records.open()
 Ending(_Automatic.at_exit).watch()

@@ -7,7 +7,7 @@ import os
 import sys
 import zlib
 
-from cprofiling import checks, file_kinds, trace_formats
+from cprofiling import checks, file_kinds, files, trace_formats
 from cprofiling.recording import Recording
 from cprofiling.snapshot import FormatError
 from cprofiling.warn import warn
@@ -35,7 +35,7 @@ def load(path: StrOrBytesPath, called: str | None = None) -> Recording:
     """Read a Chrome trace; see ``cprofiling.load_trace``. ``called``: what it is in messages; None: its path."""
     file_name = checks.path("path", path)
     name = file_name if called is None else called
-    with open(file_name, "rb") as file:
+    with files.open_to_read(file_name) as file:
         source = _Source(file, os.fstat(file.fileno()).st_size)
         recording = Recording.empty()
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -52,13 +53,11 @@ def checked_path(value: str) -> str:
 
 def _check_place(path: str) -> None:
     folder, name = os.path.split(path)
-    if not name or os.path.isdir(path):
+    if not name or files.kind_at(path) == stat.S_IFDIR:
         raise UnusablePathError("it is a folder")
     if not os.path.isdir(folder):
         os.stat(folder)
         raise UnusablePathError(os.strerror(errno.ENOTDIR))
-    with suppress(FileNotFoundError):
-        os.stat(path)
     is_special = _is_special(path) or (path.startswith(_SYSTEMS) and not path.startswith(_MEMORY))
     if not os.access(path if is_special else folder, os.W_OK | (0 if is_special else os.X_OK), effective_ids=True):
         raise UnusablePathError("it is not writable" if is_special else "its folder is not writable")
@@ -66,9 +65,7 @@ def _check_place(path: str) -> None:
 
 def _is_special(path: str) -> bool:
     """Whether a path is written to directly, by whoever has it: a device, a pipe, a descriptor of this process."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        return True
-    return files.descriptor_named(Path(path)) is not None
+    return files.kind_at(path) not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
 def load_format(path: str) -> None:
@@ -134,7 +131,10 @@ class OutputPath:
         with _locked(self.path) as is_free:
             if not is_free or _identity(self.path) != self._found:
                 return False
-            os.replace(made, self.path)
+            try:
+                os.replace(made, self.path)
+            except PermissionError:  # in a folder for all, what is there is another user's
+                return False
             return True
 
     def _names_beside(self) -> Iterator[str]:
@@ -166,8 +166,8 @@ def _locked(path: str) -> Iterator[bool]:
     Where files cannot be locked, as on some network's file systems, what protects it is that the time is short.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # a link that leads nowhere, a file of somebody else's
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # a link, a file of somebody else's
         yield True
         return
     try:

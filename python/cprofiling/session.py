@@ -18,6 +18,7 @@ from cprofiling.activities import (
     torch_reason,
 )
 from cprofiling.claim import IN_USE, Claim
+from cprofiling.environment import given
 from cprofiling.format import shown_value
 from cprofiling.kinds import KINDS
 from cprofiling.recording import Recording, Reports
@@ -649,30 +650,25 @@ def _checked_action(action: Any) -> ProfilerAction:
     raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")
 
 
-def environment_is_trusted() -> bool:
-    """Whether variables of the environment may make this program do things: not under ``-E``, nor set-user-ID."""
-    return not sys.flags.ignore_environment and os.getuid() == os.geteuid() and os.getgid() == os.getegid()
-
-
 def _record_program() -> None:
-    path = os.environ.get(PATH_VARIABLE)
-    if path is not None and environment_is_trusted():
+    path = given(PATH_VARIABLE)
+    if path is not None:
         from cprofiling import autostart
 
         autostart.start(path, PATH_VARIABLE)
 
 
 def _capture_calls() -> None:
-    window = os.environ.get(CAPTURE_VARIABLE)
-    if window is not None and environment_is_trusted():
+    window = given(CAPTURE_VARIABLE)
+    if window is not None:
         from cprofiling import capture
 
         capture.start(window, CAPTURE_VARIABLE)
 
 
 def _keep_statistics() -> None:
-    path = os.environ.get(LIVE_VARIABLE)
-    if path is not None and environment_is_trusted() and not _only_reads():
+    path = given(LIVE_VARIABLE)
+    if path is not None and not _only_reads():
         from cprofiling.control import default_profiler
         from cprofiling.live import writing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from cprofiling.environment import given
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,10 +14,7 @@ _VARIABLES = ("CUDA_HOME", "CUDA_PATH")
 
 def toolkit_folders() -> list[str]:
     """Return the folders of toolkits: those that the environment names, where it is trusted, then the usual ones."""
-    from cprofiling.session import environment_is_trusted  # here, as what uses this is loaded by it
-
-    named = [os.environ.get(variable) for variable in _VARIABLES] if environment_is_trusted() else []
-    return list(dict.fromkeys(folder for folder in [*named, *newest_first(USUAL)] if folder))
+    return list(dict.fromkeys(folder for folder in [*map(given, _VARIABLES), *newest_first(USUAL)] if folder))
 
 
 def newest_first(patterns: Iterable[str]) -> list[str]:

@@ -9,9 +9,7 @@ standard output; reports of an empty recording are empty, and say so.
 
 from __future__ import annotations
 
-import os
-
-from cprofiling import session
+from cprofiling import environment, session
 from cprofiling._core import record as _record
 from cprofiling.activities import RecordFormat
 from cprofiling.activities import Resource as _Resource
@@ -73,8 +71,8 @@ class profile(session.profile):  # noqa: N801 the vendor's name
 
 def _record_program() -> None:
     for variable in PATH_VARIABLES:
-        path = os.environ.get(variable)
-        if path is not None and session.environment_is_trusted():
+        path = environment.given(variable)
+        if path is not None:
             from cprofiling import autostart
 
             autostart.start(path, variable)

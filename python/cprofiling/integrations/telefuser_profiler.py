@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cprofiling import _core, checks, layers
+from cprofiling import _core, checks, environment, layers
 from cprofiling.integrations.telefuser_log import tell
 from cprofiling.integrations.telefuser_memory import (
     MemorySnapshot,
@@ -26,7 +26,7 @@ from cprofiling.integrations.telefuser_memory import (
 )
 from cprofiling.layers import mark_as_worker_process, set_timing_metadata
 from cprofiling.nodes import ASYNC_GENERATOR, GENERATOR, kind_of
-from cprofiling.stages import environment, log, signatures
+from cprofiling.stages import log, signatures
 from cprofiling.stages.registry import checked_name
 from cprofiling.stages.stage_recording import StageRecording, options
 
@@ -250,7 +250,7 @@ class _Followed:
 
 def _follow_environment() -> None:
     """Have stages recorded as the environment says now: it may be changed at any time."""
-    values = tuple(map(os.environ.get, _Followed.variables))
+    values = tuple(map(environment.given, _Followed.variables))
     if values != _Followed.values:
         if values[0] != _Followed.values[0]:
             layers.enable_profiler_for_names(values[0] or "")

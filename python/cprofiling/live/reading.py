@@ -6,7 +6,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from cprofiling import _core, checks
+from cprofiling import _core, checks, files
 from cprofiling.live import head
 from cprofiling.reasons import REFUSED
 from cprofiling.snapshot import Snapshot
@@ -27,6 +27,7 @@ _COMMIT = struct.Struct("<8Q")
 _COUNT, _PART = struct.Struct("<Q"), struct.Struct("<IIQQ")
 _LAST, _STALE = 1, 2
 _ON, _GONE = 1, 2
+_MOST_ERROR = 2**31 - 1  # of what the system has a word for
 _TRIES = 20  # a file that is written all the time has changed under the reader at most now and then
 
 
@@ -110,10 +111,14 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
         ValueError: It is empty, or has a NUL.
     """
     wanted = checks.path("path", path)
-    with open(wanted, "rb", buffering=0) as file:
+    with files.open_regular(wanted) as file:
         process = head.from_bytes(_read_at(file, 0, head.SIZE))
         is_alive = process.is_alive()
         commit, data = _latest(file)
+    try:
+        parts = tuple(_parts(data))
+    except (struct.error, UnicodeDecodeError):
+        raise _core.FormatError("its statistics are no parts with labels") from None
     commits, taken_ns, _, _, flags, error, *_ = commit
     state = ENDED if flags & _LAST else {True: RUNNING, False: KILLED, None: UNKNOWN}[is_alive]
     return LiveStatistics(
@@ -122,8 +127,8 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
         state=state,
         taken_ns=taken_ns,
         commits=commits,
-        error=error if flags & _STALE else 0,
-        parts=tuple(_parts(data)),
+        error=min(error, _MOST_ERROR) if flags & _STALE else 0,
+        parts=parts,
     )
 
 
@@ -134,13 +139,17 @@ def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
 def _latest(file: BinaryIO) -> tuple[tuple[int, ...], bytes]:
     """Return the latest commit, and its statistics. While they are read, newer ones may take their place."""
     reason = "there is no commit in it"
+    refused = None
     for _ in range(_TRIES):
         commits = sorted(_commits(file), reverse=True)
+        if commits and commits[0] == refused:
+            break
         if commits:
             _, _, offset, length, _, _, checksum, _ = commits[0]
             data = _statistics(file, offset, length)
             if data is not None and _core.checksum(data) == checksum:
                 return commits[0], data
+            refused = commits[0]
             reason = "cut or changed bytes: wrong checksum of its statistics"
     raise _core.FormatError(reason)
 
@@ -155,15 +164,15 @@ def _commits(file: BinaryIO) -> Iterator[tuple[int, ...]]:
 
 
 def _statistics(file: BinaryIO, offset: int, length: int) -> bytes | None:
-    """Return the bytes of an area; None where they are not all there."""
-    if offset < _AREAS or offset + length > os.fstat(file.fileno()).st_size:
+    """Return the bytes of an area; None where they are not all there, or more than are really on the disk."""
+    if offset < _AREAS or offset + length > os.fstat(file.fileno()).st_size or length > files.most_bytes(file):
         return None
     data = _read_at(file, offset, length)
     return data if len(data) == length else None
 
 
 def _parts(data: bytes) -> Iterator[LivePart]:
-    """Give the parts of statistics, which are whole as the checksum says."""
+    """Give the parts of statistics. Raises struct.error, UnicodeDecodeError and FormatError for what are none."""
     (count,) = _COUNT.unpack_from(data)
     at = _COUNT.size
     for _ in range(count):

@@ -231,7 +231,7 @@ def _place(path: str) -> Iterator[bool]:
     Gives whether what is there is to be kept: nobody may have seen yet what a process had counted that was killed.
     """
     with suppress(FileNotFoundError):
-        mode = os.stat(path).st_mode
+        mode = os.lstat(path).st_mode
         if not stat.S_ISREG(mode):
             raise ValueError(f"live must be the path of a regular file, got {path!a}")
     descriptor, is_new = _descriptor(path)
@@ -253,7 +253,7 @@ def _place(path: str) -> Iterator[bool]:
 
 def _descriptor(path: str) -> tuple[int, bool]:
     """Open a file. Whether it is made by that."""
-    flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
     except FileExistsError:
@@ -263,7 +263,7 @@ def _descriptor(path: str) -> tuple[int, bool]:
 def _is_at(path: str, descriptor: int) -> bool:
     """Whether a path still leads to an open file: another process may have put its own there."""
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
         return False
 

@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from cprofiling import checks
+from cprofiling import checks, files
 from cprofiling.format import shown_value
 from cprofiling.server import profiling_pb2, profiling_pb2_grpc
 from cprofiling.server.addresses import is_ip, is_loopback, join_address, split_address
@@ -96,8 +96,7 @@ def _credentials(tls: Any) -> Any:
     certificate, key = (
         checks.path(f"tls ({name})", path) for name, path in zip(("certificate", "key"), tls, strict=True)
     )
-    with open(certificate, "rb") as certificate_file, open(key, "rb") as key_file:
-        pair = (key_file.read(), certificate_file.read())
+    pair = (files.read_whole(key), files.read_whole(certificate))
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:

@@ -8,7 +8,7 @@ import re
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
-from cprofiling import file_kinds
+from cprofiling import file_kinds, files
 from cprofiling.format import shown_text
 from cprofiling.snapshot import FormatError
 
@@ -38,7 +38,7 @@ def read_json(path: str) -> Any:
     larger than 32 MiB, no UTF-8, no JSON, nested more than 100 levels deep, or has a key twice in one object, or a
     number that is not finite.
     """
-    with open(path, "rb") as file:
+    with files.open_to_read(path) as file:
         data = file.read(MOST_BYTES + 1)
     name = shown_text("path", path)
     head = data[: file_kinds.HEAD]

@@ -6,7 +6,7 @@ import logging
 import sys
 from contextlib import suppress
 
-from cprofiling.stages import environment
+from cprofiling import environment
 
 logger = logging.getLogger("cprofiling")
 

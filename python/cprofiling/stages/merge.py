@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 
 from cprofiling import checks
 from cprofiling.analysis.rows import counted
 from cprofiling.file_kinds import LIVE_MAGIC, NEITHER, STATISTICS_MAGICS
-from cprofiling.files import atomic_writer
+from cprofiling.files import atomic_writer, open_regular
 from cprofiling.format import format_profiling_table, shown_text
 from cprofiling.snapshot import FormatError
 from cprofiling.stages import merge_statistics, merge_timing, merge_traces
@@ -119,9 +118,7 @@ def _of_one_kind(files: Sequence[str], refused: dict[str, str]) -> tuple[str, li
 
 def _kind_of(path: str) -> str:
     """Return what a file is by its first bytes; whether it is damaged shows later."""
-    with open(path, "rb", opener=_open_at_once) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FormatError("it is no regular file")
+    with open_regular(path) as file:
         head = file.read(_HEAD)
     if not head:
         raise FormatError("it is empty")
@@ -133,10 +130,6 @@ def _kind_of(path: str) -> str:
     if text.startswith(b"{"):
         return TIMING
     raise FormatError(NEITHER)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe has no end to wait for
 
 
 def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[str, str]) -> Merged:

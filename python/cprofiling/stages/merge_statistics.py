@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from cprofiling.file_kinds import LIVE_MAGIC
+from cprofiling.files import open_to_read, read_whole
 from cprofiling.snapshot import FormatError, Snapshot
 from cprofiling.stages.ranks import RankedSnapshot, rank_of_name
 from cprofiling.stages.skew import Skew, SkewBuilder, label_order
@@ -77,14 +78,14 @@ def part_of_snapshot(name: str, taken: RankedSnapshot, label: str) -> Part:
 
 def part_of_file(path: str) -> Part:
     """Read a file and return what may be merged. OSError where it cannot be read, FormatError for a damaged one."""
-    with open(path, "rb") as file:
+    with open_toread_whole(path) as file:
         if file.read(len(LIVE_MAGIC)) == LIVE_MAGIC:
             return _part_of_live_file(path)
-    data = _read(path)
+    data = read_whole(path)
     digest = hashlib.sha256(data).digest()
 
     def load() -> Snapshot:
-        again = _read(path)
+        again = read_whole(path)
         if hashlib.sha256(again).digest() != digest:
             raise FormatError(CHANGED)
         return RankedSnapshot.from_bytes(again).snapshot
@@ -107,11 +108,6 @@ def _part_of_live_file(path: str) -> Part:
     taken = RankedSnapshot(statistics.snapshot, rank, None, statistics.process.host, statistics.process.pid)
     part = part_of_snapshot(path, taken, path if rank is None else str(rank))
     return replace(part, notes=tuple(f"{path}: {reason}" for reason in statistics.reasons))
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _part(name: str, taken: RankedSnapshot, label: str, digest: bytes, load: Callable[[], Snapshot]) -> Part:

@@ -13,9 +13,10 @@ from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 
+from cprofiling import environment
 from cprofiling.files import atomic_writer
 from cprofiling.handlers import file_name_of
-from cprofiling.stages import environment, process
+from cprofiling.stages import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _made(pipeline: str) -> Path:
     owns = process.is_main() and process.rank() == 0
     made = _claimed(parent, minute) if owns else _shared(parent, minute)
     if owns:
-        known = json.loads(os.environ.get(_JOINED, "{}"))
+        known = json.loads(environment.text(_JOINED) or "{}")
         os.environ[_JOINED] = json.dumps({**known, pipeline: str(made)})
     return made
 
@@ -74,7 +75,7 @@ def _joined(pipeline: str) -> Path | None:
     if process.is_main():
         return None
     try:
-        told = Path(json.loads(os.environ.get(_JOINED, "{}"))[pipeline])
+        told = Path(json.loads(environment.text(_JOINED) or "{}")[pipeline])
     except (ValueError, KeyError, TypeError):
         return None
     return told if told.is_dir() else None

@@ -12,7 +12,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cprofiling import checks
+from cprofiling import checks, files
 from cprofiling.snapshot import FormatError
 from cprofiling.stages.signatures import SCHEMA_VERSION, StageIOSignature, is_tensor
 
@@ -65,7 +65,7 @@ def load_signatures(path: StrOrBytesPath) -> dict[str, StageIOSignature]:
             meant, such as a tensor of more than 2^40 bytes; the message names the path and the place in the file.
     """
     name = checks.path("path", path)
-    with open(name, "rb") as file:
+    with files.open_to_read(name) as file:
         data = file.read(MOST_BYTES + 1)
     try:
         return _stages(_parsed(data))

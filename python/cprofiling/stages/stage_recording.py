@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from cprofiling import chrome
+from cprofiling import chrome, environment
 from cprofiling.handlers import file_name_of
 from cprofiling.session import profile
-from cprofiling.stages import environment, log, output
+from cprofiling.stages import log, output
 from cprofiling.stages.breakdown import breakdown_of
 
 TYPE_CHECKING = False

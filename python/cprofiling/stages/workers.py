@@ -14,6 +14,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from cprofiling import environment
 from cprofiling.control import Profiler
 from cprofiling.stages import process
 from cprofiling.stages.log import complain
@@ -196,7 +197,7 @@ class WorkerRecords:
 
 def folder_of_main() -> str | None:
     """Return where the main process of this worker reads; None where nobody does."""
-    return os.environ.get(_FOLDER) or None
+    return environment.text(_FOLDER)
 
 
 def is_child() -> bool:

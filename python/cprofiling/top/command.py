@@ -7,6 +7,7 @@ import os
 import time
 from contextlib import closing, nullcontext
 
+from cprofiling import environment
 from cprofiling.command_line import CommandError, is_terminal, not_empty, whole_number, write_as_is
 from cprofiling.server_commands import add_token, first_bytes, needed, token
 from cprofiling.session import LIVE_VARIABLE
@@ -92,7 +93,7 @@ def top(options: argparse.Namespace) -> None:
     """Show the moments, to the end; an interrupt is the usual one."""
     from cprofiling.top.moments import Choice
 
-    target: str = options.target or os.environ.get(LIVE_VARIABLE, "")
+    target: str = options.target or environment.text(LIVE_VARIABLE) or ""
     if not target:
         options.refuse("what to show is required: TARGET")
     source, errors = live_source(target, options) if not is_address(target) else server_source(target, options)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import tempfile
 from dataclasses import dataclass, field
 
-from cprofiling import file_kinds
+from cprofiling import file_kinds, files
 from cprofiling.format import shown_text
 from cprofiling.snapshot import FormatError
 
@@ -44,8 +43,12 @@ def load(path: str) -> Loaded:
         return _load(path, path)
     # What it is, is told by its first bytes, and a pipe gives them only once.
     with tempfile.TemporaryFile() as file:
-        with open(path, "rb") as pipe:
-            shutil.copyfileobj(pipe, file)
+        with files.open_to_read(path) as pipe:
+            most = files.most_bytes(pipe)
+            while file.tell() <= most and (piece := pipe.read(1 << 20)):
+                file.write(piece)
+        if file.tell() > most:
+            raise FormatError(f"more than {most} bytes came out of the pipe")
         file.flush()
         name = f"/proc/self/fd/{file.fileno()}"
         try:
@@ -75,8 +78,7 @@ def _load(path: str, called: str) -> Loaded:
 def _statistics(path: str) -> Loaded:
     from cprofiling.stages.ranks import RankedSnapshot
 
-    with open(path, "rb") as file:
-        taken = RankedSnapshot.from_bytes(file.read())
+    taken = RankedSnapshot.from_bytes(files.read_whole(path))
     known = {"rank": taken.rank, "world_size": taken.world_size, "host": taken.host or None, "pid": taken.pid}
     return Loaded(taken.snapshot, {name: value for name, value in known.items() if value is not None})
 

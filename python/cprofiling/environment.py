@@ -1,9 +1,13 @@
-"""What the environment says about stage reports."""
+"""The only door for this package's variables of the environment.
+
+They are not there under Python's options ``-E`` and ``-I``, and in programs that run with others' rights.
+"""
 
 from __future__ import annotations
 
 import os
 
+from cprofiling import _core
 from cprofiling.warn import mention
 
 DEBUG = "CPROFILING_PROFILE_DEBUG"
@@ -22,10 +26,16 @@ _others: dict[str, tuple[str, ...]] = {}
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
+def given(variable: str) -> str | None:
+    """Return a variable as it is now; None where it is not set, or the environment is not trusted."""
+    value = os.environ.get(variable)
+    return value if value is not None and _core.environment_is_trusted() else None
+
+
 def boolean(variable: str, default: bool) -> bool:
     """Return what a variable says; the default where it is not set or empty, or, with a warning, says else."""
     variable = _that_is_set(variable)
-    value = os.environ.get(variable, "")
+    value = given(variable) or ""
     word = value.strip().lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
@@ -39,7 +49,7 @@ def boolean(variable: str, default: bool) -> bool:
 
 def text(variable: str) -> str | None:
     """Return what a variable says now; None where it is not set or empty."""
-    return os.environ.get(_that_is_set(variable)) or None
+    return given(_that_is_set(variable)) or None
 
 
 def also(variable: str, *others: str) -> None:
@@ -49,4 +59,4 @@ def also(variable: str, *others: str) -> None:
 
 def _that_is_set(variable: str) -> str:
     """Return the first of a variable's others that is set and not empty, else the variable itself."""
-    return next(filter(os.environ.get, _others.get(variable, ())), variable)
+    return next(filter(given, _others.get(variable, ())), variable)
