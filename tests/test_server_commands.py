@@ -128,6 +128,7 @@ def test_top_tells_of_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> N
 def test_top_with_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\nand a remark\n")
+    file.chmod(0o600)
     with serve({"p": cp.Profiler()}, token=TOKEN) as made:
         arguments = [made.address, "--updates", "1"]
         assert "UNAUTHENTICATED" in failed(["top", *arguments], capsys)
@@ -141,11 +142,34 @@ def test_top_with_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 def test_top_does_not_send_what_is_no_token(server: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "token"
     file.write_text("größer als sechzehn\n", encoding="utf-8")
+    file.chmod(0o640)
     complaint = failed(["top", server.address, "--token-file", str(file)], capfd)
     assert (
         complaint
         == "cprofiling: token must have 16 to 4096 printable ASCII characters and no blanks, got 19 characters\n"
     )
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o604, 0o620, 0o602])
+@pytest.mark.parametrize("command", [["top", "127.0.0.1:1"], ["serve", "app.py"]], ids=lambda command: command[0])
+def test_a_token_that_others_may_read_or_change_is_refused(
+    command: list[str], mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(mode)
+    complaint = failed([command[0], "--token-file", str(file), *command[1:]], capsys)
+    assert complaint.startswith(f"cprofiling: {str(file)!r} is no secret, as other users may read or change it: chmod")
+
+
+def test_a_token_file_of_another_user_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    os.chown(file, 65534, -1)
+    assert "is no secret" in failed(["top", "127.0.0.1:1", "--token-file", str(file)], capsys)
 
 
 def test_top_reads_all_of_a_long_file(tmp_path: Path) -> None:

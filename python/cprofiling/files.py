@@ -109,9 +109,9 @@ def _opened_directly(path: str) -> BinaryIO | None:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(PATIENCE_S)
                 connection.connect(there)
-                return io.BufferedWriter(_Patient(connection.detach(), "wb"))
+                return io.BufferedWriter(_Patient(connection.detach(), "wb", path))
         if kind == stat.S_IFIFO:
-            return io.BufferedWriter(_Patient(_opened_pipe(there), "wb"))
+            return io.BufferedWriter(_Patient(_opened_pipe(there), "wb", path))
         return open(there, "wb", opener=_open_device)
     finally:
         os.close(held)
@@ -210,8 +210,10 @@ def _is_ours(folder: os.stat_result) -> bool:
 class _Patient(io.FileIO):
     """A pipe, socket or device whose other end is not waited for without end. It was opened without blocking."""
 
-    has_begun = False
-    waits_long = False  # once something has come
+    def __init__(self, descriptor: int, mode: str, path: str, *, waits_long: bool = False) -> None:
+        super().__init__(descriptor, mode)
+        self._path = path
+        self._has_begun = self._waits_long = waits_long
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write some of the data. TimeoutError where there is no room for it for long."""
@@ -221,9 +223,9 @@ class _Patient(io.FileIO):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read what there is. TimeoutError where nothing comes for long."""
-        if not self.has_begun and not self.waits_long:
+        if not self._has_begun:
             self._wait(select.POLLIN)  # without a writer, a pipe is at its end
-        self.has_begun = True
+            self._has_begun = True
         while (count := super().readinto(buffer)) is None:
             self._wait(select.POLLIN)
         return count
@@ -233,8 +235,9 @@ class _Patient(io.FileIO):
     def _wait(self, event: int) -> None:
         poll = select.poll()
         poll.register(self, event)
-        if not poll.poll(None if self.waits_long else PATIENCE_S * 1000):
-            raise TimeoutError(errno.ETIMEDOUT, f"its other end has done nothing for {PATIENCE_S:g} s")
+        if not poll.poll(None if self._waits_long else PATIENCE_S * 1000):
+            text = f"its other end has done nothing for {PATIENCE_S:g} s"
+            raise TimeoutError(errno.ETIMEDOUT, text, self._path)
 
 
 def open_to_read(path: StrOrBytesPath) -> BinaryIO:
@@ -244,11 +247,13 @@ def open_to_read(path: StrOrBytesPath) -> BinaryIO:
     """
     name = os.fsdecode(path)
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind == stat.S_IFREG:
         return os.fdopen(descriptor, "rb")
-    made = _Patient(descriptor, "rb")  # which refuses a folder
-    made.waits_long = _is_descriptor(name)
-    return io.BufferedReader(made)
+    if kind == stat.S_IFDIR:
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    return io.BufferedReader(_Patient(descriptor, "rb", name, waits_long=_is_descriptor(name)))
 
 
 def _is_descriptor(path: str) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 
+from cprofiling import environment, files
 from cprofiling.command_line import CommandError, not_empty
 
 ADDRESS = "127.0.0.1:0"
 TOKEN_VARIABLE = "CPROFILING_TOKEN"  # noqa: S105 its name
 SERVE_OPTIONS = ("--address", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
+_OTHERS = 0o027  # what others may not do to a file with a secret: its group may read it
 _LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
 
 TYPE_CHECKING = False
@@ -116,17 +118,26 @@ def needed() -> None:
 
 
 def token(options: Any) -> str | None:
-    """Return the token that a file or the environment has; None: there is none."""
+    """Take the token from a file, or out of the environment, where the program's children would find it.
+
+    Returns None where there is none. CommandError for a file that others may read or change.
+    """
+    found = environment.text(TOKEN_VARIABLE)
+    os.environ.pop(TOKEN_VARIABLE, None)
     if options.token_file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    line, _, _ = first_bytes(options.token_file).partition(b"\n")
+        return found
+    line, _, _ = first_bytes(options.token_file, is_secret=True).partition(b"\n")
     return line.decode("utf-8", "replace").strip()
 
 
-def first_bytes(path: str) -> bytes:
-    """Return what a small file has. CommandError where it cannot be read."""
+def first_bytes(path: str, *, is_secret: bool = False) -> bytes:
+    """Return what a small file has. CommandError where it cannot be read, or is to be secret and is not."""
     try:
-        with open(path, "rb") as file:
+        with files.open_to_read(path) as file:
+            status = os.fstat(file.fileno())
+            if is_secret and (status.st_mode & _OTHERS or status.st_uid not in (0, os.geteuid())):
+                advice = f"chmod 600 {path!a}, and chown it to the user that runs this"
+                raise CommandError(f"{path!a} is no secret, as other users may read or change it: {advice}")
             return file.read(_LONGEST_FILE)
     except OSError as error:
         raise CommandError(f"cannot read {path!a}: {error.strerror}") from None
