@@ -310,7 +310,7 @@ class Withheld:
 
 
 def test_calls_that_never_send_their_request_are_ended(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(guard, "REQUEST_PATIENCE_S", 0.1)
     withheld = Withheld()
     with grpc.insecure_channel(server.address) as channel:
         calls = [withheld.call(channel, name) for name in ALL]
@@ -321,7 +321,7 @@ def test_calls_that_never_send_their_request_are_ended(server: Any, monkeypatch:
 
 
 def test_those_without_a_token_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MOST_CALLS", 4)
+    monkeypatch.setattr(guard, "MOST_CALLS", 4)
     withheld, token = Withheld(), "x" * 16
     with serve({"p": cp.Profiler()}, token=token) as made, grpc.insecure_channel(made.address) as channel:
         calls = [withheld.call(channel, "ListSessions") for _ in range(20)]
@@ -332,25 +332,64 @@ def test_those_without_a_token_do_not_keep_others_out(monkeypatch: pytest.Monkey
         withheld.end(calls)
 
 
-def test_calls_that_never_send_their_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("token", [None, "x" * 16])
+def test_calls_that_never_send_their_request_take_no_place(token: str | None) -> None:
+    """Nor do the checks of health, which need no token, of any number of connections."""
     withheld = Withheld()
-    monkeypatch.setattr(serving, "MOST_CALLS", 12)
-    with serve({"p": cp.Profiler()}) as bounded, contextlib.ExitStack() as stack:
-        channels = [
-            stack.enter_context(grpc.insecure_channel(bounded.address, (("grpc.use_local_subchannel_pool", 1),)))
-            for _ in range(3)
+    own = (("grpc.use_local_subchannel_pool", 1),)
+    metadata = None if token is None else (("authorization", f"Bearer {token}"),)
+    with serve({"p": cp.Profiler()}, token=token) as made, contextlib.ExitStack() as stack:
+        channels = [stack.enter_context(grpc.insecure_channel(made.address, own)) for _ in range(5)]
+        silent = [
+            channel.stream_unary(HEALTH + "Check").future(withheld.requests())
+            for channel in channels
+            for _ in range(60)
         ]
-        before = threading.active_count()
-        waiting = [withheld.call(channel, "ListSessions") for channel in channels for _ in range(5)]
+        assert eventually(lambda: sum(call.done() for call in silent) == 28 * 5)
+        assert {call.code() for call in silent if call.done()} == {STATUS.RESOURCE_EXHAUSTED}
+        stub = profiling_pb2_grpc.ProfilingServiceStub(stack.enter_context(grpc.insecure_channel(made.address, own)))
+        started = time.monotonic()
+        assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=4, metadata=metadata).sessions) == 1
+        assert time.monotonic() - started < 3
+        withheld.end(silent)
 
-        def status() -> Any:
-            return status_of(lambda: channels[1].unary_unary(PREFIX + "ListSessions")(b""))
 
-        assert eventually(lambda: sum(bool(call.done()) for call in waiting) == 3)
-        assert status() is STATUS.RESOURCE_EXHAUSTED
-        assert threading.active_count() <= before + 2 * len(waiting)  # those are the clients'
-        withheld.end(waiting)
-        assert eventually(lambda: bool(status() is STATUS.OK))
+def test_calls_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MOST_CALLS_EACH", 2)
+    own = (("grpc.use_local_subchannel_pool", 1),)
+    request = pb.WatchProfilingRequest(session_id="p", interval_ms=60_000)
+    with (
+        serve({"p": cp.Profiler()}) as made,
+        grpc.insecure_channel(made.address, own) as channel,
+        grpc.insecure_channel(made.address, own) as other,
+    ):
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        watching = [stub.WatchProfiling(request) for _ in range(2)]
+        for each in watching:
+            next(each)
+        assert bytes_to("ListSessions", b"")(channel, made.address) is STATUS.RESOURCE_EXHAUSTED
+        assert bytes_to("ListSessions", b"")(other, made.address) is STATUS.OK
+        watching[0].cancel()
+        assert eventually(lambda: bytes_to("ListSessions", b"")(channel, made.address) is STATUS.OK)
+        watching[1].cancel()
+        assert eventually(lambda: not made._guard._calls)
+
+
+def test_idle_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = {"grpc.max_connection_idle_ms": 1000, "grpc.server_handshake_timeout_ms": 1000}
+    assert fewer.keys() <= dict(serving._OPTIONS).keys()
+    monkeypatch.setattr(serving, "_OPTIONS", tuple({**dict(serving._OPTIONS), **fewer}.items()))
+    hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+    with serve({"p": cp.Profiler()}) as made, contextlib.ExitStack() as stack:
+        host, _, port = made.address.rpartition(":")
+        for number in range(300):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            if number % 2:
+                with contextlib.suppress(OSError):
+                    connection.sendall(hello)
+        with grpc.insecure_channel(made.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10, wait_for_ready=True).sessions) == 1
 
 
 @pytest.fixture(scope="module")
@@ -392,7 +431,7 @@ def test_a_reader_that_does_not_read_is_left_alone_and_then_ended(
 def test_answers_that_nobody_reads_are_bounded(
     large: cp.Profiler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(serving, "MOST_CALLS", 3)
+    monkeypatch.setattr(guard, "MOST_CALLS", 3)
     request = pb.GetProfilingSummaryRequest(session_id="p").SerializeToString()
     own, small = ("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)
     with serve({"p": large}) as made, grpc.insecure_channel(made.address, (own,)) as channel:

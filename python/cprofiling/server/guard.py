@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     Answering = Callable[[Any, Any], Awaitable[None]]  # takes the requests and the context, and sends all answers
 
 OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # those that ask it can rarely be told a token
+MOST_CALLS = 128  # at once, of all clients; of those that show no token where one is wanted, as many again
+MOST_CALLS_EACH = 64  # of one connection
+MOST_SILENT_EACH = 32  # calls of one connection whose request is waited for
 MOST_STREAMS = 64  # of answers, at once: so that there is room for other calls
-PATIENCE_S = 30.0  # with a client that does not send its request, or does not read a stream
+REQUEST_PATIENCE_S = 5.0  # with a client that does not send its request, which takes no place until then
+PATIENCE_S = 30.0  # with one that does not read a stream
 _LONGEST_DETAILS = 300
 _LEAST_TOKEN, _MOST_TOKEN = 16, 4096
 _MOST_BYTES_KEPT = 65_536  # of a request that stays in memory for as long as its stream
@@ -55,6 +60,9 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
     def __init__(self, token: str | None) -> None:
         """Want this token of all calls but the check of health; None: want none."""
         self.streams = 0
+        self._calls: Counter[str] = Counter()  # by connection; and of those without a token
+        self._open_calls: Counter[str] = Counter()
+        self._silent: Counter[str] = Counter()
         self._expected = None if token is None else f"Bearer {token}".encode("ascii")
         self._wrapped: dict[str, Any] = {}  # by the method's name: there are as many as the server has
 
@@ -68,7 +76,8 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
             found = await continuation(call_details)
             if found is None:
                 return None
-            handler = self._wrapped[method] = self._guarded(found)
+            calls = self._open_calls if method == OPEN_TO_ALL and self._expected is not None else self._calls
+            handler = self._wrapped[method] = self._guarded(found, calls)
         return handler
 
     def _has_token(self, metadata: Any) -> bool:
@@ -77,23 +86,52 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
         given = [value for key, value in metadata or () if key == "authorization"]
         return len(given) == 1 and hmac.compare_digest(_bytes(given[0]), self._expected)
 
-    def _guarded(self, handler: Any) -> Any:
-        answering = _tame(_conversation(handler) if handler.request_streaming else _one_request(handler))
-        if handler.response_streaming:
-            answering = self._bounded(answering)
-        return grpc.stream_stream_rpc_method_handler(answering, None, handler.response_serializer)
+    def _guarded(self, handler: Any, calls: Counter[str]) -> Any:
+        async def first_request(context: Any) -> Any:
+            data = await self._first_request(context)
+            if data is not grpc.aio.EOF:
+                self._enter(context, calls, is_stream=handler.response_streaming)
+            return data
 
-    def _bounded(self, answering: Answering) -> Answering:
-        async def bounded(requests: Any, context: Any) -> None:
-            if self.streams >= MOST_STREAMS:
-                await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
-            self.streams += 1
-            try:
-                await answering(requests, context)
-            finally:
-                self.streams -= 1
+        made = _conversation if handler.request_streaming else _one_request
+        answering = made(handler, first_request)
+        return grpc.stream_stream_rpc_method_handler(_tame(answering), None, handler.response_serializer)
 
-        return bounded
+    async def _first_request(self, context: Any) -> Any:
+        """Wait for a request, which clients send at once."""
+        peer = context.peer()
+        if self._silent[peer] >= MOST_SILENT_EACH:
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many calls without a request")
+        self._silent[peer] += 1
+        try:
+            late = grpc.StatusCode.DEADLINE_EXCEEDED
+            return await in_time(context.read(), late, "the request has not come", REQUEST_PATIENCE_S)
+        finally:
+            _take_off(self._silent, peer)
+
+    def _enter(self, context: Any, calls: Counter[str], *, is_stream: bool) -> None:
+        """Take a place for a call whose request is there, until all of its answer has left. Refusal without one."""
+        peer = context.peer()
+        if calls.total() >= MOST_CALLS or calls[peer] >= MOST_CALLS_EACH:
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many calls already")
+        if is_stream and self.streams >= MOST_STREAMS:
+            raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
+        calls[peer] += 1
+        self.streams += is_stream
+
+        def leave(_call: Any) -> None:
+            _take_off(calls, peer)
+            self.streams -= is_stream
+
+        call = asyncio.current_task()
+        assert call is not None  # noqa: S101 gRPC has one for each call
+        call.add_done_callback(leave)
+
+
+def _take_off(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
 
 
 def _bytes(value: Any) -> bytes:
@@ -107,12 +145,12 @@ async def _refuse(_requests: Any, context: Any) -> None:
 _REFUSING = grpc.stream_stream_rpc_method_handler(_refuse)  # which waits for no request
 
 
-def _one_request(handler: Any) -> Answering:
+def _one_request(handler: Any, first_request: Callable[[Any], Any]) -> Answering:
     """Return what does as a handler that takes one request. That returns its answer, or sends a stream of them."""
     behavior = handler.unary_stream or handler.unary_unary
 
     async def answering(_requests: Any, context: Any) -> None:
-        data = await in_time(context.read(), grpc.StatusCode.DEADLINE_EXCEEDED, "the request has not come")
+        data = await first_request(context)
         if data is grpc.aio.EOF:
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "there is no request")
         if handler.response_streaming and len(data) > _MOST_BYTES_KEPT:
@@ -130,14 +168,14 @@ def _one_request(handler: Any) -> Answering:
     return answering
 
 
-def _conversation(handler: Any) -> Answering:
+def _conversation(handler: Any, first_request: Callable[[Any], Any]) -> Answering:
     """Return what does as a handler that gives an answer to each request of a stream.
 
     It gets an empty one for each that is too large to be kept, or no message of its type.
     """
 
     async def answering(_requests: Any, context: Any) -> None:
-        requests = _Requests(context, handler.request_deserializer)
+        requests = _Requests(context, handler.request_deserializer, await first_request(context))
         async with aclosing(handler.stream_stream(requests, context)) as answers:
             async for answer in answers:
                 await send(context, answer)
@@ -148,15 +186,18 @@ def _conversation(handler: Any) -> Answering:
 class _Requests:
     """The requests of a stream. No generator, which the event loop would have to end."""
 
-    def __init__(self, context: Any, parse: Callable[[bytes], Any]) -> None:
+    def __init__(self, context: Any, parse: Callable[[bytes], Any], first: Any) -> None:
         self._context = context
         self._parse = parse
+        self._first = first
 
     def __aiter__(self) -> _Requests:
         return self
 
     async def __anext__(self) -> Any:
-        data = await self._context.read()
+        data, self._first = self._first, None
+        if data is None:
+            data = await self._context.read()
         if data is grpc.aio.EOF:
             raise StopAsyncIteration
         try:
@@ -167,18 +208,18 @@ class _Requests:
 
 async def send(context: Any, message: Any) -> None:
     """Send a message of a stream. Refusal where the reader does not make room for it in time."""
-    await in_time(context.write(message), grpc.StatusCode.RESOURCE_EXHAUSTED, "the reader has not read")
+    await in_time(context.write(message), grpc.StatusCode.RESOURCE_EXHAUSTED, "the reader has not read", PATIENCE_S)
 
 
-async def in_time(waiting: Awaitable[T], code: Any, details: str) -> T:
+async def in_time(waiting: Awaitable[T], code: Any, details: str, patience_s: float) -> T:
     """Return what is waited for, and raises what that raises. Refusal when patience is at its end."""
     task = asyncio.ensure_future(waiting)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())  # else logged if this is cancelled too
     try:
         # Not wait_for: up to CPython 3.11, it forgets that the client is gone if it hears of that when all is done.
-        done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
+        done, _ = await asyncio.wait({task}, timeout=patience_s)
         if not done:
-            raise Refusal(code, f"{details} for {PATIENCE_S:g} s")
+            raise Refusal(code, f"{details} for {patience_s:g} s")
         return task.result()
     finally:
         task.cancel()

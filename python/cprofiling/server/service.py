@@ -22,6 +22,18 @@ INTERVAL_MS, LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 1000, 100, 3_600_000
 _PATIENCE_S = 1.0  # with a pipeline that is to tell whether it is on, in the list of all
 
 
+def cuvis_handlers(service: ProfilingService) -> Any:
+    """Return the handlers of the calls that clients of cuvis-ai-core make: its messages are ours, with fewer fields."""
+    methods = {"SetProfiling": service.SetProfiling, "GetProfilingSummary": service.GetProfilingSummary}
+    handlers = {
+        name: grpc.unary_unary_rpc_method_handler(
+            method, getattr(pb, f"{name}Request").FromString, getattr(pb, f"{name}Response").SerializeToString
+        )
+        for name, method in methods.items()
+    }
+    return grpc.method_handlers_generic_handler("cuvis_ai.v1.CuvisAIService", handlers)
+
+
 class ProfilingService(profiling_pb2_grpc.ProfilingServiceServicer):
     """The handlers, each of which returns its answer, or raises a Refusal."""
 

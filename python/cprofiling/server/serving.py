@@ -20,7 +20,7 @@ from cprofiling.server import profiling_pb2, profiling_pb2_grpc
 from cprofiling.server.addresses import is_ip, is_loopback, join_address, split_address
 from cprofiling.server.guard import Guard, checked_token
 from cprofiling.server.messages import MOST_BYTES
-from cprofiling.server.service import ProfilingService
+from cprofiling.server.service import ProfilingService, cuvis_handlers
 from cprofiling.server.sessions import Sessions
 
 TYPE_CHECKING = False
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
 
 SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name
-MOST_CALLS = 128  # at once, of all clients
 _running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
 _PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
 _OPTIONS = (
@@ -39,7 +38,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_BYTES),
     ("grpc.max_send_message_length", MOST_BYTES),
     ("grpc.max_allowed_incoming_connections", 256),  # each takes one of the program's file descriptors
-    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that says nothing
+    ("grpc.max_connection_idle_ms", 5_000),  # without a call
+    ("grpc.server_handshake_timeout_ms", 5_000),  # a connection that says nothing
     ("grpc.keepalive_time_ms", 30_000),  # one whose other end is gone
     ("grpc.keepalive_timeout_ms", 10_000),
 )
@@ -195,9 +195,10 @@ class Server:
             loop.close()
 
     async def _serve(self) -> None:
-        server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS, maximum_concurrent_rpcs=MOST_CALLS)
+        server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS)
         self._service = ProfilingService(self._sessions)
         profiling_pb2_grpc.add_ProfilingServiceServicer_to_server(self._service, server)
+        server.add_generic_rpc_handlers((cuvis_handlers(self._service),))
         healthy = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
