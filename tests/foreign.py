@@ -15,9 +15,7 @@ import pytest
 
 VICTIM, ATTACKER = 65531, 65532
 LIMIT_S = 20.0  # a process that takes longer hangs
-_PROTECTION = [
-    Path("/proc/sys/fs", f"protected_{what}") for what in ("symlinks", "hardlinks", "fifos", "regular")
-]
+_PROTECTION = [Path("/proc/sys/fs", f"protected_{what}") for what in ("symlinks", "hardlinks", "fifos", "regular")]
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -298,7 +297,7 @@ def test_faults_of_what_a_pipe_gives_name_the_pipe(
     with pytest.warns(RuntimeWarning, match=f"^{path}: "):
         report(capsys, piped(begun))
 
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("w+b"))
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("w+b"))  # noqa: SIM115
     assert failure(capsys, piped(b"{")) == f"cannot read {path}: No space left on device"
 
 

@@ -573,7 +573,7 @@ class Resolver:
 
 NO_ADDRESSES = [
     "", ":", "127.0.0.1", "127.0.0.1:", ":5000", "127.0.0.1:-1", "127.0.0.1:65536", "127.0.0.1:+5", "127.0.0.1:1e3",
-    "::1:5000", "[::1]", "[127.0.0.1]:5", "[localhost]:5", "unix:/tmp/socket", "dns:///localhost:5", "a b:5", "a/b:5",
+    "::1:5000", "[::1]", "[127.0.0.1]:5", "[localhost]:5", "unixx:/tmp/socket", "dns:///localhost:5", "a b:5", "a/b:5",
     "http://127.0.0.1:5", "127.0.0.1:٣", "host\0:5", "-host:5", "x" * 300 + ":5", "127.0.0.1:000005",
 ]  # fmt: skip
 
@@ -802,7 +802,7 @@ class Interrupted(threading.Event):
 
 
 def test_an_interrupt_while_it_starts_leaves_nothing(profiler: cp.Profiler) -> None:
-    made = serving.Server(server_sessions.Sessions({"p": profiler}), "127.0.0.1", 0, None, None)
+    made = serving.Server(server_sessions.Sessions({"p": profiler}), "127.0.0.1:0", None, None)
     made._is_ready = Interrupted()
     before = list(serving._running)
     with pytest.raises(KeyboardInterrupt):

@@ -7,8 +7,10 @@ import os
 import pty
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ import cprofiling as cp
 from calls import profiler_on
 from commands import COMMAND
 from cprofiling import cli, server_commands
+from foreign import ATTACKER, run_as, shared_folder
 
 grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
 pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
@@ -337,7 +340,9 @@ class Served:
         assert self.child.stderr is not None
         assert self.child.stdout is not None
         line = self.child.stderr.readline()
-        assert line.startswith("cprofiling: serving on 127.0.0.1:"), line + self.child.stderr.read()
+        assert line.startswith(("cprofiling: serving on 127.0.0.1:", "cprofiling: serving on unix:/")), (
+            line + self.child.stderr.read()
+        )
         self.address = line.split()[-1]
         self.printed = self.child.stdout.readline()
 
@@ -413,3 +418,234 @@ def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyP
         stub.SetProfiling(pb.SetProfilingRequest(session_id="p", enabled=True))
         assert counts(stub, "p") == {}
         assert placed.profiling_enabled is True
+
+
+# ---- control
+
+
+def controlled(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(["control", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_control_switches_and_resets(capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = cp.Profiler()
+    with serve({"p": profiler}) as made:
+        prefix = f"session p at {made.address}"
+        assert controlled([made.address, "stages"], capsys) == f"{prefix} has no statistics yet\n"
+        assert controlled([made.address, "on", "--skip-first-n", "1"], capsys) == f"{prefix}: profiling on\n"
+        assert profiler.profiling_enabled
+        for stage in ("train", "train", "train", "a\x1b"):
+            profiler.record(stage, "node", 1.0)
+        profiler.record("train", "other", 1.0)
+        assert profiler.get_profiling_summary().skip_first_n == 1
+        expected = "train: 2 nodes, 2 calls\na\\x1b: 1 node, 0 calls\n"
+        assert controlled([made.address, "stages"], capsys) == expected
+        assert controlled([made.address, "off"], capsys) == f"{prefix}: profiling off\n"
+        assert not profiler.profiling_enabled
+        assert len(profiler.get_profiling_summary()) == 3
+        assert controlled([made.address, "reset"], capsys) == f"{prefix}: statistics discarded\n"
+        assert not profiler.get_profiling_summary()
+        controlled([made.address, "on"], capsys)
+        profiler.record("train", "node", 1.0)
+        controlled([made.address, "off", "--reset"], capsys)
+        assert not profiler.get_profiling_summary()
+
+
+def test_control_takes_the_session_and_the_token_that_are_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sessions = {"default": cp.Profiler(), "other": cp.Profiler()}
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    with serve(sessions, token=TOKEN) as made:
+        assert "UNAUTHENTICATED" in failed(["control", made.address, "on"], capsys)
+        arguments = [made.address, "on", "--token-file", str(file)]
+        assert "session other" in controlled([*arguments, "--session", "other"], capsys)
+        assert [each.profiling_enabled for each in sessions.values()] == [False, True]
+        controlled(arguments, capsys)
+        assert sessions["default"].profiling_enabled
+        assert "NOT_FOUND" in failed(["control", *arguments, "--session", "none"], capsys)
+    assert "UNAVAILABLE" in failed(["control", made.address, "reset"], capsys)
+    assert "address must be HOST:PORT" in failed(["control", "nowhere", "reset"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["h:1"], "the following arguments are required: ACTION"),
+        (["h:1", "pause"], "invalid choice: 'pause'"),
+        (["h:1", "stages", "--reset"], "--reset does not go with stages"),
+        (["h:1", "off", "--skip-first-n", "3"], "--skip-first-n does not go with off"),
+        (["h:1", "reset", "--synchronize-cuda"], "--synchronize-cuda does not go with reset"),
+    ],
+)
+def test_control_refuses_what_makes_no_sense(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["control", *arguments])
+    assert raised.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_control_switches_a_program_from_a_shell(tmp_path: Path) -> None:
+    script = str(Path(sys.executable).with_name("cprofiling"))
+    with Served(tmp_path, "-n", "__main__:work") as served:
+        for action, said in [("on", "profiling on"), ("stages", "no statistics"), ("off", "profiling off")]:
+            command = [script, "control", served.address, action, "--session", "nodes"]
+            done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=True)
+            assert done.stderr == ""
+            assert said in done.stdout
+        assert served.end() == (7, "")
+
+
+# ---- Tokens, and none
+
+
+def test_the_program_does_not_inherit_the_token(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "import os, subprocess\n"
+        "print(os.environ.get('CPROFILING_TOKEN'), flush=True)\n"
+        "subprocess.run(['env'], check=True)\n"
+    )
+    command = [*COMMAND, "serve", str(tmp_path / "app.py")]
+    done = subprocess.run(
+        command, env={**ENVIRONMENT, "CPROFILING_TOKEN": TOKEN}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("None\n")
+    assert TOKEN not in done.stdout
+
+
+class ServedOpenly(Served):
+    """A program that is served without a token."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        super().__init__(folder, "--no-token", *options)
+
+
+def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuvis = pytest.importorskip("cuvis_ai_core.grpc", reason="cuvis-ai-core is not installed")
+    monkeypatch.setitem(ENVIRONMENT, "CPROFILING_TOKEN", TOKEN)
+    with ServedOpenly(tmp_path, "-s", "main=__main__:pipeline") as served:
+        assert served.child.stderr is not None
+        said = "cprofiling: without a token: all users and programs of this machine can control it, clients of "
+        assert served.child.stderr.readline() == f"{said}cuvis-ai-core among them\n"
+        with grpc.insecure_channel(served.address) as channel:
+            stub, its = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel), cuvis.cuvis_ai_pb2
+            request = its.SetProfilingRequest(session_id="main", enabled=True, reset=True, skip_first_n=2)
+            assert stub.SetProfiling(request, timeout=10).profiling_enabled
+            answer = stub.GetProfilingSummary(its.GetProfilingSummaryRequest(session_id="main"), timeout=10)
+            assert not answer.node_stats
+            with pytest.raises(grpc.RpcError) as raised:
+                stub.GetProfilingSummary(its.GetProfilingSummaryRequest(session_id="none"), timeout=10)
+            assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+        assert served.end() == (7, "")
+
+
+def test_clients_of_cuvis_get_the_figures_that_they_know() -> None:
+    cuvis = pytest.importorskip("cuvis_ai_core.grpc", reason="cuvis-ai-core is not installed")
+    profiler = profiler_on()
+    for stage in ("train", "val", "train", "of its own"):
+        profiler.record(stage, "node", 2.0)
+    with serve({"p": profiler}) as made, grpc.insecure_channel(made.address) as channel:
+        stub, its = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel), cuvis.cuvis_ai_pb2
+        request = its.GetProfilingSummaryRequest(session_id="p", stage=its.EXECUTION_STAGE_TRAIN)
+        (row,) = stub.GetProfilingSummary(request, timeout=10).node_stats
+        assert (row.node_name, row.stage, row.count, row.mean_ms, row.total_ms) == (
+            "node", its.EXECUTION_STAGE_TRAIN, 2, 2.0, 4.0,
+        )  # fmt: skip
+        rows = stub.GetProfilingSummary(its.GetProfilingSummaryRequest(session_id="p"), timeout=10).node_stats
+        assert [row.stage for row in rows] == [1, 2, its.EXECUTION_STAGE_UNSPECIFIED]
+    with serve({"p": profiler}, token=TOKEN) as made, grpc.insecure_channel(made.address) as channel:
+        stub = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as raised:
+            stub.GetProfilingSummary(request, timeout=10)
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint", "status"),
+    [
+        (["--address", "0.0.0.0:0"], "--no-token needs unix:PATH or an address such as 127.0.0.1:0, not 0.0.0.0:0", 1),
+        (["--token-file", "token"], "--no-token and --token-file exclude each other", 2),
+    ],
+)
+def test_where_a_token_is_wanted_in_any_case(
+    options: list[str], complaint: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.py").touch()
+    try:
+        found = cli.main(["serve", "--no-token", *options, str(tmp_path / "app.py")])
+    except SystemExit as error:
+        found = error.code  # type: ignore[assignment]
+    assert found == status
+    assert complaint in capsys.readouterr().err
+
+
+# ---- Unix sockets
+
+
+def test_a_socket_is_served_for_one_user_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "socket")
+        with serve({"p": profiler_on()}, f"unix:{path}") as made:
+            assert made.address == f"unix:{path}"
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert [each.name for each in Path(folder).iterdir()] == ["socket"]
+            assert controlled([made.address, "off"], capsys) == f"session p at {made.address}: profiling off\n"
+            assert "profiling off" in shown([made.address, "--updates", "1"], capsys)
+            with pytest.raises(OSError, match="Address already in use"):
+                serve({"p": cp.Profiler()}, f"unix:{path}")
+            assert "off" in controlled([made.address, "off"], capsys)
+        assert not list(Path(folder).iterdir())
+
+
+def test_a_socket_of_another_user_is_refused() -> None:
+    with shared_folder() as folder:
+        path = folder / "socket"
+        with serve({"p": cp.Profiler()}, f"unix:{path}"):
+
+            def connect() -> None:
+                with socket.socket(socket.AF_UNIX) as client, pytest.raises(PermissionError):
+                    client.connect(str(path))
+
+            run_as(ATTACKER, connect)
+        run_as(ATTACKER, lambda: path.symlink_to("/tmp/elsewhere"))
+        with pytest.raises(OSError, match="Address already in use"):
+            serve({"p": cp.Profiler()}, f"unix:{path}")
+
+
+def test_a_socket_that_nobody_serves_any_more_is_replaced() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "socket")
+        with socket.socket(socket.AF_UNIX) as old:
+            old.bind(str(path))
+        with serve({"p": cp.Profiler()}, f"unix:{path}") as made, grpc.insecure_channel(made.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
+        path.write_text("a file")
+        with pytest.raises(OSError, match="Address already in use"):
+            serve({"p": cp.Profiler()}, f"unix:{path}")
+        assert path.read_text() == "a file"
+        with pytest.raises(OSError, match="No such file"):
+            serve({"p": cp.Profiler()}, f"unix:{folder}/none/socket")
+
+
+@pytest.mark.parametrize("path", ["", "a\0", "x" * 100])
+def test_what_is_no_path_of_a_socket(path: str) -> None:
+    with pytest.raises(ValueError, match=r"^address must be unix:PATH with a path of 1 to 80 bytes"):
+        serve({"p": cp.Profiler()}, f"unix:{path}")
+
+
+def test_no_token_on_a_socket(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"unix:{folder}/s"
+        with ServedOpenly(tmp_path, "--address", address) as served:
+            assert served.address == address
+            assert served.child.stderr is not None
+            assert served.child.stderr.readline().startswith("cprofiling: without a token: this user's programs can")
+            assert served.end() == (7, "")

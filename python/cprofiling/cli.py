@@ -18,7 +18,7 @@ from cprofiling.command_line import EXIT_FAILURE, INT64_MAX, CommandError, Parse
 from cprofiling.count_command import add_count
 from cprofiling.deep_dive_commands import add_ncu, add_nsys
 from cprofiling.report_command import add_report
-from cprofiling.server_commands import SERVE_OPTIONS, add_serve
+from cprofiling.server_commands import SERVE_OPTIONS, add_control, add_serve
 from cprofiling.stages.commands import add_compare, add_harness, add_merge
 from cprofiling.top.command import add_top
 
@@ -104,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
     add_harness(commands)
     add_merge(commands)
     add_serve(commands)
+    add_control(commands)
     add_top(commands)
     return made
 

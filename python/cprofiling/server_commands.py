@@ -1,4 +1,4 @@
-"""The command ``serve``, and what it shares with ``top``: tokens and certificates."""
+"""The commands ``serve`` and ``control``, and what they share with ``top``: tokens and certificates."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import argparse
 import os
 
 from cprofiling import environment, files
-from cprofiling.command_line import CommandError, not_empty
+from cprofiling.command_line import CommandError, not_empty, whole_number
 
 ADDRESS = "127.0.0.1:0"
 TOKEN_VARIABLE = "CPROFILING_TOKEN"  # noqa: S105 its name
+ACTIONS = ("on", "off", "reset", "stages")
+_FIELDS = {"on": ("reset", "synchronize_cuda", "skip_first_n"), "off": ("reset",)}  # that options may set
 SERVE_OPTIONS = ("--address", "--session", "-s", "--node", "-n", "--token-file", "--tls-cert", "--tls-key")
 _OTHERS = 0o027  # what others may not do to a file with a secret: its group may read it
 _LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
@@ -17,6 +19,8 @@ _LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from cprofiling.server.top import Endpoint
 
 
 def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,7 +41,8 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--address",
         default=ADDRESS,
         metavar="HOST:PORT",
-        help="where to serve; port 0: a free one. What others reach needs TLS or a token (default: %(default)s)",
+        help="where to serve; port 0: a free one; or unix:PATH, a socket for this user only. What others reach needs "
+        "TLS or a token (default: %(default)s)",
     )
     made.add_argument(
         "-s",
@@ -59,9 +64,71 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     )
     made.add_argument("--on", action="store_true", help="have 'default' and 'nodes' on from the beginning")
     add_token(made, "that clients need")
+    made.add_argument(
+        "--no-token",
+        action="store_true",
+        help="want none, so that clients of cuvis-ai-core can call too; only where other machines do not reach",
+    )
     made.add_argument("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
     made.add_argument("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")
     made.set_defaults(run=serve, refuse=made.error)
+
+
+def add_control(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``control``."""
+    made = commands.add_parser(
+        "control",
+        help="switch a served program's profiling",
+        description="Switch profiling in a program that serves, discard its statistics, or list the stages that it "
+        "has statistics of.",
+        epilog="example: cprofiling control 127.0.0.1:50051 on --skip-first-n 10",
+        allow_abbrev=False,
+    )
+    made.add_argument("address", metavar="ADDRESS", type=not_empty, help="the server's HOST:PORT, or unix:PATH")
+    made.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    made.add_argument("--reset", action="store_true", help="with on or off: discard the statistics first")
+    made.add_argument("--synchronize-cuda", action="store_true", help="with on: wait for the device around each call")
+    made.add_argument(
+        "--skip-first-n",
+        type=whole_number(0, 2**31 - 1),
+        default=0,
+        metavar="N",
+        help="with on: first calls of each node to leave out (default: %(default)s)",
+    )
+    add_client(made)
+    made.set_defaults(run=control, refuse=made.error)
+
+
+def control(options: argparse.Namespace) -> str:
+    """Do it, and return what is to be said."""
+    fields = {name: getattr(options, name) for name in ("reset", "synchronize_cuda", "skip_first_n")}
+    foreign = [name for name, value in fields.items() if value and name not in _FIELDS.get(options.action, ())]
+    if foreign:
+        options.refuse(f"--{foreign[0].replace('_', '-')} does not go with {options.action}")
+    server = endpoint(options, options.address)
+    from cprofiling.server import top as client
+
+    try:
+        return client.control(server, options.session, options.action, **fields)
+    except (client.TopError, ValueError) as error:
+        raise CommandError(str(error)) from None
+
+
+def add_client(made: argparse.ArgumentParser) -> None:
+    """Add the options that say which session of a server is meant, and how it is asked."""
+    made.add_argument(
+        "--session", type=not_empty, metavar="NAME", help="of a server (default: the only one, or 'default')"
+    )
+    add_token(made, "that the server wants")
+    made.add_argument("--tls-ca", type=not_empty, metavar="FILE", help="use TLS; who may vouch for the server, PEM")
+
+
+def endpoint(options: argparse.Namespace, address: str) -> Endpoint:
+    """Return the server that options of ``add_client`` are about. CommandError where a file cannot be read."""
+    needed()
+    from cprofiling.server.top import Endpoint
+
+    return Endpoint(address, token(options), None if options.tls_ca is None else first_bytes(options.tls_ca))
 
 
 def add_token(made: argparse.ArgumentParser, which: str) -> None:
@@ -89,6 +156,8 @@ def serve(options: argparse.Namespace) -> str:
         options.refuse("a program is required: SCRIPT or -m MODULE")
     if (options.tls_cert is None) != (options.tls_key is None):
         options.refuse("--tls-cert and --tls-key belong together")
+    if options.no_token and options.token_file is not None:
+        options.refuse("--no-token and --token-file exclude each other")
     needed()
     from cprofiling.runner import CannotRunError
     from cprofiling.server import serving_program
@@ -101,6 +170,7 @@ def serve(options: argparse.Namespace) -> str:
             sessions=options.session,
             is_on=options.on,
             serving={"address": options.address, "tls": tls, "token": token(options)},
+            is_open=options.no_token,
         )
     except CannotRunError as error:
         raise CommandError(str(error), error.status) from None

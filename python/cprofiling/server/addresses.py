@@ -1,8 +1,9 @@
-"""Addresses of servers: ``host:port``, and which of them other machines do not reach."""
+"""Addresses of servers: ``host:port`` or ``unix:PATH``, and which of them other machines do not reach."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 
@@ -10,6 +11,30 @@ from cprofiling.format import shown_value
 
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?")
 _LAST_PORT = 65535
+_UNIX = "unix:"
+_LONGEST_PATH = 80  # bytes of a socket's folder and name; the system takes 107, and it is made in a folder of its own
+
+
+def socket_path(value: object) -> str | None:
+    """Return the absolute path of a unix socket, of ``unix:PATH``; None for any other address.
+
+    ValueError for a path that is empty, too long, or has a NUL.
+    """
+    if not isinstance(value, str) or not value.startswith(_UNIX):
+        return None
+    path = os.path.abspath(value.removeprefix(_UNIX))
+    if value == _UNIX or "\0" in path or len(os.fsencode(path)) > _LONGEST_PATH:
+        raise ValueError(
+            f"address must be unix:PATH with a path of 1 to {_LONGEST_PATH} bytes when it is absolute, and no NUL, got "
+            f"{shown_value(value)}"
+        )
+    return path
+
+
+def checked_address(value: object) -> str:
+    """Return an address in its usual form. Raises as ``split_address`` and ``socket_path``."""
+    path = socket_path(value)
+    return join_address(*split_address(value)) if path is None else f"{_UNIX}{path}"
 
 
 def split_address(value: object) -> tuple[str, int]:
@@ -27,7 +52,7 @@ def split_address(value: object) -> tuple[str, int]:
     if not (colon and is_host and is_port):
         raise ValueError(
             "address must be HOST:PORT, such as 127.0.0.1:0, with an IPv6 address in brackets and a port from 0 to "
-            f"{_LAST_PORT}, got {shown_value(value)}"
+            f"{_LAST_PORT}, or unix:PATH, got {shown_value(value)}"
         )
     return host, int(digits)
 
@@ -43,6 +68,11 @@ def is_ip(host: str, version: int) -> bool:
         return ipaddress.ip_address(host).version == version
     except ValueError:
         return False
+
+
+def is_local(address: str) -> bool:
+    """Return whether only this machine can reach an address, which is a checked one."""
+    return socket_path(address) is not None or is_loopback(split_address(address)[0])
 
 
 def is_loopback(host: str) -> bool:

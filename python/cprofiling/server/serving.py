@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import os
 import socket
 import ssl
+import stat
+import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -16,8 +20,9 @@ from grpc_reflection.v1alpha import reflection
 
 from cprofiling import checks, files
 from cprofiling.format import shown_value
+from cprofiling.output_path import named
 from cprofiling.server import profiling_pb2, profiling_pb2_grpc
-from cprofiling.server.addresses import is_ip, is_loopback, join_address, split_address
+from cprofiling.server.addresses import checked_address, is_ip, is_local, join_address, socket_path, split_address
 from cprofiling.server.guard import Guard, checked_token
 from cprofiling.server.messages import MOST_BYTES
 from cprofiling.server.service import ProfilingService, cuvis_handlers
@@ -59,7 +64,8 @@ def serve(
             A pipeline is what has ``set_profiling``, ``get_profiling_summary``, ``reset_profiling`` and
             ``profiling_enabled``. It is called in threads of the server's, if it is not of ``PipelineProfiling``.
         address: ``host:port``; port 0: a free one. The default, and any other address of this machine for itself only,
-            is open to all users and programs of this machine if there is no token.
+            is open to all users and programs of this machine if there is no token. Or ``unix:PATH``, a socket that only
+            this user can use, of mode 0600, which is removed at the end.
         tls: Two files in PEM format, the certificate with its chain and the private key: calls are encrypted.
         token: 16 to 4096 printable ASCII characters without blanks, which all calls must have in their metadata, as
             ``authorization: Bearer TOKEN``, but the check of health. Without ``tls`` the network can read it.
@@ -71,14 +77,14 @@ def serve(
         ValueError: An argument is out of its limits; the address is reached from other machines, and neither ``tls``
             nor ``token`` is given; the files of ``tls`` are no certificate and key.
     """
-    host, port = split_address(address)
+    checked = checked_address(address)
     wanted = checked_token(token)
-    if tls is None and wanted is None and not is_loopback(host):
+    if tls is None and wanted is None and not is_local(checked):
         raise ValueError(
             f"address {shown_value(address)} can be reached from other machines: give tls or token, or an address such "
             "as 127.0.0.1:0"
         )
-    server = Server(Sessions(sessions), host, port, _credentials(tls), wanted)
+    server = Server(Sessions(sessions), checked, _credentials(tls), wanted)
     if any(pid != os.getpid() for pid in _running):
         raise RuntimeError(
             "gRPC does not serve in a process that was forked while it served: start the process by spawn"
@@ -110,14 +116,13 @@ class Server:
     It serves until it is stopped or the process ends. A forked child has none.
 
     Attributes:
-        address: The ``host:port`` that it has.
+        address: The ``host:port``, or ``unix:PATH``, that it has.
     """
 
-    def __init__(self, sessions: Sessions, host: str, port: int, credentials: Any, token: str | None) -> None:
+    def __init__(self, sessions: Sessions, address: str, credentials: Any, token: str | None) -> None:
         """Take over what has been checked."""
-        self.address = join_address(host, port)
+        self.address = address
         self._sessions = sessions
-        self._host = host
         self._credentials = credentials
         self._guard = Guard(token)
         self._pid = os.getpid()
@@ -203,7 +208,11 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        self._bind(server)
+        path = socket_path(self.address)
+        if path is None:
+            self._bind_port(server)
+        else:
+            self._bind_socket(server, path)
         await server.start()
         self._loop = asyncio.get_running_loop()
         _running.append(self._pid)
@@ -211,18 +220,52 @@ class Server:
         await self._service.stopping
         await healthy.enter_graceful_shutdown()
         await server.stop(self._grace_s)
+        if path is not None:
+            with suppress(OSError):
+                os.unlink(path)
 
-    def _bind(self, server: Any) -> None:
+    def _bind_port(self, server: Any) -> None:
         """Take the address. OSError where it cannot be had."""
-        _try_address(*split_address(self.address))
+        host, port = split_address(self.address)
+        _try_address(host, port)
+        self.address = join_address(host, self._added(server, self.address))
+
+    def _bind_socket(self, server: Any, path: str) -> None:
+        """Make a socket, which gets its name when nobody else can use it. OSError where it cannot be had."""
+        try:
+            _remove_old_socket(path)
+            with tempfile.TemporaryDirectory(prefix=".cprofiling-", dir=os.path.dirname(path)) as folder:
+                made = os.path.join(folder, "s")
+                self._added(server, f"unix:{made}")
+                os.chmod(made, 0o600)
+                if not named(made, path):
+                    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        except OSError as error:
+            if error.errno is None:
+                raise
+            raise OSError(error.errno, f"cannot serve on {self.address}: {error.strerror}") from None
+
+    def _added(self, server: Any, address: str) -> int:
         try:
             if self._credentials is None:
-                port = server.add_insecure_port(self.address)
+                port: int = server.add_insecure_port(address)
             else:
-                port = server.add_secure_port(self.address, self._credentials)
+                port = server.add_secure_port(address, self._credentials)
         except RuntimeError as error:
             raise OSError(f"cannot serve on {self.address}: {error}") from None
-        self.address = join_address(self._host, port)
+        return port
+
+
+def _remove_old_socket(path: str) -> None:
+    """Remove a socket of this user that nobody serves any more: its process was killed."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            return
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.setblocking(False)
+            if tried.connect_ex(path) == errno.ECONNREFUSED:
+                os.unlink(path)
 
 
 def _try_address(host: str, port: int) -> None:

@@ -15,6 +15,7 @@ from cprofiling.format import shown_value
 from cprofiling.node_patterns import Patterns
 from cprofiling.run_recording import say_unmatched
 from cprofiling.runner import Launch, Program
+from cprofiling.server.addresses import checked_address, is_local, socket_path
 from cprofiling.server.refusal import Refusal
 from cprofiling.server.serving import serve
 
@@ -96,6 +97,7 @@ def prepare(
     sessions: Sequence[tuple[str, str, str]],
     is_on: bool,
     serving: dict[str, Any],
+    is_open: bool,
 ) -> Launch:
     """Serve, and return what is to be raised, and not caught, for a program to begin.
 
@@ -105,6 +107,7 @@ def prepare(
         sessions: Name, module and attribute of each pipeline that is a session.
         is_on: Whether these, and the default Profiler, are on when the program begins.
         serving: Further arguments of ``serve``.
+        is_open: Whether no token is wanted, whatever ``serving`` has; other machines must not reach the address then.
 
     Raises CannotRunError where there is no such program, and what ``serve`` raises.
     """
@@ -116,10 +119,19 @@ def prepare(
         if name in targets:
             raise ValueError(f"there is a session {shown_value(name)} already")
         targets[name] = PlacedPipeline(module, attribute)
+    if is_open:
+        serving["token"] = None
+        if not is_local(checked_address(serving["address"])):
+            raise ValueError(f"--no-token needs unix:PATH or an address such as 127.0.0.1:0, not {serving['address']}")
     server = serve(targets, **serving)
     if is_on:
         control.set_profiling(True)
         node_source.PROFILER.set_profiling(bool(patterns))
     say(f"serving on {server.address}")
+    if is_open:
+        whose = (
+            "all users and programs of this machine" if socket_path(server.address) is None else "this user's programs"
+        )
+        say(f"without a token: {whose} can control it, clients of cuvis-ai-core among them")
     sys.excepthook = program.launcher
     return Launch()

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import grpc
 
+from cprofiling.analysis.rows import counted
 from cprofiling.format import shown_text, shown_value
 from cprofiling.server import profiling_pb2 as pb
 from cprofiling.server import profiling_pb2_grpc
-from cprofiling.server.addresses import join_address, split_address
+from cprofiling.server.addresses import checked_address
 from cprofiling.server.guard import checked_token
 from cprofiling.server.messages import summary_from
 from cprofiling.top.moments import Moment, Part
@@ -40,7 +41,7 @@ class Endpoint:
     """A server: where it is, and how it is asked.
 
     Attributes:
-        address: The ``host:port``.
+        address: The ``host:port``, or ``unix:PATH``.
         token: What the server wants; None: nothing.
         roots: Certificates in PEM format of those who may vouch for the server; None: it does not use TLS.
     """
@@ -51,7 +52,7 @@ class Endpoint:
 
     def channel(self) -> Any:
         """Return a channel to it. TypeError or ValueError for an address or a token that is none."""
-        address = join_address(*split_address(self.address))
+        address = checked_address(self.address)
         checked_token(self.token)
         options = (("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.enable_http_proxy", 0))
         if self.roots is None:
@@ -100,6 +101,45 @@ def _answers(channel: Any, server: Endpoint, session: str | None, request: Any) 
     request.session_id = _session(stub, server, session)
     for answer in stub.WatchProfiling(request, metadata=server.metadata):
         yield _moment(server, request.session_id, answer)
+
+
+def control(server: Endpoint, session: str | None, action: str, **options: Any) -> str:
+    """Switch a session, or ask which stages it has, and return what is to be said.
+
+    Args:
+        server: Where to ask.
+        session: Its id; None: the only one, or ``default``.
+        action: ``on``, ``off``, ``reset`` or ``stages``.
+        options: Further fields of ``SetProfilingRequest``.
+
+    Raises TopError where the server does not answer, or refuses, and what ``Endpoint.channel`` raises.
+    """
+    with server.channel() as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        try:
+            name = _session(stub, server, session)
+            about = {"timeout": _PATIENCE_S, "metadata": server.metadata}
+            shown = f"session {shown_text('session', name)} at {server.address}"
+            if action == "stages":
+                answer = stub.GetProfilingSummary(pb.GetProfilingSummaryRequest(session_id=name), **about)
+                return "\n".join(_stages(answer)) or f"{shown} has no statistics yet"
+            if action == "reset":
+                stub.ResetProfiling(pb.ResetProfilingRequest(session_id=name), **about)
+                return f"{shown}: statistics discarded"
+            request = pb.SetProfilingRequest(session_id=name, enabled=action == "on", **options)
+            stub.SetProfiling(request, **about)
+        except grpc.RpcError as error:
+            raise TopError(_reason(server, error)) from None
+    return f"{shown}: profiling {action}"
+
+
+def _stages(answer: Any) -> Iterable[str]:
+    """Give a line for each stage that there are statistics of."""
+    counts: dict[str, list[int]] = {}
+    for row in summary_from(answer):
+        counts.setdefault(row.stage, []).append(row.count)
+    for stage, calls in counts.items():
+        yield f"{shown_text('stage', stage)}: {counted(len(calls), 'node')}, {counted(sum(calls), 'call')}"
 
 
 class _Aside:

@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext
 
 from cprofiling import environment
 from cprofiling.command_line import CommandError, is_terminal, not_empty, whole_number, write_as_is
-from cprofiling.server_commands import add_token, first_bytes, needed, token
+from cprofiling.server_commands import add_client, endpoint
 from cprofiling.session import LIVE_VARIABLE
 from cprofiling.top.moments import SORT_KEYS
 
@@ -40,8 +40,8 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="TARGET",
         nargs="?",
         type=not_empty,
-        help="a live file, the number of a process that writes one, or a server's HOST:PORT (default: "
-        f"${LIVE_VARIABLE})",
+        help="a live file, the number of a process that writes one, or a server's HOST:PORT or unix:PATH "
+        f"(default: ${LIVE_VARIABLE})",
     )
     made.add_argument(
         "--sort-by",
@@ -62,9 +62,6 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     made.add_argument("--stage", metavar="NAME", help="only the nodes of this stage")
     made.add_argument(
-        "--session", type=not_empty, metavar="NAME", help="of a server (default: the only one, or 'default')"
-    )
-    made.add_argument(
         "--interval",
         type=interval,
         default=INTERVAL_S,
@@ -72,8 +69,7 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help=f"between two tables, {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g} (default: %(default)g)",
     )
     made.add_argument("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
-    add_token(made, "that the server wants")
-    made.add_argument("--tls-ca", type=not_empty, metavar="FILE", help="use TLS; who may vouch for the server, PEM")
+    add_client(made)
     made.set_defaults(run=top, refuse=made.error)
 
 
@@ -110,6 +106,8 @@ def top(options: argparse.Namespace) -> None:
 
 def is_address(target: str) -> bool:
     """Whether a target is a server's, and no file."""
+    if target.startswith("unix:"):
+        return True
     host, colon, port = target.rpartition(":")
     is_port = port.isascii() and port.isdecimal() and len(port) <= _MOST_PORT_DIGITS
     return bool(host and colon) and is_port and not os.path.exists(target)
@@ -133,11 +131,9 @@ def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple
 
 def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
     """Return what gives the moments of a session of a server, and the errors that say why it cannot."""
-    needed()
+    server = endpoint(options, target)
     from cprofiling.server import top as client
 
-    roots = None if options.tls_ca is None else first_bytes(options.tls_ca)
-    server = client.Endpoint(target, token(options), roots)
     milliseconds = round(options.interval * 1000)
 
     def moments(wait: Wait) -> Generator[Moment, None, None]:
