@@ -7,12 +7,14 @@ import os
 import socket
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cprofiling.files import atomic_writer
+from cprofiling import files
+from cprofiling.files import atomic_writer, make_folders, open_to_read, read_whole
 
 
 def write(path: str | bytes | Path, data: bytes = b"new") -> None:
@@ -246,3 +248,63 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="mine"):
         write_and_raise(tmp_path / "b", ValueError("mine"))
     assert names("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("place", ["a", "a/b/c", "a/b/", "./a"])
+def test_folders_are_made_for_this_user(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_folders(place)
+    make_folders(os.fsencode(place))
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert made
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o700}
+    (tmp_path / "file").touch()
+    for wrong, error in (("file", FileExistsError), ("file/x", NotADirectoryError), ("", FileNotFoundError)):
+        with pytest.raises(error):
+            make_folders(wrong)
+
+
+def test_reading_a_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError) as caught:
+        open_to_read(tmp_path)
+    assert caught.value.filename == str(tmp_path)
+
+
+def test_what_a_pipe_is_asked_for_may_come_later(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    def give() -> None:
+        with path.open("wb", buffering=0) as pipe:
+            for piece in (b"one", b"two"):
+                time.sleep(0.1)
+                pipe.write(piece)
+
+    writer = threading.Thread(target=give)
+    writer.start()
+    assert read_whole(path) == b"onetwo"
+    writer.join()
+
+
+def test_a_descriptor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE_S", 0.01)
+    end, other = os.pipe()
+
+    def give() -> None:
+        time.sleep(0.2)
+        os.write(other, b"late")
+        os.close(other)
+
+    writer = threading.Thread(target=give)
+    writer.start()
+    assert read_whole(f"/dev/fd/{end}") == b"late"
+    writer.join()
+    os.close(end)
+    assert read_whole("/dev/null") == b""
+
+
+def test_what_proc_says_of_other_links_is_no_path() -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        with pytest.raises(OSError, match="Connection refused") as caught:
+            write(f"/proc/thread-self/fd/{server.fileno()}")
+        assert caught.value.filename == f"/proc/thread-self/fd/{server.fileno()}"

@@ -37,6 +37,8 @@ def test_files_of_a_run_are_in_its_folder(tmp_path: Path, caplog: pytest.LogCapt
     assert re.fullmatch(r"\d{8}_\d{4}", folder.name)
     assert (timing, signatures) == (folder / "timing.json", folder / "timing_io_signature.json")
     assert timing.stat().st_mode & 0o777 == 0o600
+    folders = [folder, folder.parent, tmp_path / "work_dirs" / "profiler_output", tmp_path / "work_dirs"]
+    assert [each.stat().st_mode & 0o777 for each in folders] == [0o700] * 4
     assert caplog.messages == [
         f"[Profiler] Timing report saved to: {timing}", f"[Profiler] Stage I/O signatures saved to: {signatures}",
     ]  # fmt: skip

@@ -400,6 +400,17 @@ def test_the_handler_for_tensorboard(tmp_path: Path, use_gzip: bool) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) & 0o077 == 0
 
 
+def test_folders_are_private_at_each_level(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with cp.profile(on_trace_ready=cp.tensorboard_trace_handler(tmp_path / "tb" / "x" / "y")):
+            node()
+    finally:
+        os.umask(before)
+    folders = [tmp_path / "tb", tmp_path / "tb" / "x", tmp_path / "tb" / "x" / "y"]
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700] * 3
+
+
 def test_the_workers_default_name(tmp_path: Path) -> None:
     with cp.profile(on_trace_ready=cp.tensorboard_trace_handler(tmp_path)):
         node()

@@ -81,6 +81,22 @@ def _open_privately(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, _MODE)
 
 
+def make_folders(path: StrOrBytesPath) -> None:
+    """Make a folder, and those above it that are missing, all of mode 0700. Raises OSError where that cannot be."""
+    name = os.fsdecode(path)
+    try:
+        os.mkdir(name, 0o700)
+    except FileNotFoundError:
+        above = os.path.dirname(name)
+        if above in ("", name):
+            raise
+        make_folders(above)
+        make_folders(name)
+    except OSError:
+        if not os.path.isdir(name):
+            raise
+
+
 def sync_folder(folder: Path) -> None:
     """Bring a name to the disk, where folders can be synchronised; the file is complete anyway."""
     with suppress(OSError):

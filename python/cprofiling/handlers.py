@@ -39,8 +39,9 @@ def tensorboard_trace_handler(
         import time
 
         from cprofiling.chrome import export_to_path
+        from cprofiling.files import make_folders
 
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_folders(folder)
         worker = worker_name if worker_name is not None else f"{os.uname().nodename}_{os.getpid()}"
         name = f"{file_name_of(worker)}.{time.time_ns()}.pt.trace.json{'.gz' if use_gzip else ''}"
         export_to_path(prof.recording, os.path.join(folder, name), compress=use_gzip)

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from cprofiling import checks, chrome
-from cprofiling.files import atomic_writer
+from cprofiling.files import atomic_writer, make_folders
 from cprofiling.format import checked_text, shown_text, shown_value
 from cprofiling.handlers import file_name_of
 from cprofiling.session import profile
@@ -402,7 +402,7 @@ def folder_for(output_dir: StrPath | None) -> Path:
 
         return get_profiler_output_dir()
     folder = Path(output_dir)
-    folder.mkdir(0o700, parents=True, exist_ok=True)
+    make_folders(folder)
     return folder
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cprofiling import checks, files
+from cprofiling import checks
 from cprofiling.snapshot import FormatError
 
 TYPE_CHECKING = False
@@ -48,6 +48,8 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
     """
     name = checks.path("path", path)
     limit_s = _checked_timeout(timeout_s)
+    from cprofiling import files
+
     with files.open_to_read(name) as file:
         if name.lower().endswith(_BINARY):
             return _imported(name, limit_s)

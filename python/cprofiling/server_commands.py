@@ -41,8 +41,7 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--address",
         default=ADDRESS,
         metavar="HOST:PORT",
-        help="where to serve; port 0: a free one; or unix:PATH, a socket for this user only. What others reach needs "
-        "TLS or a token (default: %(default)s)",
+        help="or unix:PATH, for this user only. What others reach needs TLS or a token (default: %(default)s)",
     )
     made.add_argument(
         "-s",
@@ -67,7 +66,7 @@ def add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     made.add_argument(
         "--no-token",
         action="store_true",
-        help="want none, so that clients of cuvis-ai-core can call too; only where other machines do not reach",
+        help="want none, as clients of cuvis-ai-core have none",
     )
     made.add_argument("--tls-cert", type=not_empty, metavar="FILE", help="the server's certificate with its chain, PEM")
     made.add_argument("--tls-key", type=not_empty, metavar="FILE", help="its private key, PEM")

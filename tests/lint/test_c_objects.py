@@ -18,6 +18,7 @@ from repository import BINDING, CORE, ROOT, c_files, code_of, relative
 
 # Process-wide state lives in process.c; what else has some, and why.
 OTHER_STATE = {
+    "environment": {"is_ignored"},
     # Of CUDA and of tools, which the units of other platforms do not have:
     "gpu_cuda": {"gpu"},
     "gpu_driver": {"driver"},

@@ -119,6 +119,10 @@ def test_the_binding_reads_no_clock() -> None:
     assert places(reading, BINDING_FILES, COMPUTES) == [], "spans read the clock"
 
 
+def test_variables_are_read_in_one_file() -> None:
+    assert places(r"\b(secure_)?getenv\s*\(|\benviron\b", OWN_FILES, ["cprofiling/environment.c"]) == []
+
+
 def test_no_permission_outlives_its_use() -> None:
     assert [name for name in FLOATS if not places(FLOATING, [ROOT / name])] == []
     assert [name for name in COMPUTES if not arithmetic_on_times(code_of(ROOT / name))] == []

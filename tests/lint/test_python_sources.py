@@ -35,6 +35,21 @@ UNSAFE_MODULES = {"cloudpickle", "dill", "joblib", "jsonpickle", "marshal", "pic
 UNSAFE_CALLS = {"__import__", "compile", "eval", "exec", "numpy.load", "np.load", "torch.load"}
 
 
+# Who else may read variables of the environment, and which: those of others, and what is not to be followed.
+READ_VARIABLES = {
+    "autostart": "which process came first, for what environment.py has let through",
+    "cli": "_ARGCOMPLETE",
+    "deep_dive": "all, for a program that it becomes",
+    "doctor": "all, for a program that it runs; NVTX_INJECTION64_PATH",
+    "facts": "RANK, WORLD_SIZE",
+    "ncu_report": "all, for a program that it runs",
+    "operators": "KINETO_LOG_LEVEL",
+    "own_cost": "what it hides and puts back",
+    "runner": "PYTHONINSPECT",
+    "server": "GRPC_VERBOSITY",
+}
+
+
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -164,6 +179,61 @@ def test_functions_are_short() -> None:
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 wrong += [f"{relative(path)}: {node.name}: {lines}"] if lines > LONGEST_FUNCTION else []
     assert wrong == []
+
+
+def reads_variables(tree: ast.Module) -> bool:
+    """Whether a module does more with the environment than to set variables, and to remove them."""
+    nodes = list(ast.walk(tree))
+    all_uses = [
+        node for node in nodes if isinstance(node, ast.Attribute) and node.attr.startswith(("environ", "getenv"))
+    ]
+    changed: list[ast.AST] = [
+        node.value for node in nodes if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+    ]
+    for node in nodes:
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute)
+        ):
+            changed += [node.value.func.value] if node.value.func.attr == "pop" else []
+    imported = imported_names(nodes)
+    return bool([use for use in all_uses if use not in changed and is_of_os(use)]) or bool(
+        {"environ", "getenv"} & imported
+    )
+
+
+def is_of_os(use: ast.Attribute) -> bool:
+    return isinstance(use.value, ast.Name) and use.value.id == "os"
+
+
+def imported_names(nodes: list[ast.AST]) -> set[str]:
+    return {
+        alias.name for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "os" for alias in node.names
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("os.environ['A'] = '1'; del os.environ['A']; os.environ.pop('A', None)", False),
+        ("environment.given('A')", False),
+        ("a = os.environ['A']", True),
+        ("a = os.environ.pop('A')", True),
+        ("os.environ.get('A')", True),
+        ("os.getenv('A')", True),
+        ("os.environb", True),
+        ("from os import environ", True),
+        ("'A' in os.environ", True),
+    ],
+)
+def test_the_search_for_reading_finds_it(code: str, found: bool) -> None:
+    assert reads_variables(ast.parse(code)) is found
+
+
+def test_variables_are_read_through_one_door() -> None:
+    reading = {dotted(path).removesuffix(".__init__") for path in MODULES if reads_variables(tree_of(path))}
+    assert reading == {"environment", *READ_VARIABLES}
 
 
 def test_lines_of_the_package_fit() -> None:

@@ -38,7 +38,7 @@ class Head:
         namespace: The inode of its namespace of process numbers; 0: not known.
         made_ns: When the file was made: ns since 1970.
         host: The machine's name.
-        command: Its arguments, with blanks between them.
+        command: Its program's name. Arguments may hold passwords.
     """
 
     pid: int
@@ -98,7 +98,6 @@ def own() -> Head:
     with suppress(OSError):
         namespace = os.stat("/proc/self/ns/pid").st_ino
         host = os.uname().nodename
-    arguments = getattr(sys, "orig_argv", None) or sys.argv
     return Head(
         pid=os.getpid(),
         started_ticks=_started_ticks("self") or 0,
@@ -106,8 +105,17 @@ def own() -> Head:
         namespace=namespace,
         made_ns=time.time_ns(),
         host=host,
-        command=_cut(" ".join(map(str, arguments)), _MOST_COMMAND).decode(),
+        command=_cut(_program(), _MOST_COMMAND).decode(),
     )
+
+
+def _program() -> str:
+    """Return the name of this program: of its file, or of the folder whose ``__main__.py`` that is."""
+    first = str(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    if first in ("", "-c", "-m"):
+        return f"python {first}".rstrip()
+    folder, name = os.path.split(first)
+    return os.path.basename(folder) or name if name == "__main__.py" else name
 
 
 def _started_ticks(process: str) -> int | None:

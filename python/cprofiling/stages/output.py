@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
 
 from cprofiling import environment
-from cprofiling.files import atomic_writer
+from cprofiling.files import atomic_writer, make_folders
 from cprofiling.handlers import file_name_of
 from cprofiling.stages import process
 
@@ -43,7 +42,7 @@ def folder() -> Path:
     given = environment.text(environment.OUTPUT_DIR)
     if given is not None:
         path = Path(given)
-        path.mkdir(_MODE, parents=True, exist_ok=True)
+        make_folders(path)
         return path
     pipeline = file_name_of(environment.text(environment.PIPELINE) or environment.DEFAULT_PIPELINE)
     if pipeline not in _folders or not _folders[pipeline].is_dir():
@@ -60,7 +59,7 @@ def forget() -> None:
 def _made(pipeline: str) -> Path:
     """Make a folder for this minute, or join one, and tell child processes of it."""
     parent = Path(*_TREE, pipeline).absolute()
-    parent.mkdir(_MODE, parents=True, exist_ok=True)
+    make_folders(parent)
     minute = datetime.now().strftime("%Y%m%d_%H%M")  # noqa: DTZ005 the name is for people, in their time
     owns = process.is_main() and process.rank() == 0
     made = _claimed(parent, minute) if owns else _shared(parent, minute)
@@ -108,7 +107,7 @@ def _shared(parent: Path, minute: str) -> Path:
     latest = parent / minute
     try:
         latest.mkdir(_MODE)
-        (latest / _EARLY).touch(0o600)
+        (latest / _EARLY).touch(0o600, exist_ok=False)
     except FileExistsError:
         for path in _numbered(parent, minute):
             if not path.is_dir():
@@ -144,7 +143,6 @@ def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None
     text = json.dumps(content, indent=2, allow_nan=False)
     parent = Path(path).parent
     if not parent.exists():
-        with suppress(FileExistsError):
-            parent.mkdir(_MODE, parents=True)
+        make_folders(parent)
     with atomic_writer(path) as file:
         file.write(text.encode("ascii") + b"\n")

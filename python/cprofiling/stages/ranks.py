@@ -37,7 +37,6 @@ _HEADER = len(MAGIC) + 8
 _CHECKSUM = 4
 _MOST = 2**31 - 1  # ranks
 _LONGEST_HOST = 255
-_MODE = 0o700
 _NAMED = re.compile(r"(?:^|[_.-])rank(\d{1,9})(?=[_.-]|$)")
 
 
@@ -175,7 +174,7 @@ def write_rank_snapshot(
 
     Raises TypeError and ValueError for wrong arguments, OSError where the folder or the file cannot be written.
     """
-    from cprofiling.files import atomic_writer
+    from cprofiling.files import atomic_writer, make_folders
     from cprofiling.handlers import file_name_of
 
     if not isinstance(name, str):
@@ -184,7 +183,7 @@ def write_rank_snapshot(
     taken = take(profiler)
     (identity, _), *_ = taken.snapshot._sources()
     whose = "" if taken.rank is None else f"_rank{taken.rank}"
-    os.makedirs(where, mode=_MODE, exist_ok=True)
+    make_folders(where)
     path = os.path.join(where, f"{file_name_of(name)}{whose}_{identity.hex()[:16]}.cprof")
     with atomic_writer(path) as file:
         file.write(taken.to_bytes())

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cprofiling import environment
 from cprofiling.control import Profiler
+from cprofiling.files import make_folders
 from cprofiling.stages import process
 from cprofiling.stages.log import complain
 from cprofiling.stages.memory import StageMemory
@@ -41,7 +42,7 @@ class WorkerWriter:
         self._signatures: dict[str, Any] = {}
         self._descriptor = -1
         try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            make_folders(folder)
             path = os.path.join(folder, f"{os.getpid()}_{os.urandom(8).hex()}{_ENDING}")
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         except OSError as error:

@@ -40,8 +40,7 @@ def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="TARGET",
         nargs="?",
         type=not_empty,
-        help="a live file, the number of a process that writes one, or a server's HOST:PORT or unix:PATH "
-        f"(default: ${LIVE_VARIABLE})",
+        help=f"a live file, the number of a process that has one, or a server (default: ${LIVE_VARIABLE})",
     )
     made.add_argument(
         "--sort-by",
