@@ -246,7 +246,7 @@ class _Patient(io.FileIO):
             self._wait(select.POLLIN)
         return count
 
-    read, readall = io.RawIOBase.read, io.RawIOBase.readall  # which call readinto
+    read, readall = io.RawIOBase.read, io.RawIOBase.readall  # type: ignore[assignment]  # which call readinto
 
     def _wait(self, event: int) -> None:
         poll = select.poll()
