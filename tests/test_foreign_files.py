@@ -84,8 +84,18 @@ def listened(path: Path) -> None:
         path.chmod(0o777)
 
 
+def piped(path: Path) -> None:
+    os.mkfifo(path)
+    path.chmod(0o666)
+
+
+def written(path: Path) -> None:
+    path.write_bytes(b"x")
+    path.chmod(0o666)
+
+
 ATTACKS: dict[str, Callable[[Path, Own], object]] = {
-    "pipe": lambda path, _: (os.mkfifo(path), path.chmod(0o666)),
+    "pipe": lambda path, _: piped(path),
     "socket": lambda path, _: listened(path),
     "link to a descriptor": lambda path, own: path.symlink_to(f"/proc/self/fd/{own.descriptor}"),
     "link to stdout": lambda path, _: path.symlink_to("/dev/stdout"),
@@ -97,7 +107,7 @@ ATTACKS: dict[str, Callable[[Path, Own], object]] = {
     "hard link to a file": lambda path, own: os.link(own.file, path),
     "hard link to a pipe": lambda path, own: os.link(own.pipe, path),
     "folder": lambda path, _: path.mkdir(),
-    "file": lambda path, _: (path.write_bytes(b"x"), path.chmod(0o666)),
+    "file": lambda path, _: written(path),
 }
 
 
@@ -146,6 +156,20 @@ def test_a_trace_is_written_beside(attack: str, moment: str, folder: Path, own: 
 
     run_as(VICTIM, write)
     own.check()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_no_live_file_is_where_another_user_has_put_something(attack: str, folder: Path, own: Own) -> None:
+    path = folder / "live.cprof"
+    run_as(ATTACKER, lambda: ATTACKS[attack](path, own))
+
+    def write() -> None:
+        with pytest.raises((OSError, ValueError)):
+            cp.Profiler().set_profiling(True, live=path)
+
+    run_as(VICTIM, write)
+    own.check()
+    assert [each.name for each in folder.iterdir() if each != own.folder] == [path.name]
 
 
 def test_a_link_that_is_changed_all_the_time(folder: Path, own: Own) -> None:

@@ -177,6 +177,31 @@ for _ in range(1000):
     assert "-c" in read.process.command
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["tool/app.py", "--password", "s3cret"], "app.py"), (["-m", "tool", "--password", "s3cret"], "tool"),
+        (["-c", "import runpy; runpy.run_path('tool/app.py')", "s3cret"], "python -c"),
+    ],
+)  # fmt: skip
+def test_arguments_of_the_program_are_in_no_file(arguments: list[str], name: str, tmp_path: Path) -> None:
+    (tmp_path / "tool").mkdir()
+    code = (
+        "import cprofiling as cp\np = cp.Profiler()\np.set_profiling(True, live='live')\np.record('train', 'node', 1)\n"
+    )
+    for file in ("app.py", "__main__.py"):
+        (tmp_path / "tool" / file).write_text(code)
+    subprocess.run([sys.executable, *arguments], env=ENVIRONMENT, cwd=tmp_path, check=True, timeout=60)
+    assert live.read(tmp_path / "live").process.command == name
+    assert b"s3cret" not in (tmp_path / "live").read_bytes()
+    reported = subprocess.run(
+        [sys.executable, "-m", "cprofiling", "report", "live"],
+        env=ENVIRONMENT, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True,
+    )  # fmt: skip
+    assert name in reported.stdout
+    assert "s3cret" not in reported.stdout
+
+
 def test_names_are_data(tmp_path: Path) -> None:
     names = ["\ud800", "a\nb\x1b[31m", "", "é" * 2048]
     pipeline = type("Päckage\n", (Pipeline,), {})()
