@@ -7,7 +7,6 @@ import socket
 import stat
 import struct
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
+from commands import COMMAND
 from cprofiling import _core, cli, files, live, loading, trace_formats
 from cprofiling.files import atomic_writer
 from cprofiling.live import head
@@ -198,7 +198,7 @@ def test_a_link_that_is_changed_all_the_time(folder: Path, own: Own) -> None:
 def test_a_whole_program_beside_a_pipe_that_nobody_reads(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(PROGRAM)
     run_as(ATTACKER, lambda: os.mkfifo(folder / "trace.json"))
-    command = [str(Path(sys.executable).with_name("cprofiling")), "run", "-o", str(folder / "trace.json"), "app.py"]
+    command = [*COMMAND, "run", "-o", str(folder / "trace.json"), "app.py"]
     started = time.monotonic()
     os.chown(folder, ATTACKER, -1)  # root may replace anything in a sticky folder
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)

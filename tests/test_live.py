@@ -181,7 +181,7 @@ for _ in range(1000):
     ("arguments", "name"),
     [
         (["tool/app.py", "--password", "s3cret"], "app.py"), (["-m", "tool", "--password", "s3cret"], "tool"),
-        (["-c", "import runpy; runpy.run_path('tool/app.py')", "s3cret"], "python -c"),
+        (["-c", "exec(open('tool/app.py').read())", "s3cret"], "python -c"),
     ],
 )  # fmt: skip
 def test_arguments_of_the_program_are_in_no_file(arguments: list[str], name: str, tmp_path: Path) -> None:

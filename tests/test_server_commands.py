@@ -493,10 +493,9 @@ def test_control_refuses_what_makes_no_sense(
 
 
 def test_control_switches_a_program_from_a_shell(tmp_path: Path) -> None:
-    script = str(Path(sys.executable).with_name("cprofiling"))
     with Served(tmp_path, "-n", "__main__:work") as served:
         for action, said in [("on", "profiling on"), ("stages", "no statistics"), ("off", "profiling off")]:
-            command = [script, "control", served.address, action, "--session", "nodes"]
+            command = [*COMMAND, "control", served.address, action, "--session", "nodes"]
             done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=True)
             assert done.stderr == ""
             assert said in done.stdout

@@ -50,10 +50,10 @@ def kind_of(head: bytes) -> FileKind | None:
 
 def head_of(path: str) -> bytes:
     """Return the first bytes of a file; nothing of a device, from which they could not be read again."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        return b""
-    with open(path, "rb") as file:
-        return file.read(HEAD)
+    from cprofiling import files  # not at once: it takes long to import
+
+    with files.open_to_read(path) as file:
+        return file.read(HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
 
 
 def may_be_json(head: bytes) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from cprofiling.file_kinds import LIVE_MAGIC
-from cprofiling.files import open_to_read, read_whole
+from cprofiling.files import read_whole
 from cprofiling.snapshot import FormatError, Snapshot
 from cprofiling.stages.ranks import RankedSnapshot, rank_of_name
 from cprofiling.stages.skew import Skew, SkewBuilder, label_order
@@ -78,7 +78,7 @@ def part_of_snapshot(name: str, taken: RankedSnapshot, label: str) -> Part:
 
 def part_of_file(path: str) -> Part:
     """Read a file and return what may be merged. OSError where it cannot be read, FormatError for a damaged one."""
-    with open_toread_whole(path) as file:
+    with open_to_read(path) as file:
         if file.read(len(LIVE_MAGIC)) == LIVE_MAGIC:
             return _part_of_live_file(path)
     data = read_whole(path)
