@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from cprofiling.file_kinds import LIVE_MAGIC
-from cprofiling.files import read_whole
+from cprofiling.files import open_to_read, read_whole
 from cprofiling.snapshot import FormatError, Snapshot
 from cprofiling.stages.ranks import RankedSnapshot, rank_of_name
 from cprofiling.stages.skew import Skew, SkewBuilder, label_order
