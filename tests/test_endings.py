@@ -89,7 +89,7 @@ def test_a_program_ends_as_under_python(name: str, nodes: list[str], programs: P
         if name in UNTRACED:
             assert not trace.exists()
         elif name in UNCALLED:
-            assert trace.exists() is not nodes
+            assert trace.exists() is (not nodes)
             trace.unlink(missing_ok=True)
         else:
             assert "f" in names_in_file(trace)
