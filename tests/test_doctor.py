@@ -121,6 +121,7 @@ def test_the_probe_takes_the_first_cupti_that_loads(library: str, monkeypatch: p
     assert cuda_probe.cupti([library], has_driver=True)["code_name"] == "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
     assert "/nowhere/first" in str(cuda_probe.cupti(["/nowhere/first", "/nowhere/second"], has_driver=True)["error"])
     assert cuda_probe.cupti([], has_driver=True) == {}
+    assert cuda_probe.cupti([library], has_driver=False) == {"path": library}
 
 
 def test_the_probe_prints_each_answer(
