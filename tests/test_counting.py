@@ -472,3 +472,12 @@ def test_an_unused_count_is_empty() -> None:
     calls = count_calls("math:sin")
     assert isinstance(calls, CallCount)
     assert (calls.native_calls, dict(calls), calls.by_node) == (0, {}, {})
+
+
+def test_threads_that_a_fork_leaves_behind_are_forgotten() -> None:
+    """Their numbers may be those of other threads of the child, whose calls count."""
+    with patches.own_calls(), patches.own_calls():
+        patches._own[-1] = 1
+        patches._after_fork_in_child()
+        assert list(patches._own) == [threading.get_ident()]
+    assert not patches._own
