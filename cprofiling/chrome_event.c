@@ -31,8 +31,8 @@ static known_keys args_keys = {
     [5] = {{"bytes", CPROF_CHROME_BYTES}, {"Bytes", CPROF_CHROME_BYTES}, {"stage", CPROF_CHROME_STAGE}},
     [6] = {{"device", CPROF_CHROME_DEVICE}, {"stream", CPROF_CHROME_STREAM}, {"labels", CPROF_CHROME_LABELS}},
     [7] = {{"span_id", CPROF_CHROME_SPAN_ID}, {"outcome", CPROF_CHROME_OUTCOME}},
-    [8] = {{"trace_id", CPROF_CHROME_TRACE_ID}},
-    [9] = {{"Device Id", CPROF_CHROME_DEVICE}},
+    [8] = {{"trace_id", CPROF_CHROME_TRACE_ID}, {"pe_index", CPROF_CHROME_ELEMENT}},
+    [9] = {{"Device Id", CPROF_CHROME_DEVICE}, {"dram_base", CPROF_CHROME_ON_NPU}},
     [10] = {{"Input Dims", CPROF_CHROME_SHAPES},
             {"Input dims", CPROF_CHROME_SHAPES},
             {"Input type", CPROF_CHROME_TYPES},
@@ -48,6 +48,7 @@ static known_keys args_keys = {
     [12] = {{"suspended_ns", CPROF_CHROME_SUSPENDED}},
     [13] = {{"memory_change", CPROF_CHROME_MEMORY_CHANGE}},
     [14] = {{"parent_span_id", CPROF_CHROME_PARENT_SPAN_ID}},
+    [17] = {{"instruction_index", CPROF_CHROME_ON_NPU}},
     [18] = {{"device_memory_peak", CPROF_CHROME_DEVICE_MEMORY_PEAK}},
     [20] = {{"device_memory_change", CPROF_CHROME_DEVICE_MEMORY_CHANGE}},
 };

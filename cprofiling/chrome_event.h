@@ -23,6 +23,8 @@ typedef enum {
     CPROF_CHROME_CORRELATION,
     CPROF_CHROME_DEVICE,
     CPROF_CHROME_STREAM,
+    CPROF_CHROME_ELEMENT, /* the processing element of an NPU: its device, in the words of Furiosa's SDK */
+    CPROF_CHROME_ON_NPU,  /* what else only work of an NPU has there */
     CPROF_CHROME_BYTES,
     CPROF_CHROME_SHAPES,
     CPROF_CHROME_TYPES,

@@ -23,10 +23,10 @@ cprof_status cprof_chrome_row_begin(cprof_chrome_tracks *tracks, const cprof_chr
     return status == CPROF_OK ? cprof_chrome_value_text(values, VALUE(CAT), &row->cat) : status;
 }
 
-/* Categories of what happens on a device, in the words of Kineto, and of torch before 1.13. */
+/* Categories of what happens on a device, in the words of Kineto, of torch before 1.13, and of Furiosa's SDK. */
 static const char *const device_cats[] = {
     "kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync", "cuda_event", "cuda_profiler_range",
-    "Kernel", "Memcpy",     "Memset",
+    "Kernel", "Memcpy",     "Memset",     "mtia_ccp_events",     "NPU",
 };
 
 static bool is_device_cat(cprof_name cat)
@@ -90,7 +90,7 @@ cprof_kind cprof_chrome_row_kind(const cprof_table *table, const cprof_chrome_ev
         return own_kinds[own].kind;
     }
     cprof_name cat = cprof_table_string(table, row->cat);
-    if (is_device_cat(cat)) {
+    if (is_device_cat(cat) || VALUE(ELEMENT) != NULL || VALUE(ON_NPU) != NULL) {
         return CPROF_KIND_DEVICE;
     }
     bool may_be_step = cprof_name_is(cat, "user_annotation") || cprof_name_is(cat, "cpu_op") || cprof_name_is(cat, "Operator");
@@ -112,6 +112,7 @@ static void set_place(const cprof_chrome_values *values, const cprof_chrome_even
         device = track->pid_text == 0 && track->pid >= 0 && track->pid <= INT32_MAX ? track->pid : -1;
         stream = track->tid_text == 0 ? track->tid : -1;
     }
+    device = cprof_chrome_value_integer(VALUE(ELEMENT), INT32_MIN, INT32_MAX, device);
     row->device = (int32_t)cprof_chrome_value_integer(VALUE(DEVICE), INT32_MIN, INT32_MAX, device);
     row->stream = integer_of(VALUE(STREAM), stream);
 }

@@ -122,13 +122,14 @@ def inferences(recording: Recording) -> Report:
 
     An inference is a span named ``Inference``. Where there is none, it is each outermost call of a node; where there is
     none, each labelled block that is in no other; where there is none, each step, or each root of what else happened
-    on the host. What an exception left, and what the recording does not have to its end, is left out, and counted.
+    on the host. One that has no id, such as PyTorch's, gets one for this report. What an exception left, and what the
+    recording does not have to its end, is left out, and counted.
     """
     found = _Inferences(recording)
     ids = SpanIds(recording, found.tree, {})
     threads = [thread_number(track) for track in recording.tracks]
     tracks = column(recording, "track")
-    rows = tuple((ids.trace(row), ids.around(row), threads[tracks[row]], found.duration(row)) for row in found.rows)
+    rows = tuple((ids.trace(row), ids.distinct(row), threads[tracks[row]], found.duration(row)) for row in found.rows)
     return Report(("trace_id", "span_id", "thread.id", "dur"), rows, (*found.notes, *drop_notes(recording)))
 
 

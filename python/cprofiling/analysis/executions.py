@@ -20,7 +20,8 @@ class Execution:
         index: The running number of the execution on its device, from 0, by the start of its first work.
         start: When its first work started.
         end: When the last of its work ended.
-        run: The time of its computations (what is no copy and no setting of memory), added up.
+        run: The time of its computations (what is no copy and no setting of memory), added up; of those inside each
+            other on one stream, as an NPU's execution and its operators, that of the outermost.
         rows: The rows of the work, by their start.
     """
 
@@ -47,11 +48,14 @@ def executions(recording: Recording) -> list[Execution]:
     """Return the executions of a recording, by their start; work that nobody is known to have started is in none."""
     tree = host_tree(recording, merging=False)
     spans = _spans_around(recording, tree)
-    starts, ends, devices, cats = (column(recording, name) for name in ("start_ns", "end_ns", "device", "cat"))
+    starts, ends, devices, cats, tracks = (
+        column(recording, name) for name in ("start_ns", "end_ns", "device", "cat", "track")
+    )
     memory = texts_of(recording, *COPIES, *SETS)
     found: dict[tuple[int, int], Execution] = {}
     counts: dict[int, int] = {}
-    for row, owner in device_owners(recording, tree).items():
+    ran_to: dict[int, int] = {}  # by track
+    for row, owner in sorted(device_owners(recording, tree).items()):
         key = span, device = spans[owner], devices[row]
         execution = found.get(key)
         if execution is None:
@@ -60,8 +64,9 @@ def executions(recording: Recording) -> list[Execution]:
             execution = found[key] = Execution(span, device, index, starts[row], ends[row])
         execution.rows.append(row)
         execution.end = max(execution.end, ends[row])
-        if cats[row] not in memory:
+        if cats[row] not in memory and ends[row] > ran_to.get(tracks[row], starts[row]):
             execution.run += ends[row] - starts[row]
+            ran_to[tracks[row]] = ends[row]
     return list(found.values())
 
 

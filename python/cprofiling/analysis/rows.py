@@ -78,7 +78,7 @@ def device_name(recording: Recording) -> str | None:
         return None
     used = {recording.strings[cat] for cat in set(column(recording, "cat"))}
     for family, name in (("xpu", "xpu"), ("mtia", "mtia"), ("privateuse1", "privateuseone")):
-        if not used.isdisjoint((f"{family}_runtime", f"{family}_driver")):
+        if not used.isdisjoint((f"{family}_runtime", f"{family}_driver", f"{family}_ccp_events")):
             return name
     return "cuda"
 

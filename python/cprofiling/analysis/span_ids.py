@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from cprofiling.analysis.rows import Recording, column, has
 from cprofiling.analysis.tree import HostTree
 
+_STRIDE, _MOST = 0x9E3779B97F4A7C15, 2**64 - 1  # odd: rows of one span get ids far apart
+
 
 class SpanIds:
     """Ids as lower-case hexadecimal: 32 digits of a trace, 16 of a span; None where there is none.
@@ -49,6 +51,13 @@ class SpanIds:
     def own(self, row: int) -> str | None:
         """Return the id of a row that is a span."""
         return self.around(row) if self.rows[row] == row else None
+
+    def distinct(self, row: int) -> str | None:
+        """Return the id of a row, made up for one that is no span; None where it belongs to none."""
+        span = self.rows[row]
+        if span in (row, -1):
+            return self.around(row)
+        return f"{(self._spans[span] + (row + 1) * _STRIDE) & _MOST:016x}"
 
     def parent(self, row: int) -> str | None:
         """Return the id of the span around a row that is one, all zeros for a root; else the id of the row's span."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from cprofiling.analysis.rows import NO_WORK, RUNTIME, Recording, column, frames_of, texts_of
+from cprofiling.analysis.rows import NO_WORK, RUNTIME, Recording, column, frames_of, has, texts_of
 from cprofiling.kinds import DEVICE, HOST, NODE, STEP, SUSPENDABLE
 
 # The span of a whole profiler run, which torch.profiler's traces have beside its threads.
@@ -230,7 +230,8 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
 
     As torch.profiler has it, that is the operator (or annotation, or node) inside which the call of the device's
     runtime was, not this call: by the external id that tools give both, else by the place of the call, which has the
-    same correlation. Traces in which external ids are but correlations once more go by the call.
+    same correlation. Traces in which external ids are but correlations once more go by the call. Work that has neither,
+    but a parent, as in traces of Furiosa's SDK, belongs to the first row of the host among its parents.
     """
     launches, operators = _joins(recording)
     cats, kinds = column(recording, "cat"), column(recording, "kind")
@@ -239,6 +240,7 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
     no_work = texts_of(recording, *NO_WORK)
     correlations, external_ids = column(recording, "correlation"), column(recording, "external_id")
     owners = {}
+    orphans = []
     for row, cat in enumerate(cats):
         if kinds[row] != DEVICE or cat in no_work:
             continue
@@ -250,7 +252,24 @@ def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
             owner = around
         if owner >= 0:
             owners[row] = tree.merged.get(owner, owner)
+        else:
+            orphans.append(row)
+    if orphans and has(recording, "parent_span"):
+        owners.update(_owners_by_parents(recording, orphans))
     return owners
+
+
+def _owners_by_parents(recording: Recording, orphans: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield rows of devices, each with the first row of the host among those that its parents lead to."""
+    kinds, parents = column(recording, "kind"), column(recording, "parent_span")
+    spans = {span: row for row, span in enumerate(column(recording, "span")) if span}
+    for orphan in orphans:
+        row, seen = orphan, set[int]()
+        while kinds[row] == DEVICE and row not in seen:
+            seen.add(row)
+            row = spans.get(parents[row], row)
+        if kinds[row] != DEVICE:
+            yield orphan, row
 
 
 def _joins(recording: Recording) -> tuple[dict[int, int], dict[int, int]]:
