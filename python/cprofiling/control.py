@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from weakref import ref
 
@@ -31,7 +32,7 @@ from cprofiling.warn import mention
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any, Literal, SupportsIndex
 
     from _typeshed import StrOrBytesPath
@@ -257,10 +258,63 @@ class PipelineProfiling(_NodeMaker):
             live=live,
             by_shape=by_shape,
         )
+        self._batches().configure(enabled, reset=reset, skip_first_n=skip_first_n, synchronizes=synchronize_cuda)
 
     def reset_profiling(self) -> None:
-        """Discard the statistics; what is switched on stays on."""
+        """Discard the statistics, those of batches too; what is switched on stays on."""
         self.profiler.reset_profiling()
+        self._batches().profiler.reset_profiling()
+
+    def _batches(self) -> _Batches:
+        profiler = self.profiler
+        key = id(profiler)
+        if key not in _BATCHES:
+            _BATCHES[key] = _Batches(profiler), ref(profiler, lambda _: _BATCHES.pop(key, None))
+        return _BATCHES[key][0]
+
+    def iter_profiled_batches(
+        self, batches: Iterable[Any], *, stage: StageName, move: Callable[[Any], Any] | None = None
+    ) -> Iterator[Any]:
+        """Yield batches, and time the loop around them where profiling is on.
+
+        Of each iteration but the first of a pass, whose fetch has one-time costs, it records the time of the fetch
+        (``data_load``), of ``move`` (``to_device``), and of all from the fetch to the request of the next batch
+        (``batch_loop``), which a loop that is left early never makes. See ``get_data_profiling_summary``.
+
+        Args:
+            batches: What to iterate over, such as a DataLoader; not a progress bar, whose time is the loop's.
+            stage: The stage of the samples.
+            move: Moves a batch to the device; None: it is yielded as it is.
+        """
+        own, profiler = self._batches(), self.profiler
+        if profiler.profiling_enabled and not own.is_configured:  # it was switched on by itself
+            own.configure(True, reset=False, skip_first_n=profiler._rows(None)[1], synchronizes=False)  # noqa: SLF001
+        source, is_first = iter(batches), True
+        while True:
+            fetch_ns = time.perf_counter_ns()
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            fetched_ns = time.perf_counter_ns()
+            if move is not None:
+                batch = move(batch)
+                own.synchronize(batch)
+            moved_ns = time.perf_counter_ns()
+            is_recorded = profiler.profiling_enabled and not is_first
+            if is_recorded:
+                own.profiler.record(stage, "data_load", (fetched_ns - fetch_ns) / 1e6)
+                if move is not None:
+                    own.profiler.record(stage, "to_device", (moved_ns - fetched_ns) / 1e6)
+            yield batch
+            if is_recorded:
+                own.synchronize(batch)
+                own.profiler.record(stage, "batch_loop", (time.perf_counter_ns() - fetch_ns) / 1e6)
+            is_first = False
+
+    def get_data_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
+        """The statistics of ``iter_profiled_batches``: rows ``data_load``, ``to_device`` and ``batch_loop``."""
+        return self._batches().profiler.get_profiling_summary(stage)
 
     def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
         """The statistics of the nodes; see ``Profiler.get_profiling_summary``."""
@@ -273,6 +327,39 @@ class PipelineProfiling(_NodeMaker):
     def snapshot(self) -> Snapshot:
         """The statistics as an immutable value; see ``Profiler.snapshot``."""
         return self.profiler.snapshot()
+
+
+class _Batches:
+    """The statistics of a pipeline's batches, which begin anew when those of its nodes do.
+
+    Attributes:
+        profiler: What has them. It is always on: whether a batch is recorded is the nodes' Profiler's.
+        is_configured: Whether it knows of the nodes' Profiler's configuration.
+    """
+
+    def __init__(self, of: Profiler) -> None:
+        self.profiler = type(of)()
+        self.profiler.set_profiling(True)
+        self.is_configured = self._synchronizes = False
+
+    def configure(self, enabled: bool, *, reset: bool, skip_first_n: int, synchronizes: bool) -> None:
+        """Follow a configuration of the nodes' Profiler."""
+        self._synchronizes = synchronizes
+        if enabled or reset:
+            self.is_configured = True
+            self.profiler.set_profiling(True, reset=reset, skip_first_n=skip_first_n)
+
+    def synchronize(self, batch: Any) -> None:
+        """Wait for the device of a batch's first CUDA tensor, where that was asked for."""
+        torch = sys.modules.get("torch") if self._synchronizes else None
+        for value in batch.values() if torch is not None else ():
+            if isinstance(value, torch.Tensor) and value.is_cuda:
+                torch.cuda.synchronize(value.device)
+                return
+
+
+# By the ids of the Profilers of pipelines, as _GRAPHS.
+_BATCHES: dict[int, tuple[_Batches, ref[Profiler]]] = {}
 
 
 def _forget_when_deleted(cls: type) -> None:
