@@ -295,7 +295,7 @@ def test_a_method_of_a_base_can_be_replaced_there_meanwhile(p: cp.Profiler) -> N
     handles = [p.instrument(counted, "method"), p.instrument(counted, "static")]
     assert (counted.method(), counted.static(3), other.static(4), Sub.static(5)) == (1, 3, 4, 5)
     Base.method = lambda self: 2  # type: ignore[method-assign]
-    Base.static = staticmethod(lambda x: -x)  # type: ignore[assignment, method-assign]
+    Base.static = staticmethod(lambda x: -x)  # type: ignore[method-assign]
     assert (counted.method(), other.method(), Base().method()) == (2, 2, 2)
     assert (counted.static(3), other.static(4), Sub.static(5)) == (-3, -4, -5)
     assert counts(p) == {"Base.method": 2, "Base.static": 2}
@@ -488,8 +488,9 @@ def test_an_object_of_pybind11(p: cp.Profiler, counter: Any) -> None:
     class Sub(counter):  # type: ignore[misc]
         pass
 
-    with p.instrument(Sub(), "add", name="sub") as handle:
-        assert handle._owner.add(7) == 7
+    sub = Sub()
+    with p.instrument(sub, "add", name="sub"):
+        assert sub.add(7) == 7
     assert counts(p)["sub"] == 1
     assert "add" not in vars(Sub)
 

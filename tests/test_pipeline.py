@@ -595,14 +595,14 @@ def test_an_inherited_forward_follows_its_class_and_the_order_of_bases(default: 
         assert pipe.forward() == "replaced, None"
     finally:
         Foreign.forward = plain  # type: ignore[method-assign]
-    assert First.forward(Foreign()) == "foreign"  # type: ignore[arg-type]
+    assert First.forward(Foreign()) == "foreign"
     assert inspect.signature(First.forward) == inspect.signature(plain)
     assert inspect.isfunction(First.forward)
     assert piped(pipe) == {"helper": 1}
     assert counts(default) == {"helper": 1}
     del Second.forward, plain
     with pytest.raises(TypeError, match="required positional argument: 'self'"):
-        First.forward()  # type: ignore[call-arg]
+        First.forward()
 
 
 def test_the_kind_of_an_inherited_forward_is_as_before() -> None:
@@ -644,7 +644,7 @@ def test_a_forward_that_is_assigned_later(owner: str, default: cp.Profiler) -> N
 
 def test_a_forward_that_is_replaced_while_profiling_is_on_is_said() -> None:
     pipe = on(Pipe())
-    pipe.forward = helper  # type: ignore[method-assign]
+    pipe.forward = helper
     pipe.forward()
     with pytest.warns(RuntimeWarning, match="forward or __call__ of Pipe was replaced: what ran inside counted"):
         assert piped(pipe) == {}

@@ -15,7 +15,7 @@
         ...
     print(prof.key_averages())
 
-Nodes: profile_node, instrument, stage, PipelineProfiling, Profiler.
+Nodes: profile_node, instrument, stage, PipelineProfiling, Profiler, default_profiler.
 Statistics: set_profiling, profiling_enabled, reset_profiling, get_profiling_summary, format_profiling_summary,
     format_profiling_table, ProfilingSummary, NodeProfilingStats, ExecutionStage, Snapshot, FormatError.
 Recordings: profile, record (record_function), schedule, ProfilerAction, ProfilerActivity, supported_activities,

@@ -140,9 +140,10 @@ class Profiler(_core.Profiler, _NodeMaker):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Reduce to a new Profiler that is off; by cloudpickle, one in each process, as nodes come with each task."""
-        make, arguments, *state = super().__reduce_ex__(protocol)
+        reduced: Any = super().__reduce_ex__(protocol)
         if cloudpickle_rule() is None:
-            return make, arguments, *state
+            return reduced
+        make, arguments, *state = reduced
         return _made_once, (self._identity, make, arguments), *state
 
     def _histograms(self) -> dict[tuple[str, str], tuple[Bucket, ...]]:

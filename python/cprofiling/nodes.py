@@ -161,7 +161,7 @@ def bind_class(cls: type) -> bool:
         if owner is not cls:
             method = _core.Inherited(cls, attribute, method)
         binder = _make(_core.Function, method, name=None, stage=None, profiler=None, inner=None, binds=True)
-        setattr(cls, attribute, binder)
+        _set_in_class(cls, attribute, binder)
         has_changed = True
     return has_changed
 
@@ -171,9 +171,9 @@ def bind_pipeline(pipeline: object) -> bool:
     has_changed = bind_class(type(pipeline))
     own = _own(pipeline)
     method: Any = own.get("forward")
-    if isinstance(method, OwnMethod) and method._binds and method.profiler is not _core.profiler_of(pipeline):  # noqa: SLF001
+    if isinstance(method, OwnMethod) and _binds(method) and method.profiler is not _core.profiler_of(pipeline):
         own["forward"] = method = method.__wrapped__  # a shallow copy has that of its original
-    if not callable(method) or _binds(method):
+    if not callable(method) or isinstance(method, type) or _binds(method):
         return has_changed
     surround(pipeline, "forward", _itself)
     return True
