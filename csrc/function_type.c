@@ -656,13 +656,16 @@ static PyObject *function_detached(PyObject *object, void *unused)
 }
 
 /* Whether cloudpickle asks how to reduce an object: it would take the wrapper's code and leave the wrapper. There are copies of
- * it in Ray, Spark and others, all with this method. */
+ * it in Ray, Spark and others, all with this method, and, from 2.0 on, the function that the package asks then. */
 static bool is_asked_by_cloudpickle(void)
 {
     PyFrameObject *frame = PyEval_GetFrame();
     PyCodeObject *code = frame != NULL ? PyFrame_GetCode(frame) : NULL;
     bool is_it = code != NULL && PyUnicode_CompareWithASCIIString(code->co_name, "reducer_override") == 0;
     Py_XDECREF(code);
+    PyObject *globals = is_it ? PyObject_GetAttrString((PyObject *)frame, "f_globals") : NULL;
+    is_it = globals != NULL && PyMapping_HasKeyString(globals, "_should_pickle_by_reference");
+    Py_XDECREF(globals);
     return is_it;
 }
 

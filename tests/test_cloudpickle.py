@@ -6,7 +6,7 @@ import copy
 import pickle
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -251,6 +251,13 @@ def output_of(script: str) -> list[str]:
     done = run_python(script)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
+
+
+def test_others_who_reduce_functions_in_their_own_way_are_told_what_they_were() -> None:
+    def reducer_override(function: object) -> bool:
+        return isinstance(function, FunctionType)
+
+    assert reducer_override(importable)
 
 
 @pytest.mark.parametrize("package", ["ray.cloudpickle", "numba.cloudpickle", "pyspark.cloudpickle"])
