@@ -240,7 +240,9 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
 {
     if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
         uint64_t serial = span->serial;
-        before_close(state, span, outcome);
+        if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else what is beyond its time is not known */
+            before_close(state, span, outcome);
+        }
         if (span->serial != serial || span->tag != self) {
             return; /* it was left meanwhile, by code that ran for us */
         }

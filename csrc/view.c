@@ -6,11 +6,13 @@
 
 #include "cprofiling/probe.h"
 
-/* The chain of a task that is not running. It goes with the context, as nobody can come back to it then. */
+/* The chain of a task that is not running. One of blocks only goes with the context: they may still be left. Calls that have not
+ * returned keep the context. */
 typedef struct ext_parked {
     cprof_chain chain; /* first: it is found by that, too */
     PyObject *watch;   /* of the context; owned */
     PyObject *context; /* borrowed, never followed */
+    PyObject *held;    /* the context; owned, or NULL */
     ext_view *view;
 } ext_parked;
 
@@ -38,9 +40,11 @@ static void drop_chain(cprof_chain *chain)
 static void free_parked(ext_parked *parked)
 {
     if (parked != NULL) {
+        PyObject *held = parked->held;
         drop_chain(&parked->chain);
         ext_weak_forget(&parked->watch);
         PyMem_Free(parked);
+        Py_XDECREF(held);
     }
 }
 
@@ -261,6 +265,16 @@ static bool make_known(ext_view *view)
     return made;
 }
 
+/* Whether calls are open in the current chain. */
+static bool has_calls(const ext_view *view)
+{
+    const cprof_span *span = view->chain.top;
+    while (span != view->chain.base && (span->place != NULL || cprof_span_is_left(span))) {
+        span = span->parent;
+    }
+    return span != view->chain.base;
+}
+
 /* Keeps the chain that is left while it has open spans. False without memory. */
 static bool park(ext_view *view)
 {
@@ -268,6 +282,7 @@ static bool park(ext_view *view)
         free_parked(view->known);
     } else if (ext_ptrmap_add(&view->parked, view->task, view->known)) {
         view->known->chain = view->chain;
+        view->known->held = view->task == view->base_task || has_calls(view) ? Py_NewRef(view->task) : NULL;
     } else {
         return false;
     }
@@ -293,6 +308,7 @@ static bool switch_task(ext_view *view, PyObject *task)
     if (view->known != NULL) {
         view->chain = view->known->chain;
         cprof_chain_begin(&view->known->chain, NULL);
+        Py_CLEAR(view->known->held); /* it is the view's task */
     } else {
         cprof_chain_begin(&view->chain, enclosing);
     }

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import contextvars
 import copy
+import functools
 import gc
 import pickle
 import queue
@@ -20,6 +20,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -387,7 +388,7 @@ def test_each_frame_leaves_its_own_block_in_whichever_thread_it_goes_on(p: cp.Pr
     for generator_ in running:
         in_new_thread(lambda generator_=generator_: next(generator_))
         time.sleep(TICK)
-    for ticks, generator_ in zip((1, 2, 3), reversed(running)):
+    for ticks, generator_ in zip((1, 2, 3), reversed(running), strict=True):
         with pytest.raises(KeyError):
             in_new_thread(lambda generator_=generator_: generator_.throw(KeyError))
         assert outcomes(p, "block")[:2] == (0, ticks)
@@ -445,39 +446,35 @@ def test_what_another_thread_collects_leaves_its_blocks(p: cp.Profiler, kind: st
     assert "node" not in by_name(p) or sum(outcomes(p, "node")) == 1
 
 
+def turn_over(stacks: queue.SimpleQueue[contextlib.ExitStack], site: Any, seed: int) -> None:
+    """Enter the Site, or leave all entries of a stack, in this context or another one."""
+    rng = random.Random(seed)
+    for _ in range(300):
+        stack = stacks.get(timeout=NEVER)
+        context = contextvars.copy_context()
+        acts: list[Callable[[], Any]] = [
+            stack.close,
+            functools.partial(stack.enter_context, site),
+            lambda stack=stack: stack.push(site.__enter__().__exit__),
+            functools.partial(context.run, stack.close),
+            functools.partial(context.run, stack.enter_context, site),
+        ]
+        rng.choice(acts)()
+        stacks.put(stack)
+
+
 def test_blocks_entered_and_left_in_any_thread(p: cp.Profiler) -> None:
     """No exit fails, and all are counted, while profiling is switched on and off."""
-    site, faults = p.profile_node("shared"), []
+    site = p.profile_node("shared")
     stacks: queue.SimpleQueue[contextlib.ExitStack] = queue.SimpleQueue()
     for _ in range(20):
         stacks.put(contextlib.ExitStack())
-
-    def work(seed: int) -> None:
-        rng = random.Random(seed)
-        try:
-            for _ in range(300):
-                stack = stacks.get(timeout=NEVER)
-                run = contextvars.copy_context().run if rng.random() < 0.5 else lambda function, *a: function(*a)
-                if rng.random() < 0.4:
-                    run(stack.close)
-                elif rng.random() < 0.5:
-                    run(stack.enter_context, site)
-                else:
-                    run(stack.push, site.__enter__().__exit__)
-                stacks.put(stack)
-        except BaseException as error:
-            faults.append(error)
-
     for turn in range(6):
         p.set_profiling(turn % 3 != 0)
-        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(NEVER)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(turn_over, [stacks] * 4, [site] * 4, range(4)))
     while not stacks.empty():
         stacks.get().close()
-    assert faults == []
     with pytest.raises(RuntimeError, match="shared"):
         leave(site)
     assert by_name(p)["shared"].count > 0

@@ -6,7 +6,7 @@ import functools
 import types
 
 from cprofiling.format import shown_value
-from cprofiling.nodes import ASYNC_GENERATOR, COROUTINE, GENERATOR, awaiting, kind_of
+from cprofiling.nodes import ASYNC_GENERATOR, CALL, COROUTINE, GENERATOR, awaiting, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,19 +26,34 @@ def wrap_in_stage(function: Any, stage: _core.stage) -> Any:
         return function.getter(wrap_in_stage(function.fget, stage))
     if not callable(function):
         raise TypeError(f"stage expects a callable, got {shown_value(function)}")
+    return functools.update_wrapper(_MAKERS[kind_of(function)](function, stage), function)
 
+
+def _function(function: Any, stage: _core.stage) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         with stage:
             return function(*args, **kwargs)
 
+    return call
+
+
+def _generator(function: Any, stage: _core.stage) -> Any:
     def generate(*args: Any, **kwargs: Any) -> Any:
         return (yield from _resumed(stage, function(*args, **kwargs)))
 
+    return generate
+
+
+def _coroutine(function: Any, stage: _core.stage) -> Any:
     async def wait(*args: Any, **kwargs: Any) -> Any:
         with stage:
             made = function(*args, **kwargs)
         return await _resumed(stage, made if hasattr(made, "send") else awaiting(made))
 
+    return wait
+
+
+def _async_generator(function: Any, stage: _core.stage) -> Any:
     async def iterate(*args: Any, **kwargs: Any) -> Any:
         inner = function(*args, **kwargs)
         step = inner.__anext__()
@@ -55,8 +70,10 @@ def wrap_in_stage(function: Any, stage: _core.stage) -> Any:
             except BaseException as error:  # noqa: BLE001 it is the inner one's to handle
                 step = inner.athrow(error)
 
-    kinds = {GENERATOR: generate, COROUTINE: wait, ASYNC_GENERATOR: iterate}
-    return functools.update_wrapper(kinds.get(kind_of(function), call), function)
+    return iterate
+
+
+_MAKERS = {CALL: _function, GENERATOR: _generator, COROUTINE: _coroutine, ASYNC_GENERATOR: _async_generator}
 
 
 @types.coroutine
