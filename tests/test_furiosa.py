@@ -146,7 +146,6 @@ def test_the_vendors_variable(tmp_path: Path, variable: str) -> None:
     path = tmp_path / "trace.json"
     script = """
 import cprofiling as cp
-from cprofiling.integrations import furiosa
 with cp.record("labelled"):
     pass
 """

@@ -264,13 +264,13 @@ class PipelineProfiling(_NodeMaker):
     def reset_profiling(self) -> None:
         """Discard the statistics, those of batches too; what is switched on stays on."""
         self.profiler.reset_profiling()
-        self._batches().profiler.reset_profiling()
+        self._batches().profiler = None
 
     def _batches(self) -> _Batches:
         profiler = self.profiler
         key = id(profiler)
         if key not in _BATCHES:
-            _BATCHES[key] = _Batches(profiler), ref(profiler, lambda _: _BATCHES.pop(key, None))
+            _BATCHES[key] = _Batches(), ref(profiler, lambda _: _BATCHES.pop(key, None))
         return _BATCHES[key][0]
 
     def iter_profiled_batches(
@@ -288,8 +288,6 @@ class PipelineProfiling(_NodeMaker):
             move: Moves a batch to the device; None: it is yielded as it is.
         """
         own, profiler = self._batches(), self.profiler
-        if profiler.profiling_enabled and not own.is_configured:  # it was switched on by itself
-            own.configure(True, reset=False, skip_first_n=profiler._rows(None)[1], synchronizes=False)  # noqa: SLF001
         source, is_first = iter(batches), True
         while True:
             fetch_ns = time.perf_counter_ns()
@@ -303,19 +301,20 @@ class PipelineProfiling(_NodeMaker):
                 own.synchronize(batch)
             moved_ns = time.perf_counter_ns()
             is_recorded = profiler.profiling_enabled and not is_first
-            if is_recorded:
-                own.profiler.record(stage, "data_load", (fetched_ns - fetch_ns) / 1e6)
+            recorder = own.begin(profiler) if is_recorded else None
+            if recorder is not None:
+                recorder.record(stage, "data_load", (fetched_ns - fetch_ns) / 1e6)
                 if move is not None:
-                    own.profiler.record(stage, "to_device", (moved_ns - fetched_ns) / 1e6)
+                    recorder.record(stage, "to_device", (moved_ns - fetched_ns) / 1e6)
             yield batch
-            if is_recorded:
+            if recorder is not None:
                 own.synchronize(batch)
-                own.profiler.record(stage, "batch_loop", (time.perf_counter_ns() - fetch_ns) / 1e6)
+                recorder.record(stage, "batch_loop", (time.perf_counter_ns() - fetch_ns) / 1e6)
             is_first = False
 
     def get_data_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
         """The statistics of ``iter_profiled_batches``: rows ``data_load``, ``to_device`` and ``batch_loop``."""
-        return self._batches().profiler.get_profiling_summary(stage)
+        return (self._batches().profiler or Profiler()).get_profiling_summary(stage)
 
     def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
         """The statistics of the nodes; see ``Profiler.get_profiling_summary``."""
@@ -334,21 +333,27 @@ class _Batches:
     """The statistics of a pipeline's batches, which begin anew when those of its nodes do.
 
     Attributes:
-        profiler: What has them. It is always on: whether a batch is recorded is the nodes' Profiler's.
-        is_configured: Whether it knows of the nodes' Profiler's configuration.
+        profiler: What has them; None before the first. Whether a batch is recorded is the nodes' Profiler's to say.
     """
 
-    def __init__(self, of: Profiler) -> None:
-        self.profiler = type(of)()
-        self.profiler.set_profiling(True)
-        self.is_configured = self._synchronizes = False
+    def __init__(self) -> None:
+        self.profiler: Profiler | None = None
+        self._synchronizes = False
+        self._skip_first_n: SupportsIndex = 0
 
-    def configure(self, enabled: bool, *, reset: bool, skip_first_n: int, synchronizes: bool) -> None:
+    def begin(self, of: Profiler) -> Profiler:
+        """Return what records, made if need be as the nodes' Profiler is configured."""
+        if self.profiler is None:
+            self._skip_first_n = of._rows(None)[1]  # noqa: SLF001 the package's own
+            self.profiler = Profiler()
+            self.profiler.set_profiling(True, skip_first_n=self._skip_first_n)
+        return self.profiler
+
+    def configure(self, enabled: bool, *, reset: bool, skip_first_n: SupportsIndex, synchronizes: bool) -> None:
         """Follow a configuration of the nodes' Profiler."""
         self._synchronizes = synchronizes
-        if enabled or reset:
-            self.is_configured = True
-            self.profiler.set_profiling(True, reset=reset, skip_first_n=skip_first_n)
+        if reset or (enabled and skip_first_n != self._skip_first_n):
+            self.profiler = None
 
     def synchronize(self, batch: Any) -> None:
         """Wait for the device of a batch's first CUDA tensor, where that was asked for."""

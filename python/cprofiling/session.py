@@ -47,6 +47,7 @@ _NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle be
 _NO_DEVICE = "work on devices is recorded through PyTorch, where it has a device, or of CUDA, where that is in use"
 _PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
 PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
+_VENDORS_PATH_VARIABLES = ("FURIOSA_PROFILER_OUTPUT_PATH", "NUX_PROFILER_PATH")  # of Furiosa's SDK, new and old
 LIVE_VARIABLE = "CPROFILING_LIVE"
 _PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a program whose statistics these are
 CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
@@ -651,11 +652,13 @@ def _checked_action(action: Any) -> ProfilerAction:
 
 
 def _record_program() -> None:
-    path = given(PATH_VARIABLE)
-    if path is not None:
-        from cprofiling import autostart
+    for variable in (PATH_VARIABLE, *_VENDORS_PATH_VARIABLES):
+        path = given(variable)
+        if path is not None:
+            from cprofiling import autostart
 
-        autostart.start(path, PATH_VARIABLE)
+            autostart.start(path, variable)
+            return
 
 
 def _capture_calls() -> None:

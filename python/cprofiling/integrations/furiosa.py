@@ -2,14 +2,14 @@
 
 ``from cprofiling.integrations.furiosa import profile, RecordFormat, Resource`` stands for the same names of
 ``furiosa.runtime.profiler`` (0.8 to 0.10): a recording by ``cprofiling.profile``, with the vendor's names of methods
-and columns. ``FURIOSA_PROFILER_OUTPUT_PATH`` (or ``NUX_PROFILER_PATH``) makes the program write its trace, as
-``CPROFILING_OUTPUT_PATH`` does. It differs in this: a ChromeTrace for which no ``file`` is given is not written to
-standard output; reports of an empty recording are empty, and say so.
+and columns. ``FURIOSA_PROFILER_OUTPUT_PATH`` (or ``NUX_PROFILER_PATH``) makes every program that imports cprofiling
+write its trace, as ``CPROFILING_OUTPUT_PATH`` does. It differs in this: a ChromeTrace for which no ``file`` is given is
+not written to standard output; reports of an empty recording are empty, and say so.
 """
 
 from __future__ import annotations
 
-from cprofiling import environment, session
+from cprofiling import session
 from cprofiling._core import record as _record
 from cprofiling.activities import RecordFormat
 from cprofiling.activities import Resource as _Resource
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordFormat", "Resource", "profile"]
 
-PATH_VARIABLES = ("FURIOSA_PROFILER_OUTPUT_PATH", "NUX_PROFILER_PATH")
 _EXECUTION_COLUMNS = ("trace_id", "span_id", "pe_index", "execution_index", "NPU Total", "NPU Run", "NPU IoWait")
 
 
@@ -67,16 +66,3 @@ class profile(session.profile):  # noqa: N801 the vendor's name
 
         report = self.device_executions()
         print(Report(_EXECUTION_COLUMNS, report.rows, report.notes), file=file)
-
-
-def _record_program() -> None:
-    for variable in PATH_VARIABLES:
-        path = environment.given(variable)
-        if path is not None:
-            from cprofiling import autostart
-
-            autostart.start(path, variable)
-            return
-
-
-_record_program()
