@@ -18,7 +18,7 @@ import pytest
 
 import cprofiling as cp
 from calls import run_python
-from cprofiling.counting import CallCount, count_calls
+from cprofiling.counting import CallCount, count_calls, patches
 from cprofiling.counting.tally import Tally
 
 TESTS = Path(__file__).parent
