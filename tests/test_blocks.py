@@ -384,19 +384,19 @@ def test_each_frame_leaves_its_own_block_in_whichever_thread_it_goes_on(p: cp.Pr
         with site:
             yield
 
-    running = [suspended() for _ in range(3)]
+    running: list[Any] = [suspended() for _ in range(3)]
     for generator_ in running:
-        in_new_thread(lambda generator_=generator_: next(generator_))
+        in_new_thread(functools.partial(next, generator_))
         time.sleep(TICK)
     for ticks, generator_ in zip((1, 2, 3), reversed(running), strict=True):
         with pytest.raises(KeyError):
-            in_new_thread(lambda generator_=generator_: generator_.throw(KeyError))
+            in_new_thread(functools.partial(generator_.throw, KeyError))
         assert outcomes(p, "block")[:2] == (0, ticks)
     for generator_ in (running := [suspended() for _ in range(3)]):
-        in_new_thread(lambda generator_=generator_: next(generator_))
+        in_new_thread(functools.partial(next, generator_))
         time.sleep(TICK)
     for number, generator_ in enumerate(reversed(running)):
-        in_new_thread(lambda generator_=generator_: next(generator_, None))
+        in_new_thread(functools.partial(next, generator_, None))
         assert by_name(p)["block"].last_ms >= 0.95e3 * TICK * (number + 1)
         assert by_name(p)["block"].last_ms <= 1e3 * TICK * (number + 3)
 
@@ -446,6 +446,10 @@ def test_what_another_thread_collects_leaves_its_blocks(p: cp.Profiler, kind: st
     assert "node" not in by_name(p) or sum(outcomes(p, "node")) == 1
 
 
+def enter_by_hand(stack: contextlib.ExitStack, site: Any) -> None:
+    stack.push(site.__enter__().__exit__)
+
+
 def turn_over(stacks: queue.SimpleQueue[contextlib.ExitStack], site: Any, seed: int) -> None:
     """Enter the Site, or leave all entries of a stack, in this context or another one."""
     rng = random.Random(seed)
@@ -455,7 +459,7 @@ def turn_over(stacks: queue.SimpleQueue[contextlib.ExitStack], site: Any, seed: 
         acts: list[Callable[[], Any]] = [
             stack.close,
             functools.partial(stack.enter_context, site),
-            lambda stack=stack: stack.push(site.__enter__().__exit__),
+            functools.partial(enter_by_hand, stack, site),
             functools.partial(context.run, stack.close),
             functools.partial(context.run, stack.enter_context, site),
         ]

@@ -752,7 +752,7 @@ def interrupted_thread(profiler: cp.Profiler, interrupting: Interrupting) -> Non
         for _ in range(1000):
             sum(range(100))
 
-    with mock.patch.dict(sys.modules, greenlet=module):  # type: ignore[dict-item]
+    with mock.patch.dict(sys.modules, greenlet=module):
         in_new_thread(work)
 
 
@@ -764,7 +764,7 @@ def interrupted_stage(profiler: cp.Profiler, interrupting: Interrupting) -> None
 
         value = property(interrupting.interrupt)
 
-    made.record(Stage.TRAIN, "node", 1.0)  # type: ignore[arg-type]
+    made.record(Stage.TRAIN, "node", 1.0)
 
 
 @pytest.mark.parametrize(
