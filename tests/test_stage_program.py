@@ -209,11 +209,11 @@ def test_the_program_has_telefuser_s_functions(tmp_path: Path) -> None:
     inputs = {
         "x": tensor("bfloat16", 2, 3, stride=[1, 2], requires_grad=True), "gone": tensor("float32", 1, device="npu:0"),
         "tokens": tensor("int64", 50), "mask": tensor("bool", 9), "wave": tensor("complex64", 2),
-        "uniform": tensor("float32", 40), "array": tensor("int16", 4, device="numpy"), "dates": tensor("<M8[s]", 1),
+        "uniform": tensor("float32", 40), "array": tensor("int16", 4, device="numpy"),
+        "dates": tensor("<M8[s]", 1, device="numpy"),
         "pair": [tensor("float32", 1), 2], "fields": {"a": 1}, "odd": [["k", 1]], "nan": "nan", "dtype": "float16",
         "where": "cpu", "who": "Thing", "words": ["a", "b"], "plain": None,
     }  # fmt: skip
-    inputs["dates"]["device"] = "numpy"  # type: ignore[index]
     types = {
         "/pair": "tuple", "/fields": "dataclass m.Fields", "/odd": "dict", "/nan": "float", "/dtype": "dtype",
         "/where": "device", "/who": "other", "/words": "set",

@@ -32,7 +32,8 @@ from cprofiling.warn import mention
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
+    from enum import Enum
     from typing import Any, Literal, SupportsIndex
 
     from _typeshed import StrOrBytesPath
@@ -274,8 +275,8 @@ class PipelineProfiling(_NodeMaker):
         return _BATCHES[key][0]
 
     def iter_profiled_batches(
-        self, batches: Iterable[Any], *, stage: StageName, move: Callable[[Any], Any] | None = None
-    ) -> Iterator[Any]:
+        self, batches: Iterable[Any], *, stage: str | Enum, move: Callable[[Any], Any] | None = None
+    ) -> Generator[Any, None, None]:
         """Yield batches, and time the loop around them where profiling is on.
 
         Of each iteration but the first of a pass, whose fetch has one-time costs, it records the time of the fetch
@@ -357,7 +358,7 @@ class _Batches:
 
     def synchronize(self, batch: Any) -> None:
         """Wait for the device of a batch's first CUDA tensor, where that was asked for."""
-        torch = sys.modules.get("torch") if self._synchronizes else None
+        torch: Any = sys.modules.get("torch") if self._synchronizes else None
         for value in batch.values() if torch is not None else ():
             if isinstance(value, torch.Tensor) and value.is_cuda:
                 torch.cuda.synchronize(value.device)
