@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from cprofiling.asked import WAITS, fields_maker
@@ -123,7 +123,7 @@ class NodeProfilingStats:
     gpu_total_ms: float | None = None
     queue_delay_ms: float | None = None
     gpu_reason: str | None = None
-    counters: NodeCounters = NO_COUNTERS
+    counters: NodeCounters = field(default_factory=NodeCounters)
     launches: NodeLaunches | None = None
     memory: NodeMemory | None = None
     sync_total_ms: float | None = None
@@ -146,8 +146,10 @@ _LEAST_SHARED_MS = 0.02
 _KNOWN_STAGES: dict[str, str] = {member.value: member for member in ExecutionStage}
 _new = object.__new__
 _LAST_OF_TIMES = "active_total_ms"
-_NAMES = [field.name for field in fields(NodeProfilingStats)]
-_UNASKED = {field.name: field.default for field in fields(NodeProfilingStats)[_NAMES.index(_LAST_OF_TIMES) + 1 :]}
+# CPython 3.10 takes no dict for a default, immutable or not; pickles from before the field existed find it here.
+type.__setattr__(NodeProfilingStats, "counters", NO_COUNTERS)
+_NAMES = [part.name for part in fields(NodeProfilingStats)]
+_UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.index(_LAST_OF_TIMES) + 1 :]}
 
 
 def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
