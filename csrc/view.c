@@ -6,8 +6,8 @@
 
 #include "cprofiling/probe.h"
 
-/* The chain of a task that is not running. One of blocks only goes with the context: they may still be left. Calls that have not
- * returned keep the context. */
+/* The chain of a task that is not running. One of blocks only goes with the context: they may still be left. Calls that have
+ * not returned keep the context. */
 typedef struct ext_parked {
     cprof_chain chain; /* first: it is found by that, too */
     PyObject *watch;   /* of the context; owned */
