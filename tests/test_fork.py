@@ -360,7 +360,7 @@ def test_forks_under_load() -> None:
         thread.start()
         thread.join()
         assert counts(profiler.get_profiling_summary()) == {"node": 4}
-        profiler.set_profiling(True)
+        profiler.set_profiling(True, reset=True)
         profiler.record("train", "another", 1.0)
         assert counts(profiler.get_profiling_summary()) == {"another": 1}
 

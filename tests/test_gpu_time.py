@@ -207,7 +207,7 @@ def test_what_has_no_gpu_time(libcuda: Path) -> None:
         assert (stats("fails").gpu_count, stats("fails").gpu_reason) == (0, None)
         finish(fails=0, cancelled=0)
 
-        cp.set_profiling(True, gpu_time=True, skip_first_n=2)
+        cp.set_profiling(True, gpu_time=True, skip_first_n=2, reset=True)
         for ms in (1, 2, 4, 8):
             node(ms)
         assert known() == (2, 12.0)
@@ -295,7 +295,7 @@ def test_synchronising_and_gpu_time_together(libcuda: Path) -> None:
         text = cp.format_profiling_summary()
         assert "Waiting for devices (synchronize_cuda) took" in text and "the GPU times need none of it" in text, text
         finish(node=1, block=1)
-        cp.set_profiling(True, synchronize_cuda=True, skip_first_n=1)
+        cp.set_profiling(True, synchronize_cuda=True, skip_first_n=1, reset=True)
         node(1, Tensor(0))
         assert stats().sync_total_ms is None
         node(1, Tensor(0))

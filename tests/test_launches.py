@@ -193,7 +193,7 @@ def test_calls_that_are_no_samples(libraries: dict[str, str]) -> None:
     """Skipped ones give nothing; of one that fails the device has done its work all the same."""
     check(
         """
-        cp.set_profiling(True, kernels=True, skip_first_n=2)
+        cp.set_profiling(True, kernels=True, skip_first_n=2, reset=True)
 
         @cp.profile_node
         def node(error=None):
@@ -220,7 +220,7 @@ def test_calls_that_are_no_samples(libraries: dict[str, str]) -> None:
         cp.profile_node("resets")(resets)()
         assert stats()["resets"].launches is None, "what it began in is gone"
         cp.set_profiling(False)
-        cp.set_profiling(True, kernels=True)
+        cp.set_profiling(True, kernels=True, reset=True)
         kernel()
         node()
         assert launches().launches == 1

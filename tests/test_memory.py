@@ -137,7 +137,7 @@ def test_under_w_error_nothing_reaches_the_users_call_and_the_process_goes_on() 
 
 @pytest.mark.filterwarnings("ignore:a Profiler keeps")
 def test_overflow_keys_skip_and_fail_like_others(full: cp.Profiler) -> None:
-    full.set_profiling(True, skip_first_n=3)
+    full.set_profiling(True, skip_first_n=3, reset=True)
 
     def fails() -> None:
         raise ZeroDivisionError

@@ -389,6 +389,7 @@ def test_a_call_in_flight_over_a_switch_is_wholly_counted_or_wholly_not(enter: E
     assert (stats.count, finished(stats)) == (32, 32)
 
 
+@pytest.mark.filterwarnings("ignore:skip_first_n changes")
 def test_another_skip_first_n_discards_what_is_in_flight(enter: Enter) -> None:
     profiler = profiler_on(skip_first_n=2)
     node = enter(profiler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from operator import itemgetter
 from weakref import ref
 
 from cprofiling import _core, device_events, devices, probers
@@ -112,11 +113,13 @@ class Profiler(_core.Profiler, _NodeMaker):
 
     def _hints(self, rows: Sequence[tuple[Any, ...]], stage: StageName) -> tuple[str, ...]:
         """Say why there is nothing: profiling is off, or no node ran in a stage."""
-        known = {row[1] for row in (rows if rows or stage is None else self._rows(None)[0])}
+        known = set(map(itemgetter(1), rows if rows or stage is None else self._rows(None)[0]))
         if not known and not self.profiling_enabled:
             return ("profiling is off: call set_profiling(True)",)
         wanted = None if stage is None else checked_text("stage", stage)
-        missed = [each for each in self._stages_without_nodes if each not in known and wanted in (None, each)]
+        missed = set(self._stages_without_nodes) - known
+        if wanted is not None:
+            missed &= {wanted}
         hints = [not_entered(missed)] if missed else []
         if wanted is not None and known and not rows:
             hints.append(no_such_stage(wanted, known))

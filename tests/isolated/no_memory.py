@@ -273,7 +273,7 @@ def switches_everything_on() -> Round:
     shapes_maker()
     profiler = on(skip_first_n=1)
     profiler.record("train", "node", 1.0)
-    operate = functools.partial(profiler.set_profiling, True, **EVERYTHING, gpu_stream=5)
+    operate = functools.partial(profiler.set_profiling, True, **EVERYTHING, gpu_stream=5, reset=True)
 
     def check(outcome: Any) -> None:
         assert outcome in (None, MEMORY_ERROR), outcome
