@@ -197,8 +197,8 @@ def _advice_on(evidence: Evidence, rows: list[int], name: str, side: str) -> str
         return f"{_ONE_CALL if len(rows) == 1 else _PLAIN_CALLS} {_shapes_advice(evidence)}"
     if rows[0] in evidence.spans:
         return (
-            "Look inside it first: key_averages(group_by_node=True) has its operators, and Self CPU of its own row what "
-            f"it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls of it."
+            "Look inside it first: key_averages(group_by_node=True) has its operators, and Self CPU of its own row is "
+            f"what it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls of it."
         )
     return f"Look at it first. {_shapes_advice(evidence)} {_BATCH[0].upper()}{_BATCH[1:]}."
 
