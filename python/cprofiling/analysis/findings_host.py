@@ -198,7 +198,7 @@ def _advice_on(evidence: Evidence, rows: list[int], name: str, side: str) -> str
     if rows[0] in evidence.spans:
         return (
             "Look inside it first: key_averages(group_by_node=True) has its operators, and Self CPU of its own row is "
-            f"what it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls of it."
+            f"what it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls."
         )
     return f"Look at it first. {_shapes_advice(evidence)} {_BATCH[0].upper()}{_BATCH[1:]}."
 
