@@ -390,9 +390,11 @@ class Inherited:
     """A method that a class inherits, which may be replaced in its bases at any time. Is in csrc/inherited_type.c."""
 
     def __new__(cls, owner: type, name: str, found: object) -> Self: ...
+    __wrapped__: Any
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
 
+@final
 class MethodSwitch:
     """Stands in a class for a method of which some instances are instrumented. Is in csrc/method_switch_type.c."""
 
