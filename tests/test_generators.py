@@ -375,8 +375,8 @@ def test_what_functions_return_passes_for_the_real_thing(p: cp.Profiler, kind: s
             return type(error)
 
     questions: list[Any] = [
-        lambda of: [setattr(of, "__name__", "name"), of.__name__],
-        lambda of: [setattr(of, "__qualname__", "a.name"), of.__qualname__],
+        lambda of: [of.__setattr__("__name__", "name"), of.__name__],
+        lambda of: [of.__setattr__("__qualname__", "a.name"), of.__qualname__],
         lambda of: setattr(of, "gi_frame", None),
         lambda of: setattr(of, "new", 1),
         lambda of: delattr(of, "__name__"),
@@ -442,7 +442,8 @@ def test_a_generator_cannot_be_awaited_and_a_coroutine_not_iterated(p: cp.Profil
     generator, coroutine = p.profile_node(_three)(), p.profile_node(_coroutine)()
     with pytest.raises(TypeError, match="can't be used in 'await' expression"):
         waits(generator).send(None)
-    for use in (iter, list, lambda of: next(delegates(of))):
+    uses: list[Any] = [iter, list, lambda of: next(delegates(of))]
+    for use in uses:
         with pytest.raises(TypeError, match="coroutine"):
             use(coroutine)
     iterator = coroutine.__await__()
@@ -462,9 +463,9 @@ def test_a_generator_cannot_be_awaited_and_a_coroutine_not_iterated(p: cp.Profil
 
 
 def test_twisted_inline_callbacks(p: cp.Profiler) -> None:
-    defer = pytest.importorskip("twisted.internet.defer", reason="Twisted is not installed")
+    defer: Any = pytest.importorskip("twisted.internet.defer", reason="Twisted is not installed")
 
-    @defer.inlineCallbacks
+    @defer.inlineCallbacks  # type: ignore[untyped-decorator, unused-ignore]
     @p.profile_node("node")
     def node(fails: bool) -> Generator[Any, Any, int]:
         value: int = yield defer.succeed(5)

@@ -535,7 +535,7 @@ def instrument(
         name = name(obj)
     if name is None and default_name(original).startswith("pybind11_"):  # it says what pybind11 keeps functions in
         name = f"{type(obj).__qualname__}.{attr}"
-    settings = {"name": name, "stage": stage, "profiler": profiler}
+    settings: dict[str, Any] = {"name": name, "stage": stage, "profiler": profiler}
     if _manager_maker(getattr(original, "__func__", original)) is not None:
         return surround(obj, attr, functools.partial(wrap, **settings))
     return _replace(obj, attr, original, settings)
