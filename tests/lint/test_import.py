@@ -56,8 +56,19 @@ mark()
 import cprofiling
 mark()
 """
-# The interpreter's own, of every import; all else would be ours.
-QUIET_EVENTS = ("builtins.id", "compile", "cpython.", "exec", "import", "marshal.", "object.", "os.listdir", "sys._get")
+# The interpreter's own, of every import, and what types.coroutine() does; all else would be ours.
+QUIET_EVENTS = (
+    "builtins.id",
+    "code.__new__",
+    "compile",
+    "cpython.",
+    "exec",
+    "import",
+    "marshal.",
+    "object.",
+    "os.listdir",
+    "sys._get",
+)
 
 
 def interpreter(code: str, *prefix: str, folder: Path | None = None) -> str:
