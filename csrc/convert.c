@@ -266,12 +266,11 @@ static PyObject *get_state(PyObject *object)
 
 PyObject *ext_convert_reduce(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    PyObject *copyreg = PyImport_ImportModule("copyreg");
+    bool is_made = args != NULL && kwargs != NULL;
+    PyObject *copyreg = is_made ? PyImport_ImportModule("copyreg") : NULL;
     PyObject *maker = copyreg != NULL ? PyObject_GetAttrString(copyreg, "__newobj_ex__") : NULL;
     PyObject *state = maker != NULL ? get_state(object) : NULL;
-    PyObject *reduced = state != NULL && args != NULL && kwargs != NULL
-                            ? Py_BuildValue("O(OOO)O", maker, Py_TYPE(object), args, kwargs, state)
-                            : NULL;
+    PyObject *reduced = state != NULL ? Py_BuildValue("O(OOO)O", maker, Py_TYPE(object), args, kwargs, state) : NULL;
     Py_XDECREF(state);
     Py_XDECREF(maker);
     Py_XDECREF(copyreg);
