@@ -9,7 +9,7 @@ import select
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -226,10 +226,16 @@ def _is_ours(folder: os.stat_result) -> bool:
 class _Patient(io.FileIO):
     """A pipe, socket or device whose other end is not waited for without end. It was opened without blocking."""
 
-    def __init__(self, descriptor: int, mode: str, path: str, *, waits_long: bool = False) -> None:
-        super().__init__(descriptor, mode)
+    def __init__(
+        self, descriptor: int | str, mode: str, path: str, opener: Callable[[str, int], int] | None = None
+    ) -> None:
+        super().__init__(descriptor, mode, opener=opener)
         self._path = path
-        self._has_begun = self._waits_long = waits_long
+        self._has_begun = self._waits_long = False
+
+    def wait_long(self) -> None:
+        """Wait as long as it takes."""
+        self._has_begun = self._waits_long = True
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write some of the data. TimeoutError where there is no room for it for long."""
@@ -262,14 +268,18 @@ def open_to_read(path: StrOrBytesPath) -> BinaryIO:
     Its methods raise TimeoutError where nothing comes for long; a descriptor of this process is waited for.
     """
     name = os.fsdecode(path)
-    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-    if kind == stat.S_IFREG:
-        return os.fdopen(descriptor, "rb")
-    if kind == stat.S_IFDIR:
-        os.close(descriptor)
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-    return io.BufferedReader(_Patient(descriptor, "rb", name, waits_long=_is_descriptor(name)))
+    raw = _Patient(name, "rb", name, _open_at_once)
+    try:
+        if stat.S_ISREG(os.fstat(raw.fileno()).st_mode) or _is_descriptor(name):
+            raw.wait_long()
+        return io.BufferedReader(raw)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _open_at_once(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def _is_descriptor(path: str) -> bool:
