@@ -56,7 +56,7 @@ def p() -> Iterator[cprofiling.Profiler]:
     """A Profiler of the test's own, on; nothing may be left open or go wrong inside."""
     profiler = profiler_on()
     yield profiler
-    profiler.set_profiling(True)
+    profiler.set_profiling(True, reset=True)
     profiler.profile_node("after all")(int.__add__)(1, 2)
     summary = profiler.get_profiling_summary()
     assert summary.internal_errors == 0

@@ -588,7 +588,8 @@ def test_signatures_of_decorated_stages(tmp_path: Path) -> None:
         "stage": {
             "stage_name": "stage",
             "input_signatures": {"prompt": "c", "steps": 1, "rest": [5, 6], "scale": 0.5, "extra": [1, 2.0]},
-            "output_signature": [1, 5, 6],
+            "output_signature": None,
+            "output": [1, 5, 6],
             "metadata": {"prompt": "c", "steps": 1, "scale": 0.5},
         }
     }

@@ -844,6 +844,7 @@ def _random_action(rng: random.Random, p: cp.Profiler, model: Model) -> None:
         model.switch(is_on, skips, reset)
 
 
+@pytest.mark.filterwarnings("ignore:skip_first_n changes")
 @pytest.mark.parametrize("seed", range(20))
 def test_nested_calls_with_switches_and_resets_match_the_model(p: cp.Profiler, seed: int) -> None:
     rng, model = random.Random(seed), Model()

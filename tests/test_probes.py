@@ -232,7 +232,7 @@ def test_a_reason_goes_with_the_calls_that_it_is_of(use: UseTorch) -> None:
     for forget in (
         p.reset_profiling,
         lambda: p.set_profiling(True, gpu_time=True, reset=True),
-        lambda: p.set_profiling(True, gpu_time=True, skip_first_n=1),
+        lambda: p.set_profiling(True, gpu_time=True, skip_first_n=1, reset=True),
     ):
         call(p, fails_at_the_end)
         torch.failing = {}

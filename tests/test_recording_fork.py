@@ -139,7 +139,7 @@ def test_gates_are_closed_in_a_child() -> None:
         yield 1
 
     def child() -> None:
-        assert isinstance(generator(), GeneratorType)
+        assert type(generator()) is GeneratorType
         assert not cp.profiling_enabled()
         statistics.set_profiling(True)
         inner_of_statistics()
@@ -148,7 +148,7 @@ def test_gates_are_closed_in_a_child() -> None:
     statistics = cp.Profiler()
     inner_of_statistics = statistics.profile_node("node")(inner.__wrapped__)  # type: ignore[attr-defined]
     with profile():
-        assert not isinstance(generator(), GeneratorType)
+        assert type(generator()) is not GeneratorType
         fork(child)
 
 

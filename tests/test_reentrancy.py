@@ -21,6 +21,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -30,7 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import cprofiling as cp
-from calls import in_new_thread
+from calls import in_new_thread, run_python
 from cprofiling import NodeProfilingStats
 
 NAMES = ("a", "b", "c")
@@ -769,9 +770,7 @@ def interrupted_stage(profiler: cp.Profiler, interrupting: Interrupting) -> None
     made.record(Stage.TRAIN, "node", 1.0)
 
 
-@pytest.mark.parametrize(
-    "act", [interrupted_message, interrupted_label, interrupted_outcome, interrupted_thread, interrupted_stage]
-)
+@pytest.mark.parametrize("act", [interrupted_message, interrupted_label, interrupted_outcome, interrupted_stage])
 def test_an_interrupt_where_nothing_may_raise_comes_later(
     profiler: cp.Profiler, act: Callable[[cp.Profiler, Interrupting], None]
 ) -> None:
@@ -785,6 +784,14 @@ def test_an_interrupt_where_nothing_may_raise_comes_later(
     with pytest.raises(KeyboardInterrupt):
         run()
     assert interrupting.left == 0
+
+
+def test_an_interrupt_at_the_first_call_of_a_thread_comes_later() -> None:
+    """In a process of its own, as it is counted as a fault of all Profilers."""
+    test = "test_an_interrupt_where_nothing_may_raise_comes_later"
+    script = f"import calls, test_reentrancy as t; t.{test}(calls.profiler_on(), t.interrupted_thread)"
+    done = run_python(f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); {script}")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("instance", [Instance, Slotted])
