@@ -86,7 +86,9 @@ def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
     told = []
     for row in rows:
         p50_ms = getattr(row, "p50_ms", None)
-        if row.count > _EXACT and p50_ms is not None and abs(row.median_ms - p50_ms) > _APART * p50_ms:
+        if row.count <= _EXACT or p50_ms is None or f"{p50_ms:.2f}" == f"{row.median_ms:.2f}":
+            continue  # the same, or not to be told apart in the column
+        if abs(row.median_ms - p50_ms) > _APART * p50_ms:
             told.append(f"{listed([row.node_name])} ({shown_text('stage', row.stage)}) {p50_ms:.2f} ms")
     more = f" and {len(told) - _NAMED:,} more" if len(told) > _NAMED else ""
     return [f"Median(ms) is the P² estimate; p50_ms, within 1 %, is: {', '.join(told[:_NAMED])}{more}"] if told else []
