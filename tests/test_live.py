@@ -779,6 +779,16 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_file_in_the_making_is_waited_for(tmp_path: Path, written: Path) -> None:
+    path, ready = tmp_path / "made.cprof", tmp_path / "ready"
+    path.touch()
+    ready.write_bytes(written.read_bytes())
+    maker = threading.Timer(0.05, os.replace, (ready, path))
+    maker.start()
+    assert live.read(path).commits == live.read(written).commits
+    maker.join()
+
+
 def test_what_is_no_live_file(tmp_path: Path, written: Path) -> None:
     whole = written.read_bytes()
     other = tmp_path / "other"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from dataclasses import dataclass
 
 from cprofiling import _core, checks, files
@@ -29,6 +30,7 @@ _LAST, _STALE = 1, 2
 _ON, _GONE = 1, 2
 _MOST_ERROR = 2**31 - 1  # of what the system has a word for
 _TRIES = 20  # a file that is written all the time has changed under the reader at most now and then
+_EMPTY_FOR_S = 0.5  # at most: whoever makes a live file has its name first
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ def read(path: StrOrBytesPath) -> LiveStatistics:
         ValueError: It is empty, or has a NUL.
     """
     wanted = checks.path("path", path)
+    deadline = time.monotonic() + _EMPTY_FOR_S
+    while os.stat(wanted).st_size == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
     with files.open_regular(wanted) as file:
         process = head.from_bytes(_read_at(file, 0, head.SIZE))
         is_alive = process.is_alive()
