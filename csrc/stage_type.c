@@ -55,9 +55,12 @@ static void note(ext_state *state, PyObject *stage, uint64_t entry)
     Py_XDECREF(number);
 }
 
-/* The number of the last entry of a stage; -1: it is not noted. */
+/* The number of the last entry of a stage; -1: it is not noted, 0: it need not be. */
 static int64_t noted(ext_state *state, PyObject *stage)
 {
+    if (state->entered_stages == NULL) {
+        return 0; /* the interpreter is ending */
+    }
     PyObject *entry = PyDict_GetItemWithError(state->entered_stages, stage);
     return entry != NULL ? PyLong_AsLongLong(entry) : -1;
 }
@@ -83,7 +86,7 @@ PyObject *ext_stage_without_nodes(ext_state *state, uint64_t since)
     PyObject *found = PyList_New(0);
     PyObject *stage, *entry;
     Py_ssize_t place = 0;
-    while (found != NULL && PyDict_Next(state->entered_stages, &place, &stage, &entry)) {
+    while (found != NULL && state->entered_stages != NULL && PyDict_Next(state->entered_stages, &place, &stage, &entry)) {
         if (PyLong_AsUnsignedLongLong(entry) > since && PyList_Append(found, stage) < 0) {
             Py_CLEAR(found);
         }
