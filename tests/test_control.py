@@ -25,6 +25,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -995,6 +996,14 @@ NOT_INHERITED = (
 
 
 def test_a_stage_that_was_entered_without_a_node_is_told() -> None:
+    """In a process of its own, as it tells of the first ones only."""
+    folder = str(Path(__file__).parent)
+    script = f"import sys; sys.path.insert(0, {folder!r}); import test_control; test_control.enter_without_a_node()"
+    done = run_python(script)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def enter_without_a_node() -> None:
     """As where the nodes ran in a pool's threads, which know neither the stage nor the Profiler of the with block."""
     before = profiler_on()
     before.record("train", "node", 1)
