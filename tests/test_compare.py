@@ -646,7 +646,7 @@ def test_one_command_compares_statistics_and_traces(tmp_path: Path, capsys: pyte
         assert cli.main(["compare", old, new]) == cli.main(["report", new, "--against", old]) == 3
         assert capsys.readouterr().out.count("Slower than the baseline (stages: 1 slower)") == 2
         assert cli.main(["compare", new, old]) == cli.main(["report", old, "--against", new]) == 0
-        assert cli.main(["report", new, "--against", old, "-o", str(tmp_path / "page.html")]) == 3
+        assert cli.main(["report", new, "--against", old, "-o", str(tmp_path / "page.md")]) == 3
         capsys.readouterr()
     again = [statistics_file(tmp_path / f"{place}.cprof", *(each + place / 9 for each in fast)) for place in range(4)]
     assert cli.main(["compare", again[0], again[1], "--baseline", again[2], "--new", again[3]]) == 0

@@ -288,6 +288,10 @@ def test_a_pipe_that_nothing_comes_from(reader: str, has_writer: bool, tmp_path:
 def test_no_command_waits_for_a_pipe(
     arguments: list[str], tmp_path: Path, impatient: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if arguments[0] == "serve":
+        pytest.importorskip("grpc", reason="remote control needs grpcio")
+        pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
+        pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
     path = tmp_path / "pipe"
     os.mkfifo(path)
     (tmp_path / "app.py").write_text("")
