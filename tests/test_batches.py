@@ -88,6 +88,27 @@ def test_devices_of_batches_are_waited_for_where_that_was_asked_for(monkeypatch:
     assert waited == ["cuda:1"]
     list(pipeline.iter_profiled_batches([{"x": Tensor()}] * 2, stage="val"))
     assert waited == ["cuda:1"] * 2
+    for batch in (Tensor(), [1, Tensor()], (Tensor(), Tensor())):
+        list(pipeline.iter_profiled_batches([batch] * 2, stage="val"))
+    assert len(waited) == 5
     pipeline.set_profiling(True)
     list(pipeline.iter_profiled_batches([{"x": Tensor()}] * 2, stage="val"))
-    assert len(waited) == 2
+    assert len(waited) == 5
+
+
+def test_an_attribute_of_any_name_is_the_pipeline_s_own() -> None:
+    pipeline = Loader()
+    pipeline._batches = []  # type: ignore[attr-defined]
+    pipeline.set_profiling(True)
+    pipeline.reset_profiling()
+    assert passed(pipeline, 3)
+    assert counts(pipeline) == {"data_load": 2, "batch_loop": 2}
+
+
+def test_what_batches_say_where_there_are_none() -> None:
+    pipeline = Loader()
+    assert "profiling is off" in str(pipeline.get_data_profiling_summary())
+    pipeline.set_profiling(True)
+    assert str(pipeline.get_data_profiling_summary()) == "No profiling data collected."
+    with pytest.raises(TypeError, match="stage must be"):
+        next(pipeline.iter_profiled_batches([], stage=3))  # type: ignore[arg-type]

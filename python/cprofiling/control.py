@@ -263,19 +263,12 @@ class PipelineProfiling(_NodeMaker):
             live=live,
             by_shape=by_shape,
         )
-        self._batches().configure(enabled, reset=reset, skip_first_n=skip_first_n, synchronizes=synchronize_cuda)
+        _batches_of(self).configure(enabled, reset=reset, skip_first_n=skip_first_n, synchronizes=synchronize_cuda)
 
     def reset_profiling(self) -> None:
         """Discard the statistics, those of batches too; what is switched on stays on."""
         self.profiler.reset_profiling()
-        self._batches().profiler = None
-
-    def _batches(self) -> _Batches:
-        profiler = self.profiler
-        key = id(profiler)
-        if key not in _BATCHES:
-            _BATCHES[key] = _Batches(), ref(profiler, lambda _: _BATCHES.pop(key, None))
-        return _BATCHES[key][0]
+        _batches_of(self).profiler = None
 
     def iter_profiled_batches(
         self, batches: Iterable[Any], *, stage: str | Enum, move: Callable[[Any], Any] | None = None
@@ -291,7 +284,8 @@ class PipelineProfiling(_NodeMaker):
             stage: The stage of the samples.
             move: Moves a batch to the device; None: it is yielded as it is.
         """
-        own, profiler = self._batches(), self.profiler
+        own, profiler = _batches_of(self), self.profiler
+        checked_text("stage", stage)
         source, is_first = iter(batches), True
         while True:
             fetch_ns = time.perf_counter_ns()
@@ -318,7 +312,9 @@ class PipelineProfiling(_NodeMaker):
 
     def get_data_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
         """The statistics of ``iter_profiled_batches``: rows ``data_load``, ``to_device`` and ``batch_loop``."""
-        return (self._batches().profiler or Profiler()).get_profiling_summary(stage)
+        own, profiler = _batches_of(self), self.profiler
+        begun = own.begin(profiler) if profiler.profiling_enabled else own.profiler
+        return (begun or Profiler()).get_profiling_summary(stage)
 
     def get_profiling_summary(self, stage: StageName = None) -> ProfilingSummary:
         """The statistics of the nodes; see ``Profiler.get_profiling_summary``."""
@@ -362,7 +358,10 @@ class _Batches:
     def synchronize(self, batch: Any) -> None:
         """Wait for the device of a batch's first CUDA tensor, where that was asked for."""
         torch: Any = sys.modules.get("torch") if self._synchronizes else None
-        for value in batch.values() if torch is not None else ():
+        if torch is None:
+            return
+        values = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else (batch,)
+        for value in values:
             if isinstance(value, torch.Tensor) and value.is_cuda:
                 torch.cuda.synchronize(value.device)
                 return
@@ -370,6 +369,14 @@ class _Batches:
 
 # By the ids of the Profilers of pipelines, as _GRAPHS.
 _BATCHES: dict[int, tuple[_Batches, ref[Profiler]]] = {}
+
+
+def _batches_of(pipeline: PipelineProfiling) -> _Batches:
+    profiler = pipeline.profiler
+    key = id(profiler)
+    if key not in _BATCHES:
+        _BATCHES[key] = _Batches(), ref(profiler, lambda _: _BATCHES.pop(key, None))
+    return _BATCHES[key][0]
 
 
 def _forget_when_deleted(cls: type) -> None:

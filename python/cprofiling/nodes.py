@@ -283,7 +283,7 @@ def _may_break_the_graph() -> bool | None:
         tracer = compiler.InstructionTranslator.current_tx()  # type: ignore[union-attr]
     except AttributeError:
         return None
-    return not (tracer.one_graph or tracer.error_on_graph_break)
+    return not (tracer.one_graph or getattr(tracer, "error_on_graph_break", False))
 
 
 def marks_of(function: Any) -> dict[str, Any]:

@@ -34,7 +34,6 @@ _CONTROL = re.compile(rb"[\x00-\x1f]")
 _BATCH = 400  # events, of mostly 100 to 300 bytes: what a recording reads at a time
 _STEADY_NS = 100
 _LAUNCH = re.compile(r"(cuda|cu|hip)(Ext)?LaunchKernel")
-_CONTROL = re.compile(rb"[\x00-\x1f]")
 
 
 class Clock:
