@@ -70,7 +70,7 @@ static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *con
 static PyObject *begin_step(PyObject *object, ext_word name, PyObject *const *args, Py_ssize_t nargs, bool ends)
 {
     ext_suspendable *self = (ext_suspendable *)object;
-    bool first = !self->hooked;
+    bool first = !self->hooked && self->function->node.state->sys_module != NULL; /* else the interpreter is ending */
     self->hooked = true;
     PyObject *awaitable =
         first ? call_hooked(self, name, args, nargs) : ext_suspendable_call(self, self->inner, name, args, nargs);

@@ -59,15 +59,27 @@ static inline PyObject *ext_compat_frame_generator(PyFrameObject *frame)
 #endif
 }
 
-/* What a weak reference is to, a new reference; or NULL. */
-static inline PyObject *ext_compat_referent(PyObject *reference)
+/* What finds the generator of a frame as long as it lives, a new reference; or NULL with an exception. The frame does, as it
+ * forgets a generator that ends or goes: weak references that are made while one is freed are never cleared. CPython 3.10 would
+ * not collect cycles through a frame that is held. */
+static inline PyObject *ext_compat_generator_finder(PyFrameObject *frame, PyObject *generator)
 {
-#if PY_VERSION_HEX >= 0x030d0000
-    PyObject *object;
-    (void)PyWeakref_GetRef(reference, &object);
-    return object;
+#if PY_VERSION_HEX >= 0x030b0000
+    (void)generator;
+    return Py_NewRef((PyObject *)frame);
 #else
-    PyObject *object = PyWeakref_GetObject(reference);
+    (void)frame;
+    return PyWeakref_NewRef(generator, NULL);
+#endif
+}
+
+/* The generator, a new reference; or NULL. */
+static inline PyObject *ext_compat_find_generator(PyObject *finder)
+{
+#if PY_VERSION_HEX >= 0x030b0000
+    return PyFrame_GetGenerator((PyFrameObject *)finder);
+#else
+    PyObject *object = PyWeakref_GetObject(finder);
     return object != Py_None ? Py_NewRef(object) : NULL;
 #endif
 }

@@ -20,7 +20,11 @@ static PyObject *get_stack(PyObject *variable)
 
 static bool set_stack(PyObject *variable, PyObject *stack)
 {
+    bool collects = PyGC_Disable(); /* a generator that goes would change the variable amid this, and CPython crash */
     PyObject *token = PyContextVar_Set(variable, stack);
+    if (collects) {
+        PyGC_Enable();
+    }
     bool is_set = token != NULL;
     ext_view_invalidate();
     Py_XDECREF(token); /* the old stack may go with it, and run finalisers */
@@ -34,9 +38,13 @@ bool ext_context_stack_push(ext_state *state, PyObject *variable, PyObject *item
     }
     PyObject *number = PyLong_FromUnsignedLongLong(++state->entered);
     PyObject *cell = number != NULL ? Py_BuildValue("[O]", number) : NULL;
-    PyObject *below = cell != NULL ? get_stack(variable) : NULL;
-    PyObject *stack = below != NULL ? PyTuple_Pack(4, item, *entries, cell, below) : NULL;
-    bool pushed = stack != NULL && PyDict_SetItem(*entries, number, cell) == 0;
+    PyObject *stack = cell != NULL ? PyTuple_Pack(4, item, *entries, cell, Py_None) : NULL;
+    PyObject *below = stack != NULL ? get_stack(variable) : NULL; /* last, as allocating may run code that leaves it */
+    if (below != NULL) {
+        Py_DECREF(PyTuple_GET_ITEM(stack, BELOW));
+        PyTuple_SET_ITEM(stack, BELOW, Py_NewRef(below));
+    }
+    bool pushed = below != NULL && PyDict_SetItem(*entries, number, cell) == 0;
     if (pushed && !set_stack(variable, stack)) {
         pushed = false;
         (void)PyDict_DelItem(*entries, number);

@@ -28,22 +28,22 @@ static bool is_of_with(PyFrameObject *frame)
     return is_enter;
 }
 
-/* Of a block that a plain generator opens: a weak reference to that, as what its consumer calls while it is suspended is not
+/* Of a block that a plain generator opens: what finds that, as what its consumer calls while it is suspended is not
  * inside. Else NULL. */
 static __attribute__((noinline)) PyObject *find_generator(PyThreadState *tstate)
 {
     PyFrameObject *frame = PyThreadState_GetFrame(tstate);
     PyObject *generator = frame != NULL ? ext_compat_frame_generator(frame) : NULL;
-    PyObject *reference = NULL;
+    PyObject *finder = NULL;
     if (generator != NULL && (PyGen_CheckExact(generator) || PyAsyncGen_CheckExact(generator)) && !is_of_with(frame)) {
-        reference = PyWeakref_NewRef(generator, NULL);
-        if (reference == NULL) {
-            PyErr_Clear();
+        finder = ext_compat_generator_finder(frame, generator);
+        if (finder == NULL) {
+            PyErr_Clear(); /* of the want of memory */
         }
     }
     Py_XDECREF(generator);
     Py_XDECREF(frame);
-    return reference;
+    return finder;
 }
 
 /* ---- The spans that are open */
@@ -243,10 +243,10 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
         if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else what is beyond its time is not known */
             before_close(state, span, outcome);
         }
+        view = view != NULL && ext_view_renew(view) ? view : NULL;
         if (span->serial != serial || span->tag != self) {
             return; /* it was left meanwhile, by code that ran for us */
         }
-        view = view != NULL && ext_view_renew(view) ? view : NULL;
     }
     cprof_chain none = {.top = NULL};
     cprof_thread *thread = cprof_thread_self; /* was made by our caller */

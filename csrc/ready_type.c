@@ -7,6 +7,9 @@ typedef struct {
 
 PyObject *ext_ready_new(ext_state *state, PyObject *value)
 {
+    if (value != NULL && state->ready_type == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
+    }
     ready_object *self = value != NULL && state->ready_type != NULL ? PyObject_GC_New(ready_object, state->ready_type) : NULL;
     if (self == NULL) {
         Py_XDECREF(value);

@@ -174,6 +174,9 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
         return true;
     }
     now->view = ext_view_get(state, now->thread);
+    if (self->running || (self->begun && self->call.span == NULL)) {
+        now->view = NULL; /* a context went with that, and code of its values resumed or ended the call */
+    }
     if (now->view == NULL) {
         return true;
     }
@@ -214,8 +217,10 @@ static bool leave(ext_suspendable *self, const ext_resumption *now)
 
 void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends)
 {
+    /* May run code of the user's, to which the call is still running. */
+    cprof_chain *chain = now->view != NULL ? chain_of_call(self, now) : NULL;
     if (leave(self, now)) {
-        cprof_resumable_suspend(&self->call, chain_of_call(self, now), step_ends);
+        cprof_resumable_suspend(&self->call, chain, step_ends);
     }
 }
 
@@ -230,8 +235,9 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     }
     ext_probe_end(self->function->node.state, self->call.span);
     ext_recorder_end_detail(self->function->node.state, self->call.span);
+    cprof_chain *chain = chain_of_call(self, now);
     (void)leave(self, now);
-    cprof_resumable_end(&self->call, now->thread, chain_of_call(self, now), outcome);
+    cprof_resumable_end(&self->call, now->thread, chain, outcome);
     Py_DECREF(self->profiler);
     cprof_probe_settle();
 }

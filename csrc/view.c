@@ -395,7 +395,7 @@ cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span)
 
 bool ext_view_is_away(const ext_view *view, const cprof_span *block)
 {
-    PyObject *generator = ext_compat_referent(block->opener);
+    PyObject *generator = ext_compat_find_generator(block->opener);
     if (generator == NULL) {
         return true;
     }

@@ -392,13 +392,16 @@ def test_each_frame_leaves_its_own_block_in_whichever_thread_it_goes_on(p: cp.Pr
         with pytest.raises(KeyError):
             in_new_thread(functools.partial(generator_.throw, KeyError))
         assert outcomes(p, "block")[:2] == (0, ticks)
-    for generator_ in (running := [suspended() for _ in range(3)]):
+    entered: list[tuple[Any, float, float]] = []
+    for generator_ in [suspended() for _ in range(3)]:
+        before = time.perf_counter()
         in_new_thread(functools.partial(next, generator_))
+        entered.append((generator_, before, time.perf_counter()))
         time.sleep(TICK)
-    for number, generator_ in enumerate(reversed(running)):
+    for generator_, before, after in reversed(entered):
+        left = time.perf_counter()
         in_new_thread(functools.partial(next, generator_, None))
-        assert by_name(p)["block"].last_ms >= 0.95e3 * TICK * (number + 1)
-        assert by_name(p)["block"].last_ms <= 1e3 * TICK * (number + 3)
+        assert 0.99 * (left - after) <= by_name(p)["block"].last_ms / 1e3 <= 1.01 * (time.perf_counter() - before)
 
 
 @pytest.mark.parametrize("kind", ["generator", "asynchronous generator", "coroutine"])

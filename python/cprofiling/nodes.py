@@ -620,8 +620,10 @@ def _wrap_inherited(obj: object, attr: str, method: _Method, settings: dict[str,
     switch.put(obj, wrapper, binds)
     try:
         _set_in_class(cls, attr, switch)
-    except Exception as error:  # noqa: BLE001 it may be any
+    except Exception as error:
         switch.drop(obj)
+        if isinstance(error, MemoryError):
+            raise
         reason = f"attr must name a method that its class lets be replaced, got {attr!r} of {shown_value(obj)}: {error}"
         raise TypeError(f"{reason}; use profile_node where it is called") from None
     return wrapper
