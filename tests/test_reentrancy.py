@@ -1099,3 +1099,98 @@ def test_a_warning_of_our_own_may_be_shown_by_a_node(
     assert len(shown) == 1
     overflow = [stats for stats in profiler.get_profiling_summary() if stats.node_name == "__overflow__"]
     assert [(str(stats.stage), stats.count) for stats in overflow] == [("inference", 5 + 1 + 3)]
+
+
+AMID_US = """
+import contextvars
+import cprofiling as cp
+
+profiler = cp.Profiler()
+profiler.set_profiling(True)
+
+@profiler.profile_node
+def node():
+    return 1
+
+class WhenItGoes:
+    def __init__(self, act):
+        self.act = act
+
+    def __del__(self):
+        self.act()
+
+def leave_a_context(act):
+    context = contextvars.copy_context()
+    context.run(lambda: (contextvars.ContextVar("v").set(WhenItGoes(act)), node()))
+
+"""
+ACTS_AMID_US = {
+    "closed before it is resumed": """
+@profiler.profile_node
+def generator():
+    yield 1
+    yield 2
+
+running = generator()
+next(running)
+leave_a_context(running.close)
+print(next(running, "closed"))
+""",
+    "closed before it is suspended": """
+@profiler.profile_node
+def generator():
+    leave_a_context(lambda: running.close())
+    yield 1
+
+running = generator()
+print(next(running), "closed")
+""",
+    "a block left open by a generator that is freed": """
+import sys
+block = profiler.profile_node("block")
+
+def generator():
+    try:
+        yield
+    except GeneratorExit:
+        if sys.version_info >= (3, 11):  # before that, nothing tells of such a generator
+            block.__enter__()
+
+running = generator()
+next(running)
+del running
+junk = [bytearray(range(200)) for _ in range(2000)]
+node()
+if sys.version_info >= (3, 11):
+    block.__exit__(None, None, None)
+print("closed")
+""",
+    "a stage left by garbage": """
+import gc
+gc.disable()
+for threshold in range(1, 60):
+    stage, below = cp.stage("above"), cp.stage("below")
+    below.__enter__()
+
+    def leave(phase, info):
+        gc.callbacks.remove(leave)
+        below.__exit__(None, None, None)
+
+    gc.callbacks.append(leave)
+    gc.set_threshold(gc.get_count()[0] + threshold)
+    gc.enable()
+    stage.__enter__()
+    gc.disable()
+    stage.__exit__(None, None, None)
+    if leave in gc.callbacks:
+        leave("", {})
+print("closed")
+""",
+}
+
+
+@pytest.mark.parametrize("act", ACTS_AMID_US)
+def test_code_that_runs_amid_us_frees_nothing_that_is_in_use(act: str) -> None:
+    done = run_python(AMID_US + ACTS_AMID_US[act], PYTHONMALLOC="debug")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("closed\n")
