@@ -125,22 +125,30 @@ def profile_node(
 
 def wrap(function: Any, *, name: NodeName, stage: StageName, profiler: _core.Profiler | None) -> Any:
     """Wrap a callable, or the callable inside a descriptor, as a node."""
-
-    def make(function: Any, default: str | None = None, kind: int | None = None) -> Any:
-        inner, chosen = _find_wrapped(function), default if name is None else name
-        return _make(_core.Function, function, name=chosen, stage=stage, profiler=profiler, inner=inner, kind=kind)
-
+    make = functools.partial(_make_node, name, stage, profiler)
     return _wrap_inside(function, make, "profile_node", "a callable or a name (a str)")
+
+
+def _make_node(
+    name: NodeName,
+    stage: StageName,
+    profiler: _core.Profiler | None,
+    function: Any,
+    default: str | None = None,
+    kind: int | None = None,
+) -> Any:
+    inner, chosen = _find_wrapped(function), default if name is None else name
+    return _make(_core.Function, function, name=chosen, stage=stage, profiler=profiler, inner=inner, kind=kind)
 
 
 def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
     """Wrap a callable, or the callable inside a descriptor, as a ``record()``: labelled, but no node."""
+    return _wrap_inside(function, functools.partial(_make_record, name, warm_up), "record", "a callable")
 
-    def make(function: Any, default: str | None = None, kind: int | None = None) -> Any:  # noqa: ARG001 it has a name
-        choices: Any = {"stage": None, "profiler": None, "inner": None, "kind": kind}
-        return _make(_core.Function, function, name=name, records=True, mutes=warm_up, **choices)
 
-    return _wrap_inside(function, make, "record", "a callable")
+def _make_record(name: str, warm_up: bool, function: Any, _: str | None = None, kind: int | None = None) -> Any:
+    choices: Any = {"stage": None, "profiler": None, "inner": None, "kind": kind}
+    return _make(_core.Function, function, name=name, records=True, mutes=warm_up, **choices)
 
 
 def bind_class(cls: type) -> bool:
@@ -262,9 +270,7 @@ _DESCRIPTORS: tuple[tuple[Any, Callable[..., Any]], ...] = (
 
 def _manager_maker(function: Any) -> Any:
     """Return the decorator of contextlib that made the function of a generator function, or None."""
-    code = function.__code__ if type(function) is FunctionType else None
-    makers = (contextlib.contextmanager, contextlib.asynccontextmanager)
-    return next((maker for maker in makers if maker(_itself).__code__ is code), None)
+    return _MANAGER_MAKERS.get(function.__code__) if type(function) is FunctionType else None
 
 
 def first_parameter(function: Any) -> str | None:
@@ -434,6 +440,13 @@ class OwnMethod(_core.Function):
 
 def _itself(value: Any) -> Any:
     return value
+
+
+# By the code of what each of them makes.
+_MANAGER_MAKERS: dict[Any, Any] = {
+    maker(_itself).__code__: maker  # type: ignore[attr-defined]
+    for maker in (contextlib.contextmanager, contextlib.asynccontextmanager)
+}
 
 
 def _own(obj: object) -> dict[str, Any]:
