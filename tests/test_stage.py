@@ -578,6 +578,40 @@ def test_a_decorated_asynchronous_generator_is_in_the_stage_in_its_steps_only(p:
     assert seen(p) == [("own", 5), ("inference", 4)]
 
 
+@pytest.mark.parametrize("order", ["stage", "stage in node", "node in stage"])
+@pytest.mark.filterwarnings("error")
+def test_an_abandoned_asynchronous_generator_is_closed_once(
+    p: cp.Profiler, order: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By the event loop at its end, which would log what went wrong."""
+    kept, events = [], []
+
+    async def generate() -> Any:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(0)
+            events.append("closed")
+
+    stage, node = cp.stage("own"), p.profile_node("node")
+    made: Any = {
+        "stage": lambda: stage(generate),
+        "stage in node": lambda: node(stage(generate)),
+        "node in stage": lambda: stage(node(generate)),
+    }[order]()
+
+    async def main() -> None:
+        kept.append(made())
+        assert await kept[0].__anext__() == 1
+        assert sys.get_asyncgen_hooks().firstiter is not None
+
+    asyncio.run(main())
+    gc.collect()
+    assert (events, caplog.text, capfd.readouterr().err) == (["closed"], "", "")
+    expected = {"stage": {}, "stage in node": {("node", "inference"): 1}, "node in stage": {("node", "own"): 1}}
+    assert stages(p) == expected[order]
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="inspect.markcoroutinefunction came with Python 3.12")
 def test_a_function_marked_as_a_coroutine_function_may_return_any_awaitable(p: cp.Profiler) -> None:
     class Later:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 
 from cprofiling.format import shown_value
@@ -56,7 +57,7 @@ def _coroutine(function: Any, stage: _core.stage) -> Any:
 def _async_generator(function: Any, stage: _core.stage) -> Any:
     async def iterate(*args: Any, **kwargs: Any) -> Any:
         inner = function(*args, **kwargs)
-        step = inner.__anext__()
+        step = _first_step(inner)
         while True:
             try:
                 value = await _resumed(stage, step)
@@ -71,6 +72,16 @@ def _async_generator(function: Any, stage: _core.stage) -> Any:
                 step = inner.athrow(error)
 
     return iterate
+
+
+def _first_step(iterator: Any) -> Any:
+    """Begin an asynchronous generator without the event loop's hooks, as the loop is to close the outer one only."""
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)
+    try:
+        return iterator.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
 
 
 _MAKERS = {CALL: _function, GENERATOR: _generator, COROUTINE: _coroutine, ASYNC_GENERATOR: _async_generator}
