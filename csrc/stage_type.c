@@ -236,8 +236,8 @@ PyDoc_STRVAR(stage_doc, "stage(stage, *, default=False)\n--\n\n"
                         "    it); True, the stage of all threads and tasks that are inside no stage() of their own. Of\n"
                         "    several that are entered the last one counts.\n\n"
                         "One object may be entered again and by many threads and tasks at once, and left in any of them.\n"
-                        "A decorated coroutine, generator or asynchronous generator is in the stage while it runs: not its\n"
-                        "consumer, nor others while it waits.\n"
+                        "A decorated coroutine, generator, asynchronous generator or context manager is in the stage while\n"
+                        "it runs: not its consumer or the body of the with, nor others while it waits.\n"
                         "Raises TypeError or ValueError for a stage that is none, and RuntimeError when left without\n"
                         "having been entered.");
 

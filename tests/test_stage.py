@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import enum
+import functools
 import gc
 import inspect
 import sys
@@ -446,6 +447,160 @@ def test_a_decorated_function_runs_in_the_stage(p: cp.Profiler) -> None:
     cp.stage("node")(p.profile_node("n")(len))(())
     mark(p)
     assert seen(p) == [(name, 1) for name in ("method", "static", "class", "property", "raises", "node", "inference")]
+
+
+class Called:
+    """A callable that does not bind."""
+
+    def __init__(self, p: cp.Profiler) -> None:
+        self.p = p
+
+    def __call__(self, *args: int) -> tuple[int, ...]:
+        mark(self.p)
+        return args
+
+
+class Bound(Called):
+    """One that binds in a way of its own, which is to a class only and not to an instance."""
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is not None:
+            return self
+        return functools.partial(self, 7) if issubclass(owner, Bindings) else "nothing"
+
+
+class Bindings:
+    """A class in which such callables bind."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: Called(p),
+        lambda p: functools.partial(Called(p), 1),
+        lambda p: Called(p).__call__,
+        lambda p: p.profile_node("x")(Called(p)),
+        lambda p: Bound(p),
+        lambda p: functools.lru_cache(lambda *args: Called(p)(*args)),
+        lambda p: lambda *args: Called(p)(*args),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:functools.partial will be a method descriptor:FutureWarning")
+def test_what_is_decorated_binds_as_before(p: cp.Profiler, make: Any) -> None:
+    class Owner(Bindings):
+        plain = make(p)
+        staged = cp.stage("own")(plain)
+
+    owner = Owner()
+    got = Owner.staged(2), owner.staged(3)
+    assert stages(p)["n", "own"] == 2
+    assert got == (Owner.plain(2), owner.plain(3))
+
+
+def test_what_does_not_bind_at_all() -> None:
+    class Owner:
+        length: Any = cp.stage("own")(len)
+        other: Any = cp.stage("own")(cp.stage("inner")(len))
+
+    assert (Owner().length((1, 2)), Owner.length(()), Owner().other([1])) == (2, 0, 1)
+    assert Owner.length is Owner().length
+    assert (Owner.length.__name__, str(inspect.signature(Owner.length))) == ("len", "(obj, /)")
+    with pytest.raises(TypeError, match="stage cannot decorate a class"):
+        cp.stage("own")(staticmethod(int))
+
+
+def test_what_binds_to_what_is_no_callable(p: cp.Profiler) -> None:
+    class Owner:
+        it = cp.stage("own")(Bound(p))
+
+    assert Owner.it == "nothing"
+
+
+def test_a_decorated_bound_method_is_still_a_coroutine_function(p: cp.Profiler) -> None:
+    class Server:
+        async def handle(self, request: int) -> int:
+            mark(p)
+            return request
+
+    for handle in (Server().handle, functools.partial(Server().handle)):
+        staged = cp.stage("own")(handle)
+        assert inspect.iscoroutinefunction(staged)
+        assert asyncio.run(staged(3)) == 3
+    assert seen(p) == [("own", 2)]
+
+
+def test_a_node_of_what_is_decorated_has_its_name_and_counts_once(p: cp.Profiler) -> None:
+    p.profile_node(cp.stage("own")(Called(p)))()
+    p.profile_node(cp.stage("own")(p.profile_node("inner")(functools.partial(int))))()
+    assert stages(p) == {("Called", "inference"): 1, ("n", "own"): 1, ("int", "inference"): 1}
+
+
+def test_the_decorated_descriptors_of_functools(p: cp.Profiler) -> None:
+    class Trainer:
+        def add(self, a: int, b: int) -> int:
+            mark(p, "add")
+            return a + b
+
+        @cp.stage("own")  # type: ignore[prop-decorator]
+        @functools.cached_property
+        def cached(self) -> int:
+            mark(p, "cached")
+            return 5
+
+        @cp.stage("own")
+        @functools.singledispatchmethod
+        def of(self, _: object) -> str:
+            mark(p, "object")
+            return "object"
+
+        @of.register
+        def _(self, _: int) -> str:
+            mark(p, "int")
+            return "int"
+
+        increase = cp.stage("own")(functools.partialmethod(add, 1))
+
+    trainer = Trainer()
+    assert (trainer.cached, trainer.cached, trainer.of(""), trainer.of(1)) == (5, 5, "object", "int")
+    assert trainer.increase(2) == 3
+    assert stages(p) == dict.fromkeys([(name, "own") for name in ("cached", "object", "int", "add")], 1)
+
+
+@pytest.mark.parametrize("node", [False, True])
+def test_a_decorated_context_manager_is_in_the_stage_and_its_body_is_not(p: cp.Profiler, node: bool) -> None:
+    def wrapped(manager: Any) -> Any:
+        return cp.stage("own")(p.profile_node("node")(manager) if node else manager)
+
+    @wrapped
+    @contextlib.contextmanager
+    def manager(value: int) -> Iterator[int]:
+        mark(p)
+        with contextlib.suppress(KeyError):
+            yield value
+        mark(p)
+
+    @wrapped
+    @contextlib.asynccontextmanager
+    async def later(value: int) -> Any:
+        await asyncio.sleep(0)
+        with manager(value):
+            yield value
+        mark(p)
+
+    async def main() -> None:
+        async with later(2) as value:
+            assert value == 2
+            mark(p, "body")
+            raise KeyError
+
+    with manager(1) as value:
+        assert value == 1
+        mark(p, "body")
+        raise KeyError
+    asyncio.run(main())
+    assert stages(p) == {("n", "own"): 5, ("body", "inference"): 2} | ({("node", "own"): 3} if node else {})
+    with pytest.raises(StopIteration), manager(1):
+        raise StopIteration
 
 
 @pytest.mark.parametrize("wrong", [int, 3, None])

@@ -6,8 +6,16 @@ import functools
 import sys
 import types
 
-from cprofiling.format import shown_value
-from cprofiling.nodes import ASYNC_GENERATOR, CALL, COROUTINE, GENERATOR, awaiting, kind_of
+from cprofiling.nodes import (
+    ASYNC_GENERATOR,
+    CALL,
+    COROUTINE,
+    GENERATOR,
+    awaiting,
+    default_name,
+    kind_of,
+    wrap_inside,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,18 +24,35 @@ if TYPE_CHECKING:
 
     from cprofiling import _core
 
+_METHOD_DESCRIPTOR = 1 << 17  # of type.__flags__, Py_TPFLAGS_METHOD_DESCRIPTOR: binds as functions do
+
 
 def wrap_in_stage(function: Any, stage: _core.stage) -> Any:
     """Wrap a callable, or the callable inside a descriptor, so that the stage is in force while it runs."""
-    if isinstance(function, type):
-        raise TypeError(f"stage cannot decorate a class, got {function!r}: decorate its methods")
-    if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(wrap_in_stage(function.__func__, stage))
-    if isinstance(function, property):
-        return function.getter(wrap_in_stage(function.fget, stage))
-    if not callable(function):
-        raise TypeError(f"stage expects a callable, got {shown_value(function)}")
-    return functools.update_wrapper(_MAKERS[kind_of(function)](function, stage), function)
+
+    def make(function: Any, default: str | None = None, kind: int | None = None) -> Any:  # noqa: ARG001 nodes need it
+        call = _MAKERS[kind_of(function)](function, stage)
+        call.__qualname__ = default or default_name(function)
+        functools.update_wrapper(call, function)
+        if type(function).__flags__ & _METHOD_DESCRIPTOR:
+            return call
+        wrapper: Any = functools.update_wrapper(_BindingAlike(call), call)
+        wrapper._rewrap = make  # noqa: SLF001 its own
+        return wrapper
+
+    return wrap_inside(function, make, "stage", "a callable")
+
+
+class _BindingAlike(functools.partial):  # type: ignore[type-arg]
+    """A wrapper that binds as its callable does, in a way of its own, or not at all."""
+
+    _rewrap: Any
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        function = self.func.__wrapped__  # type: ignore[attr-defined]
+        get = getattr(type(function), "__get__", None)
+        bound = function if get is None else get(function, instance, owner)
+        return self if bound is function else self._rewrap(bound) if callable(bound) else bound
 
 
 def _function(function: Any, stage: _core.stage) -> Any:

@@ -126,7 +126,7 @@ def profile_node(
 def wrap(function: Any, *, name: NodeName, stage: StageName, profiler: _core.Profiler | None) -> Any:
     """Wrap a callable, or the callable inside a descriptor, as a node."""
     make = functools.partial(_make_node, name, stage, profiler)
-    return _wrap_inside(function, make, "profile_node", "a callable or a name (a str)")
+    return wrap_inside(function, make, "profile_node", "a callable or a name (a str)")
 
 
 def _make_node(
@@ -143,7 +143,8 @@ def _make_node(
 
 def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
     """Wrap a callable, or the callable inside a descriptor, as a ``record()``: labelled, but no node."""
-    return _wrap_inside(function, functools.partial(_make_record, name, warm_up), "record", "a callable")
+    return wrap_inside(function, functools.partial(_make_record, name, warm_up), "record", "a callable")
+
 
 
 def _make_record(name: str, warm_up: bool, function: Any, _: str | None = None, kind: int | None = None) -> Any:
@@ -193,7 +194,7 @@ def _binds(method: Any) -> bool:
     return isinstance(method, _core.Function)
 
 
-def _wrap_inside(
+def wrap_inside(
     function: Any, make: Callable[..., Any], decorator: str, expected: str, default: str | None = None
 ) -> Any:
     """Call ``make`` for a callable, or for each one inside a descriptor or a function that makes context managers.
@@ -207,7 +208,7 @@ def _wrap_inside(
     for kind, rewrapped in _DESCRIPTORS:
         if isinstance(function, kind):
             settings: Any = {"make": make, "decorator": decorator, "expected": expected, "default": default}
-            return rewrapped(function, functools.partial(_wrap_inside, **settings))
+            return rewrapped(function, functools.partial(wrap_inside, **settings))
     if not callable(function):
         raise TypeError(f"{decorator} expects {expected}, got {shown_value(function)}")
     maker = _manager_maker(function)
