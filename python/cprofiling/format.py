@@ -309,12 +309,12 @@ def shown_names(names: Iterable[str]) -> str:
     """Return names in quotes, each as ``shown_text``: the first ten by the alphabet, and how many more there are."""
     ordered = sorted(set(names))
     more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
-    return ", ".join(f"'{shown_text('name', name)}'" for name in ordered[:10]) + more
+    return ", ".join([f"'{shown_text('name', name)}'" for name in ordered[:10]]) + more
 
 
 def listed(names: Sequence[str]) -> str:
     """Return names in a sentence: the first ones, how many more there are, without control characters."""
-    named = ", ".join(shown_text("name", name) for name in names[:_NAMED])
+    named = ", ".join([shown_text("name", name) for name in names[:_NAMED]])
     return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED:,} more"
 
 

@@ -146,7 +146,6 @@ def wrap_as_record(function: Any, name: str, warm_up: bool) -> Any:
     return wrap_inside(function, functools.partial(_make_record, name, warm_up), "record", "a callable")
 
 
-
 def _make_record(name: str, warm_up: bool, function: Any, _: str | None = None, kind: int | None = None) -> Any:
     choices: Any = {"stage": None, "profiler": None, "inner": None, "kind": kind}
     return _make(_core.Function, function, name=name, records=True, mutes=warm_up, **choices)
@@ -160,7 +159,9 @@ def bind_class(cls: type) -> bool:
     """
     has_changed = has_forward = False
     for attribute in ("forward", "__call__"):
-        owner = next((base for base in cls.__mro__ if attribute in vars(base)), object)
+        for owner in cls.__mro__:
+            if attribute in vars(owner):
+                break
         method = vars(owner).get(attribute)
         if has_forward and owner is not cls:
             break
@@ -445,8 +446,7 @@ def _itself(value: Any) -> Any:
 
 # By the code of what each of them makes.
 _MANAGER_MAKERS: dict[Any, Any] = {
-    maker(_itself).__code__: maker  # type: ignore[attr-defined]
-    for maker in (contextlib.contextmanager, contextlib.asynccontextmanager)
+    maker(_itself).__code__: maker for maker in (contextlib.contextmanager, contextlib.asynccontextmanager)
 }
 
 
