@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -162,7 +163,8 @@ def test_a_token_that_others_may_read_or_change_is_refused(
     file.write_text(TOKEN)
     file.chmod(mode)
     complaint = failed([command[0], "--token-file", str(file), *command[1:]], capsys)
-    assert complaint.startswith(f"cprofiling: {str(file)!r} is no secret, as other users may read or change it: chmod")
+    why = f"as other users may read or change it (mode {mode:04o}, user {os.geteuid()}): chmod 600 {str(file)!r}, and "
+    assert complaint.startswith(f"cprofiling: {str(file)!r} is no secret, {why}")
 
 
 def test_a_token_file_of_another_user_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,6 +346,8 @@ class Served:
             line + self.child.stderr.read()
         )
         self.address = line.split()[-1]
+        self.warned = self.child.stderr.readline()
+        assert self.warned.startswith("cprofiling: without a token: ")
         self.printed = self.child.stdout.readline()
 
     def __enter__(self) -> Served:
@@ -519,6 +523,58 @@ def test_the_program_does_not_inherit_the_token(tmp_path: Path) -> None:
     assert TOKEN not in done.stdout
 
 
+@pytest.mark.parametrize("option", ["-I", "-E"])
+def test_a_token_that_is_not_followed_is_no_reason_to_want_none(tmp_path: Path, option: str) -> None:
+    (tmp_path / "app.py").write_text("print('began')")
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+
+    def served(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, option, *COMMAND[1:], "serve", *options, str(tmp_path / "app.py")]
+        variables = {**ENVIRONMENT, "CPROFILING_TOKEN": TOKEN}
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+
+    done = served("--address", f"unix:{tmp_path}/s")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "cprofiling: CPROFILING_TOKEN is set but not followed, as Python runs with -E or -I or with others' rights: "
+        "use --token-file FILE, or --no-token to want none\n"
+    )
+    done = served("--token-file", str(tmp_path / "token"))
+    assert (done.returncode, done.stdout) == (0, "began\n")
+    assert "without a token" not in done.stderr
+    done = served("--no-token")
+    assert (done.returncode, done.stdout) == (0, "began\n")
+    assert "without a token: all users" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "token", "whose"),
+    [
+        ("127.0.0.1:1", TOKEN, None),
+        ("127.0.0.1:1", None, "all users and programs of this machine"),
+        ("unix:/tmp/s", None, "this user's programs"),
+        ("0.0.0.0:1", None, "all who reach it"),
+    ],
+)
+def test_who_can_control_a_server_is_told(
+    address: str,
+    token: str | None,
+    whose: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "app.py").touch()
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(serving_program, "serve", lambda _targets, **_more: SimpleNamespace(address=address))
+    serving = {"address": address, "tls": ("certificate", "key"), "token": token}
+    arguments = [str(tmp_path / "app.py")]
+    serving_program.prepare(arguments, (), sessions=(), is_on=False, serving=serving, is_open=False)
+    warned = f"cprofiling: without a token: {whose} can control it, clients of cuvis-ai-core among them\n"
+    assert capsys.readouterr().err == f"cprofiling: serving on {address}\n{warned if whose else ''}"
+
+
 class ServedOpenly(Served):
     """A program that is served without a token."""
 
@@ -530,9 +586,8 @@ def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monk
     cuvis = pytest.importorskip("cuvis_ai_core.grpc", reason="cuvis-ai-core is not installed")
     monkeypatch.setitem(ENVIRONMENT, "CPROFILING_TOKEN", TOKEN)
     with ServedOpenly(tmp_path, "-s", "main=__main__:pipeline") as served:
-        assert served.child.stderr is not None
         said = "cprofiling: without a token: all users and programs of this machine can control it, clients of "
-        assert served.child.stderr.readline() == f"{said}cuvis-ai-core among them\n"
+        assert served.warned == f"{said}cuvis-ai-core among them\n"
         with grpc.insecure_channel(served.address) as channel:
             stub, its = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel), cuvis.cuvis_ai_pb2
             request = its.SetProfilingRequest(session_id="main", enabled=True, reset=True, skip_first_n=2)
@@ -645,6 +700,5 @@ def test_no_token_on_a_socket(tmp_path: Path) -> None:
         address = f"unix:{folder}/s"
         with ServedOpenly(tmp_path, "--address", address) as served:
             assert served.address == address
-            assert served.child.stderr is not None
-            assert served.child.stderr.readline().startswith("cprofiling: without a token: this user's programs can")
+            assert served.warned.startswith("cprofiling: without a token: this user's programs can")
             assert served.end() == (7, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 
 from cprofiling import environment, files
 from cprofiling.command_line import CommandError, not_empty, whole_number
@@ -157,6 +158,12 @@ def serve(options: argparse.Namespace) -> str:
         options.refuse("--tls-cert and --tls-key belong together")
     if options.no_token and options.token_file is not None:
         options.refuse("--no-token and --token-file exclude each other")
+    is_set_in_vain = os.environ.get(TOKEN_VARIABLE) and environment.given(TOKEN_VARIABLE) is None
+    if is_set_in_vain and not options.no_token and options.token_file is None:
+        raise CommandError(
+            f"{TOKEN_VARIABLE} is set but not followed, as Python runs with -E or -I or with others' rights: use "
+            "--token-file FILE, or --no-token to want none"
+        )
     needed()
     from cprofiling.runner import CannotRunError
     from cprofiling.server import serving_program
@@ -205,8 +212,9 @@ def first_bytes(path: str, *, is_secret: bool = False) -> bytes:
         with files.open_to_read(path) as file:
             status = os.fstat(file.fileno())
             if is_secret and (status.st_mode & _OTHERS or status.st_uid not in (0, os.geteuid())):
+                now = f"mode {stat.S_IMODE(status.st_mode):04o}, user {status.st_uid}"
                 advice = f"chmod 600 {path!a}, and chown it to the user that runs this"
-                raise CommandError(f"{path!a} is no secret, as other users may read or change it: {advice}")
+                raise CommandError(f"{path!a} is no secret, as other users may read or change it ({now}): {advice}")
             return file.read(_LONGEST_FILE)
     except OSError as error:
         raise CommandError(f"cannot read {path!a}: {error.strerror}") from None

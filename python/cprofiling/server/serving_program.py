@@ -128,10 +128,13 @@ def prepare(
         control.set_profiling(True)
         node_source.PROFILER.set_profiling(bool(patterns))
     say(f"serving on {server.address}")
-    if is_open:
-        whose = (
-            "all users and programs of this machine" if socket_path(server.address) is None else "this user's programs"
-        )
+    if serving["token"] is None:
+        if socket_path(server.address) is not None:
+            whose = "this user's programs"
+        elif is_local(server.address):
+            whose = "all users and programs of this machine"
+        else:
+            whose = "all who reach it"
         say(f"without a token: {whose} can control it, clients of cuvis-ai-core among them")
     sys.excepthook = program.launcher
     return Launch()
