@@ -10,6 +10,7 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -373,6 +374,33 @@ def test_calls_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         assert eventually(lambda: bytes_to("ListSessions", b"")(channel, made.address) is STATUS.OK)
         watching[1].cancel()
         assert eventually(lambda: not made._guard._calls)
+
+
+def test_clients_of_a_socket_do_not_share_what_is_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have the same name there."""
+    monkeypatch.setattr(guard, "MOST_CALLS_EACH", 1)
+    monkeypatch.setattr(guard, "MOST_SILENT_EACH", 1)
+    monkeypatch.setattr(guard, "MOST_CALLS", 3)
+    monkeypatch.setattr(guard, "REQUEST_PATIENCE_S", 30.0)
+    own = (("grpc.use_local_subchannel_pool", 1),)
+    request = pb.WatchProfilingRequest(session_id="p", interval_ms=60_000)
+    withheld = Withheld()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serve({"p": cp.Profiler()}, f"unix:{folder}/s") as made,
+        contextlib.ExitStack() as stack,
+    ):
+        channels = [stack.enter_context(grpc.insecure_channel(made.address, own)) for _ in range(4)]
+        silent = [withheld.call(channel, "ListSessions") for channel in channels[:2]]
+        assert eventually(lambda: made._guard._silent.total() == 2)
+        watching = []
+        for channel in channels[:3]:
+            watching.append(profiling_pb2_grpc.ProfilingServiceStub(channel).WatchProfiling(request))
+            next(watching[-1])
+        assert bytes_to("ListSessions", b"")(channels[3], made.address) is STATUS.RESOURCE_EXHAUSTED
+        for each in watching:
+            each.cancel()
+        withheld.end(silent)
 
 
 def test_idle_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:

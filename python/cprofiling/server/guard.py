@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # those that ask it can rarely be told a token
 MOST_CALLS = 128  # at once, of all clients; of those that show no token where one is wanted, as many again
-MOST_CALLS_EACH = 64  # of one connection
-MOST_SILENT_EACH = 32  # calls of one connection whose request is waited for
+MOST_CALLS_EACH = 64  # of one connection, but of a unix socket, whose clients cannot be told apart
+MOST_SILENT_EACH = 32  # as many, of calls whose request is waited for
 MOST_STREAMS = 64  # of answers, at once: so that there is room for other calls
 REQUEST_PATIENCE_S = 5.0  # with a client that does not send its request, which takes no place until then
 PATIENCE_S = 30.0  # with one that does not read a stream
@@ -100,7 +100,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
     async def _first_request(self, context: Any) -> Any:
         """Wait for a request, which clients send at once."""
         peer = context.peer()
-        if self._silent[peer] >= MOST_SILENT_EACH:
+        if self._silent[peer] >= _most_of(peer, MOST_SILENT_EACH):
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many calls without a request")
         self._silent[peer] += 1
         try:
@@ -112,7 +112,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
     def _enter(self, context: Any, calls: Counter[str], *, is_stream: bool) -> None:
         """Take a place for a call whose request is there, until all of its answer has left. Refusal without one."""
         peer = context.peer()
-        if calls.total() >= MOST_CALLS or calls[peer] >= MOST_CALLS_EACH:
+        if calls.total() >= MOST_CALLS or calls[peer] >= _most_of(peer, MOST_CALLS_EACH):
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "there are too many calls already")
         if is_stream and self.streams >= MOST_STREAMS:
             raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
@@ -126,6 +126,11 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # there are no t
         call = asyncio.current_task()
         assert call is not None  # noqa: S101 gRPC has one for each call
         call.add_done_callback(leave)
+
+
+def _most_of(peer: str, each: int) -> int:
+    """Return the limit of one peer. All clients of a unix socket are one."""
+    return MOST_CALLS if peer.startswith("unix:") else each
 
 
 def _take_off(counter: Counter[str], key: str) -> None:
