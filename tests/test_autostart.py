@@ -722,3 +722,34 @@ def test_the_default_action_is_ours_while_it_is_watched_for(
     assert sent == [signal.SIGTERM]
     monkeypatch.setattr(termination, "_ends", [])
     termination.unwatch(recording._finish)  # which is watched for no more
+
+
+def test_another_s_patch_of_signal_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(termination, "_ends", [])
+    monkeypatch.setattr(termination, "_terminated_at", None)
+    monkeypatch.setattr(signal, "signal", termination._plain)
+    before = signal.getsignal(signal.SIGTERM)
+    seen: list[int] = []
+    try:
+        termination.watch(bool)
+        ours = signal.signal
+
+        def patch(number: int, handler: Any) -> Any:
+            seen.append(number)
+            return ours(number, handler)
+
+        signal.signal = patch
+        termination.watch(len)  # type: ignore[arg-type]  # any other
+        assert signal.signal is patch
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGTERM) is termination._on_sigterm
+        termination.unwatch(bool)
+        termination.unwatch(len)  # type: ignore[arg-type]
+        assert signal.signal is patch
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nobody watches any more
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        assert seen == [signal.SIGTERM] * 2
+    finally:
+        signal.signal = termination._plain
+        signal.signal(signal.SIGTERM, before)

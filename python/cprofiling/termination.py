@@ -32,7 +32,8 @@ def watch(end: Callable[[], bool]) -> None:
         end: Returns False where it was called amid its own work, after which it calls ``go_on``.
     """
     _ends.append(end)
-    signal.signal = _signal
+    if signal.signal is _plain:
+        signal.signal = _signal
     with suppress(ValueError):  # a handler can be set in the main thread of the main interpreter only
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             _plain(signal.SIGTERM, _on_sigterm)
@@ -43,7 +44,8 @@ def unwatch(end: Callable[[], bool]) -> None:
     with suppress(ValueError):
         _ends.remove(end)
         if not _ends and _terminated_at is None:
-            signal.signal = _plain
+            if signal.signal is _signal:  # else a patch by others calls it
+                signal.signal = _plain
             if signal.getsignal(signal.SIGTERM) == _on_sigterm:
                 _plain(signal.SIGTERM, signal.SIG_DFL)
 
@@ -57,7 +59,7 @@ def go_on() -> None:
 @functools.wraps(_plain)
 def _signal(signalnum: int, handler: Any) -> Any:
     is_default = signalnum == signal.SIGTERM and isinstance(handler, int) and handler == signal.SIG_DFL
-    return _plain(signalnum, _on_sigterm if is_default else handler)
+    return _plain(signalnum, _on_sigterm if is_default and _ends else handler)
 
 
 def _on_sigterm(_signal: int, _frame: FrameType | None) -> None:
