@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import socket
 import stat
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -301,6 +303,37 @@ def test_a_descriptor_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     writer.join()
     os.close(end)
     assert read_whole("/dev/null") == b""
+
+
+def test_a_pipe_is_read_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Asked(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            asked.append(size or 0)
+            return super().read(size)
+
+        def fileno(self) -> int:
+            return end
+
+    end, other = os.pipe()
+    data = os.urandom(5 << 19)
+    monkeypatch.setattr(files, "open_to_read", lambda _path: Asked(data))
+    try:
+        assert read_whole("pipe") == data
+    finally:
+        os.close(end)
+        os.close(other)
+    assert max(asked) == 1 << 20
+
+
+@pytest.mark.parametrize(("blocks", "most"), [(0, 64 << 20), (1 << 18, 1 << 32)])
+def test_a_disk_that_compresses_is_no_hole(blocks: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """128 MiB on the disk may well have 4 GiB."""
+    status = SimpleNamespace(st_mode=stat.S_IFREG, st_blocks=blocks)
+    with open(os.devnull, "rb") as file, monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", lambda _descriptor: status)
+        assert files.most_bytes(file) == most
 
 
 def test_what_proc_says_of_other_links_is_no_path() -> None:

@@ -23,6 +23,8 @@ PATIENCE_S = 10.0  # with the other end of a pipe or socket
 _MODE = 0o600
 _ANYWAY = 64 << 20  # bytes that are read of a file, whatever the disk says
 _MOST_OF_PIPE = 1 << 30
+_PIECE = 1 << 20
+_DENSEST = 32  # bytes of a file for each on a disk that compresses
 _MOST_LINKS = 40  # as the kernel follows
 
 
@@ -301,12 +303,12 @@ def open_regular(path: StrOrBytesPath) -> BinaryIO:
 
 
 def most_bytes(file: BinaryIO) -> int:
-    """Return how many bytes are taken from a file at most: those that it really has on the disk, or some anyway.
+    """Return how many bytes are taken from a file at most: those that its part of the disk can have, or some anyway.
 
     A file that has holes can be of any size, and cost its maker nothing. A pipe tells nothing of its size.
     """
     status = os.fstat(file.fileno())
-    return max(_ANYWAY, status.st_blocks * 512) if stat.S_ISREG(status.st_mode) else _MOST_OF_PIPE
+    return max(_ANYWAY, status.st_blocks * 512 * _DENSEST) if stat.S_ISREG(status.st_mode) else _MOST_OF_PIPE
 
 
 def read_whole(path: StrOrBytesPath) -> bytes:
@@ -314,7 +316,12 @@ def read_whole(path: StrOrBytesPath) -> bytes:
     with open_to_read(path) as file:
         most = most_bytes(file)
         size = os.fstat(file.fileno()).st_size
-        data = file.read(min(size, most) + 1) if size else file.read(most + 1)
+        left = (min(size, most) if size else most) + 1
+        pieces = []
+        while left and (piece := file.read(min(left, max(size + 1, _PIECE)))):
+            pieces.append(piece)
+            left -= len(piece)
+    data = b"".join(pieces)
     if len(data) > most:
         raise _core.FormatError(f"it has more than {most} bytes, or has holes")
     return data
