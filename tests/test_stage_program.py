@@ -279,6 +279,20 @@ def test_the_program_runs_a_stage_as_the_harness_does() -> None:
     assert run(stage, inputs) is None
 
 
+@pytest.mark.parametrize("is_available", [True, False])
+@pytest.mark.parametrize("kind", ["accelerator", "cuda"])
+def test_the_program_waits_for_the_device_of_any_torch(kind: str, is_available: bool) -> None:
+    program: dict[str, Any] = {"__name__": "program"}
+    exec(program_for("s", {"stage_name": "s", "input_signatures": {}}, OPTIONS), program)
+    waited: list[str] = []
+    device = types.SimpleNamespace(is_available=lambda: is_available, synchronize=lambda: waited.append(kind))
+    program["torch"] = types.SimpleNamespace(**{kind: device})
+    program["synchronize"]()
+    assert waited == [kind] * is_available
+    program["torch"] = None
+    program["synchronize"]()
+
+
 def test_the_program_needs_a_factory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -315,7 +315,7 @@ def part_of(value, attribute):
 
 def synchronize():
     """Wait for the work of an accelerator in use."""
-    accelerator = getattr(torch, "accelerator", None)
+    accelerator = getattr(torch, "accelerator", None) or getattr(torch, "cuda", None)  # older ones have the latter
     if accelerator is not None and accelerator.is_available():
         accelerator.synchronize()
 
