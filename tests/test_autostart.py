@@ -738,7 +738,7 @@ def test_another_s_patch_of_signal_stays(monkeypatch: pytest.MonkeyPatch) -> Non
             seen.append(number)
             return ours(number, handler)
 
-        signal.signal = patch
+        signal.signal = patch  # type: ignore[assignment]  # its types are looser
         termination.watch(len)  # type: ignore[arg-type]  # any other
         assert signal.signal is patch
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

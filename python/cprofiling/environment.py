@@ -32,6 +32,11 @@ def given(variable: str) -> str | None:
     return value if value is not None and _core.environment_is_trusted() else None
 
 
+def is_set_in_vain(variable: str) -> bool:
+    """Return whether a variable is set, and not empty, in an environment that is not trusted."""
+    return bool(os.environ.get(variable)) and not _core.environment_is_trusted()
+
+
 def boolean(variable: str, default: bool) -> bool:
     """Return what a variable says; the default where it is not set or empty, or, with a warning, says else."""
     variable = _that_is_set(variable)

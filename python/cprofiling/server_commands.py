@@ -158,8 +158,7 @@ def serve(options: argparse.Namespace) -> str:
         options.refuse("--tls-cert and --tls-key belong together")
     if options.no_token and options.token_file is not None:
         options.refuse("--no-token and --token-file exclude each other")
-    is_set_in_vain = os.environ.get(TOKEN_VARIABLE) and environment.given(TOKEN_VARIABLE) is None
-    if is_set_in_vain and not options.no_token and options.token_file is None:
+    if not options.no_token and options.token_file is None and environment.is_set_in_vain(TOKEN_VARIABLE):
         raise CommandError(
             f"{TOKEN_VARIABLE} is set but not followed, as Python runs with -E or -I or with others' rights: use "
             "--token-file FILE, or --no-token to want none"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OPEN_TO_ALL = "/grpc.health.v1.Health/Check"  # those that ask it can rarely be told a token
 MOST_CALLS = 128  # at once, of all clients; of those that show no token where one is wanted, as many again
 MOST_CALLS_EACH = 64  # of one connection, but of a unix socket, whose clients cannot be told apart
-MOST_SILENT_EACH = 32  # as many, of calls whose request is waited for
+MOST_SILENT_EACH = 32  # of these, calls whose request is waited for
 MOST_STREAMS = 64  # of answers, at once: so that there is room for other calls
 REQUEST_PATIENCE_S = 5.0  # with a client that does not send its request, which takes no place until then
 PATIENCE_S = 30.0  # with one that does not read a stream
