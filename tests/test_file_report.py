@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import subprocess
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 import cprofiling as cp
 import timing_reports
 from calls import profiler_on
+from commands import COMMAND
 from cprofiling import cli
 from cprofiling.format import shown_text
 from cprofiling.gates import baseline
@@ -284,6 +286,22 @@ def test_files_of_each_kind_from_a_pipe(
         path = piped(data)
         printed = report(capsys, path, "-r", kind)
         assert printed.replace(str(path), str(files / name)) == report(capsys, files / name, "-r", kind)
+
+
+@pytest.mark.parametrize("arguments", [["compare", "a", "b"], ["report", "b", "--against", "a"]], ids=" ".join)
+def test_what_other_processes_write_into_pipes_is_compared(arguments: list[str], files: Path, tmp_path: Path) -> None:
+    pipes = [tmp_path / "a", tmp_path / "b"]
+    writers = []
+    for pipe in pipes:
+        os.mkfifo(pipe)
+        copy = ["sh", "-c", 'exec cat "$0" > "$1"', files / f"{pipe.name}.bin", pipe]
+        writers.append(subprocess.Popen(copy))
+    done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    for writer in writers:
+        writer.kill()  # where it still waits for a reader
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "Slower than the baseline (stages: 1 slower)" in done.stdout
+    assert [writer.wait() for writer in writers] == [0, 0]
 
 
 def test_faults_of_what_a_pipe_gives_name_the_pipe(

@@ -49,11 +49,13 @@ def kind_of(head: bytes) -> FileKind | None:
 
 
 def head_of(path: str) -> bytes:
-    """Return the first bytes of a file; nothing of a device, from which they could not be read again."""
+    """Return the first bytes of a file, or none of a pipe or device, which could not be read again."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # not opened, as the writer of a pipe ends when a reader has gone
+        return b""
     from cprofiling import files  # not at once: it takes long to import
 
     with files.open_to_read(path) as file:
-        return file.read(HEAD) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+        return file.read(HEAD)
 
 
 def may_be_json(head: bytes) -> bool:
