@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 MIN_CHANGE_PCT = 2.0
 _WIDE_PCT = 10.0  # an interval that reaches further than this is worth a note
 _MANY_ROWS = 5  # enough for what most of them have in common
+_RUNS_DIFFER = 0.3  # what single runs of one program may differ by, in parts of the time, where rows do not tell
+_SEVERAL = "Several runs a side (--baseline, --new of cprofiling compare) tell machine and program apart."
 _TOTAL = "Total"
 
 
@@ -176,9 +178,9 @@ def compare_timing_reports(
     one call, the verdict is ``not enough samples``, or ``unknown`` of reports that tell no spread, as telefuser's.
 
     The interval is the wider one of B. L. Welch's (Biometrika 34, 1947) and Student's. Of one report a side it is made
-    from its calls, which do not tell how runs differ, and by as much wider as most rows changed, where there are many,
-    up to twice the time. Of several a side it is made from the means of the runs, and of one against several with the
-    spread of the latter for both.
+    from its calls, which do not tell how runs differ. It is wider by what most rows changed by, up to twice the time,
+    or, with fewer than five rows, by 30 % of the time. Of several a side it is made from the means of the runs, and of
+    one against several with the spread of the latter for both.
 
     Args:
         baseline: A path, or a report as a dict; or a list of these: runs of the same program.
@@ -207,12 +209,14 @@ def compare_runs(
     times = {name: (_times(old, name), _times(new, name)) for name in names}
     has_total = not _total_terms(old, new)[1]
     family = has_total + sum(before.mean_ms is not None and now.mean_ms is not None for before, now in times.values())
-    common = _common_change(times.values()) if len(old) == len(new) == 1 else 0.0
+    common, told = _common_change(times.values()) if len(old) == len(new) == 1 else (0.0, "")
     rule = _Rule(smallest_pct, row_confidence(level, family), family, common)
     stages = tuple(_compared(name, before, now, rule) for name, (before, now) in times.items())
     total = _compared_totals(old, new, rule)
-    notes = (*_notes(old, new, stages), *_notes_on_common(rule))
-    return TimingComparison(stages, total, smallest_pct, level, notes, len(old), len(new))
+    notes = _notes(old, new, stages, rule)
+    if common * 100 > smallest_pct and any(row.verdict not in UNJUDGED for row in (*stages, total)):
+        notes.append(f"{told}, and only what changed by more is judged. {_SEVERAL}")
+    return TimingComparison(stages, total, smallest_pct, level, tuple(notes), len(old), len(new))
 
 
 class _Rule(NamedTuple):
@@ -221,25 +225,26 @@ class _Rule(NamedTuple):
     smallest_pct: float
     confidence: float  # of its interval alone
     family: int  # rows that are judged
-    common: float  # by how much most rows changed, in parts of the baseline
+    common: float  # what the two runs differ by for another reason than the code, in parts of the baseline
 
     def widened(self, interval: tuple[float, float], baseline_ms: float) -> tuple[float, float]:
-        """Return the interval of a difference, made wider by what most rows changed by."""
+        """Return the interval of a difference, made wider by what the runs differ by anyway."""
         return interval[0] - baseline_ms * self.common, interval[1] + baseline_ms * self.common
 
 
-def _common_change(times: Iterable[tuple[StageTimes, StageTimes]]) -> float:
-    """Return by how much most rows changed, which two single runs differ by for another reason than the code.
+def _common_change(times: Iterable[tuple[StageTimes, StageTimes]]) -> tuple[float, str]:
+    """Return what two single runs differ by for another reason than the code, and the note that says so.
 
     The calls of one run do not tell how runs differ, but its rows do, as a busier machine slows most of them down. It
     is the median of what they changed by and the median deviation from that, up to twice the time, as more is no
-    machine's doing.
+    machine's doing. Few rows do not tell the machine's change from their own, so that it is a fixed part of the time.
     """
     changes = [abs(now.mean_ms / old.mean_ms - 1) for old, now in times if old.mean_ms and now.mean_ms is not None]
     if len(changes) < _MANY_ROWS:
-        return 0.0
+        return _RUNS_DIFFER, f"Two runs with so few rows may differ by {_RUNS_DIFFER * 100:.0f} % with the machine"
     middle = median(changes)
-    return min(middle + median(abs(change - middle) for change in changes), 1.0)
+    common = min(middle + median(abs(change - middle) for change in changes), 1.0)
+    return common, f"Most rows changed by up to {common * 100:.0f} %, as they do on a busier or less busy machine"
 
 
 def _runs(parameter: str, given: Any) -> list[Run]:
@@ -382,9 +387,9 @@ def _total_terms(old: Sequence[Run], new: Sequence[Run]) -> tuple[list[tuple[flo
     return terms, ""
 
 
-def _notes(old: Sequence[Run], new: Sequence[Run], stages: tuple[StageComparison, ...]) -> list[str]:
+def _notes(old: Sequence[Run], new: Sequence[Run], stages: tuple[StageComparison, ...], rule: _Rule) -> list[str]:
     notes = _notes_on_origin(old, new)
-    wide = [row.name for row in stages if row.verdict == "unclear" and _is_wide(row)]
+    wide = [row.name for row in stages if row.verdict == "unclear" and _is_wide(row, rule)]
     for names, sentence in (
         ([row.name for row in stages if row.is_missing], "Missing in the new report"),
         ([row.name for row in stages if _is_added(row)], "Without times in the baseline"),
@@ -408,12 +413,13 @@ def _failures(runs: Sequence[Run], name: str) -> float:
     return fmean(float(run.rows.get(name, {}).get("error_count", 0)) for run in runs)
 
 
-def _is_wide(row: StageComparison) -> bool:
-    return (
-        row.interval_ms is not None
-        and row.baseline_ms is not None
-        and max(map(abs, row.interval_ms)) > row.baseline_ms * _WIDE_PCT / 100
-    )
+def _is_wide(row: StageComparison, rule: _Rule) -> bool:
+    """Whether it is the spread of the calls that could hide much, and not what the runs differ by anyway."""
+    if row.interval_ms is None or row.baseline_ms is None:
+        return False
+    anyway, limit = row.baseline_ms * rule.common, row.baseline_ms * rule.smallest_pct / 100
+    low, high = row.interval_ms[0] + anyway, row.interval_ms[1] - anyway
+    return max(-low, high) > row.baseline_ms * _WIDE_PCT / 100 and verdict_of((low, high), limit) == "unclear"
 
 
 def _notes_on_origin(old: Sequence[Run], new: Sequence[Run]) -> list[str]:
@@ -430,16 +436,6 @@ def _notes_on_origin(old: Sequence[Run], new: Sequence[Run]) -> list[str]:
     if identities[0] & identities[1]:
         notes.append("A report is on both sides.")
     return notes
-
-
-def _notes_on_common(rule: _Rule) -> list[str]:
-    """Say what most rows have in common, if it is more than the smallest change that counts."""
-    if rule.common * 100 <= rule.smallest_pct:
-        return []
-    return [
-        f"Most rows changed by up to {rule.common * 100:.0f} %, as they do on a busier or less busy machine, and only "
-        "what changed by more is judged. Several runs a side tell machine and program apart."
-    ]
 
 
 def _listed(names: list[str]) -> str:
