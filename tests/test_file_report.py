@@ -294,14 +294,19 @@ def test_what_other_processes_write_into_pipes_is_compared(arguments: list[str],
     writers = []
     for pipe in pipes:
         os.mkfifo(pipe)
-        copy = ["sh", "-c", 'exec cat "$0" > "$1"', files / f"{pipe.name}.bin", pipe]
+        copy = ["sh", "-c", 'exec cat "$0" > "$1"', str(files / f"{pipe.name}.bin"), str(pipe)]
         writers.append(subprocess.Popen(copy))
-    done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    for writer in writers:
-        writer.kill()  # where it still waits for a reader
-    assert (done.returncode, done.stderr) == (3, "")
-    assert "Slower than the baseline (stages: 1 slower)" in done.stdout
-    assert [writer.wait() for writer in writers] == [0, 0]
+    try:
+        done = subprocess.run(
+            [*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (3, "")
+        assert "Slower than the baseline (stages: 1 slower)" in done.stdout
+        assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
 
 
 def test_faults_of_what_a_pipe_gives_name_the_pipe(
