@@ -19,5 +19,5 @@ void cprof_environment_distrust(void)
 
 const char *cprof_environment_get(const char *name)
 {
-    return cprof_environment_is_trusted() ? getenv(name) : NULL;
+    return cprof_environment_is_trusted() ? getenv(name) : NULL; /* NOLINT(concurrency-mt-unsafe) */
 }

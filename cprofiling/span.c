@@ -506,11 +506,11 @@ void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chai
     if (__builtin_expect(chain->top != call->span, 0)) {
         cprof_chain_trim(thread, chain);
     }
-    cprof_span *above = NULL;
     bool is_top = chain->top == call->span;
-    if (__builtin_expect(is_top, 1)) {
+    cprof_span *above = __builtin_expect(is_top, 1) ? NULL : find_above(chain, call->span);
+    if (is_top) {
         chain->top = call->span->parent;
-    } else if ((above = find_above(chain, call->span)) != NULL) {
+    } else if (above != NULL) {
         take_out(chain, call->span, above, 0); /* the parent is charged already */
     } else {
         forget_nested(call->span);

@@ -33,7 +33,10 @@ static bool set_stack(PyObject *variable, PyObject *stack)
 
 bool ext_context_stack_push(ext_state *state, PyObject *variable, PyObject *item, PyObject **entries)
 {
-    if (*entries == NULL && (*entries = PyDict_New()) == NULL) {
+    if (*entries == NULL) {
+        *entries = PyDict_New();
+    }
+    if (*entries == NULL) {
         return false;
     }
     PyObject *number = PyLong_FromUnsignedLongLong(++state->entered);

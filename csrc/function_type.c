@@ -79,7 +79,8 @@ static PyObject *loaded_class(const ext_state *state, ext_word module_name, ext_
     return found;
 }
 
-/* Whether an exception is a group of such of one class only, as trio's nurseries raise them. */
+/* Whether an exception is a group of such of one class only, as trio's nurseries raise them.
+ * NOLINTNEXTLINE(misc-no-recursion) */
 static bool is_group_of(const ext_state *state, PyObject *error, PyObject *known, int depth)
 {
     PyObject *parts = error != NULL && depth > 0 ? PyObject_GetAttr(error, state->words[EXT_WORD_EXCEPTIONS]) : NULL;

@@ -12,21 +12,21 @@ static unsigned long is_secure;
 static uid_t user;
 static gid_t group;
 
-unsigned long __wrap_getauxval(unsigned long type);
-uid_t __wrap_geteuid(void);
-gid_t __wrap_getegid(void);
+unsigned long wrapped_getauxval(unsigned long type) __asm__("__wrap_getauxval");
+uid_t wrapped_geteuid(void) __asm__("__wrap_geteuid");
+gid_t wrapped_getegid(void) __asm__("__wrap_getegid");
 
-unsigned long __wrap_getauxval(unsigned long type)
+unsigned long wrapped_getauxval(unsigned long type)
 {
     return type == AT_SECURE ? is_secure : 0;
 }
 
-uid_t __wrap_geteuid(void)
+uid_t wrapped_geteuid(void)
 {
     return user;
 }
 
-gid_t __wrap_getegid(void)
+gid_t wrapped_getegid(void)
 {
     return group;
 }
