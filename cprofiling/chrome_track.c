@@ -188,7 +188,7 @@ static cprof_status name_thread(cprof_chrome_tracks *tracks, const cprof_chrome_
 {
     cprof_name name;
     uint32_t track;
-    bool is_lane;
+    bool is_lane = false;
     cprof_status status = cprof_chrome_value_string(tracks->values, value, &name);
     if (status == CPROF_OK) {
         status = find_lane(tracks, thread, name, &is_lane);

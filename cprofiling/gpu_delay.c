@@ -28,7 +28,8 @@ cprof_ns cprof_gpu_delay_of(cprof_gpu_delay *delay, cprof_ns host_ns, cprof_ns d
 bool cprof_gpu_delay_ns_of_ms(float ms, cprof_ns *ns)
 {
     double exact = (double)ms * 1e6; /* 24 bits times 14: nothing is lost */
-    if (!(exact > -0x1p62 && exact < 0x1p62)) {
+    const double most = 4611686018427387904.0; /* 2^62 */
+    if (!(exact > -most && exact < most)) {
         return false;
     }
     *ns = (cprof_ns)(exact < 0 ? exact - 0.5 : exact + 0.5);

@@ -54,7 +54,7 @@ static inline cprof_span *take_span(cprof_thread *thread)
 static inline void give_span(cprof_thread *thread, cprof_span *span)
 {
     span->serial++;
-    if (__builtin_expect(thread == NULL, 0)) {
+    if (thread == NULL) {
         cprof_thread_return(span);
         return;
     }
