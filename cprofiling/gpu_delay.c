@@ -27,7 +27,7 @@ cprof_ns cprof_gpu_delay_of(cprof_gpu_delay *delay, cprof_ns host_ns, cprof_ns d
 
 bool cprof_gpu_delay_ns_of_ms(float ms, cprof_ns *ns)
 {
-    double exact = (double)ms * 1e6; /* 24 bits times 14: nothing is lost */
+    double exact = (double)ms * 1e6;           /* 24 bits times 14: nothing is lost */
     const double most = 4611686018427387904.0; /* 2^62 */
     if (!(exact > -most && exact < most)) {
         return false;
