@@ -54,12 +54,12 @@ static inline cprof_span *take_span(cprof_thread *thread)
 static inline void give_span(cprof_thread *thread, cprof_span *span)
 {
     span->serial++;
-    if (thread == NULL) {
+    if (__builtin_expect(thread != NULL, 1)) {
+        span->parent = thread->free_spans;
+        thread->free_spans = span;
+    } else {
         cprof_thread_return(span);
-        return;
     }
-    span->parent = thread->free_spans;
-    thread->free_spans = span;
 }
 
 /* Whether its times are wanted: it is a node or a record(). */
