@@ -28,7 +28,17 @@ BINDING = (
     " summary_extra summary_shapes suspendable sync view weak"
 )
 # Of a checkout, what was not made in it.
-KEPT = (".ci/run", ".clang-*", ".editorconfig", ".gitignore", "c*/*.[ch]", "python/**/*", "tests/**/*")
+KEPT = (
+    ".ci/*",
+    ".clang-*",
+    ".editorconfig",
+    ".gitignore",
+    ".github/**/*",
+    ".pre-commit-config.yaml",
+    "c*/**/*.[ch]",
+    "python/**/*",
+    "tests/**/*",
+)
 MADE = ("__pycache__", ".*_cache", ".hypothesis", "*.egg-info", "*.so", "*.py[co]", "*.gc??")
 
 
