@@ -299,26 +299,6 @@ def test_a_recording_of_the_programs_own_from_the_first_on(tmp_path: Path) -> No
     assert left(tmp_path) == ["t.json"]
 
 
-def test_a_trace_of_perfettos(tmp_path: Path) -> None:
-    pytest.importorskip("perfetto", reason="the package perfetto")
-    assert run("os.chdir('/'); sys.path.clear()", tmp_path, "t.pftrace") == (0, "", "")
-    data = (tmp_path / "t.pftrace").read_bytes()
-    assert data[:1] == b"\x0a"  # the first packet of a Trace
-    assert b"node" in data
-
-
-def test_a_trace_of_perfettos_without_its_package(tmp_path: Path) -> None:
-    (tmp_path / "perfetto.py").write_text("raise ImportError('as asked')\n")
-    done = run("print('out')", tmp_path, "t.pftrace")
-    assert done == (
-        0,
-        "out\n",
-        "cprofiling: CPROFILING_OUTPUT_PATH='t.pftrace' cannot be used, so nothing is recorded: perfetto is needed for "
-        'this and cannot be imported (as asked): pip install "cprofiling[perfetto]"\n',
-    )
-    assert left(tmp_path) == ["perfetto.py"]
-
-
 def test_no_process_takes_the_trace_of_another(tmp_path: Path) -> None:
     """Forked, spawned and started ones write beside the first's, if they have recorded anything."""
     code = """

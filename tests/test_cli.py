@@ -101,7 +101,6 @@ def test_the_help_of_run_says_what_it_leaves_out(capsys: pytest.CaptureFixture[s
     assert "PyTorch's operators are not recorded" in printed
     assert "loaded before the program begins" in printed
     assert "is meant by its exact name only" in printed
-    assert ".pftrace" in printed
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])

@@ -16,7 +16,7 @@ import pytest
 
 import cprofiling as cp
 from commands import COMMAND
-from cprofiling import _core, cli, files, live, loading, trace_formats
+from cprofiling import _core, cli, files, live, loading
 from cprofiling.files import atomic_writer
 from cprofiling.live import head
 from cprofiling.output_path import OutputPath, checked_path
@@ -44,7 +44,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def recording() -> cp.Recording:
     with cp.profile(operators=False) as prof, cp.record("block"):
         pass
-    trace_formats.load_writer("trace.json")
     return prof.recording
 
 

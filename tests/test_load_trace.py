@@ -537,7 +537,7 @@ def test_large_traces_do_not_use_memory_up(tmp_path: Path) -> None:
 
 def test_a_trace_in_perfettos_format(tmp_path: Path) -> None:
     (tmp_path / "trace.pftrace").write_bytes(b"\x0a\x05packet")
-    with pytest.raises(cp.FormatError, match=r"at byte \d+: Perfetto's own format is written, and not read$"):
+    with pytest.raises(cp.FormatError, match=r"at byte \d+: Perfetto's own format is not read$"):
         cp.load_trace(tmp_path / "trace.pftrace")
 
 

@@ -824,37 +824,6 @@ def test_a_rank_other_than_0_does_not_have_the_path(tmp_path: Path) -> None:
     assert run("app.py", folder=tmp_path, RANK="0").err == f"cprofiling: 1 events are in '{tmp_path}/trace.json'\n"
 
 
-def test_a_trace_of_perfettos(tmp_path: Path) -> None:
-    """The processes that the program spawns write theirs in the same format."""
-    pytest.importorskip("perfetto", reason="the package perfetto")
-    program = """
-        import multiprocessing, sys
-        def f(): sys.path.clear()
-        if __name__ == "__main__":
-            child = multiprocessing.get_context("spawn").Process(target=f)
-            child.start()
-            child.join()
-            print(child.pid)
-            f()
-    """
-    write(tmp_path, {"app.py": dedented(program)})
-    done = run("-o", "t.pftrace", "-n", "__main__:f", "-n", "google*:*", "app.py", folder=tmp_path)
-    assert done.err.startswith(f"cprofiling: 1 events are in '{tmp_path}/t.pftrace'\n")
-    for trace in (tmp_path / "t.pftrace", tmp_path / f"t_{done.out.strip()}.pftrace"):
-        assert trace.read_bytes()[:1] == b"\x0a"  # the first packet of a Trace
-    assert "a wildcard takes no module" in done.err
-
-
-def test_a_trace_of_perfettos_without_its_package(tmp_path: Path) -> None:
-    write(tmp_path, {"app.py": "print(1)", "perfetto.py": "raise ImportError('as asked')\n"})
-    done = run("-o", "t.pftrace", "app.py", folder=tmp_path, PYTHONPATH=f"{tmp_path}:{PACKAGE}")
-    assert (done.status, done.out) == (1, "")
-    assert done.err == (
-        "cprofiling: cannot write the trace to 't.pftrace': perfetto is needed for this and cannot be imported "
-        '(as asked): pip install "cprofiling[perfetto]"\n'
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "complaint"),
     [
@@ -877,9 +846,10 @@ def test_a_trace_of_perfettos_without_its_package(tmp_path: Path) -> None:
         (
             ["-o", "x.txt", __file__],
             2,
-            "cannot write the trace to 'x.txt': its name must end in .json, .json.gz, .pftrace",
+            "cannot write the trace to 'x.txt': its name must end in .json, .json.gz",
         ),
-        (["-o", __file__, __file__], 2, "its name must end in .json, .json.gz, .pftrace"),
+        (["-o", "x.pftrace", __file__], 1, "'x.pftrace'. Use .json.gz, which Perfetto opens"),
+        (["-o", __file__, __file__], 2, "its name must end in .json, .json.gz"),
     ],
 )
 def test_wrong_arguments(

@@ -300,7 +300,7 @@ def test_wrong_files(recording: cp.Recording, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-EXPORTS = ("export_chrome_trace", "export_stacks", "export_perfetto_trace")
+EXPORTS = ("export_chrome_trace", "export_stacks")
 
 
 @pytest.mark.parametrize("name", EXPORTS)

@@ -21,7 +21,6 @@ import pytest
 
 import browser
 import cprofiling as cp
-from cprofiling.perfetto_trace import export_perfetto_trace
 from recordings import TRACES, trace
 
 THREADS = 4
@@ -154,13 +153,6 @@ def chrome_trace(recording: cp.Recording) -> bytes:
     return file.getvalue()
 
 
-def perfetto_trace(recording: cp.Recording, folder: Path) -> bytes:
-    pytest.importorskip("perfetto", reason="the package perfetto is not installed")
-    path = folder / "trace.pftrace"
-    export_perfetto_trace(recording, path)
-    return path.read_bytes()
-
-
 def row_title(recording: cp.Recording, row: int) -> str:
     """The name of the row of a viewer in which a span is to be."""
     tracks, lanes = recording.column("track"), recording.column("lane")
@@ -228,11 +220,11 @@ def open_in_perfetto(viewers: browser.Viewers, trace: bytes) -> None:
     assert viewers.page.errors == []
 
 
-def spans_in_perfetto(viewers: browser.Viewers, prefix: str) -> list[list[Any]]:
-    return viewers.query(f"""
-        select extract_arg(slice.arg_set_id, '{prefix}.span_id'), slice.name, slice.category,
+def spans_in_perfetto(viewers: browser.Viewers) -> list[list[Any]]:
+    return viewers.query("""
+        select extract_arg(slice.arg_set_id, 'args.span_id'), slice.name, slice.category,
                coalesce(track.name, thread.name), cast(slice.ts as text), cast(slice.dur as text),
-               extract_arg(around.arg_set_id, '{prefix}.span_id')
+               extract_arg(around.arg_set_id, 'args.span_id')
         from slice join track on track.id = slice.track_id left join thread_track on thread_track.id = track.id
              left join thread using (utid) left join slice around on around.id = slice.parent_id""")
 
@@ -246,16 +238,12 @@ def shown_by_perfetto(name: str) -> str:
     return "".join(letters) or "[No name]"
 
 
-def shown_of_perfetto_trace(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
 @pytest.mark.usefixtures("picture")
 def test_perfetto_shows_a_chrome_trace(viewers: browser.Viewers, recording: cp.Recording) -> None:
     text = chrome_trace(recording)
     open_in_perfetto(viewers, text)
     base = int(json.loads(text)["baseTimeNanoseconds"])
-    check_shown(spans_in_perfetto(viewers, "args"), recording, shown_by_perfetto, base)
+    check_shown(spans_in_perfetto(viewers), recording, shown_by_perfetto, base)
     check_counters(viewers, recording, "resident memory bytes")
     (process,) = viewers.query("select name from process where pid != 0")
     assert process == [recording.tracks[0][4]]
@@ -268,21 +256,6 @@ def check_counters(viewers: browser.Viewers, recording: cp.Recording, name: str)
     found = viewers.query("""select counter_track.name, count(*), cast(min(value) as int), cast(max(value) as int)
                              from counter join counter_track on counter_track.id = track_id group by 1""")
     assert [[row[0], *map(int, row[1:])] for row in found] == [[name, len(values), min(values), max(values)]]
-
-
-@pytest.mark.usefixtures("picture")
-def test_perfetto_shows_its_own_trace(viewers: browser.Viewers, recording: cp.Recording, tmp_path: Path) -> None:
-    open_in_perfetto(viewers, perfetto_trace(recording, tmp_path))
-    check_shown(padded(spans_in_perfetto(viewers, "debug")), recording, shown_of_perfetto_trace)
-    check_counters(viewers, recording, "resident memory")
-    (when,) = viewers.query("select abs_time_str(min(ts)) from slice")
-    first = recording.events()[0]
-    assert when[0].endswith(f".{first.start % 10**9:09}")
-
-
-def padded(found: list[list[Any]]) -> list[list[Any]]:
-    """The numbers of lanes have as many digits as the last one, so that they are in order; taken away here."""
-    return [[*row[:3], row[3].replace(" (0", " ("), *row[4:]] for row in found]
 
 
 SPANS_IN_CHROME = """JSON.stringify(model.getAllThreads().flatMap(thread => {
@@ -363,21 +336,6 @@ def test_perfetto_shows_work_of_devices(viewers: browser.Viewers, device_recordi
 
 
 @pytest.mark.usefixtures("picture")
-def test_perfetto_shows_work_of_devices_in_its_own_trace(
-    viewers: browser.Viewers, device_recording: cp.Recording, tmp_path: Path
-) -> None:
-    open_in_perfetto(viewers, perfetto_trace(device_recording, tmp_path))
-    assert [tuple(row) for row in viewers.query(FLOWS)] == ARROWS
-    rows = viewers.query("""select track.name, device.name, slice.name from slice join track on track.id = track_id
-                            left join track device on device.id = track.parent_id
-                            where category in ('kernel', 'gpu_memcpy') order by ts""")
-    assert rows == [
-        ["stream 7 ", "GPU 0", "gemm"], ["stream 8 ", "GPU 0", "relu"], ["stream 7 ", "GPU 0", WORK[7][0]],
-    ]  # fmt: skip
-    assert len(viewers.query("select id from slice")) == len(WORK)
-
-
-@pytest.mark.usefixtures("picture")
 def test_chromes_viewer_shows_work_of_devices(viewers: browser.Viewers, device_recording: cp.Recording) -> None:
     assert viewers.show_in_chrome(chrome_trace(device_recording)) == ""
     assert viewers.page.run("model.importWarnings.map(warning => warning.message)") == []
@@ -395,16 +353,15 @@ def test_a_trace_that_is_none_is_seen_to_be_none(viewers: browser.Viewers) -> No
 
 
 @pytest.mark.usefixtures("picture")
-def test_the_pages_show_a_real_trace_that_was_written_again(viewers: browser.Viewers, tmp_path: Path) -> None:
+def test_the_pages_show_a_real_trace_that_was_written_again(viewers: browser.Viewers) -> None:
     """One whose own form, with times since 1970 in doubles, has Perfetto drop hundreds of events."""
     recording = trace("ns_resolution_rank0")
     lasting = len(recording.events()) - 2  # but for two moments
-    for text in (chrome_trace(recording), perfetto_trace(recording, tmp_path)):
-        open_in_perfetto(viewers, text)
-        (count,) = viewers.query("select cast(count(*) as text) from slice where category is not null")
-        assert int(count[0]) == lasting
-        (count,) = viewers.query("select cast(count(*) as text) from flow")
-        assert int(count[0]) > 4000
+    open_in_perfetto(viewers, chrome_trace(recording))
+    (count,) = viewers.query("select cast(count(*) as text) from slice where category is not null")
+    assert int(count[0]) == lasting
+    (count,) = viewers.query("select cast(count(*) as text) from flow")
+    assert int(count[0]) > 4000
 
 
 # ---- HolisticTraceAnalysis

@@ -6,7 +6,7 @@ import html
 import time
 from dataclasses import fields
 
-from cprofiling import trace_formats
+from cprofiling import chrome
 from cprofiling.activities import ProfilerActivity
 from cprofiling.analysis.rows import column, counted, drop_notes
 from cprofiling.format import format_profiling_table, format_time, shown_text
@@ -203,5 +203,5 @@ def _summary_of(nodes: Iterable[Node], skip_first_n: int) -> ProfilingSummary:
 
 def written(cell: CellProfile, path: str) -> str:
     """Write the trace, and return the sentence about it. OSError where that fails."""
-    trace_formats.export(cell.recording, path)
+    chrome.export_to_path(cell.recording, path)
     return f"{counted(len(cell.recording), 'event is', 'events are')} in {path!a}."

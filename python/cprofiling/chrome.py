@@ -1,10 +1,12 @@
-"""Chrome traces: writing them to files of all kinds."""
+"""Write Chrome traces to files of all kinds."""
 
 from __future__ import annotations
 
+import gzip
 import io
 
 from cprofiling import checks
+from cprofiling.files import atomic_writer
 from cprofiling.format import shown_value
 
 TYPE_CHECKING = False
@@ -16,7 +18,14 @@ if TYPE_CHECKING:
 
     from cprofiling.recording import Recording
 
+ENDINGS = (".json", ".json.gz")
 _COMPRESSION = 6
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for a `.pftrace` name."""
+    if name.lower().endswith(".pftrace"):
+        raise ValueError(f".pftrace files are not written: {name!a}. Use .json.gz, which Perfetto opens")
 
 
 def export(recording: Recording, path: StrOrBytesPath | None, file: Any) -> None:
@@ -33,10 +42,19 @@ def export(recording: Recording, path: StrOrBytesPath | None, file: Any) -> None
 
 
 def export_to_path(recording: Recording, path: StrOrBytesPath, *, compress: bool | None = None) -> None:
-    """Write a Chrome trace under a name, compressed by gzip if that is asked for, or, by default, as the name says."""
-    from cprofiling.files import atomic_writer
+    """Write a Chrome trace to a path.
 
+    Args:
+        recording: A recording that has ended.
+        path: Replaced when the trace is complete.
+        compress: Whether to compress it by gzip. None: if the name ends in ".gz".
+
+    Raises:
+        OSError: It cannot be written.
+        ValueError: The name ends in ".pftrace".
+    """
     name = checks.path("path", path)
+    check_name(name)
     if compress is None:
         compress = name.endswith(".gz")
     with atomic_writer(name) as raw:
@@ -47,8 +65,6 @@ def export_to_path(recording: Recording, path: StrOrBytesPath, *, compress: bool
 
 
 def _write_compressed(recording: Recording, raw: IO[bytes]) -> None:
-    import gzip
-
     with gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=raw, mtime=0) as packed:
         recording.write_chrome(packed.write)
 

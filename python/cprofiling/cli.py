@@ -175,8 +175,7 @@ def add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "-o",
         "--output",
         metavar="FILE",
-        help="where the trace goes: .json, .json.gz, or .pftrace, Perfetto's format, which needs the package perfetto "
-        "(default: trace.json)",
+        help="where the trace goes: .json or .json.gz (default: trace.json)",
     )
     made.add_argument(
         "-n",

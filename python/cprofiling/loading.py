@@ -7,7 +7,7 @@ import os
 import sys
 import zlib
 
-from cprofiling import checks, file_kinds, files, trace_formats
+from cprofiling import checks, file_kinds, files
 from cprofiling.recording import Recording
 from cprofiling.snapshot import FormatError
 from cprofiling.warn import warn
@@ -61,8 +61,7 @@ def _named(error: FormatError, name: str, file_name: str, head: bytes) -> Format
     kind = file_kinds.kind_of(head)
     if kind not in (None, file_kinds.TRACE):
         return NoTraceError(f"{name}: {kind.told('trace')}")
-    is_perfettos = trace_formats.is_perfettos(file_name)
-    hint = ": Perfetto's own format is written, and not read" if is_perfettos else ""
+    hint = ": Perfetto's own format is not read" if file_name.endswith(".pftrace") else ""
     if head.strip() and not (file_kinds.may_be_json(head) and _NO_EVENTS not in str(error)):
         return NoTraceError(f"{name}: it is no Chrome trace: {error}{hint}")
     return FormatError(f"{name}: {error}{hint}")

@@ -15,7 +15,7 @@ import re
 import weakref
 from contextlib import ExitStack
 
-from cprofiling import cell_profile, checks, trace_formats
+from cprofiling import cell_profile, checks, chrome
 from cprofiling._core import stage as _stage
 from cprofiling.cell_nodes import CellNodes, CellPatterns, mark_definitions
 from cprofiling.cell_profile import CellRecording
@@ -69,9 +69,7 @@ def _parser() -> _Parser:
         "itself; can be given several times")  # fmt: skip
     add("-o", "--output", metavar="VAR", help="keep the result in this variable: .summary, .recording, .elapsed_ms")
     add("-q", "--quiet", action="store_true", help="show nothing")
-    add(
-        "--trace", metavar="FILE", help="write the recording: a Chrome trace (.gz compresses), or Perfetto's (.pftrace)"
-    )
+    add("--trace", metavar="FILE", help="write the recording as a Chrome trace (.gz compresses)")
     add("--stage", metavar="STAGE", help="the stage of calls that have none of their own, in all threads")
     add("--skip-first-n", metavar="N", default="0", help="leave the first N calls of each node out of the table")
     add("--sync-cuda", action="store_true", help="wait for a node's device before and after it")
@@ -136,7 +134,7 @@ class _Options:
         if self.trace is None:
             return
         self.trace = checks.path("--trace", os.path.expanduser(self.trace))
-        trace_formats.load_writer(self.trace)
+        chrome.check_name(self.trace)
         folder = os.path.dirname(self.trace) or "."
         if os.path.isdir(self.trace) or not os.path.isdir(folder):
             raise ValueError(f"--trace must be a file in a folder that is there, got {self.trace!r}")

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from cprofiling import facts, files, trace_formats
+from cprofiling import chrome, facts, files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ class UnusablePathError(ValueError):
 
 
 def checked_path(value: str) -> str:
-    """Return the absolute path of a file that can be written as things are now. Raises UnusablePathError.
-
-    What writing it takes is loaded: it may not be there to be imported in the end.
-    """
+    """Return the absolute path of a file that can be written now. Raises UnusablePathError."""
     if not value:
         raise UnusablePathError("it is empty")
     if "\0" in value:
@@ -45,9 +42,9 @@ def checked_path(value: str) -> str:
     try:
         path = value if os.path.isabs(value) else os.path.join(os.getcwd(), value)
         _check_place(path)
-    except OSError as error:
+        chrome.check_name(value)
+    except (OSError, ValueError) as error:
         raise UnusablePathError(reason(error)) from None
-    load_format(path)
     return path
 
 
@@ -66,14 +63,6 @@ def _check_place(path: str) -> None:
 def _is_special(path: str) -> bool:
     """Whether a path is written to directly, by whoever has it: a device, a pipe, a descriptor of this process."""
     return files.kind_at(path) not in (0, stat.S_IFREG, stat.S_IFDIR)
-
-
-def load_format(path: str) -> None:
-    """Load what writes a file of this name. UnusablePathError where it needs a package that is not there."""
-    try:
-        trace_formats.load_writer(path)
-    except Exception as error:  # noqa: BLE001 of whatever kind: packages below it may be too old or too new
-        raise UnusablePathError(reason(error)) from None
 
 
 class OutputPath:
@@ -97,14 +86,14 @@ class OutputPath:
     def write(self, recording: Recording) -> str | None:
         """Write a trace and return the path that it got; None: there is nothing beside a device or a pipe.
 
-        Its format goes by the end of the name. Raises as ``chrome.export_to_path``; nothing is left then.
+        Raises as ``chrome.export_to_path``; nothing is left then.
         """
         if _is_special(self.path):
             return self._written_directly(recording)
         folder = os.path.dirname(self.path)
         made = os.path.join(folder, f".cprofiling-{os.urandom(8).hex()}.tmp")
         try:
-            trace_formats.export(recording, made, self.path)
+            chrome.export_to_path(recording, made, compress=self.path.endswith(".gz"))
             taken = self._take_name(made)
         except BaseException:
             with suppress(OSError):
@@ -116,7 +105,7 @@ class OutputPath:
     def _written_directly(self, recording: Recording) -> str | None:
         if not self.is_owner:
             return None
-        trace_formats.export(recording, self.path)
+        chrome.export_to_path(recording, self.path)
         return self.path
 
     def _take_name(self, made: str) -> str:

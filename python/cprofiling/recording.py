@@ -276,15 +276,6 @@ class Reports(Viewable):
 
         chrome.export(self._finished(), path, file)
 
-    def export_perfetto_trace(self, path: StrOrBytesPath) -> None:
-        """Write a trace in Perfetto's own format (``.pftrace``); see ``perfetto_trace.export_perfetto_trace``.
-
-        ImportError without the package perfetto, OSError where writing fails.
-        """
-        from cprofiling import perfetto_trace
-
-        perfetto_trace.export_perfetto_trace(self._finished(), path)
-
     def to_pandas(self) -> pd.DataFrame:
         """The events as a pandas DataFrame, by the numbers of their rows; see ``cprofiling.export`` for its columns.
 

@@ -7,7 +7,7 @@ import argparse
 from cprofiling.command_line import INT64_MAX, CommandError, compared, not_empty, whole_number
 
 ROWS = 20
-FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "perfetto", "prom")
+FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "prom")
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

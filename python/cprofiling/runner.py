@@ -12,7 +12,7 @@ import weakref
 from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
 from types import ModuleType
 
-from cprofiling import _core, node_source, trace_formats
+from cprofiling import _core, chrome, node_source
 from cprofiling.autostart import Automatic, say
 from cprofiling.node_finder import NodeFinder
 from cprofiling.node_patterns import MAIN
@@ -93,9 +93,9 @@ def _checked_output(value: str) -> str:
     except UnusablePathError as error:
         raise CannotRunError(f"cannot write the trace to {shown_path(value)}: {error}", 1) from None
     is_file = os.path.isfile(path) or not os.path.exists(path)
-    if is_file and not path.endswith(trace_formats.ENDINGS) and os.path.splitext(path)[1]:
+    if is_file and not path.endswith(chrome.ENDINGS) and os.path.splitext(path)[1]:
         raise CannotRunError(
-            f"cannot write the trace to {shown_path(value)}: its name must end in {', '.join(trace_formats.ENDINGS)}", 2
+            f"cannot write the trace to {shown_path(value)}: its name must end in {', '.join(chrome.ENDINGS)}", 2
         )
     return path
 

@@ -80,8 +80,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         resource: The categories to record.
         format: ``ChromeTrace``, which is written into ``file`` at the end; or ``PandasDataFrame``. All reports are
             there whatever it is.
-        file: A path, or an open file, text or binary. Of a path that ends in ".gz" the trace is compressed; of one that
-            ends in ".pftrace" it is in Perfetto's own format, for which the package perfetto must be there.
+        file: A path, or an open file, text or binary. Of a path that ends in ".gz" the trace is compressed.
         capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes. Names, shapes and stacks
             are kept beside them, once each, also those of events that were dropped: at most 1,048,576, of 256 MiB in
             all. Further names become ``__overflow__``; further shapes and stacks are left out.
@@ -97,7 +96,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         step_num: The number of the present step, from 0 on.
         current_action: What the schedule has for it, a ``ProfilerAction``.
 
-    Raises TypeError and ValueError for wrong arguments, naming the parameter; ImportError where there is no perfetto.
+    Raises TypeError and ValueError for wrong arguments, naming the parameter.
     """
 
     _running = False
@@ -595,9 +594,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         if self._file is None or self._pid != os.getpid():
             return
         if isinstance(self._file, str):
-            from cprofiling import trace_formats
-
-            trace_formats.export(self._finished(), self._file)
+            self.export_chrome_trace(self._file)
         else:
             self.export_chrome_trace(file=self._file)
 
@@ -627,17 +624,15 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
         return None
     if form is not RecordFormat.ChromeTrace:
         raise ValueError("file is for the format ChromeTrace: a DataFrame is got by get_pandas_dataframe()")
-    if not isinstance(file, (str, bytes, os.PathLike)):
-        from cprofiling import chrome
+    from cprofiling import chrome  # at the end of a process it may not be importable
 
+    if not isinstance(file, (str, bytes, os.PathLike)):
         if not hasattr(file, "write"):
             raise TypeError(f"file must be a path or an open file, got {shown_value(file)}")
         chrome.checked_writer(file)
         return file
-    from cprofiling import trace_formats
-
     path = checks.path("file", file)
-    trace_formats.load_writer(path)
+    chrome.check_name(path)
     return path
 
 

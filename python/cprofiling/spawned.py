@@ -9,7 +9,6 @@ import runpy
 from cprofiling import node_source
 from cprofiling.node_finder import NodeFinder
 from cprofiling.node_patterns import MAIN
-from cprofiling.output_path import load_format
 from cprofiling.run_recording import RunRecording
 
 TYPE_CHECKING = False
@@ -69,7 +68,6 @@ def begin(path: str, patterns: tuple[str, ...], module: str | None, script: str 
     if script is not None:
         _compile_with_nodes(script, recording.patterns)
     try:
-        load_format(path)
         recording.begin()
     except Exception:  # noqa: BLE001 the program goes on as without us
         return

@@ -80,10 +80,10 @@ class Viewable:
 
         The file appears under its name when it is complete, replaces what was there, and is readable by its owner only.
 
-        path: used exactly. format: ``text``, ``html``, ``md``, ``json``, ``csv``, ``parquet``, ``chrome`` and
-            ``perfetto`` (of recordings), ``prom`` (of snapshots); None: as the name ends: ``.txt``, ``.html``, ``.md``,
-            ``.json``, ``.csv``, ``.parquet``, ``.json.gz`` (chrome), ``.pftrace`` (perfetto), ``.prom``. against:
-            another run of the same kind, to be compared with: for text, html, md and json.
+        path: used exactly. format: ``text``, ``html``, ``md``, ``json``, ``csv``, ``parquet``, ``chrome`` (of
+            recordings), ``prom`` (of snapshots); None: as the name ends: ``.txt``, ``.html``, ``.md``, ``.json``,
+            ``.csv``, ``.parquet``, ``.json.gz`` (chrome), ``.prom``. against: another run of the same kind, to be
+            compared with: for text, html, md and json.
 
         ValueError for another end, a format that does not fit, and runs of different kinds; TypeError for what is no
         path or run; ImportError, naming the extra, where a package is missing; OSError where it cannot be written.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 
-from cprofiling import checks
+from cprofiling import checks, chrome
 from cprofiling.format import shown_value
 from cprofiling.recording import Reports
 from cprofiling.snapshot import Snapshot
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from cprofiling.stages.compare import TimingComparison
     from cprofiling.views.document import Cell, Document
 
-FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "perfetto", "prom")
-NEED_FILES = ("parquet", "chrome", "perfetto")  # as they are binary, or long
+FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "prom")
+NEED_FILES = ("parquet", "chrome")  # as they are binary, or long
 COMPARING = ("text", "html", "md", "json")
 _SUFFIXES = {
     ".txt": "text", ".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json", ".csv": "csv",
-    ".parquet": "parquet", ".pq": "parquet", ".json.gz": "chrome", ".pftrace": "perfetto", ".prom": "prom",
+    ".parquet": "parquet", ".pq": "parquet", ".json.gz": "chrome", ".prom": "prom",
 }  # fmt: skip
 
 
@@ -43,6 +43,7 @@ def format_of(path: str, fitting: Collection[str] = FORMATS) -> str:
 
     fitting: the formats that a thing can have. ValueError for an end of no format, which lists those of these.
     """
+    chrome.check_name(path)
     name = os.path.basename(path).lower()
     for suffix, kind in _SUFFIXES.items():
         if name.endswith(suffix):
@@ -99,7 +100,7 @@ class View:
         if self.against is not None:
             return COMPARING
         is_recording, is_snapshot = isinstance(self.of, Reports), isinstance(self.of, Snapshot)
-        fits = {"chrome": is_recording, "perfetto": is_recording, "prom": is_snapshot}
+        fits = {"chrome": is_recording, "prom": is_snapshot}
         return tuple(kind for kind in FORMATS if fits.get(kind, True))
 
     @cached_property
@@ -132,8 +133,8 @@ class View:
         if os.path.isdir(name):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
         kind = format_of(name, self.formats) if kind is None else checks.choice("format", kind, FORMATS)
-        if kind in ("chrome", "perfetto"):
-            self._export(name, kind)
+        if kind == "chrome":
+            self._export(name)
         elif kind == "parquet":
             self._write_parquet(name)
         else:
@@ -205,14 +206,11 @@ class View:
 
         return self.document if self.against is None else compare.compared(self, self.against)
 
-    def _export(self, path: str, kind: str) -> None:
+    def _export(self, path: str) -> None:
         if not isinstance(self.of, Reports):
-            raise FormatMismatchError(f"{kind} is a format of recordings, not of {self._what()}")
-        self._check_comparing(kind)
-        if kind == "chrome":
-            self.of.export_chrome_trace(path)
-        else:
-            self.of.export_perfetto_trace(path)
+            raise FormatMismatchError(f"chrome is a format of recordings, not of {self._what()}")
+        self._check_comparing("chrome")
+        self.of.export_chrome_trace(path)
 
     def _write_parquet(self, path: str) -> None:
         from cprofiling.views import flat, parquet
