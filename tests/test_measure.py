@@ -13,7 +13,6 @@ import pickle
 import random
 import re
 import statistics
-import subprocess
 import sys
 from collections import UserDict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,6 +23,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from calls import run_python
 
 # By name: as an attribute, ``cprofiling.measure`` may be the function.
 module: Any = importlib.import_module("cprofiling.measure")
@@ -112,11 +113,6 @@ def test_defaults() -> None:
     assert (len(calls), result.warmup, result.count, result.synchronized) == (23, 3, 20, None)
 
 
-def test_nothing_but_the_call_between_the_reads(clock: Clock) -> None:
-    measure(lambda: clock.log.append("fn"), warmup=1, repeat=3, synchronize=False)
-    assert clock.log[:10] == ["fn", *["clock", "fn", "clock"] * 3]
-
-
 def test_waits_before_the_start_and_before_the_stop(clock: Clock) -> None:
     def my_wait() -> None:
         clock.log.append("wait")
@@ -125,19 +121,6 @@ def test_waits_before_the_start_and_before_the_stop(clock: Clock) -> None:
     assert clock.log[:16] == ["fn", *["wait", "clock", "fn", "wait", "clock"] * 3]
     assert clock.log.count("wait") == 6
     assert result.synchronized == "my_wait"
-
-
-def test_the_second_wait_is_part_of_the_sample(clock: Clock) -> None:
-    def wait() -> None:
-        clock.now += 5 * MS
-
-    result = measure(working(clock, [2 * MS] * 5), warmup=0, repeat=5, synchronize=wait)
-    assert result.samples_ms == (7.0,) * 5
-
-
-def test_samples_are_in_the_order_of_the_calls(clock: Clock) -> None:
-    durations = [7 * MS, 3 * MS, 5 * MS, 3 * MS, 11 * MS]
-    assert measured(clock, durations).samples_ms == (7.0, 3.0, 5.0, 3.0, 11.0)
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt(), SystemExit(3), StopIteration()])
@@ -172,9 +155,9 @@ def test_exceptions_of_the_wait_pass_untouched() -> None:
 # Arguments
 
 
+@dataclasses.dataclass
 class Index:
-    def __init__(self, value: int) -> None:
-        self.value = value
+    value: int
 
     def __index__(self) -> int:
         return self.value
@@ -185,11 +168,6 @@ class BrokenIndex:
         raise LookupError("no index today")
 
 
-class BrokenRepr:
-    def __repr__(self) -> str:
-        raise LookupError("no repr today")
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -198,12 +176,8 @@ class BrokenRepr:
         ({"repeat": Index(-7)}, ValueError, "repeat must be >= 1, got -7"),
         ({"repeat": sys.maxsize + 1}, ValueError, f"repeat must be <= {sys.maxsize}, got {sys.maxsize + 1}"),
         ({"warmup": True}, TypeError, "warmup must be an integer >= 0, got True (bool)"),
-        ({"repeat": False}, TypeError, "repeat must be an integer >= 1, got False (bool)"),
         ({"repeat": 2.0}, TypeError, "repeat must be an integer >= 1, got 2.0 (float)"),
-        ({"repeat": math.nan}, TypeError, "repeat must be an integer >= 1, got nan (float)"),
-        ({"repeat": None}, TypeError, "repeat must be an integer >= 1, got None (NoneType)"),
         ({"warmup": "3"}, TypeError, "warmup must be an integer >= 0, got '3' (str)"),
-        ({"warmup": BrokenRepr()}, TypeError, "warmup must be an integer >= 0, got a value without repr (BrokenRepr)"),
         ({"warmup": "x" * 100}, TypeError, f"warmup must be an integer >= 0, got '{'x' * 76}... (str)"),
         ({"warmup": BrokenIndex()}, LookupError, "no index today"),
     ],
@@ -227,7 +201,6 @@ def test_a_number_of_thousands_of_digits_is_refused() -> None:
 def test_anything_with_index_counts() -> None:
     result = measure(len, (), warmup=Index(0), repeat=Index(6))
     assert (result.warmup, result.count) == (0, 6)
-    assert type(result.warmup) is int
 
 
 ALLOWED = 'synchronize must be "auto", True, False, None or a callable without arguments, got '
@@ -253,22 +226,14 @@ class AsyncCallable:
     ("value", "error", "shown"),
     [
         ("cuda", ValueError, "'cuda' (str)"),
-        ("", ValueError, "'' (str)"),
-        (0, TypeError, "0 (int)"),
         (1, TypeError, "1 (int)"),
         (b"auto", TypeError, "b'auto' (bytes)"),
-        (["auto"], TypeError, "['auto'] (list)"),
     ],
 )
 def test_synchronize_is_checked(value: Any, error: type[Exception], shown: str) -> None:
     with pytest.raises(error) as caught:
         measure(len, (), synchronize=value)
     assert str(caught.value) == ALLOWED + shown
-
-
-def test_synchronize_is_no_coroutine_function() -> None:
-    with pytest.raises(TypeError, match=r"^synchronize must be .*coroutine_function"):
-        measure(len, (), synchronize=coroutine_function)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(3, "3 (int)"), (None, "None (NoneType)"), ("len", "'len' (str)")])
@@ -291,11 +256,6 @@ def test_fn_must_be_callable(value: Any, shown: str) -> None:
 def test_async_callables_are_refused(fn: Any) -> None:
     with pytest.raises(TypeError, match=r"^fn must not be async, got .*lambda: asyncio\.run\(main\(\)\)"):
         measure(fn)
-
-
-def test_a_coroutine_run_inside_is_measured() -> None:
-    result = measure(lambda: asyncio.run(coroutine_function()), warmup=1, repeat=5)
-    assert result.count == 5
 
 
 # Names
@@ -342,11 +302,11 @@ def exact_percentile(ordered: list[int], percent: int) -> float:
     return float((ordered[below] + (position - below) * (ordered[above] - ordered[below])) / MS)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 20, 101, 1000])
-@pytest.mark.parametrize("magnitude", [3, 1_000, 10**9, 10**15])
+@pytest.mark.parametrize("count", [1, 2, 5, 20, 101])
+@pytest.mark.parametrize("magnitude", [1, 3, 10**15])
 def test_figures_are_the_rational_values_rounded(clock: Clock, count: int, magnitude: int) -> None:
     chance = random.Random(count * magnitude)
-    durations = [clock.tick + chance.randrange(magnitude) for _ in range(count)]
+    durations = [clock.tick + magnitude + chance.randrange(magnitude) for _ in range(count)]
     result = measured(clock, durations)
     ordered = sorted(durations)
     assert result.samples_ms == tuple(float(Fraction(value, MS)) for value in durations)
@@ -361,31 +321,7 @@ def test_figures_are_the_rational_values_rounded(clock: Clock, count: int, magni
     assert result.std_ms == pytest.approx(math.sqrt(variance), rel=1e-15, abs=0)
 
 
-def test_figures_by_hand(clock: Clock) -> None:
-    result = measured(clock, [30 * MS, 10 * MS, 40 * MS, 20 * MS])
-    assert (result.mean_ms, result.median_ms, result.total_ms) == (25.0, 25.0, 100.0)
-    assert (result.min_ms, result.max_ms) == (10.0, 40.0)
-    assert (result.p90_ms, result.p99_ms) == (37.0, 39.7)
-    assert result.std_ms == math.sqrt(125)
-
-
-def test_spread_of_large_equal_samples_is_zero(clock: Clock) -> None:
-    """E6: no cancellation, where a float sum of squares would leave noise."""
-    result = measured(clock, [10**15 + 1] * 7)
-    assert result.std_ms == 0.0
-    assert result.mean_ms == result.median_ms == result.p99_ms == result.max_ms
-
-
 # Outliers
-
-
-def test_outliers_are_named_in_order_and_kept(clock: Clock) -> None:
-    durations = steady()
-    durations[4] = 300 * MS
-    durations[17] = 5 * MS
-    result = measured(clock, durations)
-    assert result.outliers == (4, 17)
-    assert (result.max_ms, result.min_ms, result.count) == (300.0, 5.0, 20)
 
 
 def test_outliers_at_the_limit(clock: Clock) -> None:
@@ -410,11 +346,6 @@ def test_outliers_where_most_samples_are_equal(clock: Clock) -> None:
 def only_warning(result: Any) -> str:
     assert len(result.warnings) == 1, result.warnings
     return str(result.warnings[0])
-
-
-def test_no_warning_without_cause(clock: Clock) -> None:
-    assert measured(clock, steady()).warnings == ()
-    assert measured(clock, steady(5)).warnings == ()
 
 
 def test_warning_of_a_short_median(clock: Clock) -> None:
@@ -442,15 +373,6 @@ def test_a_coarse_clock_is_as_good_as_its_step(clock: Clock, monkeypatch: pytest
     assert "costs, 110.0 ns" in only_warning(measured(clock, [10_000] * 20))
 
 
-def test_the_step_of_an_uneven_clock_is_its_typical_one(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    def uneven() -> int:
-        return clock() // 30 * 30 + (1 if clock.now % 30 else 0)
-
-    clock.tick = 15
-    monkeypatch.setattr(module, "_clock_ns", uneven)
-    assert "costs, 29.00 ns" in only_warning(measure(lambda: None))
-
-
 def test_warning_of_a_backward_clock(clock: Clock) -> None:
     """E1: never a negative time."""
     durations = steady()
@@ -459,13 +381,6 @@ def test_warning_of_a_backward_clock(clock: Clock) -> None:
     assert only_warning(result) == "the clock went backwards during 2 calls, taken as 0 ns"
     assert result.samples_ms[3] == result.samples_ms[9] == result.min_ms == 0.0
     assert result.outliers == (3, 9)
-
-
-def test_warning_of_a_mostly_backward_clock(clock: Clock) -> None:
-    result = measured(clock, [-5] * 5)
-    assert result.warnings[0] == "the clock went backwards during 5 calls, taken as 0 ns"
-    assert result.warnings[1].startswith("the median, 0.00 ns, is below")
-    assert result.total_ms == 0.0
 
 
 def test_warning_of_a_wide_spread(clock: Clock) -> None:
@@ -481,17 +396,6 @@ def test_warning_of_a_drift(clock: Clock, second: int, change: str) -> None:
     share = 6 / ((100 + second) / 2)
     expected = f"the calls drift: the second half is {change} than the first, by {share:.1%} of the median"
     assert only_warning(measured(clock, durations)) == expected
-
-
-def test_warning_of_a_drift_in_even_steps(clock: Clock) -> None:
-    durations = [(100 + i) * MS for i in range(20)]
-    assert "by 9.1% of the median" in only_warning(measured(clock, durations))
-
-
-def test_the_middle_sample_of_a_drift_is_in_neither_half(clock: Clock) -> None:
-    durations = [100 * MS, 101 * MS, 102 * MS, 100 * MS, 110 * MS, 112 * MS, 114 * MS]
-    assert f"by {11 / 102:.1%} of the median" in only_warning(measured(clock, durations))
-    assert "by 7.0% of the median" in only_warning(measured(clock, [100 * MS] * 3 + [107 * MS] * 2))
 
 
 def test_no_drift_within_the_limit_or_the_noise(clock: Clock) -> None:
@@ -567,61 +471,62 @@ def test_keywords_of_fn_go_in_with_a_lambda() -> None:
 
 
 def test_warning_of_garbage_collection(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    totals = iter([40, 41, 41, 44])
-    monkeypatch.setattr(module, "_collections", lambda: next(totals))
-    assert only_warning(measured(clock, steady())) == "the garbage collector ran 1 time during the timed calls"
-    assert only_warning(measured(clock, steady())) == "the garbage collector ran 3 times during the timed calls"
+    monkeypatch.setattr(module, "_collections", REAL["_collections"])
+    work = working(clock, steady())
+    runs = iter([0, *[None] * 18, 2])
 
+    def collecting() -> None:
+        work()
+        generation = next(runs)
+        if generation is not None:
+            gc.collect(generation)
 
-def test_collections_are_those_of_all_generations() -> None:
-    before = REAL["_collections"]()
-    gc.collect(0)
-    gc.collect(2)
-    assert REAL["_collections"]() >= before + 2
+    gc.disable()
+    try:
+        warning = only_warning(measure(collecting, warmup=0, repeat=20))
+    finally:
+        gc.enable()
+    assert warning == "the garbage collector ran 2 times during the timed calls"
 
 
 def test_warning_of_tracers(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_tracers", lambda: ["sys.settrace", "sys.monitoring (coverage)"])
-    expected = (
-        "the calls ran under a tracer, debugger, profiler or coverage tool: sys.settrace, sys.monitoring (coverage)"
-    )
-    assert only_warning(measured(clock, steady())) == expected
+    def warned() -> str:
+        return only_warning(measured(clock, steady())).rpartition(": ")[2]
 
-
-def test_tracers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    names: list[str | None] = [None] * 6
+    names: list[str | None] = [None, "coverage", None, None, None, "mine"]
+    monkeypatch.setattr(module, "_tracers", REAL["_tracers"])
     monkeypatch.setattr(sys, "monitoring", SimpleNamespace(get_tool=names.__getitem__), raising=False)
     monkeypatch.setattr(sys, "gettrace", lambda: None)
     monkeypatch.setattr(sys, "getprofile", lambda: None)
-    assert REAL["_tracers"]() == []
-    names[1], names[5] = "coverage", "mine"
-    assert REAL["_tracers"]() == ["sys.monitoring (coverage)", "sys.monitoring (mine)"]
+    assert warned() == "sys.monitoring (coverage), sys.monitoring (mine)"
     monkeypatch.setattr(sys, "gettrace", lambda: print)
     monkeypatch.setattr(sys, "getprofile", lambda: print)
     monkeypatch.delattr(sys, "monitoring")
-    assert REAL["_tracers"]() == ["sys.settrace", "sys.setprofile"]
+    assert warned() == "sys.settrace, sys.setprofile"
 
 
-def test_warning_of_a_busy_machine(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_load_average", lambda: 4.0)
-    assert measured(clock, steady()).warnings == ()
-    monkeypatch.setattr(module, "_load_average", lambda: 5.25)
-    assert only_warning(measured(clock, steady())) == "the machine is busy: load average 5.2 on 4 CPUs"
-    monkeypatch.setattr(module, "_cpu_count", lambda: 1)
-    assert only_warning(measured(clock, steady())) == "the machine is busy: load average 5.2 on 1 CPU"
+@pytest.mark.parametrize(
+    ("load", "cpus", "warning"),
+    [
+        (4.0, 4, None),
+        (5.25, 4, "the machine is busy: load average 5.2 on 4 CPUs"),
+        (5.25, None, "the machine is busy: load average 5.2 on 1 CPU"),
+        (None, 4, None),
+    ],
+)
+def test_warning_of_a_busy_machine(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, load: float | None, cpus: int | None, warning: str | None
+) -> None:
+    def average() -> tuple[float | None, float, float]:
+        if load is None:
+            raise OSError("no load average")
+        return load, 2.5, 3.5
 
-
-def test_load_average_and_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (1.5, 2.5, 3.5))
-    monkeypatch.setattr(os, "cpu_count", lambda: 12)
-    assert (REAL["_load_average"](), REAL["_cpu_count"]()) == (1.5, 12)
-
-    def unknown() -> tuple[float, float, float]:
-        raise OSError("no load average")
-
-    monkeypatch.setattr(os, "getloadavg", unknown)
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert (REAL["_load_average"](), REAL["_cpu_count"]()) == (None, 1)
+    for name in ("_load_average", "_cpu_count"):
+        monkeypatch.setattr(module, name, REAL[name])
+    monkeypatch.setattr(os, "getloadavg", average)
+    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+    assert measured(clock, steady()).warnings == ((warning,) if warning else ())
 
 
 @pytest.mark.parametrize(
@@ -765,11 +670,8 @@ def test_the_devices_of_arguments(use_torch: Callable[..., Any], args: tuple[obj
 def test_the_devices_of_fn(use_torch: Callable[..., Any]) -> None:
     use_torch(contexts=(0, 1, 2))
     node = FakeModule(["cuda:1"], [])
-    assert waited(node) == "cuda:1"
-    assert waited(node.forward) == "cuda:1"
-    assert waited(lambda: node(CPU)) == "cuda:1"
-    assert waited(functools.partial(ignore, CPU, image=CUDA_1)) == "cuda:1"
-    assert waited(functools.partial(node, CPU)) == "cuda:1"
+    for fn in (node, node.forward, lambda: node(CPU), functools.partial(ignore, CPU, image=CUDA_1)):
+        assert waited(fn) == "cuda:1"
 
 
 def test_a_closure_with_an_unassigned_variable(use_torch: Callable[..., Any]) -> None:
@@ -782,14 +684,6 @@ def test_a_closure_with_an_unassigned_variable(use_torch: Callable[..., Any]) ->
     assert waited(fn) == "cuda:1"
     later = CPU
     assert fn(both=True) == (later, tensor)
-
-
-def test_an_argument_that_holds_itself(use_torch: Callable[..., Any]) -> None:
-    use_torch(contexts=(0,))
-    endless: list[object] = []
-    endless.append(endless)
-    endless.append(CUDA_0)
-    assert waited(ignore, endless) == "cuda:0"
 
 
 def test_the_search_ends(use_torch: Callable[..., Any]) -> None:
@@ -806,29 +700,19 @@ def test_the_devices_in_use_where_no_tensor_is_found(use_torch: Callable[..., An
     assert waited(ignore) == "cuda:3"
 
 
-def test_no_context_is_made(use_torch: Callable[..., Any]) -> None:
-    torch = use_torch(contexts=())
-    assert waited(ignore) is None
+@pytest.mark.parametrize(
+    ("keywords", "synchronize"),
+    [
+        ({"contexts": (0,)}, False),
+        ({"contexts": (0,)}, None),
+        ({"contexts": ()}, "auto"),  # no context is made
+        ({"accelerator": "cuda"}, "auto"),  # CUDA is not initialised
+    ],
+)
+def test_nothing_is_waited_for(use_torch: Callable[..., Any], keywords: dict[str, Any], synchronize: Any) -> None:
+    torch = use_torch(**keywords)
+    assert waited(ignore, CUDA_0 if keywords == {"contexts": (0,)} else CPU, synchronize=synchronize) is None
     assert torch.log == []
-
-
-@pytest.mark.parametrize("synchronize", ["auto", False, None])
-def test_cuda_is_not_initialised(use_torch: Callable[..., Any], synchronize: Any) -> None:
-    torch = use_torch(accelerator="cuda")
-    assert waited(ignore, CPU, synchronize=synchronize) is None
-    assert torch.log == []
-
-
-@pytest.mark.parametrize("synchronize", [False, None])
-def test_nothing_is_waited_for_unless_asked(use_torch: Callable[..., Any], synchronize: Any) -> None:
-    torch = use_torch(contexts=(0,))
-    assert waited(ignore, CUDA_0, synchronize=synchronize) is None
-    assert torch.log == []
-
-
-def test_true_waits_as_auto_does(use_torch: Callable[..., Any]) -> None:
-    use_torch(contexts=(0,))
-    assert waited(ignore, CUDA_0, synchronize=True) == "cuda:0"
 
 
 def test_true_says_so_where_there_is_no_device(clock: Clock, use_torch: Callable[..., Any]) -> None:
@@ -859,12 +743,6 @@ def test_an_empty_timing_includes_the_wait(clock: Clock, use_torch: Callable[...
     assert measure(working(clock, [99_010] * 20), CUDA_0, warmup=0).warnings == ()
 
 
-def test_a_callers_wait_is_called_as_promised() -> None:
-    calls: list[None] = []
-    measure(lambda: None, repeat=7, synchronize=functools.partial(calls.append, None))
-    assert len(calls) == 14
-
-
 @pytest.mark.parametrize("synchronize", ["auto", True])
 def test_a_stream_capture_is_not_disturbed(clock: Clock, use_torch: Callable[..., Any], synchronize: Any) -> None:
     torch = use_torch(contexts=(0,))
@@ -885,22 +763,6 @@ def test_an_accelerator_other_than_cuda(use_torch: Callable[..., Any]) -> None:
     assert set(torch.log) == {"xpu:1", "xpu:2"}
     use_torch(accelerator="xpu").xpu.current_device = None
     assert waited(ignore) == "xpu:0"
-
-
-def test_an_accelerator_whose_stream_is_captured(clock: Clock, use_torch: Callable[..., Any]) -> None:
-    torch = use_torch(accelerator="xpu")
-    torch.capturing = True
-    result = measure(working(clock, [100 * MS] * 5), FakeTensor("xpu:0"), warmup=0, repeat=5)
-    assert only_warning(result) == "a stream of xpu is being captured: nothing was waited for"
-    assert torch.log == []
-
-
-def test_measure_waits_as_the_table_of_devices_says(use_torch: Callable[..., Any]) -> None:
-    """There is no second table: what a row cannot do, measure() cannot."""
-    torch = use_torch(accelerator="xpu")
-    del torch.xpu.synchronize
-    (warning,) = [each for each in measure(ignore, FakeTensor("xpu:1"), repeat=5).warnings if "wait" in each]
-    assert warning == "torch cannot wait for xpu:1: work there may be missing"
 
 
 def test_an_accelerator_that_is_not_in_use(use_torch: Callable[..., Any]) -> None:
@@ -989,15 +851,6 @@ def test_with_the_real_torch(real_torch: Any) -> None:
     assert not any("torch told no device" in warning for result in results for warning in result.warnings)
 
 
-def test_the_real_torch_cannot_wait_for_other_devices(real_torch: Any) -> None:
-    class ElsewhereTensor(real_torch.Tensor):  # type: ignore[misc]
-        device = "xla:0"
-
-    elsewhere = real_torch.ones(2).as_subclass(ElsewhereTensor)
-    result = measure(len, elsewhere, warmup=0, repeat=5)
-    assert any(warning.startswith("torch cannot wait for xla:0") for warning in result.warnings)
-
-
 # The result
 
 
@@ -1052,9 +905,12 @@ def test_report() -> None:
 
 
 def test_report_without_anything_to_say() -> None:
-    text = str(sample_measurement(synchronized=None, outliers=(), warnings=(), warmup=0, count=1))
-    assert text.splitlines()[0] == "node: median 631.2 µs (1 call after 0 warm-up calls)"
-    assert len(text.splitlines()) == 3
+    quiet = sample_measurement(synchronized=None, outliers=(), warnings=(), warmup=0, count=1)
+    assert str(quiet).splitlines()[0] == "node: median 631.2 µs (1 call after 0 warm-up calls)"
+    assert len(str(quiet).splitlines()) == 3
+    document = parsed(quiet._repr_html_())
+    assert "outliers" not in document.texts
+    assert "ul" not in document.tags
 
 
 def test_report_of_many_outliers() -> None:
@@ -1073,13 +929,6 @@ def test_report_shows_control_characters_as_escapes() -> None:
     assert len(text.splitlines()) == 5
     assert text.count("\\x1b[31m\\n\\ud800") == 3
     assert text.encode("utf-8").decode("utf-8") == text
-
-
-def test_repr_leaves_the_samples_out() -> None:
-    text = repr(sample_measurement())
-    assert text.startswith("Measurement(name='node', count=4, mean_ms=625.31")
-    assert "samples_ms" not in text
-    assert "2500.0, " in text  # max_ms is there
 
 
 class Texts(HTMLParser):
@@ -1126,12 +975,6 @@ def test_html() -> None:
     assert texts[-3:] == ["Warnings", "first reason", "second reason"]
 
 
-def test_html_without_outliers_and_warnings() -> None:
-    document = parsed(sample_measurement(outliers=(), warnings=())._repr_html_())
-    assert "outliers" not in document.texts
-    assert "ul" not in document.tags
-
-
 def test_html_is_escaped() -> None:
     """F4, I14: what a name says stays text, and can be encoded."""
     plain = parsed(sample_measurement()._repr_html_())
@@ -1146,29 +989,20 @@ def test_html_is_escaped() -> None:
 # As it is used
 
 
-SCRIPT = """
+def test_with_the_real_clock_and_machine() -> None:
+    """G11: torch is never imported, and no other heavy module."""
+    run = run_python(
+        """
 import sys
 from cprofiling.measure import measure
 result = measure(sorted, list(range(1000)), warmup=1, repeat=8)
 assert result.count == len(result.samples_ms) == 8
 assert 0 < result.min_ms <= result.median_ms <= result.p90_ms <= result.p99_ms <= result.max_ms <= result.total_ms
 assert result.synchronized is None
-print(result)
+print(ascii(str(result)))
 unwanted = {"torch", "numpy", "asyncio", "statistics"} & set(sys.modules)
 assert not unwanted, unwanted
 """
-
-
-def test_with_the_real_clock_and_machine() -> None:
-    """G11: torch is never imported, and no other heavy module."""
-    package_parent = str(Path(module.__file__).parents[1])
-    path = os.pathsep.join([package_parent, *filter(None, [os.environ.get("PYTHONPATH")])])
-    run = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
     )
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout.startswith("sorted: median ")
+    assert run.stdout.startswith("'sorted: median ")
