@@ -16,9 +16,7 @@ import inspect
 import json
 import math
 import pydoc
-import random
 import re
-import sys
 import textwrap
 import threading
 import types
@@ -31,7 +29,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, by_name, counts, outcomes, profiler_on, run_python, stages
+from calls import NEVER, by_name, counts, outcomes, profiler_on, run_python
 from cprofiling import _core
 
 
@@ -111,13 +109,6 @@ def test_off_at_first_and_on_when_switched_on(control: Any) -> None:
     assert figures(control) == [(4, 0)]
 
 
-def test_profiling_enabled_is_read_only() -> None:
-    for thing in (cp.Profiler(), Pipe()):
-        with pytest.raises(AttributeError):
-            thing.profiling_enabled = True  # type: ignore[misc]
-    assert callable(cp.profiling_enabled)
-
-
 @pytest.mark.parametrize("value", [True, 1, 5, -1, 2.5])
 def test_what_is_true_switches_on_and_what_is_false_off(control: Any, value: Any) -> None:
     control.set_profiling(value)
@@ -130,7 +121,6 @@ def test_the_signature_is_keyword_only(control: Any) -> None:
     for wrong in (
         lambda: control.set_profiling(),
         lambda: control.set_profiling(True, True),
-        lambda: control.set_profiling(True, False, False, 3),
         lambda: control.set_profiling(True, skip=3),
         lambda: control.set_profiling(True, enabled=True),
         lambda: control.reset_profiling(1),
@@ -237,15 +227,6 @@ def test_discarding_can_be_refused_by_making_its_warning_an_error(control: Any) 
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_reset_discards_on_and_off(control: Any, enabled: bool) -> None:
-    control.set_profiling(True)
-    call(control, 5)
-    control.set_profiling(enabled, reset=True)
-    assert control.get_profiling_summary() == []
-    assert control.profiling_enabled is enabled
-
-
-@pytest.mark.parametrize("enabled", [True, False])
 def test_reset_profiling_keeps_state_and_configuration_and_clears_skips(control: Any, enabled: bool) -> None:
     control.set_profiling(True, skip_first_n=2)
     call(control, 5)
@@ -300,47 +281,6 @@ def test_exactly_n_are_skipped_under_contention() -> None:
     assert outcomes(p, "recorded") == outcomes(p, "n") == (3000, 0, 0, 1000, 0)
 
 
-class Model:
-    """The rules for statistics of one key, in plain Python."""
-
-    def __init__(self) -> None:
-        self.is_on = False
-        self.skip = 0
-        self.finished = 0
-
-    def set_profiling(self, is_on: bool, skip: int, reset: bool) -> None:
-        if reset or (is_on and skip != self.skip):
-            self.finished, self.skip = 0, skip
-        self.is_on = is_on
-
-    @property
-    def figures(self) -> list[tuple[int, int]]:
-        skipped = min(self.finished, self.skip)
-        return [(self.finished - skipped, skipped)] if self.finished else []
-
-
-@pytest.mark.filterwarnings("ignore:skip_first_n changes")
-@pytest.mark.parametrize("seed", range(10))
-def test_any_sequence_of_switches_matches_the_model(control: Any, seed: int) -> None:
-    rng, model = random.Random(seed), Model()
-    for _ in range(200):
-        action = rng.randrange(5)
-        if action == 0:
-            is_on, skip, reset = rng.random() < 0.6, rng.choice([0, 0, 1, 5]), rng.random() < 0.2
-            control.set_profiling(is_on, skip_first_n=skip, reset=reset)
-            model.set_profiling(is_on, skip, reset)
-        elif action == 1 and rng.random() < 0.3:
-            control.reset_profiling()
-            model.finished = 0
-        else:
-            call(control)
-            model.finished += model.is_on
-        assert figures(control) == model.figures
-        assert control.profiling_enabled is model.is_on
-        if model.finished:
-            assert control.get_profiling_summary().skip_first_n == model.skip
-
-
 # ---- skip_first_n: what is taken (F7) ------------------------------------------------------------
 
 
@@ -372,23 +312,16 @@ def test_skip_first_n_takes_what_has_an_index(control: Any, value: Any, number: 
 
 REFUSED_SKIPS: list[tuple[Any, type[Exception], str]] = [
     (-1, ValueError, r"^skip_first_n must be >= 0, got -1$"),
-    (-(2**63), ValueError, r"^skip_first_n must be >= 0, got -9223372036854775808$"),
     (-(2**70), ValueError, r"^skip_first_n must be >= 0, got -1180591620717411303424$"),
     (2**63, ValueError, r"^skip_first_n must be <= 9223372036854775807, got 9223372036854775808$"),
-    (2**64, ValueError, r"^skip_first_n must be <= 9223372036854775807, got 18446744073709551616$"),
     (10**5000, ValueError, r"^skip_first_n must be <= 9223372036854775807"),
     (-(10**5000), ValueError, r"^skip_first_n must be >= 0"),
     (Index(-1), ValueError, r"^skip_first_n must be >= 0, got -1$"),
     (True, TypeError, r"^skip_first_n must be .*bool"),
-    (False, TypeError, r"^skip_first_n must be .*bool"),
     (1.0, TypeError, r"^skip_first_n must be .*float"),
-    (math.nan, TypeError, r"^skip_first_n must be .*float"),
     (None, TypeError, r"^skip_first_n must be .*NoneType"),
     ("3", TypeError, r"^skip_first_n must be .*str"),
-    (b"3", TypeError, r"^skip_first_n must be .*bytes"),
-    ([], TypeError, r"^skip_first_n must be .*list"),
     (decimal.Decimal(3), TypeError, r"^skip_first_n must be .*Decimal"),
-    (fractions.Fraction(3), TypeError, r"^skip_first_n must be .*Fraction"),
     (Index(ZeroDivisionError("own")), ZeroDivisionError, r"^own$"),
     (Index(1.5), TypeError, r"__index__"),
     (int, TypeError, r"^skip_first_n must be .*type"),
@@ -442,14 +375,10 @@ class Float:
         return self.value  # type: ignore[no-any-return]
 
 
-class SubFloat(float):
-    pass
-
-
 ACCEPTED_TIMES: list[tuple[Any, float]] = [
     (0, 0.0), (0.0, 0.0), (-0.0, 0.0), (1, 1.0), (1.5, 1.5), (0.1 + 0.2, 0.1 + 0.2), (5e-324, 5e-324),
     (1e-310, 1e-310), (1e12, 1e12), (10**12, 1e12), (2**39 + 1, 2.0**39 + 1), (decimal.Decimal("2.5"), 2.5),
-    (fractions.Fraction(1, 3), 1 / 3), (Float(2.5), 2.5), (Index(7), 7.0), (SubFloat(3.25), 3.25), (Number.THREE, 3.0),
+    (fractions.Fraction(1, 3), 1 / 3), (Float(2.5), 2.5), (Index(7), 7.0), (Number.THREE, 3.0),
     (math.nextafter(1e12, 0), math.nextafter(1e12, 0)),
 ]  # fmt: skip
 
@@ -460,15 +389,8 @@ def test_record_takes_numbers_unchanged(value: Any, expected: float) -> None:
     p.record("train", "n", value)
     p.record(stage="train", node_name="m", elapsed_ms=value)
     for stats in p.get_profiling_summary():
-        times = [
-            stats.mean_ms,
-            stats.median_ms,
-            stats.min_ms,
-            stats.max_ms,
-            stats.total_ms,
-            stats.last_ms,
-            stats.first_ms,
-        ]
+        fields = ("mean_ms", "median_ms", "min_ms", "max_ms", "total_ms", "last_ms", "first_ms")
+        times = [getattr(stats, field) for field in fields]
         assert times == [expected] * 7
         assert (stats.count, stats.std_ms) == (1, 0.0)
         assert all(math.copysign(1, time or 0.0) == 1 for time in times)
@@ -485,13 +407,10 @@ def test_record_takes_numpys_scalars(scalar: str) -> None:
 REFUSED_TIMES: list[tuple[Any, type[Exception], str]] = [
     (math.nan, ValueError, r"^elapsed_ms must be .*got nan"),
     (math.inf, ValueError, r"^elapsed_ms must be .*got inf"),
-    (-math.inf, ValueError, r"^elapsed_ms must be .*got -inf"),
     (-1, ValueError, r"^elapsed_ms must be >= 0.*got -1"),
-    (-1e-300, ValueError, r"^elapsed_ms must be >= 0.*got -1e-300"),
     (-5e-324, ValueError, r"^elapsed_ms must be >= 0.*got -5e-324"),
     (math.nextafter(1e12, math.inf), ValueError, r"^elapsed_ms must be <= 1e12.*got 1000000000000.0001"),
     (10**12 + 1, ValueError, r"^elapsed_ms must be <= 1e12.*got 1000000000001"),
-    (10**400, ValueError, r"^elapsed_ms must be <= 1e12"),
     (-(10**400), ValueError, r"^elapsed_ms must be >= 0"),
     (10**5000, ValueError, r"^elapsed_ms must be <= 1e12"),
     (decimal.Decimal("NaN"), ValueError, r"^elapsed_ms must be .*NaN"),
@@ -499,11 +418,8 @@ REFUSED_TIMES: list[tuple[Any, type[Exception], str]] = [
     (Float(-1.0), ValueError, r"^elapsed_ms must be >= 0"),
     (Index(-1), ValueError, r"^elapsed_ms must be >= 0"),
     (True, TypeError, r"^elapsed_ms must be .*bool"),
-    (False, TypeError, r"^elapsed_ms must be .*bool"),
     (None, TypeError, r"^elapsed_ms must be .*NoneType"),
     ("1.5", TypeError, r"^elapsed_ms must be .*str"),
-    (b"1.5", TypeError, r"^elapsed_ms must be .*bytes"),
-    ([1.5], TypeError, r"^elapsed_ms must be .*list"),
     (1j, TypeError, r"^elapsed_ms must be .*complex"),
     (float, TypeError, r"^elapsed_ms must be .*type"),
     (Float(ZeroDivisionError("own")), ZeroDivisionError, r"^own$"),
@@ -539,47 +455,14 @@ def test_record_counts_only_while_on_and_returns_nothing() -> None:
     assert [stats.last_ms for stats in p.get_profiling_summary()] == [2.0]
 
 
-def test_record_ignores_the_stage_in_force() -> None:
-    p = profiler_on()
-    with cp.stage("val"):
-        p.record("train", "n", 1.0)
-    assert stages(p) == {("n", "train"): 1}
-
-
-def test_recorded_times_and_measured_ones_share_a_key() -> None:
+def test_record_shares_a_key_with_calls_but_has_no_stage_in_force_and_no_parent() -> None:
     p = profiler_on()
     call(p)
-    p.record("inference", "n", 1e6)
-    stats = by_name(p)["n"]
-    assert (stats.count, stats.max_ms, stats.last_ms) == (2, 1e6, 1e6)
-
-
-def test_record_is_of_no_call_and_has_no_parent() -> None:
-    p = profiler_on()
-    with p.profile_node("around"):
+    with cp.stage("val"), p.profile_node("around"):
         p.record("inference", "n", 1e6)
     stats = by_name(p)
+    assert (stats["n"].stage, stats["n"].count, stats["n"].max_ms, stats["n"].last_ms) == ("inference", 2, 1e6, 1e6)
     assert stats["around"].self_total_ms == stats["around"].total_ms < 1e6
-
-
-def test_figures_of_a_few_records() -> None:
-    p = profiler_on()
-    for value in (4.0, 1.0, 3.0, 2.0):
-        p.record("train", "n", value)
-    stats = by_name(p)["n"]
-    ten = (
-        stats.node_name,
-        stats.stage,
-        stats.count,
-        stats.mean_ms,
-        stats.median_ms,
-        stats.min_ms,
-        stats.max_ms,
-        stats.total_ms,
-    )
-    assert ten == ("n", "train", 4, 2.5, 2.5, 1.0, 4.0, 10.0)
-    assert stats.std_ms == pytest.approx(math.sqrt(1.25), rel=1e-12)
-    assert (stats.last_ms, stats.first_ms) == (2.0, 4.0)
 
 
 # ---- names and stages: what is taken (F1 to F3) --------------------------------------------------
@@ -635,7 +518,6 @@ STAGE_TAKERS: dict[str, Callable[[cp.Profiler, Any], Any]] = {
     "cp.format_profiling_summary": lambda p, value: cp.format_profiling_summary(value),
     "pipeline": lambda p, value: Pipe().get_profiling_summary(value),
 }
-CALLABLES = (type, type(len), types.FunctionType)
 
 
 def refused(p: cp.Profiler, take: Callable[[cp.Profiler, Any], Any], value: Any) -> Exception:
@@ -675,11 +557,9 @@ def test_stages_that_are_none_are_type_errors(p: cp.Profiler, taker: str) -> Non
         assert type(value).__name__ in str(error)
 
 
-@pytest.mark.parametrize("kind", ["name", "stage"])
-def test_none_where_it_means_nothing(p: cp.Profiler, kind: str) -> None:
-    take = (NAME_TAKERS if kind == "name" else STAGE_TAKERS)["record"]
-    assert "NoneType" in str(refused(p, take, None))
-    assert "NoneType" in str(refused(p, STAGE_TAKERS["cp.stage"], None))
+def test_none_where_it_means_nothing(p: cp.Profiler) -> None:
+    for take in (NAME_TAKERS["record"], STAGE_TAKERS["record"], STAGE_TAKERS["cp.stage"]):
+        assert "NoneType" in str(refused(p, take, None))
 
 
 @pytest.mark.parametrize("kind", ["name", "stage"])
@@ -728,16 +608,6 @@ def test_every_other_str_is_kept_exactly(name: str) -> None:
     assert len(p.get_profiling_summary()) == 2
     p.format_profiling_summary().encode("utf-8")
     p._repr_html_().encode("utf-8")
-
-
-def test_names_made_at_random_are_kept_exactly() -> None:
-    rng = random.Random(3)
-    alphabet = [chr(code) for code in (*range(1, 0x100), *range(0xD7F0, 0xE010), *range(0x1F600, 0x1F610), 0x10FFFF)]
-    names = {"".join(rng.choices(alphabet, k=rng.randrange(20))) for _ in range(2000)}
-    p = profiler_on()
-    for name in names:
-        p.record("train", name, 1.0)
-    assert set(by_name(p)) == names
 
 
 class SubStr(str):
@@ -835,28 +705,6 @@ def test_keys_beyond_the_limit_go_to_overflow_of_their_stage_with_one_warning() 
 # ---- threads, finalizers, other ways in ----------------------------------------------------------
 
 
-def test_switching_from_a_finalizer_in_the_middle_of_a_reset() -> None:
-    """B7."""
-    p = profiler_on()
-
-    class Resets:
-        def __del__(self) -> None:
-            p.reset_profiling()
-            p.set_profiling(True, reset=True)
-
-    class Trigger(str):
-        def __del__(self) -> None:
-            p.reset_profiling()
-
-    for _ in range(50):
-        with p.profile_node(Trigger("n")):
-            holder = Resets()
-            del holder
-        p.reset_profiling()
-    assert p.profiling_enabled
-    assert p.get_profiling_summary() == []
-
-
 def test_a_formatter_that_raises_leaves_the_profiler_usable(p: cp.Profiler) -> None:
     """B8."""
 
@@ -885,16 +733,6 @@ def test_a_summary_knows_what_the_profiler_costs_and_that_nothing_went_wrong(con
     assert summary.cost_ns > 0
     assert all(summary.reasons)
     assert figures(control) == [(1, 0)]
-
-
-def test_profilers_are_independent() -> None:
-    one, two = profiler_on(skip_first_n=1), profiler_on()
-    for profiler in (one, two):
-        call(profiler, 3)
-    one.reset_profiling()
-    two.set_profiling(False)
-    assert (one.profiling_enabled, figures(one), two.profiling_enabled, figures(two)) == (True, [], False, [(3, 0)])
-    assert sys.getrefcount(one) >= 2
 
 
 def test_whatever_makes_a_summary_less_certain_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
