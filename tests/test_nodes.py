@@ -10,7 +10,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
-import gc
 import operator
 import random
 import signal
@@ -40,16 +39,6 @@ def default() -> Iterator[None]:
 # ---- the decorator -------------------------------------------------------------------------------
 
 
-def test_bare_decorator_counts_under_the_functions_own_name(default: None) -> None:
-    @cp.profile_node
-    def step(x: int) -> int:
-        return x + 1
-
-    assert [step(1), step(2)] == [2, 3]
-    (stats,) = cp.get_profiling_summary()
-    assert (stats.node_name, stats.stage, stats.count) == ("step", "inference", 2)
-
-
 def _step(x: int) -> int:
     return x + 1
 
@@ -69,12 +58,18 @@ def test_every_spelling_of_the_decorator(p: cp.Profiler, spelling: str) -> None:
     assert counts(p) == {"given" if spelling in ("positional", "keyword") else "_step": 1}
 
 
-@pytest.mark.parametrize("make", [lambda p: p.profile_node, lambda p: functools.partial(cp.profile_node, profiler=p)])
-def test_module_function_and_method_of_the_profiler_are_alike(p: cp.Profiler, make: Any) -> None:
-    node = make(p)(name="n", stage="val")(lambda: 7)
-    assert node() == 7
-    (stats,) = p.get_profiling_summary()
-    assert (stats.node_name, stats.stage, stats.count) == ("n", "val", 1)
+def test_module_function_and_method_of_the_profiler_are_alike(p: cp.Profiler) -> None:
+    cp.set_profiling(True)
+    for decorator, profiler in (
+        (p.profile_node, p),
+        (functools.partial(cp.profile_node, profiler=p), p),
+        (cp.profile_node, cp),
+    ):
+        node: Any = decorator(name="n", stage="val")(lambda: 7)
+        assert node() == 7
+        (stats,) = profiler.get_profiling_summary()
+        assert (stats.node_name, stats.stage, stats.count) == ("n", "val", 1)
+        p.reset_profiling()
 
 
 class Outer:
@@ -129,13 +124,6 @@ def test_default_name_is_the_qualname_after_the_last_locals(p: cp.Profiler, func
     assert [stats.node_name for stats in p.get_profiling_summary()] == [name]
 
 
-def test_an_empty_name_is_a_name(p: cp.Profiler) -> None:
-    p.profile_node("")(module_function)()
-    with p.profile_node(""):
-        pass
-    assert counts(p) == {"": 2}
-
-
 @pytest.mark.parametrize(
     "decorate", [lambda p: p.profile_node, lambda p: p.profile_node("n"), lambda p: p.profile_node()]
 )
@@ -156,12 +144,6 @@ def test_decorating_what_cannot_be_called_is_a_type_error(p: cp.Profiler, thing:
 def test_two_names_are_a_type_error(p: cp.Profiler) -> None:
     with pytest.raises(TypeError, match="name"):
         p.profile_node("one", name="two")
-
-
-@pytest.mark.parametrize("profiler", [1, "p", object(), cp.Profiler])
-def test_wrong_profiler_is_a_type_error(profiler: Any) -> None:
-    with pytest.raises(TypeError, match=f"profiler .*{type(profiler).__name__}"):
-        cp.profile_node("n", profiler=profiler)
 
 
 # ---- names found per instance --------------------------------------------------------------------
@@ -203,35 +185,30 @@ def test_name_is_asked_for_once_per_instance(p: cp.Profiler) -> None:
     assert counts(p) == {"a": 1}
 
 
-def test_equal_and_unhashable_instances_have_their_own_names(p: cp.Profiler) -> None:
-    @dataclass
-    class Equal:
-        name: str
+@dataclass(eq=False)
+class Slotted:
+    """Takes no weak reference."""
 
-        def __eq__(self, other: object) -> bool:
-            return True
-
-        __hash__ = None  # type: ignore[assignment]
-
-    asked: list[Any] = []
-    run = named_node(p, asked)
-    for instance in (Equal("a"), Equal("b")):
-        run(instance)
-    assert counts(p) == {"a": 1, "b": 1}
+    __slots__ = ("name",)
+    name: str
 
 
-def test_instances_without_weak_references(p: cp.Profiler) -> None:
-    class Slotted:
-        __slots__ = ("name",)
+@dataclass
+class Equal:
+    name: str
 
-        def __init__(self, name: str) -> None:
-            self.name = name
+    def __eq__(self, other: object) -> bool:
+        return True
 
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [Slotted, Equal])
+def test_instances_without_weak_references_and_equal_ones_have_their_own_names(p: cp.Profiler, kind: Any) -> None:
     run = named_node(p, [])
-    instances = [Slotted("a"), Slotted("b")]
-    for _ in range(3):
-        for instance in instances:
-            run(instance)
+    instances = [kind("a"), kind("b")]
+    for instance in instances * 3:
+        run(instance)
     assert counts(p) == {"a": 3, "b": 3}
 
 
@@ -259,36 +236,6 @@ def test_name_of_a_class_method_and_of_plain_arguments(p: cp.Profiler) -> None:
     by_value = p.profile_node(name=str)(abs)
     assert (Stage.run(), Sub.run(), by_value(-3), by_value(-3), by_value(4)) == ("Stage", "Sub", 3, 3, 4)
     assert counts(p) == {"of the class": 1, "of the subclass": 1, "-3": 2, "4": 1}
-
-
-@pytest.mark.parametrize("answer", [None, 5, b"x", "a\0b", "x" * 5000, ZeroDivisionError])
-def test_a_name_that_cannot_be_had_harms_nobody(answer: Any) -> None:
-    def find(self: object) -> Any:
-        if answer is ZeroDivisionError:
-            raise ZeroDivisionError
-        return answer
-
-    p = cp.Profiler()
-    p.set_profiling(True)
-    run = p.profile_node(name=find)(lambda x: [x])
-    value = Named("n")
-    assert run(value) == [value]
-    summary = p.get_profiling_summary()
-    assert [(stats.node_name, stats.count) for stats in summary] == [("<lambda>", 1)]
-    assert summary.internal_errors >= 1
-
-
-def test_the_callable_for_the_name_may_call_the_node(p: cp.Profiler) -> None:
-    def find(self: Named) -> str:
-        if self not in inside:
-            inside.append(self)
-            run(self)
-        return self.name
-
-    inside: list[Any] = []
-    run = p.profile_node(name=find)(lambda self: None)
-    run(Named("n"))
-    assert counts(p) == {"n": 2}
 
 
 def test_the_callable_for_the_name_may_ask_the_node_itself(p: cp.Profiler) -> None:
@@ -374,19 +321,11 @@ def module_node(x: int) -> int:
     return x
 
 
-@pytest.mark.parametrize(
-    "function", [lambda *args, **kwargs: kwargs, lambda x=0, /, **kwargs: kwargs, dict, lambda **kwargs: kwargs]
-)
+@pytest.mark.parametrize("function", [lambda *args, **kwargs: kwargs, lambda x=0, /, **kwargs: kwargs, dict])
 def test_what_has_no_first_parameter_is_not_asked(p: cp.Profiler, function: Any) -> None:
     node = p.profile_node(name=lambda first: "asked")(functools.partial(function))
-    assert node(x=1) == {"x": 1}
+    assert (node(x=1), node()) == ({"x": 1}, {})
     assert "asked" not in counts(p)
-
-
-def test_a_call_without_arguments_has_no_first_argument(p: cp.Profiler) -> None:
-    run = p.profile_node(name=lambda first: "asked")(module_function)
-    run()
-    assert counts(p) == {"module_function": 1}
 
 
 def test_a_node_does_not_keep_its_instances_alive(p: cp.Profiler) -> None:
@@ -615,13 +554,6 @@ def test_decorated_twice_a_call_counts_once_under_the_outer_name(p: cp.Profiler,
     assert counts(p) == {f"layer {layers - 1}": 5, "layer 0": 1}
 
 
-def test_decorated_twice_for_the_default_profiler(default: None) -> None:
-    node = cp.profile_node("outer")(cp.profile_node("inner")(to_int))
-    explicit = cp.profile_node("explicit", profiler=None)(cp.profile_node("inner")(to_int))
-    assert node("3") == explicit("3") == 3
-    assert [(stats.node_name, stats.count) for stats in cp.get_profiling_summary()] == [("outer", 1), ("explicit", 1)]
-
-
 def test_decorated_for_two_profilers_a_call_counts_in_each(p: cp.Profiler) -> None:
     q = cp.Profiler()
     q.set_profiling(True)
@@ -687,15 +619,6 @@ def test_methods_decorated_twice(p: cp.Profiler, order: str) -> None:
     assert counts(p) == {"outer": 1, "outer value": 1}
 
 
-def test_an_error_of_a_node_decorated_twice_counts_once(p: cp.Profiler) -> None:
-    node = p.profile_node("outer")(p.profile_node("inner")(to_int))
-    with pytest.raises(ValueError, match="x"):
-        node("x")
-    node("1")
-    assert list(by_name(p)) == ["outer"]
-    assert outcomes(p, "outer") == (1, 1, 0, 0, 0)
-
-
 def drive(awaitable: Awaitable[Any]) -> Any:
     async def main() -> Any:
         return await awaitable
@@ -752,6 +675,10 @@ def test_a_call_records_if_profiling_was_on_when_it_started(p: cp.Profiler) -> N
             with site:
                 pass
     assert counts(p) == {"n": 1, "block": 2}
+    with site:
+        p.set_profiling(False)
+        p.set_profiling(True)
+    assert outcomes(p, "block") == (3, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("discard", ["reset_profiling", "reset=True", "skip_first_n"])
@@ -767,92 +694,6 @@ def test_a_call_whose_statistics_were_discarded_is_dropped_and_counted(p: cp.Pro
         action()
     # The same skip_first_n again discards nothing; the others discarded the first call's drop, too.
     assert outcomes(p, "n") == ((0, 0, 0, 1, 1) if discard == "skip_first_n" else (0, 0, 0, 0, 1))
-
-
-def test_switching_off_and_on_drops_nothing(p: cp.Profiler) -> None:
-    with p.profile_node("n"):
-        p.set_profiling(False)
-        p.set_profiling(True)
-    assert outcomes(p, "n") == (1, 0, 0, 0, 0)
-
-
-class Model:
-    """What nested calls with switches and resets in between must count, in plain Python."""
-
-    def __init__(self) -> None:
-        self.is_on = True
-        self.generation = 0
-        self.skips = 0
-        self.table: dict[str, list[int]] = {}
-
-    def discard(self) -> None:
-        self.generation += 1
-        self.table = {}
-
-    def switch(self, is_on: bool, skips: int, reset: bool) -> None:
-        if reset or (is_on and skips != self.skips):
-            self.discard()
-            self.skips = skips
-        self.is_on = is_on
-
-    def finish(self, name: str, started: int | None, error: type[BaseException] | None) -> None:
-        if started is None:
-            return
-        row = self.table.setdefault(name, [0, 0, 0, 0, 0])
-        if started != self.generation:
-            column = 4
-        elif error is not None:
-            column = 2 if error is asyncio.CancelledError else 1
-        else:
-            column = 3 if row[3] < self.skips else 0
-        row[column] += 1
-
-
-def _random_call(rng: random.Random, p: cp.Profiler, model: Model, depth: int) -> None:
-    """Open a node, do something inside, perhaps go deeper, perhaps fail; the model follows."""
-    name = rng.choice("abc")
-    started = model.generation if model.is_on else None
-    error = rng.choice([None, None, None, ValueError, asyncio.CancelledError])
-
-    def body() -> None:
-        for _ in range(rng.randrange(3)):
-            _random_action(rng, p, model)
-            if depth < 4:
-                _random_call(rng, p, model, depth + 1)
-        if error is not None:
-            raise error
-
-    try:
-        if rng.random() < 0.5:
-            p.profile_node(name)(body)()
-        else:
-            with p.profile_node(name):
-                body()
-    except (ValueError, asyncio.CancelledError):
-        pass
-    model.finish(name, started, error)
-
-
-def _random_action(rng: random.Random, p: cp.Profiler, model: Model) -> None:
-    action = rng.randrange(8)
-    if action == 0:
-        p.reset_profiling()
-        model.discard()
-    elif action in (1, 2):
-        is_on, skips, reset = rng.random() < 0.7, rng.choice([0, 0, 2]), rng.random() < 0.1
-        p.set_profiling(is_on, skip_first_n=skips, reset=reset)
-        model.switch(is_on, skips, reset)
-
-
-@pytest.mark.filterwarnings("ignore:skip_first_n changes")
-@pytest.mark.parametrize("seed", range(20))
-def test_nested_calls_with_switches_and_resets_match_the_model(p: cp.Profiler, seed: int) -> None:
-    rng, model = random.Random(seed), Model()
-    for _ in range(30):
-        _random_action(rng, p, model)
-        _random_call(rng, p, model, 0)
-        assert {name: list(outcomes(p, name)) for name in by_name(p)} == model.table
-    assert list(by_name(p)) == list(model.table)
 
 
 # ---- order, nesting, self time -------------------------------------------------------------------
@@ -950,7 +791,6 @@ def test_self_time_of_a_recursive_node_is_counted_once(p: cp.Profiler) -> None:
     stats = by_name(p)["recurse"]
     assert stats.count == 21
     assert stats.self_total_ms == pytest.approx(stats.max_ms, abs=1e-4)
-    assert stats.max_ms == stats.last_ms == stats.first_ms or stats.first_ms == stats.min_ms
 
 
 def test_children_in_another_thread_are_not_taken_off(p: cp.Profiler) -> None:
@@ -975,50 +815,6 @@ def test_a_failing_child_is_not_part_of_the_self_time(p: cp.Profiler) -> None:
     stats = by_name(p)["parent"]
     assert stats.self_total_ms is not None
     assert stats.self_total_ms <= stats.total_ms - 0.95e3 * TICK
-
-
-def test_a_node_may_use_the_whole_interface(p: cp.Profiler) -> None:
-    """B3: no deadlock, whatever a node calls."""
-
-    @p.profile_node
-    def node() -> int:
-        p.profile_node("made inside")(module_function)()
-        p.record("train", "recorded", 1.5)
-        p.format_profiling_summary()
-        p._repr_html_()
-        p.set_profiling(p.profiling_enabled)
-        return len(p.get_profiling_summary())
-
-    assert node() == 2
-    assert counts(p) == {"made inside": 1, "recorded": 1, "node": 1}
-
-
-def test_a_finalizer_that_runs_in_the_middle_may_record(p: cp.Profiler) -> None:
-    """B5: garbage collection at any allocation re-enters us."""
-
-    class Trash:
-        def __init__(self) -> None:
-            self.cycle = self
-
-        def __del__(self) -> None:
-            with p.profile_node("finalizer"):
-                pass
-
-    def make() -> list[list[int]]:
-        return [[] for _ in range(3)]
-
-    node = p.profile_node("node")(make)
-    threshold = gc.get_threshold()
-    gc.set_threshold(1)
-    try:
-        for _ in range(300):
-            Trash()
-            node()
-            p.get_profiling_summary()
-    finally:
-        gc.set_threshold(*threshold)
-    gc.collect()
-    assert counts(p) == {"node": 300, "finalizer": 300}
 
 
 class Interrupts:
