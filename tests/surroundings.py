@@ -156,7 +156,7 @@ SURROUNDINGS: dict[tuple[str, str], Callable[[str, Path], str | None]] = {
     ("README.md", "Many ranks"): _in_group,
     ("README.md", "Pipelines of cuvis-ai-core"): _in_cuvis,
     ("README.md", "Gates"): _in_pytest,
-    ("python/docs/pages/pools.md", "joblib"): _as_program("joblib"),
-    ("python/docs/pages/ray-spark.md", "Ray"): _as_program("ray"),
-    ("python/docs/pages/trainer.md", "The Trainer"): _as_program("pytorch_lightning"),
+    ("python/docs/pages/guides/pools.md", "joblib"): _as_program("joblib"),
+    ("python/docs/pages/guides/ray-spark.md", "Ray"): _as_program("ray"),
+    ("python/docs/pages/guides/trainer.md", "The Trainer"): _as_program("pytorch_lightning"),
 }

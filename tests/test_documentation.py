@@ -272,7 +272,7 @@ def equivalents() -> Iterator[tuple[str, list[str]]]:
 
     The names of a table are those of the module that its first column is headed by, if one is.
     """
-    page = documents.PAGES_FOLDER / "coming-from.md"
+    page = documents.PAGES_FOLDER / "start" / "coming-from.md"
     for table in re.findall(r"(?:^\|.*\n)+", documents.prose_of(page), re.MULTILINE):
         head, *rows = ([re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | ")]
                        for line in table.splitlines())  # fmt: skip
@@ -394,7 +394,7 @@ def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: said.append(message.text))
-        for name in ("index.html", "get-started.html", "reference/statistics.html"):
+        for name in ("index.html", "start/get-started.html", "reference/statistics.html"):
             page.goto(f"{address}/{name}", timeout=LIMIT_S * 1000)
             page.wait_for_load_state("networkidle", timeout=LIMIT_S * 1000)
         page.locator("input.md-search__input").press_sequentially("skip_first_n")
@@ -425,5 +425,5 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 def test_the_site_has_the_help_of_each_command(site: Path) -> None:
-    text = (site / "command.html").read_text(encoding="utf-8")
+    text = (site / "reference" / "command.html").read_text(encoding="utf-8")
     assert all(f"usage: cprofiling {name}" in text for name in commands_of(cli.parser()))
