@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PARAMETER = re.compile(r"(?:^|(?<=\n)|(?<=\. ))(\w+(?:, \w+)*): ")
 _CODE = re.compile(r"(``.*?``|`.*?`)", re.DOTALL)
+_OPTIONS = {"warn_missing_types": False, "warn_unknown_params": False}  # one line may name several parameters
 
 
 class Docstrings(griffe.Extension):
@@ -33,7 +34,7 @@ class Docstrings(griffe.Extension):
         text = value or (obj.docstring.value if obj.docstring is not None else "")
         if "\nArgs:" not in text:
             text = _with_parameters(text, obj)
-        obj.docstring = griffe.Docstring(_escaped(text), parent=obj, parser="google")
+        obj.docstring = griffe.Docstring(_escaped(text), parent=obj, parser="google", parser_options=_OPTIONS)
 
 
 def _of_extension(path: str) -> str | None:
