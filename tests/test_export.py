@@ -9,6 +9,7 @@ import pytest
 
 from cprofiling import export
 from cprofiling.export import FRAME_COLUMNS, frame_columns
+from cprofiling.integrations.furiosa import profile
 from cprofiling.recording import Recording
 from recordings import COUNTER, DEVICE, INSTANT, NODE, RECORD, STEP, call, device, host, made
 
@@ -114,7 +115,7 @@ NUMBERS = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12]
 def test_rows_have_the_numbers_by_which_events_are_found(recording: Recording) -> None:
     pytest.importorskip("pandas")
     assert [event.row for event in recording.events()] == NUMBERS
-    for frame in (export.to_pandas(recording), export.get_cpu_pandas_dataframe(recording)):
+    for frame in (export.to_pandas(recording), furiosa(recording).get_cpu_pandas_dataframe()):
         assert frame.index.name == "row"
         for row, name, start in zip(frame.index, frame["name"], frame["start"], strict=True):
             event = recording.event(row)
@@ -122,9 +123,15 @@ def test_rows_have_the_numbers_by_which_events_are_found(recording: Recording) -
     assert list(export.to_pandas(recording).index) == NUMBERS
 
 
+def furiosa(recording: Recording) -> Any:
+    profiler = profile()
+    profiler._recording = recording
+    return profiler
+
+
 def test_rows_that_were_picked_can_be_changed(recording: Recording) -> None:
     pytest.importorskip("pandas")
-    frame = export.get_pandas_dataframe_with_filter(recording, "stream", 7)
+    frame = furiosa(recording).get_pandas_dataframe_with_filter("stream", 7)
     frame.loc[:, "name"] = "mine"  # pandas warns where that is the change of a copy
     frame["more"] = 1
     assert list(frame["name"]) == ["mine", "mine"]
@@ -171,21 +178,21 @@ def test_empty_frames_have_the_columns() -> None:
 )  # fmt: skip
 def test_rows_by_a_value(recording: Recording, column: str, value: object, names: list[str]) -> None:
     pytest.importorskip("pandas")
-    frame = export.get_pandas_dataframe_with_filter(recording, column, value)
+    frame = furiosa(recording).get_pandas_dataframe_with_filter(column, value)
     assert list(frame["name"]) == names
     assert [recording.event(row).name for row in frame.index] == names
 
 
 def test_an_unknown_column_is_refused_with_those_that_there_are(recording: Recording) -> None:
     with pytest.raises(ValueError, match=r"column must be one of trace_id, .*, outcome, got 'thread'"):
-        export.get_pandas_dataframe_with_filter(recording, "thread", 1)
+        furiosa(recording).get_pandas_dataframe_with_filter("thread", 1)
 
 
 def test_host_and_device_are_apart(recording: Recording) -> None:
     pytest.importorskip("pandas")
-    on_device = export.get_device_pandas_dataframe(recording)
+    on_device = furiosa(recording).get_npu_pandas_dataframe()
     assert list(on_device["name"]) == ["gemm", "Memcpy HtoD", "orphan"]
-    on_host = export.get_cpu_pandas_dataframe(recording)
+    on_host = furiosa(recording).get_cpu_pandas_dataframe()
     assert list(on_host["name"]) == [row["name"] for row in EXPECTED if row["kind"] != "device"]
     assert sorted([*on_host.index, *on_device.index]) == NUMBERS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -169,16 +168,6 @@ def test_figures_of_devices() -> None:
     assert recording.device_executions().rows[0][2:] == (1, 0, 300, 300, 0)
 
 
-def test_what_is_printed_goes_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    recording = made(gpu_rows())
-    for name in ("summary", "inferences", "device_executions", "device_operators", "external_operators"):
-        file = io.StringIO()
-        getattr(recording, f"print_{name}")(file)
-        assert file.getvalue() == f"{getattr(recording, name)()}\n"
-        getattr(recording, f"print_{name}")()
-        assert capsys.readouterr().out == file.getvalue()
-
-
 def test_dropped_events_are_said_in_every_report() -> None:
     with cp.profile(operators=False, capacity=2) as prof:
         for _ in range(5):
@@ -213,10 +202,6 @@ def test_frames(tmp_path: Path) -> None:
     frame = prof.to_pandas()
     assert list(frame["name"]) == ["label", "node"]
     assert [prof.event(row).name for row in frame.index] == ["label", "node"]
-    assert prof.get_pandas_dataframe().equals(frame)
-    assert prof.get_cpu_pandas_dataframe().equals(frame)
-    assert len(prof.get_device_pandas_dataframe()) == 0
-    assert list(prof.get_pandas_dataframe_with_filter("name", "node")["dur"]) == [prof.events()[1].dur]
     path = tmp_path / "stacks.txt"
     with pytest.raises(RuntimeError, match=r"^export_stacks\(\) requires with_stack=True; recording\.export_stacks"):
         prof.export_stacks(path)  # as torch.profiler has it

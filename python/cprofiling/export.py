@@ -40,7 +40,7 @@ from cprofiling.analysis.executions import executions
 from cprofiling.analysis.rows import UNKNOWN, Recording, column, thread_number
 from cprofiling.analysis.span_ids import SpanIds
 from cprofiling.analysis.tree import HostTree, device_owners, host_tree
-from cprofiling.kinds import COUNTER, DEVICE, KINDS, OUTCOMES, RECORD, UNFINISHED
+from cprofiling.kinds import COUNTER, KINDS, OUTCOMES, RECORD, UNFINISHED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,37 +118,6 @@ class _ArrowStream:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         del requested_schema
         return self._capsule
-
-
-def get_pandas_dataframe_with_filter(recording: Recording, column: str, value: object) -> pd.DataFrame:
-    """Return the rows of the DataFrame that have a value in a column; None: those that have none.
-
-    Raises:
-        ValueError: There is no such column; the message lists those that there are.
-        ImportError: pandas is not installed.
-    """
-    if column not in FRAME_COLUMNS:
-        raise ValueError(f"column must be one of {', '.join(FRAME_COLUMNS)}, got {column!r}")
-    frame = to_pandas(recording)
-    values = frame[column]
-    return _rows_where(frame, values.isna() if value is None else (values == value).fillna(value=False))
-
-
-def get_cpu_pandas_dataframe(recording: Recording) -> pd.DataFrame:
-    """Return the rows of the DataFrame that happened on the host. Raises ImportError without pandas."""
-    frame = to_pandas(recording)
-    return _rows_where(frame, frame["kind"] != KINDS[DEVICE])
-
-
-def get_device_pandas_dataframe(recording: Recording) -> pd.DataFrame:
-    """Return the rows of the DataFrame that happened on devices. Raises ImportError without pandas."""
-    return get_pandas_dataframe_with_filter(recording, "kind", KINDS[DEVICE])
-
-
-def _rows_where(frame: Any, wanted: Any) -> pd.DataFrame:
-    """Return some rows, which keep their numbers."""
-    rows: pd.DataFrame = frame[wanted].copy()
-    return rows
 
 
 @dataclass(frozen=True)

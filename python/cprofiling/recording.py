@@ -297,28 +297,6 @@ class Reports(Viewable):
 
         return export.arrow_stream(self._finished())
 
-    def get_pandas_dataframe(self) -> pd.DataFrame:
-        """``to_pandas``, as an accelerator vendor calls it."""
-        return self.to_pandas()
-
-    def get_pandas_dataframe_with_filter(self, column: str, value: object) -> pd.DataFrame:
-        """The rows of the DataFrame that have a value in a column. ValueError for a column that there is not."""
-        from cprofiling import export
-
-        return export.get_pandas_dataframe_with_filter(self._finished(), column, value)
-
-    def get_cpu_pandas_dataframe(self) -> pd.DataFrame:
-        """The rows of the DataFrame that happened on the host."""
-        from cprofiling import export
-
-        return export.get_cpu_pandas_dataframe(self._finished())
-
-    def get_device_pandas_dataframe(self) -> pd.DataFrame:
-        """The rows of the DataFrame that happened on devices."""
-        from cprofiling import export
-
-        return export.get_device_pandas_dataframe(self._finished())
-
     def summary(self) -> Summary:
         """The latencies of the inferences: count, extremes, mean, median and high percentiles, in ns.
 
@@ -352,26 +330,6 @@ class Reports(Viewable):
         from cprofiling import reports
 
         return reports.external_operators(self._finished())
-
-    def print_summary(self, file: IO[str] | None = None) -> None:
-        """Print ``summary()``; ``file``: where to, standard output by default."""
-        print(self.summary(), file=file)
-
-    def print_inferences(self, file: IO[str] | None = None) -> None:
-        """Print ``inferences()``, the first hundred."""
-        print(self.inferences(), file=file)
-
-    def print_device_executions(self, file: IO[str] | None = None) -> None:
-        """Print ``device_executions()``, the first hundred."""
-        print(self.device_executions(), file=file)
-
-    def print_device_operators(self, file: IO[str] | None = None) -> None:
-        """Print ``device_operators()``, the hundred longest."""
-        print(self.device_operators(), file=file)
-
-    def print_external_operators(self, file: IO[str] | None = None) -> None:
-        """Print ``external_operators()``, the first hundred."""
-        print(self.external_operators(), file=file)
 
     def kernel_breakdown(self, *, launched_only: bool = False) -> Figures[KernelFigures]:
         """The time of each kernel: count, total, mean, extremes, deviation; see ``cprofiling.analysis.device_figures``.

@@ -1,7 +1,6 @@
 """Reports on a finished recording, as an accelerator vendor's profiler prints them: inferences, devices, operators.
 
-Each function returns a report, which is text when it is printed (``str``) and a DataFrame on demand (``to_pandas``);
-the ``print_`` methods of a recording print them.
+Each function returns a report, which is text when it is printed (``str``) and a DataFrame on demand (``to_pandas``).
 Times are in ns. A recording without what a report is about gives an empty one that says so.
 """
 

@@ -623,7 +623,7 @@ def _checked_file(file: Any, form: RecordFormat) -> Any:
     if file is None:
         return None
     if form is not RecordFormat.ChromeTrace:
-        raise ValueError("file is for the format ChromeTrace: a DataFrame is got by get_pandas_dataframe()")
+        raise ValueError("file is for the format ChromeTrace: use to_pandas() for a DataFrame")
     from cprofiling import chrome  # at the end of a process it may not be importable
 
     if not isinstance(file, (str, bytes, os.PathLike)):

@@ -57,11 +57,11 @@ def main() -> None:
         with prof.record("Inference"):
             found.append(reader.read(images[1700]))
     print(f"{np.mean(found == labels[1500:1701]):.1%} of {len(found)} digits read rightly\n")
-    prof.print_summary()
-    frame = prof.get_pandas_dataframe()
+    print(prof.summary())
+    frame = prof.to_pandas()
     print(f"\n{len(frame)} events; mean duration by name, in us:")
     print((frame.groupby("name")["dur"].mean() / 1e3).round(1).to_string())
-    searches = prof.get_pandas_dataframe_with_filter("name", "search")
+    searches = frame[frame["name"] == "search"]
     slowest = searches.sort_values("dur").iloc[-1]
     print(f"the slowest search took {slowest['dur'] / 1e3:.0f} us; its trace is {slowest['trace_id']}")
 

@@ -264,7 +264,7 @@ def reports() -> None:
     loaded.key_averages(group_by_node=True).table(sort_by="count")
     refused(lambda: loaded.key_averages().table(sort_by="nothing"), ValueError)()
     loaded.export_stacks(path_of("stacks.txt"))
-    loaded.print_summary(io.StringIO())
+    assert str(loaded.summary())
     assert loaded.overview(loaded)
 
 

@@ -13,6 +13,9 @@ from cprofiling import session
 from cprofiling._core import record as _record
 from cprofiling.activities import RecordFormat
 from cprofiling.activities import Resource as _Resource
+from cprofiling.export import FRAME_COLUMNS
+from cprofiling.kinds import DEVICE, KINDS
+from cprofiling.reports import Report
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,17 +55,49 @@ class profile(session.profile):  # noqa: N801 the vendor's name
         """Label a block; with ``warm_up`` nothing inside is recorded."""
         return super().record(name, warm_up)
 
+    def get_pandas_dataframe(self) -> pd.DataFrame:
+        """Return all events as `to_pandas()` does."""
+        return self.to_pandas()
+
+    def get_pandas_dataframe_with_filter(self, column: str, value: object) -> pd.DataFrame:
+        """Return the events with a value in a column, or without any where it is None.
+
+        Raises:
+            ValueError: There is no such column.
+            ImportError: pandas is not installed.
+        """
+        if column not in FRAME_COLUMNS:
+            raise ValueError(f"column must be one of {', '.join(FRAME_COLUMNS)}, got {column!r}")
+        frame = self.to_pandas()
+        values = frame[column]
+        return frame[values.isna() if value is None else (values == value).fillna(value=False)].copy()
+
+    def get_cpu_pandas_dataframe(self) -> pd.DataFrame:
+        """Return the events that happened on the host."""
+        frame = self.to_pandas()
+        return frame[frame["kind"] != KINDS[DEVICE]].copy()
+
     def get_npu_pandas_dataframe(self) -> pd.DataFrame:
-        """The rows of the DataFrame that happened on devices."""
-        return self.get_device_pandas_dataframe()
+        """Return the events that happened on devices."""
+        return self.get_pandas_dataframe_with_filter("kind", KINDS[DEVICE])
+
+    def print_summary(self, file: IO[str] | None = None) -> None:
+        """Print the latencies of the inferences."""
+        print(self.summary(), file=file)
+
+    def print_inferences(self, file: IO[str] | None = None) -> None:
+        """Print the first hundred inferences."""
+        print(self.inferences(), file=file)
+
+    def print_external_operators(self, file: IO[str] | None = None) -> None:
+        """Print the first hundred operators of frameworks on the host."""
+        print(self.external_operators(), file=file)
 
     def print_npu_operators(self, file: IO[str] | None = None) -> None:
         """Print the operators of devices: name, average_elapsed (ns), count; the longest first."""
-        self.print_device_operators(file)
+        print(self.device_operators(), file=file)
 
     def print_npu_executions(self, file: IO[str] | None = None) -> None:
         """Print the executions on devices, with their times in ns."""
-        from cprofiling.reports import Report
-
         report = self.device_executions()
         print(Report(_EXECUTION_COLUMNS, report.rows, report.notes), file=file)
