@@ -250,6 +250,7 @@ def test_both_commands_say_what_they_need(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
+    pytest.importorskip("rich", reason="a terminal is served by rich")
     master, slave = pty.openpty()
     arguments = [*COMMAND, "top", server.address, "--interval", "0.1"]
     child = subprocess.Popen(arguments, stdout=slave, stderr=subprocess.PIPE, env={**ENVIRONMENT, "LINES": "40"})

@@ -300,7 +300,7 @@ def test_rates_are_of_what_was_counted_since() -> None:
 def test_a_moment_that_is_read_twice_keeps_its_rates() -> None:
     first, second, third = (at(float(number), stats("node", 100 * number, 1.0)) for number in (1, 2, 3))
     written: list[str] = []
-    showing.show_plain(iter([first, first, second, second, second, third]), Choice(), written.append, is_terminal=False)
+    showing.show_plain(iter([first, first, second, second, second, third]), Choice(), written.append)
     assert [text.rstrip().splitlines()[-1].split()[3] for text in written] == ["-", "-", *["100.0"] * 4]
     screen = showing._Screen(Choice())
     befores = []
@@ -360,27 +360,6 @@ def test_a_file_may_be_called_as_an_address_or_a_number(
 # ---- Terminals
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (["a", "b", "c", "d"], ["a", "b", "c", "d"]),
-        (["a", "b", "c", "d", "e", "f"], ["a", "b", "c", "... 3 more lines"]),
-        (["a", "1234567890", "", "d"], ["a", "1234567890", "", "d"]),
-        (["a", "12345678901", "", "d"], ["a", "12345678901", "... 2 more lines"]),
-        (["x" * 100, "b"], ["x" * 100, "... 1 more lines"]),
-    ],
-)
-def test_a_plain_terminal_shows_what_it_has_room_for(
-    lines: list[str], expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[str] = []
-    monkeypatch.setenv("LINES", "5")
-    monkeypatch.setenv("COLUMNS", "10")
-    monkeypatch.setattr(showing, "plain_text", lambda *_: "\n".join(lines))
-    showing.show_plain([at(0.0), at(1.0)], Choice(), written.append, is_terminal=True)
-    assert written == ["\x1b[H" + "\x1b[K\n".join(expected) + "\x1b[K\x1b[J"] * 2
-
-
 class FakeTerminal(io.StringIO):
     """What stdout is where it leads to a terminal."""
 
@@ -424,12 +403,13 @@ def test_keys_are_read_while_the_next_moment_is_waited_for(path: Path, monkeypat
     profiler.set_profiling(False)
 
 
-def test_a_terminal_where_rich_cannot_be_loaded_is_plain(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_needs_rich(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     profiler_on(live=path).set_profiling(False)
     monkeypatch.setitem(sys.modules, "rich.live", None)
     with terminal_of_this_process() as (_, output):
-        assert cli.main(["top", str(path)]) == 0
-    assert output.getvalue().startswith("\x1b[Hprocess ")
+        assert cli.main(["top", str(path)]) == 1
+    assert output.getvalue() == ""
+    assert capsys.readouterr().err.endswith(': pip install "cprofiling[rich]"\n')
 
 
 class Terminal:
@@ -596,18 +576,6 @@ def test_a_paused_screen_does_not_change() -> None:
     assert screen.choice.sort_by == "total"  # after the last comes the first
     screen.press("\x1b")
     assert screen.is_over
-
-
-def test_without_rich_a_terminal_is_plain(path: Path, tmp_path: Path) -> None:
-    profiler = profiler_on(live=path)
-    profiler.record("train", "node", 1)
-    profiler.set_profiling(False)
-    hidden = tmp_path / "hidden" / "rich"
-    hidden.mkdir(parents=True)
-    (hidden / "__init__.py").write_text("raise ImportError('hidden')\n")
-    terminal = Terminal(str(path), PYTHONPATH=f"{hidden.parent}:{ENVIRONMENT['PYTHONPATH']}")
-    terminal.wait_for("\x1b[H", "node", "\x1b[J")
-    terminal.end()
 
 
 @pytest.fixture

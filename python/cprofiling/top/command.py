@@ -9,6 +9,7 @@ from contextlib import closing, nullcontext
 
 from cprofiling import environment
 from cprofiling.command_line import CommandError, is_terminal, not_empty, whole_number, write_as_is
+from cprofiling.export import imported
 from cprofiling.server_commands import add_client, endpoint
 from cprofiling.session import LIVE_VARIABLE
 from cprofiling.top.moments import SORT_KEYS
@@ -143,25 +144,20 @@ def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tup
 
 
 def show(source: Source, choice: Choice) -> None:
-    """Show the moments where stdout leads to: on a terminal with rich, if it is there."""
+    """Show the moments: on a terminal with rich, else as plain lines."""
     from cprofiling.top import showing
 
-    if is_terminal() and has_rich():
+    if is_terminal():
+        try:
+            imported("rich.live", install="cprofiling[rich]")
+        except ImportError as error:
+            raise CommandError(str(error)) from None
         showing.show_rich(source, choice)
         return
     with closing(source(_slept)) as moments:
-        showing.show_plain(moments, choice, write_as_is, is_terminal=is_terminal())
+        showing.show_plain(moments, choice, write_as_is)
 
 
 def _slept(seconds: float) -> bool:
     time.sleep(seconds)
-    return True
-
-
-def has_rich() -> bool:
-    """Whether the extra [rich] is there."""
-    try:
-        import rich.live  # noqa: F401 it is asked for only
-    except ImportError:
-        return False
     return True

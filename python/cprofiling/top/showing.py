@@ -1,11 +1,10 @@
-"""Where ``top`` shows its moments: a pipe or a file, a plain terminal, or one with rich."""
+"""Show the moments of `top`, as plain lines or on the screen with rich."""
 
 from __future__ import annotations
 
 import os
 import re
 import select
-import shutil
 import sys
 import time
 from contextlib import closing, contextmanager
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     Wait: TypeAlias = Callable[[float], bool]
     Source: TypeAlias = Callable[[Wait], Generator[Moment, None, None]]
 
-_HOME, _END_LINE, _END = "\x1b[H", "\x1b[K\n", "\x1b[K\x1b[J"  # go there; what was on the line, and below it, goes
 _KEYS = "q quit   s sort by the next   r reverse   p pause"
 _UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
 _DISPENSABLE = ("p50", "Max", "Total", "Stage", "Errors", "Load", "Calls/s", "Calls")
@@ -38,17 +36,13 @@ _AROUND = 7  # lines of the screen that are no rows: title, frame and heading, h
 _SIDES = 2  # columns of characters beside the table
 
 
-def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str], None], *, is_terminal: bool) -> None:
-    """Write each moment: below the one before it, or, on a terminal, in its place, as far as there is room."""
+def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str], None]) -> None:
+    """Write each moment below the one before it."""
     before = last = None
     for now in moments:
         before = _earlier(now, last, before)
         text = plain_text(now, before, choice)
-        if is_terminal:
-            columns, lines = shutil.get_terminal_size()  # on CPython 3.10 perhaps 0 where they are not known
-            write(_HOME + _END_LINE.join(_fitted(text.split("\n"), columns or 80, (lines or 24) - 1)) + _END)
-        else:
-            write(f"\n{text}" if last is not None else text)
+        write(f"\n{text}" if last is not None else text)
         last = now
 
 
@@ -56,15 +50,6 @@ def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment 
     """Return what a moment is compared with: the last one, or what that was, if nothing was written since."""
     is_same = last is not None and (now.whose, now.taken_s) == (last.whose, last.taken_s)
     return before if is_same else last
-
-
-def _fitted(lines: list[str], columns: int, room: int) -> list[str]:
-    """Return the first lines, as many as there is room for where long ones take several; the last says what lacks."""
-    heights = list(accumulate(max(1, -(-len(line) // columns)) for line in lines))
-    if heights[-1] <= room:
-        return lines
-    kept = max(1, sum(height < room for height in heights))
-    return [*lines[:kept], f"... {len(lines) - kept} more lines"]
 
 
 _NO_MOMENT = Moment("", None, 0.0, ())
@@ -249,10 +234,7 @@ def _fitting(widths: list[int], columns: int) -> list[int]:
 
 
 def show_rich(source: Source, choice: Choice) -> None:
-    """Show the moments on the whole screen, until the last or until a key ends it; the last one stays to be read.
-
-    Raises ImportError without rich.
-    """
+    """Show the moments on the whole screen, until the last or until a key ends it; the last one stays to be read."""
     from rich.console import Console
     from rich.live import Live
 
