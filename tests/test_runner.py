@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import py_compile
 import re
-import runpy
 import subprocess
 import sys
 import zipfile
@@ -20,8 +19,8 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from commands import SCRIPT
-from cprofiling import _core, cli, node_finder, node_source, run_recording, runner, spawned
-from cprofiling.node_patterns import Pattern, Patterns, Selection
+from cprofiling import _core, cli, node_source
+from cprofiling.node_patterns import Pattern, Selection
 from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
@@ -125,12 +124,6 @@ SCRIPTS = {
         def f(): raise SystemExit(["a", "text"])
         f()
     """,
-    "exit none": """
-        import sys
-        def f(): sys.exit()
-        print("x", end="")
-        f()
-    """,
     "os exit": """
         import os
         def f(): os._exit(4)
@@ -140,15 +133,6 @@ SCRIPTS = {
     "syntax": """
         def f(): pass
         print("no"
-    """,
-    "late syntax": """
-        def f(): pass
-        return 1
-    """,
-    "indentation": """
-        def f():
-            pass
-          pass
     """,
     "nul": "def f(): pass\n\0\n",
     "warnings": """
@@ -195,12 +179,6 @@ SCRIPTS = {
         import atexit, sys
         def f(): print(list(globals()), sys.modules["__main__"], hasattr(sys, "last_value"), file=sys.stderr)
         atexit.register(f)
-    """,
-    "at exit after an exception": """
-        import atexit
-        def f(): print(list(globals()))
-        atexit.register(f)
-        1 / 0
     """,
     "hooks": """
         import atexit, sys
@@ -329,17 +307,6 @@ SCRIPTS = {
         sys.argv = sys.path = None
         f()
     """,
-    "groups": """
-        def f():
-            if hasattr(__builtins__, "ExceptionGroup"):
-                raise ExceptionGroup("several", [ValueError(1), KeyError(2)])
-            raise OSError
-        try:
-            f()
-        except Exception as error:
-            if hasattr(error, "add_note"): error.add_note("a note")
-            raise
-    """,
     "nodes of its own": """
         import cprofiling as cp
         @cp.profile_node("own")
@@ -412,7 +379,6 @@ PROJECT = {
     "uses_broken.py": "def f(): import pkg.broken\nf()\n",
     "uses_failing.py": "import failing\n",
     "failing.py": "def f(): raise ValueError('while it is imported')\nf()\n",
-    "uses_missing.py": "import pkg.nowhere\n",
     "shadowing/app.py": "import json, argparse, token\nprint(json.f(), argparse.f(), token.__file__)\n",
     "shadowing/json.py": "def f(): return 'my json'\n",
     "shadowing/argparse/__init__.py": "def f(): return 'my argparse'\n",
@@ -436,29 +402,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "program",
     [
         "-m app 1 -x",
-        "-m app 1 -m",
         "-mpkg 1 2",
         "-m pkg.sub -o F",
-        "-m pkg.sub -x",
         "-m pkg.bare",
         "-m pkg.broken",
         "-m pkg.leaving",
         "-m pkg.interrupted",
         "-m pkg.at_exit",
-        "-m nothing.there",
         "-m nothing",
         "-m json.tool --help",
         "folder a b",
-        "folder -x",
         "./empty",
         "packed.zip a b",
         "compiled.pyc a b",
-        "compiled.pyc -x",
         "elsewhere/linked.py a b",
         "./pkg/../app.py -x",
         "uses_broken.py",
         "uses_failing.py",
-        "uses_missing.py",
         "shadowing/app.py",
     ],
 )
@@ -866,29 +826,6 @@ def test_wrong_arguments(
     assert sys.excepthook is hook
 
 
-@pytest.mark.parametrize(
-    ("arguments", "own"),
-    [
-        ("app.py -o x", 0),
-        ("-o x app.py -n y", 2),
-        ("-ox -n y app.py", 3),
-        ("--output=x --node y -m mod -o z", 3),
-        ("-o -m app.py", 2),
-        ("-mmod -o z", 0),
-        ("-n", 1),
-    ],
-)
-def test_where_the_program_begins(arguments: str, own: int) -> None:
-    given = arguments.split()
-    assert runner.split(given) == (given[:own], given[own:])
-    assert runner.split(["--", *given]) == ([], given)
-
-
-def test_only_the_command_itself_runs_a_program() -> None:
-    with pytest.raises(runner.Launch, match="runs no program inside another one"):
-        raise runner.Launch
-
-
 @pytest.mark.parametrize("kind", ["code", "callable", "missing file", "preparation"])
 def test_a_failure_before_the_program_is_shown(kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """What is hard to bring about from outside, asked of the extension."""
@@ -1003,52 +940,11 @@ def kernel(): pass
     assert (kind()._C__private(), kind[4]) == (3, 4)
 
 
-def test_what_cannot_be_a_node_stays_what_it_is() -> None:
-    def function() -> int:
-        return 1
-
-    function.__qualname__ = "x" * 5000
-    assert node_source.as_node(function) is function
-    assert node_source.as_node(int, "int") is int
-    assert node_source.as_node(property(), "empty") is not None
-
-
 def test_scripts_that_are_not_compiled(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def f(:")
     os.mkfifo(tmp_path / "pipe")
     for name in ("bad.py", "pipe", "missing", "."):
         assert node_source.compiled_script(str(tmp_path / name), Selection([Pattern("*")])) is None
-
-
-def test_a_working_folder_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone() -> str:
-        raise FileNotFoundError("gone")
-
-    monkeypatch.setattr(os, "getcwd", gone)
-    assert runner._absolute("script.py") == "script.py"
-    assert runner._absolute("/script.py") == "/script.py"
-    assert runner._working_folder() is None
-
-
-def test_a_spawned_process_that_cannot_be_recorded_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[str] = []
-
-    def begin(recording: run_recording.RunRecording) -> None:
-        begun.append(recording.output.path)
-        raise RuntimeError("no")
-
-    monkeypatch.setattr(run_recording.RunRecording, "begin", begin)
-    monkeypatch.setattr(node_finder.NodeFinder, "install", lambda _finder: None)
-    spawned.begin("/tmp/trace.json", ("__main__:f",), None, None)
-    assert begun == ["/tmp/trace.json"]
-
-
-def test_a_script_without_nodes_is_compiled_as_ever_in_a_spawned_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children that are killed, as a pool's are, do not tell what they ran."""
-    monkeypatch.setattr(runpy, "_get_code_from_file", lambda *arguments: arguments)
-    spawned._compile_with_nodes("/app.py", Patterns(("elsewhere:f",)))
-    for script in ("/app.py", "/other.py"):
-        assert runpy._get_code_from_file("__mp_main__", script) == ("__mp_main__", script)  # type: ignore[attr-defined]
 
 
 def test_a_folder_or_archive_without_a_program_leaves_an_old_trace_alone(tmp_path: Path) -> None:
@@ -1108,16 +1004,6 @@ def test_a_program_with_nodes_of_its_own_has_no_others(main: tuple[str, ...], tm
     assert names_in_file(tmp_path / "trace.json") == ["own"]
     run("-n", "__main__", *main, folder=tmp_path)
     assert names_in_file(tmp_path / "trace.json") == ["main", "own"]
-
-
-def test_a_program_without_any_function_is_told_of(tmp_path: Path) -> None:
-    write(tmp_path, {"app.py": "print(1)\n"})
-    assert run("app.py", folder=tmp_path) == (
-        0,
-        "1\n",
-        f"cprofiling: 0 events are in '{tmp_path}/trace.json'\n"
-        "cprofiling: the program has no nodes of its own: name functions that are to be nodes by -n\n",
-    )
 
 
 def test_a_pattern_that_matches_nothing_leaves_an_old_trace_alone(tmp_path: Path) -> None:
