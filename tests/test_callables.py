@@ -18,7 +18,7 @@ import time
 import types
 import typing
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any
 from unittest import mock
 
@@ -71,24 +71,14 @@ async def async_generator(a: int) -> AsyncGenerator[int, None]:
     yield a
 
 
-def with_code(arguments: int) -> Callable[..., Any]:
-    """A function that nobody else has, with some parameters."""
-    names = ", ".join(f"a{i}: int = {i}" for i in range(arguments))
-    scope: dict[str, Any] = {}
-    exec(f"def made_{arguments}({names}) -> int:\n    'Document made.'\n    return {arguments}\n", scope)
-    function: Callable[..., Any] = scope[f"made_{arguments}"]
-    return function
-
-
 FUNCTIONS: list[Any] = [
     plain, coroutine, generator, async_generator, module_function, Outer.Inner.method, lambda x: x, time.sleep, len,
-    *map(with_code, range(41)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_introspection_is_as_undecorated(p: cp.Profiler, function: Any) -> None:
-    """F10, for 50 functions."""
+    """F10: also for what a third party's functools.wraps copies."""
     node = p.profile_node("named otherwise")(function)
     for question in (
         inspect.iscoroutinefunction,
@@ -106,6 +96,9 @@ def test_introspection_is_as_undecorated(p: cp.Profiler, function: Any) -> None:
     assert node.__wrapped__ is function
     for attribute in ("__defaults__", "__kwdefaults__", "__code__", "__annotations__", "__globals__"):
         assert getattr(node, attribute, None) == getattr(function, attribute, None), attribute
+    wrapper = functools.wraps(node)(lambda: None)
+    assert (wrapper.__name__, wrapper.__doc__) == (function.__name__, function.__doc__)
+    assert inspect.unwrap(wrapper) is inspect.unwrap(function)
     try:
         signature: Any = inspect.signature(function)
     except ValueError:
@@ -244,19 +237,6 @@ def test_a_function_whose_code_was_changed_below_is_called_as_it_is(p: cp.Profil
 
     assert [change(f) for f in (generates, waits, generates_asynchronously)] == [[1]] * 3
     assert counts(p) == {}
-
-
-def test_a_third_partys_decorator_finds_all_that_it_copies(p: cp.Profiler) -> None:
-    """F10: what functools.wraps takes from the original, it takes from the node."""
-
-    def original() -> None:
-        """Document original."""
-
-    original.mark = "mark"  # type: ignore[attr-defined]
-    wrapper: Any = functools.wraps(p.profile_node(original))(lambda: None)
-    assert wrapper.mark == "mark"
-    assert (wrapper.__name__, wrapper.__doc__) == ("original", "Document original.")
-    assert inspect.unwrap(wrapper) is original
 
 
 def test_a_cached_property_that_has_its_name_already(p: cp.Profiler) -> None:
@@ -681,21 +661,6 @@ def test_implicit_class_methods(p: cp.Profiler) -> None:
     assert counts(p) == {"Base.__init_subclass__": 1, "Base.__class_getitem__": 1}
 
 
-def test_super_and_overriding(p: cp.Profiler) -> None:
-    class Base:
-        @p.profile_node
-        def run(self) -> str:
-            return "base"
-
-    class Derived(Base):
-        @p.profile_node
-        def run(self) -> str:
-            return "derived " + super().run()
-
-    assert Derived().run() == "derived base"
-    assert counts(p) == {"Base.run": 1, "Derived.run": 1}
-
-
 def test_abstract_methods_stay_abstract(p: cp.Profiler) -> None:
     class Base(abc.ABC):
         @p.profile_node
@@ -735,21 +700,6 @@ def test_builtins_bound_methods_and_callable_objects(p: cp.Profiler) -> None:
     assert target == [5]
     assert thing.calls == 2
     assert counts(p) == dict.fromkeys(["sorted", "append", "object", "bound", "unbound", "of type"], 1)
-
-
-def test_a_callable_object_shows_its_state_of_now(p: cp.Profiler) -> None:
-    class Counter:
-        def __init__(self) -> None:
-            self.calls = 0
-
-        def __call__(self) -> None:
-            self.calls += 1
-
-    counter = Counter()
-    node: Any = p.profile_node("n")(counter)
-    node()
-    node()
-    assert (node.calls, counter.calls) == (2, 2)
 
 
 class Holder:
@@ -944,13 +894,3 @@ def test_a_wrapped_coroutine_function_returns_the_original_object_while_off() ->
     made.close()
     assert type(p.profile_node(generator)(1)) is types.GeneratorType
     assert type(p.profile_node(async_generator)(1)) is types.AsyncGeneratorType
-
-
-def test_what_wrapped_functions_return_is_of_the_abstract_kind(p: cp.Profiler) -> None:
-    made = p.profile_node(coroutine)(1)
-    assert isinstance(made, Coroutine)
-    assert asyncio.iscoroutine(made)
-    assert inspect.isawaitable(made)
-    made.close()
-    assert isinstance(p.profile_node(generator)(1), Generator)
-    assert isinstance(p.profile_node(async_generator)(1), AsyncGenerator | AsyncIterator)
