@@ -26,7 +26,6 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, SLEPT_MS, TICK, by_name, counts, outcomes, profiler_on, run_python, stages
-from cprofiling import nodes
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -111,14 +110,6 @@ def test_the_stage(p: cp.Profiler) -> None:
     assert outcomes(p, "of the call") == (0, 1, 0, 0, 0)
 
 
-def test_nothing_is_counted_while_off(p: cp.Profiler) -> None:
-    p.set_profiling(False)
-    model = Model()
-    p.instrument(model, "forward")
-    assert model.forward(1) == ("model", 1, 0)
-    assert counts(p) == {}
-
-
 @pytest.mark.parametrize("attribute", ["forward", "of_class", "static", "coroutine", "generator", "async_generator"])
 def test_methods_of_every_kind_look_as_before(p: cp.Profiler, attribute: str) -> None:
     model = Model()
@@ -189,22 +180,6 @@ def test_objects_that_answer_by_getattr_or_refuse_to_be_set(p: cp.Profiler) -> N
     assert set(vars(proxy)) == {"target"}
     assert vars(frozen) == {"name": "frozen"}
     assert counts(p) == {"proxy": 1, "frozen": 1}
-
-
-def test_a_modules_forward_is_found_by_its_call(p: cp.Profiler) -> None:
-    """As torch's modules do: the class's __call__ asks the instance for its forward."""
-
-    class Module:
-        def __call__(self, *args: Any) -> Any:
-            return self.forward(*args)
-
-        def forward(self, x: int) -> int:
-            return x + 1
-
-    module = Module()
-    p.instrument(module, "forward")
-    assert module(1) == 2
-    assert len(counts(p)) == 1
 
 
 def related_classes() -> list[type[Any]]:
@@ -496,13 +471,13 @@ def test_an_object_of_pybind11(p: cp.Profiler, counter: Any) -> None:
 
 
 class Stubborn(type):
-    """A metaclass that cannot be passed by, as it is asked in the end."""
+    """A metaclass that refuses."""
 
     def __setattr__(cls, name: str, value: object) -> None:
         raise TypeError("not in my class")
 
 
-def test_a_class_that_lets_nothing_be_replaced_says_so(p: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metaclass_that_lets_nothing_be_set_is_passed_by(p: cp.Profiler) -> None:
     class Closed(metaclass=Stubborn):
         def method(self) -> None: ...
 
@@ -510,10 +485,6 @@ def test_a_class_that_lets_nothing_be_replaced_says_so(p: cp.Profiler, monkeypat
     with p.instrument(thing, "method"):
         thing.method()
     assert counts(p) == {"Closed.method": 1}
-    monkeypatch.setattr(nodes, "_change_class", lambda _, change, *arguments: change(*arguments))
-    with pytest.raises(TypeError, match=r"attr must .* got 'method' of <.*Closed.*: not in my class; use profile_node"):
-        p.instrument(thing, "method")
-    assert "MethodSwitch" not in repr(vars(Closed)["method"])
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -715,23 +686,6 @@ def test_instrumented_twice_a_call_counts_once_under_the_outer_name(p: cp.Profil
     assert (counts(p), counts(q), counts(pipe.profiler)) == ({"outer": 1}, {"of q": 1}, {"outer": 1})
 
 
-def test_many_threads_use_one_instrumented_object(p: cp.Profiler) -> None:
-    model, gate = Model(), threading.Barrier(8)
-    p.instrument(model, "forward", name="n")
-
-    def work() -> None:
-        gate.wait(NEVER)
-        for i in range(500):
-            model.forward(i)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(NEVER)
-    assert counts(p) == {"n": 4000}
-
-
 # ---- copies, pickles, lifetime -------------------------------------------------------------------
 
 
@@ -748,6 +702,7 @@ def test_copies_are_their_own_and_not_instrumented(p: cp.Profiler, duplicate: An
     model = Model("original")
     handle = p.instrument(model, "forward", name="n")
     other = duplicate(model)
+    assert duplicate is copy.copy or vars(other) == {"name": "original"}
     other.name = "copy"
     third = copy.copy(other)
     third.name = "copy of the copy"
@@ -766,13 +721,6 @@ def test_copies_are_their_own_and_not_instrumented(p: cp.Profiler, duplicate: An
 
 
 @pytest.mark.parametrize("duplicate", [value for key, value in DUPLICATES.items() if key != "copy"])
-def test_deep_copies_and_pickles_carry_nothing_of_ours(p: cp.Profiler, duplicate: Any) -> None:
-    model = Model("original")
-    p.instrument(model, "forward")
-    assert vars(duplicate(model)) == {"name": "original"}
-
-
-@pytest.mark.parametrize("duplicate", [value for key, value in DUPLICATES.items() if key != "copy"])
 def test_an_attribute_of_the_instances_own_is_copied_along(p: cp.Profiler, duplicate: Any) -> None:
     model: Any = Model("original")
     model.forward = len
@@ -784,27 +732,14 @@ def test_an_attribute_of_the_instances_own_is_copied_along(p: cp.Profiler, dupli
 
 
 def test_a_copy_can_be_instrumented_itself(p: cp.Profiler) -> None:
-    model = Model("original")
+    model: Any = Model("original")
+    model.itself = [model]
     p.instrument(model, "forward", name="original")
-    other = copy.deepcopy(model)
+    (other,) = copy.deepcopy(model).itself
     with p.instrument(other, "forward", name="copy"):
         other.name = "copy"
         assert (other.forward(1)[0], model.forward(1)[0]) == ("copy", "original")
     assert counts(p) == {"copy": 1, "original": 1}
-
-
-def test_a_container_of_instrumented_objects_is_copied(p: cp.Profiler) -> None:
-    models: list[Any] = [Model("a"), Model("b")]
-    for model in models:
-        p.instrument(model, "forward")
-    models[0].other = models[1]
-    models[1].other = models[0]
-    a, b = copy.deepcopy(models)
-    assert a.other is b
-    assert b.other is a
-    a.name, b.name = "copy of a", "copy of b"
-    assert (a.forward(1)[0], b.forward(1)[0]) == ("copy of a", "copy of b")
-    assert counts(p) == {}
 
 
 def test_a_pickle_is_read_where_the_extension_is_absent(p: cp.Profiler) -> None:
