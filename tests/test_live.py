@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,8 +23,6 @@ import cprofiling as cp
 from commands import COMMAND
 from cprofiling import _core, live, session
 from cprofiling.live import head, writing
-from cprofiling.output_path import has_lock
-from cprofiling.worker_end import call_before_worker_ends
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
@@ -127,19 +124,6 @@ def test_who_leaves_a_file_and_comes_back_is_counted_once(tmp_path: Path) -> Non
     del profiler
     keeper.set_profiling(False)
     assert counts(path) == {"Profiler": {}, "": {"node": 4}}
-
-
-def test_files_are_written_while_they_are_closed(tmp_path: Path) -> None:
-    """Who asks for it does so without the GIL, and the last commit is the last."""
-    for number in range(20):
-        core = writing._opened(str(tmp_path / f"live{number}"), print)
-        threads = [threading.Thread(target=core.commit) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        core.close()
-        for thread in threads:
-            thread.join()
-        assert live.read(tmp_path / f"live{number}").state == "ended"
 
 
 def test_each_call_of_set_profiling_says_where(tmp_path: Path) -> None:
@@ -359,10 +343,6 @@ def test_not_everything_is_kept_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
         cp.set_profiling(True, live=path)
     assert path.read_bytes() == before
     writer.set_profiling(False)
-    monkeypatch.setattr(writing, "_is_complete", lambda _path: False)
-    monkeypatch.setattr(writing, "_kept", lambda _path: "nowhere")
-    with pytest.raises(OSError, match="another process writes its statistics to it"):  # one that came in between
-        cp.set_profiling(True, live=path)
     assert not list(tmp_path.glob(".cprofiling*"))
 
 
@@ -376,19 +356,6 @@ def test_a_file_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "live-2").read_bytes() == head.MAGIC + b"of a later version"
 
 
-def test_a_path_that_another_process_takes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was opened before the other one put its file there, and locked after that."""
-    path = tmp_path / "live"
-
-    def late(descriptor: int) -> bool:
-        path.unlink()
-        return has_lock(descriptor)
-
-    monkeypatch.setattr(writing, "has_lock", late)
-    with pytest.raises(OSError, match="another process writes its statistics to it"):
-        cp.set_profiling(True, live=path)
-
-
 def test_an_empty_file_of_the_user_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = tmp_path / "empty"
     empty.touch()
@@ -397,13 +364,6 @@ def test_an_empty_file_of_the_user_is_not_deleted(tmp_path: Path, monkeypatch: p
         with pytest.raises(OSError, match=path.name):
             cp.set_profiling(True, live=path)
     assert [file.name for file in tmp_path.iterdir()] == ["empty"]
-
-
-def test_a_file_that_is_locked_is_another_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "has_lock", lambda _descriptor: False)
-    with pytest.raises(OSError, match="another process writes its statistics to it") as error:
-        cp.Profiler().set_profiling(True, live=tmp_path / "live")
-    assert error.value.errno == errno.EBUSY
 
 
 def test_a_full_disk_is_an_error_at_the_start(tmp_path: Path) -> None:
@@ -649,24 +609,6 @@ def test_siblings_whose_parent_counts_nothing_write_beside(tmp_path: Path) -> No
     assert sorted(error.count("is another process's: statistics are kept in") for error in errors) == [0, 1, 1]
 
 
-def test_a_file_that_another_process_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As that of a sibling, in the process that tests."""
-    monkeypatch.setattr(writing, "has_lock", lambda _descriptor: False)
-    monkeypatch.setenv(writing.OWNER, "")
-    monkeypatch.delenv(writing.OWNER)
-    path, profiler = tmp_path / "live.cprof", cp.Profiler()
-    path.touch()
-    writing.start(str(path), "CPROFILING_LIVE", profiler)
-    beside = tmp_path / f"live_{os.getpid()}.cprof"
-    message = f"{str(path)!r} is another process's: statistics are kept in {str(beside)!r}"
-    assert capsys.readouterr().err == f"cprofiling: {message}\n"
-    profiler.record("train", "node", 1)
-    writing._close_all()
-    assert counts(beside) == {"Profiler": {"node": 1}}
-
-
 @pytest.mark.parametrize("when", ["at once", "once the server has ended"])
 def test_a_process_that_sigterm_ends_has_ended(when: str, tmp_path: Path) -> None:
     """A server handles it, and sends it to itself once more where it has no handler any longer."""
@@ -686,39 +628,6 @@ def test_what_the_environment_asks_for_in_vain(value: str) -> None:
     assert (done.returncode, done.stdout) == (0, "False\n")
     assert done.stderr.startswith(f"cprofiling: CPROFILING_LIVE={value!r} cannot be used, so no statistics are kept")
     assert done.stderr.count("\n") == 1
-
-
-def test_what_the_environment_asks_for_begins_with_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As at the import, in the process that tests."""
-    monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv(writing.OWNER, "")  # so that it is as it was after the test
-    monkeypatch.delenv(writing.OWNER)
-    path, profiler = tmp_path / "live", cp.Profiler()
-    writing.start(str(path), "CPROFILING_LIVE", profiler)
-    assert profiler.profiling_enabled
-    profiler.record("train", "node", 1)
-    writing._close_all()
-    assert {"node": 1} in counts(path).values()
-    other = cp.Profiler()
-    writing.start("", "CPROFILING_LIVE", other)
-    assert capsys.readouterr().err.startswith("cprofiling: CPROFILING_LIVE='' cannot be used")
-    monkeypatch.setenv(writing.OWNER, "another process")  # which has said it
-    writing.start("", "CPROFILING_LIVE", other)
-    assert capsys.readouterr().err == ""
-    assert not other.profiling_enabled
-    writing.start(str(path), "CPROFILING_LIVE", other)
-    other.record("train", "node", 1)
-    writing._close_all()
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_without_multiprocessing_no_worker_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    util = SimpleNamespace(register_after_fork=lambda *_: pytest.fail("it was called"))
-    monkeypatch.setitem(sys.modules, "multiprocessing.util", util)
-    monkeypatch.delitem(sys.modules, "multiprocessing.process", raising=False)
-    call_before_worker_ends(writing.commit)
 
 
 def test_children_do_not_repeat_it(tmp_path: Path) -> None:
@@ -742,20 +651,16 @@ def test_commands_that_read_do_not_write(tmp_path: Path) -> None:
     ("arguments", "original", "only_reads"),
     [
         (["/usr/bin/cprofiling", "top"], [], True),
-        (["/usr/bin/cprofiling"], [], True),
         (["/usr/bin/cprofiling", "run", "x.py"], [], False),
         (["-m", "top"], ["python", "-W", "error", "-m", "cprofiling", "top"], True),
         (["-m", "x.py"], ["python", "-m", "cprofiling", "serve", "x.py"], False),
         (["-m"], ["python", "-m", "pytest"], False),
         (["-m", "report"], ["python", "-mcprofiling", "report"], True),
-        (["-m", "top"], ["python", "-Bm", "cprofiling", "top"], True),
         (["-m", "top"], ["python", "-Werror", "-X", "dev", "-BImcprofiling", "top"], True),
         (["-m", "top"], ["python", "-W", "-m", "--check-hash-based-pycs", "always", "-m", "cprofiling", "top"], True),
         (["-m", "m.py"], ["python", "-Bmcprofiling", "run", "m.py"], False),
         (["-m", "top"], ["python", "-c", "pass", "-m", "cprofiling", "top"], False),
-        (["-m"], ["python"], False),
         (["app.py", "top"], ["python", "app.py", "top"], False),
-        ([], [], False),
     ],
 )
 def test_what_only_reads(
@@ -843,7 +748,7 @@ def test_a_place_that_points_elsewhere_is_refused(written: Path) -> None:
             live.read(written)
 
 
-def test_whether_the_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_the_process_is_there() -> None:
     own = head.own()
     assert own.is_alive()
     assert head.from_bytes(own.to_bytes()) == own
@@ -854,15 +759,6 @@ def test_whether_the_process_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert head.Head(**{**own.__dict__, "pid": 2**22 + 5}).is_alive() is False
     assert head.Head(**{**own.__dict__, "boot": bytes(range(16))}).is_alive() is None
     assert head.Head(**{**own.__dict__, "namespace": 1}).is_alive() is None
-
-    def refused(*_: object, **__: object) -> Any:
-        raise PermissionError(errno.EACCES, "refused")
-
-    monkeypatch.setattr("builtins.open", refused)
-    monkeypatch.setattr("os.stat", refused)
-    unknown = head.own()
-    assert (unknown.started_ticks, unknown.boot, unknown.namespace, unknown.host) == (0, bytes(16), 0, "")
-    assert unknown.is_alive() is None
 
 
 def test_an_overflow_is_told(written: Path) -> None:
@@ -892,35 +788,6 @@ def test_a_file_of_another_machine_is_of_unknown_state(written: Path) -> None:
     assert live.read(written).state == "unknown"
 
 
-def test_a_live_file_of_nobody(tmp_path: Path) -> None:
-    """Without a part there is nothing to merge."""
-    path = tmp_path / "live"
-    core = writing._opened(str(path), print)
-    assert live.read(path).parts == ()
-    with pytest.raises(ValueError, match="nothing to merge"):
-        _ = live.read(path).snapshot
-    commits, size, error = core.close()
-    assert (commits, size, error) == (2, 8, 0)
-    assert core.close() == core.commit() == (2, 8, 0)
-    profiler = cp.Profiler()
-    with pytest.raises(Exception, match="no such figures"):
-        core.add(profiler, b"", ())
-    assert not core.holds(profiler)
-    core.remove(profiler)
-
-
-class Failing:
-    """The core's part of a file that could not be written in the end."""
-
-    def close(self) -> tuple[int, int, int]:
-        return 1, 8, errno.ENOSPC
-
-
-def test_a_failure_at_the_end_is_a_warning() -> None:
-    with pytest.warns(RuntimeWarning, match="the newest statistics are not in '/x/live': No space left"):
-        writing.LiveWriter("/x/live", Failing()).close()  # type: ignore[arg-type]
-
-
 def test_a_failure_at_the_end_is_no_exception(tmp_path: Path) -> None:
     """Where warnings are exceptions, too: the other files are closed, and what the program does is what it did."""
     program = """
@@ -941,54 +808,3 @@ third.set_profiling(True, live=sys.argv[3])
     expected = "cprofiling: the newest statistics are not in {!r}: Stale file handle\n"
     assert (done.returncode, done.stderr) == (0, expected.format(paths[2]) + expected.format(paths[0]))
     assert [live.read(path).state for path in paths[1:]] == ["ended", "ended"]
-
-
-def test_a_child_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
-    """As a forked one, in the process that tests."""
-    profiler, gone = cp.Profiler(), cp.Profiler()
-    for each in (profiler, gone):
-        each.set_profiling(True, live=tmp_path / "live")
-    broken = writing.LiveWriter("/x/live", Failing())  # type: ignore[arg-type]
-    broken.continue_beside = None  # type: ignore[assignment, method-assign]
-    writing._files.open["/x/live"] = writing._files.automatic = broken
-    del gone, each
-    writing._after_fork_in_child()
-    assert writing._files.automatic is None
-    assert live.read(tmp_path / "live").state == "ended"
-    beside = tmp_path / f"live_{os.getpid()}"
-    assert list(writing._files.open) == [str(beside)]
-    profiler.record("train", "node", 1)
-    waited_for(beside, {"Profiler": {"node": 1}})
-    writing._move(profiler, writing._files.open[str(beside)])
-    assert live.read(beside).state == "running"
-    writing._files.automatic = writing._files.open[str(beside)]
-    writing._after_fork_in_child()
-    assert list(writing._files.open.values()) == [writing._files.automatic]
-    profiler.set_profiling(False)
-
-
-def test_what_the_extension_refuses(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="head must have 4096 bytes, got 3"):
-        _core.LiveFile(-1, b"x", b"abc", 1, 1)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        _core.LiveFile(1_000_000, b"", bytes(4096), 4096, 10**9)
-    core = writing._opened(str(tmp_path / "live"), print)
-    with pytest.raises(TypeError, match="profiler must be a Profiler"):
-        core.holds(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="profiler must be a Profiler"):
-        core.remove(3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="profiler must be a Profiler"):
-        core.add(3, b"", ())  # type: ignore[arg-type]
-    profiler = cp.Profiler()
-    core.add(profiler, b"a", (b"a note",))
-    with pytest.raises(Exception, match="there is one already"):
-        core.add(profiler, b"b", ())
-    with pytest.raises(TypeError, match="notes must be bytes"):
-        core.add(profiler, b"b", ("note",))  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        _core.checksum("text")  # type: ignore[arg-type]
-    core.commit()
-    assert live.read(tmp_path / "live").parts[0].summary.reasons == ("a note",)
-    assert _core.checksum(b"123456789") == 0x995DC9BBDF1939FA  # of the CRC's catalogue
-    del core
-    assert live.read(tmp_path / "live").state == "ended"
