@@ -9,16 +9,6 @@ import setuptools
 from setuptools import Extension, setup
 from setuptools.command.sdist import sdist
 
-CORE = (
-    "accum alloc arrow arrow_columns arrow_parts capture checksum chrome_event chrome_row chrome_track"
-    " chrome_value clock cupti cupti_calls cupti_events cupti_launches cupti_library cupti_records cupti_rows"
-    " cupti_threads cupti_timeline cupti_trace environment extra gpu_cuda gpu_delay gpu_driver gpu_event gpu_pool"
-    " gpu_visit hash histogram json_read json_text json_write live live_file live_gone lock moments names"
-    " nvtx p2 perf perf_event perf_linux perf_rdpmc plain probe process registry shapes snapshot"
-    " snapshot_buckets snapshot_bytes snapshot_extra snapshot_key snapshot_layout snapshot_shapes span status"
-    " table table_finish table_lanes thread trace trace_collect trace_detail trace_json trace_label"
-    " trace_load utf8"
-)
 BINDING = (
     "arrow_stream async_generator_type block_type context_stack convert cost device_activity device_mark fault"
     " function_type generator_type idle_type inherited_type instruments live_type method_switch_type module node"
@@ -67,13 +57,13 @@ def nvtx_include() -> str | None:
     return next((str(home / "include") for home in homes if (home / "include/nvtx3/nvToolsExt.h").is_file()), None)
 
 
-units = CORE.split()
+left_out = ["event_none", "cupti_none", "wait_none", "counters_none", "nvtx_none"]
 compile_args = ["-std=c11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-fno-semantic-interposition"]
 link_args: list[str] = []
 if include := nvtx_include():
     compile_args += ["-isystem", include]  # its warnings are not ours
 else:
-    units[units.index("nvtx")] = "nvtx_none"
+    left_out[left_out.index("nvtx_none")] = "nvtx"
 if os.environ.get("CPROFILING_WERROR"):
     compile_args += ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 if sanitizers := os.environ.get("CPROFILING_SANITIZE"):
@@ -91,8 +81,9 @@ setup(
     ext_modules=[
         Extension(
             "cprofiling._core",
-            sources=[f"cprofiling/{unit}.c" for unit in units] + [f"csrc/{unit}.c" for unit in BINDING.split()],
-            depends=[*map(str, sorted(Path().glob("c*/*.h"))), "cprofiling/nvtx.c", "cprofiling/nvtx_none.c"],
+            sources=[str(path) for path in sorted(Path("cprofiling").rglob("*.c")) if path.stem not in left_out]
+            + [f"csrc/{unit}.c" for unit in BINDING.split()],
+            depends=[*map(str, sorted(Path().glob("c*/**/*.h")))],
             include_dirs=["."],
             extra_compile_args=compile_args,
             extra_link_args=link_args,

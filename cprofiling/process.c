@@ -1,27 +1,27 @@
 #include "cprofiling/process.h"
 
-#include "cprofiling/alloc.h"
-#include "cprofiling/capture.h"
-#include "cprofiling/cupti.h"
-#include "cprofiling/gpu.h"
-#include "cprofiling/probe.h"
-#include "cprofiling/perf.h"
-#include "cprofiling/gpu_event.h"
-#include "cprofiling/thread.h"
-#include "cprofiling/trace.h"
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/devices/capture.h"
+#include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/wait.h"
+#include "cprofiling/calls/probe.h"
+#include "cprofiling/devices/counters.h"
+#include "cprofiling/devices/event.h"
+#include "cprofiling/nodes/thread.h"
+#include "cprofiling/trace/recording.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-/* The state that several files work on; what belongs to one platform is in gpu_cuda.c and perf_event.c. */
+/* The state that several files work on; what belongs to one platform is in wait.c and counters_event.c. */
 _Atomic uint32_t cprof_lock_epoch = 1;
 const cprof_alloc_hooks *cprof_alloc_hooks_in_use = &cprof_alloc_system;
 cprof_clock_state cprof_clock = {.source = CPROF_CLOCK_MONOTONIC, .multiplier = CPROF_CLOCK_UNIT};
 cprof_thread_spares cprof_thread_spare = {.key_once = PTHREAD_ONCE_INIT};
 _Thread_local cprof_thread *cprof_thread_self;
-cprof_trace_state cprof_trace;
+cprof_recording_state cprof_recording;
 cprof_probe_state cprof_probes;
 cprof_capture_state cprof_capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -42,7 +42,7 @@ static added capture;
  * there. */
 static void before_fork(void)
 {
-    cprof_lock_acquire(&cprof_trace.lock);
+    cprof_lock_acquire(&cprof_recording.lock);
     cprof_lock_acquire(&list_lock);
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
         cprof_lock_acquire(&registry->table_lock);
@@ -57,18 +57,18 @@ static void after_fork_in_parent(void)
         cprof_lock_release(&registry->table_lock);
     }
     cprof_lock_release(&list_lock);
-    cprof_lock_release(&cprof_trace.lock);
+    cprof_lock_release(&cprof_recording.lock);
 }
 
 static void after_fork_in_child(void)
 {
     atomic_fetch_add(&cprof_lock_epoch, 1);
-    cprof_gpu_after_fork_in_child();
+    cprof_wait_after_fork_in_child();
     cprof_capture_after_fork_in_child();
-    cprof_perf_after_fork_in_child();
-    cprof_gpu_event_after_fork_in_child();
+    cprof_counters_after_fork_in_child();
+    cprof_event_after_fork_in_child();
     cprof_cupti_after_fork_in_child();
-    cprof_trace_after_fork_in_child();
+    cprof_recording_after_fork_in_child();
     cprof_probe_after_fork_in_child();
     recording.flags = capture.flags = 0;
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
@@ -77,7 +77,7 @@ static void after_fork_in_child(void)
         cprof_lock_release(&registry->table_lock);
     }
     cprof_lock_release(&list_lock);
-    cprof_lock_release(&cprof_trace.lock);
+    cprof_lock_release(&cprof_recording.lock);
 }
 
 static void start(void)

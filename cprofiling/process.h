@@ -3,7 +3,7 @@
 #ifndef CPROF_PROCESS_H
 #define CPROF_PROCESS_H
 
-#include "cprofiling/registry.h"
+#include "cprofiling/nodes/registry.h"
 
 /* Prepares the process: registers the fork handler. Idempotent, any thread. */
 void cprof_process_start(void);

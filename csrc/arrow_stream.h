@@ -4,7 +4,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/arrow_parts.h"
+#include "cprofiling/files/arrow.h"
 
 /* A capsule that owns a stream, as the Arrow PyCapsule interface has it. Takes the stream over in any case. NULL with an
  * exception. */

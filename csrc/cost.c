@@ -2,7 +2,7 @@
 
 #include "csrc/function.h"
 
-#include "cprofiling/clock.h"
+#include "cprofiling/base/clock.h"
 
 #include <stdlib.h>
 

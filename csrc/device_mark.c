@@ -69,7 +69,7 @@ static PyObject *sink_call(PyObject *capsule, PyObject *args)
         reason = is_of_now(sink) ? reason : Py_None; /* of statistics that were discarded it says nothing */
         cprof_accum_miss_gpu(sink->accum, sink->generation, ext_device_mark_cause(sink->profiler, cause, reason));
     } else if (ext_convert_ms(elapsed, "elapsed_ms", &elapsed_ms)) {
-        cprof_accum_add_gpu(sink->accum, sink->generation, cprof_extra_ns_of_ms(elapsed_ms), -1, false);
+        cprof_accum_add_gpu(sink->accum, sink->generation, cprof_resources_ns_of_ms(elapsed_ms), -1, false);
     } else {
         return NULL;
     }

@@ -6,7 +6,7 @@
 
 #include "csrc/profiler.h"
 
-#include "cprofiling/probe.h"
+#include "cprofiling/calls/probe.h"
 
 /* Gives a probe such an object, with the methods end(sink) and cancel(); sink(elapsed_ms, None), or sink(None, cause,
  * reason=None) is to be called once. False with MemoryError. */

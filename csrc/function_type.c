@@ -164,7 +164,7 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
     size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
     bool synchronizes = (target->state & CPROF_FLAG_SYNC) != 0;
     int device = synchronizes ? ext_sync_device(state, target->profiler, args, nargs, kwnames) : EXT_SYNC_NONE;
-    struct cprof_trace_detail detail;
+    struct cprof_recording_detail detail;
     bool described = (target->state & CPROF_FLAG_DETAIL) != 0;
     if (described) {
         ext_recorder_describe(view, args, nargs, kwnames, &detail);
@@ -177,7 +177,7 @@ static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_ta
         return forward_unmeasured(self, target, args, nargsf, kwnames);
     }
     if (described) {
-        cprof_trace_begin_detail(span, &detail);
+        cprof_recording_begin_detail(span, &detail);
     }
     if (probe != NULL) {
         cprof_probe_begin(probe, view->thread, span);

@@ -3,9 +3,9 @@
 #include "csrc/convert.h"
 #include "csrc/probe.h"
 
-#include "cprofiling/capture.h"
-#include "cprofiling/cupti.h"
-#include "cprofiling/nvtx.h"
+#include "cprofiling/devices/capture.h"
+#include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/nvtx.h"
 #include "cprofiling/process.h"
 
 enum { TEXT_SIZE = 256 };
@@ -28,7 +28,7 @@ static PyObject *instruments_poll_devices(PyObject *module, PyObject *unused)
     (void)module;
     (void)unused;
     Py_BEGIN_ALLOW_THREADS
-    cprof_gpu_event_poll();
+    cprof_event_poll();
     cprof_cupti_flush();
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
@@ -38,14 +38,14 @@ static PyObject *instruments_gpu_reason(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    return ask(cprof_gpu_reason);
+    return ask(cprof_wait_reason);
 }
 
 static PyObject *instruments_gpu_time_reason(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    return ask(cprof_gpu_event_reason);
+    return ask(cprof_event_reason);
 }
 
 static PyObject *instruments_nvtx_status(PyObject *module, PyObject *unused)
@@ -107,10 +107,10 @@ static PyObject *instruments_perf_units(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    PyObject *all = PyTuple_New(CPROF_PERF_COUNT);
-    for (Py_ssize_t i = 0; all != NULL && i < CPROF_PERF_COUNT; i++) {
-        cprof_perf_counter counter = (cprof_perf_counter)i;
-        PyObject *one = Py_BuildValue("(ss)", cprof_perf_name(counter), cprof_perf_unit(counter));
+    PyObject *all = PyTuple_New(CPROF_COUNTER_COUNT);
+    for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
+        cprof_counter counter = (cprof_counter)i;
+        PyObject *one = Py_BuildValue("(ss)", cprof_counters_name(counter), cprof_counters_unit(counter));
         if (one == NULL) {
             Py_CLEAR(all);
         } else {
@@ -121,20 +121,20 @@ static PyObject *instruments_perf_units(PyObject *module, PyObject *unused)
 }
 
 /* (name, unit, why it has no value here, or None). */
-static PyObject *perf_status_of(cprof_perf_counter counter)
+static PyObject *perf_status_of(cprof_counter counter)
 {
     char reason[TEXT_SIZE];
-    bool any = cprof_perf_reason(counter, reason, sizeof reason);
-    return Py_BuildValue("(ssz)", cprof_perf_name(counter), cprof_perf_unit(counter), any ? reason : NULL);
+    bool any = cprof_counters_reason(counter, reason, sizeof reason);
+    return Py_BuildValue("(ssz)", cprof_counters_name(counter), cprof_counters_unit(counter), any ? reason : NULL);
 }
 
 static PyObject *instruments_perf_status(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    PyObject *all = PyList_New(CPROF_PERF_COUNT);
-    for (Py_ssize_t i = 0; all != NULL && i < CPROF_PERF_COUNT; i++) {
-        PyObject *one = perf_status_of((cprof_perf_counter)i);
+    PyObject *all = PyList_New(CPROF_COUNTER_COUNT);
+    for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
+        PyObject *one = perf_status_of((cprof_counter)i);
         if (one == NULL) {
             Py_CLEAR(all);
         } else {
@@ -148,7 +148,7 @@ static PyObject *instruments_perf_in_user_space(PyObject *module, PyObject *unus
 {
     (void)module;
     (void)unused;
-    return PyBool_FromLong(cprof_perf_in_user_space());
+    return PyBool_FromLong(cprof_counters_in_user_space());
 }
 
 static PyMethodDef functions[] = {

@@ -5,8 +5,8 @@
 #include "csrc/profiler.h"
 #include "csrc/snapshot.h"
 
-#include "cprofiling/checksum.h"
-#include "cprofiling/live.h"
+#include "cprofiling/base/checksum.h"
+#include "cprofiling/files/live.h"
 
 #include <errno.h>
 

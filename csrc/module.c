@@ -24,7 +24,7 @@
 #include "csrc/stage.h"
 #include "csrc/suspendable.h"
 
-#include "cprofiling/environment.h"
+#include "cprofiling/base/environment.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;

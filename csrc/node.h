@@ -6,7 +6,7 @@
 #include "csrc/record.h"
 #include "csrc/view.h"
 
-#include "cprofiling/trace.h"
+#include "cprofiling/trace/recording.h"
 
 enum { EXT_KEY_PLACES = 4 };
 
@@ -84,9 +84,9 @@ bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyOb
 /* What a record() sets in its span when it is open. */
 static inline void ext_node_mark_record(cprof_span *span, const ext_target *target)
 {
-    cprof_trace_set_label(span, target->label.serial, target->label.label);
+    cprof_recording_set_label(span, target->label.serial, target->label.label);
     if (target->mutes) {
-        cprof_trace_mute(span);
+        cprof_recording_mute(span);
     }
 }
 

@@ -159,7 +159,7 @@ static bool others_may_run(const ext_view *view)
 static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, ext_view *view, const ext_target *target,
                                                             PyObject *arguments)
 {
-    struct cprof_trace_detail detail;
+    struct cprof_recording_detail detail;
     bool described = (target->state & CPROF_FLAG_DETAIL) != 0;
     if (described) {
         ext_recorder_describe(view, NULL, 0, NULL, &detail);
@@ -178,7 +178,7 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
         return NULL;
     }
     if (described) {
-        cprof_trace_begin_detail(span, &detail);
+        cprof_recording_begin_detail(span, &detail);
     }
     if (probe != NULL) {
         cprof_probe_begin(probe, view->thread, span);

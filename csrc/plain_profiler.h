@@ -4,7 +4,7 @@
 
 #include "csrc/profiler.h"
 
-#include "cprofiling/plain.h"
+#include "cprofiling/stats/plain.h"
 
 enum { EXT_PLAIN_RECENT = 128 };
 

@@ -3,7 +3,7 @@
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 
-#include "cprofiling/registry.h"
+#include "cprofiling/nodes/registry.h"
 
 #define MOST_MS EXT_MAX_MS
 

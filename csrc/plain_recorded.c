@@ -3,7 +3,7 @@
 #include "csrc/fault.h"
 #include "csrc/view.h"
 
-#include "cprofiling/trace.h"
+#include "cprofiling/trace/recording.h"
 
 /* The int as a key; false, without an exception, where it is none. */
 static bool key_of(PyObject *start, int64_t *key)
@@ -20,7 +20,7 @@ void ext_plain_recorded_begin(const ext_state *state, PyObject *start)
     const ext_profiler *recorded = state->record_profiler;
     bool is_on = recorded != NULL && (cprof_registry_state(recorded->registry) & CPROF_FLAG_TRACE) != 0;
     if (is_on && thread != NULL && key_of(start, &key)) {
-        cprof_trace_note(thread, key);
+        cprof_recording_note(thread, key);
     }
 }
 
@@ -49,6 +49,6 @@ void ext_plain_recorded_end(ext_state *state, PyObject *const *args)
     cprof_accum *accum = accum_of(state, args[0], args[2], args[4]);
     ext_view *view = accum != NULL ? ext_view_get(state, thread) : NULL;
     if (view != NULL) {
-        cprof_trace_end_noted(thread, key, accum, cprof_chain_top(&view->chain));
+        cprof_recording_end_noted(thread, key, accum, cprof_chain_top(&view->chain));
     }
 }

@@ -5,7 +5,7 @@
 #include "csrc/plain_names.h"
 #include "csrc/plain_recorded.h"
 
-#include "cprofiling/trace.h"
+#include "cprofiling/trace/recording.h"
 
 /* Takes the place of a Python method, and does what it does where nothing about the pipeline is out of the ordinary; else it
  * calls it. */
@@ -214,7 +214,7 @@ static __attribute__((noinline)) PyObject *stop_recorded(plain_timer *self, PyOb
 static PyObject *stop_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     plain_timer *self = (plain_timer *)callable;
-    bool is_recorded = atomic_load_explicit(&cprof_trace.serial, memory_order_relaxed) != 0;
+    bool is_recorded = atomic_load_explicit(&cprof_recording.serial, memory_order_relaxed) != 0;
     return __builtin_expect(is_recorded, 0) ? stop_recorded(self, args, nargsf, kwnames) : stop(self, args, nargsf, kwnames);
 }
 

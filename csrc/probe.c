@@ -6,8 +6,8 @@
 #include "csrc/shape.h"
 #include "csrc/sync.h"
 
-#include "cprofiling/capture.h"
-#include "cprofiling/cupti.h"
+#include "cprofiling/devices/capture.h"
+#include "cprofiling/devices/cupti.h"
 
 static PyObject *prober(const ext_state *state, ext_prober which)
 {
@@ -27,7 +27,7 @@ static bool cuda_is_in_use(ext_profiler *profiler)
 {
     if (!profiler->has_cuda && !cprof_probe_rests(&profiler->cuda_rest)) {
         Py_BEGIN_ALLOW_THREADS
-        profiler->has_cuda = cprof_gpu_probe();
+        profiler->has_cuda = cprof_wait_probe();
         Py_END_ALLOW_THREADS
         if (!profiler->has_cuda) {
             cprof_probe_begin_rest(&profiler->cuda_rest);
@@ -191,7 +191,7 @@ static void start_launches(ext_profiler *profiler)
     profiler->launches = EXT_LAUNCHES_STARTING;
     announce_launches(profiler);
     Py_BEGIN_ALLOW_THREADS
-    has_cuda = cprof_gpu_probe();
+    has_cuda = cprof_wait_probe();
     started = cprof_cupti_start(CPROF_CUPTI_COUNTS);
     Py_END_ALLOW_THREADS
     profiler->launches = started && profiler->wants_launches ? EXT_LAUNCHES_ON : EXT_LAUNCHES_OFF;

@@ -12,7 +12,7 @@
 
 #include "csrc/function.h"
 
-#include "cprofiling/probe.h"
+#include "cprofiling/calls/probe.h"
 
 /* What the package answers, as a tuple of callables in this order. */
 typedef enum {

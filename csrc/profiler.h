@@ -4,7 +4,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/probe.h"
+#include "cprofiling/calls/probe.h"
 
 /* How a Profiler stands with CUPTI. */
 typedef enum {

@@ -8,7 +8,7 @@
 #include "csrc/stage.h"
 #include "csrc/summary.h"
 
-#include "cprofiling/nvtx.h"
+#include "cprofiling/devices/nvtx.h"
 #include "cprofiling/process.h"
 
 static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -66,7 +66,7 @@ typedef struct {
     bool tells_tools;
     bool looks_at_memory;
     bool tells_shapes_apart;
-    uint32_t probing;     /* CPROF_PERF_BITs, CPROF_REGISTRY_RESETS_PEAK */
+    uint32_t probing;     /* CPROF_COUNTER_BITs, CPROF_REGISTRY_RESETS_PEAK */
     PyObject *gpu_stream; /* owned, or NULL */
     PyObject *live;       /* borrowed from the arguments */
 } settings;
@@ -130,7 +130,7 @@ static unsigned flags_of(const settings *asked)
     return CPROF_FLAG_STATS | (asked->synchronizes ? CPROF_FLAG_SYNC : 0U) | (asked->times_gpu ? CPROF_FLAG_GPU : 0U) |
            (asked->counts_launches ? CPROF_FLAG_LAUNCHES : 0U) | (asked->tells_tools ? CPROF_FLAG_NVTX : 0U) |
            (asked->looks_at_memory ? CPROF_FLAG_MEMORY : 0U) | (asked->tells_shapes_apart ? CPROF_FLAG_SHAPES : 0U) |
-           ((asked->probing & CPROF_PERF_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
+           ((asked->probing & CPROF_COUNTER_ALL) != 0 ? CPROF_FLAG_COUNTERS : 0U);
 }
 
 static uint64_t generation_of(const ext_profiler *self)

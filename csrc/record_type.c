@@ -6,7 +6,7 @@
 #include "csrc/profiler.h"
 #include "csrc/ready.h"
 
-#include "cprofiling/trace.h"
+#include "cprofiling/trace/recording.h"
 
 #include <string.h>
 
@@ -33,7 +33,7 @@ static size_t label_place(const PyObject *stage, const PyObject *name)
 
 ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *name)
 {
-    uint32_t serial = atomic_load_explicit(&cprof_trace.open_serial, memory_order_relaxed);
+    uint32_t serial = atomic_load_explicit(&cprof_recording.open_serial, memory_order_relaxed);
     ext_label *place = &state->labels[label_place(stage, name)];
     if (place->name == name && place->stage == stage && place->serial == serial) {
         return (ext_record_number){serial, place->label};
@@ -43,12 +43,12 @@ ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *
     PyObject *name_owner = NULL;
     uint32_t label = 0;
     if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
-        label = cprof_trace_label(serial, names);
+        label = cprof_recording_label(serial, names);
     }
     Py_XDECREF(stage_owner);
     Py_XDECREF(name_owner);
     ext_fault_forget();
-    if (label == 0 && serial != 0 && serial == atomic_load(&cprof_trace.serial)) {
+    if (label == 0 && serial != 0 && serial == atomic_load(&cprof_recording.serial)) {
         state->internal_errors++; /* the recording goes on: there was no memory */
     }
     if (label != 0) {
@@ -183,9 +183,9 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *a
         state->internal_errors++;
         return NULL;
     }
-    cprof_trace_set_label(span, number.serial, number.label);
+    cprof_recording_set_label(span, number.serial, number.label);
     if (self->warm_up) {
-        cprof_trace_mute(span);
+        cprof_recording_mute(span);
     }
     return span;
 }

@@ -7,8 +7,8 @@
 
 typedef struct {
     PyObject_HEAD
-    ext_state *state;             /* held */
-    cprof_trace_session *session; /* owned; NULL: it has ended */
+    ext_state *state;                 /* held */
+    cprof_recording_session *session; /* owned; NULL: it has ended */
 } recorder_object;
 
 /* ---- What a recording wants to know beyond times */
@@ -29,18 +29,18 @@ static bool label_of_text(PyObject *text, uint32_t serial, uint32_t *label)
     if (!ext_convert_utf8(text, &utf8, &owner)) {
         return false;
     }
-    *label = cprof_trace_text(serial, utf8);
+    *label = cprof_recording_text(serial, utf8);
     Py_DECREF(owner);
     return true;
 }
 
 static bool ask_for_texts(PyObject *finder, PyObject *const *args, size_t nargs, PyObject *kwnames,
-                          struct cprof_trace_detail *detail)
+                          struct cprof_recording_detail *detail)
 {
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
     PyObject *texts = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
     Py_XDECREF(arguments);
-    detail->serial = atomic_load(&cprof_trace.serial); /* it may be another recording by now */
+    detail->serial = atomic_load(&cprof_recording.serial); /* it may be another recording by now */
     PyObject *shapes, *types, *stack;
     bool known = texts != NULL && PyArg_ParseTuple(texts, "OOO", &shapes, &types, &stack) &&
                  label_of_text(shapes, detail->serial, &detail->shapes) &&
@@ -50,7 +50,7 @@ static bool ask_for_texts(PyObject *finder, PyObject *const *args, size_t nargs,
 }
 
 /* The figures of the framework's allocator: (bytes in use, the most there were), or None. */
-static bool ask_for_device_memory(PyObject *finder, cprof_trace_memory *memory)
+static bool ask_for_device_memory(PyObject *finder, cprof_recording_memory *memory)
 {
     long long in_use, peak;
     PyObject *answer = PyObject_CallNoArgs(finder);
@@ -64,9 +64,9 @@ static bool ask_for_device_memory(PyObject *finder, cprof_trace_memory *memory)
 }
 
 /* All that is asked runs code of the package's, and of the user's, whose exceptions are not the user's call's. */
-static bool ask_for_memory(ext_state *state, cprof_trace_memory *memory)
+static bool ask_for_memory(ext_state *state, cprof_recording_memory *memory)
 {
-    *memory = cprof_trace_memory_now();
+    *memory = cprof_recording_memory_now();
     PyObject *finder = Py_XNewRef(state->device_memory_finder);
     bool known = finder == NULL || ask_for_device_memory(finder, memory);
     Py_XDECREF(finder);
@@ -74,7 +74,7 @@ static bool ask_for_memory(ext_state *state, cprof_trace_memory *memory)
 }
 
 static bool describe(ext_state *state, PyObject *const *args, size_t nargs, PyObject *kwnames,
-                     struct cprof_trace_detail *detail)
+                     struct cprof_recording_detail *detail)
 {
     PyObject *finder = Py_XNewRef(state->describer);
     bool known = finder == NULL || ask_for_texts(finder, args, nargs, kwnames, detail);
@@ -86,11 +86,11 @@ static bool describe(ext_state *state, PyObject *const *args, size_t nargs, PyOb
 }
 
 void ext_recorder_describe(ext_view *view, PyObject *const *args, size_t nargs, PyObject *kwnames,
-                           struct cprof_trace_detail *detail)
+                           struct cprof_recording_detail *detail)
 {
     static const int64_t none = CPROF_TABLE_UNKNOWN;
-    *detail = (struct cprof_trace_detail){.memory = {none, none, none, none}};
-    if (view->describing || cprof_trace_is_muted(cprof_chain_top(&view->chain))) {
+    *detail = (struct cprof_recording_detail){.memory = {none, none, none, none}};
+    if (view->describing || cprof_recording_is_muted(cprof_chain_top(&view->chain))) {
         return;
     }
     PyObject *type, *value, *traceback;
@@ -110,13 +110,13 @@ void ext_recorder_end_detail(ext_state *state, cprof_span *span)
         return;
     }
     PyObject *type, *value, *traceback;
-    cprof_trace_memory now;
+    cprof_recording_memory now;
     PyErr_Fetch(&type, &value, &traceback);
     if (!ask_for_memory(state, &now)) {
         ext_fault_forget();
         state->internal_errors++;
     }
-    cprof_trace_end_detail(span, &now);
+    cprof_recording_end_detail(span, &now);
     PyErr_Restore(type, value, traceback);
 }
 
@@ -133,8 +133,8 @@ static PyObject *refuse_start(cprof_status status, PyObject *capacity)
     if (status == CPROF_IN_USE) {
         PyErr_SetString(PyExc_RuntimeError, "a recording is running already: there can be one at a time in a process");
     } else if (status == CPROF_OUT_OF_RANGE) {
-        PyErr_Format(PyExc_ValueError, "capacity must be from %d to %d events, got %S", CPROF_TRACE_LEAST_CAPACITY,
-                     CPROF_TRACE_MOST_CAPACITY, capacity);
+        PyErr_Format(PyExc_ValueError, "capacity must be from %d to %d events, got %S", CPROF_RECORDING_LEAST_CAPACITY,
+                     CPROF_RECORDING_MOST_CAPACITY, capacity);
     } else {
         return ext_convert_status(status, "profile");
     }
@@ -155,7 +155,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
                                "device_memory", "hosts",       "synchronizes", NULL};
     PyObject *capacity, *describer, *device_memory;
     int drop_newest, memory, hosts, synchronizes = false;
-    cprof_trace_options options = {.owner = 0};
+    cprof_recording_options options = {.owner = 0};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OpOpOp|p:Recorder", keywords, &capacity, &drop_newest, &describer, &memory,
                                      &device_memory, &hosts, &synchronizes) ||
         !ext_convert_count(capacity, "capacity", &options.capacity)) {
@@ -174,7 +174,7 @@ static PyObject *recorder_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     options.details = describer != Py_None || memory || device_memory != Py_None;
     cprof_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = cprof_trace_start(&options, &self->session);
+    status = cprof_recording_start(&options, &self->session);
     Py_END_ALLOW_THREADS
     if (status != CPROF_OK) {
         Py_DECREF(self);
@@ -191,7 +191,7 @@ static PyObject *recorder_pause(PyObject *object, PyObject *unused)
     (void)unused;
     recorder_object *self = (recorder_object *)object;
     if (self->session != NULL && self->state->recorder == self) {
-        cprof_trace_pause(self->session);
+        cprof_recording_pause(self->session);
         set_running(self->state, false);
     }
     Py_RETURN_NONE;
@@ -203,20 +203,20 @@ static PyObject *recorder_resume(PyObject *object, PyObject *unused)
     recorder_object *self = (recorder_object *)object;
     if (self->session != NULL && self->state->recorder == self) {
         set_running(self->state, true);
-        cprof_trace_resume(self->session);
+        cprof_recording_resume(self->session);
     }
     Py_RETURN_NONE;
 }
 
 static void end(recorder_object *self, cprof_table *table, cprof_status *status)
 {
-    cprof_trace_session *session = self->session;
+    cprof_recording_session *session = self->session;
     bool is_current = self->state->recorder == self; /* not so in a forked child that has begun another one */
     self->session = NULL;
     if (is_current) {
         set_running(self->state, false);
     }
-    *status = cprof_trace_finish(session, table, true); /* with the GIL, so that nobody opens or closes spans meanwhile */
+    *status = cprof_recording_finish(session, table, true); /* with the GIL, so that nobody opens or closes spans meanwhile */
     if (is_current) {
         ext_record_forget_labels(self->state);
         set_questions(self->state, Py_None, false, Py_None);
@@ -263,7 +263,7 @@ static PyObject *recorder_step(PyObject *object, PyObject *name)
     cprof_thread *thread = cprof_thread_get();
     cprof_status status = CPROF_OK;
     if (self->session != NULL && thread != NULL) {
-        status = cprof_trace_step(self->session, thread, names);
+        status = cprof_recording_step(self->session, thread, names);
     }
     Py_DECREF(owner);
     if (status != CPROF_OK) {
@@ -279,7 +279,7 @@ static PyObject *recorder_since_epoch_ns(PyObject *object, void *unused)
     if (self->session == NULL) {
         Py_RETURN_NONE;
     }
-    return PyLong_FromLongLong(cprof_trace_since_epoch(self->session));
+    return PyLong_FromLongLong(cprof_recording_since_epoch(self->session));
 }
 
 /* It is in a cycle: type, module, thread namer, the package's handle, itself. */

@@ -7,7 +7,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/table.h"
+#include "cprofiling/trace/table.h"
 
 typedef enum {
     EXT_RECORDING_OPEN,     /* rows are added, by one thread at a time */

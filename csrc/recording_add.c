@@ -1,7 +1,7 @@
 #include "csrc/convert.h"
 #include "csrc/recording.h"
 
-#include "cprofiling/accum.h"
+#include "cprofiling/nodes/accum.h"
 
 /* What stands for a process or a thread: a number, or a text instead. */
 typedef struct {

@@ -2,9 +2,9 @@
 #include "csrc/convert.h"
 #include "csrc/recording.h"
 
-#include "cprofiling/arrow.h"
-#include "cprofiling/trace_json.h"
-#include "cprofiling/trace_load.h"
+#include "cprofiling/files/arrow_table.h"
+#include "cprofiling/files/chrome_write.h"
+#include "cprofiling/files/chrome_read.h"
 
 #include <string.h>
 
@@ -49,7 +49,7 @@ PyObject *ext_recording_write_chrome(PyObject *object, PyObject *write)
         return NULL;
     }
     callback context = {.function = write, .thread = PyEval_SaveThread()};
-    cprof_status status = cprof_trace_json_write(self->table, hand_on, &context);
+    cprof_status status = cprof_chrome_write(self->table, hand_on, &context);
     PyEval_RestoreThread(context.thread);
     if (PyErr_Occurred()) {
         return NULL;
@@ -90,7 +90,7 @@ static cprof_status fetch(void *context, char *buffer, size_t size, size_t *leng
     return outcome_of(fine);
 }
 
-static PyObject *refuse_trace(PyObject *object, cprof_status status, const cprof_trace_load_report *report)
+static PyObject *refuse_trace(PyObject *object, cprof_status status, const cprof_chrome_read_report *report)
 {
     if (PyErr_Occurred()) {
         return NULL;
@@ -117,10 +117,10 @@ PyObject *ext_recording_load(PyObject *object, PyObject *args)
         !ext_recording_can_change(self)) {
         return NULL;
     }
-    cprof_trace_load_report report = {.reason = NULL};
+    cprof_chrome_read_report report = {.reason = NULL};
     self->phase = EXT_RECORDING_BUSY;
     callback context = {.function = read, .thread = PyEval_SaveThread()};
-    cprof_status status = cprof_trace_load(self->table, shift_ns, fetch, &context, &report);
+    cprof_status status = cprof_chrome_read(self->table, shift_ns, fetch, &context, &report);
     PyEval_RestoreThread(context.thread);
     self->phase = status == CPROF_OK ? EXT_RECORDING_OPEN : EXT_RECORDING_GIVEN_UP;
     if (status != CPROF_OK) {
@@ -136,7 +136,7 @@ static PyObject *make_capsule(const ext_recording *self, const cprof_arrow_extra
     cprof_arrow_stream stream;
     cprof_status status;
     Py_BEGIN_ALLOW_THREADS
-    status = cprof_arrow_open(self->table, extras, &stream);
+    status = cprof_arrow_table_open(self->table, extras, &stream);
     Py_END_ALLOW_THREADS
     if (status == CPROF_OUT_OF_RANGE) {
         PyErr_SetString(PyExc_ValueError, "spans must be numbers of rows, or -1");

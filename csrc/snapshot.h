@@ -4,7 +4,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/names.h"
+#include "cprofiling/base/names.h"
 
 extern PyType_Spec ext_snapshot_spec;
 

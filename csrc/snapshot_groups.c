@@ -37,7 +37,7 @@ static bool set_bounds(grouping *all, PyObject *bounds)
     return true;
 }
 
-static PyObject *flat_tuple(const cprof_snapshot_buckets *groups)
+static PyObject *flat_tuple(const cprof_buckets *groups)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)(2 * groups->filled));
     for (size_t i = 0; tuple != NULL && i < 2 * groups->filled; i++) {
@@ -53,9 +53,9 @@ static PyObject *flat_tuple(const cprof_snapshot_buckets *groups)
 
 static PyObject *grouped(grouping *all, size_t place, bool of_gpu)
 {
-    cprof_snapshot_buckets groups = {all->counts, all->numbers, 0};
-    cprof_snapshot_buckets buckets = cprof_snapshot_histogram(all->snapshot, place, of_gpu);
-    cprof_snapshot_buckets_group(&buckets, all->bounds, all->bound_count, &groups);
+    cprof_buckets groups = {all->counts, all->numbers, 0};
+    cprof_buckets buckets = cprof_snapshot_histogram(all->snapshot, place, of_gpu);
+    cprof_buckets_group(&buckets, all->bounds, all->bound_count, &groups);
     return flat_tuple(&groups);
 }
 

@@ -4,7 +4,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/snapshot.h"
+#include "cprofiling/files/snapshot.h"
 
 /* A list with a pair for each key, in the summary's order: of its times, and of its GPU times, the groups of buckets that hold
  * something, as a flat tuple (group, count, group, count, ...), ascending. `bounds` is a tuple of numbers of buckets that rise,

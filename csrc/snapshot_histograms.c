@@ -7,7 +7,7 @@ typedef struct {
     PyObject *list;
 } histograms;
 
-static PyObject *pairs(cprof_snapshot_buckets buckets)
+static PyObject *pairs(cprof_buckets buckets)
 {
     PyObject *tuple = PyTuple_New((Py_ssize_t)buckets.filled);
     for (size_t i = 0; tuple != NULL && i < buckets.filled; i++) {

@@ -4,7 +4,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/snapshot.h"
+#include "cprofiling/files/snapshot.h"
 
 /* A list with a tuple (node name, stage, times, GPU times) for each key, in the summary's order; the latter two are tuples of
  * (number of the bucket, count) for those that hold something, ascending. NULL with an exception. */

@@ -7,7 +7,7 @@
 #include "csrc/snapshot_histograms.h"
 #include "csrc/summary.h"
 
-#include "cprofiling/snapshot.h"
+#include "cprofiling/files/snapshot.h"
 
 typedef struct {
     PyObject_HEAD

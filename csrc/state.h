@@ -9,8 +9,8 @@
 #include "csrc/compat.h"
 #include "csrc/ptrmap.h"
 
-#include "cprofiling/probe.h"
-#include "cprofiling/registry.h"
+#include "cprofiling/calls/probe.h"
+#include "cprofiling/nodes/registry.h"
 
 /* Attribute names that are looked up again and again, interned once. */
 #define EXT_WORD_MAP(X)                         \

@@ -4,7 +4,7 @@
 #include "csrc/summary_extra.h"
 #include "csrc/summary_shapes.h"
 
-#include "cprofiling/alloc.h"
+#include "cprofiling/base/alloc.h"
 
 enum { QUANTILES = 5, FIELDS = 23, ROWS_AT_A_TIME = 256 };
 

@@ -4,7 +4,7 @@
 
 #include "csrc/profiler.h"
 
-#include "cprofiling/snapshot.h"
+#include "cprofiling/files/snapshot.h"
 
 /* A tuple (rows, skip_first_n, lost, unread): a list with a tuple of the 22 fields of NodeProfilingStats for each key of
  * `stage` (None: of all stages), in the order in which their first calls finished; the skip_first_n that they were gathered

@@ -1,8 +1,8 @@
 #include "csrc/summary_extra.h"
 
-#include "cprofiling/alloc.h"
+#include "cprofiling/base/alloc.h"
 
-bool ext_summary_extra_copy(const cprof_extra_copy *extra, ext_summary_extra **copy)
+bool ext_summary_extra_copy(const cprof_resources_copy *extra, ext_summary_extra **copy)
 {
     static const double fractions[] = {0.5, 0.99};
     *copy = cprof_alloc_zeroed(sizeof **copy);
@@ -10,7 +10,7 @@ bool ext_summary_extra_copy(const cprof_extra_copy *extra, ext_summary_extra **c
         return false;
     }
     (*copy)->figures = extra->figures;
-    cprof_extra_gpu_quantiles_ms(extra, fractions, 2, (*copy)->gpu_ms);
+    cprof_resources_gpu_quantiles_ms(extra, fractions, 2, (*copy)->gpu_ms);
     return true;
 }
 
@@ -44,10 +44,10 @@ static PyObject *big_number(cprof_u128 value)
     return PyLong_FromString(text, NULL, 16);
 }
 
-static PyObject *totals(const cprof_extra_figures *figures)
+static PyObject *totals(const cprof_resources_figures *figures)
 {
-    PyObject *tuple = PyTuple_New(CPROF_PERF_COUNT);
-    for (Py_ssize_t i = 0; tuple != NULL && i < CPROF_PERF_COUNT; i++) {
+    PyObject *tuple = PyTuple_New(CPROF_COUNTER_COUNT);
+    for (Py_ssize_t i = 0; tuple != NULL && i < CPROF_COUNTER_COUNT; i++) {
         PyObject *number = big_number(figures->counters[i]);
         if (number == NULL) {
             Py_CLEAR(tuple);
@@ -61,10 +61,10 @@ static PyObject *totals(const cprof_extra_figures *figures)
 /* (count, mean_ms, p50_ms, p99_ms, total_ms, queue_delay_ms, multi_stream, numbers by cause) */
 static PyObject *gpu_tuple(const ext_summary_extra *extra)
 {
-    const cprof_extra_figures *figures = &extra->figures;
+    const cprof_resources_figures *figures = &extra->figures;
     double total_ms = figures->gpu_count > 0 ? cprof_moments_ns_to_ms(figures->gpu_ns) : -1.0;
-    double mean_ms = cprof_extra_mean_ms(figures->gpu_ns, figures->gpu_count);
-    double delay_ms = cprof_extra_mean_ms(figures->queue_ns, figures->queue_count);
+    double mean_ms = cprof_resources_mean_ms(figures->gpu_ns, figures->gpu_count);
+    double delay_ms = cprof_resources_mean_ms(figures->queue_ns, figures->queue_count);
     return Py_BuildValue("(KNNNNNKN)", (unsigned long long)figures->gpu_count, known_or_none(mean_ms),
                          known_or_none(extra->gpu_ms[0]), known_or_none(extra->gpu_ms[1]), known_or_none(total_ms),
                          known_or_none(delay_ms), (unsigned long long)figures->multi_stream,
@@ -79,13 +79,14 @@ static PyObject *launches_tuple(const cprof_launch_counts *all)
     return numbers(values, sizeof values / sizeof values[0]);
 }
 
-static PyObject *counters_tuple(const cprof_extra_figures *figures)
+static PyObject *counters_tuple(const cprof_resources_figures *figures)
 {
-    return Py_BuildValue("(INNK)", figures->asked >> CPROF_EXTRA_COUNTER_SHIFT, numbers(figures->counted, CPROF_PERF_COUNT),
-                         totals(figures), (unsigned long long)figures->estimated);
+    return Py_BuildValue("(INNK)", figures->asked >> CPROF_RESOURCES_COUNTER_SHIFT,
+                         numbers(figures->counted, CPROF_COUNTER_COUNT), totals(figures),
+                         (unsigned long long)figures->estimated);
 }
 
-static PyObject *memory_tuple(const cprof_extra_memory *memory)
+static PyObject *memory_tuple(const cprof_resources_memory *memory)
 {
     return Py_BuildValue("(KLLLL)", (unsigned long long)memory->calls, (long long)memory->entry, (long long)memory->exit,
                          (long long)memory->change, (long long)memory->peak);
@@ -96,7 +97,7 @@ PyObject *ext_summary_extra_tuple(const ext_summary_extra *extra)
     if (extra == NULL) {
         Py_RETURN_NONE;
     }
-    const cprof_extra_figures *figures = &extra->figures;
+    const cprof_resources_figures *figures = &extra->figures;
     return Py_BuildValue("(INNNNNKN)", figures->asked, gpu_tuple(extra), launches_tuple(&figures->launched),
                          counters_tuple(figures), memory_tuple(&figures->device_memory), memory_tuple(&figures->host_memory),
                          (unsigned long long)figures->waits, PyFloat_FromDouble(cprof_moments_ns_to_ms(figures->wait_ns)));

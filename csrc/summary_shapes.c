@@ -2,7 +2,7 @@
 
 #include "csrc/convert.h"
 
-#include "cprofiling/alloc.h"
+#include "cprofiling/base/alloc.h"
 
 enum { QUANTILES = 2 };
 
@@ -75,7 +75,7 @@ static PyObject *row_tuple(cprof_names names, const shape_row *row, uint64_t slo
     return Py_BuildValue("(NNNKKKdNNdddKK)", ext_convert_to_str(names.node), ext_convert_to_str(names.stage),
                          ext_convert_to_str(row->signature), (unsigned long long)figures->count,
                          (unsigned long long)figures->error_count, (unsigned long long)figures->cancelled_count,
-                         any ? cprof_extra_mean_ms(figures->total_ns, figures->count) : 0.0,
+                         any ? cprof_resources_mean_ms(figures->total_ns, figures->count) : 0.0,
                          known_or_none(row->quantiles_ms[0]), known_or_none(row->quantiles_ms[1]),
                          cprof_moments_ns_to_ms(any ? figures->least_ns : 0), cprof_moments_ns_to_ms(figures->most_ns),
                          cprof_moments_ns_to_ms(figures->total_ns), (unsigned long long)row->tail, (unsigned long long)slowest);

@@ -103,7 +103,7 @@ static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
     return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target) && is_wanted(self, target);
 }
 
-static void describe(const ext_suspendable *self, ext_view *view, struct cprof_trace_detail *detail)
+static void describe(const ext_suspendable *self, ext_view *view, struct cprof_recording_detail *detail)
 {
     PyObject *arguments = self->arguments;
     PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
@@ -130,7 +130,7 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     if ((target.state & CPROF_FLAG_SYNC) == 0) {
         self->device = EXT_SYNC_NONE;
     }
-    struct cprof_trace_detail detail;
+    struct cprof_recording_detail detail;
     bool described = (target.state & CPROF_FLAG_DETAIL) != 0;
     if (described) {
         describe(self, now->view, &detail);
@@ -149,7 +149,7 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
         ext_node_mark_record(self->call.span, &target);
     }
     if (described) {
-        cprof_trace_begin_detail(self->call.span, &detail);
+        cprof_recording_begin_detail(self->call.span, &detail);
     }
     if (probe != NULL) {
         cprof_resumable_begin_probe(&self->call, now->thread, probe);

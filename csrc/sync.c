@@ -4,7 +4,7 @@
 #include "csrc/fault.h"
 #include "csrc/probe.h"
 
-#include "cprofiling/gpu.h"
+#include "cprofiling/devices/wait.h"
 
 _Static_assert((int)EXT_SYNC_CURRENT == CPROF_GPU_CURRENT_DEVICE, "the core's word for the current device");
 
@@ -14,7 +14,7 @@ static bool cuda_is_in_use(void)
 {
     bool in_use;
     Py_BEGIN_ALLOW_THREADS
-    in_use = cprof_gpu_probe();
+    in_use = cprof_wait_probe();
     Py_END_ALLOW_THREADS
     return in_use;
 }
@@ -96,7 +96,7 @@ static bool wait_for_cuda(ext_state *state, int device)
     uint64_t stream = stream_of(state, device);
     int outcome;
     Py_BEGIN_ALLOW_THREADS
-    outcome = cprof_gpu_synchronize(device, stream);
+    outcome = cprof_wait_synchronize(device, stream);
     Py_END_ALLOW_THREADS
     return outcome == CPROF_GPU_WAITED;
 }

@@ -4,7 +4,7 @@
 #include "csrc/fault.h"
 #include "csrc/weak.h"
 
-#include "cprofiling/probe.h"
+#include "cprofiling/calls/probe.h"
 
 /* The chain of a task that is not running. One of blocks only goes with the context: they may still be left. Calls that have
  * not returned keep the context. */

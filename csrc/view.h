@@ -9,7 +9,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/span.h"
+#include "cprofiling/nodes/span.h"
 
 typedef struct ext_view {
     PyObject_HEAD

@@ -25,17 +25,23 @@ import pytest
 from nvtx_headers import nvtx_include
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = sorted(path.stem.removeprefix("test_") for path in (ROOT / "tests" / "core").glob("test_*.c"))
+SOURCES = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "core").rglob("test_*.c"))}
+PROGRAMS = list(SOURCES)
 NVTX = nvtx_include()
-UNITS = sorted(path.stem for path in (ROOT / "cprofiling").glob("*.c") if NVTX or path.stem != "nvtx")
+UNITS = {path.stem: path for path in sorted((ROOT / "cprofiling").rglob("*.c")) if NVTX or path.stem != "nvtx"}
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
 # Units that talk to CUDA, and those that take their places where there is none; programs that load a fake library.
 CUDA_UNITS = {"cupti", "cupti_events", "cupti_library", "cupti_threads"} | {
-    unit for unit in UNITS if unit.startswith("gpu_") and not unit.endswith("_none")
+    "context",
+    "driver",
+    "event",
+    "event_delay",
+    "event_pool",
+    "wait",
 }
-NO_CUDA_UNITS = {"cupti_none", "gpu_none", "gpu_event_none"}
-DRIVEN = sorted(name for name in PROGRAMS if name.startswith("gpu") and not name.endswith("_none"))
+NO_CUDA_UNITS = {"cupti_none", "wait_none", "event_none"}
+DRIVEN = ["event", "wait"]
 LOADERS = {*DRIVEN, "cupti"}
 CUDA_PROGRAMS = {*LOADERS, "cupti_library"}
 WORKERS = 2
@@ -44,13 +50,13 @@ LIMIT_S = 300
 # Where a program takes long: its argument.
 ARGUMENTS = {
     ("billion", "aarch64"): "20000",
-    ("perf", "aarch64"): "300",
-    ("perf", "asan"): "3000",
-    ("perf", "tsan"): "500",
+    ("counters", "aarch64"): "300",
+    ("counters", "asan"): "3000",
+    ("counters", "tsan"): "500",
     ("cupti", "asan"): "11",
     ("cupti", "tsan"): "11",
-    ("gpu_event", "asan"): "5",
-    ("gpu_event", "tsan"): "2",
+    ("event", "asan"): "5",
+    ("event", "tsan"): "2",
     ("process", "aarch64"): "20",
     ("process", "asan"): "100",
     ("process", "tsan"): "100",
@@ -59,9 +65,9 @@ ARGUMENTS = {
     ("stress", "tsan"): "2000",
     ("thread", "aarch64"): "20",
     ("thread", "tsan"): "5",
-    ("trace", "aarch64"): "2000",
-    ("trace", "asan"): "20000",
-    ("trace", "tsan"): "2000",
+    ("recording", "aarch64"): "2000",
+    ("recording", "asan"): "20000",
+    ("recording", "tsan"): "2000",
 }
 
 
@@ -85,7 +91,7 @@ class Flavour(NamedTuple):
         left_out = {
             *(CUDA_UNITS if no_cuda else NO_CUDA_UNITS),
             "nvtx" if program == "nvtx_none" or NVTX is None else "nvtx_none",
-            "perf_linux" if program == "perf_none" else "perf_none",
+            "counters_linux" if program == "counters_none" else "counters_none",
         }
         return [unit for unit in UNITS if unit not in left_out]
 
@@ -109,7 +115,7 @@ OPTIONS = {
 
 
 def text_of(program: str) -> str:
-    return (ROOT / "tests" / "core" / f"test_{program}.c").read_text(encoding="utf-8")
+    return SOURCES[program].read_text(encoding="utf-8")
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
@@ -145,7 +151,9 @@ class Workshop:
     def core_of(self, flavour: Flavour) -> dict[str, Path]:
         """The object files of the core, and of what the programs share, by unit."""
         if flavour.name not in self.core:
-            sources = {unit: f"cprofiling/{unit}.c" for unit in UNITS} | {"fake_alloc": "tests/core/fake_alloc.c"}
+            sources = {unit: str(path.relative_to(ROOT)) for unit, path in UNITS.items()} | {
+                "fake_alloc": "tests/core/fake_alloc.c"
+            }
             targets = {unit: self.folder / flavour.name / f"{unit}.o" for unit in sources}
             (self.folder / flavour.name).mkdir(parents=True, exist_ok=True)
             with ThreadPoolExecutor(WORKERS) as pool:
@@ -161,7 +169,7 @@ class Workshop:
         objects = [str(core[unit]) for unit in [*flavour.units_for(name), "fake_alloc"]]
         wrapped = [f"-Wl,--wrap={function}" for function in sorted(set(re.findall(r"__wrap_(\w+)", text_of(name))))]
         target = self.folder / flavour.name / name
-        return self.compile(flavour, f"tests/core/test_{name}.c", target, *objects, *wrapped, "-lm", "-ldl")
+        return self.compile(flavour, str(SOURCES[name].relative_to(ROOT)), target, *objects, *wrapped, "-lm", "-ldl")
 
     def fake_driver(self, flavour: Flavour, name: str, *flags: str) -> Path:
         """A fake libcuda, of which the soname is what counts."""
@@ -282,6 +290,7 @@ def test_cupti(flavour: Flavour, workshop: Workshop) -> None:
 
 
 def test_there_are_programs() -> None:
-    """A unit's program is called as the unit, or as what several units begin with: test_gpu is that of gpu_cuda."""
-    missing = [unit for unit in UNITS if not any(f"{unit}_".startswith(f"{program}_") for program in PROGRAMS)]
+    """Each room has programs of its own."""
+    homes = {path.parent.relative_to(ROOT / "tests" / "core") for path in SOURCES.values()}
+    missing = [name for name, path in UNITS.items() if path.parent.relative_to(ROOT / "cprofiling") not in homes]
     assert missing == [], "units of the core without a program in tests/core"

@@ -310,7 +310,9 @@ def test_cupti_works_or_says_why() -> None:
 
 def test_the_library_is_the_one_that_the_profiler_takes() -> None:
     """The core has the names and the functions of its own; they are the same ones, in the same order."""
-    library = (ROOT / "cprofiling/cupti_library.c").read_text() + (ROOT / "cprofiling/cupti_library.h").read_text()
+    library = (ROOT / "cprofiling/devices/cupti_library.c").read_text() + (
+        ROOT / "cprofiling/devices/cupti_library.h"
+    ).read_text()
     names = re.findall(r'"(libcupti\.so[.0-9]*)"', library)
     assert {*names} == {*doctor._CUPTI_NAMES}
     (listed,) = re.findall(r"names\[\] = \{(.*?)\}", library)

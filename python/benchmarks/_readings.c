@@ -1,8 +1,8 @@
 /* What one reading of a thread's counters costs, for each kind of counter: prints a line for each, its name, a tab, and the
    median ns per reading, or after an "x" why there is none. Linked with the core's perf*.c. */
 #define _GNU_SOURCE
-#include "cprofiling/alloc.h"
-#include "cprofiling/perf.h"
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/devices/counters.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +15,14 @@ const cprof_alloc_hooks *cprof_alloc_hooks_in_use = &cprof_alloc_system; /* as p
 static const struct {
     const char *name;
     unsigned counters;
-    cprof_perf_counter first;
+    cprof_counter first;
 } kinds[] = {
-    {"cpu_time", CPROF_PERF_BIT(CPROF_PERF_CPU_TIME), CPROF_PERF_CPU_TIME},
-    {"context_switches and page_faults", CPROF_PERF_BIT(CPROF_PERF_CONTEXT_SWITCHES) | CPROF_PERF_BIT(CPROF_PERF_PAGE_FAULTS),
-     CPROF_PERF_CONTEXT_SWITCHES},
-    {"one hardware counter", CPROF_PERF_BIT(CPROF_PERF_CYCLES), CPROF_PERF_CYCLES},
-    {"all hardware counters", CPROF_PERF_HARDWARE, CPROF_PERF_CYCLES},
+    {"cpu_time", CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME), CPROF_COUNTER_CPU_TIME},
+    {"context_switches and page_faults",
+     CPROF_COUNTER_BIT(CPROF_COUNTER_CONTEXT_SWITCHES) | CPROF_COUNTER_BIT(CPROF_COUNTER_PAGE_FAULTS),
+     CPROF_COUNTER_CONTEXT_SWITCHES},
+    {"one hardware counter", CPROF_COUNTER_BIT(CPROF_COUNTER_CYCLES), CPROF_COUNTER_CYCLES},
+    {"all hardware counters", CPROF_COUNTER_HARDWARE, CPROF_COUNTER_CYCLES},
 };
 
 static double now_ns(void)
@@ -41,11 +42,11 @@ static int by_value(const void *left, const void *right)
 static double reading_ns(unsigned counters)
 {
     double rounds[ROUNDS];
-    cprof_perf_reading reading;
+    cprof_counters_reading reading;
     for (int i = 0; i < ROUNDS; i++) {
         double start = now_ns();
         for (int j = 0; j < READINGS; j++) {
-            cprof_perf_read(counters, &reading);
+            cprof_counters_read(counters, &reading);
         }
         rounds[i] = (now_ns() - start) / READINGS;
     }
@@ -57,7 +58,7 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         char reason[256];
-        if (cprof_perf_reason(kinds[i].first, reason, sizeof reason)) {
+        if (cprof_counters_reason(kinds[i].first, reason, sizeof reason)) {
             (void)printf("%s\tx%s\n", kinds[i].name, reason);
         } else {
             (void)printf("%s\t%.1f\n", kinds[i].name, reading_ns(kinds[i].counters));

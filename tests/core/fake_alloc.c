@@ -1,6 +1,6 @@
 #include "tests/core/fake_alloc.h"
 
-#include "cprofiling/alloc.h"
+#include "cprofiling/base/alloc.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

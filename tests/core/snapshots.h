@@ -2,7 +2,7 @@
 #ifndef TESTS_CORE_SNAPSHOTS_H
 #define TESTS_CORE_SNAPSHOTS_H
 
-#include "cprofiling/snapshot.h"
+#include "cprofiling/files/snapshot.h"
 #include "tests/core/check.h"
 
 #include <string.h>

@@ -2,8 +2,8 @@
 #ifndef TESTS_CORE_STREAM_H
 #define TESTS_CORE_STREAM_H
 
-#include "cprofiling/names.h"
-#include "cprofiling/status.h"
+#include "cprofiling/base/names.h"
+#include "cprofiling/base/status.h"
 
 #include <string.h>
 
@@ -14,7 +14,7 @@ typedef struct {
     int calls_left; /* before the one that fails, with CPROF_BUSY */
 } stream;
 
-/* For cprof_json_read_open and cprof_trace_load, with a stream as its context. */
+/* For cprof_json_read_open and cprof_chrome_read, with a stream as its context. */
 static inline cprof_status stream_read(void *context, char *buffer, size_t size, size_t *length)
 {
     stream *s = context;

@@ -3,8 +3,8 @@
 #define _GNU_SOURCE
 #include "cprofiling/process.h"
 
-#include "cprofiling/alloc.h"
-#include "cprofiling/span.h"
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/nodes/span.h"
 #include "tests/core/check.h"
 
 #include <pthread.h>

@@ -5,9 +5,9 @@
 #include <cuda.h>
 #include <cupti.h>
 
-#include "cprofiling/cupti_calls.h"
-#include "cprofiling/cupti_library.h"
-#include "cprofiling/cupti_records.h"
+#include "cprofiling/devices/cupti_calls.h"
+#include "cprofiling/devices/cupti_library.h"
+#include "cprofiling/devices/cupti_records.h"
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
 

@@ -16,8 +16,8 @@ _TOKEN = re.compile(r"[A-Za-z_]\w*|\.?\d(?:[\w.]|[eEpP][+-])*|->|\+\+|--|[-+*/%&
 
 
 def c_files(folder: Path, *suffixes: str) -> list[Path]:
-    """The C files directly in a folder, sorted; at least one."""
-    found = sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+    """The C files in a folder and below, sorted; at least one."""
+    found = sorted(path for path in folder.rglob("*") if path.suffix in suffixes)
     assert found, f"no {' or '.join(suffixes)} file in {folder}"
     return found
 

@@ -20,12 +20,12 @@ from repository import BINDING, CORE, ROOT, c_files, code_of, relative
 OTHER_STATE = {
     "environment": {"is_ignored"},
     # Of CUDA and of tools, which the units of other platforms do not have:
-    "gpu_cuda": {"gpu"},
-    "gpu_driver": {"driver"},
-    "gpu_event": {"event"},
-    "gpu_pool": {"pool"},
+    "wait": {"gpu"},
+    "driver": {"driver"},
+    "event": {"event"},
+    "event_pool": {"pool"},
     "nvtx": {"nvtx", "nvtxGlobals_v3", "InitializeInjectionNvtx2_fnptr"},  # the last two come with its headers
-    "perf_event": {"hardware", "self"},  # what the kernel refuses, and what a thread has open
+    "counters_event": {"hardware", "self"},  # what the kernel refuses, and what a thread has open
     "cupti": {"cupti"},  # the one subscriber
     "cupti_events": {"cprof_cupti_events"},  # what its callbacks, which are given nothing, fill
     "cupti_threads": {"own", "threads"},
@@ -79,7 +79,7 @@ def test_the_state_of_the_process_is_in_one_unit(symbols: dict[Path, list[Symbol
     found = {
         path.stem: {symbol.name for symbol in defined if symbol.is_mutable}
         for path, defined in symbols.items()
-        if path.parent == CORE
+        if CORE in path.parents
     }
     assert found.pop("process")
     expected = {unit: names for unit, names in OTHER_STATE.items() if unit in found}
@@ -129,7 +129,7 @@ def test_names_say_where_they_are_from(symbols: dict[Path, list[Symbol]]) -> Non
 
 def is_well_named(path: Path, symbol: Symbol) -> bool:
     """Whether an exported name begins as the unit's names do, and is declared in the unit's header."""
-    prefix = "cprof_" if path.parent == CORE else "ext_"
+    prefix = "cprof_" if CORE in path.parents else "ext_"
     return any(
         re.search(rf"\b{symbol.name}\b", code_of(header))
         and (symbol.name.endswith("_spec") or symbol.name.startswith(prefixes_of(header, prefix)))
@@ -140,7 +140,7 @@ def is_well_named(path: Path, symbol: Symbol) -> bool:
 def headers_of(path: Path, symbol: Symbol) -> list[Path]:
     """The headers in which a unit may declare a name.
 
-    A unit without a header of its own (gpu_cuda, block_type) uses that of what is before the underscore. The module's
+    A unit without a header of its own (block_type) uses that of what is before the underscore. The module's
     state is declared in state.h; the process's, by the units that use it; specifications of types, by who made them.
     """
     if not symbol.is_function and (path.stem == "process" or path.stem.endswith("_type")):

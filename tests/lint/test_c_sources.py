@@ -120,7 +120,7 @@ def test_the_binding_reads_no_clock() -> None:
 
 
 def test_variables_are_read_in_one_file() -> None:
-    assert places(r"\b(secure_)?getenv\s*\(|\benviron\b", OWN_FILES, ["cprofiling/environment.c"]) == []
+    assert places(r"\b(secure_)?getenv\s*\(|\benviron\b", OWN_FILES, ["cprofiling/base/environment.c"]) == []
 
 
 def test_no_permission_outlives_its_use() -> None:
@@ -156,7 +156,7 @@ def uncommented_functions(path: Path) -> list[str]:
 def test_each_header_begins_by_saying_what_it_is_for() -> None:
     wrong = []
     for path in HEADERS:
-        guard = f"{'CPROF' if path.parent == CORE else 'EXT'}_{path.stem.upper()}_H"
+        guard = f"{'CPROF' if CORE in path.parents else 'EXT'}_{path.stem.upper()}_H"
         text = path.read_text(encoding="utf-8")
         if not text.startswith("/* ") or f"*/\n#ifndef {guard}\n#define {guard}\n" not in text:
             wrong.append(relative(path))

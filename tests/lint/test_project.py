@@ -16,9 +16,8 @@ def test_every_source_is_built() -> None:
     lists = {
         ast.unparse(node.targets[0]): ast.literal_eval(node.value).split()
         for node in tree.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("CORE", "BINDING")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "BINDING"
     }
-    assert sorted(lists["CORE"]) == sorted(path.stem for path in c_files(CORE, ".c") if not path.stem.endswith("_none"))
     assert sorted(lists["BINDING"]) == sorted(path.stem for path in c_files(BINDING, ".c"))
 
 
@@ -55,7 +54,7 @@ def test_supported_versions_are_said_once_each_way() -> None:
 def test_the_version_is_said_once() -> None:
     version = cprofiling.__version__
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version)
-    sources = [*(ROOT / "python").rglob("*.py"), *CORE.glob("*.[ch]"), *BINDING.glob("*.[ch]"), ROOT / "setup.py"]
+    sources = [*(ROOT / "python").rglob("*.py"), *CORE.rglob("*.[ch]"), *BINDING.glob("*.[ch]"), ROOT / "setup.py"]
     quoted = re.compile(rf"(?<![\d.]){re.escape(version)}(?![\d.])")
     said = [path for path in sources if quoted.search(path.read_text(encoding="utf-8"))]
     assert said == [PACKAGE / "__init__.py"]

@@ -1,0 +1,76 @@
+#define _GNU_SOURCE
+#include "cprofiling/base/alloc.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+static void *system_zeroed(size_t size)
+{
+    return calloc(1, size);
+}
+
+static void *system_map_pages(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+        return NULL;
+    }
+    /* A huge page would make 2 MiB of a sparse table resident at the first touch. */
+    (void)madvise(memory, size, MADV_NOHUGEPAGE);
+    return memory;
+}
+
+static void system_unmap_pages(void *memory, size_t size)
+{
+    (void)munmap(memory, size);
+}
+
+const cprof_alloc_hooks cprof_alloc_system = {
+    .zeroed = system_zeroed,
+    .resize = realloc,
+    .release = free,
+    .map_pages = system_map_pages,
+    .unmap_pages = system_unmap_pages,
+};
+
+void *cprof_alloc_zeroed(size_t size)
+{
+    return cprof_alloc_hooks_in_use->zeroed(size);
+}
+
+void *cprof_alloc_resize(void *memory, size_t size)
+{
+    return cprof_alloc_hooks_in_use->resize(memory, size);
+}
+
+void cprof_alloc_release(void *memory)
+{
+    cprof_alloc_hooks_in_use->release(memory);
+}
+
+void *cprof_alloc_map_pages(size_t size)
+{
+    return cprof_alloc_hooks_in_use->map_pages(size);
+}
+
+void cprof_alloc_touch_pages(void *memory, size_t size)
+{
+    /* Linux before 5.14 refuses; then they are touched one by one. */
+    (void)madvise(memory, size, MADV_POPULATE_WRITE);
+}
+
+void cprof_alloc_unmap_pages(void *memory, size_t size)
+{
+    if (memory != NULL) {
+        cprof_alloc_hooks_in_use->unmap_pages(memory, size);
+    }
+}
+
+void cprof_alloc_set_hooks(const cprof_alloc_hooks *hooks)
+{
+    cprof_alloc_hooks_in_use = hooks != NULL ? hooks : &cprof_alloc_system;
+}

@@ -1,0 +1,42 @@
+#define _GNU_SOURCE
+#include "cprofiling/base/lock.h"
+
+#include <sched.h>
+#include <time.h>
+
+enum { SPINS_BEFORE_YIELD = 128, YIELDS_BEFORE_SLEEP = 1024, SLEEP_NS = 50000 };
+
+static bool has_passed(int64_t deadline_ns)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec > deadline_ns;
+}
+
+static void give_way(unsigned spins)
+{
+    static const struct timespec moment = {.tv_nsec = SLEEP_NS};
+    if (spins / SPINS_BEFORE_YIELD <= YIELDS_BEFORE_SLEEP) {
+        (void)sched_yield();
+    } else {
+        (void)nanosleep(&moment, NULL);
+    }
+}
+
+bool cprof_lock_wait(cprof_lock *lock, int64_t deadline_ns)
+{
+    uint32_t epoch = atomic_load_explicit(&cprof_lock_epoch, memory_order_relaxed);
+    unsigned spins = 0;
+    do {
+        while (atomic_load_explicit(&lock->word, memory_order_relaxed) == epoch) {
+            if (++spins % SPINS_BEFORE_YIELD != 0) {
+                continue;
+            }
+            if (has_passed(deadline_ns)) {
+                return false;
+            }
+            give_way(spins);
+        }
+    } while (atomic_exchange_explicit(&lock->word, epoch, memory_order_acquire) == epoch);
+    return true;
+}

@@ -1,0 +1,16 @@
+#include "cprofiling/base/status.h"
+
+#include <stddef.h>
+
+const char *cprof_status_text(cprof_status status)
+{
+    static const char *const texts[] = {
+#define CPROF_STATUS_TEXT(code, text) text,
+        CPROF_STATUS_MAP(CPROF_STATUS_TEXT)
+#undef CPROF_STATUS_TEXT
+    };
+    if ((size_t)status >= sizeof texts / sizeof texts[0]) {
+        return "unknown status";
+    }
+    return texts[status];
+}

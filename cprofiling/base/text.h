@@ -1,0 +1,29 @@
+/* Bytes as UTF-8, where that has to be known: what others read.
+ *
+ * A surrogate, which is no character, has three bytes as if it were one.
+ */
+#ifndef CPROF_TEXT_H
+#define CPROF_TEXT_H
+
+#include "cprofiling/base/names.h"
+
+#include <stdbool.h>
+
+/* The number of bytes of the character, or surrogate, with which `left` bytes (at least one) begin, and its code; 0 when they
+ * begin with none. */
+size_t cprof_text_decode(const char *bytes, size_t left, uint32_t *code);
+
+/* Whether a code is that of a surrogate. */
+static inline bool cprof_text_is_surrogate(uint32_t code)
+{
+    return code >= 0xd800 && code <= 0xdfff;
+}
+
+/* Whether bytes are UTF-8, without surrogates. */
+bool cprof_text_is_valid(cprof_name bytes);
+
+/* Writes bytes as UTF-8, U+FFFD for each surrogate and each byte that is no part of a character, to `out`, which has room for
+ * three times as many; NULL: nowhere. Returns how many they are. */
+size_t cprof_text_repair(cprof_name bytes, char *out);
+
+#endif

@@ -1,0 +1,155 @@
+#include "cprofiling/files/arrow.h"
+
+#include "cprofiling/base/alloc.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 64 }; /* of buffers, to the beginning of their memory */
+
+/* What a column owns; its buffers are behind it, in the same memory. */
+typedef struct {
+    const void *buffers[3]; /* validity, items or offsets, characters */
+} column_memory;
+
+static void release_child_schema(struct ArrowSchema *schema)
+{
+    cprof_alloc_release(schema->private_data);
+    schema->release = NULL;
+}
+
+static void release_schema(struct ArrowSchema *schema)
+{
+    for (int64_t i = 0; i < schema->n_children; i++) {
+        struct ArrowSchema *child = schema->children[i];
+        if (child->release != NULL) {
+            child->release(child);
+        }
+    }
+    cprof_alloc_release(schema->private_data);
+    schema->release = NULL;
+}
+
+/* The name of a child is its own: it may be moved away, and outlive all else. */
+static bool copy_name(struct ArrowSchema *child)
+{
+    size_t size = strlen(child->name) + 1;
+    char *name = cprof_alloc_zeroed(size);
+    if (name == NULL) {
+        return false;
+    }
+    memcpy(name, child->name, size);
+    child->name = child->private_data = name;
+    return true;
+}
+
+bool cprof_arrow_schema(const cprof_arrow_field *fields, size_t count, bool copies, struct ArrowSchema *out)
+{
+    struct ArrowSchema *children = cprof_alloc_zeroed(count * (sizeof *children + sizeof(void *)) + 1);
+    if (children == NULL) {
+        return false;
+    }
+    struct ArrowSchema **pointers = (struct ArrowSchema **)(children + count);
+    *out = (struct ArrowSchema){
+        .format = "+s",
+        .name = "",
+        .n_children = (int64_t)count,
+        .children = pointers,
+        .release = release_schema,
+        .private_data = children,
+    };
+    bool fine = true;
+    for (size_t i = 0; i < count; i++) {
+        children[i] = (struct ArrowSchema){
+            .format = fields[i].format,
+            .name = fields[i].name,
+            .flags = ARROW_FLAG_NULLABLE,
+            .release = release_child_schema,
+        };
+        pointers[i] = &children[i];
+        fine = fine && (!copies || copy_name(&children[i]));
+    }
+    if (!fine) {
+        out->release(out);
+    }
+    return fine;
+}
+
+static void release_batch(struct ArrowArray *array)
+{
+    for (int64_t i = 0; i < array->n_children; i++) {
+        struct ArrowArray *child = array->children[i];
+        if (child->release != NULL) {
+            child->release(child);
+        }
+    }
+    cprof_alloc_release(array->private_data);
+    array->release = NULL;
+}
+
+bool cprof_arrow_batch(size_t count, size_t rows, struct ArrowArray *out)
+{
+    struct ArrowArray *children = cprof_alloc_zeroed(count * (sizeof *children + sizeof(void *)) + sizeof(void *));
+    if (children == NULL) {
+        return false;
+    }
+    struct ArrowArray **pointers = (struct ArrowArray **)(children + count);
+    for (size_t i = 0; i < count; i++) {
+        pointers[i] = &children[i];
+    }
+    *out = (struct ArrowArray){
+        .length = (int64_t)rows,
+        .n_buffers = 1,
+        .n_children = (int64_t)count,
+        .buffers = (const void **)(pointers + count), /* its validity is NULL: all rows are valid */
+        .children = pointers,
+        .release = release_batch,
+        .private_data = children,
+    };
+    return true;
+}
+
+static size_t aligned(size_t size)
+{
+    return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static void release_column(struct ArrowArray *array)
+{
+    cprof_alloc_release(array->private_data);
+    array->release = NULL;
+}
+
+bool cprof_arrow_column(const char *format, size_t rows, size_t first_size, size_t second_size, struct ArrowArray *out)
+{
+    size_t validity = aligned(sizeof(column_memory));
+    size_t first = validity + aligned((rows + 7) / 8);
+    size_t second = first + aligned(first_size);
+    char *bytes = cprof_alloc_zeroed(second + second_size);
+    if (bytes == NULL) {
+        return false;
+    }
+    column_memory *memory = (column_memory *)bytes;
+    *memory = (column_memory){{bytes + validity, bytes + first, bytes + second}};
+    *out = (struct ArrowArray){
+        .length = (int64_t)rows,
+        .null_count = (int64_t)rows,
+        .n_buffers = format[0] == 'u' ? 3 : 2,
+        .buffers = memory->buffers,
+        .release = release_column,
+        .private_data = memory,
+    };
+    return true;
+}
+
+void *cprof_arrow_buffer(const struct ArrowArray *column, size_t number)
+{
+    const column_memory *memory = column->private_data;
+    return (void *)memory->buffers[number];
+}
+
+void cprof_arrow_set_valid(struct ArrowArray *column, size_t row)
+{
+    uint8_t *validity = cprof_arrow_buffer(column, 0);
+    validity[row / 8] = (uint8_t)(validity[row / 8] | 1U << row % 8);
+    column->null_count--;
+}

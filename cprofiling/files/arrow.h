@@ -1,0 +1,80 @@
+/* What streams of Arrow record batches hand out: schemas, batches and columns, each in memory of its own that it gives back
+ * when it is released. Whoever takes one may move it, and release its children before it.
+ */
+#ifndef CPROF_ARROW_H
+#define CPROF_ARROW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_NULLABLE 2
+
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+#endif
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+
+struct ArrowArrayStream {
+    int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
+    int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
+    const char *(*get_last_error)(struct ArrowArrayStream *);
+    void (*release)(struct ArrowArrayStream *);
+    void *private_data;
+};
+
+#endif
+
+typedef struct ArrowArrayStream cprof_arrow_stream;
+
+/* A column's name, and what its items are: "u": UTF-8, "l": int64, "i": int32, "g": float64. */
+typedef struct {
+    const char *name;
+    const char *format; /* static */
+} cprof_arrow_field;
+
+/* Makes the schema of some columns, all of which may have nulls. `copies`: whether the names are copied; else they are static.
+ * False without memory. */
+bool cprof_arrow_schema(const cprof_arrow_field *fields, size_t count, bool copies, struct ArrowSchema *out);
+
+/* Makes a batch of some columns, which the caller puts into out->children. False without memory. */
+bool cprof_arrow_batch(size_t count, size_t rows, struct ArrowArray *out);
+
+/* Makes a column without a valid item: memory for its validity, and behind it a zeroed buffer for its items, or the offsets of
+ * texts, and one for characters. False without memory. */
+bool cprof_arrow_column(const char *format, size_t rows, size_t first_size, size_t second_size, struct ArrowArray *out);
+
+/* The memory of a column's buffer (0: validity, 1, 2) while it is being filled. */
+void *cprof_arrow_buffer(const struct ArrowArray *column, size_t number);
+
+/* Says that a column, which is being filled, has an item in a row. */
+void cprof_arrow_set_valid(struct ArrowArray *column, size_t row);
+
+#endif

@@ -1,0 +1,482 @@
+#define _GNU_SOURCE
+#include "cprofiling/files/live.h"
+
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/files/live_file.h"
+#include "cprofiling/files/live_gone.h"
+#include "cprofiling/process.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PART_HEAD = 2 * 4 + 2 * 8, /* bytes */
+    SHARE = 20,                /* of the time, what the thread may take at most: one of so many */
+    STACK = 256 * 1024,
+};
+
+/* A registry, and what is known of it. */
+typedef struct {
+    cprof_registry *registry; /* borrowed: it is taken out before it goes */
+    cprof_name *texts;        /* owned, with what they point to: the label, and the notes */
+    size_t note_count;
+    double cost_ns;
+    const _Atomic uint64_t *errors;
+} source;
+
+/* Who commits has `writing` from the beginning to the end, and `lock` only while the statistics are copied: who adds or takes
+ * out a registry does not wait for the disk. */
+struct cprof_live {
+    pid_t process;  /* whose file it is, */
+    uint32_t epoch; /* and after which fork */
+    pthread_t thread;
+    uint64_t interval_ns;
+    const _Atomic uint64_t *errors; /* that belong to no registry; or NULL */
+    pthread_mutex_t writing;        /* taken before `lock`; guards */
+    cprof_live_file file;
+    uint8_t *bytes; /* of the statistics to be written */
+    size_t size;
+    size_t capacity;
+    size_t keys; /* in them */
+    cprof_live_state state;
+    pthread_mutex_t lock; /* guards */
+    pthread_cond_t wake;
+    pthread_cond_t idle;
+    size_t held; /* by those who are about to commit */
+    bool is_ending;
+    source *sources;
+    size_t source_count;
+    size_t source_capacity;
+    cprof_live_gone gone;
+};
+
+static void store(uint8_t *at, uint64_t value, unsigned width)
+{
+    for (unsigned i = 0; i < width; i++) {
+        at[i] = (uint8_t)(value >> 8 * i);
+    }
+}
+
+static uint64_t time_of_day_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* ---- Statistics as bytes */
+
+static uint8_t *more(cprof_live *live, size_t size)
+{
+    if (size > live->capacity - live->size) {
+        size_t capacity = (live->size + size) * 2;
+        uint8_t *bytes = cprof_alloc_resize(live->bytes, capacity);
+        if (bytes == NULL) {
+            return NULL;
+        }
+        live->bytes = bytes;
+        live->capacity = capacity;
+    }
+    uint8_t *at = live->bytes + live->size;
+    live->size += size;
+    return at;
+}
+
+static cprof_status put_part(cprof_live *live, cprof_name label, unsigned flags, uint64_t refused,
+                             const cprof_snapshot *snapshot)
+{
+    size_t size = cprof_snapshot_size(snapshot);
+    live->keys += snapshot->key_count;
+    uint8_t *at = more(live, PART_HEAD + label.length + size);
+    if (at == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    store(at, label.length, 4);
+    store(at + 4, flags, 4);
+    store(at + 8, refused, 8);
+    store(at + 16, size, 8);
+    memcpy(at + PART_HEAD, label.bytes, label.length);
+    cprof_snapshot_encode(snapshot, at + PART_HEAD + label.length);
+    return CPROF_OK;
+}
+
+static uint64_t count_of(const _Atomic uint64_t *errors)
+{
+    return errors != NULL ? atomic_load_explicit(errors, memory_order_relaxed) : 0;
+}
+
+/* `errors`: others than the registry's own. */
+static cprof_status collect(const source *from, uint64_t errors, cprof_snapshot **snapshot)
+{
+    cprof_snapshot_remarks remarks = {
+        .taken_ns = time_of_day_ns(),
+        .internal_errors = count_of(from->errors) + errors,
+        .cost_ns = from->cost_ns,
+        .notes = from->texts + 1,
+        .note_count = from->note_count,
+    };
+    return cprof_snapshot_collect(from->registry, &remarks, snapshot);
+}
+
+static cprof_status put_source(cprof_live *live, const source *from, uint64_t errors)
+{
+    cprof_snapshot *snapshot;
+    cprof_status status = collect(from, errors, &snapshot);
+    if (status != CPROF_OK) {
+        return status;
+    }
+    bool is_on = (cprof_registry_state(from->registry) & CPROF_FLAG_STATS) != 0;
+    uint64_t refused = atomic_load_explicit(&from->registry->refused_keys, memory_order_relaxed);
+    status = put_part(live, from->texts[0], is_on ? CPROF_LIVE_ON : 0, refused, snapshot);
+    cprof_snapshot_destroy(snapshot);
+    return status;
+}
+
+static cprof_status put_gone(cprof_live *live, const cprof_snapshot *gone, uint64_t errors)
+{
+    cprof_snapshot with_errors = *gone;
+    with_errors.internal_errors += errors;
+    return put_part(live, (cprof_name){"", 0}, CPROF_LIVE_GONE, live->gone.folded, &with_errors);
+}
+
+/* Faults that belong to no registry are the first part's, as there is nothing else that could tell them. */
+static cprof_status put_all(cprof_live *live)
+{
+    live->size = live->keys = 0;
+    const cprof_snapshot *gone;
+    cprof_status status = cprof_live_gone_show(&live->gone, &gone);
+    uint8_t *count = more(live, 8);
+    if (status != CPROF_OK || count == NULL) {
+        return status != CPROF_OK ? status : CPROF_NO_MEMORY;
+    }
+    uint64_t errors = count_of(live->errors) + live->gone.lost;
+    store(count, live->source_count + (gone != NULL), 8);
+    for (size_t i = 0; status == CPROF_OK && i < live->source_count; i++) {
+        status = put_source(live, &live->sources[i], i == 0 ? errors : 0);
+    }
+    return status == CPROF_OK && gone != NULL ? put_gone(live, gone, live->source_count == 0 ? errors : 0) : status;
+}
+
+/* ---- Commits */
+
+static int errno_of(cprof_status status)
+{
+    return status == CPROF_OK ? 0 : status == CPROF_NO_MEMORY ? ENOMEM : EBUSY;
+}
+
+static void commit(cprof_live *live, uint64_t flags, cprof_live_state *state)
+{
+    (void)pthread_mutex_lock(&live->writing);
+    (void)pthread_mutex_lock(&live->lock);
+    cprof_status status = put_all(live);
+    (void)pthread_mutex_unlock(&live->lock);
+    const cprof_live_statistics statistics = {live->bytes, live->size, errno_of(status), flags};
+    if (live->file.descriptor >= 0) {
+        live->state.error = cprof_live_file_commit(&live->file, &statistics);
+    } else if (statistics.error == 0 && live->keys > 0) {
+        live->state.error = cprof_live_file_make(&live->file, &statistics);
+    } else {
+        live->state.error = statistics.error;
+    }
+    live->state.commits = live->file.commits;
+    live->state.bytes = live->file.length;
+    *state = live->state;
+    (void)pthread_mutex_unlock(&live->writing);
+}
+
+/* ---- The thread */
+
+static struct timespec after(uint64_t ns)
+{
+    struct timespec when;
+    (void)clock_gettime(CLOCK_MONOTONIC, &when);
+    ns += (uint64_t)when.tv_nsec;
+    when.tv_sec += (time_t)(ns / 1000000000u);
+    when.tv_nsec = (long)(ns % 1000000000u);
+    return when;
+}
+
+/* Returns how long to wait then. */
+static uint64_t commit_in_time(cprof_live *live)
+{
+    cprof_live_state state;
+    int64_t began_ns = cprof_clock_monotonic_ns();
+    commit(live, 0, &state);
+    uint64_t least_ns = (uint64_t)(cprof_clock_monotonic_ns() - began_ns) * (SHARE - 1);
+    return least_ns > live->interval_ns ? least_ns : live->interval_ns;
+}
+
+static void *run(void *context)
+{
+    cprof_live *live = context;
+    (void)prctl(PR_SET_NAME, "cprofiling-live");
+    uint64_t pause_ns = live->interval_ns;
+    (void)pthread_mutex_lock(&live->lock);
+    while (!live->is_ending) {
+        struct timespec when = after(pause_ns);
+        while (!live->is_ending && pthread_cond_timedwait(&live->wake, &live->lock, &when) != ETIMEDOUT) {
+        }
+        if (!live->is_ending) {
+            (void)pthread_mutex_unlock(&live->lock);
+            pause_ns = commit_in_time(live);
+            (void)pthread_mutex_lock(&live->lock);
+        }
+    }
+    (void)pthread_mutex_unlock(&live->lock);
+    return NULL;
+}
+
+/* Signals are the program's own: its handlers do not run here. */
+static int start(cprof_live *live)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    (void)sigfillset(&all);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    int error = pthread_create(&live->thread, &attributes, run, live);
+    if (error == EINVAL) { /* libraries with much data of each thread's own need more of a stack */
+        error = pthread_create(&live->thread, NULL, run, live);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    return error;
+}
+
+static void release(cprof_live *live)
+{
+    for (size_t i = 0; i < live->source_count; i++) {
+        cprof_alloc_release(live->sources[i].texts);
+    }
+    cprof_alloc_release(live->sources);
+    cprof_live_gone_dispose(&live->gone);
+    cprof_alloc_release(live->bytes);
+    cprof_live_file_dispose(&live->file);
+    cprof_alloc_release(live);
+}
+
+static void init_waiting(cprof_live *live)
+{
+    pthread_condattr_t attributes;
+    (void)pthread_mutex_init(&live->writing, NULL);
+    (void)pthread_mutex_init(&live->lock, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&live->wake, &attributes);
+    (void)pthread_cond_init(&live->idle, NULL);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
+static int begin(cprof_live *live, const cprof_live_plan *plan)
+{
+    if (!cprof_live_file_init(&live->file, plan)) {
+        return ENOMEM;
+    }
+    live->process = getpid();
+    live->epoch = atomic_load(&cprof_lock_epoch);
+    live->interval_ns = plan->interval_ns;
+    live->errors = plan->errors;
+    cprof_process_random(live->gone.id.id, sizeof live->gone.id.id);
+    init_waiting(live);
+    cprof_live_state state;
+    commit(live, 0, &state);
+    return state.error != 0 ? state.error : start(live);
+}
+
+int cprof_live_open(const cprof_live_plan *plan, cprof_live **live)
+{
+    cprof_live *made = cprof_alloc_zeroed(sizeof *made);
+    if (made == NULL) {
+        return ENOMEM;
+    }
+    cprof_process_start();
+    int error = begin(made, plan);
+    if (error != 0) {
+        release(made);
+        return error;
+    }
+    *live = made;
+    return 0;
+}
+
+/* A child in a namespace of its own may have its parent's number; one that was not forked by the C library, its epoch. */
+static bool is_own(const cprof_live *live)
+{
+    return live->epoch == atomic_load(&cprof_lock_epoch) && live->process == getpid();
+}
+
+/* ---- Registries */
+
+static const cprof_name *text_of(const cprof_live_about *about, size_t i)
+{
+    return i == 0 ? &about->label : &about->notes[i - 1];
+}
+
+/* One allocation with label and notes. NULL without memory. */
+static cprof_name *copy_texts(const cprof_live_about *about)
+{
+    size_t count = about->note_count + 1;
+    size_t size = count * sizeof(cprof_name) + 1;
+    for (size_t i = 0; i < count; i++) {
+        size += text_of(about, i)->length;
+    }
+    cprof_name *texts = cprof_alloc_zeroed(size);
+    char *at = (char *)(texts + count);
+    for (size_t i = 0; texts != NULL && i < count; i++) {
+        size_t length = text_of(about, i)->length;
+        memcpy(at, text_of(about, i)->bytes, length);
+        texts[i] = (cprof_name){at, length};
+        at += length;
+    }
+    return texts;
+}
+
+static cprof_status add_lock_held(cprof_live *live, cprof_registry *registry, const cprof_live_about *about)
+{
+    if (live->source_count == live->source_capacity) {
+        size_t capacity = live->source_capacity == 0 ? 4 : live->source_capacity * 2;
+        source *sources = cprof_alloc_resize(live->sources, capacity * sizeof *sources);
+        if (sources == NULL) {
+            return CPROF_NO_MEMORY;
+        }
+        live->sources = sources;
+        live->source_capacity = capacity;
+    }
+    cprof_name *texts = copy_texts(about);
+    if (texts == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    live->sources[live->source_count++] = (source){
+        .registry = registry,
+        .texts = texts,
+        .note_count = about->note_count,
+        .cost_ns = about->cost_ns,
+        .errors = about->errors,
+    };
+    cprof_live_gone_return(&live->gone, registry);
+    registry->live = live;
+    return CPROF_OK;
+}
+
+cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cprof_live_about *about)
+{
+    if (!is_own(live)) {
+        return CPROF_ABSENT;
+    }
+    if (registry->live != NULL) {
+        return CPROF_IN_USE;
+    }
+    (void)pthread_mutex_lock(&live->lock);
+    cprof_status status = add_lock_held(live, registry, about);
+    (void)pthread_mutex_unlock(&live->lock);
+    return status;
+}
+
+/* What cannot be had is counted, and lost. */
+static void keep(cprof_live *live, const source *from)
+{
+    cprof_snapshot *snapshot;
+    if (collect(from, 0, &snapshot) != CPROF_OK) {
+        live->gone.lost++;
+    } else if (snapshot->key_count > 0) {
+        cprof_live_gone_keep(&live->gone, live, from->registry, snapshot);
+    } else {
+        cprof_snapshot_destroy(snapshot);
+    }
+}
+
+static void remove_lock_held(cprof_live *live, const cprof_registry *registry)
+{
+    size_t i = 0;
+    while (live->sources[i].registry != registry) {
+        i++;
+    }
+    keep(live, &live->sources[i]);
+    cprof_alloc_release(live->sources[i].texts);
+    live->source_count--;
+    memmove(&live->sources[i], &live->sources[i + 1], (live->source_count - i) * sizeof *live->sources);
+}
+
+void cprof_live_remove(cprof_registry *registry)
+{
+    cprof_live *live = registry->live;
+    if (live == NULL) {
+        return;
+    }
+    registry->live = NULL;
+    (void)pthread_mutex_lock(&live->lock);
+    remove_lock_held(live, registry);
+    (void)pthread_mutex_unlock(&live->lock);
+}
+
+void cprof_live_forget(cprof_registry *registry)
+{
+    cprof_live_remove(registry);
+    while (registry->left != NULL) {
+        cprof_live *live = registry->left->live;
+        (void)pthread_mutex_lock(&live->lock);
+        cprof_live_gone_settle(&live->gone, registry->left);
+        (void)pthread_mutex_unlock(&live->lock);
+    }
+}
+
+void cprof_live_hold(cprof_live *live)
+{
+    if (is_own(live)) {
+        (void)pthread_mutex_lock(&live->lock);
+        live->held++;
+        (void)pthread_mutex_unlock(&live->lock);
+    }
+}
+
+void cprof_live_commit(cprof_live *live, cprof_live_state *state)
+{
+    *state = (cprof_live_state){.error = 0};
+    if (is_own(live)) {
+        commit(live, 0, state);
+        (void)pthread_mutex_lock(&live->lock);
+        live->held--;
+        (void)pthread_cond_broadcast(&live->idle);
+        (void)pthread_mutex_unlock(&live->lock);
+    }
+}
+
+void cprof_live_stop(cprof_live *live, cprof_live_state *state)
+{
+    *state = (cprof_live_state){.error = 0};
+    if (is_own(live)) {
+        (void)pthread_mutex_lock(&live->lock);
+        live->is_ending = true;
+        (void)pthread_cond_signal(&live->wake);
+        while (live->held > 0) { /* what comes last is to be the last */
+            (void)pthread_cond_wait(&live->idle, &live->lock);
+        }
+        (void)pthread_mutex_unlock(&live->lock);
+        (void)pthread_join(live->thread, NULL);
+        commit(live, CPROF_LIVE_LAST, state);
+    }
+}
+
+/* A forked child finds it in whatever state that was: it is let go of, as it is. */
+void cprof_live_close(cprof_live *live)
+{
+    if (live->file.descriptor >= 0) {
+        (void)close(live->file.descriptor);
+    }
+    if (is_own(live)) {
+        for (size_t i = 0; i < live->source_count; i++) {
+            live->sources[i].registry->live = NULL;
+        }
+        (void)pthread_cond_destroy(&live->wake);
+        (void)pthread_cond_destroy(&live->idle);
+        (void)pthread_mutex_destroy(&live->lock);
+        (void)pthread_mutex_destroy(&live->writing);
+        release(live);
+    }
+}

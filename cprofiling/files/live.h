@@ -1,0 +1,93 @@
+/* A live file: statistics that other processes read while this one runs, and after it was killed.
+ *
+ * A thread of the file's own copies the statistics of its registries out again and again, as any reader does, and writes them
+ * where the last complete ones are not; the few bytes that say which are the latest follow last. So calls pay nothing for it,
+ * a file is whole at each moment, and what was once to be read from it is still there when its process is gone. It is written
+ * to, not mapped: a file that somebody else truncates harms nobody.
+ *
+ * Layout, integers little-endian:
+ *   0     the head, which the caller writes
+ *   4096  two places of 512 bytes for what was committed last, of which the one with the greater number counts: u64 number of
+ *         the commit, u64 time in ns since 1970, u64 offset and u64 length of the statistics, u64 flags (1: the last one,
+ *         2: stale, as what is newer could not be written), u64 errno of why that was, u64 checksum of the statistics,
+ *         u64 checksum of the seven before
+ *   8192  two areas for statistics. One that has become too small is left for another behind the end.
+ * Statistics: u64 count of parts; each part: u32 length of a label, u32 flags (1: profiling is on, 2: of Profilers that are
+ * gone, merged), u64 look-ups of keys that went to an overflow key, u64 length of a snapshot; the label, and the snapshot's
+ * bytes (snapshot.h). Checksums are those of checksum.h.
+ *
+ * Thread rule: any thread, but registries are added, removed and destroyed, and files closed, by one at a time. In a forked
+ * child a live file of its parent's is only to be closed; registries are in none.
+ */
+#ifndef CPROF_LIVE_H
+#define CPROF_LIVE_H
+
+#include "cprofiling/nodes/registry.h"
+
+enum {
+    CPROF_LIVE_HEAD = 4096,  /* bytes, as the next two */
+    CPROF_LIVE_AREAS = 8192, /* where they begin */
+    CPROF_LIVE_PLACE = 512,
+    CPROF_LIVE_LAST = 1, /* flags of a commit */
+    CPROF_LIVE_STALE = 2,
+    CPROF_LIVE_ON = 1, /* flags of a part */
+    CPROF_LIVE_GONE = 2,
+    CPROF_LIVE_SOURCES = 1024, /* that are told apart of Profilers that are gone */
+    CPROF_LIVE_NAMES = 9,      /* that a file which is made by the core may have: `live.cprof` to `live-9.cprof` */
+};
+
+typedef struct cprof_live cprof_live;
+
+/* What a registry does not know of itself. */
+typedef struct {
+    cprof_name label;        /* what the reader is shown; UTF-8, copied, as are */
+    const cprof_name *notes; /* those of cprof_snapshot_remarks */
+    size_t note_count;
+    double cost_ns;                 /* of one profiled call */
+    const _Atomic uint64_t *errors; /* count of faults inside the profiler, which lives as long as the registry; or NULL */
+} cprof_live_about;
+
+/* How a live file does. */
+typedef struct {
+    uint64_t commits;
+    uint64_t bytes; /* of the statistics committed last */
+    int error;      /* errno of why what is newest is not in the file; 0: it is */
+} cprof_live_state;
+
+/* Where the statistics go. */
+typedef struct {
+    int descriptor;       /* of a file that has its head, and room for two areas; taken over. Negative: there is none yet, */
+    const char *path;     /* it is to be made here as soon as something was counted, */
+    const uint8_t *head;  /* and begins with these CPROF_LIVE_HEAD bytes */
+    uint64_t room;        /* of an area, in bytes */
+    uint64_t interval_ns; /* between two commits; more where they would take more than a twentieth of the time */
+    const _Atomic uint64_t *errors; /* count of faults that are no registry's, which lives as long as the file; or NULL */
+} cprof_live_plan;
+
+/* Starts to write. The first commit, of nothing, is made before this returns, if there is a file. Returns an errno, and leaves
+ * the descriptor to the caller then; or 0. */
+int cprof_live_open(const cprof_live_plan *plan, cprof_live **live);
+
+/* Has a registry that is in no live file be part of the next commits; what this file has of it is not there twice then.
+ * CPROF_NO_MEMORY. CPROF_IN_USE. CPROF_ABSENT: it is another process's. */
+cprof_status cprof_live_add(cprof_live *live, cprof_registry *registry, const cprof_live_about *about);
+
+/* Takes a registry out of its live file, if it is in one; what it has counted stays there. */
+void cprof_live_remove(cprof_registry *registry);
+
+/* The same of a registry that is about to go. */
+void cprof_live_forget(cprof_registry *registry);
+
+/* Has cprof_live_stop() wait for a call of cprof_live_commit(), which has to follow. */
+void cprof_live_hold(cprof_live *live);
+
+/* Commits now, without waiting for the thread's time; after cprof_live_hold(). */
+void cprof_live_commit(cprof_live *live, cprof_live_state *state);
+
+/* Waits for those who commit, ends the thread, and commits for the last time; once. *state receives how it ended. */
+void cprof_live_stop(cprof_live *live, cprof_live_state *state);
+
+/* Takes out all registries, closes the file and gives everything back; after cprof_live_stop(). */
+void cprof_live_close(cprof_live *live);
+
+#endif

@@ -1,0 +1,309 @@
+#define _GNU_SOURCE
+#include "cprofiling/files/live_file.h"
+
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/base/checksum.h"
+#include "cprofiling/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    WORDS = 8, /* of a commit */
+    MAGIC = 8, /* bytes that the head begins with */
+    PAGE = 4096,
+};
+
+static void store(uint8_t *at, uint64_t value)
+{
+    for (unsigned i = 0; i < 8; i++) {
+        at[i] = (uint8_t)(value >> 8 * i);
+    }
+}
+
+static uint64_t load(const uint8_t *at)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < 8; i++) {
+        value |= (uint64_t)at[i] << 8 * i;
+    }
+    return value;
+}
+
+bool cprof_live_file_init(cprof_live_file *file, const cprof_live_plan *plan)
+{
+    file->descriptor = plan->descriptor;
+    file->areas[0] = (cprof_live_area){CPROF_LIVE_AREAS, plan->room};
+    file->areas[1] = (cprof_live_area){CPROF_LIVE_AREAS + plan->room, plan->room};
+    file->end = CPROF_LIVE_AREAS + 2 * plan->room;
+    if (plan->descriptor >= 0) {
+        return true;
+    }
+    file->path = cprof_alloc_zeroed(strlen(plan->path) + 1);
+    file->head = cprof_alloc_zeroed(CPROF_LIVE_HEAD);
+    if (file->path == NULL || file->head == NULL) {
+        return false;
+    }
+    memcpy(file->path, plan->path, strlen(plan->path));
+    memcpy(file->head, plan->head, CPROF_LIVE_HEAD);
+    return true;
+}
+
+void cprof_live_file_dispose(cprof_live_file *file)
+{
+    cprof_alloc_release(file->path);
+    cprof_alloc_release(file->head);
+}
+
+/* ---- Writing */
+
+static int write_at(const cprof_live_file *file, const uint8_t *bytes, size_t size, uint64_t offset)
+{
+    while (size > 0) {
+        ssize_t written = pwrite(file->descriptor, bytes, size, (off_t)offset);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return written < 0 ? errno : EIO;
+        }
+        bytes += written;
+        size -= (size_t)written;
+        offset += (uint64_t)written;
+    }
+    return 0;
+}
+
+static int reserve(const cprof_live_file *file, uint64_t offset, uint64_t size)
+{
+    int error = EINTR;
+    while (error == EINTR) {
+        error = posix_fallocate(file->descriptor, (off_t)offset, (off_t)size);
+    }
+    return error;
+}
+
+/* Sees to it that the area which does not hold the latest statistics is large enough. */
+static int make_room(cprof_live_file *file, cprof_live_area *room, size_t size)
+{
+    if (size <= room->room) {
+        return 0;
+    }
+    uint64_t wanted = (size * 2 + PAGE - 1) / PAGE * PAGE;
+    int error = reserve(file, file->end, wanted);
+    if (error == 0) {
+        *room = (cprof_live_area){file->end, wanted};
+        file->end += wanted;
+    }
+    return error;
+}
+
+/* Says which statistics are the latest: the place of the commit before the last is overwritten. */
+static int write_commit(cprof_live_file *file, uint64_t flags, int error)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    uint8_t bytes[WORDS * 8];
+    const uint64_t words[WORDS - 1] = {file->commits + 1,
+                                       (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+                                       file->areas[file->latest].offset,
+                                       file->length,
+                                       flags,
+                                       (uint64_t)error,
+                                       file->checksum};
+    for (size_t i = 0; i < WORDS - 1; i++) {
+        store(bytes + i * 8, words[i]);
+    }
+    store(bytes + sizeof bytes - 8, cprof_checksum(bytes, sizeof bytes - 8));
+    uint64_t place = (file->commits + 1) % 2;
+    error = write_at(file, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE);
+    file->commits += error == 0;
+    return error;
+}
+
+static int write_statistics(cprof_live_file *file, const cprof_live_statistics *statistics)
+{
+    unsigned next = 1 - file->latest;
+    int error = make_room(file, &file->areas[next], statistics->size);
+    if (error == 0) {
+        error = write_at(file, statistics->bytes, statistics->size, file->areas[next].offset);
+    }
+    if (error == 0) {
+        file->latest = next;
+        file->length = statistics->size;
+        file->checksum = cprof_checksum(statistics->bytes, statistics->size);
+    }
+    return error;
+}
+
+/* ESTALE where the file was cut: to write into it would make holes, of which nobody reserved the room. */
+static int look(const cprof_live_file *file, bool *has_name)
+{
+    struct stat found;
+    if (fstat(file->descriptor, &found) != 0) {
+        return errno;
+    }
+    *has_name = found.st_nlink > 0;
+    return S_ISREG(found.st_mode) && (uint64_t)found.st_size < file->end ? ESTALE : 0;
+}
+
+/* Tried again at the next commit. A file without a name is written for those that have it open. */
+int cprof_live_file_commit(cprof_live_file *file, const cprof_live_statistics *statistics)
+{
+    bool has_name = true;
+    int error = look(file, &has_name);
+    if (error != 0) {
+        return error;
+    }
+    error = statistics->error;
+    cprof_live_file before = *file;
+    if (error == 0) {
+        error = write_statistics(file, statistics);
+    }
+    int unsaid = write_commit(file, statistics->flags | (error != 0 ? CPROF_LIVE_STALE : 0), error);
+    if (unsaid != 0) { /* what readers are referred to is where it was: the next statistics must not go there */
+        file->latest = before.latest;
+        file->length = before.length;
+        file->checksum = before.checksum;
+    }
+    error = error != 0 ? error : unsaid;
+    return error != 0 || has_name ? error : ESTALE;
+}
+
+/* ---- How it comes to be */
+
+/* `live.cprof`, then `live-2.cprof` and so on; ENAMETOOLONG, or 0. */
+static int name_of(const char *path, unsigned number, char name[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash != NULL ? slash + 1 : path;
+    const char *end = strrchr(base, '.');
+    end = end != NULL && end != base ? end : base + strlen(base);
+    int length = number == 1 ? snprintf(name, PATH_MAX, "%s", path)
+                             : snprintf(name, PATH_MAX, "%.*s-%u%s", (int)(end - path), path, number, end);
+    return length >= 0 && length < PATH_MAX ? 0 : ENAMETOOLONG;
+}
+
+/* Whether the last commit says that it is the last. */
+static bool has_ended(int descriptor)
+{
+    uint64_t number = 0;
+    uint64_t flags = 0;
+    for (off_t place = 0; place < 2; place++) {
+        uint8_t bytes[WORDS * 8];
+        bool is_whole =
+            pread(descriptor, bytes, sizeof bytes, CPROF_LIVE_HEAD + place * CPROF_LIVE_PLACE) == (ssize_t)sizeof bytes &&
+            load(bytes + sizeof bytes - 8) == cprof_checksum(bytes, sizeof bytes - 8);
+        if (is_whole && load(bytes) > number) {
+            number = load(bytes);
+            flags = load(bytes + 32);
+        }
+    }
+    return (flags & CPROF_LIVE_LAST) != 0;
+}
+
+/* Whether it is a live file that nobody writes, which is locked then; with `spares` only if its process has ended well. */
+static bool may_go(const cprof_live_file *file, int descriptor, bool spares)
+{
+    struct stat found;
+    uint8_t magic[MAGIC];
+    return fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode) &&
+           (flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
+           pread(descriptor, magic, sizeof magic, 0) == MAGIC && memcmp(magic, file->head, MAGIC) == 0 &&
+           (!spares || has_ended(descriptor));
+}
+
+static bool is_still(int descriptor, const char *name)
+{
+    struct stat own, found;
+    return fstat(descriptor, &own) == 0 && lstat(name, &found) == 0 && own.st_dev == found.st_dev && own.st_ino == found.st_ino;
+}
+
+static int replace(const cprof_live_file *file, const char *temporary, const char *name, bool spares)
+{
+    int descriptor = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return EEXIST;
+    }
+    int error = EEXIST;
+    if (may_go(file, descriptor, spares) && is_still(descriptor, name)) {
+        error = rename(temporary, name) == 0 ? 0 : errno;
+    }
+    (void)close(descriptor);
+    return error;
+}
+
+/* Where there are no hard links, a file that takes the name first. */
+static int give_free_name(const char *temporary, const char *name)
+{
+    if (link(temporary, name) == 0) {
+        (void)unlink(temporary);
+        return 0;
+    }
+    if (errno == EEXIST) {
+        return EEXIST;
+    }
+    int placeholder = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (placeholder < 0) {
+        return errno;
+    }
+    (void)close(placeholder);
+    int error = rename(temporary, name) == 0 ? 0 : errno;
+    if (error != 0) {
+        (void)unlink(name);
+    }
+    return error;
+}
+
+/* At first files of processes that were killed are spared. */
+static int give_name(const cprof_live_file *file, const char *temporary)
+{
+    int error = EEXIST;
+    for (int spares = 1; error == EEXIST && spares >= 0; spares--) {
+        for (unsigned number = 1; error == EEXIST && number <= CPROF_LIVE_NAMES; number++) {
+            char name[PATH_MAX];
+            error = name_of(file->path, number, name);
+            error = error == 0 ? give_free_name(temporary, name) : error;
+            error = error == EEXIST ? replace(file, temporary, name, spares != 0) : error;
+        }
+    }
+    return error;
+}
+
+static int fill(cprof_live_file *file, const cprof_live_statistics *statistics)
+{
+    (void)flock(file->descriptor, LOCK_EX | LOCK_NB); /* nobody else knows the name; some file systems have no locks */
+    int error = reserve(file, 0, file->end);
+    error = error == 0 ? write_at(file, file->head, CPROF_LIVE_HEAD, 0) : error;
+    return error == 0 ? cprof_live_file_commit(file, statistics) : error;
+}
+
+int cprof_live_file_make(cprof_live_file *file, const cprof_live_statistics *statistics)
+{
+    char temporary[PATH_MAX];
+    uint64_t random;
+    cprof_process_random(&random, sizeof random);
+    if ((size_t)snprintf(temporary, sizeof temporary, "%s.%016" PRIx64 ".tmp", file->path, random) >= sizeof temporary) {
+        return ENAMETOOLONG;
+    }
+    file->descriptor = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR);
+    if (file->descriptor < 0) {
+        return errno;
+    }
+    int error = fill(file, statistics);
+    error = error == 0 ? give_name(file, temporary) : error;
+    if (error != 0) {
+        (void)unlink(temporary);
+        (void)close(file->descriptor);
+        file->descriptor = -1;
+    }
+    return error;
+}

@@ -1,0 +1,468 @@
+#include "cprofiling/files/snapshot.h"
+
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/files/snapshot_key.h"
+#include "cprofiling/files/snapshot_shapes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOTE_BYTES = 2 }; /* and its text */
+
+void cprof_snapshot_destroy(cprof_snapshot *snapshot)
+{
+    if (snapshot == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < snapshot->key_count; i++) {
+        cprof_snapshot_key_destroy(snapshot->keys[i]);
+    }
+    cprof_alloc_release(snapshot->keys);
+    cprof_alloc_release(snapshot->in_order);
+    cprof_alloc_release(snapshot->notes);
+    cprof_alloc_release(snapshot->sources);
+    cprof_alloc_release(snapshot);
+}
+
+int cprof_snapshot_compare_sources(const cprof_snapshot_source *a, const cprof_snapshot_source *b)
+{
+    int order = memcmp(a->id, b->id, sizeof a->id);
+    return order != 0 ? order : (a->generation > b->generation) - (a->generation < b->generation);
+}
+
+static int by_text(const void *left, const void *right)
+{
+    return cprof_snapshot_key_compare_name(*(const cprof_name *)left, *(const cprof_name *)right);
+}
+
+static int by_names(const void *left, const void *right)
+{
+    return cprof_snapshot_key_compare_names((*(cprof_snapshot_key *const *)left)->names,
+                                            (*(cprof_snapshot_key *const *)right)->names);
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const cprof_snapshot_key *a = *(cprof_snapshot_key *const *)left;
+    const cprof_snapshot_key *b = *(cprof_snapshot_key *const *)right;
+    return a->place != b->place ? (a->place > b->place) - (a->place < b->place)
+                                : cprof_snapshot_key_compare_names(a->names, b->names);
+}
+
+static void sort(void *items, size_t count, size_t width, int (*compare)(const void *, const void *))
+{
+    if (count > 1) {
+        qsort(items, count, width, compare);
+    }
+}
+
+cprof_status cprof_snapshot_put_in_order(cprof_snapshot *snapshot)
+{
+    snapshot->in_order = cprof_snapshot_key_table(snapshot->key_count, sizeof *snapshot->in_order);
+    if (snapshot->in_order == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    for (size_t i = 0; i < snapshot->key_count; i++) {
+        snapshot->in_order[i] = snapshot->keys[i];
+    }
+    sort(snapshot->in_order, snapshot->key_count, sizeof *snapshot->in_order, by_place);
+    return CPROF_OK;
+}
+
+cprof_name cprof_snapshot_next_note(const cprof_snapshot *snapshot, size_t *at)
+{
+    const uint8_t *note = snapshot->notes + *at;
+    size_t length = note[0] | (size_t)note[1] << 8;
+    *at += NOTE_BYTES + length;
+    return (cprof_name){(const char *)note + NOTE_BYTES, length};
+}
+
+static void append_note(cprof_snapshot *snapshot, cprof_name note)
+{
+    uint8_t *end = snapshot->notes + snapshot->note_bytes;
+    end[0] = (uint8_t)note.length;
+    end[1] = (uint8_t)(note.length >> 8);
+    memcpy(end + NOTE_BYTES, note.bytes, note.length);
+    snapshot->note_bytes += NOTE_BYTES + note.length;
+    snapshot->note_count++;
+}
+
+/* Copies each of the notes once. They are sorted in their table. */
+static cprof_status set_notes(cprof_snapshot *snapshot, cprof_name *notes, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        bytes += NOTE_BYTES + notes[i].length;
+    }
+    snapshot->notes = cprof_snapshot_key_table(bytes, 1);
+    if (snapshot->notes == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    sort(notes, count, sizeof *notes, by_text);
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || cprof_snapshot_key_compare_name(notes[i - 1], notes[i]) != 0) {
+            append_note(snapshot, notes[i]);
+        }
+    }
+    return CPROF_OK;
+}
+
+typedef struct {
+    cprof_snapshot *snapshot;
+    size_t capacity;
+    uint64_t taken_ns;
+} collector;
+
+static bool make_room(collector *all)
+{
+    cprof_snapshot *snapshot = all->snapshot;
+    if (snapshot->key_count < all->capacity) {
+        return true;
+    }
+    size_t capacity = all->capacity == 0 ? 16 : all->capacity * 2;
+    cprof_snapshot_key **keys = cprof_alloc_resize(snapshot->keys, capacity * sizeof *keys);
+    if (keys == NULL) {
+        return false;
+    }
+    snapshot->keys = keys;
+    all->capacity = capacity;
+    return true;
+}
+
+static cprof_status collect(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                            const uint64_t *counts)
+{
+    collector *all = context;
+    if (!cprof_snapshot_key_name_is_legal(names.stage) || !cprof_snapshot_key_name_is_legal(names.node)) {
+        return CPROF_OUT_OF_RANGE;
+    }
+    cprof_snapshot_key *key = make_room(all) ? cprof_snapshot_key_of_figures(names, figures, counts, all->taken_ns) : NULL;
+    if (key == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    key->place = order;
+    all->snapshot->keys[all->snapshot->key_count++] = key;
+    return CPROF_OK;
+}
+
+static cprof_status collect_keys(cprof_snapshot *snapshot, cprof_registry *registry, uint64_t taken_ns)
+{
+    collector all = {.snapshot = snapshot, .taken_ns = taken_ns};
+    cprof_registry_epoch epoch;
+    cprof_status status = cprof_registry_visit(registry, collect, &all, &epoch);
+    if (status != CPROF_OK || epoch.unread != 0) {
+        return status != CPROF_OK ? status : CPROF_BUSY; /* what is stored and merged must be whole */
+    }
+    memcpy(snapshot->sources[0].id, registry->id, sizeof registry->id);
+    snapshot->sources[0].generation = epoch.generation;
+    snapshot->skip_least = snapshot->skip_most = epoch.skip_first_n;
+    sort(snapshot->keys, snapshot->key_count, sizeof *snapshot->keys, by_names);
+    status = cprof_snapshot_put_in_order(snapshot);
+    for (size_t i = 0; status == CPROF_OK && i < snapshot->key_count; i++) {
+        snapshot->in_order[i]->place = i;
+    }
+    return status;
+}
+
+static cprof_status collect_notes(cprof_snapshot *snapshot, const cprof_snapshot_remarks *remarks)
+{
+    cprof_name *notes = cprof_snapshot_key_table(remarks->note_count, sizeof *notes);
+    if (notes == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    cprof_status status = CPROF_OK;
+    for (size_t i = 0; i < remarks->note_count; i++) {
+        notes[i] = remarks->notes[i];
+        status = cprof_snapshot_key_name_is_legal(notes[i]) ? status : CPROF_OUT_OF_RANGE;
+    }
+    status = status == CPROF_OK ? set_notes(snapshot, notes, remarks->note_count) : status;
+    cprof_alloc_release(notes);
+    return status;
+}
+
+/* Gives the snapshot out, or destroys it. */
+static cprof_status deliver(cprof_status status, cprof_snapshot *snapshot, cprof_snapshot **result)
+{
+    if (status == CPROF_OK) {
+        *result = snapshot;
+    } else {
+        cprof_snapshot_destroy(snapshot);
+    }
+    return status;
+}
+
+/* A snapshot with room for the sources. */
+static cprof_snapshot *snapshot_new(size_t source_count)
+{
+    cprof_snapshot *snapshot = cprof_alloc_zeroed(sizeof *snapshot);
+    if (snapshot != NULL) {
+        snapshot->source_count = source_count;
+        snapshot->sources = cprof_snapshot_key_table(source_count, sizeof *snapshot->sources);
+        if (snapshot->sources == NULL) {
+            cprof_snapshot_destroy(snapshot);
+            snapshot = NULL;
+        }
+    }
+    return snapshot;
+}
+
+cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapshot_remarks *remarks, cprof_snapshot **snapshot)
+{
+    cprof_snapshot *fresh = snapshot_new(1);
+    if (fresh == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    fresh->internal_errors = remarks->internal_errors;
+    fresh->cost_ns = remarks->cost_ns;
+    cprof_status status = collect_notes(fresh, remarks);
+    status = status == CPROF_OK ? collect_keys(fresh, registry, remarks->taken_ns) : status;
+    return deliver(status, fresh, snapshot);
+}
+
+typedef struct {
+    cprof_snapshot_source source;
+    size_t snapshot; /* its place among the snapshots */
+} origin;
+
+static int by_source(const void *left, const void *right)
+{
+    const origin *a = left;
+    const origin *b = right;
+    int order = cprof_snapshot_compare_sources(&a->source, &b->source);
+    return order != 0 ? order : (a->snapshot > b->snapshot) - (a->snapshot < b->snapshot);
+}
+
+/* `origins` is sorted. */
+static cprof_status take_origins(cprof_snapshot *merged, const origin *origins, cprof_snapshot_clash *clash)
+{
+    for (size_t i = 0; i < merged->source_count; i++) {
+        if (i > 0 && cprof_snapshot_compare_sources(&origins[i - 1].source, &origins[i].source) == 0) {
+            *clash = (cprof_snapshot_clash){origins[i].source, origins[i - 1].snapshot, origins[i].snapshot};
+            return CPROF_DUPLICATE;
+        }
+        merged->sources[i] = origins[i].source;
+    }
+    return CPROF_OK;
+}
+
+static cprof_status merge_sources(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count,
+                                  cprof_snapshot_clash *clash)
+{
+    origin *origins = cprof_snapshot_key_table(merged->source_count, sizeof *origins);
+    if (origins == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < snapshots[i]->source_count; k++) {
+            origins[at++] = (origin){snapshots[i]->sources[k], i};
+        }
+    }
+    sort(origins, at, sizeof *origins, by_source);
+    cprof_status status = take_origins(merged, origins, clash);
+    cprof_alloc_release(origins);
+    return status;
+}
+
+static cprof_status merge_notes(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        total += snapshots[i]->note_count;
+    }
+    cprof_name *notes = cprof_snapshot_key_table(total, sizeof *notes);
+    if (notes == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < snapshots[i]->note_bytes;) {
+            notes[at++] = cprof_snapshot_next_note(snapshots[i], &k);
+        }
+    }
+    cprof_status status = set_notes(merged, notes, total);
+    cprof_alloc_release(notes);
+    return status;
+}
+
+/* `parts` is sorted by names. */
+static cprof_status merge_runs(cprof_snapshot *merged, cprof_snapshot_key *const *parts, size_t count)
+{
+    uint64_t *counts = cprof_snapshot_key_table((size_t)2 * CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
+    cprof_status status = counts != NULL ? CPROF_OK : CPROF_NO_MEMORY;
+    size_t end;
+    for (size_t begin = 0; status == CPROF_OK && begin < count; begin = end) {
+        end = begin + 1;
+        while (end < count && cprof_snapshot_key_compare_names(parts[begin]->names, parts[end]->names) == 0) {
+            end++;
+        }
+        cprof_snapshot_key *key;
+        status = cprof_snapshot_key_merge(parts + begin, end - begin, counts, &key);
+        if (status == CPROF_OK) {
+            merged->keys[merged->key_count++] = key;
+        }
+    }
+    cprof_alloc_release(counts);
+    return status;
+}
+
+static cprof_status merge_keys(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        total += snapshots[i]->key_count;
+    }
+    cprof_snapshot_key **parts = cprof_snapshot_key_table(total, sizeof *parts);
+    merged->keys = cprof_snapshot_key_table(total, sizeof *merged->keys);
+    cprof_status status = CPROF_NO_MEMORY;
+    if (parts != NULL && merged->keys != NULL) {
+        size_t at = 0;
+        for (size_t i = 0; i < count; i++) {
+            for (size_t k = 0; k < snapshots[i]->key_count; k++) {
+                parts[at++] = snapshots[i]->keys[k];
+            }
+        }
+        sort(parts, total, sizeof *parts, by_names);
+        status = merge_runs(merged, parts, total);
+    }
+    cprof_alloc_release(parts);
+    return status == CPROF_OK ? cprof_snapshot_put_in_order(merged) : status;
+}
+
+static cprof_status merge_remarks(cprof_snapshot *merged, const cprof_snapshot *const *snapshots, size_t count)
+{
+    bool fits = true;
+    merged->is_merged = true;
+    merged->skip_least = UINT64_MAX;
+    merged->cost_ns = snapshots[0]->cost_ns;
+    for (size_t i = 0; fits && i < count; i++) {
+        const cprof_snapshot *part = snapshots[i];
+        merged->skip_least = part->skip_least < merged->skip_least ? part->skip_least : merged->skip_least;
+        merged->skip_most = part->skip_most > merged->skip_most ? part->skip_most : merged->skip_most;
+        merged->cost_ns = part->cost_ns > merged->cost_ns ? part->cost_ns : merged->cost_ns;
+        merged->internal_errors += part->internal_errors; /* both are below 2^63 */
+        fits = merged->internal_errors < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
+    }
+    return fits ? merge_notes(merged, snapshots, count) : CPROF_OUT_OF_RANGE;
+}
+
+cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t count, cprof_snapshot **merged,
+                                  cprof_snapshot_clash *clash)
+{
+    size_t source_count = 0;
+    for (size_t i = 0; i < count; i++) {
+        source_count += snapshots[i]->source_count;
+    }
+    cprof_snapshot *fresh = snapshot_new(source_count);
+    if (fresh == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    cprof_status status = merge_sources(fresh, snapshots, count, clash);
+    status = status == CPROF_OK ? merge_remarks(fresh, snapshots, count) : status;
+    status = status == CPROF_OK ? merge_keys(fresh, snapshots, count) : status;
+    return deliver(status, fresh, merged);
+}
+
+/* Lets a visitor see one key. `counts`: two dense histograms of zeros, before and after. */
+static cprof_status show_key(const cprof_snapshot_key *key, uint64_t place, uint64_t *counts, cprof_visitor visitor,
+                             void *context)
+{
+    static const double half = 0.5;
+    cprof_figures figures = key->figures;
+    cprof_resources_copy extra = {.gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS};
+    cprof_buckets_spread(&key->buckets, counts);
+    if (key->extra != NULL) {
+        extra.figures = key->extra->figures;
+        figures.extra = &extra;
+        cprof_buckets_spread(&key->extra->gpu_buckets, extra.gpu_counts);
+    }
+    figures.shapes = key->shapes != NULL ? &key->shapes->view : NULL;
+    if (figures.median_ms == CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN) {
+        cprof_figures_quantiles_ms(&figures, counts, &half, 1, &figures.median_ms);
+        figures.median_ms = fmax(figures.median_ms, figures.min_ms); /* when the histogram lost all */
+    }
+    cprof_status status = visitor(context, key->names, place, &figures, counts);
+    cprof_buckets_unspread(&key->buckets, counts);
+    if (key->extra != NULL) {
+        cprof_buckets_unspread(&key->extra->gpu_buckets, extra.gpu_counts);
+    }
+    return status;
+}
+
+cprof_buckets cprof_snapshot_histogram(const cprof_snapshot *snapshot, size_t place, bool of_gpu)
+{
+    const cprof_snapshot_key *key = snapshot->in_order[place];
+    cprof_buckets none = {.filled = 0};
+    return !of_gpu ? key->buckets : key->extra != NULL ? key->extra->gpu_buckets : none;
+}
+
+cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context)
+{
+    uint64_t *counts = cprof_snapshot_key_table((size_t)2 * CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
+    cprof_status status = counts != NULL ? CPROF_OK : CPROF_NO_MEMORY;
+    for (size_t i = 0; status == CPROF_OK && i < snapshot->key_count; i++) {
+        status = show_key(snapshot->in_order[i], i, counts, visitor, context);
+    }
+    cprof_alloc_release(counts);
+    return status;
+}
+
+/* Has *parts be the keys sorted by names, of which those beyond the first `most` are `copies`, with names that they share. */
+static void share_names(const cprof_snapshot *snapshot, size_t most, bool keeps_stages, cprof_snapshot_key *copies,
+                        cprof_snapshot_key **parts)
+{
+    static const cprof_name overflow = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
+    for (size_t i = 0; i < snapshot->key_count; i++) {
+        parts[i] = snapshot->in_order[i];
+        if (i >= most) {
+            cprof_snapshot_key *copy = &copies[i - most];
+            *copy = *parts[i];
+            copy->names.node = overflow;
+            copy->names.stage = keeps_stages ? copy->names.stage : overflow;
+            parts[i] = copy;
+        }
+    }
+    sort(parts, snapshot->key_count, sizeof *parts, by_names);
+}
+
+static cprof_status fold(cprof_snapshot *snapshot, size_t most, bool keeps_stages)
+{
+    cprof_snapshot *folded = snapshot_new(0);
+    cprof_snapshot_key *copies = cprof_snapshot_key_table(snapshot->key_count - most, sizeof *copies);
+    cprof_snapshot_key **parts = cprof_snapshot_key_table(snapshot->key_count, sizeof *parts);
+    cprof_status status = CPROF_NO_MEMORY;
+    if (folded != NULL && copies != NULL && parts != NULL) {
+        folded->keys = cprof_snapshot_key_table(snapshot->key_count, sizeof *folded->keys);
+        share_names(snapshot, most, keeps_stages, copies, parts);
+        status = folded->keys != NULL ? merge_runs(folded, parts, snapshot->key_count) : CPROF_NO_MEMORY;
+        status = status == CPROF_OK ? cprof_snapshot_put_in_order(folded) : status;
+    }
+    if (status == CPROF_OK) { /* they change places, and the old keys go */
+        cprof_snapshot before = *snapshot;
+        snapshot->keys = folded->keys;
+        snapshot->in_order = folded->in_order;
+        snapshot->key_count = folded->key_count;
+        folded->keys = before.keys;
+        folded->in_order = before.in_order;
+        folded->key_count = before.key_count;
+    }
+    cprof_alloc_release(copies);
+    cprof_alloc_release(parts);
+    cprof_snapshot_destroy(folded);
+    return status;
+}
+
+cprof_status cprof_snapshot_bound(cprof_snapshot *snapshot, size_t most, size_t most_stages, uint64_t *folded)
+{
+    cprof_status status = CPROF_OK;
+    for (int keeps_stages = 1; keeps_stages >= 0 && snapshot->key_count > most + most_stages; keeps_stages--) {
+        size_t beyond = snapshot->key_count - most;
+        status = fold(snapshot, most, keeps_stages != 0);
+        if (status != CPROF_OK) {
+            break;
+        }
+        *folded += keeps_stages != 0 ? beyond : 0;
+    }
+    return status;
+}

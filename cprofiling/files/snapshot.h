@@ -1,0 +1,146 @@
+/* A snapshot: the statistics of one generation of a registry as they were at one moment, or several such merged. Immutable.
+ *
+ * Merging is associative and commutative to the bit, so no order of merging shows in its result. Spans are integer sums.
+ * Fractional samples are summed as fixed-point numbers that hold every finite double, so that nothing is ever rounded (the
+ * long accumulator of U. Kulisch, "Computer Arithmetic and Validity", de Gruyter 2008). What becomes of the other figures:
+ *   median_ms      not known any more: P² cannot be merged. cprof_snapshot_visit() gives the histogram's.
+ *   last_ms        that of the snapshot taken last, by the time of day; of equal times, the larger value
+ *   first_ms       kept while one of the snapshots has it; not known once two have
+ *   place          keys come in the order of the smallest place that they had, then by stage and node name
+ *   beyond times   sums, as those above; bytes of memory at the entry and exit as last_ms, of equal times the larger at the
+ *                  exit, then at the entry; the change of memory is summed in 128 bits, and ends at 64 only when it is visited;
+ *                  the highest peak; sums of launches stay below 2^63
+ *   by signature   sums; all signatures are kept, also where they are more than one Profiler keeps
+ *   skip_first_n   the least and the most of all
+ *   remarks        errors are added, the largest cost is kept, equal notes are kept once
+ *
+ * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned):
+ *   "CPROFSNP", u32 version (1, 2 where a key has flag 2, or 3 where one has flag 4), u32 flags (1: merged), u64 length of
+ * everything, u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys;
+ *   each source: 16 bytes of id, u64 generation; ascending;
+ *   each note: u16 length, bytes; ascending;
+ *   each key, ascending by stage, then node:
+ *      u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times,
+ *      4: figures by signature),
+ *      u64 place, u64 time at which last_ms was taken, then as in pass_figures() of snapshot_layout.c; both names;
+ *      with flag 1 the two fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them;
+ *      with flag 2:
+ *         u16 number of causes (CPROF_GPU_CAUSES), u16 number of counters (CPROF_COUNTER_COUNT), u16 filled buckets of GPU
+ * times, u16 what was asked for (CPROF_RESOURCES_ bits, not 0); GPU: u64 count, u128 sum, u64 least (2^64-1 without one) and
+ * u64 most ns, u64 lost, u64 count of delays in the queue, u128 their sum, u64 on several streams, u64 missed by each cause; 8
+ * u64 of cprof_launch_counts; each counter: u64 samples, u128 sum; u64 samples that are estimated; memory of the device, then
+ * of the host: u64 time at which entry and exit were taken, u64 calls, i64 entry, i64 exit, i128 change, i64 peak (-1: not
+ * known); u64 waits, u128 ns of them; u16 numbers of the filled buckets of GPU times, u64 counts of them; with flag 4: u32
+ * number of signatures, at least 1; for each of them, ascending: u16 length, u16 filled buckets, u64 counts of samples, errors,
+ * cancellations, lost samples, u64 least (2^64-1 without one) and u64 most ns, u128 sum; their texts; for each of them u16
+ * numbers of the filled buckets, u64 counts of them; u64 checksum of all bytes before: CRC-64 with the polynomial of ECMA-182
+ * (1992), reflected, as in .xz files. Each snapshot has exactly one encoding: equal bytes mean equal snapshots.
+ *
+ * Thread rule: a snapshot does not change; any number of threads may read it at once.
+ */
+#ifndef CPROF_SNAPSHOT_H
+#define CPROF_SNAPSHOT_H
+
+#include "cprofiling/nodes/registry.h"
+#include "cprofiling/stats/buckets.h"
+
+enum {
+    CPROF_SNAPSHOT_VERSION = 1,
+    CPROF_SNAPSHOT_VERSION_EXTRA = 2,  /* with figures beyond times. Their causes and counters are part of the version */
+    CPROF_SNAPSHOT_VERSION_SHAPES = 3, /* with figures by signature */
+    CPROF_SNAPSHOT_NAME_LIMIT = 4096,  /* bytes of a stage, node name or note */
+    CPROF_SNAPSHOT_FAULT_TEXT = 160,
+};
+
+/* Whose statistics: one generation of one registry. */
+typedef struct {
+    uint8_t id[CPROF_REGISTRY_ID_BYTES];
+    uint64_t generation;
+} cprof_snapshot_source;
+
+/* What a snapshot is told besides what the registry knows. */
+typedef struct {
+    uint64_t taken_ns;        /* the time of day, in ns since 1970 */
+    uint64_t internal_errors; /* faults inside the profiler */
+    double cost_ns;           /* of one profiled call; finite */
+    const cprof_name *notes;  /* what a reader should know, UTF-8 */
+    size_t note_count;
+} cprof_snapshot_remarks;
+
+/* All fields are for reading; what they point to is owned by the snapshot. */
+typedef struct {
+    bool is_merged;
+    uint64_t skip_least; /* skip_first_n, the smallest and the largest of the sources' */
+    uint64_t skip_most;
+    uint64_t internal_errors;
+    double cost_ns;
+    cprof_snapshot_source *sources; /* ascending, at least one */
+    size_t source_count;
+    uint8_t *notes; /* as encoded: ascending, each once; see cprof_snapshot_next_note() */
+    size_t note_bytes;
+    size_t note_count;
+    struct cprof_snapshot_key **keys;     /* ascending by stage, then node */
+    struct cprof_snapshot_key **in_order; /* the same keys by place: the summary's order */
+    size_t key_count;
+} cprof_snapshot;
+
+/* Which statistics two of the merged snapshots have in common. */
+typedef struct {
+    cprof_snapshot_source source;
+    size_t first; /* places among the snapshots, first < second */
+    size_t second;
+} cprof_snapshot_clash;
+
+/* Why bytes are no snapshot. */
+typedef struct {
+    char text[CPROF_SNAPSHOT_FAULT_TEXT]; /* ASCII, with the offset */
+} cprof_snapshot_fault;
+
+/* Copies the present statistics of `registry`, key by key, into *snapshot, which the caller destroys.
+ * CPROF_NO_MEMORY. CPROF_OUT_OF_RANGE: a name or note is not UTF-8 (surrogates are), has a NUL or more than 4,096 bytes. */
+cprof_status cprof_snapshot_collect(cprof_registry *registry, const cprof_snapshot_remarks *remarks, cprof_snapshot **snapshot);
+
+/* Merges `count` snapshots, at least one, into *merged, which the caller destroys; the inputs are left as they are.
+ * CPROF_DUPLICATE: two have a source in common, told in *clash. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY.
+ */
+cprof_status cprof_snapshot_merge(const cprof_snapshot *const *snapshots, size_t count, cprof_snapshot **merged,
+                                  cprof_snapshot_clash *clash);
+
+/* Bounds the keys of a snapshot that nobody else has: where there are more than `most` and `most_stages`, those beyond the
+ * first `most` become one for each stage, or one for all stages where these are too many. *folded grows by how many that are.
+ * CPROF_OUT_OF_RANGE and CPROF_NO_MEMORY, as merging; then there are more than that. */
+cprof_status cprof_snapshot_bound(cprof_snapshot *snapshot, size_t most, size_t most_stages, uint64_t *folded);
+
+/* The note at offset *at of snapshot->notes, borrowed; *at goes to the next, or to note_bytes behind the last. */
+cprof_name cprof_snapshot_next_note(const cprof_snapshot *snapshot, size_t *at);
+
+/* By id, then by generation: negative, 0 or positive. For snapshot_format.c, as the next. */
+int cprof_snapshot_compare_sources(const cprof_snapshot_source *a, const cprof_snapshot_source *b);
+
+/* Fills `in_order` of complete keys. CPROF_NO_MEMORY. */
+cprof_status cprof_snapshot_put_in_order(cprof_snapshot *snapshot);
+
+/* The length of the encoding in bytes. */
+size_t cprof_snapshot_size(const cprof_snapshot *snapshot);
+
+/* Writes the cprof_snapshot_size() bytes of the encoding. */
+void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes);
+
+/* Makes *snapshot, which the caller destroys, of `size` untrusted bytes. Takes less than 2 * size bytes of memory, whatever
+ * they say; the time is size * log(number of keys).
+ * CPROF_BAD_FORMAT: they are no encoding, for the reason in *fault. CPROF_NO_MEMORY. */
+cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snapshot **snapshot, cprof_snapshot_fault *fault);
+
+/* Visits the keys in the summary's order, as cprof_registry_visit() does, with what is known of them beyond times and by
+ * signature; a key's
+ * `order` is its place from 0 on. The median of a merged snapshot is the histogram's. CPROF_NO_MEMORY, or the status that the
+ * visitor returned. */
+cprof_status cprof_snapshot_visit(const cprof_snapshot *snapshot, cprof_visitor visitor, void *context);
+
+/* The filled buckets of the times, or of the GPU times, of a key; `place` counts from 0 in the summary's order. Borrowed. */
+cprof_buckets cprof_snapshot_histogram(const cprof_snapshot *snapshot, size_t place, bool of_gpu);
+
+/* Gives everything back. NULL is ignored. */
+void cprof_snapshot_destroy(cprof_snapshot *snapshot);
+
+#endif

@@ -1,0 +1,311 @@
+#include "cprofiling/nodes/accum.h"
+
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/nodes/registry.h"
+
+#include <math.h>
+
+#define NS_PER_MS 1e6
+
+/* Min, max, last, median, histogram: what both kinds of samples share. `index` is the duration's bucket. */
+static inline void add_common_lock_held(cprof_accum *accum, double elapsed_ms, unsigned index)
+{
+    cprof_figures *figures = &accum->figures;
+    figures->count++;
+    figures->last_ms = elapsed_ms;
+    figures->min_ms = elapsed_ms < figures->min_ms ? elapsed_ms : figures->min_ms;
+    figures->max_ms = elapsed_ms > figures->max_ms ? elapsed_ms : figures->max_ms;
+    figures->rows |= UINT64_C(1) << (index / CPROF_HISTOGRAM_ROW);
+    cprof_histogram_add(&accum->histogram, index, &figures->histogram_lost);
+    cprof_p2_add(&accum->median, elapsed_ms);
+}
+
+static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sample)
+{
+    cprof_figures *figures = &accum->figures;
+    cprof_ns elapsed_ns = sample->elapsed_ns;
+    cprof_moments_add_ns(&figures->moments, elapsed_ns);
+    if (__builtin_expect(sample->nested_ns < 0, 0)) {
+        figures->self_unknown++;
+    } else {
+        figures->nested_ns += (uint64_t)sample->nested_ns;
+    }
+    if (__builtin_expect(sample->suspended_ns < 0, 0)) {
+        figures->active_unknown++;
+    } else {
+        figures->suspended_ns += (uint64_t)sample->suspended_ns;
+    }
+    add_common_lock_held(accum, (double)elapsed_ns / NS_PER_MS, cprof_histogram_index_ns(elapsed_ns));
+}
+
+/* The key's first call of a new generation: what is older goes. */
+static void begin_generation_lock_held(cprof_accum *accum, const cprof_registry_epoch *now)
+{
+    cprof_histogram_clear(&accum->histogram);
+    accum->figures = (cprof_figures){.min_ms = INFINITY, .max_ms = -INFINITY, .first_ms = -1.0};
+    accum->median = (cprof_p2){.count = 0};
+    accum->ready = 0;
+    accum->generation = now->generation;
+    accum->skips_left = now->skip_first_n;
+    accum->order = cprof_registry_next_order(accum->registry);
+}
+
+/* Whether a successful call is to be skipped; keeps the first call's duration. */
+static bool skip_lock_held(cprof_accum *accum, double elapsed_ms)
+{
+    if (accum->figures.first_ms < 0.0) {
+        accum->figures.first_ms = elapsed_ms;
+    }
+    if (accum->skips_left > 0) {
+        accum->skips_left--;
+        accum->figures.skipped_count++;
+        return true;
+    }
+    accum->ready = accum->generation;
+    return false;
+}
+
+/* Errors, skips, drops, and the first call of a key: everything but the plain next sample. Whether it is a sample. */
+static __attribute__((noinline)) bool finish_slow_lock_held(cprof_accum *accum, uint64_t generation, cprof_outcome outcome,
+                                                            const cprof_sample *sample)
+{
+    cprof_registry_epoch now = cprof_registry_present(accum->registry);
+    if (accum->generation != now.generation) {
+        begin_generation_lock_held(accum, &now);
+    }
+    if (generation != now.generation) {
+        accum->figures.dropped_count++;
+    } else if (outcome == CPROF_OUTCOME_ERROR) {
+        accum->figures.error_count++;
+    } else if (outcome == CPROF_OUTCOME_CANCELLED) {
+        accum->figures.cancelled_count++;
+    } else if (!skip_lock_held(accum, (double)sample->elapsed_ns / NS_PER_MS)) {
+        add_span_lock_held(accum, sample);
+        return true;
+    }
+    return false;
+}
+
+bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
+{
+    uint64_t present = cprof_registry_state(accum->registry) >> CPROF_STATE_GENERATION_SHIFT;
+    bool is_sample = true;
+    cprof_lock_acquire(&accum->lock);
+    if (__builtin_expect(outcome == CPROF_OUTCOME_SUCCESS && accum->ready == generation && present == generation, 1)) {
+        add_span_lock_held(accum, sample);
+    } else {
+        is_sample = finish_slow_lock_held(accum, generation, outcome, sample);
+    }
+    cprof_lock_release(&accum->lock);
+    return is_sample;
+}
+
+/* Where a signature is counted; NULL without memory. */
+static cprof_shape *shape_lock_held(cprof_accum *accum, cprof_name signature)
+{
+    if (accum->shapes == NULL) {
+        accum->shapes = cprof_alloc_zeroed(sizeof *accum->shapes);
+    }
+    if (accum->shapes != NULL && accum->shapes->generation != accum->generation) {
+        cprof_shapes_begin(accum->shapes, accum->generation);
+    }
+    return accum->shapes != NULL ? cprof_shapes_find(accum->shapes, signature) : NULL;
+}
+
+bool cprof_accum_finish_shaped(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample,
+                               cprof_name signature)
+{
+    cprof_lock_acquire(&accum->lock);
+    bool is_sample = finish_slow_lock_held(accum, generation, outcome, sample);
+    bool counts = is_sample || (outcome != CPROF_OUTCOME_SUCCESS && accum->generation == generation);
+    cprof_shape *shape = counts ? shape_lock_held(accum, signature) : NULL;
+    if (shape != NULL && is_sample) {
+        cprof_shape_add(shape, sample->elapsed_ns);
+    } else if (shape != NULL) {
+        shape->figures.error_count += outcome == CPROF_OUTCOME_ERROR;
+        shape->figures.cancelled_count += outcome == CPROF_OUTCOME_CANCELLED;
+    }
+    cprof_lock_release(&accum->lock);
+    return is_sample;
+}
+
+bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation)
+{
+    cprof_lock_acquire(&accum->lock);
+    bool is_skipping = accum->generation == generation && accum->skips_left > 0;
+    if (accum->generation != generation) {
+        cprof_registry_epoch now = cprof_registry_present(accum->registry);
+        is_skipping = now.generation == generation && now.skip_first_n > 0;
+    }
+    cprof_lock_release(&accum->lock);
+    return is_skipping;
+}
+
+/* Where figures of `generation` beyond times go; NULL once it is over, or without memory. */
+static cprof_resources *extra_lock_held(cprof_accum *accum, uint64_t generation)
+{
+    if (cprof_registry_state(accum->registry) >> CPROF_STATE_GENERATION_SHIFT != generation) {
+        return NULL;
+    }
+    if (accum->extra == NULL) {
+        accum->extra = cprof_alloc_zeroed(sizeof *accum->extra);
+    }
+    if (accum->extra != NULL && accum->extra->generation != generation) {
+        cprof_resources_begin(accum->extra, generation);
+    }
+    return accum->extra;
+}
+
+void cprof_accum_add_gpu(cprof_accum *accum, uint64_t generation, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_resources *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        cprof_resources_add_gpu(extra, gpu_ns, queue_ns, multi_stream);
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_miss_gpu(cprof_accum *accum, uint64_t generation, cprof_gpu_cause cause)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_resources *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        extra->figures.asked |= CPROF_RESOURCES_GPU;
+        extra->figures.missed[cause]++;
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_add_launches(cprof_accum *accum, uint64_t generation, const cprof_launch_counts *more)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_resources *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        cprof_resources_add_launches(&extra->figures, more);
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_add_sample(cprof_accum *accum, uint64_t generation, const cprof_resources_sample *sample)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_resources *extra = extra_lock_held(accum, generation);
+    if (extra != NULL) {
+        cprof_resources_add_sample(&extra->figures, sample);
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
+{
+    cprof_lock_acquire(&accum->lock);
+    cprof_registry_epoch now = cprof_registry_present(accum->registry);
+    if (accum->generation != now.generation) {
+        begin_generation_lock_held(accum, &now);
+    }
+    if (!skip_lock_held(accum, elapsed_ms)) {
+        cprof_moments_add_ms(&accum->figures.moments, elapsed_ms);
+        accum->figures.self_unknown++;
+        accum->figures.active_unknown++;
+        add_common_lock_held(accum, elapsed_ms, cprof_histogram_index_ms(elapsed_ms));
+    }
+    cprof_lock_release(&accum->lock);
+}
+
+static const cprof_resources_copy *copy_extra_lock_held(const cprof_resources *extra, uint64_t generation,
+                                                        cprof_resources_copy *copy)
+{
+    if (extra == NULL || copy == NULL || extra->generation != generation) {
+        return NULL;
+    }
+    copy->figures = extra->figures;
+    if (extra->figures.gpu_rows != 0) {
+        cprof_histogram_copy(&extra->gpu_histogram, (unsigned)__builtin_ctzll(extra->figures.gpu_rows),
+                             63u - (unsigned)__builtin_clzll(extra->figures.gpu_rows), copy->gpu_counts);
+    }
+    return copy;
+}
+
+static const cprof_shapes_view *copy_shapes_lock_held(const cprof_shapes *shapes, uint64_t generation,
+                                                      const cprof_resources_copy *copy)
+{
+    if (shapes == NULL || copy == NULL || copy->shapes == NULL || shapes->generation != generation) {
+        return NULL;
+    }
+    cprof_shapes_copy(shapes, copy->shapes);
+    return &copy->shapes->view;
+}
+
+cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
+                              uint64_t *counts, uint64_t *order, cprof_resources_copy *extra)
+{
+    if (!cprof_lock_acquire_before(&accum->lock, deadline_ns)) {
+        return CPROF_BUSY;
+    }
+    bool present = accum->generation == generation;
+    if (present) {
+        *figures = accum->figures;
+        *order = accum->order;
+        figures->median_ms = cprof_p2_median(&accum->median);
+        figures->extra = copy_extra_lock_held(accum->extra, generation, extra);
+        figures->shapes = copy_shapes_lock_held(accum->shapes, generation, extra);
+        if (figures->rows != 0) {
+            cprof_histogram_copy(&accum->histogram, (unsigned)__builtin_ctzll(figures->rows),
+                                 63u - (unsigned)__builtin_clzll(figures->rows), counts);
+        }
+    }
+    cprof_lock_release(&accum->lock);
+    return present ? CPROF_OK : CPROF_ABSENT;
+}
+
+void cprof_accum_dispose(cprof_accum *accum)
+{
+    cprof_histogram_dispose(&accum->histogram);
+    cprof_resources_destroy(accum->extra);
+    cprof_shapes_destroy(accum->shapes);
+}
+
+void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
+                                double *quantiles_ms)
+{
+    for (size_t i = 0; i < count; i++) {
+        quantiles_ms[i] = 0.0;
+        if (figures->rows == 0) {
+            continue;
+        }
+        unsigned first = (unsigned)__builtin_ctzll(figures->rows);
+        unsigned last = 63u - (unsigned)__builtin_clzll(figures->rows);
+        uint64_t total = figures->count - figures->histogram_lost;
+        double value_ms = cprof_histogram_quantile(counts, first, last, total, fractions[i]) / NS_PER_MS;
+        value_ms = value_ms < figures->min_ms ? figures->min_ms : value_ms;
+        quantiles_ms[i] = value_ms > figures->max_ms ? figures->max_ms : value_ms;
+    }
+}
+
+double cprof_figures_std_ms(const cprof_figures *figures)
+{
+    /* Beyond 2^53 ns, spans that differ may be the same double. */
+    bool is_rounded = figures->moments.total_ns != 0 && figures->max_ms >= 0x1p53 / NS_PER_MS;
+    bool may_differ = figures->min_ms < figures->max_ms || is_rounded;
+    return may_differ ? cprof_moments_std_ms(&figures->moments, figures->count) : 0.0;
+}
+
+/* The total of spans without a part of it; unknown as soon as one sample's part is. */
+static double rest_ms(const cprof_figures *figures, uint64_t unknown, cprof_u128 part_ns)
+{
+    if (figures->count == 0 || unknown != 0) {
+        return -1.0;
+    }
+    return cprof_moments_ns_to_ms(figures->moments.total_ns - part_ns);
+}
+
+double cprof_figures_self_ms(const cprof_figures *figures)
+{
+    return rest_ms(figures, figures->self_unknown, figures->nested_ns);
+}
+
+double cprof_figures_active_ms(const cprof_figures *figures)
+{
+    return rest_ms(figures, figures->active_unknown, figures->suspended_ns);
+}

@@ -1,0 +1,124 @@
+/* The accumulator of one key: everything known about the calls of one node in one stage, in constant memory.
+ *
+ * An accumulator belongs to a registry and to a generation of it. A reset only raises the registry's generation; figures of
+ * an older generation count as absent and are cleared by the next call that finishes.
+ * Thread rule: finishing, recording and copying take the accumulator's own lock: for a few dozen instructions, and for one
+ * allocation where a duration is of a new magnitude; a copy holds it for the rows of two histograms. Functions of copied
+ * figures lock nothing, and dispose needs an accumulator that nobody uses any more.
+ */
+#ifndef CPROF_ACCUM_H
+#define CPROF_ACCUM_H
+
+#include "cprofiling/base/clock.h"
+#include "cprofiling/stats/resources.h"
+#include "cprofiling/stats/histogram.h"
+#include "cprofiling/base/lock.h"
+#include "cprofiling/stats/moments.h"
+#include "cprofiling/stats/p2.h"
+#include "cprofiling/stats/shapes.h"
+#include "cprofiling/base/status.h"
+
+typedef struct cprof_registry cprof_registry;
+
+/* How a call ended. */
+typedef enum {
+    CPROF_OUTCOME_SUCCESS,
+    CPROF_OUTCOME_ERROR,     /* an exception left it */
+    CPROF_OUTCOME_CANCELLED, /* an asynchronous task was cancelled in it */
+} cprof_outcome;
+
+/* What is known of one finished call. */
+typedef struct {
+    cprof_ns elapsed_ns;
+    cprof_ns nested_ns;    /* spent in child nodes, 0 to elapsed_ns; negative: not known */
+    cprof_ns suspended_ns; /* spent suspended, 0 to elapsed_ns; negative: not known */
+} cprof_sample;
+
+/* The figures of one key, as they were at one moment; also what a snapshot stores of it. */
+typedef struct {
+    const cprof_resources_copy *extra; /* what is known beyond times, borrowed; NULL: nothing was asked for, or not copied */
+    uint64_t count;                    /* samples */
+    uint64_t error_count;
+    uint64_t cancelled_count;
+    uint64_t skipped_count;
+    uint64_t dropped_count;
+    uint64_t self_unknown;   /* samples without known self time */
+    uint64_t active_unknown; /* samples without known active time */
+    uint64_t histogram_lost; /* counts that the histogram could not keep */
+    double min_ms;           /* meaningful for count > 0, as are max and last */
+    double max_ms;
+    double last_ms;
+    double first_ms;  /* the first successful call, skipped or not; negative: none yet */
+    double median_ms; /* of P²; negative: not known (merged), take the histogram's */
+    cprof_moments moments;
+    cprof_u128 nested_ns; /* spent in child nodes, all samples */
+    cprof_u128 suspended_ns;
+    uint64_t rows;                   /* bit r: row r of the histogram holds something */
+    const cprof_shapes_view *shapes; /* by signature, borrowed as `extra`; NULL: calls were not told apart, or not copied */
+} cprof_figures;
+
+/* Zeroed memory plus the registry is a valid accumulator that has seen nothing. */
+typedef struct cprof_accum {
+    cprof_lock lock;
+    uint32_t index;           /* of its key in the registry */
+    uint64_t ready;           /* the generation in which samples may be added without a further look; 0: none */
+    cprof_registry *registry; /* borrowed; outlives the accumulator */
+    uint64_t generation;      /* of the figures; 0: none */
+    uint64_t skips_left;
+    uint64_t order;          /* place in the summary */
+    _Atomic uint64_t label;  /* of the recording that runs: its serial << 32 | the key's number there; or an older one */
+    _Atomic(void *) range;   /* the key's name as a registered string of NVTX; NULL: not yet */
+    _Atomic uint64_t ranges; /* that were opened */
+    cprof_histogram histogram;
+    cprof_p2 median;
+    cprof_figures figures;  /* without median_ms, extra and shapes */
+    cprof_resources *extra; /* owned; NULL until something is asked for beyond times */
+    cprof_shapes *shapes;   /* owned; NULL until calls are told apart by their signatures */
+} cprof_accum;
+
+/* Counts a finished call of `generation` (the registry's when the call started): as a sample (then true), as a skip, as an
+ * error or cancellation, or as dropped when the statistics were discarded meanwhile. */
+bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample);
+
+/* As cprof_accum_finish(); what counts, counts at the same moment for the call's signature, too. */
+bool cprof_accum_finish_shaped(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample,
+                               cprof_name signature);
+
+/* Whether a call of `generation` that begins now would be skipped if it were the next to finish. */
+bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation);
+
+/* Add what is known beyond times to the figures of `generation`; nothing once that is over, or without memory. They are made
+ * for samples of cprof_accum_finish(), but the launches, which come whenever a node makes them. */
+void cprof_accum_add_gpu(cprof_accum *accum, uint64_t generation, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream);
+void cprof_accum_miss_gpu(cprof_accum *accum, uint64_t generation, cprof_gpu_cause cause);
+void cprof_accum_add_launches(cprof_accum *accum, uint64_t generation, const cprof_launch_counts *more);
+void cprof_accum_add_sample(cprof_accum *accum, uint64_t generation, const cprof_resources_sample *sample);
+
+/* Counts one successful call of `elapsed_ms`, 0 to 1e12, known from elsewhere; the value is taken unchanged. */
+void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms);
+
+/* Copies the figures of `generation` out, and the histogram's rows named in figures->rows into `counts` (a dense table of
+ * CPROF_HISTOGRAM_BUCKETS). *order receives the key's place in the summary, *extra (NULL: not wanted) what
+ * is known beyond times: figures->extra points to it then, and
+ * figures->shapes to its room for shapes, if it has one, and calls were told apart. CPROF_ABSENT: the key has no figures of
+ * that generation. CPROF_BUSY: the lock was not to be had before CLOCK_MONOTONIC had passed `deadline_ns`. */
+cprof_status cprof_accum_copy(cprof_accum *accum, uint64_t generation, int64_t deadline_ns, cprof_figures *figures,
+                              uint64_t *counts, uint64_t *order, cprof_resources_copy *extra);
+
+/* Of copied figures: the quantiles for `count` fractions (0 to 1), in ms, within the range of the samples. `counts` is the
+ * dense histogram that was copied with them. 0 where there is no sample. */
+void cprof_figures_quantiles_ms(const cprof_figures *figures, const uint64_t *counts, const double *fractions, size_t count,
+                                double *quantiles_ms);
+
+/* Of copied figures: the population standard deviation in ms; exactly 0 where all samples are equal. */
+double cprof_figures_std_ms(const cprof_figures *figures);
+
+/* Of copied figures: the time not spent in child nodes, and the time not spent suspended, in ms; negative where it is not
+ * known. */
+double cprof_figures_self_ms(const cprof_figures *figures);
+double cprof_figures_active_ms(const cprof_figures *figures);
+
+/* Gives back what the accumulator owns, not the accumulator itself. */
+void cprof_accum_dispose(cprof_accum *accum);
+
+#endif

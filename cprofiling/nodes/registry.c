@@ -1,0 +1,274 @@
+#define _GNU_SOURCE
+#include "cprofiling/nodes/registry.h"
+
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/devices/event.h"
+#include "cprofiling/devices/cupti.h"
+#include "cprofiling/files/live.h"
+#include "cprofiling/process.h"
+
+enum { SHARE = 16, PAGE = 4096 };
+
+#define ONE_GENERATION (UINT64_C(1) << CPROF_STATE_GENERATION_SHIFT)
+
+/* Sixteen accumulators that never move, each with cache lines of its own. */
+struct cprof_slab {
+    struct {
+        _Alignas(64) cprof_accum accum;
+    } cells[SHARE];
+};
+
+static size_t slab_bytes(void)
+{
+    return (sizeof(struct cprof_slab) + PAGE - 1) / PAGE * PAGE;
+}
+
+cprof_registry *cprof_registry_create(uint64_t owner)
+{
+    cprof_registry *registry = cprof_alloc_zeroed(sizeof *registry);
+    if (registry == NULL) {
+        return NULL;
+    }
+    cprof_process_random(registry->id, sizeof registry->id);
+    atomic_store(&registry->state, ONE_GENERATION);
+    registry->owner = owner;
+    cprof_process_add(registry);
+    return registry;
+}
+
+static cprof_accum *accum_at(const cprof_registry *registry, size_t index)
+{
+    return &registry->slabs[index / SHARE]->cells[index % SHARE].accum;
+}
+
+void cprof_registry_destroy(cprof_registry *registry)
+{
+    if (registry == NULL) {
+        return;
+    }
+    cprof_live_forget(registry);
+    cprof_process_remove(registry);
+    cprof_event_forget(registry);
+    cprof_cupti_forget(registry);
+    for (size_t i = 0; i < registry->names.count; i++) {
+        cprof_accum_dispose(accum_at(registry, i));
+    }
+    for (size_t i = 0; i < registry->slab_count; i++) {
+        cprof_alloc_unmap_pages(registry->slabs[i], slab_bytes());
+    }
+    cprof_alloc_release(registry->slabs);
+    cprof_names_dispose(&registry->names);
+    cprof_alloc_release(registry);
+}
+
+static void renew_state_epoch_lock_held(cprof_registry *registry, bool new_generation)
+{
+    uint64_t generation = cprof_registry_state(registry) & ~(uint64_t)CPROF_FLAG_ALL;
+    unsigned flags = registry->configured_flags | registry->added_flags;
+    atomic_store(&registry->state, (new_generation ? generation + ONE_GENERATION : generation) | flags);
+}
+
+void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset)
+{
+    cprof_lock_acquire(&registry->read_lock);
+    cprof_lock_acquire(&registry->epoch_lock);
+    if ((flags & CPROF_FLAG_SHAPES) != 0) {
+        atomic_store(&registry->has_shapes, true);
+    }
+    bool discard = reset || (flags != 0 && registry->skip_first_n != skip_first_n);
+    if (discard) {
+        registry->skip_first_n = skip_first_n;
+    }
+    registry->configured_flags = flags;
+    renew_state_epoch_lock_held(registry, discard);
+    cprof_lock_release(&registry->epoch_lock);
+    cprof_lock_release(&registry->read_lock);
+}
+
+void cprof_registry_set_added(cprof_registry *registry, unsigned flags)
+{
+    cprof_lock_acquire(&registry->epoch_lock);
+    registry->added_flags = flags;
+    renew_state_epoch_lock_held(registry, false);
+    cprof_lock_release(&registry->epoch_lock);
+}
+
+void cprof_registry_reset(cprof_registry *registry)
+{
+    cprof_lock_acquire(&registry->read_lock);
+    cprof_lock_acquire(&registry->epoch_lock);
+    renew_state_epoch_lock_held(registry, true);
+    cprof_lock_release(&registry->epoch_lock);
+    cprof_lock_release(&registry->read_lock);
+}
+
+static bool present_before(cprof_registry *registry, int64_t deadline_ns, cprof_registry_epoch *now)
+{
+    if (!cprof_lock_acquire_before(&registry->epoch_lock, deadline_ns)) {
+        return false;
+    }
+    *now = (cprof_registry_epoch){
+        .generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT,
+        .skip_first_n = registry->skip_first_n,
+    };
+    cprof_lock_release(&registry->epoch_lock);
+    return true;
+}
+
+cprof_registry_epoch cprof_registry_present(cprof_registry *registry)
+{
+    cprof_registry_epoch now;
+    (void)present_before(registry, INT64_MAX, &now);
+    return now;
+}
+
+uint64_t cprof_registry_next_order(cprof_registry *registry)
+{
+    return atomic_fetch_add_explicit(&registry->next_order, 1, memory_order_relaxed);
+}
+
+static bool add_slab_table_lock_held(cprof_registry *registry)
+{
+    if (registry->slab_count == registry->slab_capacity) {
+        size_t capacity = registry->slab_capacity == 0 ? 4 : registry->slab_capacity * 2;
+        struct cprof_slab **slabs = cprof_alloc_resize(registry->slabs, capacity * sizeof *slabs);
+        if (slabs == NULL) {
+            return false;
+        }
+        registry->slabs = slabs;
+        registry->slab_capacity = capacity;
+    }
+    struct cprof_slab *slab = cprof_alloc_map_pages(slab_bytes());
+    if (slab == NULL) {
+        return false;
+    }
+    registry->slabs[registry->slab_count++] = slab;
+    return true;
+}
+
+static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_names names)
+{
+    size_t index = registry->names.count;
+    if (index / SHARE == registry->slab_count && !add_slab_table_lock_held(registry)) {
+        return NULL;
+    }
+    if (cprof_names_add(&registry->names, names) != CPROF_OK) {
+        return NULL;
+    }
+    cprof_accum *accum = accum_at(registry, index);
+    accum->registry = registry;
+    accum->index = (uint32_t)index;
+    return accum;
+}
+
+static const cprof_name overflow_name = {CPROF_REGISTRY_OVERFLOW, sizeof CPROF_REGISTRY_OVERFLOW - 1};
+
+/* The key that stands for `names` once all keys are taken. Stages are bounded, too: past that all go to one key. */
+static cprof_names overflow_names(const cprof_registry *registry, cprof_names names)
+{
+    names.node = overflow_name;
+    if (registry->names.count >= CPROF_REGISTRY_MAX_KEYS + CPROF_REGISTRY_MAX_OVERFLOW_STAGES &&
+        cprof_names_find(&registry->names, names) == CPROF_NAMES_ABSENT) {
+        names.stage = overflow_name;
+    }
+    return names;
+}
+
+static cprof_accum *find_or_add_table_lock_held(cprof_registry *registry, cprof_names names)
+{
+    size_t index = cprof_names_find(&registry->names, names);
+    if (index == CPROF_NAMES_ABSENT && registry->names.count >= CPROF_REGISTRY_MAX_KEYS) {
+        atomic_fetch_add(&registry->refused_keys, 1);
+        names = overflow_names(registry, names);
+        index = cprof_names_find(&registry->names, names);
+    }
+    return index != CPROF_NAMES_ABSENT ? accum_at(registry, index) : add_key_table_lock_held(registry, names);
+}
+
+cprof_accum *cprof_registry_accum(cprof_registry *registry, cprof_names names)
+{
+    cprof_lock_acquire(&registry->table_lock);
+    cprof_accum *accum = find_or_add_table_lock_held(registry, names);
+    cprof_lock_release(&registry->table_lock);
+    return accum;
+}
+
+cprof_names cprof_registry_names(const cprof_accum *accum)
+{
+    cprof_registry *registry = accum->registry;
+    cprof_lock_acquire(&registry->table_lock);
+    cprof_names names = cprof_names_at(&registry->names, accum->index);
+    cprof_lock_release(&registry->table_lock);
+    return names;
+}
+
+/* Key `index`; CPROF_ABSENT behind the last. Entries and slab pointers may move while keys are added, so each look takes the
+ * lock. */
+static cprof_status key_at(cprof_registry *registry, size_t index, int64_t deadline_ns, cprof_names *names, cprof_accum **accum)
+{
+    if (!cprof_lock_acquire_before(&registry->table_lock, deadline_ns)) {
+        return CPROF_BUSY;
+    }
+    bool exists = index < registry->names.count;
+    if (exists) {
+        *names = cprof_names_at(&registry->names, index);
+        *accum = accum_at(registry, index);
+    }
+    cprof_lock_release(&registry->table_lock);
+    return exists ? CPROF_OK : CPROF_ABSENT;
+}
+
+static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor visitor, void *context, int64_t deadline_ns,
+                                         uint64_t *counts, cprof_resources_copy *extra, cprof_registry_epoch *epoch)
+{
+    cprof_status found = CPROF_OK;
+    cprof_status status = CPROF_OK;
+    cprof_names names;
+    cprof_accum *accum;
+    for (size_t i = 0; status == CPROF_OK && found == CPROF_OK; i++) {
+        found = key_at(registry, i, deadline_ns, &names, &accum);
+        cprof_figures figures;
+        uint64_t order;
+        cprof_status copied = found == CPROF_OK
+                                  ? cprof_accum_copy(accum, epoch->generation, deadline_ns, &figures, counts, &order, extra)
+                                  : found;
+        if (copied == CPROF_OK) {
+            status = visitor(context, names, order, &figures, counts);
+        }
+        epoch->unread += copied == CPROF_BUSY;
+    }
+    return status;
+}
+
+cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
+{
+    uint64_t *counts = cprof_alloc_zeroed((size_t)2 * CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
+    if (counts == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    cprof_resources_copy extra = {.gpu_counts = counts + CPROF_HISTOGRAM_BUCKETS};
+    bool has_shapes = atomic_load(&registry->has_shapes);
+    extra.shapes = has_shapes ? cprof_alloc_zeroed(sizeof *extra.shapes) : NULL;
+    if (has_shapes && extra.shapes == NULL) {
+        cprof_alloc_release(counts);
+        return CPROF_NO_MEMORY;
+    }
+    cprof_lock_acquire(&registry->read_lock);
+    int64_t deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_REGISTRY_PATIENCE_MS * 1000000;
+    cprof_status status = present_before(registry, deadline_ns, epoch)
+                              ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, &extra, epoch)
+                              : CPROF_BUSY;
+    cprof_lock_release(&registry->read_lock);
+    cprof_alloc_release(extra.shapes);
+    cprof_alloc_release(counts);
+    return status;
+}
+
+void cprof_registry_after_fork_in_child(cprof_registry *registry)
+{
+    cprof_process_random(registry->id, sizeof registry->id);
+    registry->live = NULL; /* it is the parent's, as is what its files have kept */
+    registry->left = NULL;
+    registry->added_flags = 0;
+    renew_state_epoch_lock_held(registry, true);
+}

@@ -1,0 +1,137 @@
+/* Open calls: which node runs inside which, and how long it took.
+ *
+ * A chain is the stack of open spans of one line of execution: a thread's, a task's, a greenlet's. The layer above says which
+ * chain is current; nothing here knows tasks. Spans come from the thread's free list and go back to the list of the thread
+ * that closes them; their memory is never given back to the system, so that a pointer to a closed span can still be told by
+ * its serial number. A chain is used by one thread at a time; no function here takes a lock but the accumulator's.
+ */
+#ifndef CPROF_SPAN_H
+#define CPROF_SPAN_H
+
+#include "cprofiling/nodes/registry.h"
+#include "cprofiling/nodes/thread.h"
+
+struct cprof_span {
+    cprof_span *parent;     /* the enclosing span, or NULL; on a free list: the next */
+    uint64_t parent_serial; /* parent->serial when it became the parent: another value means that it was closed */
+    uint64_t serial;        /* raised whenever the span is closed */
+    uint64_t state;         /* the registry's word as it was at entry; CPROF_FLAG_RESUMABLE may be added */
+    cprof_accum *accum;     /* NULL: is no node, but names an owner only, or is a record() */
+    cprof_ticks start;
+    cprof_ns nested_ns; /* in children that have ended; negative: not known any more */
+    uint64_t moment;    /* the chain's moment at entry */
+    void *owner;        /* of the layer above, as is the tag: opaque here */
+    const void *tag;
+    /* Of a block, set by the layer above after opening, and opaque here; of other spans only the first means anything: */
+    const void *place; /* NULL: it is no block, or was left */
+    void *opener;
+    cprof_span *same; /* others of one kind, and its neighbours among these */
+    cprof_span *next;
+    cprof_span **link;
+    uint64_t trace; /* while it is recorded: its number in the recording, or CPROF_RECORDING_MUTED; else 0 */
+    uint64_t trace_parent;
+    uint64_t trace_root;
+    struct cprof_recording_detail *detail; /* owned, or NULL */
+    cprof_probe *probe;                    /* owned; NULL where nothing beyond the clock is asked for */
+    uint32_t trace_serial;                 /* of the recording */
+    uint32_t label;                        /* of a record(): its name in the recording; set by the layer above after opening */
+};
+
+typedef struct {
+    cprof_span *top;  /* innermost open span, or NULL */
+    cprof_span *base; /* the top taken over from an enclosing chain: not this chain's own; or NULL */
+    uint64_t base_serial;
+    uint64_t moment; /* changes whenever the thread may have run another line of execution */
+} cprof_chain;
+
+/* What a suspendable call (coroutine, generator) keeps between two resumptions. All zero: not begun.
+ *
+ * It runs in steps: a coroutine in one, a generator in one for each value that it yields. Inside a step it may be suspended to
+ * wait for others; that is part of its time. What passes between two steps is its consumer's time, and is no part of it. */
+typedef struct {
+    cprof_span *span;   /* owned while the call is unfinished */
+    cprof_thread *home; /* the thread in which it began; compared only */
+    cprof_span *inner;  /* the innermost span open inside it when it was suspended */
+    cprof_ticks step_start;
+    cprof_ticks resumed;
+    cprof_ticks paused;
+    cprof_ticks active;  /* ticks in which it ran */
+    cprof_ticks outside; /* ticks between steps */
+    cprof_ns charged_ns; /* of the step, to an own parent */
+    bool between;        /* suspended between two steps */
+    bool own_parent;     /* the step's parent is of its own chain, and waits along: it is charged for the whole step */
+} cprof_resumable;
+
+/* Begins a chain inside another: `inherited` (may be NULL) becomes the parent of its outermost spans. The moment stays as it
+ * is. */
+void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited);
+
+/* The innermost open span, own or inherited, or NULL. */
+cprof_span *cprof_chain_top(cprof_chain *chain);
+
+/* Whether the chain has open spans of its own. */
+static inline bool cprof_chain_busy(const cprof_chain *chain)
+{
+    return chain->top != chain->base;
+}
+
+/* The innermost span of the chain's own that has `tag`, or NULL. */
+cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
+
+/* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
+ * inside it. NULL without memory: then nothing was opened. */
+cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
+                            const void *tag);
+
+/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran
+ * inside may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active
+ * time is not known. Not the top of the chain, but near it: it is taken out of the middle; it, the spans above it and its
+ * parent then have no known self time. Elsewhere, in whichever chain: it and its parent have none; what is left of it stays in
+ * its place, names nothing, and goes when that chain is trimmed. */
+void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
+
+/* Takes what is left of closed spans off the top of the chain. */
+void cprof_chain_trim(cprof_thread *thread, cprof_chain *chain);
+
+/* Whether the span was closed, and only keeps its place in a chain. */
+static inline bool cprof_span_is_left(const cprof_span *span)
+{
+    return (span->state & CPROF_FLAG_LEFT) != 0;
+}
+
+/* Takes an open span of a chain that nobody will use any more out of that: it may still be closed, without self time. */
+void cprof_span_detach(cprof_span *span);
+
+/* Gives up an open span that nobody will close, in a chain or detached: it is not counted. */
+void cprof_span_abandon(cprof_span *span);
+
+/* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all
+ * threads. */
+void cprof_span_discard(cprof_span *span);
+
+/* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */
+bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
+                           void *owner);
+
+/* Begins a probe for a call that was just begun. */
+void cprof_resumable_begin_probe(cprof_resumable *call, cprof_thread *thread, cprof_probe *probe);
+
+/* Takes the call's spans off the chain: inside a step, or, with `step_ends`, between two. */
+void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends);
+
+/* Puts the call's spans back on top of the chain; after the end of a step this begins the next. */
+void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain);
+
+/* Ends a call that was begun or continued last, and counts it. */
+void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome);
+
+/* The call that an open span is of; NULL: of none that is resumable. */
+const cprof_resumable *cprof_resumable_of(const cprof_span *span);
+
+/* How long an open call was suspended up to now, its consumer's time included. */
+cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks now);
+
+/* Ends a call that is suspended and will never be continued, and counts it. The time since its suspension is no part of it. */
+void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome);
+
+#endif

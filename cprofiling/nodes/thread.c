@@ -1,0 +1,172 @@
+#define _GNU_SOURCE
+#include "cprofiling/nodes/thread.h"
+
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/nodes/span.h"
+
+enum { SPANS_AT_ONCE = 32 };
+
+struct cprof_thread_lot {
+    cprof_thread_lot *next;
+    cprof_span spans[SPANS_AT_ONCE];
+};
+
+static cprof_span *last_of(cprof_span *list)
+{
+    while (list->parent != NULL) {
+        list = list->parent;
+    }
+    return list;
+}
+
+/* Runs at the end of each thread that has a record: touches nothing but the core's own memory. */
+static void retire(void *record)
+{
+    cprof_thread *thread = record;
+    cprof_span *first = thread->free_spans;
+    cprof_span *last = first != NULL ? last_of(first) : NULL; /* the list may be long: not under the lock */
+    cprof_thread_self = NULL;
+    thread->binding = NULL;
+    thread->free_spans = NULL;
+    thread->running = NULL;
+    thread->life++;
+    thread->trace.serial = 0;
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    if (first != NULL) {
+        last->parent = cprof_thread_spare.spans;
+        cprof_thread_spare.spans = first;
+    }
+    thread->next_free = cprof_thread_spare.threads;
+    cprof_thread_spare.threads = thread;
+    cprof_lock_release(&cprof_thread_spare.lock);
+}
+
+static void make_key(void)
+{
+    cprof_thread_spare.key_made = pthread_key_create(&cprof_thread_spare.key, retire) == 0;
+}
+
+static cprof_thread *take_record(void)
+{
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    cprof_thread *thread = cprof_thread_spare.threads;
+    if (thread != NULL) {
+        cprof_thread_spare.threads = thread->next_free;
+    }
+    cprof_lock_release(&cprof_thread_spare.lock);
+    return thread != NULL ? thread : cprof_alloc_zeroed(sizeof *thread);
+}
+
+/* A small stack keeps half of itself free instead of the full reserve, or no call could ever begin on it. */
+static void set_bounds(cprof_thread *thread, uintptr_t low, size_t size)
+{
+    size_t reserve = size / 2 < CPROF_THREAD_RESERVE ? size / 2 : CPROF_THREAD_RESERVE;
+    thread->stack_low = low;
+    thread->stack_floor = low + reserve;
+    thread->stack_room = size - reserve;
+}
+
+static void find_bounds(cprof_thread *thread)
+{
+    pthread_attr_t attributes;
+    void *low = NULL;
+    size_t size = 0;
+    size_t guard = 0;
+    thread->stack_low = thread->stack_floor = 0;
+    thread->stack_room = SIZE_MAX;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
+        return;
+    }
+    if (pthread_attr_getstack(&attributes, &low, &size) == 0 && pthread_attr_getguardsize(&attributes, &guard) == 0) {
+        guard = guard < size ? guard : 0; /* one that is larger lies beside the stack */
+        set_bounds(thread, (uintptr_t)low + guard, size - guard);
+    }
+    (void)pthread_attr_destroy(&attributes);
+}
+
+cprof_thread *cprof_thread_get(void)
+{
+    if (cprof_thread_self != NULL) {
+        return cprof_thread_self;
+    }
+    (void)pthread_once(&cprof_thread_spare.key_once, make_key);
+    if (!cprof_thread_spare.key_made) {
+        return NULL;
+    }
+    cprof_thread *thread = take_record();
+    if (thread == NULL) {
+        return NULL;
+    }
+    thread->binding = NULL;
+    find_bounds(thread);
+    if (pthread_setspecific(cprof_thread_spare.key, thread) != 0) {
+        retire(thread);
+        return NULL;
+    }
+    cprof_thread_self = thread;
+    return thread;
+}
+
+bool cprof_thread_stack_ok(const cprof_thread *thread)
+{
+    uintptr_t address = (uintptr_t)__builtin_frame_address(0);
+    return address < thread->stack_low || address >= thread->stack_floor;
+}
+
+void cprof_thread_return(cprof_span *span)
+{
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    span->parent = cprof_thread_spare.spans;
+    cprof_thread_spare.spans = span;
+    cprof_lock_release(&cprof_thread_spare.lock);
+}
+
+/* Cuts the list behind its `count`-th span, or at its end; returns what came behind. */
+static cprof_span *cut_behind(cprof_span *list, int count)
+{
+    while (count > 1 && list->parent != NULL) {
+        list = list->parent;
+        count--;
+    }
+    cprof_span *rest = list->parent;
+    list->parent = NULL;
+    return rest;
+}
+
+bool cprof_thread_refill(cprof_thread *thread)
+{
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    thread->free_spans = cprof_thread_spare.spans;
+    if (thread->free_spans != NULL) {
+        cprof_thread_spare.spans = cut_behind(thread->free_spans, SPANS_AT_ONCE);
+    }
+    cprof_lock_release(&cprof_thread_spare.lock);
+    if (thread->free_spans != NULL) {
+        return true;
+    }
+    cprof_thread_lot *lot = cprof_alloc_zeroed(sizeof *lot);
+    if (lot == NULL) {
+        return false;
+    }
+    for (int i = 0; i + 1 < SPANS_AT_ONCE; i++) {
+        lot->spans[i].parent = &lot->spans[i + 1];
+    }
+    thread->free_spans = lot->spans;
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    lot->next = cprof_thread_spare.lots;
+    cprof_thread_spare.lots = lot;
+    cprof_lock_release(&cprof_thread_spare.lock);
+    return true;
+}
+
+void cprof_thread_visit_spans(void (*visitor)(void *context, cprof_span *span), void *context)
+{
+    cprof_lock_acquire(&cprof_thread_spare.lock);
+    cprof_thread_lot *lot = cprof_thread_spare.lots;
+    cprof_lock_release(&cprof_thread_spare.lock);
+    for (; lot != NULL; lot = lot->next) {
+        for (int i = 0; i < SPANS_AT_ONCE; i++) {
+            visitor(context, &lot->spans[i]);
+        }
+    }
+}

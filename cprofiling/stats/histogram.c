@@ -1,0 +1,161 @@
+#include "cprofiling/stats/histogram.h"
+
+#include "cprofiling/base/alloc.h"
+
+#include <string.h>
+
+enum { ROW = CPROF_HISTOGRAM_ROW };
+
+/* Makes rows from `first` to `last`, filled from the old ones, which lie between them. NULL without memory. */
+static cprof_histogram_rows *wider_rows(const cprof_histogram_rows *old, unsigned first, unsigned last)
+{
+    unsigned count = last - first + 1;
+    cprof_histogram_rows *rows = cprof_alloc_zeroed(sizeof *rows + (size_t)count * ROW * sizeof rows->buckets[0]);
+    if (rows == NULL) {
+        return NULL;
+    }
+    rows->first = first;
+    rows->count = count;
+    if (old != NULL) {
+        memcpy(rows->buckets + (size_t)(old->first - first) * ROW, old->buckets,
+               (size_t)old->count * ROW * sizeof old->buckets[0]);
+    }
+    return rows;
+}
+
+static bool has_row(const cprof_histogram_rows *rows, unsigned row)
+{
+    return rows != NULL && row >= rows->first && row - rows->first < rows->count;
+}
+
+static bool add_row(cprof_histogram *histogram, unsigned row)
+{
+    cprof_histogram_rows *old = histogram->rows;
+    unsigned first = old == NULL || row < old->first ? row : old->first;
+    unsigned last = old == NULL || row >= old->first + old->count ? row : old->first + old->count - 1;
+    cprof_histogram_rows *rows = wider_rows(old, first, last);
+    if (rows == NULL) {
+        return false;
+    }
+    histogram->rows = rows;
+    cprof_alloc_release(old);
+    return true;
+}
+
+/* The bucket starts again at zero, 2^32 higher. */
+static bool carry(cprof_histogram *histogram, unsigned index, uint32_t *bucket)
+{
+    if (histogram->high == NULL) {
+        histogram->high = cprof_alloc_zeroed(CPROF_HISTOGRAM_BUCKETS * sizeof *histogram->high);
+    }
+    if (histogram->high == NULL) {
+        return false;
+    }
+    histogram->high[index]++;
+    *bucket = 0;
+    return true;
+}
+
+void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64_t *lost)
+{
+    if (!has_row(histogram->rows, index / ROW) && !add_row(histogram, index / ROW)) {
+        ++*lost;
+        return;
+    }
+    uint32_t *bucket = &histogram->rows->buckets[index - histogram->rows->first * ROW];
+    if (*bucket != UINT32_MAX) {
+        ++*bucket;
+    } else if (!carry(histogram, index, bucket)) {
+        ++*lost;
+    }
+}
+
+void cprof_histogram_clear(cprof_histogram *histogram)
+{
+    cprof_histogram_rows *rows = histogram->rows;
+    if (rows != NULL) {
+        memset(rows->buckets, 0, (size_t)rows->count * ROW * sizeof rows->buckets[0]);
+    }
+    uint32_t *high = histogram->high;
+    histogram->high = NULL; /* first: a child that is forked meanwhile must not see what is gone */
+    cprof_alloc_release(high);
+}
+
+/* The count of a bucket of a row that exists. */
+static uint64_t count_at(const cprof_histogram *histogram, unsigned index)
+{
+    uint64_t high = histogram->high != NULL ? histogram->high[index] : 0;
+    return high << 32 | histogram->rows->buckets[index - histogram->rows->first * ROW];
+}
+
+static void copy_row(const cprof_histogram *histogram, unsigned row, uint64_t *out)
+{
+    for (unsigned column = 0; column < ROW; column++) {
+        out[column] = count_at(histogram, row * ROW + column);
+    }
+}
+
+void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsigned last, uint64_t *counts)
+{
+    for (unsigned row = first; row <= last; row++) {
+        if (has_row(histogram->rows, row)) {
+            copy_row(histogram, row, counts + (size_t)row * ROW);
+        } else {
+            memset(counts + (size_t)row * ROW, 0, ROW * sizeof *counts);
+        }
+    }
+}
+
+size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices, uint64_t *counts)
+{
+    const cprof_histogram_rows *rows = histogram->rows;
+    unsigned index = rows != NULL ? rows->first * ROW : 0;
+    unsigned end = rows != NULL ? index + rows->count * ROW : 0;
+    size_t filled = 0;
+    for (; index < end; index++) {
+        uint64_t count = count_at(histogram, index);
+        if (count != 0) {
+            indices[filled] = (uint16_t)index;
+            counts[filled++] = count;
+        }
+    }
+    return filled;
+}
+
+void cprof_histogram_dispose(cprof_histogram *histogram)
+{
+    cprof_alloc_release(histogram->rows);
+    cprof_alloc_release(histogram->high);
+    *histogram = (cprof_histogram){NULL, NULL};
+}
+
+double cprof_histogram_edge_ns(unsigned index)
+{
+    unsigned row = index / ROW;
+    unsigned column = index % ROW;
+    if (row == 0) {
+        return column / (double)ROW;
+    }
+    return (double)((uint64_t)(ROW + column) << (row - 1)) / ROW;
+}
+
+double cprof_histogram_quantile(const uint64_t *counts, unsigned first, unsigned last, uint64_t total, double fraction)
+{
+    if (total == 0) {
+        return 0.0;
+    }
+    double position = fraction * (double)total;
+    uint64_t rank = (uint64_t)position;
+    if ((double)rank < position || rank == 0) {
+        rank++;
+    }
+    uint64_t seen = 0;
+    unsigned index = first * ROW;
+    for (unsigned end = (last + 1) * ROW; index < end; index++) {
+        seen += counts[index];
+        if (seen >= rank) {
+            break;
+        }
+    }
+    return (cprof_histogram_edge_ns(index) + cprof_histogram_edge_ns(index + 1)) / 2.0;
+}

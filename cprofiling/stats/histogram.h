@@ -1,0 +1,104 @@
+/* A log-linear histogram of durations: 64 linear buckets to each power of two, as in Gil Tene's HdrHistogram.
+ *
+ * Durations are counted in 1/64 ns, so that each bucket is at most 1/64 of its value wide from 1 ns up to 2^47 ns (39 hours):
+ * its middle is within 0.8 % of every value in it. Beyond that the last bucket counts. Buckets are 32 bits wide; what a full
+ * one held is carried to a table of high halves that is made at that moment.
+ *
+ * Only the rows from the smallest to the largest value seen exist: a node whose times span a decade has four or five of the 48,
+ * 256 bytes each. No function here locks; a histogram has one user at a time.
+ */
+#ifndef CPROF_HISTOGRAM_H
+#define CPROF_HISTOGRAM_H
+
+#include "cprofiling/base/clock.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CPROF_HISTOGRAM_ROW = 64, /* buckets in a row; row 0 is below 1 ns, row r from 2^(r-1) ns to 2^r ns */
+    CPROF_HISTOGRAM_ROWS = 48,
+    CPROF_HISTOGRAM_BUCKETS = CPROF_HISTOGRAM_ROW * CPROF_HISTOGRAM_ROWS,
+};
+
+/* Values from here on, in 1/64 ns, go to the last bucket. */
+#define CPROF_HISTOGRAM_LIMIT (UINT64_C(1) << (CPROF_HISTOGRAM_ROWS + 5))
+
+/* Some consecutive rows. Replaced as a whole when more are needed, so that a forked child never sees half of a change. */
+typedef struct {
+    uint32_t first;
+    uint32_t count;
+    uint32_t buckets[]; /* count * ROW */
+} cprof_histogram_rows;
+
+/* All zero: an empty histogram. */
+typedef struct {
+    cprof_histogram_rows *rows; /* NULL until the first value; owned */
+    uint32_t *high;             /* BUCKETS high halves; NULL until one is needed; owned */
+} cprof_histogram;
+
+/* The bucket number (row * ROW + column) of a value in 1/64 ns. */
+static inline unsigned cprof_histogram_index(uint64_t value)
+{
+    if (__builtin_expect(value >= CPROF_HISTOGRAM_LIMIT, 0)) {
+        return CPROF_HISTOGRAM_BUCKETS - 1;
+    }
+    unsigned row = value < CPROF_HISTOGRAM_ROW ? 0 : 58 - (unsigned)__builtin_clzll(value);
+    unsigned shift = row == 0 ? 0 : row - 1;
+    return row * CPROF_HISTOGRAM_ROW + ((unsigned)(value >> shift) & (CPROF_HISTOGRAM_ROW - 1));
+}
+
+/* The same of a duration in ns, 0 to 2^63-1. */
+static inline unsigned cprof_histogram_index_ns(cprof_ns elapsed_ns)
+{
+    uint64_t ns = (uint64_t)elapsed_ns;
+    return cprof_histogram_index(ns < CPROF_HISTOGRAM_LIMIT / CPROF_HISTOGRAM_ROW ? ns * CPROF_HISTOGRAM_ROW
+                                                                                  : CPROF_HISTOGRAM_LIMIT);
+}
+
+/* The same of fractional milliseconds, 0 or more. */
+static inline unsigned cprof_histogram_index_ms(double elapsed_ms)
+{
+    double units = elapsed_ms * 1e6 * CPROF_HISTOGRAM_ROW;
+    return cprof_histogram_index(units < (double)CPROF_HISTOGRAM_LIMIT ? (uint64_t)units : CPROF_HISTOGRAM_LIMIT);
+}
+
+/* The slow cases of cprof_histogram_add: a row that does not exist yet, and a bucket that is full. Without memory the value is
+ * not counted, or the bucket stays at its largest value; and *lost is raised. */
+void cprof_histogram_add_slow(cprof_histogram *histogram, unsigned index, uint64_t *lost);
+
+/* Counts one value in bucket `index`. *lost is raised when it could not be counted. */
+static inline void cprof_histogram_add(cprof_histogram *histogram, unsigned index, uint64_t *lost)
+{
+    cprof_histogram_rows *rows = histogram->rows;
+    if (__builtin_expect(rows != NULL, 1)) {
+        unsigned place = index - rows->first * CPROF_HISTOGRAM_ROW;
+        if (__builtin_expect(place < rows->count * CPROF_HISTOGRAM_ROW && rows->buckets[place] != UINT32_MAX, 1)) {
+            rows->buckets[place]++;
+            return;
+        }
+    }
+    cprof_histogram_add_slow(histogram, index, lost);
+}
+
+/* Sets all counts to zero. The rows stay, the high halves go. */
+void cprof_histogram_clear(cprof_histogram *histogram);
+
+/* Copies the rows from `first` to `last` into a dense table of BUCKETS 64-bit counts; the other rows are not written. */
+void cprof_histogram_copy(const cprof_histogram *histogram, unsigned first, unsigned last, uint64_t *counts);
+
+/* Writes the numbers of the buckets that hold something, ascending, and their counts; both tables have room for BUCKETS.
+ * Returns how many these are. */
+size_t cprof_histogram_fill(const cprof_histogram *histogram, uint16_t *indices, uint64_t *counts);
+
+/* Gives back what the histogram owns; it is empty afterwards. */
+void cprof_histogram_dispose(cprof_histogram *histogram);
+
+/* The value in ns that at least `fraction` (0 to 1) of the `total` counted values do not exceed: the middle of the bucket of
+ * the nearest rank. Only rows `first` to `last` of the dense table are read. 0.0 when total is 0. */
+double cprof_histogram_quantile(const uint64_t *counts, unsigned first, unsigned last, uint64_t total, double fraction);
+
+/* The lower edge of a bucket in ns; that of the number after the last bucket is the upper edge of the last. */
+double cprof_histogram_edge_ns(unsigned index);
+
+#endif

@@ -1,0 +1,173 @@
+#include "cprofiling/stats/resources.h"
+
+#include "cprofiling/base/alloc.h"
+
+#define UNKNOWN (-1)
+
+void cprof_resources_begin(cprof_resources *extra, uint64_t generation)
+{
+    cprof_histogram_clear(&extra->gpu_histogram);
+    extra->figures = (cprof_resources_figures){.gpu_min_ns = UINT64_MAX};
+    extra->figures.device_memory.peak = extra->figures.host_memory.peak = UNKNOWN;
+    extra->generation = generation;
+}
+
+void cprof_resources_add_gpu(cprof_resources *extra, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream)
+{
+    cprof_resources_figures *figures = &extra->figures;
+    uint64_t ns = (uint64_t)gpu_ns;
+    figures->asked |= CPROF_RESOURCES_GPU;
+    figures->gpu_count++;
+    figures->gpu_ns += ns;
+    figures->gpu_min_ns = ns < figures->gpu_min_ns ? ns : figures->gpu_min_ns;
+    figures->gpu_max_ns = ns > figures->gpu_max_ns ? ns : figures->gpu_max_ns;
+    figures->multi_stream += multi_stream;
+    if (queue_ns >= 0) {
+        figures->queue_count++;
+        figures->queue_ns += (uint64_t)queue_ns;
+    }
+    unsigned index = cprof_histogram_index_ns(gpu_ns);
+    figures->gpu_rows |= UINT64_C(1) << (index / CPROF_HISTOGRAM_ROW);
+    cprof_histogram_add(&extra->gpu_histogram, index, &figures->gpu_lost);
+}
+
+static void add_below_end(uint64_t *sum, uint64_t more)
+{
+    const uint64_t end = INT64_MAX;
+    *sum = more > end - *sum ? end : *sum + more;
+}
+
+static void sum_launches(cprof_launch_counts *all, const cprof_launch_counts *more)
+{
+#define ADD(name) add_below_end(&all->name, more->name);
+    CPROF_LAUNCH_COUNTS(ADD)
+#undef ADD
+}
+
+void cprof_resources_add_launches(cprof_resources_figures *figures, const cprof_launch_counts *more)
+{
+    figures->asked |= CPROF_RESOURCES_LAUNCHES;
+    sum_launches(&figures->launched, more);
+}
+
+static int64_t add_within_range(int64_t a, int64_t b)
+{
+    int64_t sum;
+    if (!__builtin_add_overflow(a, b, &sum)) {
+        return sum;
+    }
+    return b > 0 ? INT64_MAX : INT64_MIN;
+}
+
+static int64_t largest(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void add_memory(cprof_resources_memory *memory, const cprof_resources_memory_sample *sample)
+{
+    if (!sample->known || sample->entry < 0 || sample->exit < 0) {
+        return;
+    }
+    memory->calls++;
+    memory->entry = sample->entry;
+    memory->exit = sample->exit;
+    memory->change = add_within_range(memory->change, sample->exit - sample->entry);
+    if (sample->peak >= 0) {
+        memory->peak = largest(memory->peak, largest(sample->peak, largest(sample->entry, sample->exit)));
+    }
+}
+
+static void add_counters(cprof_resources_figures *figures, const cprof_counters_reading *counters)
+{
+    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        if ((counters->known & CPROF_COUNTER_BIT(i)) != 0) {
+            figures->counted[i]++;
+            figures->counters[i] += counters->values[i];
+        }
+    }
+    figures->estimated += counters->estimated;
+}
+
+void cprof_resources_add_sample(cprof_resources_figures *figures, const cprof_resources_sample *sample)
+{
+    figures->asked |= sample->asked;
+    add_counters(figures, &sample->counters);
+    add_memory(&figures->device_memory, &sample->device_memory);
+    add_memory(&figures->host_memory, &sample->host_memory);
+    figures->waits += sample->waits;
+    figures->wait_ns += (uint64_t)sample->wait_ns;
+}
+
+static void merge_memory(cprof_resources_memory *memory, const cprof_resources_memory *other, bool is_later)
+{
+    if (other->calls == 0) {
+        return;
+    }
+    if (memory->calls == 0 || is_later) {
+        memory->entry = other->entry;
+        memory->exit = other->exit;
+    }
+    memory->calls += other->calls;
+    memory->change = add_within_range(memory->change, other->change);
+    memory->peak = other->peak > memory->peak ? other->peak : memory->peak;
+}
+
+void cprof_resources_merge(cprof_resources_figures *figures, const cprof_resources_figures *other, bool is_later)
+{
+    figures->asked |= other->asked;
+    figures->gpu_count += other->gpu_count;
+    figures->gpu_ns += other->gpu_ns;
+    figures->gpu_min_ns = other->gpu_min_ns < figures->gpu_min_ns ? other->gpu_min_ns : figures->gpu_min_ns;
+    figures->gpu_max_ns = other->gpu_max_ns > figures->gpu_max_ns ? other->gpu_max_ns : figures->gpu_max_ns;
+    figures->gpu_lost += other->gpu_lost;
+    figures->gpu_rows |= other->gpu_rows;
+    figures->queue_count += other->queue_count;
+    figures->queue_ns += other->queue_ns;
+    figures->multi_stream += other->multi_stream;
+    for (unsigned i = 0; i < CPROF_GPU_CAUSES; i++) {
+        figures->missed[i] += other->missed[i];
+    }
+    sum_launches(&figures->launched, &other->launched);
+    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        figures->counted[i] += other->counted[i];
+        figures->counters[i] += other->counters[i];
+    }
+    figures->estimated += other->estimated;
+    merge_memory(&figures->device_memory, &other->device_memory, is_later);
+    merge_memory(&figures->host_memory, &other->host_memory, is_later);
+    figures->waits += other->waits;
+    figures->wait_ns += other->wait_ns;
+}
+
+void cprof_resources_gpu_quantiles_ms(const cprof_resources_copy *extra, const double *fractions, size_t count,
+                                      double *quantiles_ms)
+{
+    const cprof_resources_figures *figures = &extra->figures;
+    uint64_t ranked = figures->gpu_count - figures->gpu_lost;
+    for (size_t i = 0; i < count; i++) {
+        if (ranked == 0) {
+            quantiles_ms[i] = UNKNOWN;
+            continue;
+        }
+        unsigned first = (unsigned)__builtin_ctzll(figures->gpu_rows);
+        unsigned last = 63 - (unsigned)__builtin_clzll(figures->gpu_rows);
+        double ns = cprof_histogram_quantile(extra->gpu_counts, first, last, ranked, fractions[i]);
+        double least = (double)figures->gpu_min_ns;
+        double most = (double)figures->gpu_max_ns;
+        quantiles_ms[i] = (ns < least ? least : ns > most ? most : ns) / 1e6;
+    }
+}
+
+double cprof_resources_mean_ms(cprof_u128 total_ns, uint64_t count)
+{
+    return count > 0 ? cprof_moments_ns_to_ms(total_ns) / (double)count : UNKNOWN;
+}
+
+void cprof_resources_destroy(cprof_resources *extra)
+{
+    if (extra != NULL) {
+        cprof_histogram_dispose(&extra->gpu_histogram);
+        cprof_alloc_release(extra);
+    }
+}

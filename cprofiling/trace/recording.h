@@ -1,0 +1,161 @@
+/* The recording that runs: each finished span as an event of 64 bytes, in a ring of the thread that closed it.
+ *
+ * There is at most one recording in a process. A span takes part if it was opened while the recording ran, not paused, and is
+ * closed before its end: while it runs, as it was; while it is paused, cut at the beginning of the pause. The way of an event
+ * takes no lock: a thread marks itself as writing, and looks whether the recording is still the span's; whoever ends the
+ * recording makes all threads see that (membarrier), and waits for those that are marked.
+ * A full ring forgets its oldest event, or does not take the new one; either is counted.
+ */
+#ifndef CPROF_RECORDING_H
+#define CPROF_RECORDING_H
+
+#include "cprofiling/nodes/span.h"
+#include "cprofiling/trace/table.h"
+
+#define CPROF_RECORDING_MUTED UINT64_MAX /* the id of a span inside which nothing is recorded */
+
+enum {
+    CPROF_RECORDING_MAX_LABELS = 1 << 20,      /* in one recording: names, and texts of details, of these bytes in all; */
+    CPROF_RECORDING_MAX_LABEL_BYTES = 1 << 28, /* further names are called __overflow__, further texts are left out */
+    CPROF_RECORDING_LEAST_CAPACITY = 1,        /* events of each thread */
+    CPROF_RECORDING_MOST_CAPACITY = 1000 * 1000 * 1000,
+    CPROF_RECORDING_PATIENCE_MS = 1000, /* that the end of a recording waits for threads that have stopped while they write */
+};
+
+/* One finished span. Ids are numbers of their recording: collecting makes W3C's of them. */
+typedef struct {
+    cprof_ticks start;
+    cprof_ticks stop;
+    uint64_t span;
+    uint64_t parent; /* 0: none */
+    uint64_t root;
+    cprof_ticks suspended;
+    uint32_t label;  /* of a record(): its label; of a node: its key's */
+    uint32_t thread; /* where it was closed: a number of the recording */
+    uint8_t kind;    /* a cprof_kind */
+    uint8_t outcome; /* a cprof_outcome */
+    uint8_t flags;   /* CPROF_ROW_ bits */
+} cprof_recording_event;
+
+_Static_assert(sizeof(cprof_recording_event) == 64, "an event is a cache line");
+
+/* Bytes in use, and the most that ever were; CPROF_TABLE_UNKNOWN where that is not known. */
+typedef struct {
+    int64_t memory; /* resident, of the process */
+    int64_t memory_peak;
+    int64_t device_memory; /* of the framework's allocator */
+    int64_t device_memory_peak;
+} cprof_recording_memory;
+
+#define CPROF_RECORDING_UNKNOWN_MEMORY {CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN}
+
+/* What is known of a span beyond its times, when that was asked for. Texts are labels of a recording; 0: none. */
+struct cprof_recording_detail {
+    uint32_t serial; /* of that recording */
+    uint32_t shapes;
+    uint32_t types;
+    uint32_t stack;
+    cprof_recording_memory memory; /* at the span's start; after its end: the change, and the peak where it rose */
+    int64_t in_use;                /* resident, at its end */
+    int64_t device_in_use;
+};
+
+typedef struct cprof_recording_session cprof_recording_session;
+
+typedef struct {
+    uint64_t owner;    /* of registries: those of this owner take part */
+    uint64_t capacity; /* events of each thread: CPROF_RECORDING_LEAST_CAPACITY to CPROF_RECORDING_MOST_CAPACITY */
+    bool drop_newest;  /* when a ring is full; else the oldest goes */
+    bool hosts;        /* record spans; else steps only */
+    bool details;      /* spans may have a cprof_recording_detail: registries get CPROF_FLAG_DETAIL, too */
+    bool synchronizes; /* nodes wait for their device before and after: registries get CPROF_FLAG_SYNC, too */
+} cprof_recording_options;
+
+/* Defined in process.c, worked by recording.c. Serials are unique in the process, and not 0. */
+typedef struct {
+    _Atomic uint32_t open_serial; /* of the recording while it runs; 0: there is none, or it is paused */
+    _Atomic uint32_t serial;      /* of the recording, running or paused; 0: there is none */
+    _Atomic uint32_t last_serial;
+    _Atomic bool fenced;            /* there is no membarrier: writers fence by themselves */
+    _Atomic int64_t inherited_peak; /* of resident memory, in what getrusage() tells; 0: not looked at yet */
+    _Atomic cprof_ticks paused;     /* when it was paused last; meaningful while it is */
+    cprof_lock lock;                /* guards the lists of: */
+    cprof_recording_session *session;
+    struct cprof_recording_ring *left_rings; /* of recordings that have ended, to threads that have stopped while they wrote */
+} cprof_recording_state;
+
+extern cprof_recording_state cprof_recording;
+
+/* Begins a recording. CPROF_IN_USE: there is one already; CPROF_OUT_OF_RANGE: the capacity; CPROF_NO_MEMORY. */
+cprof_status cprof_recording_start(const cprof_recording_options *options, cprof_recording_session **session);
+
+/* What the recording takes the time of day to be ahead of CLOCK_MONOTONIC: its events' times less this are on that clock, which
+ * all processes of a machine have in common. */
+cprof_ns cprof_recording_since_epoch(const cprof_recording_session *session);
+
+/* Stops to record, and goes on. Idempotent. Of spans that other threads close at the moment of a pause the inner one may end a
+ * little later than the outer one, which is cut. */
+void cprof_recording_pause(cprof_recording_session *session);
+void cprof_recording_resume(cprof_recording_session *session);
+
+/* Ends the present step, if there is one, and begins the next, of this name (its stage is empty). In a forked child it does
+ * nothing. CPROF_NO_MEMORY: the step goes on. */
+cprof_status cprof_recording_step(cprof_recording_session *session, cprof_thread *thread, cprof_names names);
+
+/* Ends the recording, adds its events to `table` (NULL: nowhere), spans that are open included, and frees it. The caller sees
+ * to it that no thread opens or closes spans meanwhile, or goes without those that are open: `with_open`. In a forked child
+ * there is nothing to add. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: the table lacks events; the recording is freed all the same. */
+cprof_status cprof_recording_finish(cprof_recording_session *session, cprof_table *table, bool with_open);
+
+/* The number of a label, found or made; 0 without memory, or when the recording of this serial has ended (there is none of
+ * serial 0). Any thread. */
+uint32_t cprof_recording_label(uint32_t serial, cprof_names names);
+
+/* The number of a text of a detail likewise; 0, too, past the limits, as nothing else may stand for it. */
+uint32_t cprof_recording_text(uint32_t serial, cprof_name text);
+
+/* Gives a span that is a record(), just opened, a label of the recording of this serial. It may have ended meanwhile: to
+ * another one the number means nothing, and the span counts as dropped. */
+static inline void cprof_recording_set_label(cprof_span *span, uint32_t serial, uint32_t label)
+{
+    span->label = span->trace_serial == serial ? label : 0;
+}
+
+/* The present figures of the process; the device's are not known here. */
+cprof_recording_memory cprof_recording_memory_now(void);
+
+/* Gives a span, just opened, a detail, a copy; nothing if it takes no part in a recording, or without memory. Texts of a
+ * recording that has ended meanwhile are left out. */
+void cprof_recording_begin_detail(cprof_span *span, const struct cprof_recording_detail *detail);
+
+/* Replaces the memory at the span's start by what changed up to `now`. Does nothing for a span without a detail. */
+void cprof_recording_end_detail(cprof_span *span, const cprof_recording_memory *now);
+
+/* Makes a span, just opened, one inside which nothing is recorded; itself neither. */
+void cprof_recording_mute(cprof_span *span);
+
+/* Whether a span opened now, inside `innermost` (or NULL), would not be recorded as something around it is muted. */
+bool cprof_recording_is_muted(const cprof_span *innermost);
+
+/* Notes that a call of a node begins, which is no span, as nobody will tell if an exception leaves it. `key` tells it from
+ * other calls of its thread. The oldest of more than CPROF_THREAD_NOTES is forgotten. */
+void cprof_recording_note(cprof_thread *thread, int64_t key);
+
+/* Writes the event of the newest call that was noted under `key`, which ends now; nothing if there is none. `innermost` (or
+ * NULL) is the innermost open span. Spans that were closed in this thread since the call began become its children. */
+void cprof_recording_end_noted(cprof_thread *thread, int64_t key, cprof_accum *accum, const cprof_span *innermost);
+
+/* For span.c. Gives a span that is being opened its ids: `parent` is the innermost open span. */
+void cprof_recording_open(cprof_thread *thread, cprof_span *span, cprof_span *parent);
+
+/* For span.c. Writes the event of a span that has an id, if its recording still goes on, and takes the id away. */
+void cprof_recording_close(cprof_thread *thread, cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
+                           cprof_outcome outcome, bool suspendable);
+
+/* For span.c. Takes the id away from a span that is given up; it has no event. */
+void cprof_recording_discard(cprof_span *span);
+
+/* In a forked child: the recording is the parent's. */
+void cprof_recording_after_fork_in_child(void);
+
+#endif

@@ -1,0 +1,151 @@
+/* alloc.h, and the failing allocator that the other programs put in its place. */
+#define _GNU_SOURCE
+#include "cprofiling/base/alloc.h"
+
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, PAGES = 600 };
+
+static bool is_zero(const void *memory, size_t size)
+{
+    const unsigned char *bytes = memory;
+    for (size_t i = 0; i < size; i++) {
+        if (bytes[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* More than any machine has; not a constant, or the compiler would warn of it. */
+static size_t too_much(void)
+{
+    volatile size_t half = SIZE_MAX / 2;
+    return half / PAGE * PAGE;
+}
+
+static void test_zeroed(void)
+{
+    for (size_t size = 1; size <= 100000; size *= 10) {
+        unsigned char *memory = cprof_alloc_zeroed(size);
+        CHECK(memory != NULL);
+        CHECK((uintptr_t)memory % alignof(max_align_t) == 0);
+        CHECK(is_zero(memory, size));
+        memset(memory, 0xa5, size);
+        cprof_alloc_release(memory);
+    }
+}
+
+static void test_resize_keeps_the_contents(void)
+{
+    char *memory = cprof_alloc_resize(NULL, 6);
+    CHECK(memory != NULL);
+    memcpy(memory, "five.", 6);
+    memory = cprof_alloc_resize(memory, 100000);
+    CHECK(memory != NULL);
+    CHECK(strcmp(memory, "five.") == 0);
+    CHECK(cprof_alloc_resize(memory, too_much()) == NULL);
+    CHECK(strcmp(memory, "five.") == 0);
+    cprof_alloc_release(memory);
+}
+
+static void test_refusal(void)
+{
+    CHECK(cprof_alloc_zeroed(too_much()) == NULL);
+    CHECK(cprof_alloc_map_pages(too_much()) == NULL);
+}
+
+static void test_null_is_ignored(void)
+{
+    cprof_alloc_release(NULL);
+    cprof_alloc_unmap_pages(NULL, PAGE);
+}
+
+static size_t resident_pages(void *memory)
+{
+    unsigned char in_core[PAGES];
+    size_t count = 0;
+    CHECK(mincore(memory, sizeof in_core * PAGE, in_core) == 0);
+    for (size_t i = 0; i < PAGES; i++) {
+        count += in_core[i] & 1;
+    }
+    return count;
+}
+
+static void test_pages_cost_nothing_until_written(void)
+{
+    char *memory = cprof_alloc_map_pages((size_t)PAGES * PAGE);
+    CHECK(memory != NULL);
+    CHECK((uintptr_t)memory % PAGE == 0);
+    CHECK_EQUAL(resident_pages(memory), 0);
+    memory[PAGES / 2 * PAGE] = 1;
+    CHECK_EQUAL(resident_pages(memory), 1);
+    memory[PAGES / 2 * PAGE] = 0;
+    CHECK(is_zero(memory, (size_t)PAGES * PAGE));
+    cprof_alloc_unmap_pages(memory, (size_t)PAGES * PAGE);
+}
+
+static void check_refused_once(uint64_t nth)
+{
+    fake_alloc_fail(nth);
+    for (uint64_t i = 1; i <= 3; i++) {
+        void *memory = cprof_alloc_zeroed(8);
+        CHECK((memory == NULL) == (i == nth));
+        cprof_alloc_release(memory);
+    }
+    CHECK(fake_alloc_has_failed() == (nth >= 1 && nth <= 3));
+}
+
+static void test_hooks_replace_every_function(void)
+{
+    uint64_t made = fake_alloc_made();
+    fake_alloc_install();
+    void *zeroed = cprof_alloc_zeroed(10);
+    void *resized = cprof_alloc_resize(NULL, 10);
+    resized = cprof_alloc_resize(resized, 20);
+    void *pages = cprof_alloc_map_pages(PAGE);
+    CHECK(zeroed != NULL && resized != NULL && pages != NULL);
+    CHECK_EQUAL(fake_alloc_made(), made + 3);
+    CHECK_EQUAL(fake_alloc_live(), 3);
+    cprof_alloc_release(zeroed);
+    cprof_alloc_release(resized);
+    cprof_alloc_unmap_pages(pages, PAGE);
+    cprof_alloc_release(NULL);
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    for (uint64_t nth = 0; nth <= 4; nth++) {
+        check_refused_once(nth);
+    }
+    fake_alloc_fail(1);
+    CHECK(cprof_alloc_resize(NULL, 10) == NULL);
+    fake_alloc_fail(1);
+    CHECK(cprof_alloc_map_pages(PAGE) == NULL);
+}
+
+static void test_null_restores_the_system(void)
+{
+    uint64_t made = fake_alloc_made();
+    cprof_alloc_set_hooks(NULL);
+    void *memory = cprof_alloc_zeroed(10);
+    CHECK(memory != NULL);
+    cprof_alloc_release(memory);
+    CHECK_EQUAL(fake_alloc_made(), made);
+}
+
+int main(void)
+{
+    test_zeroed();
+    test_resize_keeps_the_contents();
+    test_refusal();
+    test_null_is_ignored();
+    test_pages_cost_nothing_until_written();
+    test_hooks_replace_every_function();
+    test_null_restores_the_system();
+    return EXIT_SUCCESS;
+}

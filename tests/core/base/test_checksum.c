@@ -1,0 +1,41 @@
+/* checksum.h */
+#include "cprofiling/base/checksum.h"
+
+#include "tests/core/check.h"
+
+enum { SIZE = 300 };
+
+/* What catalogues of CRCs give for CRC-64/XZ, of the nine digits; and, made bit by bit in Python, of other texts. */
+static void test_known_values(void)
+{
+    CHECK_EQUAL(cprof_checksum((const uint8_t *)"123456789", 9), UINT64_C(0x995dc9bbdf1939fa));
+    CHECK_EQUAL(cprof_checksum((const uint8_t *)"", 0), 0);
+    CHECK_EQUAL(cprof_checksum((const uint8_t *)"\0", 1), UINT64_C(0x1fada17364673f59));
+}
+
+/* No single bit, and no two bits that are exchanged, go unseen. */
+static void test_each_bit_counts(void)
+{
+    uint8_t bytes[SIZE];
+    uint64_t state = 1;
+    for (size_t i = 0; i < SIZE; i++) {
+        bytes[i] = (uint8_t)check_random(&state);
+    }
+    uint64_t whole = cprof_checksum(bytes, SIZE);
+    for (size_t bit = 0; bit < SIZE * 8; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        CHECK(cprof_checksum(bytes, SIZE) != whole);
+        bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    for (size_t i = 1; i < SIZE; i++) {
+        CHECK(cprof_checksum(bytes, i) != cprof_checksum(bytes, i - 1));
+    }
+    CHECK_EQUAL(cprof_checksum(bytes, SIZE), whole);
+}
+
+int main(void)
+{
+    test_known_values();
+    test_each_bit_counts();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,1399 @@
+/* probe.h, and what span.c and process.c do with probes; with a clock that only the test moves, and with devices, counters,
+ * tools and allocators that only note what they were told. Whatever they are told takes LATE_NS, which is nobody's time. */
+#define _GNU_SOURCE
+#include "cprofiling/calls/probe.h"
+
+#include "cprofiling/devices/capture.h"
+#include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/nvtx.h"
+#include "cprofiling/process.h"
+#include "cprofiling/trace/recording.h"
+
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { NODES = 4, OWNER = 7, THREADS = 4, CALLS = 300, LATE_NS = 7, GPU_NS = 5000, LOG_SIZE = 400, MARKS = 16 };
+
+#define FLAG(name) CPROF_FLAG_##name
+#define ALL_COUNTERS ((uint32_t)CPROF_COUNTER_ALL)
+#define UNKNOWN (-1)
+
+static const char names[NODES][2] = {"a", "b", "c", "d"};
+static const char tags[NODES];
+static _Atomic cprof_ticks now;
+static cprof_registry *registry;
+static cprof_accum *nodes[NODES];
+static cprof_thread *thread;
+static cprof_chain chain; /* of the thread */
+static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+static uint64_t gpu_counts[CPROF_HISTOGRAM_BUCKETS];
+static char notes[LOG_SIZE];
+
+/* What the fakes answer, and what they were told. */
+static struct {
+    bool is_quiet; /* notes nothing */
+    bool is_heard;
+    bool is_without_names;
+    cprof_gpu_cause refusal;
+    unsigned marks;
+    unsigned registered;
+    unsigned known; /* counters */
+    cprof_recording_memory memory;
+    int64_t device_bytes; /* of the whole device, 20 of them free; 0: not known */
+    _Atomic int64_t open_ranges;
+    _Atomic uint64_t pushed;
+} fake;
+
+static _Thread_local uint64_t worked; /* what the thread's counters count */
+static _Thread_local cprof_cupti_node launching;
+static char marks[MARKS];
+static char message;
+
+/* ---- The fakes */
+
+static cprof_ticks read_clock(void)
+{
+    return atomic_load(&now);
+}
+
+static void pass(cprof_ticks ns)
+{
+    atomic_fetch_add(&now, ns);
+}
+
+static __attribute__((format(printf, 1, 2))) void note(const char *format, ...)
+{
+    pass(LATE_NS);
+    if (fake.is_quiet) {
+        return;
+    }
+    size_t length = strlen(notes);
+    va_list arguments;
+    va_start(arguments, format);
+    int added = vsnprintf(notes + length, LOG_SIZE - length, format, arguments);
+    va_end(arguments);
+    CHECK(added > 0 && (size_t)added < LOG_SIZE - length);
+}
+
+/* The notes since the last look. */
+static void check_notes(const char *expected)
+{
+    if (strcmp(notes, expected) != 0) {
+        (void)fprintf(stderr, "notes: %s\nexpected: %s\n", notes, expected);
+    }
+    CHECK(strcmp(notes, expected) == 0);
+    notes[0] = '\0';
+}
+
+cprof_gpu_mark *wrapped_event_begin(cprof_gpu_place place, cprof_gpu_cause *cause) __asm__("__wrap_cprof_event_begin");
+void wrapped_event_end(cprof_gpu_mark *mark, cprof_gpu_place place, cprof_accum *accum,
+                       uint64_t generation) __asm__("__wrap_cprof_event_end");
+void wrapped_event_cancel(cprof_gpu_mark *mark) __asm__("__wrap_cprof_event_cancel");
+bool wrapped_is_heard(void) __asm__("__wrap_cprof_nvtx_is_heard");
+void *wrapped_register(cprof_name name) __asm__("__wrap_cprof_nvtx_register");
+void wrapped_push(void *pushed, uint64_t payload) __asm__("__wrap_cprof_nvtx_push");
+void wrapped_pop(void) __asm__("__wrap_cprof_nvtx_pop");
+int wrapped_start(void) __asm__("__wrap_cprof_wait_profiler_start");
+int wrapped_stop(void) __asm__("__wrap_cprof_wait_profiler_stop");
+void wrapped_perf_read(unsigned wanted, cprof_counters_reading *reading) __asm__("__wrap_cprof_counters_read");
+void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before) __asm__("__wrap_cprof_cupti_set_node");
+bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes) __asm__("__wrap_cprof_wait_memory");
+cprof_recording_memory wrapped_memory_now(void) __asm__("__wrap_cprof_recording_memory_now");
+
+cprof_gpu_mark *wrapped_event_begin(cprof_gpu_place place, cprof_gpu_cause *cause)
+{
+    note("begin %d.%d ", place.device, (int)place.stream);
+    *cause = fake.refusal;
+    return fake.refusal == CPROF_GPU_KNOWN ? (cprof_gpu_mark *)(void *)&marks[fake.marks++ % MARKS] : NULL;
+}
+
+void wrapped_event_end(cprof_gpu_mark *mark, cprof_gpu_place place, cprof_accum *accum, uint64_t generation)
+{
+    note("end%d %d.%d ", (int)((char *)mark - marks), place.device, (int)place.stream);
+    cprof_accum_add_gpu(accum, generation, GPU_NS, UNKNOWN, false);
+}
+
+void wrapped_event_cancel(cprof_gpu_mark *mark)
+{
+    note("cancel%d ", (int)((char *)mark - marks));
+}
+
+bool wrapped_is_heard(void)
+{
+    return fake.is_heard;
+}
+
+void *wrapped_register(cprof_name name)
+{
+    note("register %.*s ", (int)name.length, name.bytes);
+    fake.registered++;
+    return fake.is_without_names ? NULL : &message;
+}
+
+void wrapped_push(void *pushed, uint64_t payload)
+{
+    CHECK(pushed == &message);
+    note("push%d ", (int)payload);
+    atomic_fetch_add(&fake.open_ranges, 1);
+    atomic_fetch_add(&fake.pushed, 1);
+}
+
+void wrapped_pop(void)
+{
+    note("pop ");
+    CHECK(atomic_fetch_add(&fake.open_ranges, -1) > 0);
+}
+
+int wrapped_start(void)
+{
+    note("start ");
+    return 0;
+}
+
+int wrapped_stop(void)
+{
+    note("stop ");
+    return 0;
+}
+
+void wrapped_perf_read(unsigned wanted, cprof_counters_reading *reading)
+{
+    *reading = (cprof_counters_reading){.known = wanted & fake.known};
+    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        reading->values[i] = worked * (i + 1);
+    }
+    pass(LATE_NS);
+}
+
+void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before)
+{
+    *before = launching;
+    launching = node;
+    pass(LATE_NS);
+}
+
+bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
+{
+    CHECK(device == CPROF_GPU_CURRENT_DEVICE);
+    *free_bytes = 20;
+    *total_bytes = fake.device_bytes;
+    return fake.device_bytes != 0;
+}
+
+cprof_recording_memory wrapped_memory_now(void)
+{
+    pass(LATE_NS);
+    return fake.memory;
+}
+
+/* ---- What tests are made of */
+
+static void set_up(unsigned flags, uint32_t probing, uint64_t skip_first_n)
+{
+    registry = cprof_registry_create(OWNER);
+    CHECK(registry != NULL);
+    cprof_registry_set_probing(registry, probing);
+    cprof_registry_configure(registry, flags, skip_first_n, false);
+    for (int i = 0; i < NODES; i++) {
+        nodes[i] = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {names[i], 1}});
+        CHECK(nodes[i] != NULL);
+    }
+    chain = (cprof_chain){.top = NULL};
+    memset(&fake, 0, sizeof fake);
+    fake.known = CPROF_COUNTER_ALL;
+    fake.memory = (cprof_recording_memory){.memory = 1000, .memory_peak = 1000};
+    notes[0] = '\0';
+    worked = 0;
+    atomic_store(&now, 1000);
+}
+
+static void tear_down(void)
+{
+    CHECK(!cprof_chain_busy(&chain));
+    CHECK(thread->running == NULL);
+    CHECK(cprof_probes.open == NULL);
+    CHECK(launching.accum == NULL);
+    CHECK_EQUAL(atomic_load(&fake.open_ranges), 0);
+    cprof_registry_destroy(registry);
+}
+
+static cprof_probe *new_probe(int node)
+{
+    cprof_probe *probe = cprof_probe_new(nodes[node], cprof_registry_state(registry));
+    CHECK(probe != NULL);
+    return probe;
+}
+
+static cprof_span *open_with(int node, cprof_probe *probe)
+{
+    cprof_span *span = cprof_span_open(thread, &chain, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
+    CHECK(span != NULL);
+    if (cprof_probe_is_for_capture(probe)) {
+        cprof_probe_begin_capture(probe);
+    }
+    cprof_probe_begin(probe, thread, span);
+    CHECK(span->probe == probe);
+    return span;
+}
+
+static cprof_span *open_node(int node)
+{
+    return open_with(node, new_probe(node));
+}
+
+static cprof_span *open_at(int node, cprof_gpu_place place)
+{
+    cprof_probe *probe = new_probe(node);
+    probe->place = place;
+    probe->cause = CPROF_GPU_KNOWN;
+    return open_with(node, probe);
+}
+
+static cprof_span *open_using(int node, int64_t device, int64_t in_use, int64_t highest)
+{
+    cprof_probe *probe = new_probe(node);
+    probe->memory = (cprof_probe_memory){true, device, in_use, highest};
+    return open_with(node, probe);
+}
+
+static void close_as(cprof_span *span, cprof_outcome outcome)
+{
+    cprof_span_close(thread, &chain, span, outcome, false);
+}
+
+static void close_node(cprof_span *span)
+{
+    close_as(span, CPROF_OUTCOME_SUCCESS);
+}
+
+static void set_memory(cprof_span *span, int64_t device, int64_t in_use, int64_t highest)
+{
+    cprof_probe_set_memory(span->probe, &(cprof_probe_memory){true, device, in_use, highest});
+}
+
+static void close_using(cprof_span *span, int64_t device, int64_t in_use, int64_t highest)
+{
+    set_memory(span, device, in_use, highest);
+    close_node(span);
+}
+
+static cprof_figures figures_of(int node, cprof_resources_figures *extra)
+{
+    cprof_figures figures = {.count = 0};
+    cprof_resources_copy copy = {.gpu_counts = gpu_counts};
+    uint64_t order;
+    uint64_t generation = cprof_registry_present(registry).generation;
+    (void)cprof_accum_copy(nodes[node], generation, INT64_MAX, &figures, counts, &order, &copy);
+    *extra = figures.extra != NULL ? figures.extra->figures : (cprof_resources_figures){.asked = 0};
+    return figures;
+}
+
+static cprof_resources_figures extra_of(int node)
+{
+    cprof_resources_figures extra;
+    (void)figures_of(node, &extra);
+    return extra;
+}
+
+static void check_time(int node, uint64_t count, cprof_ns total_ns)
+{
+    cprof_resources_figures extra;
+    cprof_figures figures = figures_of(node, &extra);
+    CHECK_EQUAL(figures.count, count);
+    CHECK_EQUAL(figures.moments.total_ns, total_ns);
+}
+
+static void check_memory(const cprof_resources_memory *memory, uint64_t calls, int64_t entry, int64_t exit, int64_t peak)
+{
+    CHECK_EQUAL(memory->calls, calls);
+    CHECK_EQUAL(memory->entry, entry);
+    CHECK_EQUAL(memory->exit, exit);
+    CHECK_EQUAL(memory->peak, peak);
+}
+
+/* The counters of a node: `work` in so many samples; the CPU time counts once, the next one twice. */
+static void check_work(int node, uint64_t samples, uint64_t work)
+{
+    cprof_resources_figures extra = extra_of(node);
+    CHECK_EQUAL(extra.counted[CPROF_COUNTER_CPU_TIME], samples);
+    CHECK_EQUAL(extra.counters[CPROF_COUNTER_CPU_TIME], work);
+    CHECK_EQUAL(extra.counters[CPROF_COUNTER_CONTEXT_SWITCHES], 2 * work);
+}
+
+static void in_thread(void *(*body)(void *), void *argument)
+{
+    pthread_t started;
+    CHECK(pthread_create(&started, NULL, body, argument) == 0);
+    CHECK(pthread_join(started, NULL) == 0);
+}
+
+static size_t spare_probes(void)
+{
+    size_t count = 0;
+    for (const cprof_probe *probe = cprof_probes.spare; probe != NULL; probe = probe->next) {
+        count++;
+    }
+    return count;
+}
+
+/* ---- What is asked */
+
+static void test_what_is_asked(void)
+{
+    static const struct {
+        unsigned flag;
+        unsigned asked;
+    } each[] = {
+        {FLAG(STATS), 0},
+        {FLAG(GPU), CPROF_RESOURCES_GPU},
+        {FLAG(LAUNCHES), CPROF_RESOURCES_LAUNCHES},
+        {FLAG(MEMORY), CPROF_RESOURCES_MEMORY},
+        {FLAG(SYNC), CPROF_RESOURCES_WAITS},
+        {FLAG(COUNTERS), CPROF_RESOURCES_COUNTERS | 5 << CPROF_RESOURCES_COUNTER_SHIFT},
+        {FLAG(NVTX), 0},
+        {FLAG(CAPTURE), 0},
+    };
+    set_up(FLAG(STATS), 5 | CPROF_REGISTRY_RESETS_PEAK, 0);
+    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++) {
+        cprof_registry_configure(registry, FLAG(STATS) | each[i].flag, 0, false);
+        cprof_probe *probe = new_probe(0);
+        CHECK_EQUAL(probe->sample.asked, each[i].asked);
+        CHECK_EQUAL(probe->flags, each[i].flag & CPROF_FLAG_PROBED);
+        CHECK(probe->counters == 5 && probe->resets_peak);
+        cprof_probe_leave_out(probe, each[i].flag);
+        CHECK_EQUAL(probe->sample.asked, each[i].flag == FLAG(LAUNCHES) ? CPROF_RESOURCES_LAUNCHES_UNKNOWN : 0);
+        CHECK_EQUAL(probe->flags, 0);
+        cprof_probe_finish(probe, false, true);
+    }
+    tear_down();
+}
+
+static void test_leaving_out_leaves_the_rest(void)
+{
+    set_up(FLAG(STATS) | FLAG(LAUNCHES) | FLAG(COUNTERS) | FLAG(SYNC), 1, 0);
+    cprof_probe *probe = new_probe(0);
+    cprof_probe_leave_out(probe, FLAG(LAUNCHES));
+    cprof_span *span = open_with(0, probe);
+    CHECK(launching.accum == NULL);
+    worked += 3;
+    close_node(span);
+    CHECK_EQUAL(extra_of(0).asked, CPROF_RESOURCES_COUNTERS | CPROF_RESOURCES_WAITS | CPROF_RESOURCES_LAUNCHES_UNKNOWN |
+                                       1 << CPROF_RESOURCES_COUNTER_SHIFT);
+    tear_down();
+}
+
+/* What is never asked for is not unknown either. */
+static void test_leaving_out_what_was_not_asked_for(void)
+{
+    set_up(FLAG(STATS) | FLAG(SYNC), 0, 0);
+    cprof_probe *probe = new_probe(0);
+    cprof_probe_leave_out(probe, FLAG(LAUNCHES));
+    close_node(open_with(0, probe));
+    CHECK_EQUAL(extra_of(0).asked, CPROF_RESOURCES_WAITS);
+    tear_down();
+}
+
+/* Which counters were asked for is known of calls that have none: no samples, and calls that began while their key skipped. */
+static void test_counters_that_were_only_asked_for(void)
+{
+    const unsigned counters = CPROF_RESOURCES_COUNTERS | 5 << CPROF_RESOURCES_COUNTER_SHIFT;
+    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), 5, 0);
+    close_as(open_node(0), CPROF_OUTCOME_ERROR);
+    cprof_resources_figures figures = extra_of(0);
+    CHECK_EQUAL(figures.asked, counters);
+    CHECK(figures.counted[0] == 0 && figures.host_memory.calls == 0 && figures.estimated == 0);
+    cprof_probe *dropped = new_probe(1);
+    cprof_probe_finish(dropped, false, true); /* its call was never made */
+    CHECK_EQUAL(extra_of(1).asked, 0);
+    cprof_registry_configure(registry, FLAG(STATS) | FLAG(COUNTERS), 1, false);
+    cprof_span *early = open_node(0);
+    cprof_span *later = open_node(0);
+    close_node(later); /* skipped; so that the other one, which began while the key skipped, is a sample */
+    CHECK_EQUAL(extra_of(0).asked, counters);
+    close_node(early);
+    CHECK_EQUAL(extra_of(0).asked, counters);
+    CHECK_EQUAL(extra_of(0).counted[0], 0);
+    cprof_span *before = open_node(0);
+    cprof_registry_reset(registry);
+    close_node(before);
+    CHECK_EQUAL(extra_of(0).asked, 0);
+    tear_down();
+}
+
+/* A key that still skips has no figures, but is shown to tools all the same. */
+static void test_skipping_key(void)
+{
+    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 1);
+    fake.is_heard = true;
+    cprof_span *span = open_at(0, (cprof_gpu_place){0, 0});
+    CHECK_EQUAL(span->probe->flags, FLAG(NVTX) | FLAG(CAPTURE));
+    CHECK_EQUAL(span->probe->sample.asked, 0);
+    close_node(span);
+    check_notes("register a push0 pop ");
+    CHECK_EQUAL(extra_of(0).asked, CPROF_RESOURCES_COUNTERS | CPROF_COUNTER_ALL << CPROF_RESOURCES_COUNTER_SHIFT);
+    span = open_at(0, (cprof_gpu_place){0, 0});
+    close_node(span);
+    check_notes("begin 0.0 push1 pop end0 0.0 ");
+    CHECK_EQUAL(extra_of(0).asked,
+                CPROF_RESOURCES_ALL & ~(unsigned)(CPROF_RESOURCES_LAUNCHES_UNKNOWN | CPROF_RESOURCES_PEAK_UNKNOWN));
+    check_time(0, 1, 0);
+    tear_down();
+}
+
+/* Tools are told also where nothing is counted. */
+static void test_without_statistics(void)
+{
+    set_up(FLAG(NVTX) | FLAG(GPU), 0, 0);
+    fake.is_heard = true;
+    cprof_span *span = open_at(0, (cprof_gpu_place){0, 0});
+    close_node(span);
+    check_notes("register a push0 pop ");
+    check_time(0, 0, 0);
+    cprof_resumable call = {.span = NULL};
+    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_resumable_begin_probe(&call, thread, new_probe(0));
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_notes("push1 pop ");
+    tear_down();
+}
+
+/* ---- Time */
+
+/* What is found out before and after a call is not its time, nor its parent's own before that. */
+static void test_the_clock_is_read_innermost(void)
+{
+    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    cprof_span *span = open_at(0, (cprof_gpu_place){0, 0});
+    pass(100);
+    cprof_probe_stop(span->probe);
+    pass(50);
+    cprof_probe_stop(span->probe);
+    close_node(span);
+    check_time(0, 1, 100);
+    span = open_node(1);
+    pass(20);
+    close_node(span); /* stops it */
+    check_time(1, 1, 20);
+    tear_down();
+}
+
+static void test_the_clock_of_a_suspended_call(void)
+{
+    cprof_resumable call = {.span = NULL};
+    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), ALL_COUNTERS, 0);
+    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    pass(1000);
+    cprof_resumable_begin_probe(&call, thread, new_probe(0));
+    cprof_ticks begun = read_clock();
+    pass(100);
+    cprof_resumable_suspend(&call, &chain, false);
+    pass(10000);
+    cprof_resumable_continue(&call, &chain);
+    pass(10);
+    cprof_ticks elapsed = read_clock() - begun;
+    cprof_probe_stop(call.span->probe);
+    pass(5000);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_time(0, 1, (cprof_ns)elapsed);
+    tear_down();
+}
+
+static void test_waits(void)
+{
+    set_up(FLAG(STATS) | FLAG(SYNC), 0, 0);
+    cprof_probe *probe = new_probe(0);
+    cprof_probe_begin_wait(probe);
+    pass(30);
+    cprof_probe_end_wait(probe);
+    cprof_span *span = open_with(0, probe);
+    pass(100);
+    cprof_probe_begin_wait(probe);
+    pass(12);
+    cprof_probe_end_wait(probe);
+    close_node(span);
+    cprof_resources_figures extra = extra_of(0);
+    CHECK_EQUAL(extra.asked, CPROF_RESOURCES_WAITS);
+    CHECK_EQUAL(extra.waits, 2);
+    CHECK_EQUAL(extra.wait_ns, 42);
+    check_time(0, 1, 112); /* what the call waits for at its end is its own */
+    tear_down();
+}
+
+/* ---- Devices */
+
+static void test_gpu_time(void)
+{
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    cprof_span *span = open_at(0, (cprof_gpu_place){1, 20});
+    close_node(span); /* without another word it ended where it began */
+    check_notes("begin 1.20 end0 1.20 ");
+    span = open_at(0, (cprof_gpu_place){1, 20});
+    span->probe->left_at.stream = 30;
+    close_node(span);
+    check_notes("begin 1.20 end1 1.30 ");
+    CHECK_EQUAL(extra_of(0).gpu_count, 2);
+    CHECK_EQUAL(extra_of(0).gpu_ns, 2 * GPU_NS);
+    tear_down();
+}
+
+static void test_calls_that_are_no_sample_have_no_gpu_time(void)
+{
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    close_as(open_at(0, (cprof_gpu_place){0, 1}), CPROF_OUTCOME_ERROR);
+    check_notes("begin 0.1 cancel0 ");
+    close_as(open_at(0, (cprof_gpu_place){0, 1}), CPROF_OUTCOME_CANCELLED);
+    check_notes("begin 0.1 cancel1 ");
+    cprof_span *span = open_at(0, (cprof_gpu_place){0, 1});
+    cprof_registry_reset(registry);
+    close_node(span);
+    check_notes("begin 0.1 cancel2 ");
+    close_as(open_node(0), CPROF_OUTCOME_ERROR);
+    CHECK_EQUAL(extra_of(0).asked, 0);
+    tear_down();
+}
+
+static void begin_generator(cprof_resumable *call)
+{
+    cprof_probe *probe = new_probe(0);
+    probe->cause = CPROF_GPU_KNOWN;
+    probe->place = (cprof_gpu_place){0, 1};
+    *call = (cprof_resumable){.span = NULL};
+    CHECK(cprof_resumable_begin(call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_resumable_begin_probe(call, thread, probe);
+}
+
+/* What its consumer gives the stream between two steps is not the generator's; what others give it while it waits is, as is the
+ * waiting itself. */
+static void test_a_generator_that_yields_has_no_gpu_time(void)
+{
+    cprof_resumable call;
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_continue(&call, &chain);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_notes("begin 0.1 end0 0.1 ");
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, true);
+    cprof_resumable_continue(&call, &chain);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_notes("begin 0.1 cancel1 ");
+    begin_generator(&call);
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS); /* long after it ran last */
+    check_notes("begin 0.1 cancel2 ");
+    CHECK_EQUAL(extra_of(0).gpu_count, 1);
+    CHECK_EQUAL(extra_of(0).missed[CPROF_GPU_SUSPENDED], 2);
+    tear_down();
+}
+
+static void test_why_there_is_no_gpu_time(void)
+{
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    close_node(open_node(0)); /* nobody has told a place */
+    fake.refusal = CPROF_GPU_CAPTURED;
+    close_node(open_at(0, (cprof_gpu_place){0, 1}));
+    check_notes("begin 0.1 ");
+    cprof_probe *probe = new_probe(0);
+    probe->cause = CPROF_GPU_UNSUPPORTED;
+    close_node(open_with(0, probe));
+    cprof_resources_figures extra = extra_of(0);
+    CHECK_EQUAL(extra.gpu_count, 0);
+    CHECK_EQUAL(extra.missed[CPROF_GPU_NO_CUDA], 1);
+    CHECK_EQUAL(extra.missed[CPROF_GPU_CAPTURED], 1);
+    CHECK_EQUAL(extra.missed[CPROF_GPU_UNSUPPORTED], 1);
+    tear_down();
+}
+
+static void end_own_mark(void *mark, cprof_accum *accum, uint64_t generation)
+{
+    note("own%d %s", (int)((char *)mark - marks), accum != NULL ? "counts " : "does not count ");
+    if (accum != NULL) {
+        cprof_accum_add_gpu(accum, generation, GPU_NS, UNKNOWN, false);
+    }
+}
+
+static cprof_span *open_marked(int node, int mark)
+{
+    cprof_probe *probe = new_probe(node);
+    probe->mark = &marks[mark];
+    probe->end_mark = end_own_mark;
+    return open_with(node, probe);
+}
+
+static void test_a_mark_of_the_layer_above(void)
+{
+    set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
+    close_node(open_marked(0, 1));
+    close_as(open_marked(0, 2), CPROF_OUTCOME_ERROR);
+    check_notes(""); /* not before whoever closes is done */
+    cprof_probe_settle();
+    check_notes("own2 does not count own1 counts ");
+    CHECK_EQUAL(extra_of(0).gpu_count, 1);
+    cprof_probe_settle();              /* there is nothing left */
+    cprof_probe *probe = new_probe(0); /* dropped before it began */
+    probe->mark = &marks[3];
+    probe->end_mark = end_own_mark;
+    cprof_probe_finish(probe, false, true);
+    cprof_probe_settle();
+    check_notes("own3 does not count ");
+    tear_down();
+}
+
+/* ---- Launches */
+
+static void check_launching(int node)
+{
+    CHECK(launching.accum == (node < NODES ? nodes[node] : NULL));
+    CHECK_EQUAL(launching.generation, node < NODES ? cprof_registry_present(registry).generation : 0);
+}
+
+static void test_launches_are_the_innermosts(void)
+{
+    set_up(FLAG(STATS) | FLAG(LAUNCHES), 0, 0);
+    cprof_span *outer = open_node(0);
+    check_launching(0);
+    cprof_span *inner = open_node(1);
+    check_launching(1);
+    cprof_registry_configure(registry, FLAG(STATS) | FLAG(COUNTERS), 0, false);
+    cprof_span *bare = open_node(2); /* counts no launches: the one around it goes on */
+    check_launching(1);
+    cprof_registry_configure(registry, FLAG(STATS) | FLAG(LAUNCHES), 0, false);
+    cprof_span *innermost = open_node(3);
+    check_launching(3);
+    close_node(innermost);
+    check_launching(1);
+    close_node(bare);
+    check_launching(1);
+    close_node(inner);
+    check_launching(0);
+    close_node(outer);
+    check_launching(NODES);
+    tear_down();
+}
+
+static void test_out_of_order(void)
+{
+    set_up(FLAG(STATS) | FLAG(LAUNCHES) | FLAG(NVTX) | FLAG(COUNTERS), ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    cprof_span *first = open_node(0);
+    worked += 1;
+    cprof_span *second = open_node(1);
+    worked += 10;
+    cprof_span *third = open_node(2);
+    worked += 100;
+    close_node(second);
+    check_launching(2);
+    close_node(first);
+    worked += 1000;
+    check_launching(2);
+    close_node(third);
+    check_launching(NODES);
+    check_work(0, 1, 111);
+    check_work(1, 1, 110);
+    check_work(2, 1, 1100);
+    CHECK_EQUAL(atomic_load(&fake.pushed), 3);
+    tear_down();
+}
+
+/* ---- Counters */
+
+static void test_counters(void)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS), CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME) | CPROF_COUNTER_BIT(CPROF_COUNTER_CYCLES),
+           0);
+    fake.known = CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME);
+    cprof_span *outer = open_node(0);
+    worked += 5;
+    cprof_span *inner = open_node(1);
+    worked += 6;
+    close_node(inner);
+    close_node(outer);
+    cprof_resources_figures extra = extra_of(0);
+    CHECK_EQUAL(extra.counted[CPROF_COUNTER_CPU_TIME], 1);
+    CHECK_EQUAL(extra.counters[CPROF_COUNTER_CPU_TIME], 11);
+    CHECK_EQUAL(extra.counted[CPROF_COUNTER_CYCLES], 0); /* refused */
+    CHECK_EQUAL(extra.counted[CPROF_COUNTER_PAGE_FAULTS], 0);
+    CHECK_EQUAL(extra_of(1).counters[CPROF_COUNTER_CPU_TIME], 6);
+    tear_down();
+}
+
+static void *close_elsewhere(void *span)
+{
+    cprof_thread *here = cprof_thread_get();
+    CHECK(here != NULL);
+    cprof_span_close(here, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+    CHECK(here->running == NULL);
+    return NULL;
+}
+
+/* The counters are those of two threads, and the range is the first one's: it cannot be ended by another. */
+static void test_end_in_another_thread(void)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    cprof_span *span = open_node(0);
+    pass(9);
+    in_thread(close_elsewhere, span);
+    check_work(0, 0, 0);
+    check_time(0, 1, 9);
+    check_notes("register a push0 ");
+    CHECK(thread->running == NULL);
+    cprof_span *next = open_node(1); /* which tells the thread whose its launches are */
+    close_node(next);
+    check_launching(NODES);
+    wrapped_pop();
+    tear_down();
+}
+
+/* A block in whose thread others ran meanwhile, and of which nobody knew that it stood still, has no counters. */
+static void test_block_that_others_interrupt(void)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
+    cprof_span *span = open_node(0);
+    chain.moment++;
+    worked += 3;
+    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+    check_work(0, 0, 0);
+    span = open_node(0);
+    worked += 4;
+    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+    check_work(0, 1, 4);
+    tear_down();
+}
+
+typedef struct {
+    cprof_resumable call;
+    uint64_t work;
+    bool ends;
+} line;
+
+static void begin_line(line *self, int node)
+{
+    self->call = (cprof_resumable){.span = NULL};
+    CHECK(cprof_resumable_begin(&self->call, thread, &chain, nodes[node], cprof_registry_state(registry), registry));
+    cprof_resumable_begin_probe(&self->call, thread, new_probe(node));
+}
+
+static void *run_line(void *argument)
+{
+    line *self = argument;
+    cprof_chain here = {.top = NULL};
+    cprof_thread *runner = cprof_thread_get();
+    CHECK(runner != NULL);
+    cprof_resumable_continue(&self->call, &here);
+    worked += self->work;
+    if (self->ends) {
+        cprof_resumable_end(&self->call, runner, &here, CPROF_OUTCOME_SUCCESS);
+    } else {
+        cprof_resumable_suspend(&self->call, &here, false);
+    }
+    CHECK(runner->running == NULL && launching.accum == NULL);
+    return NULL;
+}
+
+/* What others do in either thread while the call is suspended is not its work. */
+static void test_suspended_call_in_two_threads(void)
+{
+    line self = {.work = 20};
+    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    begin_line(&self, 0);
+    worked += 1;
+    cprof_resumable_suspend(&self.call, &chain, false);
+    check_launching(NODES);
+    worked += 1000;
+    in_thread(run_line, &self);
+    cprof_resumable_continue(&self.call, &chain);
+    check_launching(0);
+    worked += 300;
+    cprof_resumable_suspend(&self.call, &chain, true);
+    worked += 1000;
+    self.ends = true;
+    in_thread(run_line, &self);
+    check_work(0, 1, 341);
+    CHECK_EQUAL(atomic_load(&fake.pushed), 4);
+    check_notes("register a push0 pop push1 pop push2 pop push3 pop ");
+    tear_down();
+}
+
+/* Blocks that are open inside a suspended call stand still with it, whether they have a probe or not. */
+static void test_blocks_inside_a_suspended_call(void)
+{
+    line self;
+    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(LAUNCHES) | FLAG(NVTX), ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    cprof_span *around = open_node(3);
+    begin_line(&self, 0);
+    worked += 1;
+    cprof_span *block = open_node(1);
+    cprof_span *bare = cprof_span_open(thread, &chain, nodes[2], CPROF_FLAG_STATS, registry, &tags[2]);
+    CHECK(bare != NULL);
+    worked += 10;
+    notes[0] = '\0';
+    cprof_resumable_suspend(&self.call, &chain, false);
+    check_notes("pop pop ");
+    check_launching(3);
+    worked += 1000;
+    chain.moment++;
+    cprof_resumable_continue(&self.call, &chain);
+    check_notes("push1 push1 ");
+    check_launching(1);
+    worked += 100;
+    close_node(bare);
+    cprof_span_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
+    check_launching(0);
+    cprof_resumable_end(&self.call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    close_node(around);
+    check_work(0, 1, 111);
+    check_work(1, 1, 110);
+    check_work(3, 1, 1111);
+    tear_down();
+}
+
+static void test_block_closed_inside_a_suspended_call(void)
+{
+    line self;
+    set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(NVTX), ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    begin_line(&self, 0);
+    cprof_span *block = open_node(1);
+    worked += 10;
+    cprof_resumable_suspend(&self.call, &chain, false);
+    worked += 1000;
+    cprof_span_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
+    cprof_resumable_abandon(&self.call, thread, CPROF_OUTCOME_SUCCESS);
+    check_work(0, 1, 10);
+    check_work(1, 1, 10);
+    tear_down();
+}
+
+/* A suspended call of which nobody asks anything may hold blocks that are asked. */
+static void test_block_inside_a_call_without_a_probe(void)
+{
+    cprof_resumable call = {.span = NULL};
+    set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
+    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], CPROF_FLAG_STATS, registry));
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_continue(&call, &chain);
+    cprof_span *block = open_node(1);
+    worked += 10;
+    cprof_resumable_suspend(&call, &chain, false);
+    worked += 1000;
+    cprof_resumable_continue(&call, &chain);
+    worked += 100;
+    close_node(block);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_work(1, 1, 110);
+    tear_down();
+}
+
+/* ---- Memory */
+
+#define RESETTING (FLAG(STATS) | FLAG(MEMORY)), CPROF_REGISTRY_RESETS_PEAK
+
+/* The parent's peak contains those of its children, and what was reached between them. */
+static void test_nested_peaks(void)
+{
+    set_up(RESETTING, 0);
+    cprof_span *outer = open_using(0, 1, 100, 900); /* 900 was before it */
+    cprof_span *other = open_using(3, 2, 50, 2000); /* on another device */
+    cprof_span *inner = open_using(1, 1, 150, 300);
+    cprof_span *innermost = open_using(2, 1, 150, 160);
+    close_using(innermost, 1, 140, 400);
+    close_using(inner, 1, 160, 200);
+    close_using(other, 2, 60, 70);
+    close_using(outer, 1, 120, 350);
+    cprof_resources_figures extra = extra_of(0);
+    check_memory(&extra.device_memory, 1, 100, 120, 400);
+    CHECK_EQUAL(extra.device_memory.change, 20);
+    extra = extra_of(1);
+    check_memory(&extra.device_memory, 1, 150, 160, 400);
+    extra = extra_of(2);
+    check_memory(&extra.device_memory, 1, 150, 140, 400);
+    extra = extra_of(3);
+    check_memory(&extra.device_memory, 1, 50, 60, 70);
+    tear_down();
+}
+
+/* In any order; and what is reached after a call's end was read, while it is still open, is not its peak. */
+static void test_overlapping_peaks(void)
+{
+    set_up(RESETTING, 0);
+    cprof_span *first = open_using(0, 1, 10, 10);
+    cprof_span *second = open_using(1, 1, 10, 20);
+    cprof_span *third = open_using(2, 1, 10, 30);
+    set_memory(second, 1, 10, 40);
+    set_memory(first, 1, 10, 50);
+    close_node(second);
+    close_node(first);
+    close_using(third, 1, 10, 15);
+    CHECK_EQUAL(extra_of(0).device_memory.peak, 50);
+    CHECK_EQUAL(extra_of(1).device_memory.peak, 40);
+    CHECK_EQUAL(extra_of(2).device_memory.peak, 50);
+    tear_down();
+}
+
+/* Also one whose allocator is not told of at its end ends to gather peaks. */
+static void test_peaks_of_calls_that_are_not_read(void)
+{
+    set_up(RESETTING, 0);
+    cprof_span *outer = open_using(0, 1, 10, 10);
+    close_as(open_using(1, 1, 20, 60), CPROF_OUTCOME_ERROR);
+    cprof_span *gone = open_using(2, 1, 20, 40);
+    chain.top = gone->parent;
+    cprof_span_discard(gone);
+    close_using(open_using(1, 1, 20, 30), 1, 20, 30);
+    close_using(outer, 1, 20, 50);
+    CHECK_EQUAL(extra_of(0).device_memory.peak, 60);
+    CHECK_EQUAL(extra_of(1).device_memory.peak, 30);
+    tear_down();
+}
+
+static void test_memory_that_is_not_known(void)
+{
+    set_up(RESETTING, 0);
+    close_node(open_using(0, 1, 100, 100)); /* not at the end */
+    cprof_span *span = open_using(0, 1, 100, 100);
+    cprof_probe_set_memory(span->probe, &(cprof_probe_memory){.known = false});
+    close_node(span);
+    close_using(open_using(0, 1, 100, 100), 2, 100, 100); /* at the end another device */
+    close_using(open_node(0), 1, 100, 100);               /* not at the start */
+    CHECK_EQUAL(extra_of(0).asked, CPROF_RESOURCES_MEMORY);
+    CHECK_EQUAL(extra_of(0).device_memory.calls, 0);
+    close_using(open_using(0, 1, 100, UNKNOWN), 1, 130, UNKNOWN); /* an allocator that keeps no peak */
+    cprof_resources_figures extra = extra_of(0);
+    check_memory(&extra.device_memory, 1, 100, 130, UNKNOWN);
+    CHECK_EQUAL(extra.asked, CPROF_RESOURCES_MEMORY | CPROF_RESOURCES_PEAK_UNKNOWN);
+    tear_down();
+}
+
+/* A counter of peaks that nobody resets tells only when it rises. */
+static void test_peaks_that_are_not_reset(void)
+{
+    set_up(FLAG(STATS) | FLAG(MEMORY), 0, 0);
+    cprof_span *outer = open_using(0, 1, 100, 900);
+    cprof_span *inner = open_using(1, 1, 150, 900);
+    close_using(inner, 1, 160, 900);
+    close_using(outer, 1, 120, 901);
+    cprof_resources_figures extra = extra_of(0);
+    check_memory(&extra.device_memory, 1, 100, 120, 901);
+    extra = extra_of(1);
+    check_memory(&extra.device_memory, 1, 150, 160, UNKNOWN);
+    CHECK_EQUAL(extra.asked, CPROF_RESOURCES_MEMORY); /* kept, if not known */
+    tear_down();
+}
+
+static void host_call(int64_t memory, int64_t memory_peak)
+{
+    cprof_span *span = open_node(0);
+    fake.memory = (cprof_recording_memory){.memory = memory, .memory_peak = memory_peak};
+    close_node(span);
+}
+
+static void test_memory_of_the_process(void)
+{
+    set_up(FLAG(STATS) | FLAG(MEMORY), 0, 0);
+    fake.memory = (cprof_recording_memory){.memory = 1000, .memory_peak = 5000};
+    host_call(1500, 5000);
+    cprof_resources_figures extra = extra_of(0);
+    check_memory(&extra.host_memory, 1, 1000, 1500, UNKNOWN); /* it did not rise above the earlier peak */
+    host_call(1400, 6000);
+    extra = extra_of(0);
+    check_memory(&extra.host_memory, 2, 1500, 1400, 6000);
+    host_call(7000, 6500); /* the kernel's peak lags */
+    CHECK_EQUAL(extra_of(0).host_memory.peak, 7000);
+    host_call(2000, 6900);
+    CHECK_EQUAL(extra_of(0).host_memory.peak, 7000);
+    host_call(CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN);
+    host_call(3000, 9000);
+    extra = extra_of(0);
+    check_memory(&extra.host_memory, 4, 7000, 2000, 7000);
+    CHECK_EQUAL(extra.host_memory.change, 500 - 100 + 5600 - 5000);
+    tear_down();
+}
+
+/* Without an allocator to ask, what is not free on the device counts; of which nobody knows a peak. */
+static void test_memory_of_the_device(void)
+{
+    set_up(RESETTING, 0);
+    CHECK(!cprof_probe_device_memory().known);
+    fake.device_bytes = 80;
+    cprof_probe_memory whole = cprof_probe_device_memory();
+    CHECK(whole.known && whole.device == CPROF_PROBE_WHOLE_DEVICE);
+    CHECK_EQUAL(whole.in_use, 60);
+    cprof_probe *probe = new_probe(0);
+    probe->memory = whole;
+    probe->resets_peak = false;
+    cprof_span *span = open_with(0, probe);
+    fake.device_bytes = 100;
+    whole = cprof_probe_device_memory();
+    cprof_probe_set_memory(span->probe, &whole);
+    close_node(span);
+    cprof_resources_figures extra = extra_of(0);
+    check_memory(&extra.device_memory, 1, 60, 80, UNKNOWN);
+    tear_down();
+}
+
+static void test_rests(void)
+{
+    cprof_probe_rest rest = {0};
+    CHECK(!cprof_probe_rests(&rest));
+    pass(1);
+    cprof_probe_begin_rest(&rest);
+    CHECK(cprof_probe_rests(&rest));
+    pass(100 * 1000 * 1000 - 1);
+    CHECK(cprof_probe_rests(&rest));
+    pass(1);
+    CHECK(!cprof_probe_rests(&rest));
+    rest.since = read_clock() + 1; /* of another processor, or another clock: it is over, and no fault of the clock's */
+    CHECK(!cprof_probe_rests(&rest));
+    CHECK(atomic_load(&cprof_clock.backward) == 0);
+}
+
+/* ---- Ranges for tools */
+
+static void test_ranges(void)
+{
+    set_up(FLAG(STATS) | FLAG(NVTX), 0, 0);
+    close_node(open_node(0));
+    check_notes(""); /* nobody listens */
+    fake.is_heard = true;
+    fake.is_without_names = true;
+    close_node(open_node(0));
+    check_notes("register a ");
+    fake.is_without_names = false;
+    cprof_span *outer = open_node(0);
+    cprof_span *inner = open_node(0);
+    close_node(inner);
+    close_as(outer, CPROF_OUTCOME_ERROR);
+    check_notes("register a push0 push1 pop pop ");
+    tear_down();
+}
+
+static void test_discarded(void)
+{
+    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    cprof_span *span = open_at(0, (cprof_gpu_place){0, 1});
+    chain.top = NULL;
+    cprof_span_discard(span);
+    check_notes("begin 0.1 register a push0 pop cancel0 ");
+    CHECK_EQUAL(extra_of(0).asked, 0);
+    tear_down();
+}
+
+static void *leave_open(void *span)
+{
+    cprof_chain here = {.top = NULL};
+    cprof_thread *ending = cprof_thread_get();
+    CHECK(ending != NULL);
+    *(cprof_span **)span = cprof_span_open(ending, &here, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
+    CHECK(*(cprof_span **)span != NULL);
+    cprof_probe_begin(new_probe(0), ending, *(cprof_span **)span);
+    CHECK(ending->running != NULL);
+    return NULL;
+}
+
+/* A block that was never left, of a thread that has ended: its range went with the thread. */
+static void test_discarded_after_its_thread(void)
+{
+    cprof_span *span = NULL;
+    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS, 0);
+    fake.is_heard = true;
+    in_thread(leave_open, (void *)&span);
+    check_notes("register a push0 ");
+    cprof_span_discard(span);
+    check_notes("");
+    wrapped_pop();
+    tear_down();
+}
+
+/* ---- The capture window */
+
+static bool has_capture(const cprof_registry *which)
+{
+    return (cprof_registry_state(which) & CPROF_FLAG_CAPTURE) != 0;
+}
+
+static void test_flags_of_the_window(void)
+{
+    set_up(FLAG(STATS), 0, 0);
+    cprof_registry *another = cprof_registry_create(OWNER + 1);
+    cprof_process_record(OWNER, FLAG(TRACE));
+    cprof_process_capture(OWNER, FLAG(CAPTURE));
+    cprof_registry *later = cprof_registry_create(OWNER);
+    CHECK(another != NULL && later != NULL);
+    CHECK(has_capture(registry) && has_capture(later) && !has_capture(another));
+    cprof_process_record(OWNER, 0); /* each takes away its own only */
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, FLAG(STATS) | FLAG(CAPTURE));
+    cprof_registry_configure(registry, 0, 0, false);
+    CHECK(has_capture(registry));
+    cprof_process_record(OWNER, FLAG(TRACE));
+    cprof_process_capture(OWNER, 0);
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, FLAG(TRACE));
+    cprof_process_record(OWNER, 0);
+    CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, 0);
+    cprof_registry_destroy(later);
+    cprof_registry_destroy(another);
+    tear_down();
+}
+
+/* Calls are captured whether or not they are counted, fail, or are skipped; once the window is over they are quick again. */
+static void test_window(void)
+{
+    set_up(0, 0, 0);
+    CHECK(cprof_capture_set(cprof_name_of("b"), 1, 2) == CPROF_OK);
+    cprof_process_capture(OWNER, FLAG(CAPTURE));
+    close_node(open_node(1));
+    close_node(open_node(0));
+    check_notes("");
+    cprof_span *first = open_node(1);
+    cprof_span *second = open_node(1);
+    close_as(second, CPROF_OUTCOME_ERROR);
+    CHECK(has_capture(registry));
+    check_notes("start ");
+    cprof_probe_stop(first->probe);
+    cprof_probe_end_capture(first->probe);
+    check_notes("stop ");
+    CHECK(has_capture(registry));
+    close_node(first);
+    check_notes("");
+    CHECK(!has_capture(registry));
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+    tear_down();
+    cprof_capture_reset_for_test();
+}
+
+static void test_window_around_a_discarded_call(void)
+{
+    set_up(FLAG(STATS), 0, 3);
+    CHECK(cprof_capture_set(cprof_name_of("a"), 0, 1) == CPROF_OK);
+    cprof_process_capture(OWNER, FLAG(CAPTURE));
+    cprof_span *span = open_node(0);
+    chain.top = NULL;
+    cprof_span_discard(span);
+    check_notes("start stop ");
+    CHECK(!has_capture(registry));
+    tear_down();
+    cprof_capture_reset_for_test();
+}
+
+/* ---- Where probes come from */
+
+static void test_probes_are_used_again(void)
+{
+    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, CPROF_REGISTRY_RESETS_PEAK, 0);
+    close_using(open_using(0, 1, 1, 1), 1, 1, 1);
+    cprof_probe *spare = cprof_probes.spare;
+    uint64_t made = fake_alloc_made();
+    for (int i = 0; i < CALLS; i++) {
+        close_using(open_using(0, 1, 1, 1), 1, 1, 1);
+    }
+    CHECK(cprof_probes.spare == spare);
+    CHECK_EQUAL(fake_alloc_made(), made);
+    cprof_probe *probe = new_probe(0);
+    CHECK(probe == spare && !probe->stopped && !probe->running && !probe->has_paused && probe->events == NULL);
+    CHECK(probe->next == NULL && probe->next_open == NULL && probe->outer == NULL && !probe->memory.known);
+    cprof_probe_finish(probe, false, true);
+    tear_down();
+}
+
+static void test_without_memory(void)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS), 1, 0);
+    CHECK(cprof_probes.spare == NULL); /* runs first */
+    fake_alloc_fail(1);
+    CHECK(cprof_probe_new(nodes[0], cprof_registry_state(registry)) == NULL);
+    CHECK(fake_alloc_has_failed());
+    cprof_span *span = cprof_span_open(thread, &chain, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
+    CHECK(span != NULL && span->probe == NULL);
+    pass(5);
+    close_node(span); /* counted without it */
+    check_time(0, 1, 5);
+    CHECK_EQUAL(extra_of(0).asked, 0);
+    cprof_resumable call = {.span = NULL};
+    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_resumable_suspend(&call, &chain, false);
+    cprof_resumable_continue(&call, &chain);
+    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    check_time(0, 2, 5);
+    tear_down();
+}
+
+/* The figures themselves may be without memory; the call is counted all the same. */
+static void test_figures_without_memory(void)
+{
+    set_up(FLAG(STATS) | FLAG(COUNTERS), 1, 0);
+    uint64_t nth = 0;
+    do {
+        cprof_registry_reset(registry);
+        cprof_span *span = open_node((int)(nth % NODES));
+        fake_alloc_fail(nth + 1);
+        close_node(span);
+        cprof_resources_figures extra;
+        CHECK_EQUAL(figures_of((int)(nth % NODES), &extra).count, 1);
+        nth++;
+    } while (fake_alloc_has_failed());
+    CHECK(nth > 1);
+    tear_down();
+}
+
+/* ---- Forks */
+
+static void check_child(pid_t child)
+{
+    int status;
+    CHECK(child > 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+}
+
+/* In a forked child what the parent began is given up without a word to device or window (H5); what begins there is whole. */
+static void test_fork(void)
+{
+    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS | CPROF_REGISTRY_RESETS_PEAK, 0);
+    fake.is_heard = true;
+    cprof_probe *probe = new_probe(0);
+    probe->memory = (cprof_probe_memory){true, 1, 10, 10};
+    probe->cause = CPROF_GPU_KNOWN;
+    cprof_span *span = open_with(0, probe);
+    check_notes("begin 0.0 register a push0 ");
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(cprof_probes.spare == NULL && cprof_probes.open == NULL);
+        close_using(span, 1, 20, 99);
+        check_notes("pop ");
+        CHECK(cprof_probes.spare == NULL);
+        CHECK_EQUAL(extra_of(0).asked, 0);
+        span = open_using(0, 1, 10, 10);
+        worked += 5;
+        close_using(span, 1, 20, 30);
+        check_notes("push1 pop ");
+        check_work(0, 1, 5);
+        CHECK_EQUAL(extra_of(0).device_memory.peak, 30);
+        CHECK(thread->running == NULL && spare_probes() == 1);
+        exit(EXIT_SUCCESS);
+    }
+    check_child(child);
+    close_using(span, 1, 20, 30);
+    check_notes("pop end0 0.0 ");
+    CHECK_EQUAL(extra_of(0).gpu_count, 1);
+    tear_down();
+}
+
+/* ---- Threads */
+
+static pthread_mutex_t layer_above = PTHREAD_MUTEX_INITIALIZER; /* one thread at a time is in these functions */
+
+static void call_in(cprof_thread *here, cprof_chain *line_of, int node, int64_t highest)
+{
+    CHECK(pthread_mutex_lock(&layer_above) == 0);
+    cprof_probe *probe = new_probe(node);
+    probe->memory = (cprof_probe_memory){true, 1, 10, highest};
+    probe->cause = CPROF_GPU_KNOWN;
+    cprof_span *span = cprof_span_open(here, line_of, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
+    CHECK(span != NULL);
+    cprof_probe_begin(probe, here, span);
+    CHECK(pthread_mutex_unlock(&layer_above) == 0);
+    worked += 2;
+    CHECK(pthread_mutex_lock(&layer_above) == 0);
+    cprof_probe_stop(probe);
+    cprof_probe_set_memory(probe, &(cprof_probe_memory){true, 1, 10, highest});
+    cprof_span_close(here, line_of, span, CPROF_OUTCOME_SUCCESS, false);
+    CHECK(pthread_mutex_unlock(&layer_above) == 0);
+}
+
+static void *call_often(void *argument)
+{
+    int node = (int)((char *)argument - marks);
+    cprof_chain line_of = {.top = NULL};
+    cprof_thread *here = cprof_thread_get();
+    CHECK(here != NULL);
+    for (int i = 0; i < CALLS; i++) {
+        call_in(here, &line_of, node, i);
+    }
+    CHECK(here->running == NULL && launching.accum == NULL);
+    return NULL;
+}
+
+static void test_threads(void)
+{
+    pthread_t started[THREADS];
+    set_up(FLAG(STATS) | CPROF_FLAG_PROBED, ALL_COUNTERS | CPROF_REGISTRY_RESETS_PEAK, 0);
+    fake.is_heard = fake.is_quiet = true;
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&started[i], NULL, call_often, &marks[i]) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(started[i], NULL) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        cprof_resources_figures extra = extra_of(i);
+        check_work(i, CALLS, (uint64_t)2 * CALLS);
+        CHECK_EQUAL(extra.gpu_count, CALLS);
+        CHECK_EQUAL(extra.device_memory.peak, CALLS - 1);
+    }
+    CHECK(spare_probes() <= THREADS + 8);
+    CHECK_EQUAL(atomic_load(&fake.pushed), THREADS * CALLS);
+    CHECK_EQUAL(fake.registered, THREADS);
+    tear_down();
+}
+
+int main(void)
+{
+    fake_alloc_install();
+    cprof_clock_set_test(read_clock);
+    thread = cprof_thread_get();
+    CHECK(thread != NULL);
+    test_without_memory();
+    test_figures_without_memory();
+    test_what_is_asked();
+    test_leaving_out_leaves_the_rest();
+    test_leaving_out_what_was_not_asked_for();
+    test_counters_that_were_only_asked_for();
+    test_skipping_key();
+    test_without_statistics();
+    test_the_clock_is_read_innermost();
+    test_the_clock_of_a_suspended_call();
+    test_waits();
+    test_gpu_time();
+    test_calls_that_are_no_sample_have_no_gpu_time();
+    test_a_generator_that_yields_has_no_gpu_time();
+    test_why_there_is_no_gpu_time();
+    test_a_mark_of_the_layer_above();
+    test_launches_are_the_innermosts();
+    test_out_of_order();
+    test_counters();
+    test_end_in_another_thread();
+    test_block_that_others_interrupt();
+    test_suspended_call_in_two_threads();
+    test_blocks_inside_a_suspended_call();
+    test_block_closed_inside_a_suspended_call();
+    test_block_inside_a_call_without_a_probe();
+    test_nested_peaks();
+    test_overlapping_peaks();
+    test_peaks_of_calls_that_are_not_read();
+    test_memory_that_is_not_known();
+    test_peaks_that_are_not_reset();
+    test_memory_of_the_process();
+    test_memory_of_the_device();
+    test_rests();
+    test_ranges();
+    test_discarded();
+    test_discarded_after_its_thread();
+    test_flags_of_the_window();
+    test_window();
+    test_window_around_a_discarded_call();
+    test_probes_are_used_again();
+    test_fork();
+    test_threads();
+    return EXIT_SUCCESS;
+}

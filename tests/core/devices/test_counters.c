@@ -1,0 +1,1180 @@
+/* counters.h, on a kernel of ours where hardware events are concerned: it opens descriptors, and gives the values that the test
+ * has set; and on the machine's own, with events that any machine has. */
+#define _GNU_SOURCE
+#include "cprofiling/devices/counters.h"
+
+#include "cprofiling/devices/counters_rdpmc.h"
+#include "cprofiling/process.h"
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/perf_event.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    EVENTS = 4,
+    DESCRIPTORS = 1024,
+    RETRY_AFTER = 256,
+    CROWD = 8,
+    LOOP_NS = 100 * 1000 * 1000,
+    PAGES = 64,
+    PAGE = 65536, /* as large as pages are */
+    HANG_SECONDS = 140,
+};
+
+#define CPU_TIME CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME)
+#define SWITCHES CPROF_COUNTER_BIT(CPROF_COUNTER_CONTEXT_SWITCHES)
+#define FAULTS CPROF_COUNTER_BIT(CPROF_COUNTER_PAGE_FAULTS)
+#define CYCLES CPROF_COUNTER_BIT(CPROF_COUNTER_CYCLES)
+#define INSTRUCTIONS CPROF_COUNTER_BIT(CPROF_COUNTER_INSTRUCTIONS)
+#define BRANCH_MISSES CPROF_COUNTER_BIT(CPROF_COUNTER_BRANCH_MISSES)
+#define CACHE_MISSES CPROF_COUNTER_BIT(CPROF_COUNTER_CACHE_MISSES)
+#define HARDWARE CPROF_COUNTER_HARDWARE
+#define FIRST CPROF_COUNTER_CYCLES
+#define ENOUGH 200 /* for any reason */
+
+static const uint64_t configurations[EVENTS] = {PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS,
+                                                PERF_COUNT_HW_BRANCH_MISSES, PERF_COUNT_HW_CACHE_MISSES};
+
+typedef enum { SCRIPTED, SOFTWARE, MACHINE } behaviour;
+
+/* What the kernel does, and what was asked of it. */
+static struct {
+    behaviour behaviour;
+    int refused[EVENTS];                  /* errno of an event; 0: it opens */
+    int events[DESCRIPTORS];              /* 1 + the event of a descriptor */
+    int members[DESCRIPTORS];             /* events in the group that a descriptor leads, */
+    unsigned groups[DESCRIPTORS][EVENTS]; /* in the order of their opening */
+    _Atomic uint64_t opened;
+    _Atomic uint64_t started; /* groups */
+    int start_error;
+    _Atomic uint64_t reads;
+    uint64_t values[EVENTS];
+    uint64_t enabled_ns, running_ns;
+    ssize_t cut;      /* bytes that a read lacks */
+    uint64_t surplus; /* added to the number of values that it tells */
+    int read_error;
+    bool has_rdpmc;
+    bool map_fails;
+    _Atomic int64_t mapped;
+    struct perf_event_mmap_page pages[EVENTS];
+    uint64_t counters[EVENTS + 1]; /* of the processor: number 10 + i is in counters[i] */
+    int disturbances;              /* readings of a counter during which the kernel changes its page */
+    uint64_t counter_reads;
+    int clock_error, usage_error;
+    uint64_t clock_reads, usage_reads;
+    const char *level; /* of paranoia; NULL: not to be had */
+    int level_fd;
+    bool key_fails, binding_fails;
+} kernel = {.level = "2\n", .level_fd = -1};
+
+long wrapped_syscall(long number, ...) __asm__("__wrap_syscall");
+int wrapped_ioctl(int fd, unsigned long request, ...) __asm__("__wrap_ioctl");
+ssize_t wrapped_read(int fd, void *buffer, size_t size) __asm__("__wrap_read");
+int wrapped_open(const char *path, int flags, int mode) __asm__("__wrap_open");
+void *wrapped_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset) __asm__("__wrap_mmap");
+int wrapped_munmap(void *address, size_t size) __asm__("__wrap_munmap");
+int wrapped_getrusage(int who, struct rusage *usage) __asm__("__wrap_getrusage");
+int wrapped_clock_gettime(clockid_t id, struct timespec *now) __asm__("__wrap_clock_gettime");
+int wrapped_key_create(pthread_key_t *key, void (*end)(void *)) __asm__("__wrap_pthread_key_create");
+int wrapped_setspecific(pthread_key_t key, const void *value) __asm__("__wrap_pthread_setspecific");
+bool wrapped_rdpmc_exists(void) __asm__("__wrap_cprof_counters_rdpmc_exists");
+uint64_t wrapped_rdpmc(uint32_t number) __asm__("__wrap_cprof_counters_rdpmc");
+long real_syscall(long number, ...) __asm__("__real_syscall");
+int real_ioctl(int fd, unsigned long request, ...) __asm__("__real_ioctl");
+ssize_t real_read(int fd, void *buffer, size_t size) __asm__("__real_read");
+int real_open(const char *path, int flags, int mode) __asm__("__real_open");
+void *real_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset) __asm__("__real_mmap");
+int real_munmap(void *address, size_t size) __asm__("__real_munmap");
+int real_getrusage(int who, struct rusage *usage) __asm__("__real_getrusage");
+int real_clock_gettime(clockid_t id, struct timespec *now) __asm__("__real_clock_gettime");
+int real_key_create(pthread_key_t *key, void (*end)(void *)) __asm__("__real_pthread_key_create");
+int real_setspecific(pthread_key_t key, const void *value) __asm__("__real_pthread_setspecific");
+bool real_rdpmc_exists(void) __asm__("__real_cprof_counters_rdpmc_exists");
+uint64_t real_rdpmc(uint32_t number) __asm__("__real_cprof_counters_rdpmc");
+
+static unsigned event_of(uint64_t configuration)
+{
+    for (unsigned event = 0; event < EVENTS; event++) {
+        if (configurations[event] == configuration) {
+            return event;
+        }
+    }
+    CHECK(!"one of the four is asked for");
+    return 0;
+}
+
+static void check_asked_rightly(const struct perf_event_attr *attributes, long pid, long cpu, long leader, long flags)
+{
+    struct perf_event_attr expected = {.type = PERF_TYPE_HARDWARE, .size = PERF_ATTR_SIZE_VER0, .config = attributes->config};
+    expected.read_format = PERF_FORMAT_GROUP | PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+    expected.exclude_kernel = expected.exclude_hv = 1;
+    expected.disabled = leader < 0;
+    CHECK(memcmp(attributes, &expected, PERF_ATTR_SIZE_VER0) == 0);
+    CHECK_EQUAL(pid, 0);
+    CHECK_EQUAL(cpu, -1);
+    CHECK_EQUAL(flags, PERF_FLAG_FD_CLOEXEC);
+}
+
+static long open_scripted(const struct perf_event_attr *attributes, int leader)
+{
+    unsigned event = event_of(attributes->config);
+    if (kernel.refused[event] != 0) {
+        errno = kernel.refused[event];
+        return -1;
+    }
+    int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    CHECK(fd >= 0 && fd < DESCRIPTORS);
+    CHECK(leader < 0 || fcntl(leader, F_GETFD) >= 0);
+    leader = leader >= 0 ? leader : fd;
+    kernel.events[fd] = (int)event + 1;
+    kernel.members[fd] = 0;
+    kernel.groups[leader][kernel.members[leader]++] = event;
+    return fd;
+}
+
+/* Events that every machine has, in the place of those of the hardware. */
+static long open_software(const struct perf_event_attr *attributes, int leader)
+{
+    static const uint64_t stand_ins[EVENTS] = {PERF_COUNT_SW_TASK_CLOCK, PERF_COUNT_SW_PAGE_FAULTS,
+                                               PERF_COUNT_SW_CONTEXT_SWITCHES, PERF_COUNT_SW_CPU_MIGRATIONS};
+    struct perf_event_attr other = *attributes;
+    other.config = stand_ins[event_of(attributes->config)];
+    other.type = PERF_TYPE_SOFTWARE;
+    return real_syscall(SYS_perf_event_open, &other, 0L, -1L, (long)leader, PERF_FLAG_FD_CLOEXEC);
+}
+
+long wrapped_syscall(long number, ...)
+{
+    va_list arguments;
+    va_start(arguments, number);
+    const struct perf_event_attr *attributes = va_arg(arguments, const struct perf_event_attr *);
+    long pid = va_arg(arguments, long);
+    long cpu = va_arg(arguments, long);
+    long leader = va_arg(arguments, long);
+    long flags = va_arg(arguments, long);
+    va_end(arguments);
+    CHECK_EQUAL(number, SYS_perf_event_open);
+    check_asked_rightly(attributes, pid, cpu, leader, flags);
+    (void)atomic_fetch_add(&kernel.opened, 1);
+    switch (kernel.behaviour) {
+    case SCRIPTED:
+        return open_scripted(attributes, (int)leader);
+    case SOFTWARE:
+        return open_software(attributes, (int)leader);
+    default:
+        return real_syscall(number, attributes, pid, cpu, leader, flags);
+    }
+}
+
+int wrapped_ioctl(int fd, unsigned long request, ...)
+{
+    CHECK_EQUAL(request, PERF_EVENT_IOC_ENABLE);
+    if (kernel.behaviour != SCRIPTED) {
+        return real_ioctl(fd, request, 0);
+    }
+    CHECK(kernel.members[fd] > 0); /* all that are to join have joined */
+    (void)atomic_fetch_add(&kernel.started, 1);
+    errno = kernel.start_error;
+    return kernel.start_error != 0 ? -1 : 0;
+}
+
+static ssize_t read_group(int fd, void *buffer, size_t size)
+{
+    uint64_t words[3 + EVENTS] = {kernel.surplus, kernel.enabled_ns, kernel.running_ns};
+    size_t length = 3;
+    (void)atomic_fetch_add(&kernel.reads, 1);
+    for (int i = 0; i < kernel.members[fd]; i++) {
+        words[length++] = kernel.values[kernel.groups[fd][i]];
+        words[0]++;
+    }
+    CHECK(size >= length * sizeof words[0]);
+    if (kernel.read_error != 0) {
+        errno = kernel.read_error;
+        return -1;
+    }
+    memcpy(buffer, words, length * sizeof words[0]);
+    return (ssize_t)(length * sizeof words[0]) - kernel.cut;
+}
+
+ssize_t wrapped_read(int fd, void *buffer, size_t size)
+{
+    if (fd >= 0 && fd == kernel.level_fd) {
+        size_t length = strlen(kernel.level);
+        CHECK(length <= size);
+        memcpy(buffer, kernel.level, length);
+        kernel.level_fd = -1;
+        return (ssize_t)length;
+    }
+    bool is_event = fd >= 0 && fd < DESCRIPTORS && kernel.behaviour == SCRIPTED && kernel.events[fd] != 0;
+    return is_event ? read_group(fd, buffer, size) : real_read(fd, buffer, size);
+}
+
+int wrapped_open(const char *path, int flags, int mode)
+{
+    if (strstr(path, "perf_event_paranoid") == NULL) {
+        return real_open(path, flags, mode); /* of a library that the program is linked with */
+    }
+    errno = ENOENT;
+    kernel.level_fd = kernel.level != NULL ? fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) : -1;
+    return kernel.level_fd;
+}
+
+void *wrapped_mmap(void *address, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    if (fd < 0 || kernel.behaviour != SCRIPTED || kernel.events[fd] == 0) {
+        return real_mmap(address, size, protection, flags, fd, offset);
+    }
+    CHECK_EQUAL(size, sysconf(_SC_PAGESIZE));
+    CHECK(protection == PROT_READ && flags == MAP_SHARED && offset == 0);
+    errno = EPERM;
+    if (kernel.map_fails) {
+        return MAP_FAILED;
+    }
+    (void)atomic_fetch_add(&kernel.mapped, 1);
+    return &kernel.pages[kernel.events[fd] - 1];
+}
+
+int wrapped_munmap(void *address, size_t size)
+{
+    const char *place = address;
+    if (place < (const char *)kernel.pages || place >= (const char *)(kernel.pages + EVENTS)) {
+        return real_munmap(address, size);
+    }
+    CHECK_EQUAL(size, sysconf(_SC_PAGESIZE));
+    (void)atomic_fetch_sub(&kernel.mapped, 1);
+    return 0;
+}
+
+int wrapped_getrusage(int who, struct rusage *usage)
+{
+    kernel.usage_reads++;
+    CHECK_EQUAL(who, RUSAGE_THREAD);
+    errno = kernel.usage_error;
+    return kernel.usage_error != 0 ? -1 : real_getrusage(who, usage);
+}
+
+int wrapped_clock_gettime(clockid_t id, struct timespec *now)
+{
+    if (id != CLOCK_THREAD_CPUTIME_ID) {
+        return real_clock_gettime(id, now);
+    }
+    kernel.clock_reads++;
+    errno = kernel.clock_error;
+    return kernel.clock_error != 0 ? -1 : real_clock_gettime(id, now);
+}
+
+int wrapped_key_create(pthread_key_t *key, void (*end)(void *))
+{
+    return kernel.key_fails ? EAGAIN : real_key_create(key, end);
+}
+
+int wrapped_setspecific(pthread_key_t key, const void *value)
+{
+    return kernel.binding_fails ? ENOMEM : real_setspecific(key, value);
+}
+
+bool wrapped_rdpmc_exists(void)
+{
+    return kernel.has_rdpmc;
+}
+
+uint64_t wrapped_rdpmc(uint32_t number)
+{
+    CHECK(number >= 10 && number <= 10 + EVENTS);
+    kernel.counter_reads++;
+    if (kernel.disturbances > 0) {
+        kernel.disturbances--;
+        kernel.pages[number - 10].lock += 2;
+        kernel.pages[number - 10].offset += 1000;
+    }
+    return kernel.counters[number - 10];
+}
+
+/* Runs a test in a process of its own, as the kernel's refusals last as long as the process. */
+static void run(void (*test)(void))
+{
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        (void)alarm(HANG_SECONDS);
+        test();
+        exit(EXIT_SUCCESS);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+}
+
+/* How many descriptors are open. */
+static size_t descriptors(void)
+{
+    size_t count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    CHECK(folder != NULL);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    CHECK(closedir(folder) == 0);
+    return count;
+}
+
+static cprof_counters_reading read_now(unsigned wanted)
+{
+    cprof_counters_reading reading;
+    memset(&reading, 0xee, sizeof reading);
+    cprof_counters_read(wanted, &reading);
+    return reading;
+}
+
+static void check_reason(cprof_counter counter, const char *expected)
+{
+    char reason[ENOUGH] = "before";
+    errno = EDOM;
+    CHECK(cprof_counters_reason(counter, reason, sizeof reason));
+    CHECK_EQUAL(errno, EDOM);
+    if (strstr(reason, expected) == NULL) {
+        (void)fprintf(stderr, "reason: %s\nexpected in it: %s\n", reason, expected);
+    }
+    CHECK(strstr(reason, expected) != NULL);
+}
+
+static void check_no_reason(cprof_counter counter)
+{
+    char reason[ENOUGH] = "before";
+    CHECK(!cprof_counters_reason(counter, reason, sizeof reason));
+    CHECK(strcmp(reason, "") == 0);
+}
+
+static void set_values(uint64_t cycles, uint64_t instructions, uint64_t branch_misses, uint64_t cache_misses)
+{
+    uint64_t values[EVENTS] = {cycles, instructions, branch_misses, cache_misses};
+    memcpy(kernel.values, values, sizeof values);
+}
+
+/* Working with readings. */
+
+static void test_names_and_units(void)
+{
+    CHECK(strcmp(cprof_counters_name(CPROF_COUNTER_CPU_TIME), "cpu_time") == 0);
+    CHECK(strcmp(cprof_counters_unit(CPROF_COUNTER_CPU_TIME), "ns") == 0);
+    CHECK(strcmp(cprof_counters_name(CPROF_COUNTER_CACHE_MISSES), "cache_misses") == 0);
+    CHECK(strcmp(cprof_counters_unit(CPROF_COUNTER_CACHE_MISSES), "times") == 0);
+    CHECK_EQUAL(CPROF_COUNTER_ALL, 0x7f);
+    CHECK_EQUAL(HARDWARE, CYCLES | INSTRUCTIONS | BRANCH_MISSES | CACHE_MISSES);
+}
+
+static const cprof_counters_reading earlier = {{100, 2, 3, 1000, 2000, 30, 40}, 5000, 5000, CPROF_COUNTER_ALL, false};
+
+static void test_a_difference(void)
+{
+    cprof_counters_reading later = {{350, 4, 3, 1500, 3000, 31, 41}, 9000, 9000, CPROF_COUNTER_ALL & ~FAULTS, false};
+    cprof_counters_reading difference;
+    cprof_counters_between(&earlier, &later, &difference);
+    CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL & ~FAULTS);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_CPU_TIME], 250);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_CONTEXT_SWITCHES], 2);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_CYCLES], 500);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_CACHE_MISSES], 1);
+    CHECK_EQUAL(difference.enabled_ns, 4000);
+    CHECK_EQUAL(difference.running_ns, 4000);
+    CHECK(!difference.estimated);
+    cprof_counters_between(&earlier, &later, &later); /* into one of the two */
+    CHECK(memcmp(later.values, difference.values, sizeof later.values) == 0);
+}
+
+/* E1: what steps backwards counts as nothing. */
+static void test_steps_backwards(void)
+{
+    cprof_counters_reading later = {{99, 1, 2, 999, 1999, 29, 39}, 4999, 4000, CPROF_COUNTER_ALL, false};
+    cprof_counters_reading difference;
+    cprof_counters_between(&earlier, &later, &difference);
+    CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL);
+    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        CHECK_EQUAL(difference.values[i], 0);
+    }
+    CHECK_EQUAL(difference.enabled_ns + difference.running_ns, 0);
+}
+
+/* The hardware counted for a third of the time, the others for all of it. */
+static void test_a_part_of_the_time_is_scaled(void)
+{
+    cprof_counters_reading later = {
+        {350, 4, 3, 1500, 2001, 30, UINT64_MAX}, 5000 + 3000, 5000 + 1000, CPROF_COUNTER_ALL, false};
+    cprof_counters_reading difference;
+    cprof_counters_between(&earlier, &later, &difference);
+    CHECK(difference.estimated);
+    CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_CPU_TIME], 250);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_CYCLES], 1500);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_INSTRUCTIONS], 3);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_BRANCH_MISSES], 0);
+    CHECK_EQUAL(difference.values[CPROF_COUNTER_CACHE_MISSES], UINT64_MAX);
+    later.known = CPU_TIME; /* without hardware, times mean nothing */
+    cprof_counters_between(&earlier, &later, &difference);
+    CHECK(!difference.estimated);
+    CHECK_EQUAL(difference.known, CPU_TIME);
+}
+
+static void test_what_never_counted_is_not_known(void)
+{
+    cprof_counters_reading later = {{350, 4, 3, 1000, 2000, 30, 40}, 5000 + 3000, 5000, CPROF_COUNTER_ALL, false};
+    cprof_counters_reading difference;
+    cprof_counters_between(&earlier, &later, &difference);
+    CHECK_EQUAL(difference.known, CPU_TIME | SWITCHES | FAULTS);
+    CHECK(!difference.estimated);
+}
+
+static void test_a_sum(void)
+{
+    cprof_counters_reading sum = {.known = CPROF_COUNTER_ALL};
+    cprof_counters_reading scaled = earlier;
+    scaled.estimated = true;
+    scaled.known &= ~CYCLES;
+    cprof_counters_add(&sum, &earlier);
+    CHECK_EQUAL(sum.known, CPROF_COUNTER_ALL);
+    CHECK(memcmp(sum.values, earlier.values, sizeof sum.values) == 0);
+    CHECK(!sum.estimated);
+    cprof_counters_add(&sum, &scaled);
+    cprof_counters_add(&sum, &earlier);
+    CHECK_EQUAL(sum.known, CPROF_COUNTER_ALL & ~CYCLES);
+    CHECK_EQUAL(sum.values[CPROF_COUNTER_CPU_TIME], 300);
+    CHECK_EQUAL(sum.values[CPROF_COUNTER_CYCLES], 0);
+    CHECK_EQUAL(sum.values[CPROF_COUNTER_CACHE_MISSES], 120);
+    CHECK_EQUAL(sum.enabled_ns, 15000);
+    CHECK_EQUAL(sum.running_ns, 15000);
+    CHECK(sum.estimated);
+}
+
+/* What the system counts for a thread. */
+
+static uint64_t used_ns(const struct rusage *usage)
+{
+    uint64_t seconds = (uint64_t)usage->ru_utime.tv_sec + (uint64_t)usage->ru_stime.tv_sec;
+    return seconds * 1000000000 + ((uint64_t)usage->ru_utime.tv_usec + (uint64_t)usage->ru_stime.tv_usec) * 1000;
+}
+
+static void touch_new_pages(void)
+{
+    char *pages = real_mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    (void)madvise(pages, (size_t)PAGES * PAGE, MADV_NOHUGEPAGE);
+    for (size_t i = 0; i < PAGES; i++) {
+        ((volatile char *)pages)[i * PAGE] = 1;
+    }
+    CHECK(real_munmap(pages, (size_t)PAGES * PAGE) == 0);
+}
+
+static void work(void)
+{
+    struct timespec start, now;
+    CHECK(real_clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start) == 0);
+    do {
+        touch_new_pages();
+        CHECK(real_clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) == 0);
+    } while ((now.tv_sec - start.tv_sec) * 1000000000 + now.tv_nsec - start.tv_nsec < LOOP_NS);
+    for (int i = 0; i < 3; i++) {
+        struct timespec moment = {0, 1000};
+        CHECK(nanosleep(&moment, NULL) == 0); /* a switch, each time */
+    }
+}
+
+static void check_between_usages(uint64_t value, long outer, long inner)
+{
+    CHECK(value <= (uint64_t)outer);
+    CHECK(value >= (uint64_t)inner);
+}
+
+static void test_system_counters_are_those_of_getrusage(void)
+{
+    struct rusage outer[2], inner[2];
+    cprof_counters_reading before, after, counted;
+    CHECK(real_getrusage(RUSAGE_THREAD, &outer[0]) == 0);
+    cprof_counters_read(CPU_TIME | SWITCHES | FAULTS, &before);
+    CHECK(real_getrusage(RUSAGE_THREAD, &inner[0]) == 0);
+    work();
+    CHECK(real_getrusage(RUSAGE_THREAD, &inner[1]) == 0);
+    cprof_counters_read(CPU_TIME | SWITCHES | FAULTS, &after);
+    CHECK(real_getrusage(RUSAGE_THREAD, &outer[1]) == 0);
+    cprof_counters_between(&before, &after, &counted);
+    CHECK_EQUAL(counted.known, CPU_TIME | SWITCHES | FAULTS);
+    CHECK_NEAR((double)counted.values[CPROF_COUNTER_CPU_TIME], (double)(used_ns(&inner[1]) - used_ns(&inner[0])), 0.05);
+    CHECK(counted.values[CPROF_COUNTER_PAGE_FAULTS] >= PAGES);
+    CHECK(counted.values[CPROF_COUNTER_CONTEXT_SWITCHES] >= 3);
+#define FAULTS_OF(usages) (usages[1].ru_minflt + usages[1].ru_majflt - usages[0].ru_minflt - usages[0].ru_majflt)
+#define SWITCHES_OF(usages) (usages[1].ru_nvcsw + usages[1].ru_nivcsw - usages[0].ru_nvcsw - usages[0].ru_nivcsw)
+    check_between_usages(counted.values[CPROF_COUNTER_PAGE_FAULTS], FAULTS_OF(outer), FAULTS_OF(inner));
+    check_between_usages(counted.values[CPROF_COUNTER_CONTEXT_SWITCHES], SWITCHES_OF(outer), SWITCHES_OF(inner));
+}
+
+static void test_only_what_is_wanted_is_asked_for(void)
+{
+    CHECK_EQUAL(read_now(0).known, 0);
+    CHECK_EQUAL(kernel.clock_reads + kernel.usage_reads + atomic_load(&kernel.opened), 0);
+    CHECK_EQUAL(read_now(CPU_TIME).known, CPU_TIME);
+    CHECK_EQUAL(kernel.clock_reads, 1);
+    CHECK_EQUAL(read_now(FAULTS).known, FAULTS);
+    CHECK_EQUAL(kernel.usage_reads, 1);
+    CHECK_EQUAL(read_now(FAULTS | SWITCHES).known, FAULTS | SWITCHES);
+    CHECK_EQUAL(kernel.usage_reads, 2); /* one call for both */
+    CHECK_EQUAL(kernel.clock_reads, 1);
+    CHECK_EQUAL(atomic_load(&kernel.opened), 0);
+    for (cprof_counter counter = 0; counter < CPROF_COUNTER_CYCLES; counter++) {
+        check_no_reason(counter);
+    }
+}
+
+static void test_the_system_may_refuse_too(void)
+{
+    kernel.clock_error = EINVAL;
+    kernel.usage_error = EPERM;
+    errno = EDOM;
+    CHECK_EQUAL(read_now(CPU_TIME | SWITCHES | FAULTS).known, 0);
+    CHECK_EQUAL(errno, EDOM);
+    check_reason(CPROF_COUNTER_CPU_TIME, "the system does not tell (errno 22)");
+    check_reason(CPROF_COUNTER_CONTEXT_SWITCHES, "the system does not tell (errno 1)");
+    check_reason(CPROF_COUNTER_PAGE_FAULTS, "the system does not tell (errno 1)");
+}
+
+/* Hardware events, by read(2). */
+
+static void test_a_group_is_read_at_once(void)
+{
+    size_t open_before = descriptors();
+    set_values(1000, 2000, 30, 40);
+    kernel.enabled_ns = kernel.running_ns = 70;
+    errno = EDOM;
+    cprof_counters_reading reading = read_now(HARDWARE);
+    CHECK_EQUAL(errno, EDOM);
+    CHECK_EQUAL(reading.known, HARDWARE);
+    CHECK(memcmp(&reading.values[FIRST], kernel.values, sizeof kernel.values) == 0);
+    CHECK_EQUAL(reading.enabled_ns, 70);
+    CHECK_EQUAL(reading.running_ns, 70);
+    CHECK(!reading.estimated);
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
+    CHECK_EQUAL(atomic_load(&kernel.started), 1);
+    CHECK_EQUAL(atomic_load(&kernel.reads), 1);
+    CHECK_EQUAL(descriptors(), open_before + EVENTS);
+    CHECK_EQUAL(read_now(INSTRUCTIONS | CPU_TIME).known, INSTRUCTIONS | CPU_TIME);
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
+    CHECK(!cprof_counters_in_user_space());
+    for (cprof_counter counter = FIRST; counter < CPROF_COUNTER_COUNT; counter++) {
+        check_no_reason(counter);
+    }
+}
+
+static void test_sharing_counters_is_scaled(void)
+{
+    cprof_counters_reading before, after, counted;
+    set_values(1000, 2000, 30, 40);
+    kernel.enabled_ns = 1000000;
+    kernel.running_ns = 600000;
+    before = read_now(HARDWARE);
+    set_values(1000 + 700, 2000 + 1400, 37, 40);
+    kernel.enabled_ns += 5000;
+    kernel.running_ns += 2000;
+    after = read_now(HARDWARE);
+    cprof_counters_between(&before, &after, &counted);
+    CHECK(counted.estimated);
+    CHECK_EQUAL(counted.known, HARDWARE);
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_CYCLES], 1750);
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_INSTRUCTIONS], 3500);
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_BRANCH_MISSES], 17); /* 17.5 */
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_CACHE_MISSES], 0);
+    kernel.enabled_ns += 5000;
+    before = read_now(HARDWARE);
+    cprof_counters_between(&after, &before, &counted);
+    CHECK_EQUAL(counted.known, 0);
+}
+
+static void test_a_reading_that_fails_knows_nothing(void)
+{
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    errno = EDOM;
+    kernel.read_error = EIO;
+    CHECK_EQUAL(read_now(HARDWARE | CPU_TIME).known, CPU_TIME);
+    CHECK_EQUAL(errno, EDOM);
+    kernel.read_error = 0;
+    kernel.cut = 8;
+    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    kernel.cut = 56; /* nothing at all: the group is in an error state */
+    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    kernel.cut = 0;
+    kernel.surplus = 1;
+    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    kernel.surplus = 0;
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+}
+
+/* Refusals. */
+
+static const struct {
+    int error;
+    const char *reason;
+} finals[] = {
+    {ENOENT, "this machine does not offer it; few virtual machines do (ENOENT)"},
+    {EOPNOTSUPP, "(EOPNOTSUPP)"},
+    {ENODEV, "(ENODEV)"},
+    {ENXIO, "(ENXIO)"},
+    {ENOSYS, "the kernel has no perf_event_open (ENOSYS)"},
+    {EINVAL, "the kernel does not accept it, or not beside the other hardware events (EINVAL)"},
+    {E2BIG, "(E2BIG)"},
+    {EPERM, "forbidden (EPERM) although kernel.perf_event_paranoid is 2: the container's seccomp profile"},
+    {EACCES, "forbidden (EACCES) although"},
+};
+
+enum { FINALS = sizeof finals / sizeof finals[0] };
+
+static unsigned refused_event, refused_error; /* of the test below */
+
+static void test_one_event_is_refused(void)
+{
+    unsigned bit = CPROF_COUNTER_BIT(FIRST + refused_event);
+    set_values(1000, 2000, 30, 40);
+    kernel.refused[refused_event] = finals[refused_error].error;
+    cprof_counters_reading reading = read_now(HARDWARE);
+    CHECK_EQUAL(reading.known, HARDWARE & ~bit);
+    for (unsigned event = 0; event < EVENTS; event++) {
+        CHECK_EQUAL(reading.values[FIRST + event], event == refused_event ? 0 : kernel.values[event]);
+    }
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
+    check_reason(FIRST + refused_event, finals[refused_error].reason);
+    check_no_reason(FIRST + (refused_event + 1) % EVENTS);
+    CHECK_EQUAL(read_now(bit).known, 0);
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
+    CHECK_EQUAL(atomic_load(&kernel.reads), 1); /* what is not known anyway is not read for */
+}
+
+static void test_each_event_is_refused(void)
+{
+    for (refused_event = 0; refused_event < EVENTS; refused_event++) {
+        refused_error = refused_event; /* all errors by the first event, one by each other one */
+        for (; refused_error < (refused_event == 0 ? FINALS : refused_event + 1); refused_error++) {
+            run(test_one_event_is_refused);
+        }
+    }
+}
+
+static void *read_in_thread(void *known)
+{
+    *(unsigned *)known = read_now(HARDWARE | CPU_TIME).known;
+    return NULL;
+}
+
+static unsigned known_in_another_thread(void)
+{
+    pthread_t thread;
+    unsigned known = 0;
+    CHECK(pthread_create(&thread, NULL, read_in_thread, &known) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    return known;
+}
+
+static void refuse_all(int error)
+{
+    for (unsigned event = 0; event < EVENTS; event++) {
+        kernel.refused[event] = error;
+    }
+}
+
+static void test_what_is_refused_is_asked_for_once(void)
+{
+    refuse_all(ENOENT);
+    check_reason(CPROF_COUNTER_CACHE_MISSES, "(ENOENT)"); /* without a reading before it */
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
+    refuse_all(0);
+    CHECK_EQUAL(read_now(HARDWARE | CPU_TIME).known, CPU_TIME);
+    CHECK_EQUAL(known_in_another_thread(), CPU_TIME);
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
+    check_reason(CPROF_COUNTER_CYCLES, "(ENOENT)");
+    CHECK(!cprof_counters_in_user_space());
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS);
+}
+
+static void test_who_forbids_is_said(void)
+{
+    refuse_all(EACCES);
+    kernel.level = "4\n";
+    check_reason(CPROF_COUNTER_CYCLES, "kernel.perf_event_paranoid is 4 (EACCES): 2 or less, or CAP_PERFMON, would allow it");
+    kernel.level = "-1\n";
+    check_reason(CPROF_COUNTER_CYCLES, "although kernel.perf_event_paranoid is -1: the container's seccomp profile");
+    kernel.level = "";
+    check_reason(CPROF_COUNTER_CYCLES, "forbids perf_event_open (EACCES)");
+    kernel.level = NULL;
+    check_reason(CPROF_COUNTER_CYCLES,
+                 "the kernel or the container forbids perf_event_open (EACCES): CAP_PERFMON would allow it");
+    char cut[6] = "before";
+    CHECK(cprof_counters_reason(CPROF_COUNTER_CYCLES, cut, sizeof cut));
+    CHECK(strcmp(cut, "the k") == 0);
+    CHECK(cprof_counters_reason(CPROF_COUNTER_CYCLES, cut, 0));
+    CHECK(strcmp(cut, "the k") == 0);
+}
+
+static const struct {
+    int error;
+    const char *reason;
+} shortages[] = {
+    {EMFILE, "the process has no file descriptor left for it; it is tried again (EMFILE)"},
+    {ENFILE, "(ENFILE)"},
+    {ENOMEM, "there is no memory left for it; it is tried again (ENOMEM)"},
+    {EBUSY, "(EBUSY)"},
+    {EINTR, "perf_event_open failed with errno 4; it is tried again"},
+};
+
+/* The third event finds no room: the two before it are closed again, and all are opened some readings later. */
+static void test_a_shortage_passes(void)
+{
+    size_t open_before = descriptors();
+    kernel.refused[2] = EMFILE;
+    kernel.has_rdpmc = true;
+    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    CHECK_EQUAL(atomic_load(&kernel.opened), 3);
+    CHECK_EQUAL(atomic_load(&kernel.mapped), 0);
+    CHECK_EQUAL(descriptors(), open_before);
+    for (size_t i = 0; i < sizeof shortages / sizeof shortages[0]; i++) {
+        kernel.refused[2] = shortages[i].error;
+        check_reason(CPROF_COUNTER_BRANCH_MISSES, shortages[i].reason);
+        CHECK_EQUAL(descriptors(), open_before);
+    }
+    kernel.refused[2] = 0;
+    kernel.start_error = EIO;
+    CHECK(!cprof_counters_in_user_space());
+    CHECK_EQUAL(descriptors(), open_before);
+    kernel.start_error = 0;
+    uint64_t opened = atomic_load(&kernel.opened);
+    for (int i = 0; i < RETRY_AFTER; i++) {
+        CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    }
+    CHECK_EQUAL(atomic_load(&kernel.opened), opened);
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    check_no_reason(CPROF_COUNTER_BRANCH_MISSES);
+    CHECK_EQUAL(descriptors(), open_before + EVENTS);
+}
+
+static void test_no_memory_for_a_group(void)
+{
+    fake_alloc_install();
+    fake_alloc_fail(1);
+    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    CHECK(fake_alloc_has_failed());
+    fake_alloc_fail(1);
+    check_reason(CPROF_COUNTER_CYCLES, "(ENOMEM)");
+    CHECK(fake_alloc_has_failed());
+    fake_alloc_fail(1);
+    CHECK(!cprof_counters_in_user_space());
+    CHECK(fake_alloc_has_failed());
+    for (int i = 0; i < RETRY_AFTER; i++) {
+        CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    }
+    CHECK_EQUAL(atomic_load(&kernel.opened), 0);
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+}
+
+static void test_no_memory_for_the_threads_end(void)
+{
+    kernel.binding_fails = true;
+    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    CHECK_EQUAL(atomic_load(&kernel.opened), 0); /* or who would close it? */
+    kernel.binding_fails = false;
+    for (int i = 0; i < RETRY_AFTER; i++) {
+        CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    }
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+}
+
+static void test_no_key(void)
+{
+    kernel.key_fails = true;
+    CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    kernel.key_fails = false;
+    for (int i = 0; i < 2 * RETRY_AFTER; i++) {
+        CHECK_EQUAL(read_now(HARDWARE).known, 0);
+    }
+    CHECK_EQUAL(atomic_load(&kernel.opened), 0);
+    check_reason(CPROF_COUNTER_CYCLES, "(ENOMEM)");
+}
+
+/* Hardware events, in user space. */
+
+/* Counters 10 to 13 of 48 bits: a page's offset makes up for what the counter began with. */
+static void set_pages(void)
+{
+    kernel.has_rdpmc = true;
+    for (unsigned event = 0; event < EVENTS; event++) {
+        struct perf_event_mmap_page *page = &kernel.pages[event];
+        *page = (struct perf_event_mmap_page){.cap_user_rdpmc = 1, .index = 11 + event, .pmc_width = 48};
+        page->offset = 5000 * (event + 1);
+        page->time_enabled = 90000;
+        page->time_running = 90000;
+        kernel.counters[event] = 7 + event;
+    }
+    set_values(1, 2, 3, 4);
+    kernel.enabled_ns = kernel.running_ns = 100000;
+}
+
+static void check_user_space(unsigned wanted)
+{
+    uint64_t reads = atomic_load(&kernel.reads);
+    cprof_counters_reading reading = read_now(wanted);
+    CHECK_EQUAL(atomic_load(&kernel.reads), reads);
+    CHECK_EQUAL(reading.known, wanted);
+    for (unsigned event = 0; event < EVENTS; event++) {
+        bool is_wanted = (wanted & CPROF_COUNTER_BIT(FIRST + event)) != 0;
+        CHECK_EQUAL(reading.values[FIRST + event], is_wanted ? 5000 * (event + 1) + 7 + event : 0);
+    }
+    CHECK_EQUAL(reading.enabled_ns, reading.running_ns);
+}
+
+static void check_read_from_kernel(void)
+{
+    uint64_t reads = atomic_load(&kernel.reads);
+    cprof_counters_reading reading = read_now(HARDWARE);
+    CHECK_EQUAL(atomic_load(&kernel.reads), reads + 1);
+    CHECK_EQUAL(reading.known, HARDWARE);
+    CHECK(memcmp(&reading.values[FIRST], kernel.values, sizeof kernel.values) == 0);
+    CHECK_EQUAL(reading.running_ns, kernel.running_ns);
+}
+
+static void test_counters_are_read_in_user_space(void)
+{
+    set_pages();
+    check_user_space(HARDWARE);
+    check_user_space(CYCLES);
+    check_user_space(INSTRUCTIONS | CACHE_MISSES);
+    CHECK(cprof_counters_in_user_space());
+    uint64_t counter_reads = kernel.counter_reads;
+    check_user_space(CYCLES);
+    CHECK_EQUAL(kernel.counter_reads, counter_reads + 1);
+    CHECK_EQUAL(atomic_load(&kernel.mapped), EVENTS);
+}
+
+/* A counter of 48 bits that began below zero, as those do that are to raise an interrupt; above its bits is noise. */
+static void test_counters_are_narrower_than_their_values(void)
+{
+    cprof_counters_reading before, after, counted;
+    set_pages();
+    kernel.counters[0] = UINT64_C(0xabcdffffffffff00); /* -256 */
+    before = read_now(CYCLES);
+    CHECK_EQUAL(before.values[CPROF_COUNTER_CYCLES], 5000 - 256);
+    kernel.counters[0] = UINT64_C(0x1234000000000010);
+    after = read_now(CYCLES);
+    cprof_counters_between(&before, &after, &counted);
+    CHECK_EQUAL(counted.known, CYCLES);
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_CYCLES], 256 + 16);
+    CHECK(!counted.estimated);
+    kernel.pages[0].pmc_width = 64;
+    kernel.counters[0] = UINT64_MAX;
+    CHECK_EQUAL(read_now(CYCLES).values[CPROF_COUNTER_CYCLES], 4999);
+}
+
+static void test_a_page_that_changes_is_read_again(void)
+{
+    set_pages();
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    kernel.disturbances = 2;
+    uint64_t reads = atomic_load(&kernel.reads);
+    CHECK_EQUAL(read_now(CYCLES).values[CPROF_COUNTER_CYCLES], 5000 + 2000 + 7);
+    CHECK_EQUAL(atomic_load(&kernel.reads), reads);
+    kernel.disturbances = 1000; /* something is wrong */
+    check_read_from_kernel();
+    kernel.disturbances = 0;
+}
+
+static void test_the_kernel_is_asked_where_a_page_does_not_tell(void)
+{
+    set_pages();
+    check_user_space(HARDWARE);
+    kernel.pages[3].index = 0; /* not on this processor now */
+    check_read_from_kernel();
+    CHECK(!cprof_counters_in_user_space());
+    check_user_space(CYCLES);
+    set_pages();
+    kernel.pages[0].cap_user_rdpmc = 0;
+    check_read_from_kernel();
+    set_pages();
+    kernel.pages[1].pmc_width = 0;
+    check_read_from_kernel();
+    kernel.pages[1].pmc_width = 65;
+    check_read_from_kernel();
+    set_pages();
+    kernel.pages[0].time_enabled += 4000000; /* others had the counters for 4 ms */
+    check_read_from_kernel();
+    set_pages();
+    kernel.pages[0].time_enabled += 1000; /* it began to count that much later */
+    check_user_space(HARDWARE);
+}
+
+/* Times of a page are as old as its last change: they say nothing about how much of a difference was counted. */
+static void test_user_space_and_kernel_go_together(void)
+{
+    cprof_counters_reading before, after, counted;
+    set_pages();
+    before = read_now(CYCLES);
+    kernel.counters[0] += 400;
+    kernel.pages[0].time_enabled += 1000;
+    kernel.pages[0].time_running += 900;
+    after = read_now(CYCLES);
+    cprof_counters_between(&before, &after, &counted);
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_CYCLES], 400);
+    CHECK(!counted.estimated);
+    kernel.pages[0].index = 0;
+    kernel.values[0] = after.values[CPROF_COUNTER_CYCLES] + 300;
+    before = after;
+    after = read_now(CYCLES); /* by read(2): times of now */
+    cprof_counters_between(&before, &after, &counted);
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_CYCLES], 300);
+    CHECK(!counted.estimated);
+    kernel.pages[0].index = 11;
+    kernel.counters[0] += 400;
+    before = after;
+    after = read_now(CYCLES); /* times from before */
+    cprof_counters_between(&before, &after, &counted);
+    CHECK_EQUAL(counted.known, CYCLES);
+    CHECK_EQUAL(counted.values[CPROF_COUNTER_CYCLES], 100);
+    CHECK(!counted.estimated);
+}
+
+static void test_no_page(void)
+{
+    set_pages();
+    kernel.map_fails = true;
+    errno = EDOM;
+    check_read_from_kernel();
+    CHECK_EQUAL(errno, EDOM);
+    CHECK(!cprof_counters_in_user_space());
+    check_no_reason(CPROF_COUNTER_CYCLES);
+}
+
+static sigjmp_buf refused_instruction;
+
+static void leave(int number)
+{
+    siglongjmp(refused_instruction, number);
+}
+
+/* Nothing allows it here, so the processor may refuse it; but it must know it. */
+static void test_the_instruction(void)
+{
+    CHECK(signal(SIGSEGV, leave) != SIG_ERR);
+    if (sigsetjmp(refused_instruction, 1) == 0) {
+        CHECK(real_rdpmc_exists() || real_rdpmc(0) == 0);
+        (void)real_rdpmc(0);
+    }
+}
+
+/* Threads and processes. */
+
+static uint64_t crowd;
+
+/* D18: nothing stays open. */
+static void test_threads_close_what_they_opened(void)
+{
+    kernel.has_rdpmc = true;
+    fake_alloc_install();
+    CHECK_EQUAL(known_in_another_thread(), HARDWARE | CPU_TIME);
+    size_t open_before = descriptors();
+    uint64_t blocks = fake_alloc_live();
+    for (uint64_t i = 0; i < crowd; i++) {
+        CHECK_EQUAL(known_in_another_thread(), HARDWARE | CPU_TIME);
+    }
+    CHECK_EQUAL(descriptors(), open_before);
+    CHECK_EQUAL(fake_alloc_live(), blocks);
+    CHECK_EQUAL(atomic_load(&kernel.mapped), 0);
+    CHECK_EQUAL(atomic_load(&kernel.opened), EVENTS * (crowd + 1));
+}
+
+static pthread_barrier_t gate;
+
+static void *read_together(void *unused)
+{
+    (void)unused;
+    for (int round = 0; round < 2; round++) {
+        (void)pthread_barrier_wait(&gate);
+        for (int i = 0; i < 50; i++) {
+            CHECK_EQUAL(read_now(HARDWARE & ~CYCLES).known, HARDWARE & ~CYCLES);
+            check_reason(CPROF_COUNTER_CYCLES, "(ENOENT)");
+        }
+    }
+    return NULL;
+}
+
+static void test_threads_read_at_once(void)
+{
+    pthread_t threads[CROWD];
+    kernel.refused[0] = ENOENT;
+    size_t open_before = descriptors();
+    CHECK(pthread_barrier_init(&gate, NULL, CROWD) == 0);
+    for (int i = 0; i < CROWD; i++) {
+        CHECK(pthread_create(&threads[i], NULL, read_together, NULL) == 0);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    CHECK_EQUAL(descriptors(), open_before);
+    CHECK_EQUAL(known_in_another_thread(), (HARDWARE & ~CYCLES) | CPU_TIME);
+    CHECK(pthread_barrier_destroy(&gate) == 0);
+}
+
+static pthread_key_t late_key;
+static unsigned known_late;
+
+static void read_late(void *unused)
+{
+    (void)unused;
+    known_late = read_now(HARDWARE | CPU_TIME).known;
+    check_no_reason(CPROF_COUNTER_CYCLES); /* other threads may */
+    CHECK(!cprof_counters_in_user_space());
+}
+
+static void *read_at_the_end(void *unused)
+{
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    CHECK(real_key_create(&late_key, read_late) == 0); /* after the core's, so it runs after that */
+    CHECK(real_setspecific(late_key, &late_key) == 0);
+    return unused;
+}
+
+/* What has been closed is not opened again, for nobody would close it. */
+static void test_a_thread_that_ends_has_no_events(void)
+{
+    pthread_t thread;
+    size_t open_before = descriptors();
+    CHECK(pthread_create(&thread, NULL, read_at_the_end, NULL) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_EQUAL(known_late, CPU_TIME);
+    CHECK_EQUAL(descriptors(), open_before);
+    CHECK_EQUAL(known_in_another_thread(), HARDWARE | CPU_TIME);
+}
+
+static void *hold_open(void *unused)
+{
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    (void)pthread_barrier_wait(&gate);
+    (void)pthread_barrier_wait(&gate);
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    return unused;
+}
+
+static size_t open_without_events;
+
+static void check_child_is_on_its_own(void)
+{
+    CHECK_EQUAL(descriptors(), open_without_events);
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    CHECK_EQUAL(descriptors(), open_without_events + EVENTS);
+    cprof_counters_after_fork_in_child(); /* as a child of the child would */
+    CHECK_EQUAL(descriptors(), open_without_events);
+}
+
+/* D1: what the parent's threads have open is not the child's, which opens its own. */
+static void test_a_child_has_events_of_its_own(void)
+{
+    pthread_t thread;
+    cprof_process_start();
+    open_without_events = descriptors();
+    kernel.has_rdpmc = true;
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    CHECK(pthread_barrier_init(&gate, NULL, 2) == 0);
+    CHECK(pthread_create(&thread, NULL, hold_open, NULL) == 0);
+    (void)pthread_barrier_wait(&gate);
+    run(check_child_is_on_its_own);
+    CHECK_EQUAL(descriptors(), open_without_events + 2 * EVENTS);
+    (void)pthread_barrier_wait(&gate);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_EQUAL(read_now(HARDWARE).known, HARDWARE);
+    CHECK_EQUAL(descriptors(), open_without_events + EVENTS);
+    CHECK(pthread_barrier_destroy(&gate) == 0);
+}
+
+/* The machine's own kernel. */
+
+/* Software events in the place of the hardware's: task clock, page faults, switches, migrations. */
+static void test_a_group_of_the_machine(void)
+{
+    kernel.behaviour = SOFTWARE;
+    kernel.has_rdpmc = true; /* the pages are mapped, and tell that read(2) is to be used */
+    size_t open_before = descriptors();
+    cprof_counters_reading before = read_now(HARDWARE | CPU_TIME);
+    if ((before.known & HARDWARE) == 0) {
+        check_reason(CPROF_COUNTER_CYCLES, "(");
+        CHECK_EQUAL(descriptors(), open_before);
+        return;
+    }
+    touch_new_pages();
+    cprof_counters_reading after = read_now(HARDWARE | CPU_TIME);
+    cprof_counters_reading counted;
+    cprof_counters_between(&before, &after, &counted);
+    CHECK_EQUAL(counted.known, HARDWARE | CPU_TIME);
+    CHECK(counted.values[FIRST] > 0);
+    CHECK(counted.values[FIRST + 1] >= PAGES);
+    CHECK_EQUAL(descriptors(), open_before + EVENTS);
+    CHECK(!cprof_counters_in_user_space());
+    CHECK_EQUAL(known_in_another_thread(), HARDWARE | CPU_TIME);
+    CHECK_EQUAL(descriptors(), open_before + EVENTS);
+}
+
+/* Whatever the machine has: a counter has a value, or a reason. */
+static void test_the_counters_of_the_machine(void)
+{
+    kernel.behaviour = MACHINE;
+    kernel.has_rdpmc = real_rdpmc_exists();
+    unsigned known = read_now(CPROF_COUNTER_ALL).known;
+    for (cprof_counter counter = 0; counter < CPROF_COUNTER_COUNT; counter++) {
+        char reason[ENOUGH];
+        CHECK(cprof_counters_reason(counter, reason, sizeof reason) == ((known & CPROF_COUNTER_BIT(counter)) == 0));
+        CHECK((strlen(reason) > 0) == ((known & CPROF_COUNTER_BIT(counter)) == 0));
+    }
+}
+
+int main(int count, char **arguments)
+{
+    crowd = check_argument(count, arguments, 10000);
+    (void)alarm(HANG_SECONDS);
+    test_names_and_units();
+    test_a_difference();
+    test_steps_backwards();
+    test_a_part_of_the_time_is_scaled();
+    test_what_never_counted_is_not_known();
+    test_a_sum();
+    run(test_system_counters_are_those_of_getrusage);
+    run(test_only_what_is_wanted_is_asked_for);
+    run(test_the_system_may_refuse_too);
+    run(test_a_group_is_read_at_once);
+    run(test_sharing_counters_is_scaled);
+    run(test_a_reading_that_fails_knows_nothing);
+    test_each_event_is_refused();
+    run(test_what_is_refused_is_asked_for_once);
+    run(test_who_forbids_is_said);
+    run(test_a_shortage_passes);
+    run(test_no_memory_for_a_group);
+    run(test_no_memory_for_the_threads_end);
+    run(test_no_key);
+    run(test_counters_are_read_in_user_space);
+    run(test_counters_are_narrower_than_their_values);
+    run(test_a_page_that_changes_is_read_again);
+    run(test_the_kernel_is_asked_where_a_page_does_not_tell);
+    run(test_user_space_and_kernel_go_together);
+    run(test_no_page);
+    run(test_the_instruction);
+    run(test_threads_close_what_they_opened);
+    run(test_threads_read_at_once);
+    run(test_a_thread_that_ends_has_no_events);
+    run(test_a_child_has_events_of_its_own);
+    run(test_a_group_of_the_machine);
+    run(test_the_counters_of_the_machine);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,144 @@
+/* Records, and the calls that they come from. */
+#include "cprofiling/devices/cupti_records.h"
+
+#include "cprofiling/devices/cupti_calls.h"
+
+#include "tests/core/check.h"
+
+#include <string.h>
+
+static _Alignas(8) unsigned char bytes[216];
+
+static void put(size_t at, const void *value, size_t size)
+{
+    memcpy(bytes + at, value, size);
+}
+
+static void put_32(size_t at, uint32_t value)
+{
+    put(at, &value, sizeof value);
+}
+
+static void put_64(size_t at, uint64_t value)
+{
+    put(at, &value, sizeof value);
+}
+
+static void begin(uint32_t kind)
+{
+    memset(bytes, 0, sizeof bytes);
+    put_32(0, kind);
+    put_64(16, 1000);
+    put_64(24, 2000);
+}
+
+static void check_common(const cprof_cupti_record *record, int32_t kind, uint32_t device, uint32_t stream, uint32_t correlation)
+{
+    CHECK_EQUAL(record->kind, kind);
+    CHECK_EQUAL(record->start, 1000);
+    CHECK_EQUAL(record->end, 2000);
+    CHECK_EQUAL(record->device, device);
+    CHECK_EQUAL(record->stream, stream);
+    CHECK_EQUAL(record->correlation, correlation);
+}
+
+static void test_kernels(void)
+{
+    const char *name = "a kernel";
+    cprof_cupti_record record;
+    begin(CPROF_CUPTI_KERNEL);
+    put_32(40, 1);
+    put_32(48, 7);
+    put_32(92, 4711);
+    put(104, &name, sizeof(const char *)); /* NOLINT(bugprone-sizeof-expression): the pointer */
+    CHECK(cprof_cupti_record_read(bytes, &record));
+    check_common(&record, CPROF_CUPTI_KERNEL, 1, 7, 4711);
+    CHECK(record.name == name);
+}
+
+static void check_described(const cprof_cupti_record *record, const char *expected)
+{
+    char text[80];
+    cprof_cupti_record_describe(record, text, sizeof text);
+    CHECK(strcmp(text, expected) == 0);
+}
+
+static void test_copies(void)
+{
+    cprof_cupti_record record;
+    begin(CPROF_CUPTI_MEMCPY);
+    bytes[4] = CPROF_CUPTI_HTOD;
+    bytes[5] = 1;
+    bytes[6] = 3;
+    put_64(8, 4096);
+    put_32(32, 2);
+    put_32(40, 8);
+    put_32(44, 12);
+    CHECK(cprof_cupti_record_read(bytes, &record));
+    check_common(&record, CPROF_CUPTI_MEMCPY, 2, 8, 12);
+    CHECK_EQUAL(record.bytes, 4096);
+    check_described(&record, "Memcpy HtoD (Pageable -> Device)");
+    put_32(0, CPROF_CUPTI_PEER_COPY);
+    put_32(60, 13);
+    CHECK(cprof_cupti_record_read(bytes, &record));
+    check_common(&record, CPROF_CUPTI_PEER_COPY, 2, 8, 13);
+    check_described(&record, "Memcpy PtoP (Pageable -> Device)");
+    record.direction = 11;
+    record.from = 7;
+    record.to = 8;
+    check_described(&record, "Memcpy Unknown (Managed Static -> Unknown)");
+}
+
+static void test_fills(void)
+{
+    cprof_cupti_record record;
+    begin(CPROF_CUPTI_MEMSET);
+    put_64(8, 64);
+    put_32(32, 3);
+    put_32(40, 9);
+    put_32(44, 14);
+    bytes[50] = 3;
+    CHECK(cprof_cupti_record_read(bytes, &record));
+    check_common(&record, CPROF_CUPTI_MEMSET, 3, 9, 14);
+    CHECK_EQUAL(record.bytes, 64);
+    check_described(&record, "Memset (Device)");
+}
+
+static void test_other_kinds(void)
+{
+    cprof_cupti_record record;
+    begin(17);
+    CHECK(!cprof_cupti_record_read(bytes, &record));
+}
+
+static void check_call(unsigned domain, uint32_t number, const char *name, cprof_cupti_call_kind kind)
+{
+    const cprof_cupti_call *call = cprof_cupti_call_of(domain, number);
+    CHECK(call != NULL && strcmp(call->name, name) == 0 && call->kind == kind);
+}
+
+static void test_calls_by_their_numbers(void)
+{
+    check_call(CPROF_CUPTI_RUNTIME, 211, "cudaLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
+    check_call(CPROF_CUPTI_RUNTIME, 214, "cudaLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
+    check_call(CPROF_CUPTI_RUNTIME, 311, "cudaGraphLaunch", CPROF_CUPTI_CALL_LAUNCH);
+    check_call(CPROF_CUPTI_RUNTIME, 41, "cudaMemcpyAsync", CPROF_CUPTI_CALL_COPY);
+    check_call(CPROF_CUPTI_RUNTIME, 51, "cudaMemsetAsync", CPROF_CUPTI_CALL_FILL);
+    check_call(CPROF_CUPTI_DRIVER, 307, "cuLaunchKernel", CPROF_CUPTI_CALL_LAUNCH);
+    check_call(CPROF_CUPTI_DRIVER, 277, "cuMemcpyHtoDAsync", CPROF_CUPTI_CALL_COPY);
+    CHECK(cprof_cupti_call_of(CPROF_CUPTI_RUNTIME, 0) == NULL);
+    CHECK(cprof_cupti_call_of(CPROF_CUPTI_RUNTIME, cprof_cupti_call_end(CPROF_CUPTI_RUNTIME)) == NULL);
+    CHECK(cprof_cupti_call_of(CPROF_CUPTI_DRIVER, UINT32_MAX) == NULL);
+    CHECK(cprof_cupti_call_of(3, 211) == NULL);
+    CHECK_EQUAL(cprof_cupti_call_end(0), 0);
+}
+
+int main(void)
+{
+    test_kernels();
+    test_copies();
+    test_fills();
+    test_other_kinds();
+    test_calls_by_their_numbers();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,1381 @@
+/* event.h, with event_pool.h, context.h and event_delay.h, against the fake driver. */
+#define _GNU_SOURCE
+#include "cprofiling/devices/event.h"
+
+#include "cprofiling/devices/event_delay.h"
+#include "cprofiling/devices/event_pool.h"
+#include "cprofiling/devices/context.h"
+#include "cprofiling/process.h"
+#include "tests/core/fake_alloc.h"
+#include "tests/core/fake_gpu.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#define MS INT64_C(1000000) /* in ns */
+
+enum {
+    NODES = 8,
+    THREADS = 6,
+    ROUNDS = 150,
+    IDENTITY = 1, /* the generation of a registry that was never reset */
+};
+
+static cprof_registry *registry;
+static cprof_accum *nodes[NODES];
+static uint64_t asked[NODES]; /* calls that wanted a time */
+
+void *real_dlsym(void *library, const char *name) __asm__("__real_dlsym");
+void *wrapped_dlsym(void *library, const char *name) __asm__("__wrap_dlsym");
+
+static const char *hidden_function; /* by its exported name */
+
+/* With it, a driver has no cuGetProcAddress, and not that function either. */
+void *wrapped_dlsym(void *library, const char *name)
+{
+    bool is_hidden =
+        hidden_function != NULL && (strcmp(name, "cuGetProcAddress_v2") == 0 || strcmp(name, hidden_function) == 0);
+    return is_hidden ? NULL : real_dlsym(library, name);
+}
+
+static cprof_ns read_device_time(void)
+{
+    return fake.now();
+}
+
+static cprof_registry *make_registry(cprof_accum **accums)
+{
+    cprof_registry *made = cprof_registry_create(0);
+    CHECK(made != NULL);
+    for (int i = 0; i < NODES; i++) {
+        char name[] = {'n', (char)('0' + i)};
+        accums[i] = cprof_registry_accum(made, (cprof_names){{"test", 4}, {name, sizeof name}});
+        CHECK(accums[i] != NULL);
+    }
+    return made;
+}
+
+/* A fresh driver with two devices in use, the first one current. */
+static void start_test(void)
+{
+    fake.reset();
+    cprof_wait_reset_for_test();
+    cprof_event_reset_for_test();
+    CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
+    fake.activate(0);
+    fake.activate(1);
+    fake.bind(0);
+    registry = make_registry(nodes);
+    memset(asked, 0, sizeof asked);
+}
+
+static void end_test(void)
+{
+    cprof_registry_destroy(registry);
+    CHECK(cprof_event_pending(registry) == 0); /* an address, no more */
+    registry = NULL;
+}
+
+static const cprof_resources_figures *figures(int node)
+{
+    static const cprof_resources_figures none;
+    return nodes[node]->extra != NULL ? &nodes[node]->extra->figures : &none;
+}
+
+static uint64_t missed(int node)
+{
+    uint64_t sum = 0;
+    for (int cause = 0; cause < CPROF_GPU_CAUSES; cause++) {
+        sum += figures(node)->missed[cause];
+    }
+    return sum;
+}
+
+static cprof_gpu_place place(int device, uint64_t stream)
+{
+    return (cprof_gpu_place){device, stream};
+}
+
+static cprof_gpu_place here(uint64_t stream)
+{
+    return place(CPROF_GPU_CURRENT_DEVICE, stream);
+}
+
+/* As a call does it. */
+static cprof_gpu_mark *begin(int node, cprof_gpu_place where)
+{
+    cprof_gpu_cause cause = CPROF_GPU_CAUSES;
+    cprof_gpu_mark *mark = cprof_event_begin(where, &cause);
+    CHECK((mark != NULL) == (cause == CPROF_GPU_KNOWN));
+    CHECK(cause < CPROF_GPU_CAUSES);
+    asked[node]++;
+    if (mark == NULL) {
+        cprof_accum_miss_gpu(nodes[node], IDENTITY, cause);
+    }
+    return mark;
+}
+
+static void finish(int node, cprof_gpu_mark *mark, cprof_gpu_place where)
+{
+    if (mark != NULL) {
+        cprof_event_end(mark, where, nodes[node], IDENTITY);
+    }
+}
+
+static void call(int node, cprof_gpu_place where, int64_t ns)
+{
+    cprof_gpu_mark *mark = begin(node, where);
+    if (where.stream == 0) {
+        fake.launch_default(where.device, ns);
+    } else {
+        fake.launch(where.stream, ns);
+    }
+    finish(node, mark, where);
+}
+
+static void check_miss(int node, cprof_gpu_cause cause, uint64_t count)
+{
+    CHECK_EQUAL(figures(node)->missed[cause], count);
+    CHECK_EQUAL(missed(node), count);
+}
+
+static void check_gpu(int node, uint64_t count, int64_t sum)
+{
+    CHECK_EQUAL(figures(node)->gpu_count, count);
+    CHECK_EQUAL(figures(node)->gpu_ns, sum);
+    CHECK_EQUAL(figures(node)->queue_count <= count, true);
+}
+
+static void check_reason(const char *expected)
+{
+    char reason[200] = "before";
+    CHECK(cprof_event_reason(reason, sizeof reason) == (expected[0] != '\0'));
+    check_text(reason, expected);
+}
+
+static cprof_gpu_cause refused(cprof_gpu_place where)
+{
+    cprof_gpu_cause cause = CPROF_GPU_KNOWN;
+    CHECK(cprof_event_begin(where, &cause) == NULL);
+    return cause;
+}
+
+static void advance_and_poll(int64_t ns)
+{
+    fake.advance(ns);
+    cprof_event_poll();
+}
+
+/* Times. */
+
+/* A time is converted from a float of milliseconds: its 24 bits tell all numbers of nanoseconds below 2^23, and those of
+ * whole milliseconds that is met here. */
+static int64_t exact_duration(uint64_t *random)
+{
+    return check_random(random) % 4 == 0 ? (int64_t)(check_random(random) % 4000) * MS
+                                         : (int64_t)(check_random(random) % (1 << 23));
+}
+
+static void test_a_thousand_nodes(void)
+{
+    int64_t sums[6] = {0};
+    uint64_t counts[6] = {0};
+    cprof_gpu_place places[6];
+    uint64_t random = 1;
+    start_test();
+    for (int i = 0; i < 6; i++) {
+        places[i] = place(i / 3, fake.new_stream(i / 3, i % 2));
+    }
+    for (int i = 0; i < 1000; i++) {
+        int which = (int)(check_random(&random) % 6);
+        int64_t duration = exact_duration(&random);
+        call(which, places[which], duration);
+        sums[which] += duration;
+        counts[which]++;
+        fake.advance(check_random(&random) % 8 == 0 ? exact_duration(&random) : 0);
+    }
+    CHECK(cprof_event_pending(registry) > 100);
+    advance_and_poll(INT64_C(3600) * 1000 * MS);
+    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    for (int i = 0; i < 6; i++) {
+        check_gpu(i, counts[i], sums[i]);
+        CHECK_EQUAL(figures(i)->queue_count, counts[i]);
+        CHECK_EQUAL(figures(i)->multi_stream + missed(i), 0);
+    }
+    CHECK(fake.calls("cuEventCreate") <= 2 * 1000);
+    CHECK(fake.references(0) == 1 && fake.references(1) == 1 && fake.current_device() == 0);
+    check_reason("");
+    check_rules();
+    end_test();
+}
+
+static void test_nothing_waits_and_little_is_asked(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    for (int i = 0; i < 100; i++) {
+        call(0, here(stream), MS);
+    }
+    CHECK(fake.now() == 0);
+    CHECK(fake.calls("cuCtxSynchronize") == 0);
+    CHECK(fake.calls("cuEventQuery") <= 2 * 100); /* one at each begin and end */
+    CHECK_EQUAL(cprof_event_pending(registry), 100);
+    fake.advance(200 * MS);
+    for (int i = 0; i < 100; i++) { /* marks resolve each other, and their events are used again */
+        call(0, here(stream), MS);
+        fake.advance(MS);
+    }
+    CHECK_EQUAL(cprof_event_pending(registry), 1);
+    cprof_event_poll();
+    CHECK(fake.calls("cuEventCreate") <= 202);
+    check_gpu(0, 200, 200 * MS);
+    check_rules();
+    end_test();
+}
+
+static void test_nested_calls_and_two_streams(void)
+{
+    start_test();
+    uint64_t one = fake.new_stream(0, 1);
+    uint64_t other = fake.new_stream(0, 1);
+    cprof_gpu_mark *outer = begin(0, here(one));
+    fake.launch(one, 2 * MS);
+    call(1, here(one), 3 * MS);
+    fake.launch(other, 9 * MS);
+    finish(0, outer, here(other));
+    cprof_gpu_mark *slow = begin(2, here(other)); /* begins at 9 ms, ends at 5 ms, where the device has not begun yet */
+    finish(2, slow, here(one));
+    advance_and_poll(6 * MS);
+    CHECK_EQUAL(cprof_event_pending(registry), 2);
+    advance_and_poll(6 * MS);
+    check_gpu(0, 1, 9 * MS);
+    check_gpu(1, 1, 3 * MS);
+    CHECK_EQUAL(figures(0)->multi_stream, 1);
+    CHECK_EQUAL(figures(0)->queue_count, 0);
+    CHECK_EQUAL(figures(1)->multi_stream, 0);
+    check_miss(2, CPROF_GPU_FAILED, 1); /* a time below 0 */
+    check_rules();
+    end_test();
+}
+
+static void test_default_stream(void)
+{
+    start_test();
+    cprof_gpu_mark *mark = begin(0, here(0));
+    fake.launch_default(0, 5 * MS);
+    finish(0, mark, place(0, 1)); /* by its other name */
+    mark = begin(1, place(1, 0));
+    fake.launch_default(1, 7 * MS);
+    finish(1, mark, place(1, 0));
+    advance_and_poll(7 * MS);
+    check_gpu(0, 1, 5 * MS);
+    check_gpu(1, 1, 7 * MS);
+    CHECK_EQUAL(figures(0)->multi_stream, 0);
+    check_rules();
+    end_test();
+}
+
+static void test_odd_times(void)
+{
+    static const char *const odd[] = {"nan", "-1", "inf", "-inf", "1e20"};
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    call(0, here(stream), MS);
+    advance_and_poll(MS);
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        call(1, here(stream), MS);
+        fake.advance(MS);
+        fake.next_elapsed(odd[i]);
+        cprof_event_poll();
+        check_miss(1, CPROF_GPU_FAILED, i + 1);
+    }
+    call(0, here(stream), MS);
+    advance_and_poll(MS);
+    check_gpu(0, 2, 2 * MS);
+    check_reason("an impossible time (nan ms) from cuEventElapsedTime: no GPU time of that call");
+    check_rules();
+    end_test();
+}
+
+static void test_cancelled_marks_come_back(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    for (int i = 0; i < 10; i++) {
+        cprof_event_cancel(begin(0, here(stream)));
+    }
+    cprof_event_cancel(NULL);
+    CHECK(fake.calls("cuEventCreate") == 2);
+    call(1, here(stream), MS);
+    advance_and_poll(MS);
+    check_gpu(0, 0, 0);
+    check_gpu(1, 1, MS);
+    end_test();
+}
+
+/* Conversion and queue delays. */
+
+static void test_conversion(void)
+{
+    static const struct {
+        float ms;
+        cprof_ns ns;
+    } exact[] = {{0, 0}, {1, MS}, {0.0005f, 500}, {-2, -2 * MS}, {8.388607f, 8388607}, {0.000001f, 1}, {-0.000001f, -1}};
+    cprof_ns ns = 77;
+    for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
+        CHECK(cprof_event_delay_ns_of_ms(exact[i].ms, &ns));
+        CHECK_EQUAL(ns, exact[i].ns);
+    }
+    CHECK(!cprof_event_delay_ns_of_ms(NAN, &ns));
+    CHECK(!cprof_event_delay_ns_of_ms(INFINITY, &ns));
+    CHECK(!cprof_event_delay_ns_of_ms(-INFINITY, &ns));
+    CHECK(!cprof_event_delay_ns_of_ms(1e13f, &ns));
+    CHECK(!cprof_event_delay_ns_of_ms(-1e13f, &ns));
+    CHECK_EQUAL(ns, -1);
+}
+
+/* The device's clock reads 500 where the host's reads 0. */
+static void test_delays_are_relative_to_the_least(void)
+{
+    const cprof_ns window = CPROF_EVENT_DELAY_WINDOW_NS;
+    cprof_event_delay delay = {0};
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 100, 500 + 100 + 30), 0); /* the first one is all there is */
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 200, 500 + 200 + 50), 20);
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 300, 500 + 300 + 10), 0);
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 400, 500 + 400 + 60), 50);
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 150, 500 + 150 + 60), 50); /* out of order */
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 100 + window, 500 + 100 + window + 25), 15);
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 100 + 2 * window, 500 + 100 + 2 * window + 40), 15); /* the 10 have gone */
+    CHECK_EQUAL(cprof_event_delay_of(&delay, 100 + 4 * window, 500 + 100 + 4 * window + 90), 0);  /* all have */
+}
+
+static void test_queue_delays(void)
+{
+    start_test();
+    cprof_wait_set_clock_for_test(read_device_time);
+    uint64_t stream = fake.new_stream(0, 1);
+    call(0, here(stream), MS);        /* passed at once */
+    call(0, here(stream), MS);        /* after 1 ms */
+    call(0, here(stream), 2 * MS);    /* after 2 ms */
+    call(1, here(stream), 3000 * MS); /* after 4 ms */
+    call(1, here(stream), MS);        /* after 3,004 ms: a new base */
+    advance_and_poll(3100 * MS);
+    call(2, here(stream), MS); /* idle: not delayed, 3.1 s behind the first base, and told by the second */
+    call(2, here(stream), MS);
+    advance_and_poll(MS * 10);
+    CHECK_EQUAL(figures(0)->queue_count + figures(1)->queue_count + figures(2)->queue_count, 7);
+    CHECK_EQUAL(figures(0)->queue_ns, 3 * MS);
+    CHECK_EQUAL(figures(1)->queue_ns, 3008 * MS);
+    CHECK_EQUAL(figures(2)->queue_ns, MS);
+    cprof_wait_set_clock_for_test(NULL);
+    end_test();
+}
+
+/* The pair itself has its time, whatever becomes of the time since the base. */
+static void test_base_that_fails(void)
+{
+    static const int codes[] = {400, 600, 201, 709, 700};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        start_test();
+        uint64_t stream = fake.new_stream(0, 1);
+        call(0, here(stream), MS);
+        advance_and_poll(MS);
+        call(0, here(stream), MS);
+        fake.advance(MS);
+        fake.fail("cuEventElapsedTime", codes[i], 2);
+        cprof_event_poll();
+        check_gpu(0, 2, 2 * MS);
+        CHECK_EQUAL(figures(0)->queue_count, 1);
+        call(1, here(stream), MS);
+        advance_and_poll(MS);
+        check_gpu(1, codes[i] != 700, codes[i] != 700 ? MS : 0);
+        CHECK_EQUAL(figures(1)->queue_count, codes[i] != 700);
+        check_rules();
+        end_test();
+    }
+}
+
+/* Where there is nothing to record in. */
+
+static void test_no_cuda(void)
+{
+    start_test();
+    fake.set_initialized(0);
+    CHECK(refused(place(0, 0)) == CPROF_GPU_NO_CUDA);
+    CHECK(refused(here(0)) == CPROF_GPU_NO_CUDA);
+    fake.set_initialized(1);
+    CHECK(refused(place(7, 0)) == CPROF_GPU_NO_CONTEXT);
+    fake.device_reset(1);
+    CHECK(refused(place(1, 0)) == CPROF_GPU_NO_CONTEXT);
+    fake.bind(-1);
+    CHECK(refused(here(0)) == CPROF_GPU_NO_CONTEXT);
+    fake.bind(1);
+    CHECK(refused(here(0)) == CPROF_GPU_NO_CONTEXT);
+    CHECK(fake.calls("cuEventCreate") == 0);
+    check_reason("");
+    check_rules();
+    end_test();
+}
+
+/* Runs before the fake is loaded. */
+static void test_no_driver(void)
+{
+    CHECK(unsetenv(LIBRARY_VARIABLE) == 0);
+    CHECK(refused(place(0, 0)) == CPROF_GPU_NO_CUDA);
+    cprof_event_poll();
+    CHECK(cprof_event_pending(NULL) == 0);
+    check_reason("");
+}
+
+static void test_no_use_of_a_library(void)
+{
+    start_test();
+    CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
+    CHECK(refused(place(0, 0)) == CPROF_GPU_FAILED);
+    check_reason("the library in CPROFILING_LIBCUDA cannot be loaded: no GPU time");
+    end_test();
+}
+
+/* Waiting goes on without what only events need, and events without what they can do without. */
+static void test_functions_that_a_driver_lacks(void)
+{
+    static const struct {
+        const char *name;
+        const char *reason;
+    } functions[] = {
+        {"cuCtxGetCurrent", "the CUDA driver lacks cuCtxGetCurrent: no GPU time"},
+        {"cuEventCreate", "the CUDA driver lacks cuEventCreate: no GPU time"},
+        {"cuEventDestroy_v2", "the CUDA driver lacks cuEventDestroy: no GPU time"},
+        {"cuEventRecord", "the CUDA driver lacks cuEventRecord: no GPU time"},
+        {"cuEventQuery", "the CUDA driver lacks cuEventQuery: no GPU time"},
+        {"cuEventElapsedTime", "the CUDA driver lacks cuEventElapsedTime: no GPU time"},
+        {"cuCtxGetId", ""},
+        {"cuThreadExchangeStreamCaptureMode", ""},
+        {"cuMemGetInfo_v2", ""},
+        {"cuProfilerStart", ""},
+        {"cuProfilerStop", ""},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        hidden_function = functions[i].name;
+        start_test();
+        CHECK(cprof_wait_synchronize(0, 0) == CPROF_GPU_WAITED);
+        bool works = functions[i].reason[0] == '\0';
+        cprof_gpu_mark *mark = begin(0, place(1, 0));
+        finish(0, mark, place(1, 0));
+        cprof_event_poll();
+        check_gpu(0, works, 0);
+        check_miss(0, CPROF_GPU_FAILED, !works);
+        check_reason(functions[i].reason);
+        int64_t size;
+        CHECK(cprof_wait_memory(0, &size, &size) == (strcmp(hidden_function, "cuMemGetInfo_v2") != 0 && i != 0));
+        CHECK(cprof_wait_profiler_start() == (strcmp(hidden_function, "cuProfilerStart") == 0 ? CPROF_GPU_NOT_CALLED : 0));
+        CHECK(cprof_wait_profiler_stop() == (strcmp(hidden_function, "cuProfilerStop") == 0 ? CPROF_GPU_NOT_CALLED : 0));
+        check_rules();
+        end_test();
+        hidden_function = NULL;
+    }
+}
+
+/* Capture (H4). */
+
+static void test_captured_streams_are_left_alone(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    uint64_t blocking = fake.new_stream(0, 0);
+    call(0, here(stream), MS);
+    fake.advance(MS);
+    fake.begin_capture(stream);
+    uint64_t queries = fake.calls("cuEventQuery");
+    CHECK(refused(here(stream)) == CPROF_GPU_CAPTURED);
+    CHECK(fake.calls("cuEventQuery") == queries);
+    CHECK(fake.end_capture(stream) == 1);
+    fake.begin_capture(blocking);
+    CHECK(refused(here(stream)) == CPROF_GPU_CAPTURED);
+    CHECK(refused(here(0)) == CPROF_GPU_CAPTURED);
+    cprof_event_poll();
+    CHECK(fake.calls("cuEventQuery") == queries);
+    CHECK_EQUAL(cprof_event_pending(registry), 1);
+    CHECK(fake.end_capture(blocking) == 1);
+    cprof_event_poll();
+    check_gpu(0, 1, MS);
+    check_reason("");
+    check_rules();
+    end_test();
+}
+
+static void test_capture_that_begins_inside_a_call(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    cprof_gpu_mark *mark = begin(0, here(stream));
+    fake.begin_capture(stream);
+    finish(0, mark, here(stream));
+    CHECK(fake.end_capture(stream) == 1);
+    check_miss(0, CPROF_GPU_CAPTURED, 1);
+    CHECK(fake.calls("cuEventRecord") == 1);
+    call(0, here(stream), MS);
+    advance_and_poll(MS);
+    check_gpu(0, 1, MS);
+    check_rules();
+    end_test();
+}
+
+/* Queries are allowed in the relaxed mode, and the thread has its own mode afterwards. */
+static void test_capture_of_a_stream_that_nobody_knows(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    uint64_t unknown = fake.new_stream(0, 1);
+    fake.begin_capture(unknown);
+    call(0, here(stream), MS);
+    fake.advance(MS);
+    call(1, here(stream), MS);
+    advance_and_poll(MS);
+    int64_t size;
+    CHECK(cprof_wait_memory(0, &size, &size));
+    check_gpu(0, 1, MS);
+    check_gpu(1, 1, MS);
+    CHECK(fake.end_capture(unknown) == 1);
+    CHECK(fake.capture_mode() == 0);
+    check_rules();
+    end_test();
+}
+
+static void test_event_that_a_capture_took(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    call(0, here(stream), MS);
+    call(1, here(stream), MS);
+    fake.advance(2 * MS);
+    fake.fail("cuEventQuery", 907, 1);
+    cprof_event_poll();
+    check_miss(0, CPROF_GPU_CAPTURED, 1);
+    check_gpu(1, 1, MS);
+    end_test();
+}
+
+/* Contexts (H6). */
+
+static void test_end_elsewhere(void)
+{
+    start_test();
+    uint64_t one = fake.new_stream(0, 1);
+    uint64_t other = fake.new_stream(1, 1);
+    finish(0, begin(0, place(0, one)), place(1, other));
+    check_miss(0, CPROF_GPU_OTHER_DEVICE, 1);
+    cprof_gpu_mark *mark = begin(1, here(one));
+    fake.bind_own(0);
+    finish(1, mark, here(0));
+    check_miss(1, CPROF_GPU_OTHER_DEVICE, 1);
+    mark = begin(2, here(0)); /* a context that is not primary */
+    fake.launch_default(-1, 2 * MS);
+    finish(2, mark, here(0));
+    fake.bind(0);
+    call(3, place(1, other), 2 * MS);
+    advance_and_poll(2 * MS);
+    CHECK_EQUAL(figures(2)->gpu_count, fake.is_old_driver() ? 0 : 1); /* without ids it must not be looked for */
+    check_gpu(3, 1, 2 * MS);
+    fake.bind_own(0);
+    cprof_event_poll();
+    check_gpu(2, 1, 2 * MS);
+    CHECK(fake.references(0) == 1 && fake.references(1) == 1);
+    check_reason("");
+    check_rules();
+    end_test();
+}
+
+/* That a stream is none, or one of another context, costs the call its time, and no other. */
+static void test_wrong_stream(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    uint64_t foreign = fake.new_stream(1, 1);
+    call(0, here(stream), MS);
+    CHECK(refused(here(foreign)) == CPROF_GPU_FAILED);
+    finish(1, begin(1, here(stream)), here(foreign));
+    check_miss(1, CPROF_GPU_FAILED, 1);
+    advance_and_poll(MS);
+    check_gpu(0, 1, MS);
+    check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
+    check_rules();
+    end_test();
+}
+
+enum { GOOD_CALLS = 100, BAD_CALLS = 200 };
+
+static void check_foreign_streams(bool answers, const char *reason)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    uint64_t foreign = fake.new_stream(1, 1);
+    fake.answer_for_foreign_streams(answers);
+    for (int i = 0; i < GOOD_CALLS; i++) {
+        call(0, here(stream), MS);
+    }
+    check_reason("");
+    int64_t events = fake.open_events();
+    for (int i = 0; i < BAD_CALLS; i++) {
+        CHECK(begin(1, here(foreign)) == NULL);
+        finish(2, begin(2, here(stream)), here(foreign));
+    }
+    check_miss(1, CPROF_GPU_FAILED, BAD_CALLS);
+    check_miss(2, CPROF_GPU_FAILED, BAD_CALLS);
+    CHECK(fake.open_events() <= events + 2); /* those of one mark: used again and again */
+    call(0, here(stream), MS);
+    advance_and_poll((GOOD_CALLS + 1) * MS);
+    check_gpu(0, GOOD_CALLS + 1, (GOOD_CALLS + 1) * MS);
+    check_reason(reason);
+    check_rules();
+    end_test();
+}
+
+/* H2: whether the driver notices it when it is asked for captures, or when an event is recorded, it costs nobody else. */
+static void test_streams_of_another_context(void)
+{
+    check_foreign_streams(false, "CUDA_ERROR_INVALID_HANDLE (400) from cuStreamIsCapturing: no GPU time of that call");
+    check_foreign_streams(true, "CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
+}
+
+/* An event that cannot be recorded is looked into; what the driver says then of the context counts. */
+static void test_records_that_fail_in_a_context_that_goes(void)
+{
+    const char *asked_then = fake.is_old_driver() ? "cuEventQuery" : "cuCtxGetId";
+    static const struct {
+        int code;
+        cprof_gpu_cause cause;
+    } answers[] = {{709, CPROF_GPU_LOST}, {201, CPROF_GPU_LOST}, {400, CPROF_GPU_LOST}, {700, CPROF_GPU_FAILED}};
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        start_test();
+        uint64_t stream = fake.new_stream(0, 1);
+        cprof_gpu_mark *mark = begin(0, here(stream));
+        fake.fail("cuEventRecord", 400, 1);
+        fake.fail(asked_then, answers[i].code, fake.is_old_driver() ? 1 : 2); /* the first one is of the visit */
+        finish(0, mark, here(stream));
+        check_miss(0, answers[i].cause, 1);
+        check_rules();
+        end_test();
+    }
+}
+
+/* The device has not come so far yet, or the thread cannot be freed from a capture's ban. */
+static void test_records_that_fail_with_an_old_driver(void)
+{
+    if (!fake.is_old_driver()) {
+        return;
+    }
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    cprof_gpu_mark *mark = begin(0, here(stream));
+    fake.fail("cuEventRecord", 400, 1);
+    fake.fail("cuEventQuery", 600, 1);
+    finish(0, mark, here(stream));
+    check_miss(0, CPROF_GPU_FAILED, 1);
+    mark = begin(1, here(stream));
+    fake.fail("cuEventRecord", 400, 1);
+    fake.fail("cuThreadExchangeStreamCaptureMode", 999, 1);
+    finish(1, mark, here(stream));
+    check_miss(1, CPROF_GPU_FAILED, 1);
+    check_reason("CUDA_ERROR_INVALID_HANDLE (400) from cuEventRecord: no GPU time of that call");
+    check_rules();
+    end_test();
+}
+
+/* H6, H7: its handle comes back, its events do not. */
+static void test_device_that_was_reset(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    uint64_t other = fake.new_stream(1, 1);
+    call(0, here(stream), MS);
+    advance_and_poll(MS); /* events are in the pool */
+    call(1, here(stream), MS);
+    call(2, place(1, other), MS);
+    cprof_gpu_mark *open = begin(3, here(stream));
+    fake.device_reset(0);
+    finish(3, open, here(0)); /* H6: there is no context any more */
+    check_miss(3, CPROF_GPU_LOST, 1);
+    cprof_event_poll();
+    check_miss(1, CPROF_GPU_LOST, 1);
+    fake.activate(0);
+    stream = fake.new_stream(0, 1);
+    call(4, here(stream), MS);
+    advance_and_poll(MS);
+    check_gpu(4, 1, MS);
+    check_gpu(2, 1, MS);
+    CHECK(fake.references(0) == 1 && fake.references(1) == 1);
+    CHECK(fake.calls("cuEventDestroy") == 0);
+    check_reason("");
+    check_rules();
+    end_test();
+}
+
+static void test_device_that_was_reset_unnoticed(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    call(0, here(stream), MS);
+    advance_and_poll(MS);
+    call(1, here(stream), MS);
+    cprof_gpu_mark *open = begin(2, here(stream));
+    fake.device_reset(0);
+    fake.activate(0);
+    stream = fake.new_stream(0, 1);
+    finish(2, open, here(stream)); /* an old driver says that the event is none, others that the context is new */
+    check_miss(2, CPROF_GPU_LOST, 1);
+    call(3, here(stream), MS);
+    check_miss(1, CPROF_GPU_LOST, 1);
+    call(3, here(stream), MS);
+    advance_and_poll(2 * MS);
+    check_gpu(3, 2, 2 * MS);
+    check_reason("");
+    end_test();
+}
+
+/* Found by the one who polls, from the outside. */
+static void test_contexts_that_have_gone(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(1, 1);
+    call(0, place(1, stream), MS);
+    fake.bind_own(1);
+    cprof_gpu_mark *mark = begin(1, here(0));
+    fake.launch_default(-1, MS);
+    finish(1, mark, here(0));
+    fake.bind(0);
+    fake.device_reset(1);
+    fake.activate(1);
+    fake.destroy_own(1);
+    cprof_event_poll();
+    check_miss(0, CPROF_GPU_LOST, 1);
+    CHECK_EQUAL(figures(1)->missed[CPROF_GPU_LOST], !fake.is_old_driver());
+    fake.create_own(1);
+    fake.bind_own(1);
+    cprof_event_poll();
+    check_miss(1, CPROF_GPU_LOST, 1);
+    finish(3, begin(3, here(0)), here(0));
+    cprof_event_poll();
+    check_gpu(3, 1, 0);
+    CHECK(fake.references(1) == 1);
+    CHECK(fake.violations() == 0 || fake.is_old_driver());
+    end_test();
+}
+
+/* One primary context follows another: there is never more than one of a device. */
+static void test_many_contexts(void)
+{
+    start_test();
+    fake.set_device_count(FAKE_CUDA_MAX_DEVICES);
+    for (int device = 0; device < FAKE_CUDA_MAX_DEVICES; device++) {
+        if (device > 1) {
+            fake.activate(device);
+        }
+        finish(0, begin(0, place(device, 0)), place(device, 0));
+    }
+    fake.bind_own(0);
+    CHECK(refused(here(0)) == CPROF_GPU_FULL);
+    fake.bind(-1);
+    for (int round = 0; round < 3; round++) {
+        fake.device_reset(5);
+        fake.activate(5);
+        finish(1, begin(1, place(5, 0)), place(5, 0));
+    }
+    cprof_event_poll();
+    CHECK_EQUAL(figures(1)->gpu_count + missed(1), 3);
+    CHECK(figures(1)->gpu_count >= 1);
+    CHECK_EQUAL(figures(0)->gpu_count + missed(0), FAKE_CUDA_MAX_DEVICES);
+    check_rules();
+    end_test();
+}
+
+/* A fault of one context leaves the times of another alone (H2). */
+static void test_sticky_error_of_one_context(void)
+{
+    static const int codes[] = {700, 719, 999};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        start_test();
+        uint64_t stream = fake.new_stream(0, 1);
+        uint64_t other = fake.new_stream(1, 1);
+        call(0, here(stream), MS);
+        call(1, place(1, other), MS);
+        fake.break_context(0, codes[i]);
+        fake.advance(MS);
+        cprof_event_poll();
+        check_miss(0, CPROF_GPU_FAILED, 1);
+        check_gpu(1, 1, MS);
+        uint64_t records = fake.calls("cuEventRecord");
+        CHECK(refused(here(stream)) == CPROF_GPU_FAILED);
+        CHECK(refused(place(0, stream)) == CPROF_GPU_FAILED);
+        CHECK(fake.calls("cuEventRecord") == records);
+        call(2, place(1, other), 2 * MS); /* its thread's current context is the broken one */
+        advance_and_poll(2 * MS);
+        check_gpu(2, 1, 2 * MS);
+        char reason[200];
+        CHECK(cprof_event_reason(reason, sizeof reason));
+        CHECK(strstr(reason, "from cuStreamIsCapturing: no GPU time from this context any more") != NULL);
+        CHECK(cprof_wait_probe()); /* waiting is another matter */
+        CHECK(fake.references(0) == 1 && fake.references(1) == 1);
+        check_rules();
+        end_test();
+    }
+}
+
+static void test_sticky_error_while_a_call_is_open(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    cprof_gpu_mark *open = begin(0, here(stream));
+    cprof_gpu_mark *cancelled = begin(1, here(stream));
+    fake.fail("cuEventRecord", 700, 1);
+    call(2, here(stream), MS);
+    finish(0, open, here(stream));
+    cprof_event_cancel(cancelled);
+    check_miss(0, CPROF_GPU_FAILED, 1);
+    check_miss(2, CPROF_GPU_FAILED, 1);
+    check_reason("CUDA_ERROR_ILLEGAL_ADDRESS (700) from cuEventRecord: no GPU time from this context any more");
+    if (!fake.is_old_driver()) { /* the user begins anew */
+        fake.device_reset(0);
+        fake.activate(0);
+        stream = fake.new_stream(0, 1);
+        call(3, here(stream), MS);
+        advance_and_poll(MS);
+        check_gpu(3, 1, MS);
+    }
+    end_test();
+}
+
+/* H3. */
+static void test_no_more_events(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    fake.set_event_limit(3);
+    call(0, here(stream), MS);
+    call(0, here(stream), MS);
+    check_miss(0, CPROF_GPU_FAILED, 1);
+    fake.advance(MS);
+    call(1, here(stream), MS); /* with those of the first, but one that is the base */
+    advance_and_poll(2 * MS);
+    check_gpu(0, 1, MS);
+    check_gpu(1, 1, MS);
+    CHECK(fake.open_events() == 3);
+    check_reason("CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call");
+    check_rules();
+    end_test();
+}
+
+static void test_most_pairs(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    for (int i = 0; i < CPROF_EVENT_MOST_PENDING; i++) {
+        call(0, here(stream), 1000);
+    }
+    CHECK_EQUAL(cprof_event_pending(registry), CPROF_EVENT_MOST_PENDING);
+    call(1, here(stream), MS);
+    call(1, place(1, 0), MS); /* the limit is that of all contexts together */
+    check_miss(1, CPROF_GPU_FULL, 2);
+    fake.advance(1000);
+    call(2, here(stream), MS); /* makes place for itself */
+    fake.advance(10000 * MS);
+    cprof_event_poll();
+    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    check_gpu(0, CPROF_EVENT_MOST_PENDING, INT64_C(1000) * CPROF_EVENT_MOST_PENDING);
+    check_gpu(2, 1, MS);
+    CHECK(fake.open_events() <= CPROF_EVENT_POOL_IDLE + 1); /* and the base */
+    check_rules();
+    end_test();
+}
+
+static void test_most_streams(void)
+{
+    uint64_t streams[CPROF_EVENT_POOL_STREAMS + 1];
+    start_test();
+    for (int i = 0; i <= CPROF_EVENT_POOL_STREAMS; i++) {
+        streams[i] = fake.new_stream(0, 1);
+        call(i < CPROF_EVENT_POOL_STREAMS ? 0 : 1, here(streams[i]), 100 * MS);
+    }
+    check_miss(1, CPROF_GPU_FULL, 1);
+    advance_and_poll(100 * MS);
+    call(2, here(streams[CPROF_EVENT_POOL_STREAMS]), 200 * MS);
+    advance_and_poll(300 * MS);
+    check_gpu(0, CPROF_EVENT_POOL_STREAMS, 100 * MS * CPROF_EVENT_POOL_STREAMS);
+    check_gpu(2, 1, 200 * MS);
+    call(3, here(streams[0]), 7 * MS); /* whose place was taken */
+    advance_and_poll(7 * MS);
+    check_gpu(3, 1, 7 * MS);
+    CHECK_EQUAL(figures(3)->queue_ns, 0);
+    fake.destroy_stream(streams[0]);
+    check_rules();
+    end_test();
+}
+
+static void test_no_memory(void)
+{
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        start_test();
+        uint64_t stream = fake.new_stream(0, 1);
+        fake_alloc_fail(nth);
+        CHECK(refused(here(stream)) == CPROF_GPU_FULL);
+        CHECK(fake_alloc_has_failed());
+        call(0, here(stream), MS);
+        advance_and_poll(MS);
+        check_gpu(0, 1, MS);
+        check_rules();
+        end_test();
+    }
+}
+
+/* Registries that go. */
+
+static void test_registry_that_is_destroyed(void)
+{
+    cprof_accum *others[NODES];
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    cprof_registry *other = make_registry(others);
+    for (int i = 0; i < 3; i++) {
+        call(0, here(stream), MS);
+        cprof_gpu_mark *mark = begin(1, here(stream));
+        cprof_event_end(mark, here(stream), others[0], IDENTITY);
+    }
+    CHECK_EQUAL(cprof_event_pending(registry), 3);
+    CHECK_EQUAL(cprof_event_pending(other), 3);
+    cprof_registry_destroy(other);
+    CHECK_EQUAL(cprof_event_pending(other), 0);
+    advance_and_poll(3 * MS);
+    check_gpu(0, 3, 3 * MS);
+    call(0, here(stream), MS);
+    cprof_gpu_mark *mark = begin(1, here(stream));
+    finish(1, mark, here(stream));
+    cprof_event_forget(registry);
+    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    fake.device_reset(0); /* lost, for nobody */
+    cprof_event_poll();
+    check_gpu(0, 3, 3 * MS);
+    CHECK_EQUAL(missed(0) + missed(1), 0);
+    check_rules();
+    end_test();
+}
+
+/* Shutting down (H8). */
+
+static void test_driver_that_shuts_down(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    call(0, place(0, stream), MS);
+    call(1, place(1, 0), MS);
+    cprof_gpu_mark *open = begin(2, here(stream));
+    fake.advance(MS);
+    fake.break_driver(4);
+    CHECK(refused(here(stream)) == CPROF_GPU_FAILED);
+    uint64_t before = fake.total_calls();
+    finish(2, open, here(stream));
+    CHECK(refused(here(stream)) == CPROF_GPU_FAILED);
+    cprof_event_poll();
+    cprof_event_forget(registry);
+    int64_t size;
+    CHECK(!cprof_wait_memory(0, &size, &size));
+    CHECK(cprof_wait_profiler_start() == CPROF_GPU_NOT_CALLED);
+    CHECK(cprof_wait_profiler_stop() == CPROF_GPU_NOT_CALLED);
+    CHECK(cprof_wait_synchronize(0, 0) == CPROF_GPU_OFF);
+    CHECK(fake.total_calls() == before);
+    CHECK(fake.calls("cuGetErrorName") == 0);
+    check_miss(0, CPROF_GPU_LOST, 1);
+    check_miss(1, CPROF_GPU_LOST, 1);
+    check_miss(2, CPROF_GPU_FAILED, 1);
+    check_reason("CUDA_ERROR_DEINITIALIZED (4) from cuCtxGetDevice: no GPU time any more");
+    char reason[200];
+    CHECK(cprof_wait_reason(reason, sizeof reason));
+    check_text(reason, "CUDA has shut down: synchronisation is off");
+    end_test();
+}
+
+static void test_shut_down_that_others_saw(void)
+{
+    start_test();
+    fake.fail("cuProfilerStop", 4, 1);
+    CHECK(cprof_wait_profiler_stop() == 4);
+    CHECK(refused(here(0)) == CPROF_GPU_FAILED);
+    check_reason("CUDA has shut down: no GPU time");
+    end_test();
+}
+
+/* Fork (H5). */
+
+static cprof_gpu_mark *mark_of_the_parent;
+
+static void expect_no_call(void)
+{
+    uint64_t before = fake.total_calls();
+    cprof_event_end(mark_of_the_parent, here(0), nodes[0], IDENTITY);
+    cprof_event_cancel(mark_of_the_parent);
+    CHECK(refused(here(0)) == CPROF_GPU_FAILED);
+    cprof_event_poll();
+    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    cprof_event_forget(registry);
+    int64_t size;
+    CHECK(!cprof_wait_memory(0, &size, &size));
+    CHECK(cprof_wait_profiler_start() == CPROF_GPU_NOT_CALLED);
+    check_reason("off(fork): CUDA does not survive a fork: no GPU time");
+    CHECK(fake.total_calls() == before);
+    check_rules();
+}
+
+static void test_fork_inside_a_call(void)
+{
+    start_test();
+    uint64_t stream = fake.new_stream(0, 1);
+    call(1, here(stream), MS);
+    mark_of_the_parent = begin(0, here(stream));
+    fake.fail("cuEventCreate", 2, 1);
+    CHECK(refused(here(stream)) == CPROF_GPU_FAILED);
+    check_in_child(expect_no_call);
+    fake.launch(stream, MS);
+    finish(0, mark_of_the_parent, here(stream));
+    advance_and_poll(2 * MS);
+    check_gpu(0, 1, MS);
+    check_gpu(1, 1, MS);
+    check_reason("CUDA_ERROR_OUT_OF_MEMORY (2) from cuEventCreate: no GPU time of that call");
+    check_rules();
+    end_test();
+}
+
+/* Threads. */
+
+static void run_threads(int count, void *(*body)(void *))
+{
+    pthread_t threads[THREADS];
+    for (intptr_t i = 0; i < count; i++) {
+        CHECK(pthread_create(&threads[i], NULL, body, (void *)i) == 0);
+    }
+    for (int i = 0; i < count; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
+static uint64_t shared_streams[THREADS];
+
+/* In a registry of its own, which goes while pairs of it still wait. */
+static void mark_and_forget(uint64_t stream, int device, int round)
+{
+    cprof_accum *own[NODES];
+    cprof_gpu_cause cause;
+    cprof_registry *made = make_registry(own);
+    cprof_gpu_mark *mark = cprof_event_begin(place(device, stream), &cause);
+    if (mark != NULL && round % 3 == 0) {
+        cprof_event_cancel(mark);
+    } else if (mark != NULL) {
+        cprof_event_end(mark, place(device, stream), own[0], IDENTITY);
+    }
+    CHECK(cprof_event_pending(made) <= 1);
+    cprof_registry_destroy(made);
+}
+
+/* Two threads share a stream, one is on another device than the others, and each is asked for what it can. */
+static void *work_in_rounds(void *number)
+{
+    int index = (int)(intptr_t)number;
+    int device = index % 2;
+    uint64_t stream = shared_streams[index / 2 * 2 + device];
+    fake.bind(index % 3 - 1);
+    for (int round = 0; round < ROUNDS; round++) {
+        cprof_gpu_cause cause;
+        cprof_gpu_mark *mark = cprof_event_begin(place(device, stream), &cause);
+        fake.launch(stream, MS);
+        if (mark != NULL) {
+            cprof_event_end(mark, place(device, stream), nodes[index], IDENTITY);
+        } else {
+            cprof_accum_miss_gpu(nodes[index], IDENTITY, cause);
+        }
+        if (round % 8 == index) {
+            fake.advance(20 * MS);
+            cprof_event_poll();
+        }
+        if (round % 8 == 7) {
+            mark_and_forget(stream, device, round);
+        }
+    }
+    CHECK(fake.current_device() == index % 3 - 1);
+    return NULL;
+}
+
+static void work_together(void)
+{
+    for (int i = 0; i < THREADS; i++) {
+        shared_streams[i] = fake.new_stream(i % 2, 1);
+    }
+    run_threads(THREADS, work_in_rounds);
+    fake.bind(0);
+    advance_and_poll(INT64_C(100000) * MS);
+    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(figures(i)->gpu_count + missed(i), ROUNDS);
+    }
+    CHECK(fake.references(0) == 1 && fake.references(1) == 1);
+    check_rules();
+}
+
+static void test_threads(void)
+{
+    start_test();
+    work_together();
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(missed(i), 0);
+    }
+    end_test();
+}
+
+/* Contexts are said to be destroyed, or broken, again and again. */
+static void test_threads_meet_errors(void)
+{
+    static const struct {
+        const char *function;
+        int code;
+    } errors[] = {
+        {"cuEventQuery", 709}, {"cuEventRecord", 400}, {"cuEventCreate", 2}, {"cuEventElapsedTime", 700}, {"cuEventQuery", 4}};
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+        start_test();
+        fake.fail(errors[i].function, errors[i].code, 5);
+        work_together();
+        end_test();
+    }
+}
+
+static atomic_int recorded;
+
+static void *record_and_count(void *unused)
+{
+    cprof_gpu_cause cause;
+    cprof_event_cancel(cprof_event_begin(place(0, 0), &cause));
+    atomic_fetch_add(&recorded, 1);
+    return unused;
+}
+
+/* A queue that is full lets its own thread wait, and nobody else. */
+static void test_no_lock_is_held_while_recording(void)
+{
+    start_test();
+    call(0, place(0, fake.new_stream(0, 1)), MS);
+    fake.advance(MS);
+    fake.hold_records(1);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, record_and_count, NULL) == 0);
+    while (fake.held() < 1) {
+        (void)sched_yield();
+    }
+    cprof_event_poll();
+    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    cprof_event_forget(registry);
+    CHECK(atomic_load(&recorded) == 0);
+    fake.hold_records(0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(atomic_load(&recorded) == 1);
+    end_test();
+}
+
+/* Every call fails once (H1, H2). */
+
+enum { DURATIONS = 5 }; /* node i takes (i + 1) ms, whenever it has a time */
+
+static int64_t duration_of(int node)
+{
+    return (node + 1) * MS;
+}
+
+/* What a program does in two rounds: both devices, the default stream, two streams in one call, waits, memory, a tool's window.
+ */
+static void run_program(const uint64_t *streams)
+{
+    for (int round = 0; round < 2; round++) {
+        int64_t size;
+        fake.bind(0);
+        call(0, place(0, streams[0]), duration_of(0));
+        fake.bind(0);
+        call(1, place(1, streams[1]), duration_of(1));
+        fake.bind(0);
+        cprof_gpu_mark *mark = begin(2, here(0));
+        fake.launch_default(0, duration_of(2));
+        finish(2, mark, here(0));
+        fake.advance(20 * MS);
+        fake.bind(0);
+        mark = begin(3, place(0, streams[0]));
+        fake.launch(streams[2], duration_of(3));
+        finish(3, mark, place(0, streams[2]));
+        fake.advance(20 * MS);
+        fake.bind(0);
+        cprof_event_poll();
+        (void)cprof_wait_memory(round, &size, &size);
+        (void)cprof_wait_profiler_start();
+        (void)cprof_wait_profiler_stop();
+        (void)cprof_wait_synchronize(1, streams[1]);
+    }
+}
+
+/* Every call has its exact time, or a cause. */
+static void check_program(uint64_t calls)
+{
+    for (int node = 0; node < DURATIONS; node++) {
+        const cprof_resources_figures *found = figures(node);
+        CHECK_EQUAL(found->gpu_count + missed(node), asked[node]);
+        CHECK_EQUAL(found->gpu_ns, (int64_t)found->gpu_count * duration_of(node));
+        CHECK(calls == 0 || found->gpu_count == asked[node]);
+    }
+}
+
+/* Whether a code of the function means that this context, or all of CUDA, is of no use any more. */
+static bool is_final(int code)
+{
+    static const int passing[] = {3, 100, 101, 201, 400, 600, 709};
+    for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++) {
+        if (passing[i] == code) {
+            return false;
+        }
+    }
+    return code < 900 || code > 908;
+}
+
+/* True when the call came that fails. */
+static bool run_program_with(const char *function, int code, uint64_t nth)
+{
+    uint64_t streams[3];
+    start_test();
+    streams[0] = fake.new_stream(0, 1);
+    streams[1] = fake.new_stream(1, 1);
+    streams[2] = fake.new_stream(0, 1);
+    fake.fail(function, code, nth);
+    run_program(streams);
+    cprof_event_poll();
+    bool has_failed = fake.calls(function) >= nth;
+    fake.fail(function, 0, UINT32_MAX); /* not later */
+    bool is_pop = has_failed && strcmp(function, "cuCtxPopCurrent") == 0;
+    bool is_release = has_failed && strcmp(function, "cuDevicePrimaryCtxRelease") == 0;
+    CHECK(fake.violations() == 0);
+    CHECK_EQUAL(fake.open_pushes(), is_pop);
+    CHECK_EQUAL(fake.references(0) + fake.references(1), 2 + is_release);
+    CHECK(fake.capture_mode() == 0 || strcmp(function, "cuThreadExchangeStreamCaptureMode") == 0);
+    CHECK_EQUAL(cprof_event_pending(registry), 0);
+    check_program(0);
+    char reason[200];
+    if (is_final(code) && missed(0) + missed(1) + missed(2) + missed(3) > 0) {
+        CHECK(cprof_event_reason(reason, sizeof reason));
+        CHECK(strstr(reason, "no GPU time") != NULL);
+    }
+    if (code != 4 && (!is_final(code) || !fake.is_old_driver())) { /* a context that comes anew has its times */
+        fake.bind(0);
+        if (is_final(code)) {
+            fake.device_reset(0);
+            fake.activate(0);
+        }
+        uint64_t fresh = fake.new_stream(0, 1);
+        fake.bind(0);
+        call(4, place(0, fresh), duration_of(4));
+        fake.advance(20 * MS);
+        cprof_event_poll();
+        check_gpu(4, 1, duration_of(4));
+    }
+    end_test();
+    return has_failed;
+}
+
+static void test_every_call_fails_once(uint64_t most_calls)
+{
+    static const int codes[] = {1, 2, 3, 4, 34, 100, 101, 201, 400, 600, 700, 709, 719, 900, 901, 902, 905, 906, 907, 908, 999};
+    static const char *const functions[] = {
+        "cuGetErrorName",
+        "cuDeviceGet",
+        "cuCtxGetDevice",
+        "cuCtxGetCurrent",
+        "cuCtxGetId",
+        "cuCtxPushCurrent",
+        "cuCtxPopCurrent",
+        "cuCtxSynchronize",
+        "cuDevicePrimaryCtxGetState",
+        "cuDevicePrimaryCtxRetain",
+        "cuDevicePrimaryCtxRelease",
+        "cuStreamIsCapturing",
+        "cuThreadExchangeStreamCaptureMode",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuEventQuery",
+        "cuEventElapsedTime",
+        "cuMemGetInfo",
+        "cuProfilerStart",
+        "cuProfilerStop",
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        bool is_missing = fake.is_old_driver() && strcmp(functions[i], "cuCtxGetId") == 0;
+        bool has_failed = !is_missing;
+        for (uint64_t nth = 1; has_failed && nth <= most_calls; nth++) {
+            for (size_t j = 0; j < sizeof codes / sizeof codes[0]; j++) {
+                has_failed = run_program_with(functions[i], codes[j], nth);
+                CHECK(has_failed || nth > 1 || strcmp(functions[i], "cuGetErrorName") == 0);
+            }
+        }
+    }
+}
+
+int main(int count, char **arguments)
+{
+    keep_library_path();
+    fake_alloc_install();
+    cprof_process_start();
+    test_no_driver();
+    cprof_wait_reset_for_test();
+    load_fake();
+
+    test_a_thousand_nodes();
+    test_nothing_waits_and_little_is_asked();
+    test_nested_calls_and_two_streams();
+    test_default_stream();
+    test_odd_times();
+    test_cancelled_marks_come_back();
+
+    test_conversion();
+    test_delays_are_relative_to_the_least();
+    test_queue_delays();
+    test_base_that_fails();
+
+    test_no_cuda();
+    test_no_use_of_a_library();
+    test_functions_that_a_driver_lacks();
+
+    test_captured_streams_are_left_alone();
+    test_capture_that_begins_inside_a_call();
+    test_capture_of_a_stream_that_nobody_knows();
+    test_event_that_a_capture_took();
+
+    test_end_elsewhere();
+    test_wrong_stream();
+    test_streams_of_another_context();
+    test_records_that_fail_in_a_context_that_goes();
+    test_records_that_fail_with_an_old_driver();
+    test_device_that_was_reset();
+    test_device_that_was_reset_unnoticed();
+    test_contexts_that_have_gone();
+    test_many_contexts();
+    test_sticky_error_of_one_context();
+    test_sticky_error_while_a_call_is_open();
+    test_no_more_events();
+    test_most_pairs();
+    test_most_streams();
+    test_no_memory();
+
+    test_registry_that_is_destroyed();
+    test_driver_that_shuts_down();
+    test_shut_down_that_others_saw();
+    test_fork_inside_a_call();
+
+    test_threads();
+    test_threads_meet_errors();
+    test_no_lock_is_held_while_recording();
+    test_every_call_fails_once(check_argument(count, arguments, 12)); /* calls of one function */
+
+    cprof_event_reset_for_test();
+    CHECK(fake_alloc_live() == 0);
+    free(library_path);
+    return EXIT_SUCCESS;
+}

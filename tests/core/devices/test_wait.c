@@ -1,0 +1,930 @@
+/* wait.h against the fake driver whose path the environment variable CPROFILING_LIBCUDA holds (see
+ * tests/fakes/fake_cuda.h). */
+#define _GNU_SOURCE
+#include "cprofiling/devices/wait.h"
+
+#include "tests/core/fake_gpu.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#define ABSENCE_ONLY "absence-only" /* argument: run test_driver_is_absent and no other */
+#define ILLEGAL_ADDRESS "CUDA_ERROR_ILLEGAL_ADDRESS (700) from "
+#define IS_OFF ": synchronisation is off"
+
+enum {
+    THREADS = 8,
+    ROUNDS = 500,
+    FUNCTIONS = 21,
+    MILLISECOND = 1000 * 1000,
+};
+
+static _Atomic cprof_ns test_time;
+
+static cprof_ns read_test_time(void)
+{
+    return atomic_load(&test_time);
+}
+
+/* Everything as at the start of a process with a fresh driver. */
+static void start_test(void)
+{
+    fake.reset();
+    atomic_store(&test_time, 0);
+    cprof_wait_reset_for_test();
+    CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
+}
+
+static void check_no_reason(void)
+{
+    char reason[200] = "before";
+    CHECK(!cprof_wait_reason(reason, sizeof reason));
+    CHECK(strcmp(reason, "") == 0);
+}
+
+static void check_reason(const char *expected)
+{
+    char reason[200] = "before";
+    CHECK(cprof_wait_reason(reason, sizeof reason));
+    check_text(reason, expected);
+}
+
+static void check_counters(uint64_t waited, uint64_t captured, uint64_t failed)
+{
+    cprof_gpu_counters counters;
+    cprof_wait_get_counters(&counters);
+    CHECK(counters.waited == waited);
+    CHECK(counters.captured == captured);
+    CHECK(counters.failed == failed);
+}
+
+/* Finding the driver. */
+
+/* Runs before the fake is loaded: no libcuda.so.1 is in the process. */
+static void test_driver_is_absent(void)
+{
+    CHECK(unsetenv(LIBRARY_VARIABLE) == 0);
+    CHECK(!cprof_wait_probe());
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(cprof_wait_profiler_start() == CPROF_GPU_NOT_CALLED);
+    CHECK(cprof_wait_profiler_stop() == CPROF_GPU_NOT_CALLED);
+    int64_t size;
+    CHECK(!cprof_wait_memory(0, &size, &size));
+    check_no_reason();
+    check_counters(0, 0, 0);
+}
+
+/* Runs in a program of its own, where the dynamic loader would find the fake if it were asked to load a libcuda.so.1.
+ */
+static void test_driver_is_not_loaded(void)
+{
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char *slash = strrchr(library_path, '/');
+        CHECK(slash != NULL);
+        *slash = '\0';
+        CHECK(setenv("LD_LIBRARY_PATH", library_path, 1) == 0);
+        (void)execl("/proc/self/exe", "test_gpu", ABSENCE_ONLY, (char *)NULL);
+        exit(EXIT_FAILURE);
+    }
+    check_success(child);
+}
+
+/* Runs after test_driver_is_absent: the first search has been made, at time 0. */
+static void test_variable_is_read_once(void)
+{
+    CHECK(setenv(LIBRARY_VARIABLE, library_path, 1) == 0);
+    atomic_store(&test_time, 100 * MILLISECOND);
+    CHECK(!cprof_wait_probe());
+}
+
+/* Runs after the test above: the last search was at 100 ms. */
+static void test_search_repeats_after_100_ms(void)
+{
+    load_fake();
+    atomic_store(&test_time, 200 * MILLISECOND - 1);
+    CHECK(!cprof_wait_probe());
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    atomic_store(&test_time, 200 * MILLISECOND);
+    CHECK(cprof_wait_probe());
+    fake.activate(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    check_rules();
+}
+
+static void test_default_clock_finds_the_driver(void)
+{
+    start_test();
+    cprof_wait_set_clock_for_test(NULL);
+    CHECK(cprof_wait_probe());
+    cprof_wait_set_clock_for_test(read_test_time);
+}
+
+static void test_library_that_cannot_be_loaded(void)
+{
+    start_test();
+    CHECK(setenv(LIBRARY_VARIABLE, "/nowhere/libcuda.so.1", 1) == 0);
+    CHECK(!cprof_wait_probe());
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
+    check_reason("the library in CPROFILING_LIBCUDA cannot be loaded" IS_OFF);
+    atomic_store(&test_time, 1000 * MILLISECOND);
+    CHECK(!cprof_wait_probe());
+}
+
+static void test_library_that_is_no_driver(void)
+{
+    start_test();
+    CHECK(setenv(LIBRARY_VARIABLE, "libm.so.6", 1) == 0);
+    CHECK(!cprof_wait_probe());
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
+    check_reason("the library in CPROFILING_LIBCUDA lacks cuGetErrorName" IS_OFF);
+}
+
+static void test_empty_variable_is_none(void)
+{
+    start_test();
+    CHECK(setenv(LIBRARY_VARIABLE, "", 1) == 0);
+    CHECK(cprof_wait_probe());
+}
+
+static void test_functions_are_asked_for_by_name(void)
+{
+    start_test();
+    CHECK(cprof_wait_probe());
+    CHECK(fake.calls("cuGetProcAddress") == (fake.is_old_driver() ? 0 : FUNCTIONS));
+    CHECK(fake.calls("cuInit") == 0);
+    CHECK(fake.calls("cuNoSuchFunction") == UINT64_MAX);
+}
+
+static void test_function_without_an_answer_is_looked_up(void)
+{
+    for (uint64_t nth = 1; nth <= FUNCTIONS; nth++) {
+        start_test();
+        fake.fail("cuGetProcAddress", 500, nth);
+        fake.activate(1);
+        CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+        check_rules();
+    }
+}
+
+/* Waiting. */
+
+static void check_log(uint64_t first, size_t count, const char *const *names)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *name = fake.log(first + i);
+        CHECK(name != NULL && strcmp(name, names[i]) == 0);
+    }
+    CHECK(fake.log(first + count) == NULL);
+}
+
+static void test_wait_in_the_current_context(void)
+{
+    static const char *const expected[] = {"cuDeviceGet", "cuCtxGetDevice", "cuStreamIsCapturing", "cuStreamIsCapturing",
+                                           "cuCtxSynchronize"};
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    uint64_t stream = fake.new_stream(0, 1);
+    uint64_t side_stream = fake.new_stream(0, 1);
+    fake.launch(stream, 1000);
+    fake.launch(side_stream, 3000);
+    CHECK(cprof_wait_probe());
+    uint64_t before = fake.total_calls();
+    CHECK(cprof_wait_synchronize(0, stream) == CPROF_GPU_WAITED);
+    CHECK(fake.now() == 3000);
+    check_log(before, sizeof expected / sizeof expected[0], expected);
+    check_counters(1, 0, 0);
+    check_no_reason();
+    check_rules();
+}
+
+static void test_wait_in_a_primary_context_that_is_not_current(void)
+{
+    static const char *const expected[] = {"cuDeviceGet",
+                                           "cuCtxGetDevice",
+                                           "cuStreamIsCapturing",
+                                           "cuDevicePrimaryCtxGetState",
+                                           "cuDevicePrimaryCtxRetain",
+                                           "cuCtxPushCurrent",
+                                           "cuStreamIsCapturing",
+                                           "cuStreamIsCapturing",
+                                           "cuCtxSynchronize",
+                                           "cuCtxPopCurrent",
+                                           "cuDevicePrimaryCtxRelease"};
+    start_test();
+    fake.activate(0);
+    fake.activate(1);
+    fake.bind(0);
+    fake.launch(fake.new_stream(0, 0), 9000);
+    uint64_t stream = fake.new_stream(1, 1);
+    fake.launch(stream, 1000);
+    CHECK(cprof_wait_probe());
+    uint64_t before = fake.total_calls();
+    CHECK(cprof_wait_synchronize(1, stream) == CPROF_GPU_WAITED);
+    CHECK(fake.now() == 1000);
+    CHECK(fake.current_device() == 0);
+    CHECK(fake.references(1) == 1);
+    check_log(before, sizeof expected / sizeof expected[0], expected);
+    check_rules();
+}
+
+static void test_wait_in_a_thread_without_context(void)
+{
+    start_test();
+    fake.activate(1);
+    fake.launch(fake.new_stream(1, 0), 500);
+    CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    CHECK(fake.now() == 500);
+    CHECK(fake.current_device() == -1);
+    CHECK(fake.references(1) == 1);
+    check_rules();
+}
+
+static void test_current_device(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.activate(1);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    fake.bind(1);
+    fake.launch(fake.new_stream(0, 0), 9000);
+    fake.launch(fake.new_stream(1, 0), 700);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    CHECK(fake.now() == 700);
+    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
+    check_counters(1, 0, 0);
+    check_rules();
+}
+
+static void test_current_context_need_not_be_primary(void)
+{
+    start_test();
+    fake.bind_own(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
+    check_rules();
+}
+
+static void test_unused_device_stays_unused(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(fake.references(1) == 0);
+    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
+    CHECK(fake.calls("cuCtxSynchronize") == 0);
+    check_no_reason();
+    check_rules();
+}
+
+static void test_device_that_was_reset(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    fake.device_reset(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(fake.references(0) == 0);
+    fake.activate(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    check_no_reason();
+    check_rules();
+}
+
+static void test_no_such_device(void)
+{
+    static const int ordinals[] = {2, 64, INT_MAX, -2, INT_MIN};
+    start_test();
+    for (size_t i = 0; i < sizeof ordinals / sizeof ordinals[0]; i++) {
+        CHECK(cprof_wait_synchronize(ordinals[i], CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    }
+    fake.set_device_count(FAKE_CUDA_MAX_DEVICES);
+    fake.activate(FAKE_CUDA_MAX_DEVICES - 1);
+    CHECK(cprof_wait_synchronize(FAKE_CUDA_MAX_DEVICES - 1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    check_no_reason();
+    check_rules();
+}
+
+static void test_driver_that_is_not_initialised_yet(void)
+{
+    start_test();
+    fake.set_initialized(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(fake.calls("cuInit") == 0);
+    fake.set_initialized(1);
+    fake.activate(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    check_no_reason();
+    check_rules();
+}
+
+/* Stream capture (H4). */
+
+/* No wait, and the capture yields its graph. */
+static void check_capture_survives(int device, uint64_t asked, uint64_t captured)
+{
+    uint64_t before = fake.calls("cuCtxSynchronize");
+    CHECK(cprof_wait_synchronize(device, asked) == CPROF_GPU_CAPTURING);
+    CHECK(fake.calls("cuCtxSynchronize") == before);
+    CHECK(fake.end_capture(captured) == 1);
+    check_rules();
+}
+
+static void test_capture_of_the_given_stream(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    uint64_t stream = fake.new_stream(0, 1);
+    fake.begin_capture(stream);
+    check_capture_survives(0, stream, stream);
+    fake.begin_capture(stream);
+    check_capture_survives(CPROF_GPU_CURRENT_DEVICE, stream, stream);
+    CHECK(cprof_wait_synchronize(0, stream) == CPROF_GPU_WAITED);
+    check_counters(1, 2, 0);
+    check_reason("waits left out during stream capture: 2");
+}
+
+static void test_capture_of_a_blocking_stream_that_is_unknown(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    uint64_t stream = fake.new_stream(0, 0);
+    uint64_t other = fake.new_stream(0, 1);
+    fake.begin_capture(stream);
+    check_capture_survives(0, CPROF_GPU_UNKNOWN_STREAM, stream);
+    fake.begin_capture(stream);
+    check_capture_survives(0, other, stream);
+    check_counters(0, 2, 0);
+}
+
+static void test_capture_in_a_context_that_is_not_current(void)
+{
+    start_test();
+    fake.activate(1);
+    uint64_t blocking = fake.new_stream(1, 0);
+    uint64_t stream = fake.new_stream(1, 1);
+    fake.begin_capture(blocking);
+    check_capture_survives(1, CPROF_GPU_UNKNOWN_STREAM, blocking);
+    fake.begin_capture(stream);
+    check_capture_survives(1, stream, stream);
+    CHECK(fake.references(1) == 1);
+}
+
+static void test_capture_in_the_current_context_of_another_device(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.activate(1);
+    fake.bind(0);
+    uint64_t stream = fake.new_stream(0, 0);
+    fake.begin_capture(stream);
+    check_capture_survives(1, CPROF_GPU_UNKNOWN_STREAM, stream);
+    CHECK(fake.calls("cuDevicePrimaryCtxRetain") == 0);
+}
+
+static void test_invalidated_capture_is_left_alone(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    uint64_t stream = fake.new_stream(0, 1);
+    fake.begin_capture(stream);
+    fake.invalidate_capture(stream);
+    CHECK(cprof_wait_synchronize(0, stream) == CPROF_GPU_CAPTURING);
+    CHECK(fake.calls("cuCtxSynchronize") == 0);
+    CHECK(fake.end_capture(stream) == 0);
+    check_rules();
+}
+
+static void test_every_capture_error_means_capture(void)
+{
+    for (int code = 900; code <= 908; code++) {
+        start_test();
+        fake.activate(0);
+        fake.bind(0);
+        fake.fail("cuStreamIsCapturing", code, 1);
+        CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_CAPTURING);
+        CHECK(fake.calls("cuCtxSynchronize") == 0);
+    }
+}
+
+/* The documented limit: a capture that cannot be seen is spoilt, but only one ever is. */
+static void test_capture_that_cannot_be_seen_turns_waiting_off(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    uint64_t stream = fake.new_stream(0, 1);
+    fake.begin_capture(stream);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -900);
+    CHECK(fake.violations() == 1);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
+    CHECK(fake.calls("cuCtxSynchronize") == 1);
+    check_reason("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900) from cuCtxSynchronize" IS_OFF);
+}
+
+/* Errors of the driver (H1, H2, H8). */
+
+/* Another device is current, so that every function is called: cuStreamIsCapturing for this one is the second. */
+static int synchronize_through_all_functions(void)
+{
+    fake.activate(0);
+    fake.activate(1);
+    fake.bind(0);
+    CHECK(cprof_wait_probe());
+    return cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM);
+}
+
+static void check_off_for_good(uint64_t calls)
+{
+    CHECK(!cprof_wait_probe());
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_OFF);
+    CHECK(fake.total_calls() == calls);
+}
+
+static void test_error_of_each_function(void)
+{
+    static const struct {
+        const char *function;
+        uint64_t nth;
+    } places[] = {
+        {"cuDeviceGet", 1},
+        {"cuCtxGetDevice", 1},
+        {"cuStreamIsCapturing", 1},
+        {"cuDevicePrimaryCtxGetState", 1},
+        {"cuDevicePrimaryCtxRetain", 1},
+        {"cuCtxPushCurrent", 1},
+        {"cuStreamIsCapturing", 2},
+        {"cuCtxSynchronize", 1},
+        {"cuCtxPopCurrent", 1},
+        {"cuDevicePrimaryCtxRelease", 1},
+    };
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        start_test();
+        fake.fail(places[i].function, 700, places[i].nth);
+        CHECK(synchronize_through_all_functions() == -700);
+        char expected[200];
+        (void)snprintf(expected, sizeof expected, ILLEGAL_ADDRESS "%s" IS_OFF, places[i].function);
+        check_reason(expected);
+        check_counters(0, 0, 1);
+        CHECK(fake.calls("cuCtxPopCurrent") + (strcmp(places[i].function, "cuCtxPushCurrent") == 0) ==
+              fake.calls("cuCtxPushCurrent"));
+        CHECK(fake.calls("cuDevicePrimaryCtxRelease") + (strcmp(places[i].function, "cuDevicePrimaryCtxRetain") == 0) ==
+              fake.calls("cuDevicePrimaryCtxRetain"));
+        CHECK(fake.violations() == 0);
+        check_off_for_good(fake.total_calls());
+    }
+}
+
+static void test_first_error_wins(void)
+{
+    start_test();
+    fake.fail("cuCtxSynchronize", 700, 1);
+    fake.fail("cuCtxPopCurrent", 719, 1);
+    fake.fail("cuDevicePrimaryCtxRelease", 2, 1);
+    CHECK(synchronize_through_all_functions() == -700);
+    check_reason(ILLEGAL_ADDRESS "cuCtxSynchronize" IS_OFF);
+    CHECK(fake.calls("cuGetErrorName") == 1);
+    check_off_for_good(fake.total_calls());
+}
+
+static void test_sticky_error(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    fake.break_driver(719);
+    CHECK(cprof_wait_synchronize(CPROF_GPU_CURRENT_DEVICE, CPROF_GPU_UNKNOWN_STREAM) == -719);
+    check_off_for_good(fake.total_calls());
+    fake.break_driver(0);
+    check_off_for_good(fake.total_calls());
+    check_reason("CUDA_ERROR_LAUNCH_FAILED (719) from cuStreamIsCapturing" IS_OFF);
+    check_counters(1, 0, 1);
+}
+
+static void test_absence_is_no_error(void)
+{
+    static const int codes[] = {3, 100, 101, 201, 709};
+    static const char *const functions[] = {"cuDeviceGet", "cuStreamIsCapturing", "cuCtxSynchronize"};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        for (size_t j = 0; j < sizeof functions / sizeof functions[0]; j++) {
+            start_test();
+            fake.activate(0);
+            fake.bind(0);
+            fake.fail(functions[j], codes[i], 1);
+            CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+            CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+            check_no_reason();
+            check_counters(1, 0, 0);
+            check_rules();
+        }
+    }
+}
+
+static void test_error_without_a_name(void)
+{
+    start_test();
+    fake.fail("cuDeviceGet", 777, 1);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -777);
+    check_reason("CUDA error (777) from cuDeviceGet" IS_OFF);
+}
+
+static void test_stub_library(void)
+{
+    start_test();
+    fake.break_driver(34);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -34);
+    check_reason("CUDA_ERROR_STUB_LIBRARY (34) from cuDeviceGet" IS_OFF);
+}
+
+static void test_driver_that_shuts_down_is_not_called_again(void)
+{
+    start_test();
+    fake.fail("cuDeviceGet", 4, 1);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -4);
+    CHECK(fake.calls("cuGetErrorName") == 0);
+    check_reason("CUDA_ERROR_DEINITIALIZED (4) from cuDeviceGet" IS_OFF);
+    check_off_for_good(fake.total_calls());
+}
+
+static void test_reason_is_cut_to_its_buffer(void)
+{
+    char reason[16] = "0123456789abcde";
+    start_test();
+    fake.fail("cuDeviceGet", 700, 1);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == -700);
+    CHECK(cprof_wait_reason(reason, 5));
+    CHECK(memcmp(reason,
+                 "CUDA\0"
+                 "56789abcde",
+                 sizeof reason) == 0);
+    CHECK(cprof_wait_reason(NULL, 0));
+    cprof_wait_reset_for_test();
+    CHECK(!cprof_wait_reason(NULL, 0));
+}
+
+/* Memory, and the window of a tool. */
+
+static bool tells_memory(int device, int64_t free_bytes, int64_t total_bytes)
+{
+    int64_t found[] = {-1, -1};
+    bool is_told = cprof_wait_memory(device, &found[0], &found[1]);
+    CHECK(found[0] == (is_told ? free_bytes : -1) && found[1] == (is_told ? total_bytes : -1));
+    return is_told;
+}
+
+static void test_memory(void)
+{
+    start_test();
+    CHECK(!tells_memory(0, 0, 0));
+    fake.activate(0);
+    fake.activate(1);
+    fake.bind(0);
+    fake.set_memory(0, 7, 9);
+    fake.set_memory(1, INT64_C(1) << 40, INT64_C(3) << 40);
+    CHECK(tells_memory(0, 7, 9));
+    CHECK(tells_memory(CPROF_GPU_CURRENT_DEVICE, 7, 9));
+    CHECK(tells_memory(1, INT64_C(1) << 40, INT64_C(3) << 40));
+    CHECK(!tells_memory(2, 0, 0));
+    CHECK(fake.current_device() == 0 && fake.references(1) == 1);
+    uint64_t stream = fake.new_stream(0, 0);
+    fake.begin_capture(stream);
+    uint64_t before = fake.calls("cuMemGetInfo");
+    CHECK(!tells_memory(0, 0, 0));
+    CHECK(fake.calls("cuMemGetInfo") == before);
+    CHECK(fake.end_capture(stream) == 1);
+    fake.device_reset(1);
+    CHECK(!tells_memory(1, 0, 0));
+    fake.fail("cuMemGetInfo", 700, 1);
+    CHECK(!tells_memory(0, 0, 0));
+    fake.fail("cuThreadExchangeStreamCaptureMode", 700, 1);
+    CHECK(!tells_memory(0, 0, 0));
+    CHECK(cprof_wait_probe()); /* that waits fail is not known yet */
+    fake.fail("cuDeviceGet", 4, 1);
+    CHECK(!tells_memory(0, 0, 0));
+    CHECK(!cprof_wait_probe());
+    check_reason("CUDA has shut down" IS_OFF);
+    check_rules();
+}
+
+static void test_window_of_a_tool(void)
+{
+    start_test();
+    CHECK(cprof_wait_profiler_start() == 201); /* it is that of the current context */
+    fake.activate(0);
+    fake.bind(0);
+    CHECK(cprof_wait_profiler_start() == 0);
+    CHECK(cprof_wait_profiler_stop() == 0);
+    CHECK(fake.profiler_log(0) == 1 && fake.profiler_log(1) == 0 && fake.profiler_log(2) == -1);
+    fake.fail("cuProfilerStart", 999, 1);
+    CHECK(cprof_wait_profiler_start() == 999);
+    check_no_reason();
+    check_rules();
+}
+
+/* Fork (H5). */
+
+static void expect_no_call(void)
+{
+    cprof_wait_after_fork_in_child();
+    check_off_for_good(fake.total_calls());
+    check_reason("off(fork): CUDA does not survive a fork" IS_OFF);
+    check_counters(0, 0, 0);
+    check_rules();
+}
+
+static void expect_a_violation(void)
+{
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    CHECK(fake.violations() == 1);
+    CHECK(strcmp(fake.violation(0), "cuDeviceGet: called in a forked child") == 0);
+}
+
+static void test_child_makes_no_call(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.bind(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    check_in_child(expect_no_call);
+    check_in_child(expect_a_violation); /* what the fake says without the handler */
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    check_rules();
+}
+
+static void expect_own_cuda(void)
+{
+    cprof_wait_after_fork_in_child();
+    fake.reset();
+    fake.activate(0);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    check_no_reason();
+    check_counters(1, 0, 0);
+    check_rules();
+}
+
+static void test_child_may_start_cuda_itself(void)
+{
+    start_test();
+    check_in_child(expect_own_cuda);
+}
+
+static _Thread_local int reads_before_stop;
+static atomic_bool stopped;
+static atomic_bool go_on;
+
+/* The calling thread stops in its last read. */
+static cprof_ns stop_in_clock(void)
+{
+    if (reads_before_stop > 0 && --reads_before_stop == 0) {
+        atomic_store(&stopped, true);
+        while (!atomic_load(&go_on)) {
+            (void)sched_yield();
+        }
+    }
+    return read_test_time();
+}
+
+/* The first read is before the lock of the search, the second one under it. */
+static void *search_and_stop(void *unused)
+{
+    reads_before_stop = 2;
+    CHECK(cprof_wait_probe());
+    return unused;
+}
+
+/* Ends at once, as what the vanished thread owned would be reported as leaks. */
+static void expect_own_cuda_beside_a_thread(void)
+{
+    expect_own_cuda();
+    _exit(EXIT_SUCCESS);
+}
+
+static void test_fork_during_a_search(void)
+{
+    start_test();
+    atomic_store(&stopped, false);
+    atomic_store(&go_on, false);
+    cprof_wait_set_clock_for_test(stop_in_clock);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, search_and_stop, NULL) == 0);
+    while (!atomic_load(&stopped)) {
+        (void)sched_yield();
+    }
+    check_in_child(expect_own_cuda_beside_a_thread);
+    atomic_store(&go_on, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+    cprof_wait_set_clock_for_test(read_test_time);
+}
+
+/* Threads. */
+
+static void run_threads(int count, void *(*body)(void *))
+{
+    pthread_t threads[THREADS];
+    for (intptr_t i = 0; i < count; i++) {
+        CHECK(pthread_create(&threads[i], NULL, body, (void *)i) == 0);
+    }
+    for (int i = 0; i < count; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
+static pthread_barrier_t barrier;
+
+static void *wait_at_once(void *unused)
+{
+    (void)pthread_barrier_wait(&barrier);
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    return unused;
+}
+
+/* A thread that comes during another one's first search waits for its end. */
+static void test_threads_find_the_driver_together(void)
+{
+    CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
+    for (int round = 0; round < 20; round++) {
+        start_test();
+        fake.activate(0);
+        run_threads(THREADS, wait_at_once);
+        check_counters(THREADS, 0, 0);
+        CHECK(fake.references(0) == 1);
+        check_rules();
+    }
+    CHECK(pthread_barrier_destroy(&barrier) == 0);
+}
+
+static void *wait_for_device_zero(void *unused)
+{
+    CHECK(cprof_wait_synchronize(0, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_WAITED);
+    return unused;
+}
+
+static void test_no_lock_is_held_during_a_wait(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.hold(1);
+    pthread_t threads[2];
+    CHECK(pthread_create(&threads[0], NULL, wait_for_device_zero, NULL) == 0);
+    CHECK(pthread_create(&threads[1], NULL, wait_for_device_zero, NULL) == 0);
+    while (fake.held() < 2) {
+        (void)sched_yield();
+    }
+    CHECK(cprof_wait_probe());
+    CHECK(cprof_wait_synchronize(1, CPROF_GPU_UNKNOWN_STREAM) == CPROF_GPU_IDLE);
+    check_no_reason();
+    check_counters(0, 0, 0);
+    fake.hold(0);
+    CHECK(pthread_join(threads[0], NULL) == 0);
+    CHECK(pthread_join(threads[1], NULL) == 0);
+    check_counters(2, 0, 0);
+    check_rules();
+}
+
+static _Atomic uint64_t outcomes[4]; /* WAITED, IDLE, OFF, failed */
+
+static void tally(int outcome)
+{
+    CHECK(outcome != CPROF_GPU_CAPTURING);
+    atomic_fetch_add(&outcomes[outcome < 0 ? 3 : outcome == CPROF_GPU_OFF ? 2 : outcome], 1);
+}
+
+/* Every third thread has no context, the others device 0 or 1. */
+static void *wait_in_rounds(void *number)
+{
+    int index = (int)(intptr_t)number;
+    char reason[200];
+    cprof_gpu_counters counters;
+    fake.bind(index % 3 - 1);
+    for (int round = 0; round < ROUNDS; round++) {
+        tally(cprof_wait_synchronize(round % 3 - 1, CPROF_GPU_UNKNOWN_STREAM));
+        (void)cprof_wait_reason(reason, sizeof reason);
+        cprof_wait_get_counters(&counters);
+    }
+    CHECK(fake.current_device() == index % 3 - 1);
+    return NULL;
+}
+
+static void start_rounds(void)
+{
+    start_test();
+    fake.activate(0);
+    fake.activate(1);
+    for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++) {
+        atomic_store(&outcomes[i], 0);
+    }
+}
+
+static void check_rounds(void)
+{
+    check_counters(atomic_load(&outcomes[0]), 0, atomic_load(&outcomes[3]));
+    CHECK(outcomes[0] + outcomes[1] + outcomes[2] + outcomes[3] == (uint64_t)THREADS * ROUNDS);
+    CHECK(fake.references(0) == 1);
+    CHECK(fake.references(1) == 1);
+    check_rules();
+}
+
+static void test_threads_wait_together(void)
+{
+    start_rounds();
+    run_threads(THREADS, wait_in_rounds);
+    CHECK(atomic_load(&outcomes[2]) == 0);
+    CHECK(atomic_load(&outcomes[3]) == 0);
+    check_no_reason();
+    check_rounds();
+}
+
+static void test_threads_meet_errors(void)
+{
+    for (uint64_t nth = 1; nth < 100; nth += 14) {
+        start_rounds();
+        fake.fail("cuCtxSynchronize", 700, nth);
+        fake.fail("cuDeviceGet", 700, nth * 10);
+        run_threads(THREADS, wait_in_rounds);
+        CHECK(atomic_load(&outcomes[2]) > 0);
+        CHECK(atomic_load(&outcomes[3]) > 0);
+        CHECK(!cprof_wait_probe());
+        CHECK(fake.calls("cuGetErrorName") == 1);
+        char reason[200];
+        CHECK(cprof_wait_reason(reason, sizeof reason));
+        CHECK(strncmp(reason, ILLEGAL_ADDRESS, sizeof ILLEGAL_ADDRESS - 1) == 0);
+        check_rounds();
+    }
+}
+
+int main(int count, char **arguments)
+{
+    keep_library_path();
+    cprof_wait_set_clock_for_test(read_test_time);
+    if (count > 1 && strcmp(arguments[1], ABSENCE_ONLY) == 0) {
+        test_driver_is_absent();
+        return EXIT_SUCCESS;
+    }
+
+    test_driver_is_not_loaded();
+    test_driver_is_absent();
+    test_variable_is_read_once();
+    test_search_repeats_after_100_ms();
+    test_default_clock_finds_the_driver();
+    test_library_that_cannot_be_loaded();
+    test_library_that_is_no_driver();
+    test_empty_variable_is_none();
+    test_functions_are_asked_for_by_name();
+    test_function_without_an_answer_is_looked_up();
+
+    test_wait_in_the_current_context();
+    test_wait_in_a_primary_context_that_is_not_current();
+    test_wait_in_a_thread_without_context();
+    test_current_device();
+    test_current_context_need_not_be_primary();
+    test_unused_device_stays_unused();
+    test_device_that_was_reset();
+    test_no_such_device();
+    test_driver_that_is_not_initialised_yet();
+
+    test_capture_of_the_given_stream();
+    test_capture_of_a_blocking_stream_that_is_unknown();
+    test_capture_in_a_context_that_is_not_current();
+    test_capture_in_the_current_context_of_another_device();
+    test_invalidated_capture_is_left_alone();
+    test_every_capture_error_means_capture();
+    test_capture_that_cannot_be_seen_turns_waiting_off();
+
+    test_error_of_each_function();
+    test_first_error_wins();
+    test_sticky_error();
+    test_absence_is_no_error();
+    test_error_without_a_name();
+    test_stub_library();
+    test_driver_that_shuts_down_is_not_called_again();
+    test_reason_is_cut_to_its_buffer();
+
+    test_memory();
+    test_window_of_a_tool();
+
+    test_child_makes_no_call();
+    test_child_may_start_cuda_itself();
+    test_fork_during_a_search();
+
+    test_threads_find_the_driver_together();
+    test_no_lock_is_held_during_a_wait();
+    test_threads_wait_together();
+    test_threads_meet_errors();
+
+    free(library_path);
+    return EXIT_SUCCESS;
+}

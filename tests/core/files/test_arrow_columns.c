@@ -1,0 +1,169 @@
+/* arrow_columns.h, and what it has of arrow.h */
+#include "cprofiling/files/arrow_columns.h"
+
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { COLUMNS = 3, ROWS = 10, ALLOCATIONS = 2 + 2 * COLUMNS };
+
+static const cprof_arrow_field fields[COLUMNS] = {{"name", "u"}, {"count", "l"}, {"mean", "g"}};
+
+/* Columns in which row 1 has nothing; NULL where an allocation failed. */
+static cprof_arrow_columns *make_columns(size_t rows)
+{
+    cprof_arrow_columns *columns = cprof_arrow_columns_create(COLUMNS, rows);
+    for (size_t i = 0; columns != NULL && i < COLUMNS; i++) {
+        if (cprof_arrow_columns_begin(columns, i, fields[i], rows) != CPROF_OK) {
+            cprof_arrow_columns_destroy(columns);
+            return NULL;
+        }
+    }
+    for (size_t row = 0; columns != NULL && row < rows; row++) {
+        char letter = (char)('a' + row);
+        cprof_name text = {&letter, 1};
+        cprof_arrow_columns_set_text(columns, 0, row, row != 1 ? &text : NULL);
+        if (row != 1) {
+            cprof_arrow_columns_set_whole(columns, 1, row, (int64_t)row - 5);
+            cprof_arrow_columns_set_real(columns, 2, row, (double)row / 2);
+        }
+    }
+    return columns;
+}
+
+static cprof_arrow_stream open_stream(size_t rows)
+{
+    cprof_arrow_stream stream;
+    cprof_arrow_columns *columns = make_columns(rows);
+    CHECK(columns != NULL);
+    cprof_arrow_columns_open(columns, &stream);
+    return stream;
+}
+
+static bool is_valid(const struct ArrowArray *column, size_t row)
+{
+    return (((const uint8_t *)column->buffers[0])[row / 8] >> row % 8 & 1) != 0;
+}
+
+static void test_schema(void)
+{
+    cprof_arrow_stream stream = open_stream(ROWS);
+    struct ArrowSchema schema;
+    CHECK_EQUAL(stream.get_schema(&stream, &schema), 0);
+    CHECK(strcmp(schema.format, "+s") == 0 && schema.n_children == COLUMNS);
+    CHECK(stream.get_last_error(&stream) == NULL);
+    stream.release(&stream); /* the schema outlives it, */
+    struct ArrowSchema moved = *schema.children[1];
+    schema.children[1]->release = NULL;
+    schema.release(&schema); /* and a child outlives that */
+    CHECK(schema.release == NULL);
+    CHECK(strcmp(moved.name, "count") == 0 && strcmp(moved.format, "l") == 0 && moved.flags == ARROW_FLAG_NULLABLE);
+    moved.release(&moved);
+}
+
+static void test_items(void)
+{
+    cprof_arrow_stream stream = open_stream(ROWS);
+    struct ArrowArray batch, end;
+    CHECK_EQUAL(stream.get_next(&stream, &batch), 0);
+    CHECK_EQUAL(stream.get_next(&stream, &end), 0);
+    CHECK(end.release == NULL);
+    stream.release(&stream);
+    CHECK(stream.release == NULL);
+    CHECK(batch.length == ROWS && batch.n_children == COLUMNS && batch.null_count == 0 && batch.buffers[0] == NULL);
+    const struct ArrowArray *names = batch.children[0], *counts = batch.children[1], *means = batch.children[2];
+    CHECK(names->n_buffers == 3 && counts->n_buffers == 2 && means->n_buffers == 2);
+    CHECK(names->null_count == 1 && counts->null_count == 1 && means->null_count == 1);
+    const int32_t *offsets = names->buffers[1];
+    for (size_t row = 0; row < ROWS; row++) {
+        CHECK(is_valid(names, row) == (row != 1) && is_valid(counts, row) == (row != 1));
+        CHECK_EQUAL(offsets[row + 1] - offsets[row], row != 1);
+        CHECK_EQUAL(((const int64_t *)counts->buffers[1])[row], row != 1 ? (int64_t)row - 5 : 0);
+        CHECK(((const double *)means->buffers[1])[row] == (row != 1 ? (double)row / 2 : 0.0));
+    }
+    CHECK(memcmp(names->buffers[2], "acdefghij", ROWS - 1) == 0);
+    batch.release(&batch);
+    CHECK(batch.release == NULL);
+}
+
+static void test_no_rows_and_no_columns(void)
+{
+    cprof_arrow_stream stream = open_stream(0);
+    struct ArrowArray batch;
+    CHECK_EQUAL(stream.get_next(&stream, &batch), 0);
+    CHECK(batch.length == 0 && ((const int32_t *)batch.children[0]->buffers[1])[0] == 0);
+    batch.release(&batch);
+    stream.release(&stream);
+    cprof_arrow_columns_open(cprof_arrow_columns_create(0, 0), &stream);
+    struct ArrowSchema schema;
+    CHECK_EQUAL(stream.get_schema(&stream, &schema), 0);
+    CHECK_EQUAL(schema.n_children, 0);
+    schema.release(&schema);
+    stream.release(&stream); /* with the batch, which nobody took */
+}
+
+static void test_texts_are_repaired(void)
+{
+    static const char surrogates[] = "\xed\xa0\x80\xed\xb0\x80";
+    cprof_arrow_columns *columns = cprof_arrow_columns_create(1, 2);
+    cprof_name text = {surrogates, sizeof surrogates - 1}, broken = {"\xff\xff", 2};
+    CHECK(cprof_arrow_columns_begin(columns, 0, fields[0], text.length + broken.length) == CPROF_OK);
+    cprof_arrow_columns_set_text(columns, 0, 0, &text);
+    cprof_arrow_columns_set_text(columns, 0, 1, &broken);
+    cprof_arrow_stream stream;
+    struct ArrowArray batch;
+    cprof_arrow_columns_open(columns, &stream);
+    CHECK_EQUAL(stream.get_next(&stream, &batch), 0);
+    const int32_t *offsets = batch.children[0]->buffers[1];
+    CHECK(offsets[1] == 6 && offsets[2] == 12);
+    CHECK(memcmp(batch.children[0]->buffers[2], "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", 12) == 0);
+    batch.release(&batch);
+    stream.release(&stream);
+}
+
+static void test_texts_beyond_all_offsets(void)
+{
+    cprof_arrow_columns *columns = cprof_arrow_columns_create(1, 1);
+    CHECK(cprof_arrow_columns_begin(columns, 0, fields[0], (size_t)1 << 30) == CPROF_OUT_OF_RANGE);
+    cprof_arrow_columns_destroy(columns);
+    cprof_arrow_columns_destroy(NULL);
+}
+
+static void test_without_memory(void)
+{
+    uint64_t live = fake_alloc_live();
+    for (uint64_t nth = 1; nth <= ALLOCATIONS; nth++) {
+        fake_alloc_fail(nth);
+        CHECK(make_columns(ROWS) == NULL);
+        CHECK(fake_alloc_has_failed());
+        CHECK_EQUAL(fake_alloc_live(), live);
+    }
+    fake_alloc_fail(ALLOCATIONS + 1);
+    cprof_arrow_stream stream = open_stream(ROWS);
+    CHECK(!fake_alloc_has_failed());
+    uint64_t opened = fake_alloc_live();
+    for (uint64_t nth = 1; nth <= 1 + COLUMNS; nth++) { /* of the schema, and of each name */
+        struct ArrowSchema schema;
+        fake_alloc_fail(nth);
+        CHECK_EQUAL(stream.get_schema(&stream, &schema), ENOMEM);
+        CHECK(strcmp(stream.get_last_error(&stream), "out of memory") == 0);
+        CHECK_EQUAL(fake_alloc_live(), opened);
+    }
+    fake_alloc_fail(2 + COLUMNS);
+    stream.release(&stream);
+}
+
+int main(void)
+{
+    fake_alloc_install();
+    test_schema();
+    test_items();
+    test_no_rows_and_no_columns();
+    test_texts_are_repaired();
+    test_texts_beyond_all_offsets();
+    test_without_memory();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    return EXIT_SUCCESS;
+}

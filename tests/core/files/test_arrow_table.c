@@ -1,0 +1,588 @@
+/* arrow_table.h */
+#include "cprofiling/files/arrow_table.h"
+
+#include "cprofiling/nodes/accum.h"
+
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { COLUMNS = 24 };
+
+static const struct {
+    const char *name;
+    const char *format;
+} columns[COLUMNS] = {
+    {"trace_id", "u"},
+    {"parent_span_id", "u"},
+    {"span_id", "u"},
+    {"name", "u"},
+    {"cat", "u"},
+    {"stage", "u"},
+    {"start", "l"},
+    {"end", "l"},
+    {"dur", "l"},
+    {"thread.id", "l"},
+    {"device_index", "i"},
+    {"stream", "l"},
+    {"execution_index", "l"},
+    {"operator_index", "l"},
+    {"input_shapes", "u"},
+    {"input_types", "u"},
+    {"memory_change", "l"},
+    {"memory_peak", "l"},
+    {"device_memory_change", "l"},
+    {"device_memory_peak", "l"},
+    {"bytes", "l"},
+    {"kind", "u"},
+    {"outcome", "u"},
+    {"row", "l"},
+};
+
+static const cprof_arrow_extras none = {.spans = NULL};
+
+static cprof_table *make_table(void)
+{
+    cprof_table *table = cprof_table_create();
+    CHECK(table != NULL);
+    return table;
+}
+
+static cprof_text text_of(cprof_table *table, const char *string)
+{
+    cprof_text text;
+    CHECK(cprof_table_text(table, (cprof_name){string, strlen(string)}, &text) == CPROF_OK);
+    return text;
+}
+
+static cprof_row row_of(cprof_table *table, cprof_kind kind, const char *name, cprof_ns start_ns, cprof_ns end_ns)
+{
+    cprof_row row = cprof_row_none;
+    row.kind = (uint8_t)kind;
+    row.name = text_of(table, name);
+    row.start_ns = start_ns;
+    row.end_ns = end_ns;
+    CHECK(cprof_table_track(table, 1, 0, 2, 0, &row.track) == CPROF_OK);
+    return row;
+}
+
+static void add(cprof_table *table, const cprof_row *row)
+{
+    CHECK(cprof_table_add(table, row) == CPROF_OK);
+}
+
+/* Finishes the table, which the stream alone owns then. */
+static cprof_arrow_stream open_stream(cprof_table *table, const cprof_arrow_extras *extras)
+{
+    cprof_arrow_stream stream;
+    CHECK(cprof_table_finish(table) == CPROF_OK);
+    CHECK(cprof_arrow_table_open(table, extras, &stream) == CPROF_OK);
+    cprof_table_destroy(table);
+    return stream;
+}
+
+static struct ArrowArray next_batch(cprof_arrow_stream *stream)
+{
+    struct ArrowArray batch;
+    CHECK_EQUAL(stream->get_next(stream, &batch), 0);
+    return batch;
+}
+
+static void check_end(cprof_arrow_stream *stream)
+{
+    struct ArrowArray batch = next_batch(stream);
+    CHECK(batch.release == NULL);
+    stream->release(stream);
+    CHECK(stream->release == NULL);
+}
+
+static const struct ArrowArray *column_of(const struct ArrowArray *batch, const char *name)
+{
+    size_t i = 0;
+    while (i < COLUMNS && strcmp(columns[i].name, name) != 0) {
+        i++;
+    }
+    CHECK(i < COLUMNS);
+    return batch->children[i];
+}
+
+static bool is_valid(const struct ArrowArray *column, size_t i)
+{
+    return (((const uint8_t *)column->buffers[0])[i / 8] >> i % 8 & 1) != 0;
+}
+
+/* NULL: there is none. */
+static void check_text(const struct ArrowArray *batch, const char *name, size_t row, const char *expected)
+{
+    const struct ArrowArray *column = column_of(batch, name);
+    const int32_t *offsets = column->buffers[1];
+    size_t length = (size_t)(offsets[row + 1] - offsets[row]);
+    CHECK(is_valid(column, row) == (expected != NULL));
+    CHECK_EQUAL(length, expected != NULL ? strlen(expected) : 0);
+    CHECK(expected == NULL || memcmp((const char *)column->buffers[2] + offsets[row], expected, length) == 0);
+}
+
+static void check_number(const struct ArrowArray *batch, const char *name, size_t row, int64_t expected)
+{
+    const struct ArrowArray *column = column_of(batch, name);
+    CHECK(is_valid(column, row));
+    if (strcmp(name, "device_index") == 0) {
+        CHECK_EQUAL(((const int32_t *)column->buffers[1])[row], expected);
+    } else {
+        CHECK_EQUAL(((const int64_t *)column->buffers[1])[row], expected);
+    }
+}
+
+static void check_no_number(const struct ArrowArray *batch, const char *name, size_t row)
+{
+    CHECK(!is_valid(column_of(batch, name), row));
+}
+
+/* What holds for every batch. */
+static void check_batch(const struct ArrowArray *batch, size_t rows)
+{
+    CHECK_EQUAL(batch->length, rows);
+    CHECK(batch->null_count == 0 && batch->offset == 0 && batch->n_buffers == 1 && batch->buffers[0] == NULL);
+    CHECK(batch->n_children == COLUMNS && batch->dictionary == NULL);
+    for (size_t i = 0; i < COLUMNS; i++) {
+        const struct ArrowArray *column = batch->children[i];
+        int64_t nulls = 0;
+        for (size_t row = 0; row < rows; row++) {
+            nulls += !is_valid(column, row);
+        }
+        CHECK_EQUAL(column->length, rows);
+        CHECK_EQUAL(column->null_count, nulls);
+        CHECK(column->offset == 0 && column->n_children == 0 && column->dictionary == NULL && column->release != NULL);
+        CHECK_EQUAL(column->n_buffers, columns[i].format[0] == 'u' ? 3 : 2);
+        CHECK_EQUAL((uintptr_t)column->buffers[1] % 16, 0);
+    }
+}
+
+static void test_schema(void)
+{
+    cprof_arrow_stream stream = open_stream(make_table(), &none);
+    struct ArrowSchema schema;
+    CHECK_EQUAL(stream.get_schema(&stream, &schema), 0);
+    CHECK(strcmp(schema.format, "+s") == 0 && schema.n_children == COLUMNS && schema.dictionary == NULL);
+    for (size_t i = 0; i < COLUMNS; i++) {
+        const struct ArrowSchema *child = schema.children[i];
+        CHECK(strcmp(child->name, columns[i].name) == 0 && strcmp(child->format, columns[i].format) == 0);
+        CHECK(child->flags == ARROW_FLAG_NULLABLE && child->n_children == 0 && child->metadata == NULL);
+    }
+    CHECK(stream.get_last_error(&stream) == NULL);
+    check_end(&stream);
+    schema.release(&schema); /* it outlives its stream */
+    CHECK(schema.release == NULL);
+}
+
+/* All that can be known of a row, and next to nothing. */
+static void test_items(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "forward", 100, 250);
+    row.trace_high = 1;
+    row.trace_low = 2;
+    row.span = 0xabc;
+    row.cat = text_of(table, "node");
+    row.stage = text_of(table, "train");
+    row.device = 3;
+    row.stream = 7;
+    row.shapes = text_of(table, "[[1]]");
+    row.types = text_of(table, "[\"float\"]");
+    row.memory_change = -5;
+    row.memory_peak = 6;
+    row.device_memory_change = 0;
+    row.device_memory_peak = INT64_MAX;
+    row.bytes = 9;
+    add(table, &row);
+    row = row_of(table, CPROF_KIND_HOST, "", 100, 200);
+    CHECK(cprof_table_track(table, 1, 0, 0, text_of(table, "a text"), &row.track) == CPROF_OK);
+    add(table, &row);
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowArray batch = next_batch(&stream);
+    check_batch(&batch, 2);
+    check_text(&batch, "trace_id", 0, "00000000000000010000000000000002");
+    check_text(&batch, "span_id", 0, "0000000000000abc");
+    check_text(&batch, "parent_span_id", 0, "0000000000000000");
+    check_text(&batch, "name", 0, "forward");
+    check_text(&batch, "cat", 0, "node");
+    check_text(&batch, "stage", 0, "train");
+    check_text(&batch, "input_shapes", 0, "[[1]]");
+    check_text(&batch, "input_types", 0, "[\"float\"]");
+    check_text(&batch, "kind", 0, "node");
+    check_text(&batch, "outcome", 0, "success");
+    check_text(&batch, "name", 1, "");
+    check_text(&batch, "kind", 1, "host");
+    static const char *const texts[] = {"trace_id", "span_id",      "parent_span_id", "cat",
+                                        "stage",    "input_shapes", "input_types",    "outcome"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        check_text(&batch, texts[i], 1, NULL);
+    }
+    check_number(&batch, "start", 0, 100);
+    check_number(&batch, "end", 0, 250);
+    check_number(&batch, "dur", 0, 150);
+    check_number(&batch, "thread.id", 0, 2);
+    check_number(&batch, "device_index", 0, 3);
+    check_number(&batch, "stream", 0, 7);
+    check_number(&batch, "memory_change", 0, -5);
+    check_number(&batch, "memory_peak", 0, 6);
+    check_number(&batch, "device_memory_change", 0, 0);
+    check_number(&batch, "device_memory_peak", 0, INT64_MAX);
+    check_number(&batch, "bytes", 0, 9);
+    check_no_number(&batch, "execution_index", 0);
+    check_no_number(&batch, "operator_index", 0);
+    for (size_t i = 9; i < 21; i++) {
+        CHECK(!is_valid(batch.children[i], 1));
+    }
+    batch.release(&batch);
+    check_end(&stream);
+}
+
+static void test_kinds_and_outcomes(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_RECORD, "a", 0, 1);
+    row.outcome = CPROF_OUTCOME_ERROR;
+    add(table, &row);
+    row.outcome = CPROF_OUTCOME_CANCELLED;
+    add(table, &row);
+    row.flags = CPROF_ROW_UNFINISHED;
+    add(table, &row);
+    row.flags = CPROF_ROW_CUT;
+    row.outcome = CPROF_OUTCOME_SUCCESS;
+    add(table, &row);
+    for (cprof_kind kind = CPROF_KIND_STEP; kind <= CPROF_KIND_COUNTER; kind++) {
+        row.kind = (uint8_t)kind;
+        add(table, &row);
+    }
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowArray batch = next_batch(&stream);
+    static const char *const kinds[] = {"record", "record", "record", "record", "step", "host", "device", "instant"};
+    static const char *const outcomes[] = {"error", "cancelled", "unfinished", "success", NULL, NULL, NULL, NULL};
+    check_batch(&batch, 8);
+    for (size_t i = 0; i < 8; i++) {
+        check_text(&batch, "kind", i, kinds[i]);
+        check_text(&batch, "outcome", i, outcomes[i]);
+    }
+    batch.release(&batch);
+    check_end(&stream);
+}
+
+/* Without extras: what the table has. */
+static void test_ids_of_rows(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 10);
+    row.span = 1;
+    row.trace_low = 5;
+    add(table, &row);
+    row.span = 2;
+    row.parent_span = 1;
+    add(table, &row);
+    row.span = 0;
+    add(table, &row);
+    row.parent_span = 0;
+    row.trace_low = 0;
+    add(table, &row);
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowArray batch = next_batch(&stream);
+    static const char *const parents[] = {"0000000000000000", "0000000000000001", "0000000000000001", NULL};
+    static const char *const spans[] = {"0000000000000001", "0000000000000002", NULL, NULL};
+    for (size_t i = 0; i < 4; i++) {
+        check_text(&batch, "parent_span_id", i, parents[i]);
+        check_text(&batch, "span_id", i, spans[i]);
+        check_text(&batch, "trace_id", i, i < 3 ? "00000000000000000000000000000005" : NULL);
+    }
+    batch.release(&batch);
+    check_end(&stream);
+}
+
+static void test_extras(void)
+{
+    static const int32_t spans[] = {0, 1, -1, 1, -1};
+    static const int64_t executions[] = {-1, -1, -1, 0, 7};
+    static const int64_t operators[] = {0, 1, -1, 2, 3};
+    cprof_table *table = make_table();
+    for (int i = 0; i < 5; i++) {
+        cprof_row row = row_of(table, i == 2 ? CPROF_KIND_COUNTER : CPROF_KIND_NODE, "a", i, 10);
+        row.span = i < 2 ? (uint64_t)i + 1 : 0;
+        row.parent_span = i == 1 ? 1 : 0;
+        row.trace_low = i < 2 ? 5 : 0;
+        add(table, &row);
+    }
+    cprof_arrow_stream stream = open_stream(table, &(cprof_arrow_extras){spans, executions, operators});
+    struct ArrowArray batch = next_batch(&stream);
+    check_batch(&batch, 4);
+    check_text(&batch, "parent_span_id", 0, "0000000000000000");
+    check_text(&batch, "parent_span_id", 1, "0000000000000001");
+    check_text(&batch, "parent_span_id", 2, "0000000000000002");
+    check_text(&batch, "parent_span_id", 3, NULL);
+    check_text(&batch, "span_id", 1, "0000000000000002");
+    check_text(&batch, "span_id", 2, NULL);
+    check_text(&batch, "trace_id", 2, "00000000000000000000000000000005");
+    check_text(&batch, "trace_id", 3, NULL);
+    check_no_number(&batch, "execution_index", 1);
+    check_number(&batch, "execution_index", 2, 0);
+    check_number(&batch, "execution_index", 3, 7);
+    check_number(&batch, "operator_index", 0, 0);
+    check_number(&batch, "operator_index", 2, 2);
+    check_number(&batch, "row", 1, 1);
+    check_number(&batch, "row", 2, 3); /* behind the counter */
+    batch.release(&batch);
+    check_end(&stream);
+}
+
+static void test_spans_that_are_no_rows(void)
+{
+    static const int32_t wrong[] = {1, -2, INT32_MAX};
+    for (size_t i = 0; i < 3; i++) {
+        cprof_table *table = make_table();
+        cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
+        cprof_arrow_stream stream;
+        add(table, &row);
+        CHECK(cprof_table_finish(table) == CPROF_OK);
+        CHECK(cprof_arrow_table_open(table, &(cprof_arrow_extras){.spans = &wrong[i]}, &stream) == CPROF_OUT_OF_RANGE);
+        cprof_table_destroy(table);
+    }
+}
+
+/* F3: readers may rely on UTF-8. */
+static void test_strings_are_repaired(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "caf\xc3\xa9 \xed\xa0\x80 \xff", 0, 1);
+    row.stage = text_of(table, "\xf0\x9f\x98\x80");
+    add(table, &row);
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowArray batch = next_batch(&stream);
+    check_text(&batch, "name", 0, "caf\xc3\xa9 \xef\xbf\xbd \xef\xbf\xbd");
+    check_text(&batch, "stage", 0, "\xf0\x9f\x98\x80");
+    batch.release(&batch);
+    check_end(&stream);
+}
+
+/* A duration that 64 bits do not hold is not known. */
+static void test_a_duration_beyond_all(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", INT64_MIN, INT64_MAX);
+    add(table, &row);
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowArray batch = next_batch(&stream);
+    check_number(&batch, "start", 0, INT64_MIN);
+    check_number(&batch, "end", 0, INT64_MAX);
+    check_no_number(&batch, "dur", 0);
+    batch.release(&batch);
+    check_end(&stream);
+}
+
+static void test_batches_of_many_rows(void)
+{
+    enum { ROWS = 2 * CPROF_ARROW_BATCH_ROWS + 10 };
+    cprof_table *table = make_table();
+    for (int i = 0; i < ROWS; i++) {
+        cprof_row row = row_of(table, i % 3 == 1 ? CPROF_KIND_COUNTER : CPROF_KIND_HOST, "a", i, i);
+        add(table, &row);
+    }
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowArray first = next_batch(&stream);
+    struct ArrowArray second = next_batch(&stream);
+    check_batch(&first, CPROF_ARROW_BATCH_ROWS);
+    check_batch(&second, ROWS - (ROWS + 1) / 3 - CPROF_ARROW_BATCH_ROWS);
+    check_end(&stream); /* batches outlive it */
+    for (size_t i = 0; i < CPROF_ARROW_BATCH_ROWS; i++) {
+        check_number(&first, "start", i, (int64_t)(i / 2 * 3 + i % 2 * 2));
+    }
+    check_number(&second, "start", 0, CPROF_ARROW_BATCH_ROWS / 2 * 3);
+    check_text(&second, "name", (size_t)second.length - 1, "a");
+    first.release(&first);
+    second.release(&second);
+}
+
+static void test_batches_of_long_names(void)
+{
+    enum { LONG = 1000000, ROWS = 20, IN_A_BATCH = CPROF_ARROW_BATCH_BYTES / 3 / LONG };
+    cprof_table *table = make_table();
+    char *name = malloc(LONG + 1);
+    CHECK(name != NULL);
+    memset(name, 'n', LONG);
+    name[LONG] = '\0';
+    for (int i = 0; i < ROWS; i++) {
+        cprof_row row = row_of(table, CPROF_KIND_HOST, name, i, i);
+        add(table, &row);
+    }
+    cprof_arrow_stream stream = open_stream(table, &none);
+    for (int i = 0; i < ROWS; i += IN_A_BATCH) {
+        struct ArrowArray batch = next_batch(&stream);
+        check_batch(&batch, (size_t)(ROWS - i < IN_A_BATCH ? ROWS - i : IN_A_BATCH));
+        check_text(&batch, "name", 0, name);
+        batch.release(&batch);
+    }
+    check_end(&stream);
+    free(name);
+}
+
+/* A name that is longer than a batch may be goes alone. */
+static void test_names_longer_than_batches(void)
+{
+    enum { LONG = CPROF_ARROW_BATCH_BYTES / 3 + 1 };
+    cprof_table *table = make_table();
+    char *name = malloc(LONG + 1);
+    CHECK(name != NULL);
+    memset(name, 'n', LONG);
+    name[LONG] = '\0';
+    for (int i = 0; i < 2; i++) {
+        cprof_row row = row_of(table, CPROF_KIND_HOST, name, i, i);
+        add(table, &row);
+    }
+    cprof_arrow_stream stream = open_stream(table, &none);
+    for (int i = 0; i < 2; i++) {
+        struct ArrowArray batch = next_batch(&stream);
+        check_batch(&batch, 1);
+        check_text(&batch, "name", 0, name);
+        batch.release(&batch);
+    }
+    check_end(&stream);
+    free(name);
+}
+
+/* Strings that might be a GiB: offsets have 32 bits. */
+static void test_strings_beyond_all(void)
+{
+    enum { LONG = CPROF_ARROW_ROW_BYTES / 3 / 5 + 1 };
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "a", 0, 1);
+    char *zeros = calloc(1, LONG);
+    CHECK(zeros != NULL);
+    CHECK(cprof_table_text(table, (cprof_name){zeros, LONG}, &row.name) == CPROF_OK);
+    free(zeros);
+    row.cat = row.stage = row.shapes = row.types = row.name;
+    add(table, &row);
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowArray batch;
+    for (int i = 0; i < 2; i++) {
+        CHECK_EQUAL(stream.get_next(&stream, &batch), EOVERFLOW);
+        CHECK(batch.release == NULL && strstr(stream.get_last_error(&stream), "1 GiB") != NULL);
+    }
+    stream.release(&stream);
+}
+
+/* Children may be moved out, and outlive what they were in. */
+static void test_children_can_be_moved(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
+    add(table, &row);
+    cprof_arrow_stream stream = open_stream(table, &none);
+    struct ArrowSchema schema;
+    CHECK_EQUAL(stream.get_schema(&stream, &schema), 0);
+    struct ArrowArray batch = next_batch(&stream);
+    struct ArrowArray name = *batch.children[3];
+    struct ArrowSchema name_schema = *schema.children[3];
+    batch.children[3]->release = NULL;
+    schema.children[3]->release = NULL;
+    batch.release(&batch);
+    schema.release(&schema);
+    stream.release(&stream);
+    CHECK(batch.release == NULL && schema.release == NULL && stream.release == NULL);
+    CHECK(memcmp(name.buffers[2], "a", 1) == 0 && strcmp(name_schema.name, "name") == 0);
+    name.release(&name);
+    name_schema.release(&name_schema);
+    CHECK(name.release == NULL && name_schema.release == NULL);
+}
+
+/* A stream that nobody reads to the end, and one that is released twice. */
+static void test_early_and_double_release(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "a", 0, 1);
+    add(table, &row);
+    cprof_arrow_stream stream = open_stream(table, &none);
+    void (*release)(struct ArrowArrayStream *) = stream.release;
+    release(&stream);
+    release(&stream);
+    CHECK(stream.release == NULL);
+}
+
+static cprof_table *table_for_refusals(void)
+{
+    cprof_table *table = make_table();
+    for (int i = 0; i < 3; i++) {
+        cprof_row row = row_of(table, CPROF_KIND_NODE, "a", i, i + 1);
+        add(table, &row);
+    }
+    CHECK(cprof_table_finish(table) == CPROF_OK);
+    return table;
+}
+
+/* G7: opening fails, and leaves nothing. */
+static cprof_arrow_stream open_after_refusals(cprof_table *table, uint64_t allocations)
+{
+    static const int32_t spans[] = {0, 1, 2};
+    static const int64_t numbers[] = {0, 1, 2};
+    cprof_arrow_extras extras = {spans, numbers, numbers};
+    cprof_arrow_stream stream;
+    uint64_t live = fake_alloc_live();
+    for (uint64_t nth = 1; nth <= allocations; nth++) {
+        fake_alloc_fail(nth);
+        CHECK(cprof_arrow_table_open(table, &extras, &stream) == CPROF_NO_MEMORY);
+        CHECK(fake_alloc_has_failed());
+        CHECK_EQUAL(fake_alloc_live(), live);
+    }
+    fake_alloc_fail(allocations + 1);
+    CHECK(cprof_arrow_table_open(table, &extras, &stream) == CPROF_OK);
+    CHECK(!fake_alloc_has_failed());
+    return stream;
+}
+
+/* Reading fails, says why, and can be tried again. */
+static void test_without_memory(void)
+{
+    enum { OPENING = 6, SCHEMA = 1, BATCH = 1 + COLUMNS };
+    cprof_table *table = table_for_refusals();
+    cprof_arrow_stream stream = open_after_refusals(table, OPENING);
+    struct ArrowSchema schema;
+    struct ArrowArray batch;
+    uint64_t live = fake_alloc_live();
+    fake_alloc_fail(SCHEMA);
+    CHECK_EQUAL(stream.get_schema(&stream, &schema), ENOMEM);
+    CHECK(fake_alloc_has_failed() && strcmp(stream.get_last_error(&stream), "out of memory") == 0);
+    for (uint64_t nth = 1; nth <= BATCH; nth++) {
+        fake_alloc_fail(nth);
+        CHECK_EQUAL(stream.get_next(&stream, &batch), ENOMEM);
+        CHECK(fake_alloc_has_failed() && strcmp(stream.get_last_error(&stream), "out of memory") == 0);
+        CHECK(batch.release == NULL);
+        CHECK_EQUAL(fake_alloc_live(), live);
+    }
+    fake_alloc_fail(BATCH + 1);
+    CHECK_EQUAL(stream.get_next(&stream, &batch), 0);
+    CHECK(!fake_alloc_has_failed());
+    check_batch(&batch, 3);
+    batch.release(&batch);
+    check_end(&stream);
+    cprof_table_destroy(table);
+}
+
+int main(void)
+{
+    fake_alloc_install();
+    test_schema();
+    test_items();
+    test_kinds_and_outcomes();
+    test_ids_of_rows();
+    test_extras();
+    test_spans_that_are_no_rows();
+    test_strings_are_repaired();
+    test_a_duration_beyond_all();
+    test_batches_of_many_rows();
+    test_batches_of_long_names();
+    test_names_longer_than_batches();
+    test_strings_beyond_all();
+    test_children_can_be_moved();
+    test_early_and_double_release();
+    test_without_memory();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    return EXIT_SUCCESS;
+}

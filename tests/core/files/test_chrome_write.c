@@ -1,0 +1,711 @@
+/* chrome_write.h */
+#include "cprofiling/files/chrome_write.h"
+
+#include "cprofiling/nodes/accum.h"
+
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <string.h>
+
+#define HEAD(base) "{\n\"schemaVersion\":1,\n\"baseTimeNanoseconds\":" base ",\n\"displayTimeUnit\":\"ms\",\n\"traceEvents\":["
+#define TAIL "\n]}\n"
+
+/* What was written; it grows. */
+typedef struct {
+    char *bytes;
+    size_t length;
+    size_t capacity;
+    size_t pieces;
+    size_t fails_at; /* the piece that is refused, from 1 on; 0: none */
+} sink;
+
+static cprof_status take(void *context, const char *bytes, size_t length)
+{
+    sink *to = context;
+    CHECK(length > 0 && length <= CPROF_JSON_WRITE_BUFFER);
+    if (++to->pieces == to->fails_at) {
+        return CPROF_BUSY;
+    }
+    CHECK(to->fails_at == 0 || to->pieces < to->fails_at);
+    if (to->length + length + 1 > to->capacity) {
+        to->capacity = 2 * (to->length + length + 1);
+        char *larger = realloc(to->bytes, to->capacity);
+        CHECK(larger != NULL);
+        to->bytes = larger;
+    }
+    memcpy(to->bytes + to->length, bytes, length);
+    to->length += length;
+    to->bytes[to->length] = '\0';
+    return CPROF_OK;
+}
+
+/* Finishes a table, writes and frees it; the text is the caller's. */
+static char *written(cprof_table *table)
+{
+    sink to = {.bytes = NULL};
+    CHECK(cprof_table_finish(table) == CPROF_OK);
+    CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
+    cprof_table_destroy(table);
+    CHECK(to.bytes != NULL && strlen(to.bytes) == to.length);
+    return to.bytes;
+}
+
+static void check_same(const char *text, const char *expected)
+{
+    if (strcmp(text, expected) != 0) {
+        (void)fprintf(stderr, "written:\n%s\nexpected:\n%s\n", text, expected);
+        CHECK(strcmp(text, expected) == 0);
+    }
+}
+
+static void check_contains(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) {
+        (void)fprintf(stderr, "there is no %s in\n%s\n", part, text);
+        CHECK(strstr(text, part) != NULL);
+    }
+}
+
+static void check_written(cprof_table *table, const char *expected)
+{
+    char *text = written(table);
+    check_same(text, expected);
+    free(text);
+}
+
+static cprof_table *make_table(void)
+{
+    cprof_table *table = cprof_table_create();
+    CHECK(table != NULL);
+    return table;
+}
+
+static cprof_text text_of(cprof_table *table, const char *string)
+{
+    cprof_text text;
+    CHECK(cprof_table_text(table, cprof_name_of(string), &text) == CPROF_OK);
+    return text;
+}
+
+static uint32_t track_of(cprof_table *table, int64_t pid, int64_t tid)
+{
+    uint32_t track;
+    CHECK(cprof_table_track(table, pid, 0, tid, 0, &track) == CPROF_OK);
+    return track;
+}
+
+static void set_fact(cprof_table *table, const char *key, const char *value)
+{
+    CHECK(cprof_table_set_fact(table, cprof_name_of(key), cprof_name_of(value)) == CPROF_OK);
+}
+
+/* A row of process 1, thread 2. */
+static cprof_row row_of(cprof_table *table, cprof_kind kind, const char *cat, const char *name, cprof_ns start_ns,
+                        cprof_ns end_ns)
+{
+    cprof_row row = cprof_row_none;
+    row.kind = (uint8_t)kind;
+    row.cat = text_of(table, cat);
+    row.name = text_of(table, name);
+    row.start_ns = start_ns;
+    row.end_ns = end_ns;
+    row.track = track_of(table, 1, 2);
+    return row;
+}
+
+static void add(cprof_table *table, const cprof_row *row)
+{
+    CHECK(cprof_table_add(table, row) == CPROF_OK);
+}
+
+static void keep_args(cprof_table *table, cprof_row *row, const char *args)
+{
+    CHECK(cprof_table_keep(table, cprof_name_of(args), &row->args_at) == CPROF_OK);
+    row->args_length = (uint32_t)strlen(args);
+}
+
+static void test_an_empty_table(void)
+{
+    check_written(make_table(), HEAD("0") TAIL);
+}
+
+static void test_a_node(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "node", "forward", 1700000000000000000, 1700000000000001500);
+    row.stage = text_of(table, "train");
+    row.trace_low = 0xabc;
+    row.span = 0x123456789abcdef0;
+    row.parent_span = 5;
+    add(table, &row);
+    check_written(
+        table,
+        HEAD("1699488000000000000") "\n{\"ph\":\"X\",\"cat\":\"node\",\"name\":\"forward\",\"pid\":1,\"tid\":2,"
+                                    "\"ts\":512000000000.000,\"dur\":1.500,\"args\":{\"kind\":\"node\",\"stage\":\"train\","
+                                    "\"trace_id\":\"00000000000000000000000000000abc\","
+                                    "\"span_id\":\"123456789abcdef0\","
+                                    "\"parent_span_id\":\"0000000000000005\"}}" TAIL);
+}
+
+#define ROW_TEXT(kind_cat_name_times, args) "\n{\"ph\":\"X\"," kind_cat_name_times args "}"
+#define PLACE ",\"pid\":1,\"tid\":2,\"ts\":0.000,\"dur\":0.001"
+
+/* All that can be known of a row. */
+static void test_all_columns(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_DEVICE, "kernel", "gemm", 0, 1);
+    row.trace_high = 1;
+    row.outcome = CPROF_OUTCOME_CANCELLED;
+    row.flags = CPROF_ROW_UNFINISHED | CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE;
+    row.suspended_ns = 17;
+    row.memory_change = -4096;
+    row.memory_peak = 0;
+    row.device_memory_change = 1;
+    row.device_memory_peak = 2;
+    row.external_id = 0;
+    row.correlation = 0;
+    row.device = 0;
+    row.stream = 7;
+    row.bytes = 0;
+    row.shapes = text_of(table, "[[2, 3], []]");
+    row.types = text_of(table, "[\"float\", \"caf\xc3\xa9\"]");
+    row.stack = text_of(table, "a.py(1): f\nb.py(2): \"g\"\n");
+    add(table, &row);
+    check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"kernel\",\"name\":\"gemm\"" PLACE,
+                                            ",\"args\":{\"kind\":\"device\","
+                                            "\"trace_id\":\"00000000000000010000000000000000\",\"outcome\":\"cancelled\","
+                                            "\"unfinished\":true,\"cut\":true,\"suspendable\":true,\"suspended_ns\":17,"
+                                            "\"memory_change\":-4096,\"memory_peak\":0,\"device_memory_change\":1,"
+                                            "\"device_memory_peak\":2,\"External id\":0,\"correlation\":0,\"device\":0,"
+                                            "\"stream\":7,\"bytes\":0,\"Input Dims\":[[2, 3], []],"
+                                            "\"Input type\":[\"float\", \"caf\xc3\xa9\"],"
+                                            "\"Call stack\":\"a.py(1): f;b.py(2): \\\"g\\\";\"}") TAIL);
+}
+
+static void test_an_error(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
+    row.outcome = CPROF_OUTCOME_ERROR;
+    add(table, &row);
+    check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE, ",\"args\":{\"outcome\":\"error\"}") TAIL);
+}
+
+/* Columns exist for the sake of one row: the others say nothing of what they do not have. */
+static void test_rows_of_which_little_is_known(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "cpu_op", "a", 0, 1);
+    add(table, &row);
+    row.outcome = CPROF_OUTCOME_ERROR;
+    row.flags = CPROF_ROW_CUT;
+    row.stage = row.shapes = row.types = row.stack = text_of(table, "[]");
+    row.span = row.parent_span = row.trace_low = row.trace_high = 1;
+    row.memory_change = row.memory_peak = row.device_memory_change = row.device_memory_peak = row.bytes = 1;
+    row.external_id = row.correlation = row.stream = row.device = 1;
+    row.suspended_ns = 1;
+    row.start_ns = row.end_ns = 1;
+    row.kind = CPROF_KIND_NODE;
+    keep_args(table, &row, "{}");
+    add(table, &row);
+    check_written(table,
+                  HEAD("0") ROW_TEXT("\"cat\":\"cpu_op\",\"name\":\"a\"" PLACE,
+                                     "") ",\n{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"pid\":1,\"tid\":2,\"ts\":0.001,"
+                                         "\"dur\":0.000,\"args\":{}}" TAIL);
+}
+
+static void test_kinds(void)
+{
+    cprof_table *table = make_table();
+    cprof_row step = row_of(table, CPROF_KIND_STEP, "user_annotation", "ProfilerStep#1", 0, 1);
+    cprof_row record = row_of(table, CPROF_KIND_RECORD, "record", "epoch", 0, 1);
+    cprof_row mark = row_of(table, CPROF_KIND_INSTANT, "mark", "here", 0, 0);
+    cprof_row counter = row_of(table, CPROF_KIND_COUNTER, "", "memory", 0, 0);
+    keep_args(table, &counter, "{\"bytes\":5}");
+    add(table, &step);
+    add(table, &record);
+    add(table, &mark);
+    add(table, &counter);
+    check_written(
+        table,
+        HEAD("0") ROW_TEXT("\"cat\":\"user_annotation\",\"name\":\"ProfilerStep#1\"" PLACE,
+                           ",\"args\":{\"kind\":"
+                           "\"step\"}") "," ROW_TEXT("\"cat\":\"record\",\"name\":\"epoch\"" PLACE,
+                                                     ",\"args\":{\"kind\":\"record\"}") ",\n{\"ph\":\"i\",\"cat\":\"mark\","
+                                                                                        "\"name\":\"here\",\"pid\":1,"
+                                                                                        "\"tid\":2,\"ts\":0.000,\"s\":\"t\"}"
+                                                                                        ",\n{\"ph\":\"C\",\"cat\":\"\","
+                                                                                        "\"name\":\"memory\",\"pid\":1,\"tid\":"
+                                                                                        "2,\"ts\":0.000,"
+                                                                                        "\"args\":{\"bytes\":5}}" TAIL);
+}
+
+/* What was loaded is written as it was. */
+static void test_loaded_args(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_NODE, "c", "n", 0, 1);
+    row.bytes = 5;
+    uint64_t unused;
+    CHECK(cprof_table_keep(table, cprof_name_of("something else"), &unused) == CPROF_OK);
+    keep_args(table, &row, "{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }");
+    add(table, &row);
+    check_written(table, HEAD("0") ROW_TEXT("\"cat\":\"c\",\"name\":\"n\"" PLACE,
+                                            ",\"args\":{ \"a\": [1e5, \"\\u00e9\xc3\xa9\"],\n\"bytes\": 5 }") TAIL);
+}
+
+static void test_facts(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1000, 2500);
+    add(table, &row);
+    set_fact(table, "displayTimeUnit", "\"ns\"");
+    set_fact(table, "traceEvents", "[1]");
+    set_fact(table, "tracingEvents", "[2]");
+    set_fact(table, "caf\xc3\xa9 \"", "{\"a\": \"\xe2\x82\xac\"}");
+    set_fact(table, "baseTimeNanoseconds", "0500");
+    set_fact(table, "schemaVersion", "2");
+    table->dropped = 12;
+    check_written(table, "{\n\"baseTimeNanoseconds\":500,\n\"droppedEvents\":12,\n\"displayTimeUnit\":\"ns\",\n"
+                         "\"tracingEvents\":[2],\n\"caf\xc3\xa9 \\\"\":{\"a\": \"\xe2\x82\xac\"},\n\"schemaVersion\":2,\n"
+                         "\"traceEvents\":["
+                         "\n{\"ph\":\"X\",\"cat\":\"c\",\"name\":\"n\",\"pid\":1,\"tid\":2,\"ts\":0.500,\"dur\":1.500}" TAIL);
+}
+
+/* `fact` may be NULL: the base is not set. */
+static void check_base(cprof_ns start_ns, const char *fact, const char *base, const char *ts)
+{
+    char expected[100];
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", start_ns, start_ns);
+    add(table, &row);
+    if (fact != NULL) {
+        set_fact(table, "baseTimeNanoseconds", fact);
+    }
+    set_fact(table, "droppedEvents", "1");
+    table->dropped = 2;
+    char *text = written(table);
+    (void)snprintf(expected, sizeof expected, "\"ts\":%s,\"dur\"", ts);
+    CHECK(strstr(text, expected) != NULL);
+    (void)snprintf(expected, sizeof expected, "\n\"baseTimeNanoseconds\":%s,\n", base);
+    CHECK(strstr(text, expected) != NULL);
+    CHECK(strstr(strstr(text, "baseTime") + 1, "baseTime") == NULL);
+    CHECK(strstr(text, "\"droppedEvents\":2,") != NULL && strstr(text, "\"droppedEvents\":1") == NULL);
+    free(text);
+}
+
+#define WEEK "604800000000000"
+#define KINETO "1790857026000000000" /* a base of Kineto's, and the last ns for which another one would be its own */
+#define KINETO_LAST INT64_C(1798746263999999999)
+
+/* A base that was set stays. */
+static void test_base_times(void)
+{
+    check_base(1000, "0", "0", "1.000");
+    check_base(1000, "1000", "1000", "0.000");
+    check_base(1000, "-1000", "-1000", "2.000");
+    check_base(KINETO_LAST, KINETO, KINETO, "7889237999999.999");
+    check_base(INT64_C(8796093022208000), "0", "0", "8796093022208.000");
+    check_base(-5, "-9", "-9", "0.004");
+}
+
+/* Where it would be after the beginning, or so long before that microseconds are no longer exact, there is another. */
+static void test_bases_that_do_not_fit(void)
+{
+    check_base(1000, "1001", "0", "1.000");
+    check_base(1000, "9223372036854775807", "0", "1.000");
+    check_base(1000, "-9223372036854775808", "0", "1.000");
+    check_base(INT64_C(8796093022208001), "0", "8467200000000000", "328893022208.001");
+    check_base(INT64_MAX, "-9223372036854775808", "9223200000000000000", "172036854775.807");
+}
+
+/* Nor is what is no integer of 64 bits a base, or there is none: then it is the beginning of the week. */
+static void test_bases_by_the_week(void)
+{
+    static const char *const wrong[] = {
+        "9223372036854775808", "-9223372036854775809", "99999999999999999999999", "", "-", "1e3", "null", "-/", NULL};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_base(1700000000000001000, wrong[i], "1699488000000000000", "512000000001.000");
+    }
+    check_base(0, NULL, "0", "0.000");
+    check_base(INT64_C(604799999999999), NULL, "0", "604799999999.999");
+    check_base(INT64_C(604800000000000), NULL, WEEK, "0.000");
+    check_base(-1, NULL, "-" WEEK, "604799999999.999");
+    check_base(INT64_C(-604800000000000), NULL, "-" WEEK, "0.000");
+    check_base(INT64_MIN, NULL, "-9223372036854775808", "0.000");
+    check_base(INT64_MIN + 5, NULL, "-9223372036854775808", "0.005");
+    check_base(INT64_MAX, NULL, "9223200000000000000", "172036854775.807");
+}
+
+/* Two arrows, of which the second one begins before the first. */
+static void check_base_of_arrows(cprof_table *table, cprof_ns first_ns, const char *fact, const char *base)
+{
+    cprof_flow flow = {.at_ns = first_ns + 1, .track = track_of(table, 1, 2), .phase = 's'};
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    flow.at_ns = first_ns;
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    set_fact(table, "baseTimeNanoseconds", fact);
+    char *text = written(table);
+    check_contains(text, base);
+    free(text);
+}
+
+/* Arrows may begin before all rows, or be without any. */
+static void test_bases_of_arrows(void)
+{
+    static const cprof_ns starts_ns[] = {1000, 999};
+    static const char *const bases[] = {"\n\"baseTimeNanoseconds\":1000,", "\n\"baseTimeNanoseconds\":0,"};
+    for (int i = 0; i < 2; i++) {
+        cprof_table *table = make_table();
+        cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1000, 1000);
+        add(table, &row);
+        check_base_of_arrows(table, starts_ns[i], "1000", bases[i]);
+        check_base_of_arrows(make_table(), starts_ns[i], "1000", bases[i]);
+    }
+}
+
+static void test_names_of_tracks(void)
+{
+    cprof_table *table = make_table();
+    uint32_t first = track_of(table, 10, 11);
+    uint32_t second = track_of(table, 10, 12);
+    uint32_t other = track_of(table, 20, 21);
+    cprof_track *tracks = table->tracks;
+    tracks[second].process_name = text_of(table, "trainer \"1\"");
+    tracks[second].process_labels = text_of(table, "CPU");
+    tracks[second].process_sort = -1;
+    tracks[first].thread_name = text_of(table, "main");
+    tracks[second].thread_sort = 5;
+    tracks[other].thread_name = text_of(table, "worker");
+    check_written(
+        table,
+        HEAD("0") "\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":10,\"tid\":11,\"args\":{\"name\":\"trainer \\\"1\\\"\"}}"
+                  ",\n{\"ph\":\"M\",\"name\":\"process_labels\",\"pid\":10,\"tid\":11,\"args\":{\"labels\":\"CPU\"}}"
+                  ",\n{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":10,\"tid\":11,\"args\":{\"sort_index\":-1}}"
+                  ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":10,\"tid\":11,\"args\":{\"name\":\"main\"}}"
+                  ",\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":10,\"tid\":12,\"args\":{\"sort_index\":5}}"
+                  ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":20,\"tid\":21,\"args\":{\"name\":\"worker\"}}" TAIL);
+}
+
+/* Processes and threads that are named by texts. */
+static void test_tracks_with_texts(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
+    CHECK(cprof_table_track(table, 0, text_of(table, "Spans"), 0, text_of(table, "a\nthread"), &row.track) == CPROF_OK);
+    add(table, &row);
+    add(table, &row);
+    char *text = written(table);
+    static const char expected[] = "\"name\":\"n\",\"pid\":\"Spans\",\"tid\":\"a\\nthread\",\"ts\"";
+    const char *found = strstr(text, expected);
+    CHECK(found != NULL && strstr(found + 1, expected) != NULL);
+    free(text);
+}
+
+/* Three rows that overlap on a track; lanes 0 to 2. */
+static void add_overlapping(cprof_table *table, uint32_t track)
+{
+    for (int i = 0; i < 3; i++) {
+        cprof_row row = row_of(table, CPROF_KIND_NODE, "c", "n", i, i + 10);
+        row.span = (uint64_t)track * 3 + (uint64_t)i + 1;
+        row.track = track;
+        add(table, &row);
+    }
+}
+
+static void test_lanes(void)
+{
+    cprof_table *table = make_table();
+    uint32_t named = track_of(table, 1, 5);
+    uint32_t unnamed = track_of(table, 1, INT64_MAX);
+    uint32_t text_track;
+    CHECK(cprof_table_track(table, 1, 0, 0, text_of(table, "io"), &text_track) == CPROF_OK);
+    table->tracks[named].thread_name = text_of(table, "main");
+    table->tracks[named].thread_sort = 9;
+    add_overlapping(table, named);
+    add_overlapping(table, unnamed);
+    add_overlapping(table, text_track);
+    char *text = written(table);
+    check_contains(text, "\"name\":\"thread_name\",\"pid\":1,\"tid\":5,\"args\":{\"name\":\"main\"}}");
+    check_contains(text, "\"name\":\"thread_name\",\"pid\":1,\"tid\":4194309,\"args\":{\"name\":\"main (2)\"}}");
+    check_contains(text, "\"name\":\"thread_name\",\"pid\":1,\"tid\":8388613,\"args\":{\"name\":\"main (3)\"}}");
+    check_contains(text, "\"name\":\"thread_sort_index\",\"pid\":1,\"tid\":8388613,\"args\":{\"sort_index\":9}}");
+    check_contains(text, "\"tid\":-9223372036850581505,\"args\":{\"name\":\"Thread 9223372036854775807 (2)\"}}");
+    check_contains(text, "\"tid\":\"io (3)\",\"args\":{\"name\":\"io (3)\"}}");
+    check_contains(text, "\"pid\":1,\"tid\":5,\"ts\":0.000,");
+    check_contains(text, "\"pid\":1,\"tid\":4194309,\"ts\":0.001,");
+    check_contains(text, "\"pid\":1,\"tid\":8388613,\"ts\":0.002,");
+    check_contains(text, "\"pid\":1,\"tid\":\"io\",\"ts\":0.000,");
+    check_contains(text, "\"pid\":1,\"tid\":\"io (3)\",\"ts\":0.002,");
+    CHECK(strstr(text, "\"io\"}}") == NULL); /* the first lane has a name only where the thread has one */
+    free(text);
+}
+
+static void test_flows(void)
+{
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_DEVICE, "kernel", "k", 0, 1);
+    row.correlation = 5;
+    add(table, &row);
+    cprof_flow flow = {.at_ns = 1500, .id = UINT64_MAX, .track = 0, .name = text_of(table, "fwdbwd"), .phase = 's'};
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    flow.phase = 'f';
+    flow.binds_enclosing = true;
+    flow.cat = text_of(table, "ac2g");
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    char *text = written(table);
+    check_contains(text, "}},\n{\"ph\":\"s\",\"cat\":\"\",\"name\":\"fwdbwd\",\"id\":18446744073709551615,\"pid\":1,\"tid\":2,"
+                         "\"ts\":1.500},\n{\"ph\":\"f\",\"cat\":\"ac2g\",\"name\":\"fwdbwd\",\"id\":18446744073709551615,"
+                         "\"pid\":1,\"tid\":2,\"ts\":1.500,\"bp\":\"e\"}" TAIL);
+    free(text);
+}
+
+/* Ends of arrows that loaded traces have are in the lane of the row that begins there. */
+static void test_flows_of_lanes(void)
+{
+    cprof_table *table = make_table();
+    uint32_t other = track_of(table, 1, 9);
+    uint32_t track = track_of(table, 1, 5);
+    add_overlapping(table, track);
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 2, 2);
+    row.track = other;
+    add(table, &row);
+    for (cprof_ns at_ns = 0; at_ns < 5; at_ns++) {
+        cprof_flow flow = {.at_ns = at_ns, .id = 1, .track = at_ns == 4 ? other : track, .phase = 't'};
+        CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    }
+    char *text = written(table);
+    check_contains(text, "\"ph\":\"t\",\"cat\":\"\",\"name\":\"\",\"id\":1,\"pid\":1,\"tid\":5,\"ts\":0.000}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":4194309,\"ts\":0.001}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":8388613,\"ts\":0.002}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":5,\"ts\":0.003}");
+    check_contains(text, "\"id\":1,\"pid\":1,\"tid\":9,\"ts\":0.004}");
+    free(text);
+}
+
+/* Among very many that begin at once, it is not looked for to the end. */
+static void test_flows_of_lanes_among_many(void)
+{
+    enum { MANY = 100 };
+    cprof_table *table = make_table();
+    add_overlapping(table, track_of(table, 1, 5));
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 1, 1000);
+    row.track = track_of(table, 1, 9);
+    for (int i = 0; i < MANY; i++) {
+        add(table, &row);
+    }
+    cprof_flow flow = {.at_ns = 1, .track = track_of(table, 1, 5), .phase = 't'};
+    CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    char *text = written(table);
+    check_contains(text, "\"id\":0,\"pid\":1,\"tid\":5,\"ts\":0.001}");
+    free(text);
+}
+
+static void add_correlated(cprof_table *table, cprof_kind kind, const char *cat, int64_t correlation, int64_t tid)
+{
+    cprof_row row = row_of(table, kind, cat, "n", 1000 * correlation, 1000 * correlation);
+    row.correlation = correlation;
+    row.track = track_of(table, 1, tid);
+    add(table, &row);
+}
+
+#define ARROW(phase, id, tid)                                                                                        \
+    ",\n{\"ph\":\"" phase "\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":" id ",\"pid\":1,\"tid\":" tid ",\"ts\":" id \
+    ".000,\"bp\":\"e\"}"
+
+/* From each call that starts something to what it started. */
+static void test_arrows_of_correlations(void)
+{
+    cprof_table *table = make_table();
+    set_fact(table, "baseTimeNanoseconds", "0");
+    add_correlated(table, CPROF_KIND_HOST, "cuda_runtime", 1, 5);
+    add_correlated(table, CPROF_KIND_DEVICE, "kernel", 2, 7);
+    add_correlated(table, CPROF_KIND_HOST, "cuda_driver", 3, 5);
+    add_correlated(table, CPROF_KIND_HOST, "cpu_op", 4, 5);
+    add_correlated(table, CPROF_KIND_DEVICE, "gpu_memcpy", 5, 8);
+    add_correlated(table, CPROF_KIND_HOST, "hip_runtime", 6, 5);
+    add_correlated(table, CPROF_KIND_HOST, "runtime", 7, 5);
+    add_correlated(table, CPROF_KIND_NODE, "cuda_runtime", 8, 5);
+    add_correlated(table, CPROF_KIND_HOST, "cuda_runtime", 0, 5);
+    add_correlated(table, CPROF_KIND_DEVICE, "kernel", 0, 7);
+    char *text = written(table);
+    check_contains(text, "}}" ARROW("s", "1", "5") ARROW("f", "2", "7") ARROW("s", "3", "5") ARROW("f", "5", "8")
+                             ARROW("s", "6", "5") TAIL);
+    free(text);
+}
+
+/* Rows of one track, each within the one before it, and of its correlation. */
+static void test_arrows_of_calls_within_calls(void)
+{
+    static const struct {
+        const char *cat;
+        int64_t correlation;
+    } rows[] = {{"cpu_op", 1}, {"cuda_runtime", 1}, {"cuda_driver", 1}, {"cuda_driver", 2}, {"x", 2}, {"cuda_driver", 2}};
+    enum { ROWS = sizeof rows / sizeof rows[0] };
+    cprof_table *table = make_table();
+    set_fact(table, "baseTimeNanoseconds", "0");
+    for (int i = 0; i < ROWS; i++) {
+        cprof_row row = row_of(table, CPROF_KIND_HOST, rows[i].cat, "n", 1000 * i, 1000 * (2 * ROWS - i));
+        row.correlation = rows[i].correlation;
+        add(table, &row);
+    }
+    char *text = written(table);
+    check_contains(text, ",\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":1,\"pid\":1,\"tid\":2,\"ts\":1.000,\"bp\":"
+                         "\"e\"},\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":2,\"pid\":1,\"tid\":2,\"ts\":3.000,"
+                         "\"bp\":\"e\"},\n{\"ph\":\"s\",\"cat\":\"ac2g\",\"name\":\"ac2g\",\"id\":2,\"pid\":1,\"tid\":2,"
+                         "\"ts\":5.000,\"bp\":\"e\"}" TAIL);
+    free(text);
+}
+
+enum { MANY_ROWS = 20000, MANY_NAMES = 3000, MANY_THREADS = 150, LONGEST_ROW = 400 };
+
+/* Row i of many: more texts and places than are remembered, and texts that are too long for that. */
+static void add_one_of_many(cprof_table *table, int i)
+{
+    static const char long_cat[] = "a category that is longer than what is remembered of a text, by some characters";
+    char name[LONGEST_ROW], cat[LONGEST_ROW];
+    (void)snprintf(name, sizeof name, "%s%d", i % 3 == 0 ? "\"quoted\"" : "node", i % MANY_NAMES);
+    (void)snprintf(cat, sizeof cat, "%.*s", i % 79, long_cat);
+    cprof_row row = row_of(table, CPROF_KIND_HOST, cat, name, (cprof_ns)i * 777, (cprof_ns)i * 778);
+    row.track = track_of(table, i % MANY_THREADS, i % MANY_THREADS + 1);
+    row.bytes = i;
+    add(table, &row);
+}
+
+/* The same by printf. */
+static void check_one_of_many(const char *line, const cprof_table *table, int i)
+{
+    char expected[LONGEST_ROW];
+    cprof_name cat = cprof_table_string(table, table->cat[i]);
+    (void)snprintf(expected, sizeof expected,
+                   "{\"ph\":\"X\",\"cat\":\"%.*s\",\"name\":\"%s%d\",\"pid\":%d,\"tid\":%d,\"ts\":%d.%03d,\"dur\":%d.%03d,"
+                   "\"args\":{\"bytes\":%d}}%s",
+                   (int)cat.length, cat.bytes, i % 3 == 0 ? "\\\"quoted\\\"" : "node", i % MANY_NAMES, i % MANY_THREADS,
+                   i % MANY_THREADS + 1, i * 777 / 1000, i * 777 % 1000, i / 1000, i % 1000, i, i < MANY_ROWS - 1 ? "," : "");
+    check_same(line, expected);
+}
+
+static void test_many_rows(void)
+{
+    cprof_table *table = make_table();
+    sink to = {.bytes = NULL};
+    for (int i = 0; i < MANY_ROWS; i++) {
+        add_one_of_many(table, i);
+    }
+    CHECK(cprof_table_finish(table) == CPROF_OK);
+    CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
+    CHECK(to.pieces > 10 && to.pieces < 2 + to.length / (CPROF_JSON_WRITE_BUFFER / 2));
+    char *at = to.bytes + strlen(HEAD("0")) + 1;
+    for (int i = 0; i < MANY_ROWS; i++) {
+        char *end = strchr(at, '\n');
+        CHECK(end != NULL);
+        *end = '\0';
+        check_one_of_many(at, table, i);
+        at = end + 1;
+    }
+    check_same(at, "]}\n");
+    free(to.bytes);
+    cprof_table_destroy(table);
+}
+
+/* F3: names of a megabyte, all of which is escaped. */
+static void test_long_names(void)
+{
+    enum { LONG = 1000000 };
+    char *name = malloc(LONG), *args = malloc(LONG);
+    CHECK(name != NULL && args != NULL);
+    memset(name, '\x01', LONG);
+    memset(args, ' ', LONG);
+    args[0] = '{';
+    args[LONG - 1] = '}';
+    cprof_table *table = make_table();
+    cprof_row row = row_of(table, CPROF_KIND_HOST, "c", "n", 0, 1);
+    cprof_text text;
+    CHECK(cprof_table_text(table, (cprof_name){name, LONG}, &text) == CPROF_OK);
+    row.name = row.cat = row.stage = text;
+    add(table, &row);
+    row.start_ns = 1;
+    CHECK(cprof_table_keep(table, (cprof_name){args, LONG}, &row.args_at) == CPROF_OK);
+    row.args_length = LONG;
+    add(table, &row);
+    char *written_text = written(table);
+    CHECK_EQUAL(strlen(written_text) / LONG, 31); /* five times a name, once the args */
+    free(written_text);
+    free(name);
+    free(args);
+}
+
+/* The first refusal ends it. */
+static void test_refusals(void)
+{
+    cprof_table *table = make_table();
+    for (int i = 0; i < MANY_ROWS; i++) {
+        add_one_of_many(table, i);
+    }
+    for (size_t i = 0; i < 5000; i++) {
+        cprof_flow flow = {.id = i, .phase = 's'};
+        CHECK(cprof_table_add_flow(table, &flow) == CPROF_OK);
+    }
+    CHECK(cprof_table_finish(table) == CPROF_OK);
+    sink all = {.bytes = NULL};
+    CHECK(cprof_chrome_write(table, take, &all) == CPROF_OK);
+    for (size_t i = 1; i <= all.pieces; i++) {
+        sink to = {.fails_at = i};
+        CHECK(cprof_chrome_write(table, take, &to) == CPROF_BUSY);
+        CHECK_EQUAL(to.pieces, i);
+        CHECK(to.length == 0 || memcmp(to.bytes, all.bytes, to.length) == 0);
+        free(to.bytes);
+    }
+    free(all.bytes);
+    cprof_table_destroy(table);
+}
+
+/* G7 */
+static void test_without_memory(void)
+{
+    cprof_table *table = make_table();
+    sink to = {.bytes = NULL};
+    CHECK(cprof_table_finish(table) == CPROF_OK);
+    fake_alloc_fail(1);
+    CHECK(cprof_chrome_write(table, take, &to) == CPROF_NO_MEMORY);
+    CHECK(fake_alloc_has_failed());
+    CHECK_EQUAL(to.pieces, 0);
+    uint64_t made = fake_alloc_made();
+    CHECK(cprof_chrome_write(table, take, &to) == CPROF_OK);
+    CHECK_EQUAL(fake_alloc_made(), made + 1);
+    free(to.bytes);
+    cprof_table_destroy(table);
+}
+
+int main(void)
+{
+    fake_alloc_install();
+    test_an_empty_table();
+    test_a_node();
+    test_all_columns();
+    test_an_error();
+    test_rows_of_which_little_is_known();
+    test_kinds();
+    test_loaded_args();
+    test_facts();
+    test_base_times();
+    test_bases_that_do_not_fit();
+    test_bases_by_the_week();
+    test_bases_of_arrows();
+    test_names_of_tracks();
+    test_tracks_with_texts();
+    test_lanes();
+    test_flows();
+    test_flows_of_lanes();
+    test_flows_of_lanes_among_many();
+    test_arrows_of_correlations();
+    test_arrows_of_calls_within_calls();
+    test_many_rows();
+    test_long_names();
+    test_refusals();
+    test_without_memory();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    return EXIT_SUCCESS;
+}

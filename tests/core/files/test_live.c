@@ -1,0 +1,861 @@
+/* live.h: what another process finds in the file, at each moment (D5), on a full disk (D7), after the registries are gone, and
+ * in a forked child (D1). Argument: for how many commits threads record and are read, 300 by default. */
+#define _GNU_SOURCE
+#include "cprofiling/files/live.h"
+
+#include "cprofiling/base/checksum.h"
+#include "cprofiling/files/snapshot.h"
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+#include "tests/core/snapshots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    ROOM = 64 * 1024,
+    SMALL_ROOM = 4096,
+    PART_HEAD = 24,
+    THREADS = 4,
+    MANY_KEYS = 200,
+    MANY_GONE = CPROF_LIVE_SOURCES + 10,
+    MOST_ALLOCATIONS = 200,
+};
+
+#define NEVER_NS (UINT64_C(1000000000) * 3600)
+#define OFTEN_NS UINT64_C(100000)
+
+static uint64_t wanted_commits = 300;
+static char path[] = "/tmp/cprof_live_XXXXXX";
+static cprof_live_state state;
+
+/* ---- A disk that is full, or broken */
+
+static _Atomic int refuses_writes, refuses_records, refuses_room, cuts_writes, refuses_links;
+static _Atomic int interruptions; /* that are to come */
+
+enum { RECORD = 64 }; /* bytes */
+
+int real_posix_fallocate(int descriptor, off_t offset, off_t size) __asm__("__real_posix_fallocate");
+int wrapped_posix_fallocate(int descriptor, off_t offset, off_t size) __asm__("__wrap_posix_fallocate");
+ssize_t real_pwrite(int descriptor, const void *bytes, size_t size, off_t offset) __asm__("__real_pwrite");
+ssize_t wrapped_pwrite(int descriptor, const void *bytes, size_t size, off_t offset) __asm__("__wrap_pwrite");
+int real_link(const char *from, const char *to) __asm__("__real_link");
+int wrapped_link(const char *from, const char *to) __asm__("__wrap_link");
+int real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                        void *context) __asm__("__real_pthread_create");
+int wrapped_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                           void *context) __asm__("__wrap_pthread_create");
+
+int wrapped_posix_fallocate(int descriptor, off_t offset, off_t size)
+{
+    if (interruptions > 0 && interruptions-- > 0) {
+        return EINTR;
+    }
+    return refuses_room ? ENOSPC : real_posix_fallocate(descriptor, offset, size);
+}
+
+ssize_t wrapped_pwrite(int descriptor, const void *bytes, size_t size, off_t offset)
+{
+    if (interruptions > 0 && interruptions-- > 0) {
+        errno = EINTR;
+        return -1;
+    }
+    if (refuses_writes || (refuses_records && size == RECORD)) {
+        errno = EIO;
+        return -1;
+    }
+    return real_pwrite(descriptor, bytes, cuts_writes && size > 1 ? size / 2 : size, offset);
+}
+
+int wrapped_link(const char *from, const char *to)
+{
+    if (refuses_links) {
+        errno = EPERM;
+        return -1;
+    }
+    return real_link(from, to);
+}
+
+static bool refuses_threads, refuses_stacks, fakes_threads;
+
+int wrapped_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *context)
+{
+    if (fakes_threads) {
+        return 0;
+    }
+    if (refuses_stacks && attributes != NULL) {
+        return EINVAL;
+    }
+    return refuses_threads ? EAGAIN : real_pthread_create(thread, attributes, run, context);
+}
+
+/* ---- A reader of our own */
+
+typedef struct {
+    uint64_t number, taken_ns, offset, length, flags, error, checksum;
+} commit;
+
+static uint64_t load(const uint8_t *at, unsigned width)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < width; i++) {
+        value |= (uint64_t)at[i] << 8 * i;
+    }
+    return value;
+}
+
+static commit commit_at(int descriptor, uint64_t place)
+{
+    uint8_t bytes[64] = {0};
+    (void)pread(descriptor, bytes, sizeof bytes, (off_t)place);
+    if (load(bytes + 56, 8) != cprof_checksum(bytes, 56)) {
+        return (commit){0};
+    }
+    return (commit){load(bytes, 8),      load(bytes + 8, 8),  load(bytes + 16, 8), load(bytes + 24, 8),
+                    load(bytes + 32, 8), load(bytes + 40, 8), load(bytes + 48, 8)};
+}
+
+static commit latest_of(int descriptor)
+{
+    commit a = commit_at(descriptor, CPROF_LIVE_HEAD);
+    commit b = commit_at(descriptor, CPROF_LIVE_HEAD + CPROF_LIVE_PLACE);
+    return a.number > b.number ? a : b;
+}
+
+/* The statistics of the latest commit, which may be overwritten while they are read. */
+static uint8_t *read_statistics(const char *file, commit *latest)
+{
+    int descriptor = open(file, O_RDONLY);
+    CHECK(descriptor >= 0);
+    for (int i = 0; i < 1000; i++) {
+        *latest = latest_of(descriptor);
+        CHECK(latest->number > 0);
+        uint8_t *bytes = malloc(latest->length);
+        CHECK(bytes != NULL);
+        CHECK_EQUAL(pread(descriptor, bytes, latest->length, (off_t)latest->offset), latest->length);
+        if (cprof_checksum(bytes, latest->length) == latest->checksum) {
+            (void)close(descriptor);
+            return bytes;
+        }
+        free(bytes);
+    }
+    check_failed("the file is whole at each moment", __FILE__, __LINE__);
+}
+
+typedef struct {
+    char label[32];
+    uint64_t flags, refused;
+    cprof_snapshot *snapshot;
+} part;
+
+static size_t read_parts(const char *file, part *parts, size_t most, commit *latest)
+{
+    uint8_t *bytes = read_statistics(file, latest);
+    uint64_t count = load(bytes, 8);
+    size_t at = 8;
+    for (size_t i = 0; i < count; i++) {
+        part found = {.flags = load(bytes + at + 4, 4), .refused = load(bytes + at + 8, 8)};
+        size_t label = load(bytes + at, 4);
+        size_t size = load(bytes + at + 16, 8);
+        CHECK(label < sizeof found.label);
+        memcpy(found.label, bytes + at + PART_HEAD, label);
+        cprof_snapshot_fault fault;
+        CHECK_EQUAL(cprof_snapshot_decode(bytes + at + PART_HEAD + label, size, &found.snapshot, &fault), CPROF_OK);
+        at += PART_HEAD + label + size;
+        if (i < most) {
+            parts[i] = found;
+        } else {
+            cprof_snapshot_destroy(found.snapshot);
+        }
+    }
+    CHECK_EQUAL(at, latest->length);
+    free(bytes);
+    return count;
+}
+
+static cprof_status add_count(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                              const uint64_t *counts)
+{
+    (void)names;
+    (void)order;
+    (void)counts;
+    *(uint64_t *)context += figures->count;
+    return CPROF_OK;
+}
+
+static uint64_t samples_in(const cprof_snapshot *snapshot)
+{
+    uint64_t samples = 0;
+    CHECK_EQUAL(cprof_snapshot_visit(snapshot, add_count, &samples), CPROF_OK);
+    return samples;
+}
+
+/* The samples of all parts of the file; *count receives the number of parts. */
+static uint64_t samples_of(const char *file, size_t *count, commit *latest)
+{
+    part parts[8];
+    uint64_t samples = 0;
+    *count = read_parts(file, parts, COUNT_OF(parts), latest);
+    for (size_t i = 0; i < *count && i < COUNT_OF(parts); i++) {
+        samples += samples_in(parts[i].snapshot);
+        cprof_snapshot_destroy(parts[i].snapshot);
+    }
+    return samples;
+}
+
+/* ---- What is tested */
+
+static cprof_live *opened(uint64_t room, uint64_t interval_ns)
+{
+    int descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(descriptor >= 0);
+    CHECK_EQUAL(real_posix_fallocate(descriptor, 0, (off_t)(CPROF_LIVE_AREAS + 2 * room)), 0);
+    cprof_live *live;
+    const cprof_live_plan plan = {.descriptor = descriptor, .room = room, .interval_ns = interval_ns};
+    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    return live;
+}
+
+static int committed(cprof_live *live)
+{
+    cprof_live_hold(live);
+    cprof_live_commit(live, &state);
+    return state.error;
+}
+
+static void closed(cprof_live *live)
+{
+    cprof_live_stop(live, &state);
+    cprof_live_close(live);
+}
+
+static void add(cprof_live *live, cprof_registry *registry, const char *label)
+{
+    const cprof_name note = {"a note", 6};
+    const cprof_live_about about = {.label = {label, strlen(label)}, .notes = &note, .note_count = 1, .cost_ns = 42};
+    CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_OK);
+}
+
+static void what_was_counted_is_in_the_file(void)
+{
+    cprof_live *live = opened(ROOM, NEVER_NS);
+    commit latest;
+    size_t count;
+    CHECK_EQUAL(samples_of(path, &count, &latest), 0);
+    CHECK_EQUAL(count, 0);
+    cprof_registry *registry = registry_new(0);
+    cprof_registry *other = registry_new(0);
+    _Atomic uint64_t errors = 3;
+    const cprof_live_about about = {.label = {"first", 5}, .cost_ns = 42, .errors = &errors};
+    CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_OK);
+    CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_IN_USE);
+    add(live, other, "second");
+    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1.5);
+    cprof_registry_configure(other, 0, 0, false);
+    (void)committed(live);
+    CHECK_EQUAL(state.commits, 2);
+    CHECK_EQUAL(state.error, 0);
+    part parts[2];
+    CHECK_EQUAL(read_parts(path, parts, 2, &latest), 2);
+    CHECK_EQUAL(latest.flags, 0);
+    CHECK_EQUAL(state.bytes, latest.length);
+    CHECK(strcmp(parts[0].label, "first") == 0 && strcmp(parts[1].label, "second") == 0);
+    CHECK_EQUAL(parts[0].flags, CPROF_LIVE_ON);
+    CHECK_EQUAL(parts[1].flags, 0);
+    CHECK_EQUAL(samples_in(parts[0].snapshot), 1);
+    CHECK_EQUAL(parts[0].snapshot->internal_errors, 3);
+    CHECK_NEAR(parts[0].snapshot->cost_ns, 42, 0);
+    CHECK_EQUAL(parts[1].snapshot->note_count, 1);
+    cprof_snapshot_destroy(parts[0].snapshot);
+    cprof_snapshot_destroy(parts[1].snapshot);
+    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1.5);
+    closed(live);
+    CHECK_EQUAL(samples_of(path, &count, &latest), 2);
+    CHECK_EQUAL(latest.flags, CPROF_LIVE_LAST);
+    cprof_registry_destroy(registry);
+    cprof_registry_destroy(other);
+}
+
+static void what_has_gone_stays(void)
+{
+    cprof_live *live = opened(ROOM, NEVER_NS);
+    size_t count;
+    commit latest;
+    for (int i = 0; i < MANY_GONE; i++) {
+        cprof_registry *registry = registry_new(0);
+        add(live, registry, "a pipeline");
+        if (i % 2 == 0) {
+            cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+        }
+        cprof_registry_destroy(registry);
+    }
+    cprof_registry *registry = registry_new(0);
+    for (int i = 0; i < MANY_GONE; i++) {
+        add(live, registry, "again");
+        cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+        cprof_live_remove(registry);
+        cprof_registry_reset(registry);
+    }
+    cprof_live_remove(registry);
+    closed(live);
+    part parts[1];
+    CHECK_EQUAL(read_parts(path, parts, 1, &latest), 1);
+    CHECK_EQUAL(parts[0].flags, CPROF_LIVE_GONE);
+    CHECK(parts[0].snapshot->is_merged && parts[0].snapshot->source_count <= CPROF_LIVE_SOURCES);
+    cprof_snapshot_destroy(parts[0].snapshot);
+    CHECK_EQUAL(samples_of(path, &count, &latest), MANY_GONE / 2 + MANY_GONE);
+    cprof_registry_destroy(registry);
+}
+
+static void record_one(cprof_registry *registry)
+{
+    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+}
+
+/* Out, back with what it has counted, out again; anew; into another file and back. */
+static void who_comes_back_is_counted_once(void)
+{
+    cprof_live *live = opened(ROOM, NEVER_NS);
+    char second[64];
+    (void)snprintf(second, sizeof second, "%s.second", path);
+    int descriptor = open(second, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK_EQUAL(real_posix_fallocate(descriptor, 0, CPROF_LIVE_AREAS + 2 * ROOM), 0);
+    const cprof_live_plan plan = {.descriptor = descriptor, .room = ROOM, .interval_ns = NEVER_NS};
+    cprof_live *other;
+    CHECK_EQUAL(cprof_live_open(&plan, &other), 0);
+    cprof_registry *stays = registry_new(0);
+    cprof_registry *registry = registry_new(0);
+    size_t count;
+    commit latest;
+    add(live, stays, "stays");
+    record_one(stays);
+    for (uint64_t i = 1; i <= 3; i++) {
+        add(live, registry, "comes and goes");
+        record_one(registry);
+        CHECK_EQUAL(committed(live), 0);
+        CHECK_EQUAL(samples_of(path, &count, &latest), 1 + i);
+        CHECK_EQUAL(count, 2);
+        cprof_live_remove(registry);
+        add(other, registry, "elsewhere");
+        CHECK_EQUAL(committed(live), 0);
+        CHECK_EQUAL(committed(other), 0);
+        CHECK_EQUAL(samples_of(path, &count, &latest), 1 + i);
+        CHECK_EQUAL(samples_of(second, &count, &latest), i);
+        cprof_live_remove(registry);
+    }
+    cprof_registry_reset(registry);
+    add(live, registry, "anew");
+    record_one(registry);
+    cprof_live_remove(registry);
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
+    cprof_registry_destroy(registry);
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
+    cprof_live_remove(stays);
+    closed(live); /* while a registry is there that has left it */
+    CHECK(stays->left == NULL);
+    cprof_registry_destroy(stays);
+    CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
+    CHECK_EQUAL(count, 1);
+    closed(other);
+    CHECK_EQUAL(samples_of(second, &count, &latest), 3);
+    CHECK_EQUAL(unlink(second), 0);
+}
+
+/* Those of the module are counted once for the file, and so are statistics that could not be kept. */
+static void faults_are_counted_once(void)
+{
+    int descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK_EQUAL(real_posix_fallocate(descriptor, 0, CPROF_LIVE_AREAS + 2 * ROOM), 0);
+    _Atomic uint64_t of_module = 5;
+    const cprof_live_plan plan = {.descriptor = descriptor, .room = ROOM, .interval_ns = NEVER_NS, .errors = &of_module};
+    cprof_live *live;
+    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    cprof_registry *registries[3];
+    _Atomic uint64_t errors[3] = {1, 10, 100};
+    for (int i = 0; i < 3; i++) {
+        registries[i] = registry_new(0);
+        const cprof_live_about about = {.label = {"label", 5}, .errors = &errors[i]};
+        CHECK_EQUAL(cprof_live_add(live, registries[i], &about), CPROF_OK);
+        record_one(registries[i]);
+    }
+    commit latest;
+    for (uint64_t i = 0; i < 4; i++) {
+        part parts[3];
+        CHECK_EQUAL(committed(live), 0);
+        size_t count = read_parts(path, parts, 3, &latest);
+        uint64_t sum = 0;
+        for (size_t k = 0; k < count; k++) {
+            sum += parts[k].snapshot->internal_errors;
+            cprof_snapshot_destroy(parts[k].snapshot);
+        }
+        CHECK_EQUAL(sum, 116);
+        if (i < 3) {
+            cprof_registry_destroy(registries[i]);
+        }
+    }
+    closed(live);
+}
+
+static void record_keys(cprof_registry *registry, int count)
+{
+    char node[32];
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(node, sizeof node, "node %d", i);
+        cprof_accum_record_ms(accum_of(registry, "train", node), 1 + i);
+    }
+}
+
+static void it_grows_with_what_is_counted(void)
+{
+    cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "many keys");
+    size_t count;
+    commit latest;
+    for (int keys = 1; keys <= MANY_KEYS; keys += MANY_KEYS / 8) {
+        record_keys(registry, keys);
+        (void)committed(live);
+        CHECK_EQUAL(committed(live), 0);
+        uint64_t samples = samples_of(path, &count, &latest);
+        CHECK(samples >= (uint64_t)keys);
+    }
+    struct stat file;
+    CHECK_EQUAL(stat(path, &file), 0);
+    CHECK((uint64_t)file.st_size >= 2 * latest.length && (uint64_t)file.st_blocks * 512 >= 2 * latest.length);
+    closed(live);
+    cprof_registry_destroy(registry);
+}
+
+static void a_full_disk_leaves_the_latest(void)
+{
+    cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "a full disk");
+    record_keys(registry, 1);
+    (void)committed(live);
+    refuses_room = 1;
+    record_keys(registry, MANY_KEYS);
+    size_t count;
+    commit latest;
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQUAL(committed(live), ENOSPC);
+        CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+        CHECK_EQUAL(latest.flags, CPROF_LIVE_STALE);
+        CHECK_EQUAL(latest.error, ENOSPC);
+    }
+    refuses_room = 0;
+    refuses_writes = 1;
+    CHECK_EQUAL(committed(live), EIO);
+    refuses_writes = 0;
+    CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+    cuts_writes = 1;
+    closed(live);
+    cuts_writes = 0;
+    CHECK_EQUAL(state.error, 0);
+    CHECK_EQUAL(samples_of(path, &count, &latest), MANY_KEYS + 1);
+    CHECK_EQUAL(latest.flags, CPROF_LIVE_LAST);
+    cprof_registry_destroy(registry);
+}
+
+/* The disk takes the statistics, but not which ones are the latest: those that it refers to must stay. */
+static void without_its_record_nothing_is_overwritten(void)
+{
+    cprof_live *live = opened(ROOM, NEVER_NS);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "a broken disk");
+    record_one(registry);
+    CHECK_EQUAL(committed(live), 0);
+    size_t count;
+    commit latest;
+    refuses_records = 1;
+    for (int i = 0; i < 4; i++) {
+        record_one(registry);
+        CHECK_EQUAL(committed(live), EIO);
+        CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+    }
+    refuses_records = 0;
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(samples_of(path, &count, &latest), 5);
+    closed(live);
+    cprof_registry_destroy(registry);
+}
+
+static void signals_interrupt_nothing(void)
+{
+    cprof_live *live = opened(SMALL_ROOM, NEVER_NS);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "signals");
+    record_keys(registry, MANY_KEYS);
+    interruptions = 2; /* of the room */
+    CHECK_EQUAL(committed(live), 0);
+    interruptions = 2; /* and of a write */
+    CHECK_EQUAL(committed(live), 0);
+    CHECK_EQUAL(interruptions, 0);
+    closed(live);
+    cprof_registry_destroy(registry);
+}
+
+/* Somebody deletes the file, which those go on to read that have it open; or cuts it. */
+static void what_others_do_to_it_is_noticed(void)
+{
+    cprof_live *live = opened(ROOM, NEVER_NS);
+    char other[64];
+    (void)snprintf(other, sizeof other, "%s.other", path);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "deleted");
+    CHECK_EQUAL(link(path, other), 0);
+    CHECK_EQUAL(unlink(path), 0);
+    record_one(registry);
+    CHECK_EQUAL(committed(live), 0);
+    int descriptor = open(other, O_RDWR);
+    CHECK(descriptor >= 0);
+    CHECK_EQUAL(unlink(other), 0);
+    CHECK_EQUAL(committed(live), ESTALE);
+    CHECK_EQUAL(latest_of(descriptor).number, 3);
+    CHECK_EQUAL(ftruncate(descriptor, CPROF_LIVE_HEAD), 0);
+    CHECK_EQUAL(committed(live), ESTALE);
+    struct stat file;
+    CHECK_EQUAL(fstat(descriptor, &file), 0);
+    CHECK_EQUAL(file.st_size, CPROF_LIVE_HEAD);
+    closed(live);
+    CHECK_EQUAL(state.error, ESTALE);
+    CHECK_EQUAL(close(descriptor), 0);
+    cprof_registry_destroy(registry);
+}
+
+static void a_small_stack_is_asked_for_only(void)
+{
+    refuses_stacks = true;
+    cprof_live *live = opened(ROOM, NEVER_NS);
+    refuses_stacks = false;
+    closed(live);
+}
+
+static void a_file_of_its_own_comes_with_the_first_sample(void)
+{
+    char own[64];
+    uint8_t head[CPROF_LIVE_HEAD] = "the head";
+    (void)snprintf(own, sizeof own, "%s.own", path);
+    const cprof_live_plan plan = {.descriptor = -1, .path = own, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
+    cprof_live *live;
+    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "later");
+    CHECK_EQUAL(committed(live), 0);
+    CHECK(access(own, F_OK) != 0);
+    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+    refuses_room = 1;
+    CHECK_EQUAL(committed(live), ENOSPC);
+    refuses_room = 0;
+    refuses_writes = 1;
+    CHECK_EQUAL(committed(live), EIO);
+    CHECK(access(own, F_OK) != 0);
+    refuses_writes = 0;
+    CHECK_EQUAL(committed(live), 0);
+    size_t count;
+    commit latest;
+    CHECK_EQUAL(samples_of(own, &count, &latest), 1);
+    int descriptor = open(own, O_RDONLY);
+    uint8_t found[CPROF_LIVE_HEAD];
+    CHECK_EQUAL(pread(descriptor, found, sizeof found, 0), sizeof found);
+    CHECK(memcmp(found, head, sizeof head) == 0);
+    (void)close(descriptor);
+    closed(live);
+    CHECK_EQUAL(unlink(own), 0);
+    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    closed(live);
+    CHECK(access(own, F_OK) != 0);
+    cprof_registry_destroy(registry);
+}
+
+/* Another live file of one registry, at `file`; open. */
+static cprof_live *beside(const char *file, cprof_registry *registry)
+{
+    uint8_t head[CPROF_LIVE_HEAD] = "the head";
+    const cprof_live_plan plan = {.descriptor = -1, .path = file, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
+    cprof_live *live;
+    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    add(live, registry, "beside");
+    return live;
+}
+
+/* As `kill -9` leaves it: the commits are there, none is the last, and nobody has the lock. */
+static void leave_killed(const char *file)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        fakes_threads = true; /* it commits itself, and the sanitizer knows no thread of a forked child */
+        cprof_registry *registry = registry_new(0);
+        cprof_live *live = beside(file, registry);
+        record_one(registry);
+        CHECK_EQUAL(committed(live), 0);
+        _exit(EXIT_SUCCESS);
+    }
+    int status;
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+}
+
+/* Names that other processes have, which may have had this one's number, are left to them; links are not followed (D11, D13).
+ */
+static void a_file_of_its_own_is_nobody_elses(void)
+{
+    char folder[] = "/tmp/cprof_live_names_XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    char own[80], names[CPROF_LIVE_NAMES + 1][80], target[80];
+    (void)snprintf(own, sizeof own, "%s/live.cprof", folder);
+    (void)snprintf(target, sizeof target, "%s/target", folder);
+    (void)snprintf(names[1], sizeof names[1], "%s", own);
+    for (int i = 2; i <= CPROF_LIVE_NAMES; i++) {
+        (void)snprintf(names[i], sizeof names[i], "%s/live-%d.cprof", folder, i);
+    }
+    leave_killed(names[1]);
+    cprof_registry *registries[] = {registry_new(0), registry_new(0), registry_new(0)};
+    cprof_live *writer = beside(own, registries[0]);
+    record_one(registries[0]);
+    CHECK_EQUAL(committed(writer), 0); /* live-2 */
+    CHECK_EQUAL(mkdir(names[3], 0700), 0);
+    CHECK_EQUAL(symlink(target, names[4]), 0);
+    int foreign = open(names[5], O_RDWR | O_CREAT, 0600);
+    CHECK_EQUAL(write(foreign, "mine", 4), 4);
+    refuses_links = 1;
+    cprof_live *next = beside(own, registries[1]);
+    record_one(registries[1]);
+    record_one(registries[1]);
+    CHECK_EQUAL(committed(next), 0); /* live-6 */
+    refuses_links = 0;
+    size_t count;
+    commit latest;
+    CHECK_EQUAL(samples_of(names[1], &count, &latest), 1);
+    CHECK_EQUAL(samples_of(names[2], &count, &latest), 1);
+    CHECK_EQUAL(samples_of(names[6], &count, &latest), 2);
+    CHECK(access(target, F_OK) != 0);
+    closed(next);
+    leave_killed(own); /* live-6, which has ended well, makes room */
+    CHECK_EQUAL(samples_of(names[6], &count, &latest), 1);
+    for (int i = 7; i <= CPROF_LIVE_NAMES; i++) {
+        leave_killed(own);
+        CHECK_EQUAL(samples_of(names[i], &count, &latest), 1);
+    }
+    next = beside(own, registries[2]); /* all names are taken: the first that nobody writes to goes */
+    record_keys(registries[2], 3);
+    CHECK_EQUAL(committed(next), 0);
+    CHECK_EQUAL(samples_of(own, &count, &latest), 3);
+    CHECK_EQUAL(samples_of(names[2], &count, &latest), 1);
+    char text[5] = "";
+    CHECK_EQUAL(pread(foreign, text, 4, 0), 4);
+    CHECK(strcmp(text, "mine") == 0);
+    CHECK_EQUAL(close(foreign), 0);
+    closed(next);
+    closed(writer);
+    for (int i = 1; i <= CPROF_LIVE_NAMES; i++) {
+        CHECK_EQUAL(remove(names[i]), 0);
+    }
+    CHECK_EQUAL(rmdir(folder), 0); /* nothing else was left */
+    next = beside(own, registries[2]);
+    CHECK_EQUAL(committed(next), ENOENT);
+    closed(next);
+    for (int i = 0; i < 3; i++) {
+        cprof_registry_destroy(registries[i]);
+    }
+}
+
+static void a_path_that_is_too_long(void)
+{
+    char longest[PATH_MAX];
+    uint8_t head[CPROF_LIVE_HEAD] = {0};
+    (void)memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    const cprof_live_plan plan = {.descriptor = -1, .path = longest, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
+    cprof_live *live;
+    CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "nowhere");
+    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+    closed(live);
+    CHECK_EQUAL(state.error, ENAMETOOLONG);
+    cprof_registry_destroy(registry);
+}
+
+/* ---- Threads */
+
+static _Atomic bool is_over;
+static _Atomic uint64_t recorded;
+
+static void *record_on(void *context)
+{
+    cprof_accum *accum = context;
+    while (!atomic_load(&is_over)) {
+        cprof_accum_record_ms(accum, 1);
+        atomic_fetch_add(&recorded, 1);
+        (void)sched_yield();
+    }
+    return NULL;
+}
+
+static void it_is_whole_while_threads_record(void)
+{
+    cprof_live *live = opened(SMALL_ROOM, OFTEN_NS);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "threads");
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(pthread_create(&threads[i], NULL, record_on, accum_of(registry, "train", "node")), 0);
+    }
+    uint64_t last = 0;
+    uint64_t last_samples = 0;
+    size_t count;
+    commit latest;
+    while (last < wanted_commits) {
+        uint64_t samples = samples_of(path, &count, &latest);
+        CHECK(latest.number >= last && samples >= last_samples);
+        CHECK(samples <= atomic_load(&recorded) + THREADS);
+        last = latest.number;
+        last_samples = samples;
+        cprof_registry *passing = registry_new(0);
+        add(live, passing, "passing");
+        cprof_registry_destroy(passing);
+        (void)sched_yield();
+    }
+    atomic_store(&is_over, true);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK_EQUAL(pthread_join(threads[i], NULL), 0);
+    }
+    closed(live);
+    CHECK_EQUAL(samples_of(path, &count, &latest), recorded);
+    cprof_registry_destroy(registry);
+}
+
+static void a_child_lets_go_of_it(void)
+{
+    cprof_live *live = opened(ROOM, NEVER_NS);
+    cprof_registry *registry = registry_new(0);
+    add(live, registry, "a parent's");
+    cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(registry->live == NULL);
+        (void)committed(live);
+        CHECK_EQUAL(state.commits, 0);
+        cprof_live_remove(registry);
+        const cprof_live_about about = {.label = {"a child's", 9}};
+        CHECK_EQUAL(cprof_live_add(live, registry, &about), CPROF_ABSENT);
+        closed(live);
+        CHECK_EQUAL(state.commits, 0);
+        _exit(EXIT_SUCCESS);
+    }
+    int status;
+    CHECK_EQUAL(waitpid(child, &status, 0), child);
+    CHECK_EQUAL(status, 0);
+    CHECK(registry->live == live);
+    closed(live);
+    size_t count;
+    commit latest;
+    CHECK_EQUAL(samples_of(path, &count, &latest), 1);
+    CHECK_EQUAL(latest.number, 2);
+    CHECK(registry->live == NULL);
+    cprof_registry_destroy(registry);
+}
+
+/* ---- What cannot be had */
+
+static void it_does_not_open_where_nothing_can_be_written(void)
+{
+    cprof_live *live;
+    cprof_live_plan plan = {.descriptor = open("/dev/full", O_WRONLY), .room = ROOM, .interval_ns = NEVER_NS};
+    CHECK_EQUAL(cprof_live_open(&plan, &live), ENOSPC);
+    CHECK_EQUAL(close(plan.descriptor), 0);
+    plan.descriptor = open(path, O_RDWR);
+    refuses_threads = true;
+    CHECK_EQUAL(cprof_live_open(&plan, &live), EAGAIN);
+    refuses_threads = false;
+    CHECK_EQUAL(close(plan.descriptor), 0);
+}
+
+/* Whatever is refused: what was committed before stays, and the next commit has all. */
+static void without_memory_nothing_is_lost(void)
+{
+    uint8_t head[CPROF_LIVE_HEAD] = {0};
+    const cprof_live_plan plan = {.descriptor = -1, .path = path, .head = head, .room = ROOM, .interval_ns = NEVER_NS};
+    bool opens = false;
+    for (uint64_t nth = 1; !opens; nth++) {
+        CHECK(nth < MOST_ALLOCATIONS);
+        cprof_live *live;
+        fake_alloc_fail(nth);
+        int error = cprof_live_open(&plan, &live);
+        opens = error == 0 && !fake_alloc_has_failed();
+        CHECK(error == 0 || error == ENOMEM);
+        fake_alloc_fail(0);
+        if (error == 0) {
+            closed(live);
+        }
+    }
+    bool passes = false;
+    for (uint64_t nth = 1; !passes; nth++) {
+        CHECK(nth < MOST_ALLOCATIONS);
+        cprof_live *live = opened(ROOM, NEVER_NS);
+        cprof_registry *registry = registry_new(0);
+        cprof_registry *other = registry_new(0);
+        const cprof_live_about about = {.label = {"label", 5}};
+        record_keys(registry, 3);
+        record_keys(other, 1);
+        fake_alloc_fail(nth);
+        cprof_status added = cprof_live_add(live, registry, &about);
+        if (added == CPROF_OK) {
+            added = cprof_live_add(live, other, &about);
+        }
+        (void)committed(live);
+        CHECK(state.error == 0 || state.error == ENOMEM);
+        cprof_live_remove(other);
+        passes = !fake_alloc_has_failed();
+        fake_alloc_fail(0);
+        CHECK(added == CPROF_OK || added == CPROF_NO_MEMORY);
+        size_t count;
+        commit latest;
+        closed(live);
+        CHECK_EQUAL(state.error, 0);
+        CHECK(samples_of(path, &count, &latest) == 4 || !passes);
+        cprof_registry_destroy(registry);
+        cprof_registry_destroy(other);
+    }
+}
+
+int main(int count, char **arguments)
+{
+    wanted_commits = check_argument(count, arguments, wanted_commits);
+    int descriptor = mkstemp(path);
+    CHECK(descriptor >= 0);
+    CHECK_EQUAL(close(descriptor), 0);
+    what_was_counted_is_in_the_file();
+    what_has_gone_stays();
+    who_comes_back_is_counted_once();
+    faults_are_counted_once();
+    it_grows_with_what_is_counted();
+    without_its_record_nothing_is_overwritten();
+    signals_interrupt_nothing();
+    what_others_do_to_it_is_noticed();
+    a_small_stack_is_asked_for_only();
+    a_full_disk_leaves_the_latest();
+    a_file_of_its_own_comes_with_the_first_sample();
+    a_file_of_its_own_is_nobody_elses();
+    a_path_that_is_too_long();
+    it_is_whole_while_threads_record();
+    a_child_lets_go_of_it();
+    it_does_not_open_where_nothing_can_be_written();
+    fake_alloc_install();
+    without_memory_nothing_is_lost();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    CHECK_EQUAL(unlink(path), 0);
+    return EXIT_SUCCESS;
+}

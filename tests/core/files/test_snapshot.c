@@ -1,0 +1,1333 @@
+/* snapshot.h */
+#include "cprofiling/files/snapshot.h"
+#include "cprofiling/files/snapshot_key.h"
+
+#include "cprofiling/base/alloc.h"
+#include "tests/core/check.h"
+#include "tests/core/snapshots.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+enum {
+    PARTS = 5,
+    SAMPLES = 300,
+    THREADS = 4,
+    CALLS = 10000,
+    MUTATIONS = 1200,
+};
+
+#define MS INT64_C(1000000) /* in ns */
+
+/* The allocator of all tests: it counts, and fails when told to. */
+
+enum { BLOCK_HEADER = 16 };
+
+static _Atomic size_t live_bytes;
+static _Atomic size_t peak_bytes;
+static _Atomic int64_t allocations_left = INT64_MAX;
+
+static bool may_allocate(void)
+{
+    return atomic_fetch_sub(&allocations_left, 1) > 0;
+}
+
+static void count_bytes(size_t more)
+{
+    size_t now = atomic_fetch_add(&live_bytes, more) + more;
+    size_t peak = atomic_load(&peak_bytes);
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) {
+    }
+}
+
+static size_t *header_of(void *memory)
+{
+    return (size_t *)(void *)((char *)memory - BLOCK_HEADER);
+}
+
+static void *counting_resize(void *memory, size_t size)
+{
+    if (!may_allocate()) {
+        return NULL;
+    }
+    size_t old_size = memory != NULL ? *header_of(memory) : 0;
+    size_t *header = realloc(memory != NULL ? header_of(memory) : NULL, size + BLOCK_HEADER);
+    CHECK(header != NULL);
+    *header = size;
+    atomic_fetch_sub(&live_bytes, old_size);
+    count_bytes(size);
+    return (char *)header + BLOCK_HEADER;
+}
+
+static void *counting_zeroed(size_t size)
+{
+    void *memory = counting_resize(NULL, size);
+    return memory != NULL ? memset(memory, 0, size) : NULL;
+}
+
+static void counting_release(void *memory)
+{
+    if (memory != NULL) {
+        atomic_fetch_sub(&live_bytes, *header_of(memory));
+        free(header_of(memory));
+    }
+}
+
+static void *counting_map(size_t size)
+{
+    if (!may_allocate()) {
+        return NULL;
+    }
+    void *pages = aligned_alloc(4096, size);
+    CHECK(pages != NULL);
+    count_bytes(size);
+    return memset(pages, 0, size);
+}
+
+static void counting_unmap(void *pages, size_t size)
+{
+    atomic_fetch_sub(&live_bytes, size);
+    free(pages);
+}
+
+static const cprof_alloc_hooks counting_hooks = {
+    .zeroed = counting_zeroed,
+    .resize = counting_resize,
+    .release = counting_release,
+    .map_pages = counting_map,
+    .unmap_pages = counting_unmap,
+};
+
+/* Statistics */
+
+static uint64_t random_bits(void)
+{
+    static uint64_t state = 88172645463325252;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static void finish(cprof_registry *registry, const char *node, cprof_outcome outcome, cprof_ns elapsed_ns)
+{
+    cprof_sample sample = {elapsed_ns, elapsed_ns / 3, elapsed_ns / 7};
+    cprof_accum_finish(accum_of(registry, "train", node), cprof_registry_present(registry).generation, outcome, &sample);
+}
+
+static void record(cprof_registry *registry, const char *node, double elapsed_ms)
+{
+    cprof_accum_record_ms(accum_of(registry, "train", node), elapsed_ms);
+}
+
+static cprof_snapshot *take_with(cprof_registry *registry, uint64_t taken_ns, const char *note)
+{
+    cprof_name name = {note, note != NULL ? strlen(note) : 0};
+    cprof_snapshot_remarks remarks = {
+        .taken_ns = taken_ns,
+        .internal_errors = 2,
+        .cost_ns = (double)taken_ns / 8,
+        .notes = &name,
+        .note_count = note != NULL,
+    };
+    cprof_snapshot *snapshot;
+    CHECK(cprof_snapshot_collect(registry, &remarks, &snapshot) == CPROF_OK);
+    return snapshot;
+}
+
+static cprof_snapshot *take(cprof_registry *registry, uint64_t taken_ns)
+{
+    return take_with(registry, taken_ns, NULL);
+}
+
+/* What a visitor sees of one key. */
+typedef struct {
+    const char *node; /* which is looked for */
+    bool is_found;
+    uint64_t order;
+    cprof_figures figures;
+    uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+} seen;
+
+static cprof_status look(void *context, cprof_names names, uint64_t order, const cprof_figures *figures, const uint64_t *counts)
+{
+    seen *key = context;
+    if (names.node.length == strlen(key->node) && memcmp(names.node.bytes, key->node, names.node.length) == 0) {
+        key->is_found = true;
+        key->order = order;
+        key->figures = *figures;
+        for (unsigned row = 0; row < CPROF_HISTOGRAM_ROWS; row++) {
+            for (unsigned i = 0; (figures->rows >> row & 1) != 0 && i < CPROF_HISTOGRAM_ROW; i++) {
+                key->counts[row * CPROF_HISTOGRAM_ROW + i] = counts[row * CPROF_HISTOGRAM_ROW + i];
+            }
+        }
+    }
+    return CPROF_OK;
+}
+
+static seen see(const cprof_snapshot *snapshot, const char *node)
+{
+    seen key = {.node = node};
+    CHECK(cprof_snapshot_visit(snapshot, look, &key) == CPROF_OK);
+    CHECK(key.is_found);
+    return key;
+}
+
+static seen see_live(cprof_registry *registry, const char *node)
+{
+    seen key = {.node = node};
+    cprof_registry_epoch epoch;
+    CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK);
+    CHECK(key.is_found);
+    return key;
+}
+
+static bool same_moments(const cprof_moments *a, const cprof_moments *b)
+{
+    return a->total_ns == b->total_ns && a->squares_ns2 == b->squares_ns2 && a->squares_top == b->squares_top &&
+           a->total_ms.high == b->total_ms.high && a->total_ms.low == b->total_ms.low &&
+           a->squares_ms2.high == b->squares_ms2.high && a->squares_ms2.low == b->squares_ms2.low;
+}
+
+static bool same_counts(const cprof_figures *a, const cprof_figures *b)
+{
+    return a->count == b->count && a->error_count == b->error_count && a->cancelled_count == b->cancelled_count &&
+           a->skipped_count == b->skipped_count && a->dropped_count == b->dropped_count && a->self_unknown == b->self_unknown &&
+           a->active_unknown == b->active_unknown && a->histogram_lost == b->histogram_lost && a->nested_ns == b->nested_ns &&
+           a->suspended_ns == b->suspended_ns;
+}
+
+static bool same_extremes(const cprof_figures *a, const cprof_figures *b)
+{
+    return a->count == 0 || (a->min_ms == b->min_ms && a->max_ms == b->max_ms);
+}
+
+/* One call of each kind. */
+static void fill_with_all_kinds(cprof_registry *registry)
+{
+    finish(registry, "spans", CPROF_OUTCOME_SUCCESS, 3 * MS);
+    finish(registry, "spans", CPROF_OUTCOME_SUCCESS, 5 * MS);
+    finish(registry, "spans", CPROF_OUTCOME_SUCCESS, INT64_MAX);
+    finish(registry, "errors", CPROF_OUTCOME_ERROR, 1 * MS);
+    finish(registry, "errors", CPROF_OUTCOME_CANCELLED, 1 * MS);
+    record(registry, "fractions", 0.1);
+    record(registry, "fractions", 1e12);
+    record(registry, "fractions", 5e-324);
+    record(registry, "rounded up", 1e12);
+    record(registry, "rounded up", 0.06); /* the nearest double to their sum is larger */
+    record(registry, "both", 0.7);
+    finish(registry, "both", CPROF_OUTCOME_SUCCESS, 11 * MS);
+    record(registry, "zeros", 0.0);
+}
+
+static const char *const all_kinds[] = {"spans", "errors", "fractions", "rounded up", "both", "zeros"};
+
+static void test_snapshot_is_what_the_registry_was(uint64_t skip_first_n)
+{
+    cprof_registry *registry = registry_new(skip_first_n);
+    fill_with_all_kinds(registry);
+    cprof_snapshot *snapshot = take(registry, 1);
+    cprof_snapshot *copy = round_trip(snapshot);
+    for (size_t i = 0; i < sizeof all_kinds / sizeof all_kinds[0]; i++) {
+        seen live = see_live(registry, all_kinds[i]);
+        seen kept = see(copy, all_kinds[i]);
+        CHECK(kept.order == i);
+        CHECK(same_counts(&live.figures, &kept.figures) && same_extremes(&live.figures, &kept.figures));
+        CHECK(same_moments(&live.figures.moments, &kept.figures.moments));
+        CHECK(live.figures.first_ms == kept.figures.first_ms && live.figures.rows == kept.figures.rows);
+        CHECK(live.figures.count == 0 || live.figures.last_ms == kept.figures.last_ms);
+        CHECK(live.figures.median_ms == kept.figures.median_ms);
+        CHECK(memcmp(live.counts, kept.counts, sizeof live.counts) == 0);
+    }
+    CHECK(!copy->is_merged && copy->source_count == 1 && copy->key_count == 6 && copy->internal_errors == 2);
+    CHECK(copy->skip_least == skip_first_n && copy->skip_most == skip_first_n && copy->cost_ns == 0.125);
+    CHECK(memcmp(copy->sources[0].id, registry->id, sizeof registry->id) == 0);
+    CHECK(copy->sources[0].generation == cprof_registry_present(registry).generation);
+    cprof_snapshot_destroy(snapshot);
+    cprof_snapshot_destroy(copy);
+    cprof_registry_destroy(registry);
+}
+
+static void test_snapshot_does_not_change(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, 3 * MS);
+    cprof_snapshot *snapshot = take(registry, 1);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, 5 * MS);
+    cprof_registry_reset(registry);
+    cprof_registry_destroy(registry);
+    seen kept = see(snapshot, "a");
+    CHECK(kept.figures.count == 1 && kept.figures.max_ms == 3.0);
+    cprof_snapshot_destroy(snapshot);
+}
+
+static void test_empty_registry(void)
+{
+    cprof_registry *registry = registry_new(3);
+    cprof_snapshot *snapshot = take(registry, 1);
+    cprof_snapshot *other = round_trip(snapshot);
+    CHECK(other->key_count == 0 && cprof_snapshot_size(other) == FIRST_KEY + 8);
+    cprof_snapshot_destroy(other);
+    cprof_registry_reset(registry);
+    other = take(registry, 1);
+    cprof_snapshot *merged = merge_two(snapshot, other);
+    CHECK(merged->key_count == 0 && merged->source_count == 2 && merged->skip_most == 3);
+    cprof_snapshot_destroy(round_trip(merged));
+    cprof_snapshot_destroy(merged);
+    cprof_snapshot_destroy(snapshot);
+    cprof_snapshot_destroy(other);
+    cprof_registry_destroy(registry);
+}
+
+static void expect_refused_name(const char *bytes, size_t length)
+{
+    cprof_registry *registry = registry_new(0);
+    cprof_names names = {{bytes, length}, {"node", 4}};
+    cprof_accum_record_ms(cprof_registry_accum(registry, names), 1.0);
+    cprof_snapshot *snapshot;
+    cprof_snapshot_remarks remarks = {.note_count = 0};
+    CHECK(cprof_snapshot_collect(registry, &remarks, &snapshot) == CPROF_OUT_OF_RANGE);
+    cprof_registry_reset(registry);
+    remarks = (cprof_snapshot_remarks){.notes = &names.stage, .note_count = 1};
+    CHECK(cprof_snapshot_collect(registry, &remarks, &snapshot) == CPROF_OUT_OF_RANGE);
+    cprof_registry_destroy(registry);
+}
+
+static void test_names(void)
+{
+    static char longest[CPROF_SNAPSHOT_NAME_LIMIT + 2];
+    memset(longest, 'x', sizeof longest - 1);
+    expect_refused_name(longest, CPROF_SNAPSHOT_NAME_LIMIT + 1);
+    expect_refused_name("a\0b", 3);
+    expect_refused_name("\x80", 1);             /* a continuation without a lead */
+    expect_refused_name("\xc1\xbf", 2);         /* overlong */
+    expect_refused_name("\xe0\x9f\xbf", 3);     /* overlong */
+    expect_refused_name("\xf0\x8f\xbf\xbf", 4); /* overlong */
+    expect_refused_name("\xf4\x90\x80\x80", 4); /* beyond U+10FFFF */
+    expect_refused_name("\xf5\x80\x80\x80", 4);
+    expect_refused_name("\xe2\x82", 2); /* cut */
+    expect_refused_name("\xe2\x82x", 3);
+    static const char *const legal[] = {
+        "", "\x7f", "\xc2\x80", "\xed\xa0\x80", "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
+    cprof_registry *registry = registry_new(0);
+    longest[CPROF_SNAPSHOT_NAME_LIMIT] = '\0';
+    record(registry, longest, 1.0);
+    for (size_t i = 0; i < sizeof legal / sizeof legal[0]; i++) {
+        record(registry, legal[i], 1.0);
+    }
+    cprof_snapshot *snapshot = take_with(registry, 1, longest);
+    cprof_snapshot *copy = round_trip(snapshot);
+    CHECK(see(copy, longest).order == 0 && see(copy, "\xf4\x8f\xbf\xbf").order == 7);
+    cprof_snapshot_destroy(snapshot);
+    cprof_snapshot_destroy(copy);
+    cprof_registry_destroy(registry);
+}
+
+static cprof_status stop_at_once(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                                 const uint64_t *counts)
+{
+    (void)names;
+    (void)order;
+    (void)figures;
+    (void)counts;
+    ++*(int *)context;
+    return CPROF_ABSENT;
+}
+
+static void test_visitor_may_stop(void)
+{
+    cprof_registry *registry = registry_new(0);
+    fill_with_all_kinds(registry);
+    cprof_snapshot *snapshot = take(registry, 1);
+    int visits = 0;
+    CHECK(cprof_snapshot_visit(snapshot, stop_at_once, &visits) == CPROF_ABSENT && visits == 1);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+    cprof_snapshot_destroy(NULL);
+}
+
+/* Merging */
+
+static double random_ms(void)
+{
+    switch (random_bits() % 4) {
+    case 0:
+        return (double)(random_bits() >> 11) * 0x1p-53 * 1e12;
+    case 1:
+        return ldexp((double)(random_bits() >> 11), -(int)(random_bits() % 1127) - 13);
+    case 2:
+        return 0.1;
+    default:
+        return 0.0;
+    }
+}
+
+/* One sample of a key out of four, to both registries. */
+static void add_random_sample(cprof_registry *a, cprof_registry *b)
+{
+    static const char *const nodes[] = {"w", "x", "y", "z"};
+    const char *node = nodes[random_bits() % 4];
+    double elapsed_ms = random_ms();
+    cprof_ns elapsed_ns = (cprof_ns)(random_bits() >> 1 >> random_bits() % 63);
+    cprof_outcome outcome = random_bits() % 8 == 0 ? CPROF_OUTCOME_ERROR : CPROF_OUTCOME_SUCCESS;
+    bool is_fractional = random_bits() % 2 == 0 && node[0] != 'w';
+    cprof_registry *const both[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        if (is_fractional) {
+            record(both[i], node, elapsed_ms);
+        } else {
+            finish(both[i], node, outcome, elapsed_ns);
+        }
+    }
+}
+
+/* `parts` and `whole` got the same samples. */
+static void fill_parts(cprof_snapshot **parts, cprof_registry *whole)
+{
+    for (uint64_t i = 0; i < PARTS; i++) {
+        cprof_registry *registry = registry_new(0);
+        for (int k = 0; k < SAMPLES; k++) {
+            add_random_sample(registry, whole);
+        }
+        parts[i] = take_with(registry, 100 + i * 7 % PARTS, i % 2 == 0 ? "even" : "odd");
+        cprof_registry_destroy(registry);
+    }
+}
+
+/* Merges in a random order, in random groups. */
+static cprof_snapshot *merge_at_random(const cprof_snapshot *const *parts)
+{
+    cprof_snapshot *left[PARTS];
+    size_t count = PARTS;
+    for (size_t i = 0; i < count; i++) {
+        left[i] = round_trip(parts[i]);
+    }
+    while (count > 1) {
+        size_t a = random_bits() % count;
+        cprof_snapshot *one = left[a];
+        left[a] = left[--count];
+        size_t b = random_bits() % count;
+        cprof_snapshot *two = left[b];
+        left[b] = merge_two(one, two);
+        cprof_snapshot_destroy(one);
+        cprof_snapshot_destroy(two);
+    }
+    return left[0];
+}
+
+static double relative_difference(double a, double b)
+{
+    return a == b ? 0.0 : fabs(a - b) / fmax(fabs(a), fabs(b));
+}
+
+static void expect_merged_like(const cprof_snapshot *merged, cprof_registry *whole, const char *node)
+{
+    seen got = see(merged, node);
+    seen expected = see_live(whole, node);
+    const cprof_moments *a = &got.figures.moments;
+    const cprof_moments *b = &expected.figures.moments;
+    uint64_t count = got.figures.count;
+    CHECK(same_counts(&got.figures, &expected.figures) && same_extremes(&got.figures, &expected.figures));
+    CHECK(a->total_ns == b->total_ns && a->squares_ns2 == b->squares_ns2 && a->squares_top == b->squares_top);
+    CHECK(memcmp(got.counts, expected.counts, sizeof got.counts) == 0);
+    CHECK(relative_difference(cprof_moments_total_ms(a), cprof_moments_total_ms(b)) <= 0x1p-52);
+    CHECK(relative_difference(cprof_moments_std_ms(a, count), cprof_moments_std_ms(b, count)) <= 0x1p-50);
+    double median_ms;
+    cprof_figures_quantiles_ms(&expected.figures, expected.counts, (const double[]){0.5}, 1, &median_ms);
+    CHECK(got.figures.median_ms == median_ms);
+}
+
+static void test_merging_is_exact_in_any_order(void)
+{
+    cprof_snapshot *parts[PARTS];
+    cprof_registry *whole = registry_new(0);
+    fill_parts(parts, whole);
+    const cprof_snapshot *const *inputs = (const cprof_snapshot *const *)parts;
+    cprof_snapshot *merged = merge(inputs, PARTS);
+    for (int i = 0; i < 50; i++) {
+        cprof_snapshot *again = merge_at_random(inputs);
+        seen first = see(merged, "x");
+        seen second = see(again, "x");
+        CHECK(equal(merged, again) && same_moments(&first.figures.moments, &second.figures.moments));
+        cprof_snapshot_destroy(again);
+    }
+    CHECK(merged->is_merged && merged->source_count == PARTS && merged->internal_errors == 2 * PARTS && merged->key_count == 4);
+    CHECK(merged->cost_ns == 104.0 / 8 && merged->note_count == 2);
+    size_t at = 0;
+    CHECK(memcmp(cprof_snapshot_next_note(merged, &at).bytes, "even", 4) == 0);
+    CHECK(memcmp(cprof_snapshot_next_note(merged, &at).bytes, "odd", 3) == 0 && at == merged->note_bytes);
+    static const char *const nodes[] = {"w", "x", "y", "z"};
+    for (int i = 0; i < 4; i++) {
+        expect_merged_like(merged, whole, nodes[i]);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        cprof_snapshot_destroy(parts[i]);
+    }
+    cprof_snapshot_destroy(merged);
+    cprof_registry_destroy(whole);
+}
+
+/* 0.1 + 1e12 + 5e-324 in other orders: a compensated sum would round, and differ from order to order. */
+static void test_fractional_sums_do_not_round(void)
+{
+    static const double samples[] = {1e12, 0.1, 5e-324, 1e12, 1e-300};
+    cprof_snapshot *parts[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        cprof_registry *registry = registry_new(0);
+        record(registry, "a", samples[i]);
+        parts[i] = take(registry, 1);
+        cprof_registry_destroy(registry);
+    }
+    const cprof_snapshot *const *inputs = (const cprof_snapshot *const *)parts;
+    cprof_snapshot *merged = merge(inputs, PARTS);
+    cprof_snapshot *tiny = merge(inputs + 2, 1);
+    for (int i = 0; i < 50; i++) {
+        cprof_snapshot *again = merge_at_random(inputs);
+        CHECK(equal(merged, again));
+        cprof_snapshot_destroy(again);
+    }
+    seen all = see(merged, "a");
+    CHECK(all.figures.moments.total_ms.high == 2e12 + 0.1 && all.figures.moments.total_ms.low != 0.0);
+    CHECK(see(tiny, "a").figures.moments.total_ms.high == 5e-324);
+    for (int i = 0; i < PARTS; i++) {
+        cprof_snapshot_destroy(parts[i]);
+    }
+    cprof_snapshot_destroy(merged);
+    cprof_snapshot_destroy(tiny);
+}
+
+static cprof_snapshot *take_one(const char *const *nodes, int count, cprof_ns elapsed_ns, uint64_t taken_ns)
+{
+    cprof_registry *registry = registry_new(0);
+    for (int i = 0; i < count; i++) {
+        finish(registry, nodes[i], CPROF_OUTCOME_SUCCESS, elapsed_ns);
+    }
+    cprof_snapshot *snapshot = take(registry, taken_ns);
+    cprof_registry_destroy(registry);
+    return snapshot;
+}
+
+static void test_order_of_merged_keys(void)
+{
+    cprof_snapshot *left = take_one((const char *const[]){"load", "blur", "save"}, 3, 1 * MS, 1);
+    cprof_registry *registry = registry_new(0);
+    fill_with_all_kinds(registry);
+    cprof_registry_reset(registry); /* places begin anew */
+    static const char *const nodes[] = {"load", "detect", "blur", "show"};
+    for (int i = 0; i < 4; i++) {
+        finish(registry, nodes[i], CPROF_OUTCOME_SUCCESS, 1 * MS);
+    }
+    cprof_snapshot *right = take(registry, 1);
+    cprof_registry_destroy(registry);
+    cprof_snapshot *merged = merge_two(left, right);
+    cprof_snapshot *other = merge_two(right, left);
+    static const char *const expected[] = {"load", "blur", "detect", "save", "show"};
+    for (uint64_t i = 0; i < 5; i++) {
+        CHECK(see(merged, expected[i]).order == i && see(other, expected[i]).order == i);
+    }
+    cprof_snapshot_destroy(left);
+    cprof_snapshot_destroy(right);
+    cprof_snapshot_destroy(merged);
+    cprof_snapshot_destroy(other);
+}
+
+static void test_first_and_last_of_merged_keys(void)
+{
+    cprof_snapshot *early = take_one((const char *const[]){"a"}, 1, 9 * MS, 10);
+    cprof_snapshot *late = take_one((const char *const[]){"a", "b"}, 2, 5 * MS, 20);
+    cprof_snapshot *too = take_one((const char *const[]){"a"}, 1, 7 * MS, 20);
+    cprof_snapshot *none = take_one(NULL, 0, 0, 30);
+    cprof_snapshot *two = merge_two(early, late);
+    cprof_snapshot *three = merge_two(too, two);
+    cprof_snapshot *alone = merge_two(early, none);
+    CHECK(see(two, "a").figures.last_ms == 5.0);
+    CHECK(see(three, "a").figures.last_ms == 7.0); /* as late, and larger */
+    CHECK(see(alone, "a").figures.last_ms == 9.0);
+    CHECK(see(alone, "a").figures.first_ms == 9.0 && see(two, "b").figures.first_ms == 5.0);
+    CHECK(see(two, "a").figures.first_ms < 0.0 && see(three, "a").figures.first_ms < 0.0);
+    cprof_snapshot_destroy(round_trip(three));
+    cprof_snapshot *const made[] = {early, late, too, none, two, three, alone};
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        cprof_snapshot_destroy(made[i]);
+    }
+}
+
+static void test_keys_without_a_sample_merge(void)
+{
+    cprof_registry *errors = registry_new(0);
+    finish(errors, "a", CPROF_OUTCOME_ERROR, 1 * MS);
+    finish(errors, "b", CPROF_OUTCOME_CANCELLED, 1 * MS);
+    cprof_registry *skips = registry_new(2);
+    finish(skips, "a", CPROF_OUTCOME_SUCCESS, 4 * MS);
+    cprof_snapshot *a = take(errors, 5);
+    cprof_snapshot *b = take(skips, 5);
+    cprof_snapshot *merged = merge_two(a, b);
+    cprof_snapshot *copy = round_trip(merged);
+    seen key = see(copy, "a");
+    CHECK(key.figures.count == 0 && key.figures.error_count == 1 && key.figures.skipped_count == 1);
+    CHECK(key.figures.first_ms == 4.0 && key.figures.max_ms == 0.0 && key.figures.median_ms == 0.0);
+    CHECK(see(copy, "b").figures.cancelled_count == 1 && see(copy, "b").figures.first_ms < 0.0);
+    CHECK(copy->skip_least == 0 && copy->skip_most == 2);
+    cprof_snapshot *const made[] = {a, b, merged, copy};
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        cprof_snapshot_destroy(made[i]);
+    }
+    cprof_registry_destroy(errors);
+    cprof_registry_destroy(skips);
+}
+
+static void test_same_data_twice(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, 3 * MS);
+    cprof_snapshot *first = take(registry, 1);
+    cprof_snapshot *again = take(registry, 2);
+    cprof_registry_reset(registry);
+    cprof_snapshot *later = take(registry, 3);
+    cprof_snapshot *other = take_one((const char *const[]){"a"}, 1, 1 * MS, 1);
+    cprof_snapshot *merged = merge_two(other, first); /* another generation is other data */
+    cprof_snapshot *fine = merge_two(merged, later);
+    cprof_snapshot *result = NULL;
+    cprof_snapshot_clash clash;
+    const cprof_snapshot *const inputs[] = {later, again, merged};
+    CHECK(cprof_snapshot_merge(inputs, 3, &result, &clash) == CPROF_DUPLICATE);
+    CHECK(clash.first == 1 && clash.second == 2 && clash.source.generation == first->sources[0].generation);
+    CHECK(memcmp(clash.source.id, registry->id, sizeof registry->id) == 0);
+    CHECK(cprof_snapshot_merge((const cprof_snapshot *const[]){fine, fine}, 2, &result, &clash) == CPROF_DUPLICATE);
+    CHECK(result == NULL && clash.first == 0 && clash.second == 1);
+    cprof_snapshot *const made[] = {first, again, later, other, merged, fine};
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        cprof_snapshot_destroy(made[i]);
+    }
+    cprof_registry_destroy(registry);
+}
+
+/* Bytes */
+
+static void test_checksum(void)
+{
+    CHECK(slow_checksum((const uint8_t *)"123456789", 9) == UINT64_C(0x995dc9bbdf1939fa)); /* the published check value */
+    cprof_snapshot *snapshot = take_one((const char *const[]){"a"}, 1, 3 * MS, 1);
+    byte_string bytes = encode(snapshot);
+    uint8_t expected[8];
+    put(expected, slow_checksum(bytes.data, bytes.size - 8), 8);
+    CHECK(checksum_of(bytes.data, bytes.size - 8) == slow_checksum(bytes.data, bytes.size - 8));
+    CHECK(memcmp(expected, bytes.data + bytes.size - 8, 8) == 0);
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+}
+
+static void add_extra(cprof_registry *registry, const char *node)
+{
+    const cprof_launch_counts launches = {.launches = 3, .kernels = 2, .kernel_ns = 5000};
+    cprof_resources_sample sample = {
+        .asked = CPROF_RESOURCES_COUNTERS | CPROF_RESOURCES_MEMORY,
+        .counters = {.known = CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME), .values = {1234}},
+        .device_memory = {true, 100, 300, 400},
+        .host_memory = {true, 900, 700, -1},
+    };
+    cprof_accum *accum = accum_of(registry, "train", node);
+    uint64_t generation = cprof_registry_present(registry).generation;
+    cprof_accum_add_gpu(accum, generation, 2 * MS, 1000, true);
+    cprof_accum_add_gpu(accum, generation, 7 * MS, -1, false);
+    cprof_accum_miss_gpu(accum, generation, CPROF_GPU_CAPTURED);
+    cprof_accum_add_launches(accum, generation, &launches);
+    cprof_accum_add_sample(accum, generation, &sample);
+}
+
+/* With figures beyond times for two of the keys, or none. */
+static cprof_snapshot *take_all_kinds(bool with_extra)
+{
+    cprof_registry *registry = registry_new(1);
+    fill_with_all_kinds(registry);
+    fill_with_all_kinds(registry);
+    if (with_extra) {
+        add_extra(registry, "spans");
+        add_extra(registry, "fractions");
+    }
+    cprof_snapshot *snapshot = take_with(registry, 77, "a note");
+    cprof_registry_destroy(registry);
+    return snapshot;
+}
+
+static void test_every_cut_and_every_changed_bit(void)
+{
+    cprof_snapshot *snapshot = take_all_kinds(false);
+    byte_string bytes = encode(snapshot);
+    for (size_t size = 0; size < bytes.size; size++) {
+        expect_refused(bytes.data, size);
+    }
+    expect_refused(bytes.data, bytes.size + 1);
+    for (size_t bit = 0; bit < bytes.size * 8; bit++) {
+        bytes.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        expect_refused(bytes.data, bytes.size);
+        bytes.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+}
+
+/* Whatever is written with a right checksum is refused, or is the one encoding of a snapshot that can be visited and merged. */
+static void expect_refused_or_canonical(const byte_string *bytes, const cprof_snapshot *other)
+{
+    cprof_snapshot *snapshot;
+    cprof_status status = decode(bytes->data, bytes->size, &snapshot, NULL);
+    CHECK(status == CPROF_OK || status == CPROF_BAD_FORMAT);
+    if (status != CPROF_OK) {
+        return;
+    }
+    byte_string again = encode(snapshot);
+    CHECK(again.size == bytes->size && memcmp(again.data, bytes->data, again.size) == 0);
+    free(again.data);
+    seen key = {.node = "spans"};
+    CHECK(cprof_snapshot_visit(snapshot, look, &key) == CPROF_OK);
+    cprof_snapshot *merged;
+    cprof_snapshot_clash clash;
+    status = cprof_snapshot_merge((const cprof_snapshot *const[]){snapshot, other}, 2, &merged, &clash);
+    CHECK(status == CPROF_OK || status == CPROF_OUT_OF_RANGE);
+    if (status == CPROF_OK) {
+        cprof_snapshot_destroy(round_trip(merged));
+        cprof_snapshot_destroy(merged);
+    }
+    cprof_snapshot_destroy(snapshot);
+}
+
+static void mutate(byte_string *bytes)
+{
+    static const uint64_t values[] = {0, 1, 2, 0xffff, UINT64_MAX, TWO_63, TWO_63 - 1, 0x7ff8000000000000, 0xbff0000000000000};
+    size_t at = random_bits() % (bytes->size - 16);
+    if (random_bits() % 2 == 0) {
+        bytes->data[at] ^= (uint8_t)(1 << random_bits() % 8);
+    } else {
+        put(bytes->data + at, values[random_bits() % (sizeof values / sizeof values[0])], 1 << random_bits() % 4);
+    }
+    seal(bytes->data, bytes->size);
+}
+
+static void test_changes_with_a_right_checksum(bool with_extra, bool is_merged)
+{
+    cprof_snapshot *snapshot = take_all_kinds(with_extra);
+    cprof_snapshot *other = take_all_kinds(true);
+    if (is_merged) {
+        cprof_snapshot *second = take_all_kinds(with_extra);
+        cprof_snapshot *merged = merge_two(snapshot, second);
+        cprof_snapshot_destroy(snapshot);
+        cprof_snapshot_destroy(second);
+        snapshot = merged;
+    }
+    byte_string bytes = encode(snapshot);
+    uint8_t *original = malloc(bytes.size);
+    CHECK(original != NULL);
+    memcpy(original, bytes.data, bytes.size);
+    for (int i = 0; i < MUTATIONS; i++) {
+        memcpy(bytes.data, original, bytes.size);
+        mutate(&bytes);
+        expect_refused_or_canonical(&bytes, other);
+    }
+    free(original);
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+    cprof_snapshot_destroy(other);
+}
+
+static void test_reasons_of_the_header(void)
+{
+    static const change changes[] = {
+        {0, 'c', 1, "wrong magic: no snapshot of cprofiling at byte 0"},
+        {8, 4, 4, "schema version 4 at byte 8, where this program reads versions 1 to 3"},
+        {8, 3, 4, "version 3 without figures by signature at byte 8"},
+        {8, 2, 4, "version 2 without figures beyond times at byte 8"},
+        {12, 2, 4, "unknown flags"},
+        {16, 1, 8, "cut or extended"},
+        {24, 5, 8, "an impossible skip_first_n"},
+        {24, 0, 8, "an impossible skip_first_n"},
+        {32, TWO_63, 8, "a count of 2^63 or more"},
+        {40, TWO_63, 8, "a count of 2^63 or more"},
+        {48, 0x7ff0000000000000, 8, "an impossible cost"},
+        {48, TWO_63, 8, "an impossible cost"}, /* -0.0 */
+        {56, 0, 8, "an impossible number of sources"},
+        {56, 2, 8, "an impossible number of sources"},
+        {64, UINT64_MAX, 8, "a note that is too long or no UTF-8"}, /* keys are none */
+        {64, 0, 8, "unknown flags"},                                /* of what is no key */
+        {72, UINT64_MAX, 8, "a length that points behind the end"},
+        {72, UINT64_MAX / KEY_BYTES, 8, "a length that points behind the end"},
+        {72, 4, 8, "more bytes than the counts say"},
+        {72, 7, 8, "a length that points behind the end"}, /* one key too many */
+        {FIRST_KEY, 0xffff, 2, "a length that points behind the end"},
+        {FIRST_KEY + 2, 0, 1, "a note that is too long or no UTF-8"},
+    };
+    cprof_snapshot *snapshot = take_all_kinds(false);
+    byte_string bytes = encode(snapshot);
+    expect_reasons(&bytes, 0, changes, COUNT_OF(changes));
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+}
+
+#define MINUS_ONE 0xbff0000000000000
+#define MINUS_TWO 0xc000000000000000
+#define NOT_A_NUMBER 0x7ff8000000000000
+#define TEN_TO_13 0x42a2309ce5400000
+#define EIGHT_TIMES_TEN_TO_12 0x429d1a94a2000000
+
+static void test_reasons_of_a_key(void)
+{
+    static const change changes[] = {
+        {0, 0xffff, 2, "a length that points behind the end"},
+        {AT_FILLED, 0xffff, 2, "a length that points behind the end"},
+        {AT_FILLED, 1, 2, "a histogram of another number of samples"},
+        {AT_FLAGS, 2, 2, "unknown flags"},
+        {AT_FLAGS, 1, 2, "a length that points behind the end"},
+        {AT_PLACE, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_TAKEN, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_COUNT, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_COUNT, 3, 8, "a histogram of another number of samples"},
+        {AT_COUNT, 1, 8, "a histogram of another number of samples"},
+        {AT_ERRORS, UINT64_MAX, 8, "a count of 2^63 or more"},
+        {AT_SELF_UNKNOWN, 3, 8, "more samples in part than in all"},
+        {AT_SELF_UNKNOWN + 8, 3, 8, "more samples in part than in all"},
+        {AT_LOST, 3, 8, "more samples in part than in all"},
+        {AT_LOST, 1, 8, "a histogram of another number of samples"},
+        {AT_MIN, NOT_A_NUMBER, 8, "an impossible duration"},
+        {AT_MIN, TWO_63, 8, "an impossible duration"}, /* -0.0 */
+        {AT_MIN, MINUS_ONE, 8, "an impossible duration"},
+        {AT_MAX, NOT_A_NUMBER, 8, "an impossible duration"},
+        {AT_MAX, TEN_TO_13, 8, "an impossible duration"},
+        {AT_LAST, MINUS_ONE, 8, "an impossible duration"},
+        {AT_LAST, 0, 8, "an impossible duration"},
+        {AT_LAST, TEN_TO_13, 8, "an impossible duration"},
+        {AT_FIRST, MINUS_ONE, 8, "an impossible first duration"},
+        {AT_FIRST, MINUS_TWO, 8, "an impossible first duration"},
+        {AT_FIRST, NOT_A_NUMBER, 8, "an impossible first duration"},
+        {AT_MEDIAN, MINUS_ONE, 8, "an impossible median"},
+        {AT_MEDIAN, 0, 8, "an impossible median"},
+        {AT_MEDIAN, NOT_A_NUMBER, 8, "an impossible median"},
+        {AT_TOTAL + 8, 1, 8, "an impossible sum"},
+        {AT_SQUARES_TOP, 1, 8, "an impossible sum"},
+        {AT_NESTED + 8, 1, 8, "an impossible sum"},
+        {AT_SUSPENDED + 8, 1, 8, "an impossible sum"},
+        {AT_NAMES, 0, 1, "a name that is too long or no UTF-8"},
+        {AT_NAMES + 5, 0xff, 1, "a name that is too long or no UTF-8"},
+        {AT_NAMES + 6, CPROF_HISTOGRAM_BUCKETS, 2, "an impossible bucket"},
+        {AT_NAMES + 6, CPROF_HISTOGRAM_BUCKETS - 1, 2, "an impossible bucket"},
+        {AT_NAMES + 10, 0, 8, "a histogram of another number of samples"},
+        {AT_NAMES + 10, 2, 8, "a histogram of another number of samples"},
+        {AT_FIRST, EIGHT_TIMES_TEN_TO_12, 8, "an impossible first duration"}, /* of a first call that is no sample */
+        {AT_TOTAL, TWO_63 - 1, 8, "sums that no such samples have"},
+        {AT_SQUARES + 8, 1, 8, "sums that no such samples have"},
+        {AT_MIN, 0x3ff0000000000000, 8, "a histogram of other samples"},
+        {AT_NAMES + 6, 1, 2, "a histogram of other samples"},
+        {AT_NAMES + 8, CPROF_HISTOGRAM_BUCKETS - 3, 2, "a histogram of other samples"},
+    };
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, 3 * MS);
+    finish(registry, "a", CPROF_OUTCOME_SUCCESS, INT64_MAX / 2);
+    cprof_snapshot *snapshot = take(registry, 1);
+    byte_string bytes = encode(snapshot);
+    expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
+static void test_reasons_of_a_key_without_a_sample(void)
+{
+    static const change changes[] = {
+        {AT_TAKEN, 1, 8, "the time of a sample that is not"},
+        {AT_MAX, 0x3ff0000000000000, 8, "an impossible duration"},
+        {AT_FIRST, 0, 8, "an impossible first duration"},
+        {AT_SKIPPED, 1, 8, "an impossible first duration"},
+        {AT_MEDIAN, MINUS_ONE, 8, "an impossible median"},
+        {AT_TOTAL, 1, 8, "an impossible sum"},
+        {AT_SQUARES, 1, 8, "an impossible sum"},
+        {AT_NESTED, 1, 8, "an impossible sum"},
+    };
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "a", CPROF_OUTCOME_ERROR, 3 * MS);
+    cprof_snapshot *snapshot = take(registry, 1);
+    byte_string bytes = encode(snapshot);
+    expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
+static void test_reasons_of_fractional_sums(void)
+{
+    enum { TOTAL = AT_NAMES + 6, SQUARES = TOTAL + 160 };
+    static const change changes[] = {
+        {TOTAL + 19 * 8, 1, 8, "an impossible fractional sum"},
+        {TOTAL + 18 * 8, 1, 8, "an impossible fractional sum"},
+        {TOTAL + 17 * 8, UINT64_C(1) << 40, 8, "an impossible fractional sum"},
+        {SQUARES + 19 * 8, 1, 8, "an impossible fractional sum"},
+        {SQUARES + 18 * 8, 1 << 16, 8, "an impossible fractional sum"},
+    };
+    cprof_registry *registry = registry_new(0);
+    record(registry, "a", 2.0);
+    cprof_snapshot *snapshot = take(registry, 1);
+    byte_string bytes = encode(snapshot);
+    expect_reasons(&bytes, FIRST_KEY, changes, COUNT_OF(changes));
+    memset(bytes.data + FIRST_KEY + TOTAL, 0, 320);
+    expect_reason(&bytes, FIRST_KEY + AT_ERRORS, 1, 8, "an impossible fractional sum");
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
+static void test_reasons_of_a_merged_snapshot(void)
+{
+    cprof_snapshot *left = take_one((const char *const[]){"a", "b"}, 2, 3 * MS, 1);
+    cprof_snapshot *right = take_one((const char *const[]){"a"}, 1, 3 * MS, 1);
+    cprof_snapshot *merged = merge_two(left, right);
+    byte_string bytes = encode(merged);
+    enum { KEY = FIRST_KEY + SOURCE_BYTES, NEXT = AT_NAMES + 6 + 10 };
+    static const change changes[] = {
+        {AT_MEDIAN, 0, 8, "an impossible median"},
+        {AT_COUNT, 1, 8, "an impossible first duration"},
+        {NEXT + AT_NAMES + 5, 'a', 1, "the same key twice"},
+        {NEXT + AT_NAMES, 'a', 1, "keys that do not ascend"},
+        {NEXT + AT_FIRST, MINUS_TWO, 8, "an impossible first duration"},
+    };
+    expect_reasons(&bytes, KEY, changes, COUNT_OF(changes));
+    expect_reason(&bytes, 12, 0, 4, "an impossible number of sources");
+    expect_reason(&bytes, 56, UINT64_MAX, 8, "a length that points behind the end");
+    memmove(bytes.data + HEADER_BYTES, bytes.data + HEADER_BYTES + SOURCE_BYTES, SOURCE_BYTES);
+    expect_reason(&bytes, 40, 0, 8, "sources that do not ascend");
+    free(bytes.data);
+    cprof_snapshot_destroy(left);
+    cprof_snapshot_destroy(right);
+    cprof_snapshot_destroy(merged);
+}
+
+static void test_reasons_of_notes(void)
+{
+    static const cprof_name notes[] = {{"b", 1}, {"a", 1}, {"b", 1}};
+    cprof_snapshot_remarks remarks = {.notes = notes, .note_count = 3};
+    cprof_registry *registry = registry_new(0);
+    cprof_snapshot *snapshot;
+    CHECK(cprof_snapshot_collect(registry, &remarks, &snapshot) == CPROF_OK);
+    CHECK(snapshot->note_count == 2 && snapshot->note_bytes == 6);
+    byte_string bytes = encode(snapshot);
+    expect_reason(&bytes, FIRST_KEY + 2, 'c', 1, "notes that do not ascend");
+    expect_reason(&bytes, FIRST_KEY + 2, 'b', 1, "notes that do not ascend");
+    expect_reason(&bytes, 64, 3, 8, "a length that points behind the end");
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
+/* A snapshot of one key whose count of errors is `errors`. */
+static cprof_snapshot *take_errors(uint64_t errors, uint64_t internal_errors)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "a", CPROF_OUTCOME_ERROR, 3 * MS);
+    cprof_snapshot *snapshot = take(registry, 1);
+    byte_string bytes = encode(snapshot);
+    put(bytes.data + FIRST_KEY + AT_ERRORS, errors, 8);
+    put(bytes.data + 40, internal_errors, 8);
+    seal(bytes.data, bytes.size);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+    CHECK(decode(bytes.data, bytes.size, &snapshot, NULL) == CPROF_OK);
+    free(bytes.data);
+    return snapshot;
+}
+
+static void expect_sum(uint64_t errors, uint64_t internal_errors, cprof_status expected)
+{
+    cprof_snapshot *a = take_errors(errors, internal_errors);
+    cprof_snapshot *b = take_errors(TWO_63 - 1 - errors, TWO_63 - 1 - internal_errors);
+    cprof_snapshot *c = take_errors(1, 0);
+    cprof_snapshot *d = take_errors(0, 1);
+    cprof_snapshot *merged;
+    cprof_snapshot_clash clash;
+    const cprof_snapshot *const inputs[] = {a, b, errors == 0 ? c : d};
+    CHECK(cprof_snapshot_merge(inputs, 2, &merged, &clash) == CPROF_OK);
+    CHECK(see(merged, "a").figures.error_count == TWO_63 - 1 && merged->internal_errors == TWO_63 - 1);
+    cprof_snapshot_destroy(round_trip(merged));
+    cprof_snapshot_destroy(merged);
+    CHECK(cprof_snapshot_merge(inputs, 3, &merged, &clash) == expected);
+    cprof_snapshot *const made[] = {a, b, c, d};
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
+        cprof_snapshot_destroy(made[i]);
+    }
+}
+
+static void test_counts_do_not_wrap(void)
+{
+    expect_sum(0, 5, CPROF_OUT_OF_RANGE);
+    expect_sum(5, 5, CPROF_OUT_OF_RANGE);
+}
+
+/* Memory */
+
+static void test_memory_of_reading(bool with_extra)
+{
+    cprof_registry *registry = registry_new(0);
+    for (int i = 0; i < (with_extra ? 20 : 200); i++) {
+        char node[16];
+        (void)snprintf(node, sizeof node, "%d", i);
+        finish(registry, node, CPROF_OUTCOME_ERROR, 1 * MS); /* the shortest of keys */
+        if (with_extra) {
+            cprof_accum_miss_gpu(accum_of(registry, "train", node), 1, CPROF_GPU_NO_CUDA);
+        }
+    }
+    cprof_snapshot *snapshot = take(registry, 1);
+    cprof_registry_destroy(registry);
+    byte_string bytes = encode(snapshot);
+    cprof_snapshot_destroy(snapshot);
+    for (size_t at = 0; at + 16 < bytes.size; at += at < (with_extra ? 5 : 2) * KEY_BYTES ? 1 : 100) {
+        uint8_t kept[8];
+        memcpy(kept, bytes.data + at, 8);
+        put(bytes.data + at, at == 0 ? bytes.data[0] : random_bits(), 1 << random_bits() % 4);
+        seal(bytes.data, bytes.size);
+        size_t before = atomic_load(&live_bytes);
+        atomic_store(&peak_bytes, before);
+        if (decode(bytes.data, bytes.size, &snapshot, NULL) == CPROF_OK) {
+            cprof_snapshot_destroy(snapshot);
+        }
+        CHECK(atomic_load(&peak_bytes) - before < 2 * bytes.size + 4096);
+        CHECK(atomic_load(&live_bytes) == before);
+        memcpy(bytes.data + at, kept, 8);
+    }
+    free(bytes.data);
+}
+
+typedef struct {
+    cprof_registry *registry;
+    const cprof_snapshot *const *inputs;
+    byte_string bytes;
+} material;
+
+static cprof_status fail_collect(const material *m, cprof_snapshot **snapshot)
+{
+    cprof_name note = {"note", 4};
+    cprof_snapshot_remarks remarks = {.notes = &note, .note_count = 1};
+    return cprof_snapshot_collect(m->registry, &remarks, snapshot);
+}
+
+static cprof_status fail_merge(const material *m, cprof_snapshot **snapshot)
+{
+    cprof_snapshot_clash clash;
+    return cprof_snapshot_merge(m->inputs, 2, snapshot, &clash);
+}
+
+static cprof_status fail_decode(const material *m, cprof_snapshot **snapshot)
+{
+    cprof_snapshot_fault fault;
+    return cprof_snapshot_decode(m->bytes.data, m->bytes.size, snapshot, &fault);
+}
+
+static cprof_status fail_visit(const material *m, cprof_snapshot **snapshot)
+{
+    *snapshot = NULL;
+    seen key = {.node = "spans"};
+    return cprof_snapshot_visit(m->inputs[0], look, &key);
+}
+
+/* Lets each allocation fail in turn, until the operation needs no more. */
+static void expect_no_leak(cprof_status (*operation)(const material *, cprof_snapshot **), const material *m, int least)
+{
+    cprof_status status = CPROF_NO_MEMORY;
+    int failures = 0;
+    for (; status != CPROF_OK; failures++) {
+        size_t before = atomic_load(&live_bytes);
+        cprof_snapshot *snapshot = NULL;
+        atomic_store(&allocations_left, failures);
+        status = operation(m, &snapshot);
+        atomic_store(&allocations_left, INT64_MAX);
+        CHECK(status == CPROF_NO_MEMORY || status == CPROF_OK);
+        if (status == CPROF_OK) {
+            cprof_snapshot_destroy(snapshot);
+        }
+        CHECK(atomic_load(&live_bytes) == before);
+    }
+    CHECK(failures > least);
+}
+
+static void test_allocations_that_fail(void)
+{
+    material m = {.registry = registry_new(0)};
+    for (int i = 0; i < 40; i++) {
+        char node[16];
+        (void)snprintf(node, sizeof node, "%d", i);
+        record(m.registry, node, i);
+    }
+    add_extra(m.registry, "39");
+    cprof_snapshot *left = take_all_kinds(true);
+    cprof_snapshot *right = take_all_kinds(true);
+    m.inputs = (const cprof_snapshot *const[]){left, right};
+    m.bytes = encode(left);
+    expect_no_leak(fail_collect, &m, 40);
+    expect_no_leak(fail_merge, &m, 10);
+    expect_no_leak(fail_decode, &m, 8);
+    expect_no_leak(fail_visit, &m, 1);
+    free(m.bytes.data);
+    cprof_snapshot_destroy(left);
+    cprof_snapshot_destroy(right);
+    cprof_registry_destroy(m.registry);
+}
+
+/* Without memory a histogram counts nothing: then the median of a merged key is as low as it can be. */
+static void test_histogram_that_lost_all(void)
+{
+    cprof_registry *registry = registry_new(0);
+    cprof_accum *accum = accum_of(registry, "train", "a");
+    atomic_store(&allocations_left, 0);
+    cprof_accum_record_ms(accum, 3.0);
+    cprof_accum_record_ms(accum, 4.0);
+    atomic_store(&allocations_left, INT64_MAX);
+    cprof_snapshot *snapshot = take(registry, 1);
+    cprof_snapshot *merged = merge((const cprof_snapshot *const[]){snapshot}, 1);
+    cprof_snapshot *copy = round_trip(merged);
+    seen key = see(copy, "a");
+    CHECK(key.figures.histogram_lost == 2 && key.figures.rows == 0 && key.figures.median_ms == 3.0);
+    CHECK(see(snapshot, "a").figures.median_ms == 3.5);
+    cprof_snapshot_destroy(snapshot);
+    cprof_snapshot_destroy(merged);
+    cprof_snapshot_destroy(copy);
+    cprof_registry_destroy(registry);
+}
+
+/* Threads */
+
+static _Atomic bool is_over;
+
+static void *call(void *argument)
+{
+    for (int i = 0; i < CALLS; i++) {
+        if (i % 2 == 0) {
+            finish(argument, "a", CPROF_OUTCOME_SUCCESS, (i % 100 + 1) * MS);
+        } else {
+            record(argument, "b", 0.25);
+        }
+    }
+    return NULL;
+}
+
+static void *reset(void *argument)
+{
+    while (!atomic_load(&is_over)) {
+        cprof_registry_reset(argument);
+        (void)sched_yield();
+    }
+    return NULL;
+}
+
+static void expect_consistent(const cprof_snapshot *snapshot)
+{
+    seen key = {.node = "a"};
+    CHECK(cprof_snapshot_visit(snapshot, look, &key) == CPROF_OK);
+    double total_ms = cprof_moments_total_ms(&key.figures.moments);
+    double count = (double)key.figures.count;
+    CHECK(count * key.figures.min_ms <= total_ms && total_ms <= count * key.figures.max_ms);
+    uint64_t sum = 0;
+    for (int i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
+        sum += key.counts[i];
+    }
+    CHECK(sum == key.figures.count);
+}
+
+static uint64_t samples_of(const cprof_snapshot *snapshot)
+{
+    seen a = {.node = "a"};
+    seen b = {.node = "b"};
+    CHECK(cprof_snapshot_visit(snapshot, look, &a) == CPROF_OK && cprof_snapshot_visit(snapshot, look, &b) == CPROF_OK);
+    return a.figures.count + b.figures.count;
+}
+
+/* Takes snapshots beside the calls; keeps the last. */
+static void *take_many(void *argument)
+{
+    cprof_snapshot *last = take(argument, 1);
+    while (!atomic_load(&is_over)) {
+        cprof_snapshot *next = take(argument, 1);
+        expect_consistent(next);
+        cprof_snapshot_destroy(round_trip(next));
+        bool is_newer = next->sources[0].generation > last->sources[0].generation;
+        CHECK(is_newer || samples_of(next) >= samples_of(last));
+        cprof_snapshot_destroy(last);
+        last = next;
+    }
+    cprof_snapshot_destroy(last);
+    return NULL;
+}
+
+static void run_threads(cprof_registry *registry, bool resets)
+{
+    pthread_t callers[THREADS];
+    pthread_t readers[2];
+    pthread_t resetter;
+    atomic_store(&is_over, false);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&callers[i], NULL, call, registry) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_create(&readers[i], NULL, take_many, registry) == 0);
+    }
+    CHECK(!resets || pthread_create(&resetter, NULL, reset, registry) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(callers[i], NULL) == 0);
+    }
+    atomic_store(&is_over, true);
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_join(readers[i], NULL) == 0);
+    }
+    CHECK(!resets || pthread_join(resetter, NULL) == 0);
+}
+
+/* Groups of its filled buckets: numbers and counts after each other. */
+static size_t grouped(const cprof_snapshot *snapshot, const uint16_t *bounds, size_t count, uint64_t *found)
+{
+    uint64_t counts[8];
+    uint16_t numbers[8];
+    cprof_buckets groups = {counts, numbers, 0};
+    cprof_buckets buckets = cprof_snapshot_histogram(snapshot, 1, false);
+    cprof_buckets_group(&buckets, bounds, count, &groups);
+    for (size_t i = 0; i < groups.filled; i++) {
+        found[2 * i] = numbers[i];
+        found[2 * i + 1] = counts[i];
+    }
+    return groups.filled;
+}
+
+static void test_groups_of_buckets(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "other", CPROF_OUTCOME_SUCCESS, 5);
+    for (cprof_ns elapsed_ns = 1000; elapsed_ns < 1024; elapsed_ns++) { /* buckets of 8 ns */
+        finish(registry, "node", CPROF_OUTCOME_SUCCESS, elapsed_ns);
+    }
+    finish(registry, "node", CPROF_OUTCOME_SUCCESS, INT64_MAX);
+    cprof_snapshot *snapshot = take(registry, 1);
+    uint64_t found[16];
+    const uint16_t last = CPROF_HISTOGRAM_BUCKETS - 1;
+    const uint16_t middle = (uint16_t)cprof_histogram_index_ns(1008);
+    const uint16_t bounds[] = {3, middle, (uint16_t)(middle + 1), last};
+    CHECK(grouped(snapshot, NULL, 0, found) == 1 && found[0] == 0 && found[1] == 25);
+    CHECK(grouped(snapshot, bounds, 4, found) == 4);
+    const uint64_t expected[] = {1, 8, 2, 8, 3, 8, 4, 1};
+    CHECK(memcmp(found, expected, sizeof expected) == 0);
+    CHECK(cprof_snapshot_histogram(snapshot, 0, true).filled == 0); /* nothing was asked for */
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
+static void test_threads(void)
+{
+    cprof_registry *registry = registry_new(0);
+    run_threads(registry, false);
+    cprof_snapshot *snapshot = take(registry, 1);
+    CHECK(samples_of(snapshot) == (uint64_t)THREADS * CALLS);
+    cprof_snapshot_destroy(snapshot);
+    run_threads(registry, true);
+    cprof_registry_destroy(registry);
+}
+
+static cprof_status fail_bound(const material *m, cprof_snapshot **snapshot)
+{
+    *snapshot = NULL;
+    uint64_t folded = 0;
+    cprof_snapshot copy = *m->inputs[0];
+    cprof_snapshot *merged;
+    cprof_snapshot_clash clash;
+    cprof_status status = cprof_snapshot_merge((const cprof_snapshot *const[]){&copy}, 1, &merged, &clash);
+    if (status == CPROF_OK) {
+        size_t keys = merged->key_count;
+        status = cprof_snapshot_bound(merged, 1, 2, &folded);
+        CHECK_EQUAL(merged->key_count, status == CPROF_OK ? 3 : keys);
+        CHECK(folded == (status == CPROF_OK ? keys - 1 : 0));
+        cprof_snapshot_destroy(merged);
+    }
+    return status;
+}
+
+static void expect_bound(const cprof_snapshot *from, size_t most, size_t most_stages, size_t keys, size_t folded)
+{
+    cprof_snapshot *bound = merge(&from, 1);
+    uint64_t found = 0;
+    CHECK_EQUAL(cprof_snapshot_bound(bound, most, most_stages, &found), CPROF_OK);
+    CHECK_EQUAL(bound->key_count, keys);
+    CHECK_EQUAL(found, folded);
+    uint64_t samples = 0;
+    for (size_t i = 0; i < bound->key_count; i++) {
+        const cprof_snapshot_key *key = bound->in_order[i];
+        samples += key->figures.count;
+        bool is_first = key->names.node.length == 1;
+        CHECK_EQUAL(is_first, i < most || folded == 0);
+    }
+    CHECK_EQUAL(samples, 10);
+    cprof_snapshot_destroy(round_trip(bound));
+    cprof_snapshot_destroy(bound);
+}
+
+/* Of ten keys of two stages the first stay; the others become one for each stage, or for all. */
+static void test_keys_can_be_bounded(void)
+{
+    cprof_registry *registry = registry_new(0);
+    for (int i = 0; i < 10; i++) {
+        char node[2] = {(char)('0' + i), 0};
+        cprof_accum_record_ms(accum_of(registry, i % 2 == 0 ? "even" : "odd", node), 1.5);
+    }
+    cprof_snapshot *snapshot = take(registry, 1);
+    expect_bound(snapshot, 10, 0, 10, 0);
+    expect_bound(snapshot, 8, 2, 10, 0);
+    expect_bound(snapshot, 4, 2, 6, 6);
+    expect_bound(snapshot, 4, 1, 5, 6);
+    expect_bound(snapshot, 0, 2, 2, 10);
+    material m = {.inputs = (const cprof_snapshot *const[]){snapshot}};
+    expect_no_leak(fail_bound, &m, 10);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
+static void test_by_one_thread(void)
+{
+    test_snapshot_is_what_the_registry_was(0);
+    test_snapshot_is_what_the_registry_was(1);
+    test_snapshot_does_not_change();
+    test_empty_registry();
+    test_names();
+    test_visitor_may_stop();
+    test_groups_of_buckets();
+
+    test_merging_is_exact_in_any_order();
+    test_fractional_sums_do_not_round();
+    test_order_of_merged_keys();
+    test_first_and_last_of_merged_keys();
+    test_keys_without_a_sample_merge();
+    test_same_data_twice();
+    test_keys_can_be_bounded();
+
+    test_checksum();
+    test_every_cut_and_every_changed_bit();
+    test_changes_with_a_right_checksum(false, false);
+    test_changes_with_a_right_checksum(false, true);
+    test_changes_with_a_right_checksum(true, false);
+    test_changes_with_a_right_checksum(true, true);
+    test_reasons_of_the_header();
+    test_reasons_of_a_key();
+    test_reasons_of_a_key_without_a_sample();
+    test_reasons_of_fractional_sums();
+    test_reasons_of_a_merged_snapshot();
+    test_reasons_of_notes();
+    test_counts_do_not_wrap();
+
+    test_memory_of_reading(false);
+    test_memory_of_reading(true);
+    test_allocations_that_fail();
+    test_histogram_that_lost_all();
+    CHECK(atomic_load(&live_bytes) == 0);
+}
+
+/* With an argument: what is about threads only. */
+int main(int argc, char **argv)
+{
+    (void)argv;
+    cprof_alloc_set_hooks(&counting_hooks);
+    if (argc == 1) {
+        test_by_one_thread();
+    }
+    test_threads();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,963 @@
+/* What snapshots know beyond times: snapshot_resources.h, and version 2 of the bytes (failure scenarios D14, E10) */
+#include "cprofiling/files/snapshot.h"
+
+#include "cprofiling/files/snapshot_key.h"
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+#include "tests/core/snapshots.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { PARTS = 5, SAMPLES = 60, ORDERS = 30, THREADS = 3, ROUNDS = 100 };
+
+#define MS INT64_C(1000000) /* in ns */
+
+static uint64_t seed = 5;
+
+/* The place of the fields of what a key ends with. */
+enum {
+    AT_CAUSES = 0,
+    AT_COUNTERS = 2,
+    AT_GPU_FILLED = 4,
+    AT_ASKED = 6,
+    AT_GPU_COUNT = 8,
+    AT_GPU_SUM = 16,
+    AT_GPU_MIN = 32,
+    AT_GPU_MAX = 40,
+    AT_GPU_LOST = 48,
+    AT_QUEUE_COUNT = 56,
+    AT_QUEUE_SUM = 64,
+    AT_STREAMS = 80,
+    AT_MISSED = 88,
+    AT_LAUNCHES = AT_MISSED + CPROF_GPU_CAUSES * 8,
+    AT_COUNTED = AT_LAUNCHES + 8 * 8,
+    AT_ESTIMATED = AT_COUNTED + CPROF_COUNTER_COUNT * 24,
+    AT_DEVICE = AT_ESTIMATED + 8,
+    AT_HOST = AT_DEVICE + 56,
+    AT_WAITS = AT_HOST + 56,
+    AT_WAIT_SUM = AT_WAITS + 8,
+    AT_BUCKETS = AT_WAIT_SUM + 16,
+    /* of memory */
+    AT_MEMORY_TAKEN = 0,
+    AT_CALLS = 8,
+    AT_ENTRY = 16,
+    AT_EXIT = 24,
+    AT_CHANGE = 32,
+    AT_PEAK = 48,
+};
+
+/* Statistics */
+
+static void finish(cprof_registry *registry, const char *node)
+{
+    cprof_sample sample = {3 * MS, 1 * MS, 500};
+    cprof_accum_finish(accum_of(registry, "train", node), cprof_registry_present(registry).generation, CPROF_OUTCOME_SUCCESS,
+                       &sample);
+}
+
+static void add_gpu(cprof_registry *registry, const char *node, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream)
+{
+    cprof_accum_add_gpu(accum_of(registry, "train", node), cprof_registry_present(registry).generation, gpu_ns, queue_ns,
+                        multi_stream);
+}
+
+static void miss_gpu(cprof_registry *registry, const char *node, cprof_gpu_cause cause)
+{
+    cprof_accum_miss_gpu(accum_of(registry, "train", node), cprof_registry_present(registry).generation, cause);
+}
+
+static void add_launches(cprof_registry *registry, const char *node, cprof_launch_counts launches)
+{
+    cprof_accum_add_launches(accum_of(registry, "train", node), cprof_registry_present(registry).generation, &launches);
+}
+
+static void add_sample(cprof_registry *registry, const char *node, cprof_resources_sample sample)
+{
+    cprof_accum_add_sample(accum_of(registry, "train", node), cprof_registry_present(registry).generation, &sample);
+}
+
+static cprof_snapshot *take(cprof_registry *registry, uint64_t taken_ns)
+{
+    cprof_snapshot_remarks remarks = {.taken_ns = taken_ns, .internal_errors = 2, .cost_ns = 0.5};
+    cprof_snapshot *snapshot;
+    CHECK(cprof_snapshot_collect(registry, &remarks, &snapshot) == CPROF_OK);
+    return snapshot;
+}
+
+/* What a visitor sees of one key. */
+typedef struct {
+    const char *node; /* which is looked for */
+    bool is_found;
+    bool has_extra;
+    cprof_resources_figures figures;
+    double gpu_median_ms;
+    uint64_t gpu_counts[CPROF_HISTOGRAM_BUCKETS];
+} seen;
+
+static cprof_status look(void *context, cprof_names names, uint64_t order, const cprof_figures *figures, const uint64_t *counts)
+{
+    (void)order;
+    (void)counts;
+    seen *key = context;
+    if (names.node.length != strlen(key->node) || memcmp(names.node.bytes, key->node, names.node.length) != 0) {
+        return CPROF_OK;
+    }
+    key->is_found = true;
+    key->has_extra = figures->extra != NULL;
+    if (key->has_extra) {
+        key->figures = figures->extra->figures;
+        cprof_resources_gpu_quantiles_ms(figures->extra, (const double[]){0.5}, 1, &key->gpu_median_ms);
+        for (unsigned i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
+            bool is_set = (key->figures.gpu_rows >> (i / CPROF_HISTOGRAM_ROW) & 1) != 0;
+            key->gpu_counts[i] = is_set ? figures->extra->gpu_counts[i] : 0;
+        }
+    }
+    return CPROF_OK;
+}
+
+static seen see(const cprof_snapshot *snapshot, const char *node)
+{
+    seen key = {.node = node};
+    CHECK(cprof_snapshot_visit(snapshot, look, &key) == CPROF_OK && key.is_found);
+    return key;
+}
+
+static seen see_live(cprof_registry *registry, const char *node)
+{
+    seen key = {.node = node};
+    cprof_registry_epoch epoch;
+    CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK && key.is_found);
+    return key;
+}
+
+static bool same_memory(const cprof_resources_memory *a, const cprof_resources_memory *b)
+{
+    return a->calls == b->calls && a->entry == b->entry && a->exit == b->exit && a->change == b->change && a->peak == b->peak;
+}
+
+/* All figures that are sums, or extremes. */
+static bool same_sums(const cprof_resources_figures *a, const cprof_resources_figures *b)
+{
+    return a->asked == b->asked && a->gpu_count == b->gpu_count && a->gpu_ns == b->gpu_ns && a->gpu_min_ns == b->gpu_min_ns &&
+           a->gpu_max_ns == b->gpu_max_ns && a->gpu_lost == b->gpu_lost && a->queue_count == b->queue_count &&
+           a->queue_ns == b->queue_ns && a->multi_stream == b->multi_stream &&
+           memcmp(a->missed, b->missed, sizeof a->missed) == 0 && memcmp(&a->launched, &b->launched, sizeof a->launched) == 0 &&
+           memcmp(a->counted, b->counted, sizeof a->counted) == 0 &&
+           memcmp(a->counters, b->counters, sizeof a->counters) == 0 && a->estimated == b->estimated && a->waits == b->waits &&
+           a->wait_ns == b->wait_ns;
+}
+
+static bool same(const seen *a, const seen *b)
+{
+    return a->has_extra && b->has_extra && same_sums(&a->figures, &b->figures) && a->figures.gpu_rows == b->figures.gpu_rows &&
+           same_memory(&a->figures.device_memory, &b->figures.device_memory) &&
+           same_memory(&a->figures.host_memory, &b->figures.host_memory) && a->gpu_median_ms == b->gpu_median_ms &&
+           memcmp(a->gpu_counts, b->gpu_counts, sizeof a->gpu_counts) == 0;
+}
+
+/* The golden bytes */
+
+static const cprof_resources_sample golden_sample = {
+    .asked = CPROF_RESOURCES_COUNTERS | CPROF_RESOURCES_MEMORY | CPROF_RESOURCES_WAITS,
+    .counters = {.known = CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME) | CPROF_COUNTER_BIT(CPROF_COUNTER_CYCLES),
+                 .values = {[CPROF_COUNTER_CPU_TIME] = 2500000, [CPROF_COUNTER_CYCLES] = UINT64_MAX},
+                 .estimated = true},
+    .device_memory = {true, 100, 150, 160},
+    .host_memory = {true, 4096, 96, -1},
+    .waits = 2,
+    .wait_ns = 900,
+};
+
+/* One call in "train" of "blur" with everything, at the time 77. */
+static cprof_registry *golden_registry(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "blur");
+    add_gpu(registry, "blur", 2 * MS, 5000, false);
+    add_gpu(registry, "blur", 5 * MS, -1, true);
+    for (unsigned cause = 1; cause < CPROF_GPU_CAUSES; cause++) {
+        for (unsigned i = 0; i < cause; i++) {
+            miss_gpu(registry, "blur", (cprof_gpu_cause)cause);
+        }
+    }
+    add_launches(registry, "blur", (cprof_launch_counts){1, 2, 3, 4, 5, 6, 7, 8});
+    add_sample(registry, "blur", golden_sample);
+    return registry;
+}
+
+typedef struct {
+    uint8_t bytes[2048];
+    size_t at;
+} writer;
+
+static void write(writer *w, uint64_t value, unsigned width)
+{
+    CHECK(w->at + width <= sizeof w->bytes);
+    put(w->bytes + w->at, value, width);
+    w->at += width;
+}
+
+static void write_all(writer *w, const uint64_t *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        write(w, values[i], 8);
+    }
+}
+
+#define WRITE(w, ...) write_all(w, (const uint64_t[]){__VA_ARGS__}, COUNT_OF(((const uint64_t[]){__VA_ARGS__})))
+
+#define THREE_MS 0x4008000000000000 /* as a double */
+
+static void write_header_and_times(writer *w, uint64_t size)
+{
+    memcpy(w->bytes, "CPROFSNP", 8);
+    w->at = 8;
+    write(w, 2, 4);                                       /* version */
+    write(w, 0, 4);                                       /* flags */
+    WRITE(w, size, 0, 0, 2, 0x3fe0000000000000, 1, 0, 1); /* skips, errors, cost, counts */
+    for (uint64_t i = 0; i < CPROF_REGISTRY_ID_BYTES; i++) {
+        write(w, 0xa0 + i, 1);
+    }
+    WRITE(w, 1); /* generation */
+    write(w, 5, 2);
+    write(w, 4, 2);
+    write(w, 1, 2);
+    write(w, 2, 2); /* flags: figures beyond times */
+    WRITE(w, 0, 77, 1, 0, 0, 0, 0, 0, 0, 0);
+    WRITE(w, THREE_MS, THREE_MS, THREE_MS, THREE_MS, THREE_MS);
+    WRITE(w, 3000000, 0, 9000000000000, 0, 0, 1000000, 0, 500, 0);
+    memcpy(w->bytes + w->at, "trainblur", 9);
+    w->at += 9;
+    write(w, 22 * 64 + 27, 2); /* 3 ms: 2^21 ns and 27/64 */
+    WRITE(w, 1);
+}
+
+static void write_counters(writer *w)
+{
+    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        if (i == CPROF_COUNTER_CPU_TIME) {
+            WRITE(w, 1, 2500000, 0);
+        } else if (i == CPROF_COUNTER_CYCLES) {
+            WRITE(w, 1, UINT64_MAX, 0);
+        } else {
+            WRITE(w, 0, 0, 0);
+        }
+    }
+}
+
+static void write_beyond_times(writer *w)
+{
+    write(w, CPROF_GPU_CAUSES, 2);
+    write(w, CPROF_COUNTER_COUNT, 2);
+    write(w, 2, 2);
+    write(w, 31, 2);
+    WRITE(w, 2, 7000000, 0, 2000000, 5000000, 0, 1, 5000, 0, 1);
+    for (uint64_t cause = 0; cause < CPROF_GPU_CAUSES; cause++) {
+        WRITE(w, cause);
+    }
+    WRITE(w, 1, 2, 3, 4, 5, 6, 7, 8);
+    write_counters(w);
+    WRITE(w, 1);
+    WRITE(w, 77, 1, 100, 150, 50, 0, 160);
+    WRITE(w, 77, 1, 4096, 96, (uint64_t)-4000, UINT64_MAX, UINT64_MAX);
+    WRITE(w, 2, 900, 0);
+    write(w, 21 * 64 + 58, 2); /* 2 ms: 2^20 ns and 58/64 */
+    write(w, 23 * 64 + 12, 2); /* 5 ms: 2^22 ns and 12/64 */
+    WRITE(w, 1, 1);
+}
+
+/* As snapshot.h describes them, written down without the code that writes them. */
+static writer golden(void)
+{
+    writer w = {.at = 0};
+    enum { BEYOND = 536 + (CPROF_GPU_CAUSES - 9) * 8 + (CPROF_COUNTER_COUNT - 7) * 24 + 2 * 10 };
+    uint64_t size = FIRST_KEY + KEY_BYTES + 9 + 10 + BEYOND + 8;
+    write_header_and_times(&w, size);
+    write_beyond_times(&w);
+    w.at += 8;
+    CHECK_EQUAL(w.at, size);
+    seal(w.bytes, w.at);
+    return w;
+}
+
+/* Where in them the figures beyond times begin. */
+enum { BEGIN = FIRST_KEY + KEY_BYTES + 9 + 10 };
+
+static byte_string golden_copy(void)
+{
+    writer w = golden();
+    byte_string bytes = {malloc(w.at), w.at};
+    CHECK(bytes.data != NULL);
+    memcpy(bytes.data, w.bytes, w.at);
+    return bytes;
+}
+
+static void test_golden_bytes(void)
+{
+    writer expected = golden();
+    cprof_registry *registry = golden_registry();
+    cprof_snapshot *snapshot = take(registry, 77);
+    for (unsigned i = 0; i < CPROF_REGISTRY_ID_BYTES; i++) {
+        snapshot->sources[0].id[i] = (uint8_t)(0xa0 + i);
+    }
+    byte_string bytes = encode(snapshot);
+    for (size_t i = 0; i < bytes.size && i < expected.at; i++) {
+        CHECK_EQUAL(i << 8 | bytes.data[i], i << 8 | expected.bytes[i]);
+    }
+    CHECK_EQUAL(bytes.size, expected.at);
+    cprof_snapshot *copy;
+    CHECK(decode(expected.bytes, expected.at, &copy, NULL) == CPROF_OK);
+    CHECK(equal(snapshot, copy));
+    seen live = see_live(registry, "blur");
+    seen kept = see(copy, "blur");
+    CHECK(same(&live, &kept));
+    CHECK(kept.figures.asked == 31 && kept.figures.gpu_count == 2 && kept.figures.host_memory.change == -4000);
+    CHECK(kept.figures.host_memory.peak == -1 && kept.figures.counters[CPROF_COUNTER_CYCLES] == UINT64_MAX);
+    CHECK_NEAR(kept.gpu_median_ms, 2.0, 0.01);
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+    cprof_snapshot_destroy(copy);
+    cprof_registry_destroy(registry);
+}
+
+static void test_every_cut_and_every_changed_bit(void)
+{
+    writer w = golden();
+    for (size_t size = 0; size < w.at; size++) {
+        expect_refused(w.bytes, size);
+    }
+    expect_refused(w.bytes, w.at + 1);
+    for (size_t bit = 0; bit < w.at * 8; bit++) {
+        w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        expect_refused(w.bytes, w.at);
+        w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
+/* Cuts that know their length and have a right checksum. */
+static void test_every_cut_that_is_sealed(void)
+{
+    writer w = golden();
+    for (size_t size = FIRST_KEY + 8; size < w.at; size++) {
+        writer cut = w;
+        put(cut.bytes + 16, size, 8);
+        seal(cut.bytes, size);
+        expect_refused(cut.bytes, size);
+    }
+}
+
+/* What is refused, and why */
+
+static void test_reasons_of_gpu_times(void)
+{
+    static const change changes[] = {
+        {AT_CAUSES, CPROF_GPU_CAUSES + 1, 2, "another number of causes or counters"},
+        {AT_CAUSES, CPROF_GPU_CAUSES - 1, 2, "another number of causes or counters"},
+        {AT_COUNTERS, CPROF_COUNTER_COUNT + 1, 2, "another number of causes or counters"},
+        {AT_COUNTERS, 0, 2, "another number of causes or counters"},
+        {AT_GPU_FILLED, 3, 2, "a length that points behind the end"},
+        {AT_GPU_FILLED, 0xffff, 2, "a length that points behind the end"},
+        {AT_GPU_FILLED, 1, 2, "a histogram of another number of samples"},
+        {AT_GPU_FILLED, 0, 2, "a histogram of another number of samples"},
+        {AT_ASKED, 128 | 31, 2, "figures that were not asked for"},
+        {AT_ASKED, 0, 2, "figures that were not asked for"},
+        {AT_ASKED, 31 - CPROF_RESOURCES_GPU, 2, "figures that were not asked for"},
+        {AT_GPU_COUNT, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_GPU_COUNT, 0, 8, "more samples in part than in all"},
+        {AT_GPU_COUNT, 1, 8, "an impossible GPU time"},
+        {AT_GPU_COUNT, 3, 8, "an impossible GPU time"},
+        {AT_GPU_SUM, 6999999, 8, "an impossible GPU time"},
+        {AT_GPU_SUM, 7000001, 8, "an impossible GPU time"},
+        {AT_GPU_SUM + 8, 1, 8, "an impossible GPU time"},
+        {AT_GPU_MIN, 5000001, 8, "an impossible GPU time"},
+        {AT_GPU_MIN, UINT64_MAX, 8, "an impossible GPU time"},
+        {AT_GPU_MIN, 1999999, 8, "an impossible GPU time"},
+        {AT_GPU_MAX, TWO_63, 8, "an impossible GPU time"},
+        {AT_GPU_MAX, 0, 8, "an impossible GPU time"},
+        {AT_GPU_LOST, 3, 8, "more samples in part than in all"},
+        {AT_GPU_LOST, 1, 8, "a histogram of another number of samples"},
+        {AT_QUEUE_COUNT, 3, 8, "more samples in part than in all"},
+        {AT_QUEUE_COUNT, 0, 8, "an impossible sum"},
+        {AT_QUEUE_SUM, TWO_63, 8, "an impossible sum"},
+        {AT_QUEUE_SUM + 8, 1, 8, "an impossible sum"},
+        {AT_STREAMS, 3, 8, "more samples in part than in all"},
+        {AT_MISSED, 1, 8, "GPU times that are known and missed"},
+        {AT_MISSED + 8, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_BUCKETS, 21 * 64 + 57, 2, "a histogram of other GPU times"},
+        {AT_BUCKETS, 21 * 64 + 59, 2, "a histogram of other GPU times"},
+        {AT_BUCKETS + 2, 23 * 64 + 13, 2, "a histogram of other GPU times"},
+        {AT_BUCKETS + 2, 21 * 64 + 58, 2, "an impossible bucket"},
+        {AT_BUCKETS + 2, CPROF_HISTOGRAM_BUCKETS, 2, "an impossible bucket"},
+        {AT_BUCKETS + 4, 0, 8, "a histogram of another number of samples"},
+        {AT_BUCKETS + 4, 2, 8, "a histogram of another number of samples"},
+        {AT_BUCKETS + 12, UINT64_MAX, 8, "a histogram of another number of samples"},
+    };
+    byte_string bytes = golden_copy();
+    expect_reasons(&bytes, BEGIN, changes, COUNT_OF(changes));
+    free(bytes.data);
+}
+
+static void test_reasons_of_the_rest(void)
+{
+    static const change changes[] = {
+        {AT_ASKED, 31 - CPROF_RESOURCES_LAUNCHES, 2, "figures that were not asked for"},
+        {AT_ASKED, 31 - CPROF_RESOURCES_COUNTERS, 2, "figures that were not asked for"},
+        {AT_ASKED, 31 - CPROF_RESOURCES_MEMORY, 2, "figures that were not asked for"},
+        {AT_ASKED, 31 - CPROF_RESOURCES_WAITS, 2, "figures that were not asked for"},
+        {AT_LAUNCHES, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_LAUNCHES + 56, UINT64_MAX, 8, "a count of 2^63 or more"},
+        {AT_COUNTED, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_COUNTED + 16, 1, 8, "an impossible sum"},
+        {AT_COUNTED + 24 * CPROF_COUNTER_CYCLES, 0, 8, "an impossible sum"},
+        {AT_COUNTED + 24 * CPROF_COUNTER_CYCLES + 16, 1, 8, "an impossible sum"},
+        {AT_ESTIMATED, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_DEVICE + AT_MEMORY_TAKEN, TWO_63, 8, "impossible bytes of memory"},
+        {AT_DEVICE + AT_CALLS, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_DEVICE + AT_CALLS, 0, 8, "impossible bytes of memory"},
+        {AT_DEVICE + AT_ENTRY, UINT64_MAX, 8, "impossible bytes of memory"},
+        {AT_DEVICE + AT_ENTRY, 101, 8, "impossible bytes of memory"}, /* one call, whose change is known */
+        {AT_DEVICE + AT_EXIT, TWO_63, 8, "impossible bytes of memory"},
+        {AT_DEVICE + AT_CHANGE, 51, 8, "impossible bytes of memory"},
+        {AT_DEVICE + AT_CHANGE + 8, 1, 8, "impossible bytes of memory"},
+        {AT_DEVICE + AT_PEAK, (uint64_t)-2, 8, "impossible bytes of memory"},
+        {AT_HOST + AT_CALLS, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_HOST + AT_EXIT, 97, 8, "impossible bytes of memory"},
+        {AT_HOST + AT_CHANGE + 8, 0, 8, "impossible bytes of memory"},
+        {AT_WAITS, TWO_63, 8, "a count of 2^63 or more"},
+        {AT_WAITS, 0, 8, "an impossible sum"},
+        {AT_WAIT_SUM, UINT64_MAX, 8, "an impossible sum"},
+        {AT_WAIT_SUM + 8, 1, 8, "an impossible sum"},
+    };
+    byte_string bytes = golden_copy();
+    expect_reasons(&bytes, BEGIN, changes, COUNT_OF(changes));
+    expect_reason(&bytes, 8, 1, 4, "unknown flags at byte 104"); /* of a key, in the first version */
+    expect_reason(&bytes, FIRST_KEY + AT_FLAGS, 4, 2, "unknown flags at byte 104");
+    expect_reason(&bytes, FIRST_KEY + AT_FLAGS, 0, 2, "more bytes than the counts say");
+    free(bytes.data);
+}
+
+/* Each figure alone may be right. */
+static void test_reasons_of_figures_together(void)
+{
+    byte_string bytes = golden_copy();
+    put(bytes.data + BEGIN + AT_GPU_MIN, 5000000, 8);
+    expect_reason(&bytes, BEGIN + AT_GPU_MAX, 2000000, 8, "an impossible GPU time");
+    put(bytes.data + BEGIN + AT_GPU_MIN, 2000000, 8);
+    put(bytes.data + BEGIN + AT_GPU_SUM, TWO_63 + 2000000, 8);
+    expect_reason(&bytes, BEGIN + AT_GPU_MAX, TWO_63, 8, "an impossible GPU time");
+    free(bytes.data);
+}
+
+/* Those that are lost may have been the least or the most; those that are not are still between. */
+static void test_reasons_of_gpu_times_of_which_some_are_lost(void)
+{
+    static const change changes[] = {
+        {AT_BUCKETS, 21 * 64 + 57, 2, "a histogram of other GPU times"},
+        {AT_BUCKETS + 2, 23 * 64 + 13, 2, "a histogram of other GPU times"},
+    };
+    byte_string bytes = golden_copy();
+    put(bytes.data + BEGIN + AT_GPU_COUNT, 3, 8);
+    put(bytes.data + BEGIN + AT_GPU_LOST, 1, 8);
+    put(bytes.data + BEGIN + AT_GPU_SUM, 9000000, 8);
+    expect_reasons(&bytes, BEGIN, changes, COUNT_OF(changes));
+    put(bytes.data + BEGIN + AT_BUCKETS, 21 * 64 + 59, 2);
+    seal(bytes.data, bytes.size);
+    cprof_snapshot *snapshot;
+    CHECK(decode(bytes.data, bytes.size, &snapshot, NULL) == CPROF_OK);
+    cprof_snapshot_destroy(snapshot);
+    free(bytes.data);
+}
+
+/* The change of many calls has bounds, too; and 64 bits, unless it is merged. */
+static void test_reasons_of_the_memory_of_many_calls(void)
+{
+    static const change changes[] = {
+        {AT_CHANGE + 8, 1, 8, "impossible bytes of memory"},
+        {AT_CHANGE + 8, 2, 8, "impossible bytes of memory"},
+        {AT_CHANGE + 8, UINT64_MAX, 8, "impossible bytes of memory"},
+        {AT_CHANGE + 8, (uint64_t)-3, 8, "impossible bytes of memory"},
+        {AT_CHANGE, TWO_63, 8, "impossible bytes of memory"},
+    };
+    byte_string bytes = golden_copy();
+    put(bytes.data + BEGIN + AT_DEVICE + AT_CALLS, 4, 8);
+    expect_reasons(&bytes, BEGIN + AT_DEVICE, changes, COUNT_OF(changes));
+    free(bytes.data);
+}
+
+static void test_reasons_of_memory_without_a_call(void)
+{
+    static const change changes[] = {
+        {AT_MEMORY_TAKEN, 1, 8, "impossible bytes of memory"}, {AT_ENTRY, 1, 8, "impossible bytes of memory"},
+        {AT_EXIT, 1, 8, "impossible bytes of memory"},         {AT_CHANGE, 1, 8, "impossible bytes of memory"},
+        {AT_CHANGE + 8, 1, 8, "impossible bytes of memory"},   {AT_PEAK, 1, 8, "impossible bytes of memory"},
+    };
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "blur");
+    miss_gpu(registry, "blur", CPROF_GPU_NO_CUDA);
+    cprof_snapshot *snapshot = take(registry, 77);
+    byte_string bytes = encode(snapshot);
+    expect_reasons(&bytes, BEGIN + AT_DEVICE, changes, COUNT_OF(changes));
+    expect_reasons(&bytes, BEGIN + AT_HOST, changes, COUNT_OF(changes));
+    static const change of_gpu_times[] = {
+        {AT_GPU_SUM, 1, 8, "an impossible GPU time"},
+        {AT_GPU_MIN, 0, 8, "an impossible GPU time"},
+        {AT_GPU_MAX, 1, 8, "an impossible GPU time"},
+        {AT_MISSED + 8 * CPROF_GPU_NO_CUDA, TWO_63, 8, "a count of 2^63 or more"},
+    };
+    expect_reasons(&bytes, BEGIN, of_gpu_times, COUNT_OF(of_gpu_times));
+    put(bytes.data + BEGIN + AT_MISSED + 8 * CPROF_GPU_NO_CUDA, 0, 8);
+    expect_reason(&bytes, BEGIN + AT_ASKED, 0, 2, "figures that were not asked for"); /* there are none, either */
+    free(bytes.data);
+    cprof_snapshot_destroy(snapshot);
+    cprof_registry_destroy(registry);
+}
+
+/* What is kept */
+
+static unsigned version_of(const cprof_snapshot *snapshot)
+{
+    byte_string bytes = encode(snapshot);
+    unsigned version = bytes.data[8];
+    free(bytes.data);
+    return version;
+}
+
+static void test_keys_with_and_without(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "none");
+    cprof_snapshot *before = take(registry, 1);
+    CHECK_EQUAL(version_of(before), 1);
+    finish(registry, "some");
+    add_gpu(registry, "some", INT64_MAX, INT64_MAX, true);
+    add_gpu(registry, "some", 0, -1, false);
+    cprof_accum_record_ms(accum_of(registry, "train", "fractional"), 0.1);
+    add_sample(registry, "fractional", golden_sample);
+    cprof_sample sample = {1 * MS, 0, 0};
+    cprof_accum_finish(accum_of(registry, "train", "error"), 1, CPROF_OUTCOME_ERROR, &sample);
+    add_launches(registry, "error", (cprof_launch_counts){.launches = UINT64_MAX});
+    cprof_snapshot *snapshot = take(registry, 1);
+    CHECK_EQUAL(version_of(snapshot), 2);
+    cprof_snapshot *copy = round_trip(snapshot);
+    static const char *const nodes[] = {"some", "fractional", "error"};
+    for (size_t i = 0; i < COUNT_OF(nodes); i++) {
+        seen live = see_live(registry, nodes[i]);
+        seen kept = see(copy, nodes[i]);
+        CHECK(same(&live, &kept));
+    }
+    CHECK(!see(copy, "none").has_extra && !see(before, "none").has_extra);
+    cprof_snapshot *const made[] = {before, snapshot, copy};
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
+        cprof_snapshot_destroy(made[i]);
+    }
+    cprof_registry_destroy(registry);
+}
+
+/* Whoever measures should say what was asked for, and give a cause; what it leaves out must not make bytes that are refused. */
+static void test_careless_figures(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "nothing");
+    add_sample(registry, "nothing", (cprof_resources_sample){.asked = 0});
+    cprof_snapshot *snapshot = take(registry, 1);
+    CHECK(!see(snapshot, "nothing").has_extra && version_of(snapshot) == 1);
+    cprof_snapshot_destroy(snapshot);
+    finish(registry, "unasked");
+    cprof_resources_sample sample = golden_sample;
+    sample.asked = 0;
+    add_sample(registry, "unasked", sample);
+    finish(registry, "causeless");
+    miss_gpu(registry, "causeless", CPROF_GPU_KNOWN);
+    snapshot = take(registry, 1);
+    cprof_snapshot *copy = round_trip(snapshot);
+    CHECK_EQUAL(see(copy, "unasked").figures.asked, golden_sample.asked);
+    CHECK_EQUAL(see(copy, "causeless").figures.asked, CPROF_RESOURCES_GPU);
+    CHECK_EQUAL(see(copy, "causeless").figures.missed[CPROF_GPU_KNOWN], 0);
+    cprof_snapshot_destroy(snapshot);
+    cprof_snapshot_destroy(copy);
+    cprof_registry_destroy(registry);
+}
+
+/* Without a call the rest of an accumulator's figures of memory means nothing, and must not show. */
+static void test_memory_without_a_call(void)
+{
+    cprof_resources_figures figures = {.asked = CPROF_RESOURCES_MEMORY,
+                                       .gpu_min_ns = UINT64_MAX,
+                                       .device_memory = {.entry = 1, .exit = 2, .change = 3, .peak = 4}};
+    cprof_snapshot_resources extra = {.gpu_buckets.filled = 0};
+    cprof_snapshot_resources_set(&extra, &figures, 77);
+    cprof_snapshot_resources_complete(&extra);
+    const cprof_resources_memory none = {.peak = -1};
+    CHECK(same_memory(&extra.figures.device_memory, &none) && same_memory(&extra.figures.host_memory, &none));
+    CHECK(extra.device_memory.taken_ns == 0 && cprof_snapshot_resources_fault(&extra, false) == NULL);
+}
+
+/* Without memory a histogram counts nothing, and the rest of the figures stays. */
+static void test_gpu_times_that_the_histogram_lost(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "blur");
+    miss_gpu(registry, "blur", CPROF_GPU_FULL); /* so that only the histogram is to be made */
+    fake_alloc_fail(1);
+    add_gpu(registry, "blur", 2 * MS, -1, false);
+    CHECK(fake_alloc_has_failed());
+    cprof_snapshot *lost = take(registry, 1);
+    cprof_snapshot *copy = round_trip(lost);
+    seen key = see(copy, "blur");
+    CHECK(key.figures.gpu_count == 1 && key.figures.gpu_lost == 1 && key.figures.gpu_rows == 0 && key.gpu_median_ms < 0.0);
+    cprof_registry *other = golden_registry();
+    cprof_snapshot *whole = take(other, 2);
+    cprof_snapshot *merged = merge_two(whole, lost);
+    cprof_snapshot *again = round_trip(merged);
+    key = see(again, "blur");
+    CHECK(key.figures.gpu_count == 3 && key.figures.gpu_lost == 1);
+    CHECK_NEAR(key.gpu_median_ms, 2.0, 0.01);
+    byte_string bytes = encode(lost);
+    expect_reason(&bytes, BEGIN + AT_GPU_LOST, 0, 8, "a histogram of another number of samples");
+    free(bytes.data);
+    cprof_snapshot *const made[] = {lost, copy, whole, merged, again};
+    for (size_t i = 0; i < COUNT_OF(made); i++) {
+        cprof_snapshot_destroy(made[i]);
+    }
+    cprof_registry_destroy(registry);
+    cprof_registry_destroy(other);
+}
+
+/* Merging */
+
+static cprof_resources_memory_sample random_memory(void)
+{
+    return (cprof_resources_memory_sample){
+        .known = check_random(&seed) % 4 != 0,
+        .entry = (int64_t)(check_random(&seed) % 3),
+        .exit = (int64_t)(check_random(&seed) >> (16 + check_random(&seed) % 48)),
+        .peak = (int64_t)(check_random(&seed) % 100) - 50,
+    };
+}
+
+static cprof_resources_sample random_sample(void)
+{
+    cprof_resources_sample sample = {
+        .asked = CPROF_RESOURCES_COUNTERS | CPROF_RESOURCES_MEMORY | CPROF_RESOURCES_WAITS,
+        .counters.known = (unsigned)(check_random(&seed) % CPROF_COUNTER_BIT(CPROF_COUNTER_COUNT)),
+        .counters.estimated = check_random(&seed) % 2 == 0,
+        .device_memory = random_memory(),
+        .host_memory = random_memory(),
+        .waits = check_random(&seed) % 2,
+    };
+    sample.wait_ns = sample.waits != 0 ? (cprof_ns)(check_random(&seed) >> 1) : 0;
+    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        sample.counters.values[i] = check_random(&seed) >> check_random(&seed) % 64;
+    }
+    return sample;
+}
+
+/* The same to both registries. */
+static void add_random(cprof_registry *a, cprof_registry *b)
+{
+    static const char *const nodes[] = {"w", "x", "y", "z"};
+    const char *node = nodes[check_random(&seed) % 4];
+    cprof_ns gpu_ns = (cprof_ns)(check_random(&seed) >> 1 >> check_random(&seed) % 63);
+    cprof_ns queue_ns = gpu_ns % 3 - 1;
+    cprof_resources_sample sample = random_sample();
+    uint64_t kind = check_random(&seed) % 6;
+    cprof_registry *const both[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        finish(both[i], node);
+        if (kind == 0) {
+            miss_gpu(both[i], node, (cprof_gpu_cause)(1 + (uint64_t)gpu_ns % (CPROF_GPU_CAUSES - 1)));
+        } else if (kind == 1) {
+            add_launches(both[i], node, (cprof_launch_counts){1, 2, 3, 4, (uint64_t)gpu_ns, 6, 7, 8});
+        } else if (kind == 2) {
+            add_sample(both[i], node, sample);
+        } else if (kind == 3) {
+            add_gpu(both[i], node, gpu_ns, queue_ns, gpu_ns % 2 == 0);
+        }
+    }
+}
+
+/* Merges in a random order, in random groups. */
+static cprof_snapshot *merge_at_random(const cprof_snapshot *const *parts, size_t count)
+{
+    cprof_snapshot *left[PARTS];
+    for (size_t i = 0; i < count; i++) {
+        left[i] = round_trip(parts[i]);
+    }
+    while (count > 1) {
+        size_t a = check_random(&seed) % count;
+        cprof_snapshot *one = left[a];
+        left[a] = left[--count];
+        size_t b = check_random(&seed) % count;
+        cprof_snapshot *two = left[b];
+        left[b] = merge_two(one, two);
+        cprof_snapshot_destroy(one);
+        cprof_snapshot_destroy(two);
+    }
+    return left[0];
+}
+
+/* The one result of merging in any order. */
+static cprof_snapshot *merge_in_all_orders(cprof_snapshot *const *parts, size_t count)
+{
+    const cprof_snapshot *const *inputs = (const cprof_snapshot *const *)parts;
+    cprof_snapshot *merged = merge(inputs, count);
+    for (int i = 0; i < ORDERS; i++) {
+        cprof_snapshot *again = merge_at_random(inputs, count);
+        CHECK(equal(merged, again));
+        cprof_snapshot_destroy(again);
+    }
+    return merged;
+}
+
+static void destroy_all(cprof_snapshot *const *snapshots, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cprof_snapshot_destroy(snapshots[i]);
+    }
+}
+
+static void expect_merged_like(const cprof_snapshot *merged, cprof_registry *whole, const char *node)
+{
+    seen got = see(merged, node);
+    seen expected = see_live(whole, node);
+    CHECK(got.has_extra && same_sums(&got.figures, &expected.figures));
+    CHECK(memcmp(got.gpu_counts, expected.gpu_counts, sizeof got.gpu_counts) == 0);
+    CHECK(got.gpu_median_ms == expected.gpu_median_ms);
+    const cprof_resources_memory *a[] = {&got.figures.device_memory, &got.figures.host_memory};
+    const cprof_resources_memory *b[] = {&expected.figures.device_memory, &expected.figures.host_memory};
+    for (int i = 0; i < 2; i++) {
+        CHECK(a[i]->calls == b[i]->calls && a[i]->change == b[i]->change && a[i]->peak == b[i]->peak);
+    }
+}
+
+static void test_merging_is_exact_in_any_order(void)
+{
+    static const char *const nodes[] = {"w", "x", "y", "z"};
+    static const uint64_t times[PARTS] = {10, 30, 30, 20, 30};
+    cprof_snapshot *parts[PARTS];
+    cprof_registry *whole = registry_new(0);
+    for (int i = 0; i < PARTS; i++) {
+        cprof_registry *registry = registry_new(0);
+        for (int k = 0; k < SAMPLES; k++) {
+            add_random(registry, whole);
+        }
+        parts[i] = take(registry, times[i]);
+        cprof_registry_destroy(registry);
+    }
+    cprof_snapshot *merged = merge_in_all_orders(parts, PARTS);
+    for (int i = 0; i < 4; i++) {
+        expect_merged_like(merged, whole, nodes[i]);
+    }
+    destroy_all(parts, PARTS);
+    cprof_snapshot_destroy(merged);
+    cprof_registry_destroy(whole);
+}
+
+/* A snapshot of one call, with one kind of memory or both. */
+static cprof_snapshot *take_memory(cprof_resources_memory_sample device, cprof_resources_memory_sample host, uint64_t taken_ns)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "blur");
+    add_sample(registry, "blur",
+               (cprof_resources_sample){.asked = CPROF_RESOURCES_MEMORY, .device_memory = device, .host_memory = host});
+    cprof_snapshot *snapshot = take(registry, taken_ns);
+    cprof_registry_destroy(registry);
+    return snapshot;
+}
+
+static const cprof_resources_memory_sample unknown = {.known = false};
+
+/* The last call with one kind of memory may be in another snapshot than the last with the other, and than the last call. */
+static void test_memory_is_that_of_the_last_call(void)
+{
+    cprof_registry *registry = registry_new(0);
+    finish(registry, "blur");
+    cprof_snapshot *const parts[] = {
+        take_memory((cprof_resources_memory_sample){true, 1, 2, -1}, (cprof_resources_memory_sample){true, 10, 20, 25}, 100),
+        take_memory(unknown, (cprof_resources_memory_sample){true, 30, 40, 45}, 300),
+        take_memory((cprof_resources_memory_sample){true, 5, 6, 7}, unknown, 200),
+        take_memory(unknown, unknown, 400),
+        take(registry, 500),
+    };
+    cprof_snapshot *merged = merge_in_all_orders(parts, COUNT_OF(parts));
+    seen key = see(merged, "blur");
+    const cprof_resources_memory device = {2, 5, 6, 2, 7};
+    const cprof_resources_memory host = {2, 30, 40, 20, 45};
+    CHECK(same_memory(&key.figures.device_memory, &device) && same_memory(&key.figures.host_memory, &host));
+    destroy_all(parts, COUNT_OF(parts));
+    cprof_snapshot_destroy(merged);
+    cprof_registry_destroy(registry);
+}
+
+static void test_memory_of_equal_times(void)
+{
+    cprof_snapshot *const parts[] = {
+        take_memory((cprof_resources_memory_sample){true, 1, 9, -1}, unknown, 100),
+        take_memory((cprof_resources_memory_sample){true, 3, 9, -1}, unknown, 100),
+        take_memory((cprof_resources_memory_sample){true, 7, 8, -1}, unknown, 100),
+    };
+    cprof_snapshot *merged = merge_in_all_orders(parts, COUNT_OF(parts));
+    seen key = see(merged, "blur");
+    CHECK(key.figures.device_memory.entry == 3 && key.figures.device_memory.exit == 9);
+    destroy_all(parts, COUNT_OF(parts));
+    cprof_snapshot_destroy(merged);
+}
+
+/* In 64 bits that stay at their end, the order would show: (MAX + MAX) - MAX. */
+static void test_changes_of_memory_do_not_end_on_the_way(void)
+{
+    const cprof_resources_memory_sample more = {true, 0, INT64_MAX, -1};
+    const cprof_resources_memory_sample less = {true, INT64_MAX, 0, -1};
+    cprof_snapshot *const parts[] = {take_memory(more, less, 1), take_memory(more, less, 1), take_memory(less, less, 1)};
+    cprof_snapshot *merged = merge_in_all_orders(parts, 3);
+    seen key = see(merged, "blur");
+    CHECK_EQUAL(key.figures.device_memory.change, INT64_MAX);
+    CHECK_EQUAL(key.figures.host_memory.change, INT64_MIN);
+    cprof_snapshot *two = merge_in_all_orders(parts, 2);
+    key = see(two, "blur");
+    CHECK_EQUAL(key.figures.device_memory.change, INT64_MAX);
+    CHECK_EQUAL(key.figures.host_memory.change, INT64_MIN);
+    static const change changes[] = {
+        {AT_DEVICE + AT_CHANGE, UINT64_MAX, 8, "impossible bytes of memory"}, /* one byte more than two calls can take */
+        {AT_HOST + AT_CHANGE, 1, 8, "impossible bytes of memory"},
+    };
+    byte_string bytes = encode(two);
+    expect_reasons(&bytes, BEGIN + SOURCE_BYTES, changes, COUNT_OF(changes));
+    free(bytes.data);
+    destroy_all(parts, COUNT_OF(parts));
+    cprof_snapshot_destroy(merged);
+    cprof_snapshot_destroy(two);
+}
+
+/* The golden snapshot with fields of its figures changed, as of another process. */
+static cprof_snapshot *take_changed(uint8_t id, const change *changes, size_t count)
+{
+    byte_string bytes = golden_copy();
+    bytes.data[HEADER_BYTES] = id;
+    for (size_t i = 0; i < count; i++) {
+        put(bytes.data + BEGIN + changes[i].at, changes[i].value, changes[i].width);
+    }
+    seal(bytes.data, bytes.size);
+    cprof_snapshot *snapshot;
+    char reason[CPROF_SNAPSHOT_FAULT_TEXT];
+    if (decode(bytes.data, bytes.size, &snapshot, reason) != CPROF_OK) {
+        (void)fprintf(stderr, "%s\n", reason);
+        exit(EXIT_FAILURE);
+    }
+    free(bytes.data);
+    return snapshot;
+}
+
+static void expect_out_of_range(const change *changes, size_t count)
+{
+    cprof_snapshot *large = take_changed(1, changes, count);
+    cprof_snapshot *other = take_changed(2, NULL, 0);
+    cprof_snapshot *alone = merge((const cprof_snapshot *const[]){large}, 1);
+    cprof_snapshot_destroy(round_trip(alone));
+    cprof_snapshot *merged = NULL;
+    cprof_snapshot_clash clash;
+    const cprof_snapshot *const one[] = {large, other};
+    const cprof_snapshot *const two[] = {other, alone};
+    CHECK(cprof_snapshot_merge(one, 2, &merged, &clash) == CPROF_OUT_OF_RANGE);
+    CHECK(cprof_snapshot_merge(two, 2, &merged, &clash) == CPROF_OUT_OF_RANGE && merged == NULL);
+    cprof_snapshot *const made[] = {large, other, alone};
+    destroy_all(made, COUNT_OF(made));
+}
+
+static void test_counts_do_not_wrap(void)
+{
+    static const change gpu_times[] = {
+        {AT_GPU_COUNT, TWO_63 - 1, 8, ""},
+        {AT_GPU_LOST, TWO_63 - 3, 8, ""},
+        {AT_GPU_MIN, 0, 8, ""},
+    };
+    expect_out_of_range(gpu_times, COUNT_OF(gpu_times));
+    static const size_t counts[] = {AT_MISSED + 8,
+                                    AT_MISSED + 8 * (CPROF_GPU_CAUSES - 1),
+                                    AT_COUNTED,
+                                    AT_ESTIMATED,
+                                    AT_DEVICE + AT_CALLS,
+                                    AT_HOST + AT_CALLS,
+                                    AT_WAITS};
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        const change most = {counts[i], TWO_63 - 1, 8, ""};
+        expect_out_of_range(&most, 1);
+    }
+}
+
+static void test_launches_stay_below_their_end(void)
+{
+    const change most = {AT_LAUNCHES + 8 * 4, TWO_63 - 6, 8, ""};
+    cprof_snapshot *const parts[] = {take_changed(1, &most, 1), take_changed(2, NULL, 0), take_changed(3, NULL, 0)};
+    cprof_snapshot *merged = merge_in_all_orders(parts, COUNT_OF(parts));
+    seen key = see(merged, "blur");
+    CHECK_EQUAL(key.figures.launched.bytes_to_device, INT64_MAX);
+    CHECK_EQUAL(key.figures.launched.fills, 24);
+    destroy_all(parts, COUNT_OF(parts));
+    cprof_snapshot_destroy(merged);
+}
+
+/* Threads */
+
+typedef struct {
+    const cprof_snapshot *snapshot;
+    const cprof_snapshot *other;
+} shared;
+
+/* A snapshot does not change: not even by writing to it what is there already. */
+static void *read_shared(void *argument)
+{
+    const shared *all = argument;
+    for (int i = 0; i < ROUNDS; i++) {
+        cprof_snapshot_destroy(round_trip(all->snapshot));
+        cprof_snapshot_destroy(merge_two(all->snapshot, all->other));
+        CHECK_EQUAL(see(all->snapshot, "blur").figures.gpu_count, 2);
+    }
+    return NULL;
+}
+
+static void test_threads_that_read_one_snapshot(void)
+{
+    shared all = {take_changed(1, NULL, 0), take_changed(2, NULL, 0)};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, read_shared, &all) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    cprof_snapshot_destroy((cprof_snapshot *)all.snapshot);
+    cprof_snapshot_destroy((cprof_snapshot *)all.other);
+}
+
+int main(void)
+{
+    fake_alloc_install();
+
+    test_golden_bytes();
+    test_every_cut_and_every_changed_bit();
+    test_every_cut_that_is_sealed();
+    test_reasons_of_gpu_times();
+    test_reasons_of_figures_together();
+    test_reasons_of_gpu_times_of_which_some_are_lost();
+    test_reasons_of_the_rest();
+    test_reasons_of_the_memory_of_many_calls();
+    test_reasons_of_memory_without_a_call();
+
+    test_keys_with_and_without();
+    test_careless_figures();
+    test_memory_without_a_call();
+    test_gpu_times_that_the_histogram_lost();
+
+    test_merging_is_exact_in_any_order();
+    test_memory_is_that_of_the_last_call();
+    test_memory_of_equal_times();
+    test_changes_of_memory_do_not_end_on_the_way();
+    test_counts_do_not_wrap();
+    test_launches_stay_below_their_end();
+
+    test_threads_that_read_one_snapshot();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    return EXIT_SUCCESS;
+}

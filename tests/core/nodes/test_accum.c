@@ -1,0 +1,512 @@
+/* accum.h */
+#include "cprofiling/nodes/accum.h"
+
+#include "cprofiling/nodes/registry.h"
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { THREADS = 8, CALLS = 5000, SKIPS = 1000, ROW = CPROF_HISTOGRAM_ROW, ZEROS = 1000000 };
+
+#define MS INT64_C(1000000) /* in ns */
+
+static cprof_registry *registry;
+static cprof_accum *accum;
+static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+
+static void set_up(uint64_t skip_first_n)
+{
+    registry = cprof_registry_create(0);
+    CHECK(registry != NULL);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, false);
+    accum = cprof_registry_accum(registry, (cprof_names){{"train", 5}, {"node", 4}});
+    CHECK(accum != NULL);
+}
+
+static void tear_down(void)
+{
+    cprof_registry_destroy(registry);
+}
+
+static uint64_t generation(void)
+{
+    return cprof_registry_present(registry).generation;
+}
+
+/* The figures of now, with the histogram in `counts`. */
+static cprof_figures figures_now(void)
+{
+    cprof_figures figures;
+    uint64_t order;
+    memset(counts, 0, sizeof counts);
+    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK);
+    return figures;
+}
+
+static bool has_figures(void)
+{
+    cprof_figures figures;
+    uint64_t order;
+    return cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &order, NULL) == CPROF_OK;
+}
+
+static void finish(cprof_outcome outcome, cprof_ns elapsed_ns)
+{
+    cprof_sample sample = {elapsed_ns, 0, 0};
+    cprof_accum_finish(accum, generation(), outcome, &sample);
+}
+
+static void succeed(cprof_ns elapsed_ns)
+{
+    finish(CPROF_OUTCOME_SUCCESS, elapsed_ns);
+}
+
+static uint64_t histogram_sum(void)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < CPROF_HISTOGRAM_BUCKETS; i++) {
+        sum += counts[i];
+    }
+    return sum;
+}
+
+/* The histogram's own 32 bits of a bucket in use. */
+static uint32_t *low_of(unsigned index)
+{
+    cprof_histogram_rows *rows = accum->histogram.rows;
+    return &rows->buckets[index - rows->first * ROW];
+}
+
+static double quantile_ms(const cprof_figures *figures, double fraction)
+{
+    double value_ms;
+    cprof_figures_quantiles_ms(figures, counts, &fraction, 1, &value_ms);
+    return value_ms;
+}
+
+static void test_nothing(void)
+{
+    set_up(0);
+    CHECK(!has_figures());
+    tear_down();
+    cprof_figures none = {.count = 0};
+    CHECK(quantile_ms(&none, 0.5) == 0.0);
+    CHECK(cprof_figures_self_ms(&none) < 0.0);
+    CHECK(cprof_figures_active_ms(&none) < 0.0);
+}
+
+static void test_samples(void)
+{
+    set_up(0);
+    succeed(3 * MS);
+    succeed(1 * MS);
+    succeed(2 * MS);
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.count, 3);
+    CHECK(figures.min_ms == 1.0);
+    CHECK(figures.max_ms == 3.0);
+    CHECK(figures.last_ms == 2.0);
+    CHECK(figures.first_ms == 3.0);
+    CHECK(figures.median_ms == 2.0);
+    CHECK(figures.moments.total_ns == 6 * MS);
+    CHECK(figures.moments.squares_ns2 == 14 * MS * MS);
+    CHECK_EQUAL(histogram_sum(), 3);
+    CHECK_NEAR(quantile_ms(&figures, 0.5), 2.0, 0.01);
+    CHECK(cprof_figures_self_ms(&figures) == 6.0);
+    CHECK(cprof_figures_active_ms(&figures) == 6.0);
+    tear_down();
+}
+
+static void test_parts_of_the_time(void)
+{
+    static const cprof_sample samples[] = {{5 * MS, 2 * MS, 1 * MS}, {7 * MS, 7 * MS, 0}, {1 * MS, 0, 1 * MS}};
+    set_up(0);
+    for (size_t i = 0; i < 3; i++) {
+        cprof_accum_finish(accum, generation(), CPROF_OUTCOME_SUCCESS, &samples[i]);
+    }
+    cprof_figures figures = figures_now();
+    CHECK(cprof_figures_self_ms(&figures) == 4.0);
+    CHECK(cprof_figures_active_ms(&figures) == 11.0);
+    static const cprof_sample unknown = {MS, -1, 0};
+    cprof_accum_finish(accum, generation(), CPROF_OUTCOME_SUCCESS, &unknown);
+    figures = figures_now();
+    CHECK_EQUAL(figures.self_unknown, 1);
+    CHECK(cprof_figures_self_ms(&figures) < 0.0);
+    CHECK(cprof_figures_active_ms(&figures) == 12.0);
+    static const cprof_sample suspended = {MS, 0, -1};
+    cprof_accum_finish(accum, generation(), CPROF_OUTCOME_SUCCESS, &suspended);
+    figures = figures_now();
+    CHECK_EQUAL(figures.active_unknown, 1);
+    CHECK(cprof_figures_active_ms(&figures) < 0.0);
+    tear_down();
+}
+
+/* An error or a cancellation is counted, and is nothing else: no sample, no first call. */
+static void test_calls_that_do_not_succeed(void)
+{
+    set_up(0);
+    finish(CPROF_OUTCOME_ERROR, 5 * MS);
+    finish(CPROF_OUTCOME_CANCELLED, 5 * MS);
+    finish(CPROF_OUTCOME_ERROR, 5 * MS);
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.count, 0);
+    CHECK_EQUAL(figures.error_count, 2);
+    CHECK_EQUAL(figures.cancelled_count, 1);
+    CHECK_EQUAL(figures.rows, 0);
+    CHECK(figures.first_ms < 0.0);
+    CHECK(cprof_figures_self_ms(&figures) < 0.0);
+    succeed(2 * MS);
+    finish(CPROF_OUTCOME_ERROR, 5 * MS);
+    figures = figures_now();
+    CHECK_EQUAL(figures.count, 1);
+    CHECK_EQUAL(figures.error_count, 3);
+    CHECK(figures.first_ms == 2.0 && figures.last_ms == 2.0 && figures.max_ms == 2.0);
+    tear_down();
+}
+
+/* E14: the first n that succeed; failures use up none. */
+static void test_skips(void)
+{
+    set_up(3);
+    finish(CPROF_OUTCOME_ERROR, MS);
+    succeed(9 * MS);
+    finish(CPROF_OUTCOME_CANCELLED, MS);
+    succeed(8 * MS);
+    cprof_accum_record_ms(accum, 7.0);
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.skipped_count, 3);
+    CHECK_EQUAL(figures.count, 0);
+    CHECK_EQUAL(figures.rows, 0);
+    CHECK(figures.first_ms == 9.0);
+    succeed(6 * MS);
+    cprof_accum_record_ms(accum, 5.0);
+    figures = figures_now();
+    CHECK_EQUAL(figures.skipped_count, 3);
+    CHECK_EQUAL(figures.count, 2);
+    CHECK(figures.max_ms == 6.0 && figures.last_ms == 5.0 && figures.first_ms == 9.0);
+    cprof_registry_reset(registry);
+    succeed(4 * MS);
+    CHECK_EQUAL(figures_now().skipped_count, 1);
+    CHECK_EQUAL(figures_now().count, 0);
+    tear_down();
+}
+
+static void test_largest_number_of_skips(void)
+{
+    set_up(INT64_MAX);
+    succeed(MS);
+    succeed(MS);
+    CHECK_EQUAL(figures_now().skipped_count, 2);
+    CHECK_EQUAL(accum->skips_left, INT64_MAX - 2);
+    tear_down();
+}
+
+/* B3: what began before a reset is dropped after it, however it ends; and is the first that the new statistics know. */
+static void test_drops(void)
+{
+    static const cprof_sample sample = {MS, 0, 0};
+    set_up(0);
+    uint64_t before = generation();
+    succeed(MS);
+    cprof_registry_reset(registry);
+    CHECK(!has_figures());
+    cprof_accum_finish(accum, before, CPROF_OUTCOME_SUCCESS, &sample);
+    cprof_accum_finish(accum, before, CPROF_OUTCOME_ERROR, &sample);
+    cprof_accum_finish(accum, before, CPROF_OUTCOME_CANCELLED, &sample);
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.dropped_count, 3);
+    CHECK_EQUAL(figures.count + figures.error_count + figures.cancelled_count + figures.skipped_count, 0);
+    succeed(2 * MS);
+    cprof_accum_finish(accum, before, CPROF_OUTCOME_SUCCESS, &sample);
+    figures = figures_now();
+    CHECK_EQUAL(figures.dropped_count, 4);
+    CHECK_EQUAL(figures.count, 1);
+    CHECK(figures.first_ms == 2.0);
+    tear_down();
+}
+
+/* Discarded is everything: also the histogram with its high halves, and the estimate of the median. */
+static void test_reset_discards_everything(void)
+{
+    set_up(0);
+    uint64_t live = fake_alloc_live();
+    for (cprof_ns elapsed_ns = 1; elapsed_ns < INT64_MAX / 4; elapsed_ns *= 3) {
+        succeed(elapsed_ns);
+    }
+    succeed(0);
+    *low_of(0) = UINT32_MAX;
+    succeed(0);
+    cprof_accum_record_ms(accum, 0.125);
+    CHECK_EQUAL(fake_alloc_live(), live + 2);
+    cprof_registry_reset(registry);
+    succeed(5 * MS);
+    CHECK_EQUAL(fake_alloc_live(), live + 1); /* the rows stay, the high halves go */
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(histogram_sum(), 1);
+    CHECK_EQUAL(figures.count, 1);
+    CHECK(figures.median_ms == 5.0 && figures.min_ms == 5.0 && figures.max_ms == 5.0 && figures.first_ms == 5.0);
+    CHECK(figures.moments.total_ns == 5 * MS && figures.moments.total_ms.high == 0.0);
+    CHECK_EQUAL(figures.self_unknown, 0);
+    cprof_histogram_copy(&accum->histogram, 0, CPROF_HISTOGRAM_ROWS - 1, counts);
+    CHECK_EQUAL(histogram_sum(), 1);
+    tear_down();
+}
+
+static void test_other_generations_have_no_figures(void)
+{
+    cprof_figures figures;
+    uint64_t order;
+    set_up(0);
+    succeed(MS);
+    CHECK(cprof_accum_copy(accum, generation() - 1, INT64_MAX, &figures, counts, &order, NULL) == CPROF_ABSENT);
+    CHECK(cprof_accum_copy(accum, generation() + 1, INT64_MAX, &figures, counts, &order, NULL) == CPROF_ABSENT);
+    CHECK(has_figures());
+    tear_down();
+}
+
+/* E4 */
+static void test_calls_of_no_duration(void)
+{
+    set_up(0);
+    for (int i = 0; i < ZEROS; i++) {
+        succeed(0);
+    }
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.count, ZEROS);
+    CHECK(figures.min_ms == 0.0 && figures.max_ms == 0.0 && figures.median_ms == 0.0 && figures.first_ms == 0.0);
+    CHECK(cprof_moments_mean_ms(&figures.moments, ZEROS) == 0.0);
+    CHECK(cprof_moments_std_ms(&figures.moments, ZEROS) == 0.0);
+    CHECK(quantile_ms(&figures, 0.5) == 0.0 && quantile_ms(&figures, 0.999) == 0.0);
+    CHECK_EQUAL(counts[0], ZEROS);
+    tear_down();
+}
+
+/* E5 */
+static void test_longest_calls(void)
+{
+    static const cprof_ns lengths_ns[] = {(INT64_C(1) << 47) - 1, INT64_C(1) << 47, INT64_MAX};
+    set_up(0);
+    for (size_t i = 0; i < 3; i++) {
+        succeed(lengths_ns[i]);
+    }
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(counts[CPROF_HISTOGRAM_BUCKETS - 1], 3);
+    CHECK(figures.min_ms == (double)lengths_ns[0] / 1e6);
+    CHECK(figures.max_ms == (double)INT64_MAX / 1e6);
+    CHECK(figures.moments.total_ns == (cprof_u128)INT64_MAX + ((cprof_u128)1 << 48) - 1);
+    CHECK(quantile_ms(&figures, 0.5) >= figures.min_ms && quantile_ms(&figures, 0.5) <= figures.max_ms);
+    tear_down();
+}
+
+/* Whatever the histogram's resolution, a quantile is no value that was not there. */
+static void test_quantiles_stay_within_the_samples(void)
+{
+    static const double fractions[] = {0.0, 0.5, 0.999, 1.0};
+    double quantiles_ms[4];
+    set_up(0);
+    for (int i = 0; i < 100; i++) {
+        succeed(1048575);
+    }
+    cprof_figures figures = figures_now();
+    cprof_figures_quantiles_ms(&figures, counts, fractions, 4, quantiles_ms);
+    for (int i = 0; i < 4; i++) {
+        CHECK(quantiles_ms[i] == 1.048575);
+    }
+    tear_down();
+}
+
+static void test_recorded_values_are_taken_unchanged(void)
+{
+    static const double values_ms[] = {0.1, 1e12, 0x1p-1074, 0.0, 1.0 / 3.0};
+    set_up(0);
+    for (size_t i = 0; i < 5; i++) {
+        cprof_accum_record_ms(accum, values_ms[i]);
+        CHECK(figures_now().last_ms == values_ms[i]);
+    }
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.count, 5);
+    CHECK(figures.first_ms == 0.1 && figures.min_ms == 0.0 && figures.max_ms == 1e12 && figures.median_ms == 0.1);
+    CHECK_EQUAL(figures.self_unknown, 5);
+    CHECK_EQUAL(figures.active_unknown, 5);
+    CHECK(cprof_figures_self_ms(&figures) < 0.0 && cprof_figures_active_ms(&figures) < 0.0);
+    CHECK_EQUAL(counts[CPROF_HISTOGRAM_BUCKETS - 1], 1);
+    CHECK_EQUAL(counts[0], 2);
+    CHECK_NEAR(cprof_moments_total_ms(&figures.moments), 1000000000000.4333, 1e-15);
+    tear_down();
+}
+
+static void test_records_after_a_reset(void)
+{
+    set_up(0);
+    cprof_accum_record_ms(accum, 1.0);
+    cprof_registry_reset(registry);
+    CHECK(!has_figures());
+    cprof_accum_record_ms(accum, 2.0);
+    CHECK_EQUAL(figures_now().count, 1);
+    CHECK(figures_now().min_ms == 2.0);
+    tear_down();
+}
+
+/* G7: what the histogram cannot keep without memory is counted; all other figures are exact. */
+static void test_full_bucket_without_memory(void)
+{
+    set_up(0);
+    succeed(1);
+    *low_of(cprof_histogram_index(ROW)) = UINT32_MAX; /* 1 ns is ROW units */
+    accum->figures.count = UINT32_MAX;
+    fake_alloc_fail(1);
+    succeed(1);
+    CHECK(fake_alloc_has_failed());
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.count, UINT64_C(1) << 32);
+    CHECK_EQUAL(figures.histogram_lost, 1);
+    CHECK_EQUAL(histogram_sum(), figures.count - figures.histogram_lost);
+    CHECK(quantile_ms(&figures, 0.5) == 1e-6);
+    tear_down();
+}
+
+/* G7 */
+static void test_first_sample_without_memory(void)
+{
+    set_up(0);
+    fake_alloc_fail(1);
+    succeed(3);
+    CHECK(fake_alloc_has_failed());
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.count, 1);
+    CHECK_EQUAL(figures.histogram_lost, 1);
+    CHECK_EQUAL(histogram_sum(), 0);
+    CHECK(figures.max_ms == 3e-6 && figures.median_ms == 3e-6);
+    CHECK(quantile_ms(&figures, 0.5) == 3e-6);
+    succeed(5);
+    figures = figures_now();
+    CHECK_EQUAL(histogram_sum(), 1);
+    CHECK(quantile_ms(&figures, 0.5) >= 3e-6 && quantile_ms(&figures, 0.5) <= 5e-6);
+    tear_down();
+}
+
+/* E5: counts beyond 2^53 are exact. */
+static void test_counts_beyond_doubles(void)
+{
+    set_up(0);
+    succeed(1);
+    finish(CPROF_OUTCOME_ERROR, 1);
+    accum->figures.count = accum->figures.error_count = UINT64_C(1) << 53;
+    succeed(1);
+    finish(CPROF_OUTCOME_ERROR, 1);
+    CHECK_EQUAL(figures_now().count, (UINT64_C(1) << 53) + 1);
+    CHECK_EQUAL(figures_now().error_count, (UINT64_C(1) << 53) + 1);
+    tear_down();
+}
+
+/* E11: 0 for none, for one, and for equal samples, whatever the rounding. */
+static void test_deviation(void)
+{
+    cprof_figures none = {.count = 0};
+    CHECK(cprof_figures_std_ms(&none) == 0.0);
+    set_up(0);
+    for (int i = 0; i < 7; i++) {
+        cprof_accum_record_ms(accum, 0.1);
+        cprof_figures figures = figures_now();
+        CHECK(cprof_figures_std_ms(&figures) == 0.0);
+    }
+    cprof_registry_reset(registry);
+    succeed(MS);
+    succeed(3 * MS);
+    cprof_figures figures = figures_now();
+    CHECK(cprof_figures_std_ms(&figures) == 1.0);
+    tear_down();
+}
+
+static void test_order_of_first_calls(void)
+{
+    cprof_figures figures;
+    uint64_t first, second;
+    set_up(0);
+    cprof_accum *other = cprof_registry_accum(registry, (cprof_names){{"val", 3}, {"node", 4}});
+    cprof_accum_record_ms(other, 1.0);
+    succeed(MS);
+    cprof_accum_record_ms(other, 1.0);
+    CHECK(cprof_accum_copy(other, generation(), INT64_MAX, &figures, counts, &first, NULL) == CPROF_OK);
+    CHECK(cprof_accum_copy(accum, generation(), INT64_MAX, &figures, counts, &second, NULL) == CPROF_OK);
+    CHECK(first < second);
+    tear_down();
+}
+
+static void test_dispose_gives_everything_back(void)
+{
+    set_up(0);
+    uint64_t live = fake_alloc_live();
+    succeed(0);
+    *low_of(0) = UINT32_MAX;
+    succeed(0);
+    CHECK_EQUAL(fake_alloc_live(), live + 2);
+    cprof_accum_dispose(accum);
+    CHECK_EQUAL(fake_alloc_live(), live);
+    cprof_accum_dispose(accum);
+    tear_down();
+}
+
+static void *finish_many(void *unused)
+{
+    for (int i = 0; i < CALLS; i++) {
+        if (i % 10 == 0) {
+            finish(CPROF_OUTCOME_ERROR, MS);
+        } else if (i % 2 == 0) {
+            cprof_accum_record_ms(accum, 0.5);
+        } else {
+            succeed(i);
+        }
+    }
+    return unused;
+}
+
+/* C1, E14: nothing is lost, and exactly n are skipped, under contention too. */
+static void test_threads(void)
+{
+    pthread_t threads[THREADS];
+    set_up(SKIPS);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, finish_many, NULL) == 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    cprof_figures figures = figures_now();
+    CHECK_EQUAL(figures.skipped_count, SKIPS);
+    CHECK_EQUAL(figures.error_count, THREADS * CALLS / 10);
+    CHECK_EQUAL(figures.count, THREADS * CALLS / 10 * 9 - SKIPS);
+    CHECK_EQUAL(histogram_sum(), figures.count);
+    CHECK_EQUAL(figures.dropped_count, 0);
+    tear_down();
+}
+
+int main(void)
+{
+    fake_alloc_install();
+    test_nothing();
+    test_samples();
+    test_parts_of_the_time();
+    test_calls_that_do_not_succeed();
+    test_skips();
+    test_largest_number_of_skips();
+    test_drops();
+    test_reset_discards_everything();
+    test_other_generations_have_no_figures();
+    test_calls_of_no_duration();
+    test_longest_calls();
+    test_quantiles_stay_within_the_samples();
+    test_recorded_values_are_taken_unchanged();
+    test_records_after_a_reset();
+    test_full_bucket_without_memory();
+    test_first_sample_without_memory();
+    test_deviation();
+    test_counts_beyond_doubles();
+    test_order_of_first_calls();
+    test_dispose_gives_everything_back();
+    test_threads();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    return EXIT_SUCCESS;
+}

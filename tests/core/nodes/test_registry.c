@@ -1,0 +1,577 @@
+/* registry.h. Linked with --wrap for the random numbers of which ids are made. */
+#define _GNU_SOURCE
+#include "cprofiling/nodes/registry.h"
+
+#include "cprofiling/base/alloc.h"
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum {
+    MAX_KEYS = CPROF_REGISTRY_MAX_KEYS,
+    MAX_STAGES = CPROF_REGISTRY_MAX_OVERFLOW_STAGES,
+    SHARE = 16, /* keys in a slab */
+    MOST_BYTES_PER_KEY = 2 * 1024,
+    PAUSE_US = 20000,
+};
+
+static bool random_fails;
+
+ssize_t wrapped_getrandom(void *buffer, size_t size, unsigned flags) __asm__("__wrap_getrandom");
+ssize_t real_getrandom(void *buffer, size_t size, unsigned flags) __asm__("__real_getrandom");
+
+ssize_t wrapped_getrandom(void *buffer, size_t size, unsigned flags)
+{
+    return random_fails ? -1 : real_getrandom(buffer, size, flags);
+}
+
+static cprof_names key(const char *stage, const char *node)
+{
+    return (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}};
+}
+
+static bool is_key(cprof_names names, const char *stage, const char *node)
+{
+    return names.stage.length == strlen(stage) && names.node.length == strlen(node) &&
+           memcmp(names.stage.bytes, stage, names.stage.length) == 0 && memcmp(names.node.bytes, node, names.node.length) == 0;
+}
+
+static uint64_t generation_of(cprof_registry *registry)
+{
+    return cprof_registry_present(registry).generation;
+}
+
+static unsigned flags_of(cprof_registry *registry)
+{
+    return (unsigned)(cprof_registry_state(registry) & CPROF_FLAG_ALL);
+}
+
+static void finish(cprof_registry *registry, cprof_accum *accum)
+{
+    cprof_sample sample = {1000, 0, 0};
+    CHECK(accum != NULL);
+    cprof_accum_finish(accum, generation_of(registry), CPROF_OUTCOME_SUCCESS, &sample);
+}
+
+/* What a visit met. */
+typedef struct {
+    size_t count;
+    size_t stop_after;
+    cprof_names names[8];
+    uint64_t order[8];
+    uint64_t samples;
+} visit;
+
+static cprof_status note(void *context, cprof_names names, uint64_t order, const cprof_figures *figures, const uint64_t *counts)
+{
+    visit *met = context;
+    CHECK(counts != NULL);
+    if (met->count < sizeof met->names / sizeof met->names[0]) {
+        met->names[met->count] = names;
+        met->order[met->count] = order;
+    }
+    met->samples += figures->count;
+    return ++met->count == met->stop_after ? CPROF_OUT_OF_RANGE : CPROF_OK;
+}
+
+static visit visit_all(cprof_registry *registry)
+{
+    visit met = {.count = 0};
+    cprof_registry_epoch epoch;
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(epoch.generation, generation_of(registry));
+    return met;
+}
+
+static void test_new_registry(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    CHECK(registry != NULL);
+    CHECK_EQUAL(flags_of(registry), 0);
+    CHECK_EQUAL(generation_of(registry), 1);
+    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, 0);
+    CHECK_EQUAL(visit_all(registry).count, 0);
+    CHECK_EQUAL(registry->refused_keys, 0);
+    cprof_registry_destroy(registry);
+    cprof_registry_destroy(NULL);
+}
+
+static void test_ids_differ(void)
+{
+    cprof_registry *registries[4];
+    for (int i = 0; i < 4; i++) {
+        random_fails = i >= 2;
+        registries[i] = cprof_registry_create(0);
+        CHECK(registries[i] != NULL);
+        for (int k = 0; k < i; k++) {
+            CHECK(memcmp(registries[i]->id, registries[k]->id, CPROF_REGISTRY_ID_BYTES) != 0);
+        }
+    }
+    random_fails = false;
+    for (int i = 0; i < 4; i++) {
+        cprof_registry_destroy(registries[i]);
+    }
+}
+
+/* The statistics are discarded by `reset`, and by turning on with another skip_first_n than theirs; by nothing else. */
+static void test_configure(void)
+{
+    static const struct {
+        uint64_t flags;
+        uint64_t skip_first_n;
+        uint64_t reset;
+        uint64_t discards;
+        uint64_t skips_of_statistics;
+    } steps[] = {
+        {CPROF_FLAG_STATS, 0, false, false, 0},
+        {CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 0, false, false, 0},
+        {CPROF_FLAG_STATS, 0, true, true, 0},
+        {0, 0, false, false, 0},
+        {0, 5, false, false, 0},
+        {CPROF_FLAG_STATS, 5, false, true, 5},
+        {CPROF_FLAG_STATS, 5, false, false, 5},
+        {0, 0, false, false, 5},
+        {CPROF_FLAG_STATS, 5, false, false, 5},
+        {0, 7, true, true, 7},
+        {CPROF_FLAG_ALL, 7, false, false, 7},
+        {CPROF_FLAG_STATS, INT64_MAX, true, true, INT64_MAX},
+    };
+    cprof_registry *registry = cprof_registry_create(0);
+    uint64_t generation = 1;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        cprof_registry_configure(registry, (unsigned)steps[i].flags, steps[i].skip_first_n, steps[i].reset != 0);
+        generation += steps[i].discards;
+        CHECK_EQUAL(flags_of(registry), steps[i].flags);
+        CHECK_EQUAL(generation_of(registry), generation);
+        CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, steps[i].skips_of_statistics);
+    }
+    cprof_registry_destroy(registry);
+}
+
+static void test_reset_keeps_the_configuration(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 3, false);
+    uint64_t generation = generation_of(registry);
+    cprof_registry_reset(registry);
+    cprof_registry_reset(registry);
+    CHECK_EQUAL(generation_of(registry), generation + 2);
+    CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
+    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, 3);
+    cprof_registry_destroy(registry);
+}
+
+/* A recording may add what is configured as well: that stays when the recording ends, or others are configured meanwhile. */
+static void test_added_flags_take_none_away(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 0, false);
+    cprof_registry_set_added(registry, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
+    CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC | CPROF_FLAG_TRACE);
+    cprof_registry_reset(registry);
+    cprof_registry_set_added(registry, 0);
+    CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
+    cprof_registry_set_added(registry, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+    CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC | CPROF_FLAG_TRACE);
+    cprof_registry_set_added(registry, 0);
+    CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS);
+    CHECK_EQUAL(generation_of(registry), 1 + 1);
+    cprof_registry_destroy(registry);
+}
+
+static void test_keys(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    cprof_accum *resize = cprof_registry_accum(registry, key("train", "resize"));
+    CHECK(resize != NULL);
+    CHECK((uintptr_t)resize % 64 == 0);
+    CHECK(resize->registry == registry);
+    CHECK(cprof_registry_accum(registry, key("train", "resize")) == resize);
+    CHECK(cprof_registry_accum(registry, key("val", "resize")) != resize);
+    CHECK(cprof_registry_accum(registry, key("train", "norm")) != resize);
+    CHECK_EQUAL(registry->names.count, 3);
+    cprof_registry_destroy(registry);
+}
+
+/* Keys are visited in the order of their making, and know that of their first finished calls. */
+static void test_order(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    cprof_accum *a = cprof_registry_accum(registry, key("train", "a"));
+    cprof_accum *b = cprof_registry_accum(registry, key("train", "b"));
+    cprof_accum *c = cprof_registry_accum(registry, key("val", "a"));
+    CHECK_EQUAL(visit_all(registry).count, 0); /* no call has finished */
+    finish(registry, c);
+    finish(registry, a);
+    finish(registry, c);
+    visit met = visit_all(registry);
+    CHECK_EQUAL(met.count, 2);
+    CHECK_EQUAL(met.samples, 3);
+    CHECK(is_key(met.names[0], "train", "a") && is_key(met.names[1], "val", "a"));
+    CHECK(met.order[0] > met.order[1]);
+    cprof_registry_reset(registry);
+    CHECK_EQUAL(visit_all(registry).count, 0);
+    finish(registry, b);
+    finish(registry, c);
+    met = visit_all(registry);
+    CHECK_EQUAL(met.count, 2);
+    CHECK(is_key(met.names[0], "train", "b") && is_key(met.names[1], "val", "a"));
+    CHECK(met.order[0] < met.order[1]);
+    cprof_registry_destroy(registry);
+}
+
+static void test_visitor_may_stop(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    finish(registry, cprof_registry_accum(registry, key("train", "a")));
+    finish(registry, cprof_registry_accum(registry, key("train", "b")));
+    finish(registry, cprof_registry_accum(registry, key("train", "c")));
+    visit met = {.stop_after = 2};
+    cprof_registry_epoch epoch;
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OUT_OF_RANGE);
+    CHECK_EQUAL(met.count, 2);
+    CHECK_EQUAL(visit_all(registry).count, 3); /* nothing stayed locked */
+    cprof_registry_reset(registry);
+    cprof_registry_destroy(registry);
+}
+
+static _Atomic bool is_resetting;
+
+static void *reset_it(void *registry)
+{
+    atomic_store(&is_resetting, true);
+    cprof_registry_reset(registry);
+    return NULL;
+}
+
+/* The context: the registry, and the thread that tries to reset it. */
+typedef struct {
+    cprof_registry *registry;
+    pthread_t thread;
+    size_t count;
+} contest;
+
+static cprof_status contest_reset(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                                  const uint64_t *counts)
+{
+    contest *held = context;
+    uint64_t state = cprof_registry_state(held->registry);
+    (void)names, (void)order, (void)figures, (void)counts;
+    if (held->count++ == 0) {
+        CHECK(pthread_create(&held->thread, NULL, reset_it, held->registry) == 0);
+    }
+    while (!atomic_load(&is_resetting)) {
+        (void)sched_yield();
+    }
+    (void)usleep(PAUSE_US); /* in which the reset would take effect */
+    CHECK_EQUAL(cprof_registry_state(held->registry), state);
+    return CPROF_OK;
+}
+
+/* C3: no reset takes effect during a visit. */
+static void test_reset_waits_for_a_visit(void)
+{
+    contest held = {.registry = cprof_registry_create(0)};
+    cprof_registry_epoch epoch;
+    finish(held.registry, cprof_registry_accum(held.registry, key("train", "a")));
+    finish(held.registry, cprof_registry_accum(held.registry, key("train", "b")));
+    CHECK(cprof_registry_visit(held.registry, contest_reset, &held, &epoch) == CPROF_OK);
+    CHECK(pthread_join(held.thread, NULL) == 0);
+    CHECK_EQUAL(held.count, 2);
+    CHECK_EQUAL(epoch.generation, 1);
+    CHECK_EQUAL(generation_of(held.registry), 2);
+    cprof_registry_destroy(held.registry);
+}
+
+static _Atomic bool stop;
+
+/* The first generation has no skips, the next one has, and so on in turn. */
+static void *begin_generations(void *registry)
+{
+    for (uint64_t skip_first_n = 1; !atomic_load(&stop); skip_first_n ^= 1) {
+        cprof_registry_configure(registry, CPROF_FLAG_STATS, skip_first_n, true);
+    }
+    return NULL;
+}
+
+/* A generation is never met with the skips of another. */
+static void test_present_is_of_one_moment(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    pthread_t thread;
+    uint64_t last = 0;
+    CHECK(pthread_create(&thread, NULL, begin_generations, registry) == 0);
+    for (int changes = 0; changes < 2000;) {
+        cprof_registry_epoch now = cprof_registry_present(registry);
+        CHECK_EQUAL(now.skip_first_n, (now.generation + 1) % 2);
+        CHECK(now.generation >= last);
+        changes += now.generation != last;
+        last = now.generation;
+    }
+    atomic_store(&stop, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+    cprof_registry_destroy(registry);
+}
+
+static cprof_accum *numbered(cprof_registry *registry, const char *stage, int number)
+{
+    char node[16];
+    (void)snprintf(node, sizeof node, "%d", number);
+    return cprof_registry_accum(registry, key(stage, node));
+}
+
+static void test_accumulators_never_move(void)
+{
+    enum { KEYS = 500 };
+    static cprof_accum *accums[KEYS];
+    cprof_registry *registry = cprof_registry_create(0);
+    uint64_t mapped_bytes = fake_alloc_mapped_bytes();
+    for (int i = 0; i < KEYS; i++) {
+        accums[i] = numbered(registry, "train", i);
+        finish(registry, accums[i]);
+    }
+    CHECK(fake_alloc_mapped_bytes() - mapped_bytes <= (uint64_t)(KEYS + SHARE) * MOST_BYTES_PER_KEY);
+    for (int i = 0; i < KEYS; i++) {
+        CHECK(numbered(registry, "train", i) == accums[i]);
+        CHECK_EQUAL(accums[i]->figures.count, 1);
+    }
+    visit met = visit_all(registry);
+    CHECK_EQUAL(met.count, KEYS);
+    CHECK_EQUAL(met.samples, KEYS);
+    cprof_registry_destroy(registry);
+}
+
+/* F5: one key of each stage takes what finds no place of its own, and one key what finds no stage. */
+static void test_overflow(void)
+{
+    cprof_alloc_set_hooks(NULL); /* the system's pages cost nothing until they are touched */
+    cprof_registry *registry = cprof_registry_create(0);
+    for (int i = 0; i < MAX_KEYS; i++) {
+        CHECK(numbered(registry, "train", i) != NULL);
+    }
+    CHECK_EQUAL(registry->names.count, MAX_KEYS);
+    CHECK_EQUAL(registry->refused_keys, 0);
+    cprof_accum *overflow = numbered(registry, "train", MAX_KEYS);
+    CHECK(overflow != NULL && overflow == numbered(registry, "train", MAX_KEYS + 1));
+    CHECK(overflow == cprof_registry_accum(registry, key("train", "__overflow__")));
+    CHECK(overflow != numbered(registry, "train", 0));
+    CHECK_EQUAL(registry->refused_keys, 2);
+    cprof_accum *other = numbered(registry, "val", 0);
+    CHECK(other != overflow && other == numbered(registry, "val", 1));
+    CHECK_EQUAL(registry->names.count, MAX_KEYS + 2);
+    finish(registry, overflow);
+    finish(registry, overflow);
+    finish(registry, other);
+    visit met = visit_all(registry);
+    CHECK_EQUAL(met.count, 2);
+    CHECK(is_key(met.names[0], "train", "__overflow__") && is_key(met.names[1], "val", "__overflow__"));
+    cprof_registry_destroy(registry);
+    fake_alloc_install();
+}
+
+static void test_overflow_of_stages(void)
+{
+    char stage[32];
+    cprof_alloc_set_hooks(NULL);
+    cprof_registry *registry = cprof_registry_create(0);
+    for (int i = 0; i < MAX_KEYS; i++) {
+        CHECK(numbered(registry, "train", i) != NULL);
+    }
+    for (int i = 0; i < MAX_STAGES + 10; i++) {
+        (void)snprintf(stage, sizeof stage, "stage %d", i);
+        finish(registry, numbered(registry, stage, 0));
+    }
+    CHECK_EQUAL(registry->names.count, MAX_KEYS + MAX_STAGES + 1);
+    CHECK_EQUAL(registry->refused_keys, MAX_STAGES + 10);
+    cprof_names last = cprof_names_at(&registry->names, registry->names.count - 1);
+    CHECK(is_key(last, "__overflow__", "__overflow__"));
+    visit met = visit_all(registry);
+    CHECK_EQUAL(met.count, MAX_STAGES + 1);
+    CHECK_EQUAL(met.samples, MAX_STAGES + 10);
+    CHECK(numbered(registry, "stage 3", 77) == numbered(registry, "stage 3", 0));
+    cprof_registry_destroy(registry);
+    fake_alloc_install();
+}
+
+/* G7 */
+static void test_create_without_memory(void)
+{
+    uint64_t live = fake_alloc_live();
+    fake_alloc_fail(1);
+    CHECK(cprof_registry_create(0) == NULL);
+    CHECK_EQUAL(fake_alloc_live(), live);
+}
+
+/* Each allocation that the making of a key needs fails once; then nothing was changed. */
+static void test_keys_without_memory(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    uint64_t refusals = 0;
+    for (int i = 0; i < 200; i++) {
+        for (uint64_t nth = 1;; nth++) {
+            fake_alloc_fail(nth);
+            cprof_accum *accum = numbered(registry, "train", i);
+            if (!fake_alloc_has_failed()) {
+                CHECK(accum != NULL);
+                finish(registry, accum);
+                break;
+            }
+            refusals++;
+            CHECK(accum == NULL);
+            CHECK_EQUAL(registry->names.count, i);
+            CHECK_EQUAL(visit_all(registry).count, i);
+        }
+    }
+    CHECK(refusals > 200);
+    CHECK_EQUAL(visit_all(registry).samples, 200);
+    cprof_registry_destroy(registry);
+}
+
+/* A reader holds up a writer no longer than it copies that writer's key: while a visitor looks at one, all can be updated, and
+ * keys be added. */
+static cprof_status write_everywhere_and_stop(void *context, cprof_names names, uint64_t order, const cprof_figures *figures,
+                                              const uint64_t *counts)
+{
+    cprof_registry *registry = context;
+    (void)names;
+    (void)order;
+    (void)counts;
+    CHECK_EQUAL(figures->count, 1);
+    for (int i = 0; i < 20; i++) {
+        finish(registry, numbered(registry, "val", i));
+    }
+    return CPROF_BAD_FORMAT; /* any other than CPROF_OK: the visit ends here */
+}
+
+static void test_writers_go_on_during_a_visit(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    cprof_registry_epoch epoch;
+    cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+    finish(registry, numbered(registry, "val", 0));
+    CHECK(cprof_registry_visit(registry, write_everywhere_and_stop, registry, &epoch) == CPROF_BAD_FORMAT);
+    CHECK_EQUAL(visit_all(registry).samples, 21);
+    cprof_registry_destroy(registry);
+}
+
+static void test_visit_without_memory(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    cprof_registry_epoch epoch;
+    visit met = {.count = 0};
+    finish(registry, cprof_registry_accum(registry, key("train", "a")));
+    fake_alloc_fail(1);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_NO_MEMORY);
+    CHECK(fake_alloc_has_failed());
+    CHECK_EQUAL(met.count, 0);
+    CHECK_EQUAL(visit_all(registry).count, 1);
+    cprof_registry_destroy(registry);
+}
+
+/* C10: a thread that has stopped in the middle of an update keeps a lock for ever. Readers end, and say what is missing. */
+static void test_a_stopped_thread_holds_no_reader_up(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    cprof_registry_epoch epoch;
+    visit met = {.count = 0};
+    cprof_accum *stuck = cprof_registry_accum(registry, key("train", "a"));
+    finish(registry, stuck);
+    finish(registry, cprof_registry_accum(registry, key("train", "b")));
+    cprof_lock_acquire(&stuck->lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(met.count, 1);
+    CHECK_EQUAL(epoch.unread, 1);
+    cprof_lock_release(&stuck->lock);
+    cprof_lock_acquire(&registry->table_lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(met.count, 1);
+    CHECK_EQUAL(epoch.unread, 1);
+    cprof_lock_release(&registry->table_lock);
+    cprof_lock_acquire(&registry->epoch_lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_BUSY);
+    cprof_lock_release(&registry->epoch_lock);
+    CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
+    CHECK_EQUAL(met.count, 3);
+    CHECK_EQUAL(epoch.unread, 0);
+    cprof_registry_destroy(registry);
+}
+
+static void test_after_fork_in_child(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    uint8_t id[CPROF_REGISTRY_ID_BYTES];
+    cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 2, false);
+    cprof_registry_set_added(registry, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
+    finish(registry, cprof_registry_accum(registry, key("train", "a")));
+    CHECK_EQUAL(visit_all(registry).count, 1);
+    memcpy(id, registry->id, sizeof id);
+    cprof_registry_after_fork_in_child(registry);
+    CHECK(memcmp(id, registry->id, sizeof id) != 0);
+    CHECK_EQUAL(visit_all(registry).count, 0);
+    CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC); /* of the recording it has no part */
+    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, 2);
+    cprof_registry_destroy(registry);
+}
+
+/* Keys that eight threads make at once, and find again. */
+static void *make_keys(void *registry)
+{
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 300; i++) {
+            cprof_accum *accum = numbered(registry, "train", i);
+            finish(registry, accum);
+            CHECK(accum == numbered(registry, "train", i));
+        }
+        (void)visit_all(registry);
+    }
+    return NULL;
+}
+
+static void test_threads_make_the_same_keys(void)
+{
+    cprof_registry *registry = cprof_registry_create(0);
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++) {
+        CHECK(pthread_create(&threads[i], NULL, make_keys, registry) == 0);
+    }
+    for (int i = 0; i < 8; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    visit met = visit_all(registry);
+    CHECK_EQUAL(met.count, 300);
+    CHECK_EQUAL(met.samples, 8 * 3 * 300);
+    cprof_registry_destroy(registry);
+}
+
+int main(void)
+{
+    fake_alloc_install();
+    test_new_registry();
+    test_ids_differ();
+    test_configure();
+    test_reset_keeps_the_configuration();
+    test_added_flags_take_none_away();
+    test_keys();
+    test_order();
+    test_visitor_may_stop();
+    test_reset_waits_for_a_visit();
+    test_present_is_of_one_moment();
+    test_accumulators_never_move();
+    test_overflow();
+    test_overflow_of_stages();
+    test_create_without_memory();
+    test_keys_without_memory();
+    test_writers_go_on_during_a_visit();
+    test_visit_without_memory();
+    test_a_stopped_thread_holds_no_reader_up();
+    test_after_fork_in_child();
+    test_threads_make_the_same_keys();
+    CHECK_EQUAL(fake_alloc_live(), 0);
+    return EXIT_SUCCESS;
+}

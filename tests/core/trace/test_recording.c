@@ -1,0 +1,1305 @@
+/* recording.h: what a recording keeps, and what it says of the rest (C11). Argument: the events of each of eight threads,
+ * 100,000 by default. */
+#define _GNU_SOURCE
+#include "cprofiling/trace/recording.h"
+
+#include "cprofiling/process.h"
+#include "tests/core/check.h"
+#include "tests/core/fake_alloc.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { OWNER = 7, THREADS = 8, DEPTH = 4, SMALL_RING = 1000, MANY_LABELS = CPROF_RECORDING_MAX_LABELS + 10 };
+
+/* A column's value, also where the whole column is "none". */
+#define AT(table, column, row) ((table)->column != NULL ? (table)->column[row] : cprof_row_none.column)
+
+static uint64_t events_of_each = 100000;
+static cprof_ticks now;
+static cprof_registry *registry;
+static cprof_accum *outer, *inner;
+static cprof_thread *thread;
+static cprof_chain chain;
+
+static cprof_ticks read_clock(void)
+{
+    return now;
+}
+
+static cprof_names key(const char *stage, const char *node)
+{
+    return (cprof_names){{stage, strlen(stage)}, {node, strlen(node)}};
+}
+
+static void set_up(void)
+{
+    registry = cprof_registry_create(OWNER);
+    CHECK(registry != NULL);
+    outer = cprof_registry_accum(registry, key("train", "outer"));
+    inner = cprof_registry_accum(registry, key("train", "inner"));
+    CHECK(outer != NULL && inner != NULL);
+    thread = cprof_thread_get();
+    chain = (cprof_chain){.top = NULL};
+    now = 1000;
+}
+
+static void tear_down(void)
+{
+    CHECK(!cprof_chain_busy(&chain));
+    cprof_registry_destroy(registry);
+}
+
+static cprof_recording_session *start(uint64_t capacity, bool drop_newest, bool details)
+{
+    cprof_recording_options options = {
+        .owner = OWNER, .capacity = capacity, .drop_newest = drop_newest, .hosts = true, .details = details};
+    cprof_recording_session *session = NULL;
+    CHECK_EQUAL(cprof_recording_start(&options, &session), CPROF_OK);
+    return session;
+}
+
+static cprof_table *finish(cprof_recording_session *session)
+{
+    cprof_table *table = cprof_table_create();
+    CHECK(table != NULL);
+    CHECK_EQUAL(cprof_recording_finish(session, table, true), CPROF_OK);
+    CHECK_EQUAL(cprof_table_finish(table), CPROF_OK);
+    return table;
+}
+
+static cprof_span *open_node(cprof_accum *accum)
+{
+    cprof_span *span = cprof_span_open(thread, &chain, accum, cprof_registry_state(registry), registry, accum);
+    CHECK(span != NULL);
+    return span;
+}
+
+static cprof_span *open_label(const char *name)
+{
+    cprof_span *span = cprof_span_open(thread, &chain, NULL, cprof_registry_state(registry), NULL, name);
+    CHECK(span != NULL);
+    span->label = cprof_recording_label(atomic_load(&cprof_recording.serial), key("", name));
+    return span;
+}
+
+/* A record() as the layer above has it: without statistics, whatever is on. */
+static cprof_span *open_record(const char *name)
+{
+    uint64_t state = cprof_registry_state(registry) & (CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
+    cprof_span *span = cprof_span_open(thread, &chain, NULL, state, NULL, name);
+    CHECK(span != NULL);
+    uint32_t serial = atomic_load(&cprof_recording.serial);
+    cprof_recording_set_label(span, serial, cprof_recording_label(serial, key("", name)));
+    return span;
+}
+
+static void close_span(cprof_span *span)
+{
+    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+}
+
+static void call(cprof_accum *accum)
+{
+    cprof_span *span = open_node(accum);
+    now += 10;
+    close_span(span);
+}
+
+static bool has_text(const cprof_table *table, const uint32_t *texts, size_t row, const char *expected)
+{
+    cprof_name text = cprof_table_string(table, texts != NULL ? texts[row] : 0);
+    return text.length == strlen(expected) && memcmp(text.bytes, expected, text.length) == 0;
+}
+
+static void test_what_an_event_says(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_span *first = open_node(outer);
+    now += 5;
+    cprof_span *label = open_label("load");
+    call(inner);
+    close_span(label);
+    now += 5;
+    cprof_span_close(thread, &chain, first, CPROF_OUTCOME_ERROR, false);
+    call(inner);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 4);
+    CHECK_EQUAL(table->dropped, 0);
+    CHECK(has_text(table, table->name, 0, "outer") && has_text(table, table->stage, 0, "train"));
+    CHECK(has_text(table, table->name, 1, "load") && has_text(table, table->stage, 1, ""));
+    CHECK(has_text(table, table->cat, 0, "cpu_op") && has_text(table, table->cat, 1, "user_annotation"));
+    CHECK_EQUAL(table->kind[0], CPROF_KIND_NODE);
+    CHECK_EQUAL(table->kind[1], CPROF_KIND_RECORD);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 20);
+    CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], 5);
+    CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_ERROR);
+    CHECK_EQUAL(AT(table, outcome, 1), CPROF_OUTCOME_SUCCESS);
+    CHECK_EQUAL(AT(table, parent_span, 0), 0);
+    CHECK_EQUAL(AT(table, parent_span, 1), table->span[0]);
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
+    CHECK_EQUAL(AT(table, parent_span, 3), 0);
+    CHECK_EQUAL(table->trace_low[1], table->trace_low[0]);
+    CHECK_EQUAL(table->trace_low[2], table->trace_low[0]);
+    CHECK(table->trace_low[3] != table->trace_low[0]);
+    CHECK_EQUAL(table->trace_high[3], table->trace_high[0]);
+    for (size_t i = 0; i < 4; i++) {
+        CHECK(table->span[i] != 0 && table->trace_low[i] != 0);
+        CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
+        CHECK_EQUAL(table->tracks[table->track[i]].pid, getpid());
+    }
+    CHECK_EQUAL(cprof_registry_present(registry).generation, 1); /* and nothing was counted */
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_times_are_those_of_the_day(void)
+{
+    set_up();
+    struct timespec before;
+    CHECK(clock_gettime(CLOCK_REALTIME, &before) == 0);
+    cprof_recording_session *session = start(100, false, false);
+    call(inner);
+    cprof_table *table = finish(session);
+    int64_t since_ns = table->start_ns[0] - ((int64_t)before.tv_sec * 1000000000 + before.tv_nsec);
+    CHECK(since_ns >= -1000000 && since_ns < INT64_C(60000000000));
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void check_kept(uint64_t capacity, uint64_t made, bool drop_newest)
+{
+    set_up();
+    cprof_recording_session *session = start(capacity, drop_newest, false);
+    for (uint64_t i = 0; i < made; i++) {
+        call(inner);
+    }
+    cprof_table *table = finish(session);
+    uint64_t kept = made < capacity ? made : capacity;
+    CHECK_EQUAL(table->count, kept);
+    CHECK_EQUAL(table->dropped, made - kept);
+    cprof_ns first_ns = table->start_ns[0];
+    for (size_t i = 0; i < kept; i++) {
+        CHECK_EQUAL(table->start_ns[i] - first_ns, 10 * i);
+    }
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_a_full_ring_says_what_is_missing(void)
+{
+    static const uint64_t capacities[] = {1, 2, 63, 64, 65, 192, 4095, 5000, 12345};
+    static const uint64_t made[] = {1, 64, 65, 4100, 5000, 5001, 12345, 12346, 40000};
+    for (size_t i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
+        for (size_t j = 0; j < sizeof made / sizeof made[0]; j++) {
+            check_kept(capacities[i], made[j], false);
+            check_kept(capacities[i], made[j], true);
+        }
+    }
+}
+
+static void test_which_events_go(void)
+{
+    for (int newest = 0; newest < 2; newest++) {
+        set_up();
+        cprof_recording_session *session = start(3, newest, false);
+        for (int i = 0; i < 5; i++) {
+            now = 1000 + (cprof_ticks)(i * i) * 100;
+            call(inner);
+        }
+        cprof_table *table = finish(session);
+        CHECK_EQUAL(table->count, 3);
+        CHECK_EQUAL(table->start_ns[2] - table->start_ns[0], newest ? 400 : 1200);
+        cprof_table_destroy(table);
+        tear_down();
+    }
+}
+
+/* Open before, inside and after: each of the cases that pause() states. */
+static void test_pausing(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_span *across = open_node(outer);
+    cprof_span *cut = open_node(outer);
+    now += 10;
+    cprof_recording_pause(session);
+    cprof_recording_pause(session);
+    now += 100;
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+    call(inner);
+    close_span(cut);
+    cprof_span *late = open_node(inner);
+    cprof_recording_resume(session);
+    cprof_recording_resume(session);
+    now += 1000;
+    close_span(late);
+    call(inner);
+    close_span(across);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 3);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 1130);
+    CHECK_EQUAL(AT(table, flags, 0), 0);
+    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 10);
+    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
+    CHECK_EQUAL(AT(table, parent_span, 1), table->span[0]);
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
+    CHECK(has_text(table, table->name, 2, "inner"));
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_the_end_while_paused(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_span *span = open_node(outer);
+    now += 7;
+    cprof_recording_pause(session);
+    now += 1000;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 7);
+    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
+    close_span(span);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_what_is_open_at_the_end(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_span *first = open_node(outer);
+    cprof_span *second = open_label("never seen before");
+    cprof_resumable call_object = {.span = NULL};
+    CHECK(cprof_resumable_begin(&call_object, thread, &chain, inner, cprof_registry_state(registry), registry));
+    cprof_resumable_suspend(&call_object, &chain, true);
+    now += 50;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        CHECK_EQUAL(AT(table, flags, i), CPROF_ROW_UNFINISHED | (i == 2 ? CPROF_ROW_SUSPENDABLE : 0));
+        CHECK_EQUAL(table->end_ns[i] - table->start_ns[i], 50);
+        CHECK_EQUAL(table->tracks[table->track[i]].tid, gettid());
+    }
+    CHECK(has_text(table, table->name, 0, "outer"));
+    CHECK(has_text(table, table->name, 1, "never seen before"));
+    CHECK(has_text(table, table->name, 2, "inner"));
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
+    cprof_table_destroy(table);
+    session = start(100, false, false); /* to the next recording they are nothing */
+    cprof_resumable_continue(&call_object, &chain);
+    cprof_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    call(inner);
+    close_span(second);
+    close_span(first);
+    table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK_EQUAL(AT(table, parent_span, 0), 0);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_suspended_calls(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_resumable call_object = {.span = NULL};
+    CHECK(cprof_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
+    now += 10;
+    cprof_resumable_suspend(&call_object, &chain, true);
+    now += 100;
+    call(inner);
+    cprof_resumable_continue(&call_object, &chain);
+    call(inner);
+    cprof_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_CANCELLED);
+    CHECK(cprof_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
+    now += 3;
+    cprof_resumable_suspend(&call_object, &chain, true);
+    now += 100;
+    cprof_resumable_abandon(&call_object, thread, CPROF_OUTCOME_SUCCESS);
+    cprof_span *given_up = open_node(inner);
+    cprof_recording_begin_detail(given_up, &(struct cprof_recording_detail){.stack = 0});
+    CHECK(given_up->detail != NULL);
+    chain.top = given_up->parent;
+    cprof_span_discard(given_up);
+    CHECK(given_up->detail == NULL);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 4);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 130);
+    CHECK_EQUAL(AT(table, suspended_ns, 0), 110);
+    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(AT(table, outcome, 0), CPROF_OUTCOME_CANCELLED);
+    CHECK_EQUAL(AT(table, parent_span, 1), 0);
+    CHECK_EQUAL(AT(table, parent_span, 2), table->span[0]);
+    CHECK_EQUAL(table->end_ns[3] - table->start_ns[3], 3);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* A recording that is paused, or ends, knows of calls that go on how long they were suspended up to there. */
+static void test_suspended_calls_that_are_cut(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_resumable calls[3];
+    for (int i = 0; i < 3; i++) {
+        CHECK(cprof_resumable_begin(&calls[i], thread, &chain, outer, cprof_registry_state(registry), registry));
+        now += 10;
+        cprof_resumable_suspend(&calls[i], &chain, i > 0);
+        now += 100;
+    }
+    cprof_resumable_continue(&calls[0], &chain);
+    now += 7;
+    cprof_resumable_suspend(&calls[0], &chain, true);
+    now += 50;
+    cprof_recording_pause(session);
+    now += 1000;
+    cprof_resumable_abandon(&calls[0], thread, CPROF_OUTCOME_SUCCESS);
+    cprof_resumable_continue(&calls[1], &chain);
+    now += 3;
+    cprof_resumable_end(&calls[1], thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_recording_resume(session);
+    cprof_table *table = finish(session);
+    cprof_resumable_abandon(&calls[2], thread, CPROF_OUTCOME_SUCCESS);
+    CHECK_EQUAL(table->count, 3);
+    CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 387);
+    CHECK_EQUAL(AT(table, suspended_ns, 0), 370);
+    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 277);
+    CHECK_EQUAL(AT(table, suspended_ns, 1), 264); /* what it ran after the pause counts as run before */
+    CHECK_EQUAL(AT(table, flags, 2), CPROF_ROW_UNFINISHED | CPROF_ROW_SUSPENDABLE);
+    CHECK_EQUAL(table->end_ns[2] - table->start_ns[2], 1170);
+    CHECK_EQUAL(AT(table, suspended_ns, 2), 1160);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* Also of one that runs when the recording ends, or that ran on after the pause in which it ends. */
+static void test_suspended_calls_that_run_on(void)
+{
+    for (int paused = 0; paused < 2; paused++) {
+        set_up();
+        cprof_recording_session *session = start(100, false, false);
+        cprof_resumable running;
+        cprof_span *plain = open_node(inner);
+        CHECK(cprof_resumable_begin(&running, thread, &chain, outer, cprof_registry_state(registry), registry));
+        cprof_resumable_suspend(&running, &chain, true);
+        now += 100;
+        if (paused) {
+            cprof_recording_pause(session);
+            now += 5;
+        }
+        cprof_resumable_continue(&running, &chain);
+        now += 10;
+        cprof_table *table = finish(session);
+        cprof_resumable_end(&running, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        close_span(plain);
+        CHECK_EQUAL(table->count, 2);
+        CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], paused ? 100 : 110);
+        CHECK_EQUAL(AT(table, suspended_ns, 1), 100);
+        CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_UNFINISHED);
+        CHECK_EQUAL(AT(table, suspended_ns, 0), 0);
+        cprof_table_destroy(table);
+        tear_down();
+    }
+}
+
+static void test_nothing_inside_a_muted_span(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_span *warm = open_label("warm up");
+    cprof_recording_mute(warm);
+    struct cprof_recording_detail detail = {.stack = 1};
+    cprof_recording_begin_detail(warm, &detail);
+    CHECK(warm->detail == NULL);
+    cprof_span *first = open_node(outer);
+    call(inner);
+    close_span(first);
+    close_span(warm);
+    call(inner);
+    cprof_span *open = open_label("warm up");
+    cprof_recording_mute(open);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    close_span(open);
+    cprof_span *unrecorded = open_node(outer);
+    cprof_recording_mute(unrecorded);
+    CHECK_EQUAL(unrecorded->trace, 0);
+    close_span(unrecorded);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* The row of the event that began so many ticks after the first one. */
+static size_t row_at(const cprof_table *table, cprof_ns offset)
+{
+    size_t row = 0;
+    while (row < table->count && table->start_ns[row] - table->start_ns[0] != offset) {
+        row++;
+    }
+    CHECK(row < table->count);
+    return row;
+}
+
+static void check_inside(const cprof_table *table, cprof_ns offset, cprof_ns parent_offset)
+{
+    size_t row = row_at(table, offset);
+    size_t around = row_at(table, parent_offset);
+    CHECK_EQUAL(table->parent[row], (int64_t)around);
+    CHECK_EQUAL(AT(table, parent_span, row), table->span[around]);
+    CHECK_EQUAL(table->trace_low[row], table->trace_low[around]);
+}
+
+static void note_at(cprof_ticks tick, int64_t call_key)
+{
+    now = 1000 + tick;
+    cprof_recording_note(thread, call_key);
+}
+
+static void end_noted_at(cprof_ticks tick, int64_t call_key, cprof_accum *accum)
+{
+    now = 1000 + tick;
+    cprof_recording_end_noted(thread, call_key, accum, cprof_chain_top(&chain));
+}
+
+static void test_calls_that_are_told_of_when_they_are_over(void)
+{
+    for (int rooted = 0; rooted < 2; rooted++) {
+        set_up();
+        cprof_recording_session *session = start(1000, false, false);
+        call(inner); /* before: has nothing to do with the rest */
+        now = 1000 + 50;
+        cprof_span *around = rooted ? open_label("around") : NULL;
+        note_at(100, 5);
+        now = 1000 + 110;
+        call(inner);
+        now = 1000 + 130;
+        cprof_span *label = open_label("label");
+        now = 1000 + 140;
+        call(inner);
+        now = 1000 + 160;
+        close_span(label);
+        note_at(165, 4);
+        note_at(170, 6);
+        end_noted_at(180, 6, inner);
+        end_noted_at(181, 7, inner);
+        now = 1000 + 185;
+        cprof_span *longer = open_label("longer");
+        end_noted_at(190, 5, outer);
+        now = 1000 + 195;
+        close_span(longer);
+        if (around != NULL) {
+            close_span(around);
+        }
+        cprof_table *table = finish(session);
+        CHECK_EQUAL(table->count, rooted ? 8 : 7);
+        size_t row = row_at(table, 100);
+        CHECK(has_text(table, table->name, row, "outer") && has_text(table, table->stage, row, "train"));
+        CHECK_EQUAL(table->kind[row], CPROF_KIND_NODE);
+        CHECK_EQUAL(table->end_ns[row] - table->start_ns[row], 90);
+        check_inside(table, 110, 100);
+        check_inside(table, 130, 100);
+        check_inside(table, 140, 130);
+        check_inside(table, 170, 100);
+        CHECK_EQUAL(table->parent[0], -1);
+        CHECK_EQUAL(table->parent[row], rooted ? (int64_t)row_at(table, 50) : -1);
+        CHECK_EQUAL(table->parent[row_at(table, 185)], table->parent[row]);
+        cprof_table_destroy(table);
+        tear_down();
+    }
+}
+
+/* They may be in other chunks of the ring, and the oldest of them gone. */
+static void test_many_children_of_such_a_call(void)
+{
+    enum { CALLS = 200 };
+    static const uint64_t capacities[] = {1, 2, 63, 64, 65, 100, 192, CALLS, CALLS + 1, 5000};
+    for (size_t i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
+        for (int newest = 0; newest < 2; newest++) {
+            set_up();
+            cprof_recording_session *session = start(capacities[i], newest, false);
+            note_at(0, 1);
+            for (int j = 0; j < CALLS; j++) {
+                call(inner);
+            }
+            end_noted_at(10 * CALLS, 1, outer);
+            cprof_table *table = finish(session);
+            bool kept = !newest || capacities[i] > CALLS;
+            CHECK_EQUAL(table->count, capacities[i] < CALLS + 1 ? (int64_t)capacities[i] : CALLS + 1);
+            size_t outers = 0;
+            for (size_t row = 0; row < table->count; row++) {
+                bool is_outer = has_text(table, table->name, row, "outer");
+                outers += is_outer;
+                CHECK_EQUAL(table->parent[row] >= 0, kept && !is_outer);
+            }
+            CHECK_EQUAL(outers, kept);
+            cprof_table_destroy(table);
+            tear_down();
+        }
+    }
+}
+
+static void test_such_calls_that_nobody_tells_of(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    for (int i = 0; i < 3 * CPROF_THREAD_NOTES; i++) {
+        note_at((cprof_ticks)i, i);
+    }
+    for (int i = 0; i < 3 * CPROF_THREAD_NOTES; i++) {
+        end_noted_at(1000, i, inner);
+        end_noted_at(1000, i, inner);
+    }
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, CPROF_THREAD_NOTES);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_such_calls_and_pauses(void)
+{
+    set_up();
+    note_at(0, 1); /* nothing is recorded yet */
+    cprof_recording_session *session = start(100, false, false);
+    end_noted_at(10, 1, inner);
+    note_at(100, 1);
+    note_at(101, 2);
+    now = 1000 + 110;
+    cprof_recording_pause(session);
+    end_noted_at(120, 2, inner);
+    note_at(130, 3);
+    cprof_recording_resume(session);
+    end_noted_at(140, 3, inner);
+    end_noted_at(150, 1, outer);
+    cprof_span *warm = open_label("warm up");
+    cprof_recording_mute(warm);
+    note_at(160, 4);
+    end_noted_at(170, 4, inner);
+    close_span(warm);
+    note_at(180, 5);
+    cprof_table *table = finish(session);
+    end_noted_at(190, 5, inner);
+    CHECK_EQUAL(table->count, 2);
+    CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 50);
+    CHECK_EQUAL(AT(table, flags, 0), 0);
+    CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], 9);
+    CHECK_EQUAL(AT(table, flags, 1), CPROF_ROW_CUT);
+    CHECK_EQUAL(table->parent[1], 0);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_steps(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    char name[32];
+    for (int i = 0; i < 40; i++) {
+        (void)snprintf(name, sizeof name, "ProfilerStep#%d", i);
+        CHECK_EQUAL(cprof_recording_step(session, thread, key("", name)), CPROF_OK);
+        now += 10;
+    }
+    now += 5;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 40);
+    CHECK_EQUAL(table->kind[39], CPROF_KIND_STEP);
+    CHECK(has_text(table, table->name, 39, "ProfilerStep#39"));
+    CHECK_EQUAL(table->end_ns[38] - table->start_ns[38], 10);
+    CHECK_EQUAL(table->end_ns[39] - table->start_ns[39], 15);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_beyond_times(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, true);
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
+    uint32_t serial = atomic_load(&cprof_recording.serial);
+    struct cprof_recording_detail detail = {
+        .serial = serial,
+        .shapes = cprof_recording_label(serial, key("", "[[3, 4]]")),
+        .types = cprof_recording_label(serial, key("", "[\"float32\"]")),
+        .stack = cprof_recording_label(serial, key("", "a.py(1): f")),
+        .memory = {1000, 2000, CPROF_TABLE_UNKNOWN, 30},
+    };
+    cprof_recording_memory after = {900, 2500, 50, 30};
+    for (int i = 0; i < 2; i++) {
+        cprof_span *span = open_node(outer);
+        cprof_recording_end_detail(span, &after); /* it has none */
+        cprof_recording_begin_detail(span, &detail);
+        now += 10;
+        if (i == 0) {
+            call(inner);
+            cprof_recording_end_detail(span, &after);
+            close_span(span);
+        }
+    }
+    cprof_table *table = finish(session);
+    CHECK(chain.top->detail != NULL); /* until it is closed */
+    close_span(chain.top);
+    CHECK(has_text(table, table->shapes, 0, "[[3, 4]]") && has_text(table, table->types, 0, "[\"float32\"]"));
+    CHECK(has_text(table, table->stack, 0, "a.py(1): f") && has_text(table, table->stack, 1, ""));
+    CHECK_EQUAL(AT(table, memory_change, 0), -100);
+    CHECK_EQUAL(AT(table, memory_peak, 0), 2500);
+    CHECK(table->device_memory_change == NULL && table->device_memory_peak == NULL);
+    CHECK_EQUAL(AT(table, memory_change, 1), CPROF_TABLE_UNKNOWN);
+    CHECK_EQUAL(table->count, 5);
+    CHECK_EQUAL(AT(table, flags, 2), CPROF_ROW_UNFINISHED);
+    CHECK(has_text(table, table->stack, 2, "a.py(1): f"));
+    CHECK_EQUAL(AT(table, memory_change, 2), CPROF_TABLE_UNKNOWN);
+    for (size_t i = 3; i < 5; i++) {
+        const char *json = table->kept + table->args_at[i];
+        CHECK_EQUAL(table->kind[i], CPROF_KIND_COUNTER);
+        CHECK_EQUAL(table->start_ns[i], table->end_ns[0]);
+        CHECK(memcmp(json, i == 3 ? "{\"bytes\":900}" : "{\"bytes\":50}", table->args_length[i]) == 0);
+    }
+    cprof_table_destroy(table);
+    cprof_recording_memory present = cprof_recording_memory_now();
+    CHECK(present.memory > 0 && present.memory_peak >= present.memory / 2);
+    CHECK_EQUAL(present.device_memory, CPROF_TABLE_UNKNOWN);
+    tear_down();
+}
+
+static void test_one_at_a_time(void)
+{
+    set_up();
+    cprof_recording_options options = {.owner = OWNER, .capacity = 10, .hosts = true};
+    cprof_recording_session *session = start(10, false, false);
+    cprof_recording_session *second = NULL;
+    CHECK_EQUAL(cprof_recording_start(&options, &second), CPROF_IN_USE);
+    CHECK(second == NULL);
+    cprof_registry *later = cprof_registry_create(OWNER);
+    cprof_registry *foreign = cprof_registry_create(OWNER + 1);
+    CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_TRACE);
+    CHECK_EQUAL(cprof_registry_state(foreign) & CPROF_FLAG_ALL, 0);
+    cprof_registry_configure(later, CPROF_FLAG_STATS, 0, false);
+    CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS | CPROF_FLAG_TRACE);
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, CPROF_FLAG_STATS);
+    cprof_registry_destroy(later);
+    cprof_registry_destroy(foreign);
+    options.capacity = 0;
+    CHECK_EQUAL(cprof_recording_start(&options, &session), CPROF_OUT_OF_RANGE);
+    options.capacity = (uint64_t)CPROF_RECORDING_MOST_CAPACITY + 1;
+    CHECK_EQUAL(cprof_recording_start(&options, &session), CPROF_OUT_OF_RANGE);
+    options = (cprof_recording_options){.owner = OWNER, .capacity = 10, .hosts = false};
+    CHECK_EQUAL(cprof_recording_start(&options, &session), CPROF_OK);
+    CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, false), CPROF_OK);
+    CHECK_EQUAL(cprof_recording_label(1, key("", "x")), 0);
+    tear_down();
+}
+
+/* Statistics are the same beside a recording, also where record() blocks lie between nodes. */
+static void test_statistics_are_independent(void)
+{
+    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    cprof_figures without;
+    cprof_figures with;
+    uint64_t order;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        set_up();
+        cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+        cprof_recording_session *session = recorded ? start(100, false, false) : NULL;
+        cprof_span *node = open_node(outer);
+        cprof_span *label = recorded ? open_label("around") : NULL;
+        if (label != NULL) {
+            label->state = CPROF_FLAG_TRACE;
+        }
+        now += 5;
+        call(inner);
+        if (recorded) {
+            close_span(label);
+        }
+        now += 3;
+        close_span(node);
+        CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &order, NULL), CPROF_OK);
+        if (recorded) {
+            CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+        }
+        tear_down();
+    }
+    CHECK(without.nested_ns == 10 && with.nested_ns == 10);
+    CHECK(without.count == 1 && with.count == 1 && without.max_ms == with.max_ms);
+}
+
+enum { LABELS = 2 };
+
+/* How a node is left in which labels were entered that are still open. */
+typedef enum { FIRST_IN_FIRST_OUT, FIRST_IN_LAST_OUT, AS_A_CALL_IN_STEPS, UNDER_ANOTHER_NODE, ORDERS } order;
+
+static void leave_node(order how, cprof_span *node, cprof_resumable *steps)
+{
+    if (how == AS_A_CALL_IN_STEPS) {
+        cprof_resumable_end(steps, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        return;
+    }
+    cprof_span *over = how == UNDER_ANOTHER_NODE ? open_node(inner) : NULL;
+    close_span(node);
+    if (over != NULL) {
+        close_span(over);
+    }
+}
+
+/* Calls before, between and after labels that outlive the node. */
+static void call_around_labels(order how, bool recorded)
+{
+    cprof_span *labels[LABELS] = {NULL};
+    cprof_resumable steps = {.span = NULL};
+    cprof_span *node = NULL;
+    cprof_span *around = open_node(outer);
+    if (how == AS_A_CALL_IN_STEPS) {
+        CHECK(cprof_resumable_begin(&steps, thread, &chain, outer, cprof_registry_state(registry), registry));
+    } else {
+        node = open_node(outer);
+    }
+    call(inner);
+    for (int i = 0; recorded && i < LABELS; i++) {
+        labels[i] = open_record(i == 0 ? "first" : "second");
+    }
+    call(inner);
+    leave_node(how, node, &steps);
+    for (int i = 0; i < LABELS; i++) {
+        call(inner);
+        if (recorded) {
+            close_span(labels[how == FIRST_IN_LAST_OUT ? LABELS - 1 - i : i]);
+        }
+    }
+    call(inner);
+    close_span(around);
+}
+
+static void test_labels_that_outlive_nodes_change_no_figure(void)
+{
+    static uint64_t counts[CPROF_HISTOGRAM_BUCKETS];
+    cprof_figures without;
+    cprof_figures with;
+    uint64_t place;
+    for (int how = 0; how < ORDERS; how++) {
+        for (int recorded = 0; recorded < 2; recorded++) {
+            set_up();
+            cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
+            cprof_recording_session *session = recorded ? start(100, false, false) : NULL;
+            call_around_labels(how, recorded);
+            CHECK_EQUAL(cprof_accum_copy(outer, 1, INT64_MAX, recorded ? &with : &without, counts, &place, NULL), CPROF_OK);
+            if (recorded) {
+                CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+            }
+            tear_down();
+        }
+        CHECK(without.count == 2 && with.count == 2);
+        CHECK(without.nested_ns == with.nested_ns && without.self_unknown == with.self_unknown);
+        CHECK_EQUAL(without.self_unknown, how == UNDER_ANOTHER_NODE ? 2 : 0);
+    }
+}
+
+/* Labels and texts that were asked for in one recording mean nothing in the next. */
+static void test_texts_of_an_earlier_recording(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, true);
+    uint32_t serial = atomic_load(&cprof_recording.serial);
+    uint32_t label = 0;
+    for (int i = 0; i < 100; i++) {
+        label = cprof_recording_label(serial, (cprof_names){{"", 0}, {(const char *)&i, sizeof i}});
+    }
+    struct cprof_recording_detail detail = {.serial = serial, .shapes = label, .types = label, .stack = label};
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    session = start(100, false, true);
+    cprof_span *closed = open_record("closed");
+    cprof_recording_set_label(closed, serial, label);
+    cprof_span *node = open_node(outer);
+    cprof_recording_begin_detail(node, &detail);
+    close_span(node);
+    close_span(closed);
+    cprof_span *open = open_record("open");
+    cprof_recording_set_label(open, serial, label);
+    cprof_table *table = finish(session);
+    close_span(open);
+    CHECK_EQUAL(table->count, 1);
+    CHECK_EQUAL(table->dropped, 2);
+    CHECK(has_text(table, table->name, 0, "outer"));
+    CHECK(table->shapes == NULL && table->types == NULL && table->stack == NULL);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* Of a span that was given up from outside nobody looked at the end: it has no figures of memory. */
+static void test_memory_at_an_end_that_nobody_saw(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, true);
+    struct cprof_recording_detail detail = {.memory = {1000, 2000, 10, 20}};
+    cprof_span *span = open_node(outer);
+    cprof_recording_begin_detail(span, &detail);
+    close_span(span);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK(table->memory_change == NULL && table->memory_peak == NULL);
+    CHECK(table->device_memory_change == NULL && table->device_memory_peak == NULL);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_what_is_muted(void)
+{
+    set_up();
+    CHECK(!cprof_recording_is_muted(NULL));
+    cprof_recording_session *session = start(100, false, false);
+    cprof_span *warm = open_record("warm up");
+    CHECK(!cprof_recording_is_muted(chain.top));
+    cprof_recording_mute(warm);
+    cprof_span *marker = cprof_span_open(thread, &chain, NULL, 0, NULL, NULL);
+    CHECK(cprof_recording_is_muted(warm) && cprof_recording_is_muted(marker));
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    session = start(100, false, false); /* to the next recording it is nothing */
+    CHECK(!cprof_recording_is_muted(marker));
+    close_span(marker);
+    close_span(warm);
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    tear_down();
+}
+
+/* A thread for which there is no memory loses its spans, which are counted. */
+static void test_spans_that_cannot_take_part(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    for (uint64_t nth = 1; nth <= 2; nth++) { /* the list of threads; the ring */
+        fake_alloc_fail(nth);
+        call(inner);
+        CHECK(fake_alloc_has_failed());
+        fake_alloc_fail(0);
+    }
+    fake_alloc_fail(1);
+    CHECK_EQUAL(cprof_recording_step(session, thread, key("", "step")), CPROF_NO_MEMORY);
+    fake_alloc_fail(0);
+    while (thread->trace.number < 16) { /* until that list is full */
+        thread->trace.serial = 0;
+        call(inner);
+    }
+    cprof_span *open = open_node(outer);
+    thread->trace.serial = 0; /* as if another thread closed it */
+    fake_alloc_fail(1);
+    close_span(open);
+    CHECK(fake_alloc_has_failed());
+    fake_alloc_fail(0);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 16);
+    CHECK_EQUAL(table->dropped, 4);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_every_allocation_may_fail(void)
+{
+    uint64_t made = 0;
+    for (uint64_t nth = 1; made == 0; nth++) {
+        set_up();
+        cprof_recording_options options = {.owner = OWNER, .capacity = 300, .hosts = true, .details = true};
+        cprof_recording_session *session = NULL;
+        struct cprof_recording_detail detail = {.stack = 0};
+        fake_alloc_fail(nth);
+        if (cprof_recording_start(&options, &session) == CPROF_OK) {
+            for (int i = 0; i < 200; i++) {
+                cprof_span *span = open_node(i % 2 == 0 ? outer : inner);
+                cprof_recording_begin_detail(span, &detail);
+                close_span(span);
+            }
+            (void)cprof_recording_step(session, thread, key("", "step"));
+            cprof_span *open = open_label("open");
+            cprof_table *table = cprof_table_create();
+            cprof_status status = cprof_recording_finish(session, table, true);
+            CHECK(status == CPROF_OK || status == CPROF_NO_MEMORY);
+            if (status == CPROF_OK && table != NULL) {
+                CHECK(table->count + table->dropped >= 200 || fake_alloc_has_failed());
+            }
+            cprof_table_destroy(table);
+            close_span(open);
+        } else {
+            CHECK(session == NULL);
+        }
+        made = fake_alloc_has_failed() ? 0 : 1;
+        fake_alloc_fail(0);
+        tear_down();
+    }
+}
+
+static void test_a_child_has_no_part_in_it(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    cprof_span *span = open_node(outer);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, 0);
+        close_span(span);
+        CHECK_EQUAL(cprof_recording_step(session, thread, key("", "step")), CPROF_OK);
+        cprof_table *nothing = finish(session);
+        CHECK_EQUAL(nothing->count, 0);
+        cprof_recording_session *own = start(100, false, false);
+        call(inner);
+        cprof_table *table = finish(own);
+        CHECK_EQUAL(table->count, 1);
+        CHECK_EQUAL(table->tracks[0].pid, getpid());
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+    close_span(span);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+static void test_labels_have_a_limit(void)
+{
+    set_up();
+    cprof_recording_session *session = start(10, false, false);
+    uint32_t serial = atomic_load(&cprof_recording.serial);
+    char name[16];
+    uint32_t label = 0;
+    for (int i = 0; i < MANY_LABELS; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        uint32_t last = label;
+        label = cprof_recording_label(serial, key("", name));
+        CHECK(label != 0 && (label == last + 1 || label == CPROF_RECORDING_MAX_LABELS + 1));
+    }
+    CHECK_EQUAL(label, CPROF_RECORDING_MAX_LABELS + 1);
+    CHECK_EQUAL(cprof_recording_text(serial, cprof_name_of("17")), 18);
+    CHECK_EQUAL(cprof_recording_text(serial, cprof_name_of("[[2, 3]]")), 0); /* it is JSON, and what stands for others is not */
+    CHECK_EQUAL(cprof_recording_text(serial + 1, cprof_name_of("17")), 0);
+    call(outer);
+    cprof_span *open = open_node(inner);
+    cprof_table *table = finish(session);
+    close_span(open);
+    CHECK_EQUAL(table->count, 2);
+    CHECK(has_text(table, table->name, 0, "__overflow__") && has_text(table, table->name, 1, "__overflow__"));
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* However long labels are, they take no more memory than that; what is known by then goes on. */
+static void test_labels_have_so_many_bytes(void)
+{
+    enum { LABEL = 1 << 20, ALL = CPROF_RECORDING_MAX_LABEL_BYTES / LABEL };
+    set_up();
+    cprof_recording_session *session = start(10, false, false);
+    uint32_t serial = atomic_load(&cprof_recording.serial);
+    char *name = calloc(1, LABEL);
+    CHECK(name != NULL);
+    for (uint32_t i = 1; i < ALL; i++) {
+        memcpy(name, &i, sizeof i);
+        CHECK_EQUAL(cprof_recording_label(serial, (cprof_names){{"", 0}, {name, LABEL}}), i);
+    }
+    cprof_names last = {{name, LABEL / 2}, {name, LABEL / 2 - 3}};
+    CHECK_EQUAL(cprof_recording_label(serial, last), ALL);
+    CHECK_EQUAL(cprof_recording_text(serial, cprof_name_of("long")), 0);
+    CHECK_EQUAL(cprof_recording_label(serial, key("", "long")), ALL + 1);
+    CHECK_EQUAL(cprof_recording_label(serial, key("", "longer")), ALL + 1);
+    CHECK_EQUAL(cprof_recording_text(serial, (cprof_name){name, LABEL}), ALL - 1);
+    call(outer);
+    cprof_table *table = finish(session);
+    CHECK(table->count == 1 && has_text(table, table->name, 0, "__overflow__"));
+    cprof_table_destroy(table);
+    free(name);
+    tear_down();
+}
+
+/* Another thread was in the middle of an event when the process was forked: its ring may be anything, and is left alone. */
+static void test_a_fork_while_others_write(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, true);
+    call(inner);
+    atomic_store(&thread->trace_mark, atomic_load(&cprof_recording.serial));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        uint64_t live = fake_alloc_live();
+        CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+        CHECK_EQUAL(live - fake_alloc_live(), 5); /* session, threads, three of the labels; not the ring, nor what it has */
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+    atomic_store(&thread->trace_mark, 0);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+/* ---- Threads */
+
+static _Atomic uint64_t made;
+static _Atomic bool go_on;
+
+static void nest(cprof_thread *self, cprof_chain *own)
+{
+    cprof_span *spans[DEPTH];
+    bool recorded[DEPTH];
+    for (int i = 0; i < DEPTH; i++) {
+        spans[i] = cprof_span_open(self, own, i % 2 == 0 ? outer : inner, cprof_registry_state(registry), NULL, own);
+        CHECK(spans[i] != NULL);
+        recorded[i] = spans[i]->trace != 0;
+    }
+    for (int i = DEPTH - 1; i >= 0; i--) {
+        cprof_span_close(self, own, spans[i], CPROF_OUTCOME_SUCCESS, false);
+        atomic_fetch_add_explicit(&made, recorded[i], memory_order_relaxed);
+    }
+}
+
+static void *make_events(void *unused)
+{
+    cprof_thread *self = cprof_thread_get();
+    cprof_chain own = {.top = NULL};
+    for (uint64_t i = 0; i < events_of_each / DEPTH; i++) {
+        nest(self, &own);
+    }
+    return unused;
+}
+
+static void *make_events_on(void *unused)
+{
+    cprof_thread *self = cprof_thread_get();
+    cprof_chain own = {.top = NULL};
+    while (atomic_load(&go_on)) {
+        nest(self, &own);
+    }
+    return unused;
+}
+
+static void run_threads(pthread_t *threads, void *(*body)(void *))
+{
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_create(&threads[i], NULL, body, NULL) == 0);
+    }
+}
+
+static void join_threads(const pthread_t *threads)
+{
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+}
+
+static void check_well_formed(const cprof_table *table)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        CHECK(table->span[i] != 0 && table->end_ns[i] >= table->start_ns[i]);
+        CHECK(has_text(table, table->name, i, "outer") || has_text(table, table->name, i, "inner"));
+        int32_t parent = table->parent[i];
+        if (parent >= 0) {
+            CHECK_EQUAL(AT(table, parent_span, i), table->span[parent]);
+            CHECK_EQUAL(table->trace_low[i], table->trace_low[parent]);
+            CHECK_EQUAL(table->track[i], table->track[parent]);
+            bool is_cut = (AT(table, flags, parent) & CPROF_ROW_CUT) != 0; /* at a pause beside it */
+            CHECK(table->start_ns[i] >= table->start_ns[parent]);
+            CHECK(is_cut || table->end_ns[i] <= table->end_ns[parent]);
+        }
+    }
+}
+
+static void test_what_is_kept_and_what_is_dropped_are_all(void)
+{
+    for (int newest = 0; newest < 2; newest++) {
+        set_up();
+        pthread_t threads[THREADS];
+        made = 0;
+        cprof_recording_session *session = start(SMALL_RING, newest, false);
+        run_threads(threads, make_events);
+        join_threads(threads);
+        cprof_table *table = finish(session);
+        CHECK_EQUAL(made, THREADS * (events_of_each / DEPTH) * DEPTH);
+        CHECK_EQUAL(table->count + table->dropped, made);
+        CHECK(table->count >= SMALL_RING && table->count <= (size_t)THREADS * SMALL_RING);
+        check_well_formed(table);
+        cprof_table_destroy(table);
+        tear_down();
+    }
+}
+
+/* Recordings begin, pause and end while threads go on; what was kept is whole. */
+static void test_ends_while_threads_go_on(void)
+{
+    set_up();
+    pthread_t threads[THREADS];
+    atomic_store(&go_on, true);
+    run_threads(threads, make_events_on);
+    for (int i = 0; i < 20; i++) {
+        cprof_recording_session *session = start(i % 2 == 0 ? 100 : 5000, i % 3 == 0, i % 5 == 0);
+        for (int j = 0; j < 3; j++) {
+            (void)usleep(300);
+            cprof_recording_pause(session);
+            cprof_recording_resume(session);
+        }
+        cprof_table *table = cprof_table_create();
+        CHECK(table != NULL);
+        CHECK_EQUAL(cprof_recording_finish(session, table, false), CPROF_OK);
+        CHECK_EQUAL(cprof_table_finish(table), CPROF_OK);
+        check_well_formed(table);
+        cprof_table_destroy(table);
+    }
+    atomic_store(&go_on, false);
+    join_threads(threads);
+    tear_down();
+}
+
+/* A thread that has stopped in the middle of an event holds nobody up for long; its events count as dropped (C10). */
+static void test_a_thread_that_stopped_while_writing(void)
+{
+    set_up();
+    cprof_recording_session *session = start(100, false, false);
+    call(inner);
+    call(inner);
+    atomic_store(&thread->trace_mark, atomic_load(&cprof_recording.serial));
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 0);
+    CHECK_EQUAL(table->dropped, 2);
+    cprof_table_destroy(table);
+    session = start(100, false, false);
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    uint64_t live = fake_alloc_live();
+    atomic_store(&thread->trace_mark, 0);
+    session = start(100, false, false);
+    CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
+    CHECK(fake_alloc_live() < live); /* what was left to it is free */
+    tear_down();
+}
+
+/* What membarrier() answers; 0: what the system says. */
+static int membarrier_error;
+
+long real_syscall(long number, ...) __asm__("__real_syscall");
+long wrapped_syscall(long number, long command, long flags, long cpu) __asm__("__wrap_syscall");
+
+long wrapped_syscall(long number, long command, long flags, long cpu)
+{
+    if (number == SYS_membarrier && membarrier_error != 0) {
+        errno = membarrier_error;
+        return -1;
+    }
+    return real_syscall(number, command, flags, cpu);
+}
+
+static void record_one_call(void)
+{
+    cprof_recording_session *session = start(100, false, false);
+    call(inner);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    cprof_table_destroy(table);
+}
+
+/* Where there is no membarrier, at the beginning or at the end of a recording, writers fence by themselves from then on. */
+
+static void test_without_membarrier(void)
+{
+    set_up();
+    membarrier_error = ENOSYS;
+    record_one_call();
+    CHECK(atomic_load(&cprof_recording.fenced));
+    membarrier_error = 0;
+    cprof_recording_session *session = start(100, false, false);
+    atomic_store(&cprof_recording.fenced, false);
+    call(inner);
+    membarrier_error = EPERM;
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 1);
+    CHECK(atomic_load(&cprof_recording.fenced));
+    cprof_table_destroy(table);
+    membarrier_error = 0;
+    record_one_call();
+    tear_down();
+}
+
+static void *call_once(void *number)
+{
+    cprof_chain own = {.top = NULL};
+    cprof_span *span = cprof_span_open(cprof_thread_get(), &own, inner, cprof_registry_state(registry), NULL, number);
+    CHECK(span != NULL);
+    cprof_span_close(cprof_thread_get(), &own, span, CPROF_OUTCOME_SUCCESS, false);
+    return NULL;
+}
+
+/* Short-lived threads share a ring, one after the other; each has a track of its own (C4). */
+static void test_threads_that_come_and_go(void)
+{
+    set_up();
+    fake_alloc_fail(0);
+    cprof_recording_session *session = start(1000, false, false);
+    uint64_t before = fake_alloc_mapped_bytes();
+    for (int i = 0; i < 200; i++) {
+        pthread_t other;
+        CHECK(pthread_create(&other, NULL, call_once, NULL) == 0);
+        CHECK(pthread_join(other, NULL) == 0);
+    }
+    CHECK(fake_alloc_mapped_bytes() - before < 100 * 4096);
+    cprof_table *table = finish(session);
+    CHECK_EQUAL(table->count, 200);
+    CHECK(table->track_count > 1);
+    cprof_table_destroy(table);
+    tear_down();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        events_of_each = strtoull(argv[1], NULL, 10);
+    }
+    cprof_process_start();
+    fake_alloc_install();
+    test_what_is_kept_and_what_is_dropped_are_all();
+    test_ends_while_threads_go_on();
+    test_threads_that_come_and_go();
+    cprof_clock_set_test(read_clock);
+    test_what_an_event_says();
+    test_times_are_those_of_the_day();
+    test_a_full_ring_says_what_is_missing();
+    test_which_events_go();
+    test_pausing();
+    test_the_end_while_paused();
+    test_what_is_open_at_the_end();
+    test_suspended_calls();
+    test_suspended_calls_that_are_cut();
+    test_suspended_calls_that_run_on();
+    test_nothing_inside_a_muted_span();
+    test_calls_that_are_told_of_when_they_are_over();
+    test_many_children_of_such_a_call();
+    test_such_calls_that_nobody_tells_of();
+    test_such_calls_and_pauses();
+    test_steps();
+    test_beyond_times();
+    test_one_at_a_time();
+    test_statistics_are_independent();
+    test_labels_that_outlive_nodes_change_no_figure();
+    test_texts_of_an_earlier_recording();
+    test_memory_at_an_end_that_nobody_saw();
+    test_what_is_muted();
+    test_spans_that_cannot_take_part();
+    test_every_allocation_may_fail();
+    test_a_thread_that_stopped_while_writing();
+    test_without_membarrier();
+    if (argc == 1) { /* a million of them, which takes long where a program is slow */
+        test_labels_have_a_limit();
+    }
+    test_labels_have_so_many_bytes();
+    test_a_child_has_no_part_in_it();
+    test_a_fork_while_others_write();
+    return EXIT_SUCCESS;
+}
