@@ -9,14 +9,6 @@ import setuptools
 from setuptools import Extension, setup
 from setuptools.command.sdist import sdist
 
-BINDING = (
-    "arrow_stream async_generator_type block_type context_stack convert cost device_activity device_mark fault"
-    " function_type generator_type idle_type inherited_type instruments live_type method_switch_type module node"
-    " open_node opening pipeline plain_known plain_names plain_profiler_type plain_recorded plain_timer_type probe"
-    " profiler_type program ptrmap ready_type record_type recorder_type recording_add recording_read"
-    " recording_stream recording_type shape snapshot_groups snapshot_histograms snapshot_type stage_type summary"
-    " summary_extra summary_shapes suspendable sync view weak"
-)
 # Of a checkout, what was not made in it.
 KEPT = (
     ".ci/*",
@@ -81,8 +73,7 @@ setup(
     ext_modules=[
         Extension(
             "cprofiling._core",
-            sources=[str(path) for path in sorted(Path("cprofiling").rglob("*.c")) if path.stem not in left_out]
-            + [f"csrc/{unit}.c" for unit in BINDING.split()],
+            sources=[str(path) for path in sorted(Path().glob("c*/**/*.c")) if path.stem not in left_out],
             depends=[*map(str, sorted(Path().glob("c*/**/*.h")))],
             include_dirs=["."],
             extra_compile_args=compile_args,

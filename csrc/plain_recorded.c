@@ -1,7 +1,7 @@
 #include "csrc/plain_recorded.h"
 
 #include "csrc/fault.h"
-#include "csrc/view.h"
+#include "csrc/calls/view.h"
 
 #include "cprofiling/trace/recording.h"
 

@@ -57,7 +57,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 def test_the_stubs_name_the_files_of_the_extension() -> None:
     text = STUB.read_text(encoding="utf-8")
-    named = set(re.findall(r"csrc/\w+\.[ch]", text))
+    named = set(re.findall(r"csrc/[\w/]+\.[ch]", text))
     assert {name for name in named if not (ROOT / name).is_file()} == set()
     classes = re.findall(r"^class (\w+).*?(?=^\S)", text, re.MULTILINE | re.DOTALL)
     described = re.findall(r"^class (\w+)[^\n]*\n    \"\"\"[^\n]* Is in csrc/", text, re.MULTILINE)

@@ -16,12 +16,12 @@ _SnapshotT = TypeVar("_SnapshotT", bound=Snapshot)
 _RecordingT = TypeVar("_RecordingT", bound=Recording)
 
 # Node, stage, signature; samples, errors, cancellations; mean, p50, p99, least, most and sum in ms; slowest calls that it has,
-# slowest calls of the node (csrc/summary_shapes.h).
+# slowest calls of the node (csrc/statistics/summary_shapes.h).
 _ShapeRow: TypeAlias = tuple[
     str, str, str, int, int, int, float, float | None, float | None, float, float, float, int, int
 ]
 
-# The first 22 fields of NodeProfilingStats, in its order, and what is known beyond times (csrc/summary_extra.c).
+# The first 22 fields of NodeProfilingStats, in its order, and what is known beyond times (csrc/statistics/summary_extra.c).
 _Row: TypeAlias = tuple[
     str,  # node_name
     str,  # stage
@@ -50,7 +50,7 @@ _Row: TypeAlias = tuple[
 
 @disjoint_base
 class Profiler:
-    """Statistics of nodes, and the switch that gathers them. Is in csrc/profiler_type.c."""
+    """Statistics of nodes, and the switch that gathers them. Is in csrc/statistics/profiler_type.c."""
 
     def __new__(cls) -> Self: ...
     @property
@@ -86,7 +86,7 @@ class Profiler:
     def reset_profiling(self) -> None: ...
     def record(self, stage: str | Enum, node_name: str, elapsed_ms: SupportsFloat | SupportsIndex) -> None: ...
     # (rows, the skip_first_n that they were gathered with, histogram counts that were lost, keys that could not be
-    # read, rows of signatures as in csrc/summary_shapes.h); is in csrc/summary.c.
+    # read, rows of signatures as in csrc/statistics/summary_shapes.h); is in csrc/statistics/summary.c.
     def _rows(self, stage: str | Enum | None, /) -> tuple[list[_Row], int, int, int, list[_ShapeRow]]: ...
     def _stop_launches(self) -> None: ...
     def _count_no_nodes(self) -> None: ...
@@ -98,9 +98,9 @@ class Profiler:
 
 @disjoint_base
 class Function:
-    """A callable whose calls are counted as those of a node. Is in csrc/function_type.c; its node, in csrc/node.c.
+    """A callable whose calls are counted as those of a node. Is in csrc/calls/function_type.c; its node, in csrc/calls/node.c.
 
-    ``kind`` is one of ``ext_kind`` in csrc/function.h. What it does not have itself it answers as the wrapped callable does.
+    ``kind`` is one of ``ext_kind`` in csrc/calls/function.h. What it does not have itself it answers as the wrapped callable does.
     """
 
     def __new__(
@@ -135,11 +135,11 @@ class Function:
     def __reduce__(self) -> str | tuple[Any, ...]: ...
 
 class ObjectFunction(Function):
-    """One around a callable that binds in a way of its own, or not at all. Is in csrc/function_type.c."""
+    """One around a callable that binds in a way of its own, or not at all. Is in csrc/calls/function_type.c."""
 
 @disjoint_base
 class Block:
-    """A block of code that counts as a node's call. Is in csrc/block_type.c; its node, in csrc/node.c."""
+    """A block of code that counts as a node's call. Is in csrc/calls/block_type.c; its node, in csrc/calls/node.c."""
 
     def __new__(
         cls,
@@ -168,7 +168,7 @@ class Block:
 
 @final
 class record:  # noqa: N801
-    """A labelled block of a recording. Is in csrc/record_type.c; how it is entered and left, in csrc/opening.c."""
+    """A labelled block of a recording. Is in csrc/calls/record_type.c; how it is entered and left, in csrc/calls/opening.c."""
 
     def __new__(cls, name: str, args: str | None = None, *, warm_up: bool = False) -> Self: ...
     @property
@@ -188,7 +188,7 @@ class record:  # noqa: N801
 
 @disjoint_base
 class Recording:
-    """What happened, as a table of rows. Is in csrc/recording_type.c, recording_add.c, recording_read.c and recording_stream.c; the work, in cprofiling/table.c, trace_json.c, trace_load.c and arrow.c."""
+    """What happened, as a table of rows. Is in csrc/recordings/recording_type.c, _add.c, _read.c and _stream.c; the work, in cprofiling/table.c, trace_json.c, trace_load.c and arrow.c."""
 
     # A column is None where all rows have its "none"; else a view of the recording's own memory, read-only.
     def column(self, name: str, /) -> memoryview[int] | None: ...
@@ -267,7 +267,7 @@ class Recording:
 
 @final
 class Recorder:
-    """A recording that runs. Is in csrc/recorder_type.c; what it records, in cprofiling/trace.c."""
+    """A recording that runs. Is in csrc/recordings/recorder_type.c; what it records, in cprofiling/trace.c."""
 
     def __new__(
         cls,
@@ -289,7 +289,7 @@ class Recorder:
 
 @final
 class stage:  # noqa: N801
-    """Sets the execution stage of the calls that start inside. Is in csrc/stage_type.c; as a decorator, in in_stage.py."""
+    """Sets the execution stage of the calls that start inside. Is in csrc/calls/stage_type.c; as a decorator, in in_stage.py."""
 
     def __new__(cls, stage: str | Enum, *, default: bool = False) -> Self: ...
     @property
@@ -309,7 +309,7 @@ class stage:  # noqa: N801
 
 @final
 class IdleContext:
-    """What stands for a stage's context where stages are not measured. Is in csrc/idle_type.c."""
+    """What stands for a stage's context where stages are not measured. Is in csrc/calls/idle_type.c."""
 
     name: Final[str]
     def __new__(cls, name: str, *, reset_peak_memory: bool = True, capture_memory: bool = False) -> Self: ...
@@ -329,7 +329,7 @@ class IdleContext:
 
 @final
 class ProfiledGenerator(Generator[Any, Any, Any]):
-    """What a wrapped generator function returns. Is in csrc/suspendable.c."""
+    """What a wrapped generator function returns. Is in csrc/calls/suspendable.c."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
@@ -339,7 +339,7 @@ class ProfiledGenerator(Generator[Any, Any, Any]):
 
 @final
 class ProfiledCoroutine(Coroutine[Any, Any, Any]):
-    """What a wrapped coroutine function returns. Is in csrc/suspendable.c."""
+    """What a wrapped coroutine function returns. Is in csrc/calls/suspendable.c."""
 
     def __await__(self) -> Generator[Any, Any, Any]: ...  # a ProfiledAwait, in fact
     def send(self, value: Any, /) -> Any: ...
@@ -348,7 +348,7 @@ class ProfiledCoroutine(Coroutine[Any, Any, Any]):
 
 @final
 class ProfiledAwait(Iterator[Any]):
-    """What __await__() of a ProfiledCoroutine returns. Is in csrc/generator_type.c."""
+    """What __await__() of a ProfiledCoroutine returns. Is in csrc/calls/generator_type.c."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
@@ -358,7 +358,7 @@ class ProfiledAwait(Iterator[Any]):
 
 @final
 class ProfiledAsyncGenerator(AsyncIterator[Any]):
-    """What a wrapped asynchronous generator function returns. Is in csrc/suspendable.c."""
+    """What a wrapped asynchronous generator function returns. Is in csrc/calls/suspendable.c."""
 
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> ProfiledStep: ...
@@ -368,7 +368,7 @@ class ProfiledAsyncGenerator(AsyncIterator[Any]):
 
 @final
 class ProfiledStep(Awaitable[Any], Iterator[Any]):
-    """One step of an asynchronous generator. Is in csrc/suspendable.c."""
+    """One step of an asynchronous generator. Is in csrc/calls/suspendable.c."""
 
     def __await__(self) -> Self: ...
     def __iter__(self) -> Self: ...
@@ -379,7 +379,7 @@ class ProfiledStep(Awaitable[Any], Iterator[Any]):
 
 @final
 class Ready(Awaitable[Any], Iterator[Any]):
-    """What entering and leaving a Block asynchronously returns. Is in csrc/ready_type.c."""
+    """What entering and leaving a Block asynchronously returns. Is in csrc/calls/ready_type.c."""
 
     def __await__(self) -> Generator[Any, Any, Any]: ...  # itself, in fact
     def __iter__(self) -> Self: ...
@@ -387,7 +387,7 @@ class Ready(Awaitable[Any], Iterator[Any]):
 
 @final
 class Inherited:
-    """A method that a class inherits, which may be replaced in its bases at any time. Is in csrc/inherited_type.c."""
+    """A method that a class inherits, which may be replaced in its bases at any time. Is in csrc/calls/inherited_type.c."""
 
     def __new__(cls, owner: type, name: str, found: object) -> Self: ...
     __wrapped__: Any
@@ -396,7 +396,7 @@ class Inherited:
 
 @final
 class MethodSwitch:
-    """Stands in a class for a method of which some instances are instrumented. Is in csrc/method_switch_type.c."""
+    """Stands in a class for a method of which some instances are instrumented. Is in csrc/calls/method_switch_type.c."""
 
     @property
     def found(self) -> Any: ...
@@ -447,27 +447,27 @@ class PlainTimer:
 
 @final
 class View:
-    """A thread's view of its interpreter; made by the extension only. Is in csrc/view.c."""
+    """A thread's view of its interpreter; made by the extension only. Is in csrc/calls/view.c."""
 
 class FormatError(ValueError):
-    """Data that was to be read is cut, changed, or of another schema version. Is in csrc/snapshot_type.c."""
+    """Data that was to be read is cut, changed, or of another schema version. Is in csrc/statistics/snapshot_type.c."""
 
 @disjoint_base
 class Snapshot:
-    """Statistics as they were at one moment, or several merged. Is in csrc/snapshot_type.c; the work, in cprofiling/snapshot.c."""
+    """Statistics as they were at one moment, or several merged. Is in csrc/statistics/snapshot_type.c; the work, in cprofiling/snapshot.c."""
 
     @classmethod
     def merge(cls, snapshots: Iterable[Snapshot]) -> Self: ...
     @classmethod
     def from_bytes(cls, data: Buffer) -> Self: ...
     def to_bytes(self) -> bytes: ...
-    # As Profiler._rows; is in csrc/summary.c.
+    # As Profiler._rows; is in csrc/statistics/summary.c.
     def _rows(self, stage: str | Enum | None, /) -> tuple[list[_Row], int, int, int, list[_ShapeRow]]: ...
     # For each key, of its times and its GPU times, (group, count, group, count, ...) of those that hold something. A
-    # group ends before the bucket of the bound; the bounds rise. Is in csrc/snapshot_groups.c.
+    # group ends before the bucket of the bound; the bounds rise. Is in csrc/statistics/snapshot_groups.c.
     def _groups(self, bounds: tuple[int, ...], /) -> list[tuple[tuple[int, ...], tuple[int, ...]]]: ...
     # (node name, stage, filled buckets of the times, those of the GPU times), a bucket as (number, count); is in
-    # csrc/snapshot_histograms.c.
+    # csrc/statistics/snapshot_histograms.c.
     def _histograms(self) -> list[tuple[str, str, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]]: ...
     # (keys, sources, merged or not, least and most skip_first_n, internal errors, cost in ns, notes)
     def _facts(self) -> tuple[int, int, bool, int, int, int, float, tuple[str, ...]]: ...
@@ -497,18 +497,18 @@ def configure(
     marks_finder: Callable[[Any], dict[str, Any]],
     probers: tuple[Callable[..., Any], ...],
 ) -> None: ...
-def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/view.c calls it
-def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/pipeline.c
-def profiler_of(candidate: object, /) -> Any: ...  # csrc/pipeline.c
-def forget_pipeline(pipeline: object, /) -> None: ...  # csrc/pipeline.c
-def open_node() -> tuple[str, str] | None: ...  # csrc/open_node.c
+def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/calls/view.c calls it
+def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/calls/pipeline.c
+def profiler_of(candidate: object, /) -> Any: ...  # csrc/calls/pipeline.c
+def forget_pipeline(pipeline: object, /) -> None: ...  # csrc/calls/pipeline.c
+def open_node() -> tuple[str, str] | None: ...  # csrc/calls/open_node.c
 def convert_name(name: str, /) -> str: ...  # csrc/convert.c
 def clock() -> tuple[str, str | None]: ...
 def clock_figures() -> tuple[int, int]: ...
 def clock_backward() -> int: ...
 def refine_clock() -> None: ...
 
-# What measures beyond the clock; is in csrc/instruments.c, the work in the file of cprofiling/ that is named.
+# What measures beyond the clock; is in csrc/tools/instruments.c, the work in the file of cprofiling/ that is named.
 def poll_devices() -> None: ...
 def gpu_reason() -> str | None: ...  # gpu_cuda.c
 def gpu_time_reason() -> str | None: ...  # gpu_event.c
@@ -519,7 +519,7 @@ def perf_units() -> tuple[tuple[str, str], ...]: ...  # perf.c: of each counter 
 def perf_status() -> list[tuple[str, str, str | None]]: ...  # of each counter: its name, its unit, why it has no value
 def perf_in_user_space() -> bool: ...  # perf_event.c
 
-# Of CUPTI; are in csrc/device_activity.c.
+# Of CUPTI; are in csrc/recordings/device_activity.c.
 def cupti_start_trace() -> bool: ...
 def cupti_stop_trace() -> None: ...
 def cupti_add_trace(recording: Recording | None, /) -> None: ...
@@ -527,16 +527,16 @@ def cupti_set_folders(folders: tuple[bytes, ...], /) -> None: ...
 def cupti_reason() -> str | None: ...
 def cupti_status() -> dict[str, Any]: ...
 
-# The time of day in ns since 1970; notes in UTF-8. Is in csrc/snapshot_type.c.
+# The time of day in ns since 1970; notes in UTF-8. Is in csrc/statistics/snapshot_type.c.
 def take_snapshot(
     kind: type[_SnapshotT], profiler: Profiler, taken_ns: int, notes: tuple[bytes, ...], /
 ) -> _SnapshotT: ...
-def checksum(data: Buffer, /) -> int: ...  # CRC-64; csrc/live_type.c
+def checksum(data: Buffer, /) -> int: ...  # CRC-64; csrc/statistics/live_type.c
 def set_live_switch(live_switch: Callable[[Any, object, bool], Callable[[], object] | None] | None, /) -> None: ...
 
 @final
 class LiveFile:
-    """A file with statistics, and the thread that writes it. Is in csrc/live_type.c; the work, in cprofiling/live.c."""
+    """A file with statistics, and the thread that writes it. Is in csrc/statistics/live_type.c; the work, in cprofiling/live.c."""
 
     def __new__(cls, descriptor: int, path: bytes, head: bytes, room: int, interval_ns: int) -> LiveFile: ...
     def add(self, profiler: Profiler, label: bytes, notes: tuple[bytes, ...], /) -> None: ...
@@ -545,13 +545,13 @@ class LiveFile:
     def commit(self) -> tuple[int, int, int]: ...
     def close(self) -> tuple[int, int, int]: ...
 
-# An Arrow stream of columns, each of a name, "u" (str), "l" (int) or "g" (float), and the values. Is in csrc/arrow_stream.c; the
+# An Arrow stream of columns, each of a name, "u" (str), "l" (int) or "g" (float), and the values. Is in csrc/recordings/arrow_stream.c; the
 # work, in cprofiling/arrow_columns.c.
 def arrow_stream(columns: tuple[tuple[str, str, list[Any]], ...], /) -> object: ...
 def environment_is_trusted() -> bool: ...  # cprofiling/environment.c
-def cost_ns(profiler: Profiler | None, /) -> float: ...  # csrc/cost.c
+def cost_ns(profiler: Profiler | None, /) -> float: ...  # csrc/statistics/cost.c
 
-# Goes into sys.excepthook with its first two arguments bound. Is in csrc/program.c.
+# Goes into sys.excepthook with its first two arguments bound. Is in csrc/tools/program.c.
 def run_program(
     prepare: Callable[[], bytes | CodeType | Callable[[], object]],
     finish: Callable[[bool], object],

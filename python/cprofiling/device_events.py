@@ -1,7 +1,7 @@
 """How long a node's work takes on a device that is not CUDA's, without waiting for it: pairs of events of PyTorch.
 
 A pair is recorded around the node and resolved later, when both events have been passed. Nothing here waits; errors of
-the framework never get out, they are told as causes with a reason (csrc/device_mark.c).
+the framework never get out, they are told as causes with a reason (csrc/probes/device_mark.c).
 """
 
 from __future__ import annotations

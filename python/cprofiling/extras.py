@@ -97,7 +97,7 @@ class NodeMemory:
 
 
 def fields_from(beyond: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of ``NodeProfilingStats`` from what the core gathered of one key (csrc/summary_extra.c), but waits."""
+    """The fields of ``NodeProfilingStats`` from one row of the core (csrc/statistics/summary_extra.c), but waits."""
     asked, gpu, launches, counters, device_memory, host_memory, *_ = beyond
     fields: dict[str, Any] = {}
     if asked & GPU:

@@ -1,7 +1,7 @@
 """Making nodes of functions, methods and blocks: ``profile_node`` and ``instrument``.
 
-What is hot lives in ``csrc/function_type.c`` (calls) and ``csrc/block_type.c`` (blocks). Here is decided, once per
-decoration, what kind of callable it is and under which name it counts.
+What is hot lives in ``csrc/calls/``: ``function_type.c`` (calls) and ``block_type.c`` (blocks). Here is decided, once
+per decoration, what kind of callable it is and under which name it counts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of type.__flags__: Py_TPFLAGS_HE
 
 _instrumenting = RLock()  # guards the switches in classes; held while nothing of the user's runs but attribute access
 
-CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/function.h
+CALL, GENERATOR, COROUTINE, ASYNC_GENERATOR = range(4)  # as in csrc/calls/function.h
 
 
 class NodeSite(_core.Block):

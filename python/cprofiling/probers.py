@@ -1,4 +1,4 @@
-"""What the core asks of the package for calls that are measured beyond their time, in the order of csrc/probe.h."""
+"""What the core asks of the package for calls that are measured beyond time, in the order of csrc/probes/probe.h."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
 
 
 def shapes_from(rows: Iterable[tuple[Any, ...]], nodes: Iterable[Any]) -> ShapeSummary:
-    """Make the summary of the core's rows (csrc/summary_shapes.c) and the nodes' ``NodeProfilingStats``."""
+    """Make the summary of the core's rows (csrc/statistics/summary_shapes.c) and the nodes' ``NodeProfilingStats``."""
     known = {(node.node_name, node.stage): node for node in nodes}
     stats: list[ShapeStats] = []
     verdicts: list[ShapeVerdict] = []

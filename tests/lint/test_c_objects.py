@@ -89,7 +89,7 @@ def test_the_state_of_the_process_is_in_one_unit(symbols: dict[Path, list[Symbol
 def test_the_binding_has_no_mutable_global(symbols: dict[Path, list[Symbol]]) -> None:
     wrong = []
     for path, defined in symbols.items():
-        if path.parent == BINDING:
+        if BINDING in path.parents:
             code = code_of(path)
             names = {symbol.name for symbol in defined if symbol.is_mutable}
             wrong += [f"{relative(path)}: {name}" for name in names if not is_table(name, code)]
@@ -144,7 +144,7 @@ def headers_of(path: Path, symbol: Symbol) -> list[Path]:
     state is declared in state.h; the process's, by the units that use it; specifications of types, by who made them.
     """
     if not symbol.is_function and (path.stem == "process" or path.stem.endswith("_type")):
-        return c_files(path.parent, ".h")
+        return c_files(CORE if CORE in path.parents else BINDING, ".h")
     units = (path.stem, path.stem.rpartition("_")[0], "state" if path.stem == "module" else "")
     return [path.with_name(f"{unit}.h") for unit in units if unit and path.with_name(f"{unit}.h").exists()]
 

@@ -17,23 +17,23 @@ HEADERS = [path for path in OWN_FILES if path.suffix == ".h"]
 
 # Where csrc/ may compute with times, and why.
 COMPUTES = {
-    "csrc/cost.c": "measures the profiler's own cost, by readings of its own",
+    "csrc/statistics/cost.c": "measures the profiler's own cost, by readings of its own",
 }
 # Where csrc/ may name a floating type, and why.
 FLOATS = {
     "csrc/convert.c": "checks what record() is given",
     "csrc/convert.h": "checks what record() is given",
-    "csrc/cost.c": "the profiler's own cost",
-    "csrc/device_mark.c": "hands a framework's times on to the core",
+    "csrc/statistics/cost.c": "the profiler's own cost",
+    "csrc/probes/device_mark.c": "hands a framework's times on to the core",
     "csrc/plain_profiler.h": "hands samples on to the core",
     "csrc/plain_profiler_type.c": "hands samples on to the core",
     "csrc/plain_timer_type.c": "hands samples on to the core",
-    "csrc/profiler_type.c": "hands record()'s value on to the core",
+    "csrc/statistics/profiler_type.c": "hands record()'s value on to the core",
     "csrc/state.h": "the profiler's own cost",
-    "csrc/summary_extra.c": "hands the core's figures on to Python",
-    "csrc/summary_extra.h": "hands the core's figures on to Python",
-    "csrc/summary_shapes.c": "hands the core's figures on to Python",
-    "csrc/summary.c": "hands the core's figures on to Python",
+    "csrc/statistics/summary_extra.c": "hands the core's figures on to Python",
+    "csrc/statistics/summary_extra.h": "hands the core's figures on to Python",
+    "csrc/statistics/summary_shapes.c": "hands the core's figures on to Python",
+    "csrc/statistics/summary.c": "hands the core's figures on to Python",
 }
 FLOATING = r"\b(float|double)\b"
 FUNCTION = re.compile(r"^(?!typedef\b|extern\b|struct\b|enum\b|union\b)[A-Za-z_][\w *]*?\b(\w+)\(", re.MULTILINE)

@@ -1,0 +1,269 @@
+#include "csrc/calls/suspendable.h"
+
+/* One step: what __anext__, asend, athrow, aclose return. */
+typedef struct {
+    PyObject_HEAD
+    ext_suspendable *owner; /* owned */
+    PyObject *awaitable;    /* the user's generator's own; owned */
+    bool ends;              /* aclose or athrow: of a generator that never began it is no resumption */
+} step_object;
+
+static PyObject *make_step(ext_suspendable *self, PyObject *awaitable, bool ends)
+{
+    PyTypeObject *type = self->function->node.state->step_type;
+    if (awaitable == NULL || type == NULL) {
+        return awaitable; /* failed, or the interpreter is ending */
+    }
+    step_object *step = (step_object *)type->tp_alloc(type, 0);
+    if (step == NULL) {
+        Py_DECREF(awaitable);
+        return NULL;
+    }
+    step->owner = (ext_suspendable *)Py_NewRef((PyObject *)self);
+    step->awaitable = awaitable;
+    step->ends = ends;
+    return (PyObject *)step;
+}
+
+/* Tells the event loop of the wrapper, as Python would have told it of the user's generator (PEP 525). */
+static bool tell_loop(ext_suspendable *self, PyObject *first_iteration, PyObject *finalizer)
+{
+    if (finalizer != Py_None) {
+        self->finalizer = Py_NewRef(finalizer);
+    }
+    if (first_iteration == Py_None) {
+        return true;
+    }
+    PyObject *told = PyObject_CallOneArg(first_iteration, (PyObject *)self);
+    Py_XDECREF(told);
+    return told != NULL;
+}
+
+/* Calls a method of the user's generator for the first time, without the event loop's hooks: the loop is told of the wrapper
+ * instead, so that what it closes at its end is counted. */
+static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *const none[] = {Py_None, Py_None};
+    PyObject *sys = self->function->node.state->sys_module;
+    PyObject *hooks = ext_suspendable_call(self, sys, EXT_WORD_GET_HOOKS, NULL, 0);
+    PyObject *cleared = hooks != NULL ? ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, none, 2) : NULL;
+    PyObject *result = NULL;
+    if (cleared != NULL) {
+        result = ext_suspendable_call(self, self->inner, name, args, nargs);
+        PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyObject *restored = ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, both, 2);
+        if (restored != NULL || type != NULL) {
+            PyErr_Restore(type, value, traceback);
+        }
+        if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
+            Py_CLEAR(result);
+        }
+        Py_XDECREF(restored);
+    }
+    Py_XDECREF(cleared);
+    Py_XDECREF(hooks);
+    return result;
+}
+
+static PyObject *begin_step(PyObject *object, ext_word name, PyObject *const *args, Py_ssize_t nargs, bool ends)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    bool first = !self->hooked && self->function->node.state->sys_module != NULL; /* else the interpreter is ending */
+    self->hooked = true;
+    PyObject *awaitable =
+        first ? call_hooked(self, name, args, nargs) : ext_suspendable_call(self, self->inner, name, args, nargs);
+    return make_step(self, awaitable, ends);
+}
+
+static PyObject *async_generator_anext(PyObject *object)
+{
+    return begin_step(object, EXT_WORD_ANEXT, NULL, 0, false);
+}
+
+static PyObject *async_generator_asend(PyObject *object, PyObject *argument)
+{
+    return begin_step(object, EXT_WORD_ASEND, &argument, 1, false);
+}
+
+static PyObject *async_generator_athrow(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    return begin_step(object, EXT_WORD_ATHROW, args, nargs, true);
+}
+
+static PyObject *async_generator_aclose(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return begin_step(object, EXT_WORD_ACLOSE, NULL, 0, true);
+}
+
+static PyMethodDef async_generator_methods[] = {
+    {"asend", async_generator_asend, METH_O, PyDoc_STR("Resumes the asynchronous generator with a value.")},
+    {"athrow", (PyCFunction)(void (*)(void))async_generator_athrow, METH_FASTCALL,
+     PyDoc_STR("Raises an exception in the asynchronous generator.")},
+    {"aclose", async_generator_aclose, METH_NOARGS, PyDoc_STR("Closes the asynchronous generator; it counts as one call.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot async_generator_slots[] = {
+    EXT_SUSPENDABLE_SLOTS
+    {Py_am_aiter, ext_suspendable_itself},
+    {Py_am_anext, async_generator_anext},
+    {Py_tp_methods, async_generator_methods},
+    {Py_tp_doc, (void *)"An asynchronous generator whose resumptions are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_async_generator_spec = {
+    .name = "cprofiling._core.ProfiledAsyncGenerator",
+    .basicsize = sizeof(ext_suspendable),
+    .flags = EXT_SUSPENDABLE_FLAGS,
+    .slots = async_generator_slots,
+};
+
+/* A step that came to its end: with a value, or with the end of the generator. */
+static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool returned)
+{
+    if (now->view == NULL) {
+        return;
+    }
+    owner->step = NULL;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool finished = ext_suspendable_is_finished(owner);
+    bool success = returned || PyErr_GivenExceptionMatches(type, PyExc_StopAsyncIteration);
+    PyErr_Restore(type, value, traceback);
+    if (!finished) {
+        ext_suspendable_leave_suspended(owner, now, owner->function->kind == EXT_KIND_ASYNC_GENERATOR);
+    } else {
+        ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome(now->view->state));
+    }
+}
+
+/* Ending a generator that never began is no resumption of it; nor can it begin afterwards. While another step is under way,
+ * the user's generator will refuse this one. */
+static bool enter_step(step_object *step, ext_resumption *now)
+{
+    ext_suspendable *owner = step->owner;
+    if (owner->step != NULL && owner->step != step) {
+        *now = (ext_resumption){NULL, NULL};
+        return true;
+    }
+    owner->begun = owner->begun || step->ends;
+    if (!ext_suspendable_enter(owner, now)) {
+        return false;
+    }
+    owner->step = now->view != NULL ? step : owner->step;
+    return true;
+}
+
+/* A step that is given up while it waits. */
+static void give_up(const step_object *step)
+{
+    if (step->owner->step == step) {
+        step->owner->step = NULL;
+    }
+}
+
+static PySendResult step_resume(PyObject *object, PyObject *argument, PyObject **result)
+{
+    step_object *step = (step_object *)object;
+    ext_resumption now;
+    *result = NULL;
+    if (!enter_step(step, &now)) {
+        return PYGEN_ERROR;
+    }
+    PySendResult sent = PyIter_Send(step->awaitable, argument, result);
+    if (sent == PYGEN_NEXT) {
+        ext_suspendable_leave_suspended(step->owner, &now, false);
+    } else {
+        leave_step(step->owner, &now, sent == PYGEN_RETURN);
+    }
+    return sent;
+}
+
+static PyObject *step_next(PyObject *object)
+{
+    PyObject *result;
+    PySendResult sent = step_resume(object, Py_None, &result);
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+static PyObject *step_send(PyObject *object, PyObject *argument)
+{
+    PyObject *result;
+    PySendResult sent = step_resume(object, argument, &result);
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+static PyObject *step_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    step_object *step = (step_object *)object;
+    ext_resumption now;
+    if (!enter_step(step, &now)) {
+        return NULL;
+    }
+    PyObject *result = ext_suspendable_call(step->owner, step->awaitable, EXT_WORD_THROW, args, nargs);
+    if (result != NULL) {
+        ext_suspendable_leave_suspended(step->owner, &now, false);
+    } else {
+        leave_step(step->owner, &now, PyErr_ExceptionMatches(PyExc_StopIteration));
+    }
+    return result;
+}
+
+static PyObject *step_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    step_object *step = (step_object *)object;
+    give_up(step);
+    return ext_suspendable_call(step->owner, step->awaitable, EXT_WORD_CLOSE, NULL, 0);
+}
+
+static int step_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    step_object *step = (step_object *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(step->owner);
+    Py_VISIT(step->awaitable);
+    return 0;
+}
+
+static void step_dealloc(PyObject *object)
+{
+    step_object *step = (step_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    give_up(step);
+    Py_CLEAR(step->awaitable);
+    Py_CLEAR(step->owner);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef step_methods[] = {
+    {"send", step_send, METH_O, PyDoc_STR("Resumes the step with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))step_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the step.")},
+    {"close", step_close, METH_NOARGS, PyDoc_STR("Gives the step up.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot step_slots[] = {
+    {Py_tp_traverse, step_traverse},
+    {Py_tp_dealloc, step_dealloc},
+    {Py_tp_iter, ext_suspendable_itself},
+    {Py_tp_iternext, step_next},
+    {Py_am_await, ext_suspendable_itself},
+    {Py_am_send, step_resume},
+    {Py_tp_methods, step_methods},
+    {Py_tp_doc, (void *)"One step of an asynchronous generator."},
+    {0, NULL},
+};
+
+PyType_Spec ext_step_spec = {
+    .name = "cprofiling._core.ProfiledStep",
+    .basicsize = sizeof(step_object),
+    .flags = EXT_SUSPENDABLE_FLAGS,
+    .slots = step_slots,
+};

@@ -1,0 +1,234 @@
+#include "csrc/calls/block.h"
+
+#include "csrc/convert.h"
+#include "csrc/calls/function.h"
+#include "csrc/calls/opening.h"
+#include "csrc/calls/ready.h"
+
+typedef struct {
+    PyObject_HEAD
+    ext_opening opening;
+    ext_node node;
+    PyObject *weakrefs;
+} block_object;
+
+static block_object *block_of(ext_opening *opening)
+{
+    return (block_object *)((char *)opening - offsetof(block_object, opening));
+}
+
+static PyObject *block_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"name", "stage", "profiler", NULL};
+    PyObject *name, *stage, *profiler;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO:Block", keywords, &name, &stage, &profiler)) {
+        return NULL;
+    }
+    ext_state *state = ext_state_of_type(type);
+    block_object *self = state != NULL ? (block_object *)type->tp_alloc(type, 0) : NULL;
+    if (self == NULL) {
+        return NULL;
+    }
+    if (!ext_node_init(&self->node, state, name, Py_None, stage, profiler)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    ext_opening_init(&self->opening, ext_node_gate(&self->node));
+    if (self->node.key.name == NULL) {
+        self->opening.quick_thread = NULL; /* it cannot be entered */
+    }
+    return (PyObject *)self;
+}
+
+/* Opens a span; while nothing is measured but the block is open further out, one that only marks the place, so that each exit
+ * finds its own entry. */
+static cprof_span *open_block(ext_opening *opening, ext_view *view, PyObject *arguments)
+{
+    block_object *self = block_of(opening);
+    ext_target target;
+    ext_profiler *profiler = ext_node_find_profiler(&self->node, view, NULL);
+    bool measured = ext_node_resolve(&self->node, view, profiler, NULL, &target);
+    if (!measured && opening->open == 0) {
+        return NULL;
+    }
+    if (!measured) {
+        target = (ext_target){.profiler = NULL};
+    }
+    cprof_span *span = ext_opening_put_span(opening, view, &target, arguments);
+    if (span == NULL) {
+        self->node.state->internal_errors++;
+        Py_XDECREF(target.profiler);
+    }
+    return span;
+}
+
+static __attribute__((noinline)) PyObject *enter_slowly(block_object *self, PyObject *arguments)
+{
+    if (self->node.key.name == NULL) {
+        PyErr_SetString(PyExc_TypeError, "profile_node needs a name (a str) to be used as a context manager");
+        return NULL;
+    }
+    ext_opening_enter_slowly(&self->opening, self->node.state, open_block, arguments);
+    return Py_NewRef((PyObject *)self);
+}
+
+/* What is off, here and in block_exit, is a leaf: it saves no register. */
+static PyObject *block_enter(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, NULL);
+}
+
+static PyObject *block_enter_call(PyObject *object, PyObject *arguments)
+{
+    block_object *self = (block_object *)object;
+    if (!PyTuple_Check(arguments)) {
+        ext_convert_refuse_type("arguments", "a tuple", arguments);
+        return NULL;
+    }
+    return ext_opening_enter_quickly(&self->opening) ? Py_NewRef(object) : enter_slowly(self, arguments);
+}
+
+static __attribute__((noinline)) PyObject *exit_slowly(block_object *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!ext_opening_exit_slowly(&self->opening, self->node.state, args, nargs)) {
+        PyErr_Format(PyExc_RuntimeError, "profile_node(%A): left without having been entered",
+                     self->node.key.name != NULL ? self->node.key.name : Py_None);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *block_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    block_object *self = (block_object *)object;
+    if (!ext_opening_exit_quickly(&self->opening)) {
+        return exit_slowly(self, args, nargs);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *block_aenter(PyObject *object, PyObject *unused)
+{
+    return ext_ready_new(((block_object *)object)->node.state, block_enter(object, unused));
+}
+
+static PyObject *block_aexit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    return ext_ready_new(((block_object *)object)->node.state, block_exit(object, args, nargs));
+}
+
+static PyObject *block_repr(PyObject *object)
+{
+    block_object *self = (block_object *)object;
+    return PyUnicode_FromFormat("profile_node(%A)", self->node.key.name != NULL ? self->node.key.name : Py_None);
+}
+
+static PyObject *block_name(PyObject *object, void *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    return Py_NewRef(self->node.name_finder != NULL ? self->node.name_finder
+                     : self->node.key.name != NULL  ? self->node.key.name
+                                                    : Py_None);
+}
+
+static PyObject *block_stage(PyObject *object, void *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    return Py_NewRef(self->node.stage != NULL ? self->node.stage : Py_None);
+}
+
+static PyObject *block_profiler(PyObject *object, void *unused)
+{
+    (void)unused;
+    block_object *self = (block_object *)object;
+    return Py_NewRef(self->node.profiler != NULL ? (PyObject *)self->node.profiler : Py_None);
+}
+
+static int block_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    return ext_node_traverse(&((block_object *)object)->node, visit, arg);
+}
+
+static void block_dealloc(PyObject *object)
+{
+    block_object *self = (block_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    ext_opening_clear(&self->opening);
+    ext_node_clear(&self->node);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *block_own_methods(PyObject *cls, PyObject *unused);
+
+static PyMethodDef block_methods[] = {
+    {"__enter__", block_enter, METH_NOARGS, PyDoc_STR("Opens the block. TypeError when the node has no name.")},
+    {"_enter_call", block_enter_call, METH_O,
+     PyDoc_STR("Opens the block for a call with these arguments, a tuple, by which it may be told apart.")},
+    {"__exit__", (PyCFunction)(void (*)(void))block_exit, METH_FASTCALL,
+     PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
+    {"__aenter__", block_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
+    {"__aexit__", (PyCFunction)(void (*)(void))block_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
+    {"own_methods", block_own_methods, METH_NOARGS | METH_CLASS,
+     PyDoc_STR("Gives a subclass methods of its own, which overrides those above.")},
+    {NULL, NULL, 0, NULL},
+};
+
+/* An inherited method looks along the bases of its object's type, each time that it is bound; that takes longer than all that
+ * we do ourselves while nothing is measured. */
+static PyObject *block_own_methods(PyObject *cls, PyObject *unused)
+{
+    (void)unused;
+    for (PyMethodDef *method = block_methods; method->ml_name != NULL; method++) {
+        if ((method->ml_flags & METH_CLASS) != 0) {
+            continue;
+        }
+        PyObject *own = PyDescr_NewMethod((PyTypeObject *)cls, method);
+        bool is_set = own != NULL && PyObject_SetAttrString(cls, method->ml_name, own) == 0;
+        Py_XDECREF(own);
+        if (!is_set) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+static PyGetSetDef block_getset[] = {
+    {"name", block_name, NULL, PyDoc_STR("The node's name, the callable that finds it, or None."), NULL},
+    {"stage", block_stage, NULL, PyDoc_STR("The explicit stage, or None."), NULL},
+    {"profiler", block_profiler, NULL, PyDoc_STR("The explicit Profiler, or None."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef block_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(block_object, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot block_slots[] = {
+    {Py_tp_new, block_new},
+    {Py_tp_repr, block_repr},
+    {Py_tp_traverse, block_traverse},
+    {Py_tp_dealloc, block_dealloc},
+    {Py_tp_methods, block_methods},
+    {Py_tp_getset, block_getset},
+    {Py_tp_members, block_members},
+    {Py_tp_doc, (void *)"Block(name, stage, profiler)\n--\n\nA block of code that counts as a node's call."},
+    {0, NULL},
+};
+
+PyType_Spec ext_block_spec = {
+    .name = "cprofiling._core.Block",
+    .basicsize = sizeof(block_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .slots = block_slots,
+};

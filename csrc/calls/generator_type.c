@@ -1,0 +1,169 @@
+#include "csrc/calls/suspendable.h"
+
+/* Only those of types.coroutine() can be awaited. */
+static PyObject *generator_await(PyObject *object)
+{
+    PyObject *code = PyObject_GetAttrString(object, "gi_code");
+    bool can_be = code != NULL && PyCode_Check(code) && (((PyCodeObject *)code)->co_flags & CO_ITERABLE_COROUTINE) != 0;
+    Py_XDECREF(code);
+    if (can_be) {
+        return Py_NewRef(object);
+    }
+    PyErr_SetString(PyExc_TypeError, "object generator can't be used in 'await' expression");
+    return NULL;
+}
+
+static PyMethodDef generator_methods[] = {
+    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))ext_suspendable_throw, METH_FASTCALL,
+     PyDoc_STR("Raises an exception in the generator.")},
+    {"close", ext_suspendable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot generator_slots[] = {
+    EXT_SUSPENDABLE_SLOTS
+    {Py_tp_iter, ext_suspendable_itself},
+    {Py_tp_iternext, ext_suspendable_next},
+    {Py_am_await, generator_await},
+    {Py_am_send, ext_suspendable_am_send},
+    {Py_tp_methods, generator_methods},
+    {Py_tp_doc, (void *)"A generator whose resumptions are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_generator_spec = {
+    .name = "cprofiling._core.ProfiledGenerator",
+    .basicsize = sizeof(ext_suspendable),
+    .flags = EXT_SUSPENDABLE_FLAGS,
+    .slots = generator_slots,
+};
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *coroutine; /* a wrapper; owned */
+} await_object;
+
+/* Python's own coroutines cannot be iterated: what their __await__() returns can. The interpreter takes the slot and needs none
+ * of this. */
+static PyObject *coroutine_await(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    PyTypeObject *type = ((ext_suspendable *)object)->function->node.state->await_type;
+    await_object *made = type != NULL ? PyObject_GC_New(await_object, type) : NULL;
+    if (type == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
+    }
+    if (made != NULL) {
+        made->coroutine = Py_NewRef(object);
+        PyObject_GC_Track(made);
+    }
+    return (PyObject *)made;
+}
+
+/* Generators of types.coroutine() may `yield from` a coroutine, as from any of Python's; nobody else may iterate it. */
+static PyObject *coroutine_iter(PyObject *object)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+    PyCodeObject *code = frame != NULL ? PyFrame_GetCode(frame) : NULL;
+    bool may = code != NULL && (code->co_flags & (CO_COROUTINE | CO_ITERABLE_COROUTINE)) != 0;
+    Py_XDECREF(code);
+    if (may) {
+        return Py_NewRef(object);
+    }
+    PyErr_SetString(PyExc_TypeError, "'coroutine' object is not iterable");
+    return NULL;
+}
+
+static PyMethodDef coroutine_methods[] = {
+    {"__await__", coroutine_await, METH_NOARGS | METH_COEXIST, PyDoc_STR("Returns an iterator that resumes the coroutine.")},
+    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))ext_suspendable_throw, METH_FASTCALL,
+     PyDoc_STR("Raises an exception in the coroutine.")},
+    {"close", ext_suspendable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot coroutine_slots[] = {
+    EXT_SUSPENDABLE_SLOTS
+    {Py_tp_iter, coroutine_iter},
+    {Py_am_await, ext_suspendable_itself},
+    {Py_tp_iternext, ext_suspendable_next},
+    {Py_am_send, ext_suspendable_am_send},
+    {Py_tp_methods, coroutine_methods},
+    {Py_tp_doc, (void *)"A coroutine whose running and waiting are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_coroutine_spec = {
+    .name = "cprofiling._core.ProfiledCoroutine",
+    .basicsize = sizeof(ext_suspendable),
+    .flags = EXT_SUSPENDABLE_FLAGS,
+    .slots = coroutine_slots,
+};
+
+static PyObject *await_next(PyObject *object)
+{
+    return ext_suspendable_next(((await_object *)object)->coroutine);
+}
+
+static PyObject *await_send(PyObject *object, PyObject *argument)
+{
+    return ext_suspendable_send(((await_object *)object)->coroutine, argument);
+}
+
+static PySendResult await_am_send(PyObject *object, PyObject *argument, PyObject **result)
+{
+    return ext_suspendable_am_send(((await_object *)object)->coroutine, argument, result);
+}
+
+static PyObject *await_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    return ext_suspendable_throw(((await_object *)object)->coroutine, args, nargs);
+}
+
+static PyObject *await_close(PyObject *object, PyObject *unused)
+{
+    return ext_suspendable_close(((await_object *)object)->coroutine, unused);
+}
+
+static int await_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((await_object *)object)->coroutine);
+    return 0;
+}
+
+static void await_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_CLEAR(((await_object *)object)->coroutine);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef await_methods[] = {
+    {"send", await_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))await_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
+    {"close", await_close, METH_NOARGS, PyDoc_STR("Closes the coroutine.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot await_slots[] = {
+    {Py_tp_traverse, await_traverse},
+    {Py_tp_dealloc, await_dealloc},
+    {Py_tp_iter, ext_suspendable_itself},
+    {Py_tp_iternext, await_next},
+    {Py_am_send, await_am_send},
+    {Py_tp_methods, await_methods},
+    {Py_tp_doc, (void *)"Iterates a coroutine whose running and waiting are measured."},
+    {0, NULL},
+};
+
+PyType_Spec ext_await_spec = {
+    .name = "cprofiling._core.ProfiledAwait",
+    .basicsize = sizeof(await_object),
+    .flags = EXT_SUSPENDABLE_FLAGS,
+    .slots = await_slots,
+};

@@ -1,0 +1,218 @@
+#include "csrc/calls/method_switch.h"
+
+#include "csrc/weak.h"
+
+/* A non-data descriptor: an instrumented instance gets its wrapper, bound; all others get what was found in the class before.
+ */
+typedef struct {
+    PyObject_HEAD
+    PyObject *found;      /* what the class, or a base of it, had; owned */
+    char own;             /* whether it was the class's own, and not a base's */
+    ext_ptrmap instances; /* instance (borrowed) -> switch_entry */
+} method_switch;
+
+typedef struct {
+    method_switch *owner; /* borrowed */
+    PyObject *instance;   /* borrowed, never followed */
+    PyObject *watch;      /* drops the entry when the instance dies; owned */
+    PyObject *wrapper;    /* owned */
+    bool binds;           /* the wrapper is called with the instance first */
+} switch_entry;
+
+static void free_entry(switch_entry *entry)
+{
+    ext_weak_forget(&entry->watch);
+    Py_CLEAR(entry->wrapper);
+    PyMem_Free(entry);
+}
+
+static void instance_died(void *data)
+{
+    switch_entry *entry = data;
+    (void)ext_ptrmap_take(&entry->owner->instances, entry->instance);
+    free_entry(entry);
+}
+
+static PyObject *switch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"found", "own", NULL};
+    PyObject *found;
+    int own;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Op:MethodSwitch", keywords, &found, &own)) {
+        return NULL;
+    }
+    method_switch *self = (method_switch *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->found = Py_NewRef(found);
+        self->own = (char)own;
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *get_found(const method_switch *self, PyObject *instance, PyObject *owner)
+{
+    descrgetfunc get = Py_TYPE(self->found)->tp_descr_get;
+    return get != NULL ? get(self->found, instance, owner) : Py_NewRef(self->found);
+}
+
+/* Whether an instance has the method now: a descriptor that does more than to bind may refuse it. */
+static bool has_found(const method_switch *self, PyObject *instance, PyObject *owner)
+{
+    PyObject *method = get_found(self, instance, owner);
+    Py_XDECREF(method);
+    return method != NULL;
+}
+
+static PyObject *switch_get(PyObject *object, PyObject *instance, PyObject *owner)
+{
+    method_switch *self = (method_switch *)object;
+    switch_entry *entry = instance != NULL ? ext_ptrmap_get(&self->instances, instance) : NULL;
+    if (entry != NULL && !PyType_HasFeature(Py_TYPE(self->found), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+        if (!has_found(self, instance, owner)) {
+            return NULL;
+        }
+        entry = ext_ptrmap_get(&self->instances, instance); /* it may have been removed meanwhile */
+    }
+    if (entry == NULL) {
+        return get_found(self, instance, owner);
+    }
+    PyObject *wrapper = Py_NewRef(entry->wrapper); /* making a method may run code that removes the entry */
+    if (!entry->binds) {
+        return wrapper;
+    }
+    PyObject *method = PyMethod_New(wrapper, instance);
+    Py_DECREF(wrapper);
+    return method;
+}
+
+static bool add_entry(method_switch *self, PyObject *instance, PyObject *wrapper, bool binds)
+{
+    switch_entry *entry = PyMem_Calloc(1, sizeof *entry);
+    if (entry == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    entry->owner = self;
+    entry->instance = instance;
+    entry->wrapper = Py_NewRef(wrapper);
+    entry->binds = binds;
+    bool watched = ext_weak_watch(instance, instance_died, entry, &entry->watch);
+    if (watched && entry->watch == NULL) {
+        PyErr_Format(PyExc_TypeError, "cannot create weak reference to '%.100s' object", Py_TYPE(instance)->tp_name);
+    } else if (watched && ext_ptrmap_add(&self->instances, instance, entry)) {
+        return true;
+    } else if (watched) {
+        PyErr_NoMemory();
+    }
+    free_entry(entry);
+    return false;
+}
+
+static PyObject *switch_put(PyObject *object, PyObject *args)
+{
+    method_switch *self = (method_switch *)object;
+    PyObject *instance, *wrapper;
+    int binds;
+    if (!PyArg_ParseTuple(args, "OOp:put", &instance, &wrapper, &binds)) {
+        return NULL;
+    }
+    switch_entry *entry = ext_ptrmap_get(&self->instances, instance);
+    if (entry != NULL) {
+        Py_SETREF(entry->wrapper, Py_NewRef(wrapper));
+    } else if (!add_entry(self, instance, wrapper, binds)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *switch_of(PyObject *object, PyObject *instance)
+{
+    const switch_entry *entry = ext_ptrmap_get(&((method_switch *)object)->instances, instance);
+    return Py_NewRef(entry != NULL ? entry->wrapper : Py_None);
+}
+
+static PyObject *switch_drop(PyObject *object, PyObject *instance)
+{
+    switch_entry *entry = ext_ptrmap_take(&((method_switch *)object)->instances, instance);
+    if (entry != NULL) {
+        free_entry(entry);
+    }
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t switch_length(PyObject *object)
+{
+    return (Py_ssize_t)((method_switch *)object)->instances.count;
+}
+
+static int switch_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    method_switch *self = (method_switch *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->found);
+    for (size_t i = 0; self->instances.slots != NULL && i <= self->instances.mask; i++) {
+        if (self->instances.slots[i].key != NULL) {
+            Py_VISIT(((switch_entry *)self->instances.slots[i].value)->wrapper);
+        }
+    }
+    return 0;
+}
+
+/* What was found stays until dealloc: the class may still be used while a cycle is taken apart. */
+static int switch_clear(PyObject *object)
+{
+    method_switch *self = (method_switch *)object;
+    switch_entry *entry;
+    while ((entry = ext_ptrmap_take_any(&self->instances)) != NULL) {
+        free_entry(entry);
+    }
+    return 0;
+}
+
+static void switch_dealloc(PyObject *object)
+{
+    method_switch *self = (method_switch *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    (void)switch_clear(object);
+    ext_ptrmap_dispose(&self->instances);
+    Py_CLEAR(self->found);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef switch_methods[] = {
+    {"put", switch_put, METH_VARARGS,
+     PyDoc_STR(
+         "put(instance, wrapper, binds): gives an instance its wrapper, which is called with the instance first if it binds. "
+         "TypeError when the instance takes no weak reference.")},
+    {"of", switch_of, METH_O, PyDoc_STR("of(instance): its wrapper, or None.")},
+    {"drop", switch_drop, METH_O, PyDoc_STR("drop(instance): it has no wrapper any more.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef switch_members[] = {
+    {"found", T_OBJECT, offsetof(method_switch, found), READONLY, PyDoc_STR("What the class, or a base of it, had.")},
+    {"own", T_BOOL, offsetof(method_switch, own), READONLY, PyDoc_STR("Whether it was the class's own.")},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot switch_slots[] = {
+    {Py_tp_new, switch_new},
+    {Py_tp_descr_get, switch_get},
+    {Py_tp_traverse, switch_traverse},
+    {Py_tp_clear, switch_clear},
+    {Py_tp_dealloc, switch_dealloc},
+    {Py_tp_methods, switch_methods},
+    {Py_tp_members, switch_members},
+    {Py_mp_length, switch_length},
+    {Py_tp_doc, (void *)"Stands in a class for a method of which some instances are instrumented."},
+    {0, NULL},
+};
+
+PyType_Spec ext_method_switch_spec = {
+    .name = "cprofiling._core.MethodSwitch",
+    .basicsize = sizeof(method_switch),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = switch_slots,
+};

@@ -1,0 +1,350 @@
+#include "csrc/calls/node.h"
+
+#include "csrc/convert.h"
+#include "csrc/fault.h"
+#include "csrc/calls/pipeline.h"
+#include "csrc/calls/stage.h"
+#include "csrc/weak.h"
+
+/* Owned by the node's table; goes when the instance does. */
+typedef struct {
+    ext_key key;
+    PyObject *watch;    /* drops this when the instance dies; owned */
+    PyObject *instance; /* borrowed, never followed */
+    ext_node *node;
+} ext_instance_key;
+
+static void clear_key(ext_key *key)
+{
+    Py_CLEAR(key->name);
+    for (size_t i = 0; i < EXT_KEY_PLACES; i++) {
+        key->places[i].profiler_uid = 0;
+        Py_CLEAR(key->places[i].stage);
+    }
+}
+
+static void free_instance_key(ext_instance_key *instance)
+{
+    clear_key(&instance->key);
+    ext_weak_forget(&instance->watch);
+    PyMem_Free(instance);
+}
+
+static bool init_names(ext_node *node, PyObject *name, PyObject *default_name)
+{
+    if (name != Py_None && !PyUnicode_Check(name)) {
+        if (!PyCallable_Check(name)) {
+            ext_convert_refuse_type("name", "a str or a callable of the first argument", name);
+            return false;
+        }
+        node->name_finder = Py_NewRef(name);
+        name = Py_None;
+    }
+    if (name == Py_None) {
+        name = default_name;
+    }
+    if (name == Py_None) {
+        return true;
+    }
+    node->key.name = ext_convert_name(name, "name");
+    return node->key.name != NULL;
+}
+
+bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage,
+                   PyObject *profiler)
+{
+    node->state = ext_state_hold(state);
+    if (profiler != Py_None) {
+        if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
+            ext_convert_refuse_type("profiler", "a Profiler or None", profiler);
+            return false;
+        }
+        node->profiler = (ext_profiler *)Py_NewRef(profiler);
+    }
+    if (stage != Py_None) {
+        node->stage = ext_convert_stage(state, stage, "stage");
+        if (node->stage == NULL) {
+            return false;
+        }
+    }
+    return init_names(node, name, default_name);
+}
+
+int ext_node_traverse(ext_node *node, visitproc visit, void *arg)
+{
+    Py_VISIT(node->profiler);
+    Py_VISIT(node->name_finder);
+    return 0;
+}
+
+void ext_node_clear(ext_node *node)
+{
+    Py_CLEAR(node->profiler);
+    Py_CLEAR(node->stage);
+    Py_CLEAR(node->name_finder);
+    clear_key(&node->key);
+    clear_key(&node->passing_key);
+    ext_instance_key *instance;
+    while ((instance = ext_ptrmap_take_any(&node->instance_keys)) != NULL) {
+        free_instance_key(instance);
+    }
+    ext_ptrmap_dispose(&node->instance_keys);
+    ext_state_release(node->state);
+    node->state = NULL;
+}
+
+const _Atomic uint64_t *ext_node_gate(const ext_node *node)
+{
+    return node->profiler != NULL ? &node->profiler->registry->state : &node->state->gate;
+}
+
+/* Markers of blocks entered while off do not, nor do calls that are only recorded or captured: who does that must not change
+ * who counts. */
+static inline bool names_owner(const cprof_span *span)
+{
+    return span->owner != NULL && ((span->state & CPROF_FLAG_STATS) != 0 ||
+                                   (span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE)) == 0);
+}
+
+/* The innermost open span that names an owner. */
+static PyObject *running_owner(ext_view *view)
+{
+    cprof_span *span = ext_view_around(view, cprof_chain_top(&view->chain));
+    while (span != NULL && !names_owner(span)) {
+        span = span->parent != NULL && span->parent->serial == span->parent_serial ? span->parent : NULL;
+        span = ext_view_around(view, span);
+    }
+    return span != NULL ? span->owner : NULL;
+}
+
+ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObject *first)
+{
+    if (node->profiler != NULL) {
+        return node->profiler;
+    }
+    ext_profiler *profiler;
+    if (first != NULL && ext_pipeline_find(node->state, first, &profiler)) {
+        return profiler;
+    }
+    PyObject *owner = running_owner(view);
+    if (owner == NULL) {
+        owner = view->bound != NULL ? view->bound : node->state->default_profiler;
+    }
+    return (ext_profiler *)owner;
+}
+
+void ext_node_warn_of_overflow(ext_profiler *profiler)
+{
+    if (atomic_load(&profiler->registry->refused_keys) == 0 || profiler->overflow_warned) {
+        return;
+    }
+    profiler->overflow_warned = true;
+    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                         "a Profiler keeps %d keys (stage, node name); calls of further ones are counted under the name "
+                         "__overflow__ of their stage",
+                         CPROF_REGISTRY_MAX_KEYS) < 0) {
+        PyErr_WriteUnraisable(NULL);
+    }
+}
+
+static cprof_accum *look_up(ext_profiler *profiler, PyObject *stage, PyObject *name)
+{
+    cprof_names names;
+    PyObject *stage_owner = NULL;
+    PyObject *name_owner = NULL;
+    cprof_accum *accum = NULL;
+    if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
+        accum = cprof_registry_accum(profiler->registry, names);
+    }
+    Py_XDECREF(stage_owner);
+    Py_XDECREF(name_owner);
+    return accum;
+}
+
+static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *stage)
+{
+    size_t place = ext_key_place(profiler, stage);
+    if (key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage) {
+        return key->places[place].accum;
+    }
+    cprof_accum *accum = look_up(profiler, stage, key->name);
+    if (accum == NULL) {
+        ext_fault_forget();
+        profiler->internal_errors++;
+        return NULL;
+    }
+    key->places[place].profiler_uid = profiler->uid;
+    key->places[place].accum = accum;
+    Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
+    ext_stage_note_node(profiler->state, stage);
+    ext_node_warn_of_overflow(profiler);
+    return accum;
+}
+
+enum { MOST_ASKING = 16 };
+
+/* The innermost asking for the name of an instance by this thread, from `asking` outwards; NULL: there is none. */
+static ext_asking *asking_for(ext_asking *asking, const PyObject *instance)
+{
+    while (asking != NULL && (asking->instance != instance || asking->thread != PyThreadState_Get())) {
+        asking = asking->outer;
+    }
+    return asking;
+}
+
+/* Whether the user's callable, which is asking for the name of an instance, calls the node for it without end. Then these calls
+ * are not counted: the program made none of them. */
+static bool is_asking_without_end(const ext_node *node, const PyObject *instance)
+{
+    int depth = 0;
+    for (ext_asking *at = asking_for(node->asking, instance); at != NULL; at = asking_for(at->outer, instance)) {
+        depth++;
+    }
+    for (ext_asking *at = node->asking; depth >= MOST_ASKING && at != NULL; at = at->outer) {
+        at->is_endless = at->is_endless || asking_for(at, instance) == at;
+    }
+    return depth >= MOST_ASKING;
+}
+
+static void stop_asking(ext_node *node, ext_asking *asking)
+{
+    ext_asking **at = &node->asking;
+    while (*at != asking) {
+        at = &(*at)->outer;
+    }
+    *at = asking->outer;
+    PyMem_Free(asking);
+}
+
+/* Runs the user's callable; a legal name, or NULL with an exception, or without one for a call that is not to be counted. */
+static PyObject *ask_for_name(ext_node *node, PyObject *first)
+{
+    ext_asking *asking = PyMem_Malloc(sizeof *asking);
+    if (asking == NULL) {
+        return PyErr_NoMemory();
+    }
+    *asking = (ext_asking){.outer = node->asking, .instance = first, .thread = PyThreadState_Get()};
+    node->asking = asking;
+    PyObject *answer = PyObject_CallOneArg(node->name_finder, first);
+    bool is_counted = !asking->is_endless || asking_for(asking->outer, first) == NULL;
+    stop_asking(node, asking);
+    PyObject *name = answer != NULL && is_counted ? ext_convert_name(answer, "name") : NULL;
+    Py_XDECREF(answer);
+    return name;
+}
+
+static void instance_died(void *data)
+{
+    ext_instance_key *instance = data;
+    (void)ext_ptrmap_take(&instance->node->instance_keys, instance->instance);
+    free_instance_key(instance);
+}
+
+/* Remembers the name of an instance. NULL without an exception when the instance cannot be told again, or with one. */
+static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
+{
+    ext_instance_key *instance = PyMem_Calloc(1, sizeof *instance);
+    if (instance == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    instance->key.name = Py_NewRef(name);
+    instance->node = node;
+    instance->instance = first;
+    if (!ext_weak_watch(first, instance_died, instance, &instance->watch) || instance->watch == NULL ||
+        !ext_ptrmap_add(&node->instance_keys, first, instance)) {
+        free_instance_key(instance);
+        return NULL;
+    }
+    return &instance->key;
+}
+
+/* The name of an instance that takes no weak reference is asked for at each call. */
+static ext_key *pass_by(ext_node *node, PyObject *name)
+{
+    if (node->passing_key.name != name) {
+        clear_key(&node->passing_key);
+        node->passing_key.name = Py_NewRef(name);
+    }
+    return &node->passing_key;
+}
+
+/* Where that fails, the node's own key; NULL: the call is not to be counted. `profiler` may be NULL. */
+static ext_key *new_instance_key(ext_node *node, ext_profiler *profiler, PyObject *first)
+{
+    PyObject *name = ask_for_name(node, first);
+    ext_key *key = NULL;
+    if (name == NULL && !PyErr_Occurred()) {
+        return NULL;
+    }
+    if (name != NULL) {
+        /* The user's callable may have called this very node with this very instance. */
+        const ext_instance_key *known = ext_ptrmap_get(&node->instance_keys, first);
+        key = known != NULL ? (ext_key *)&known->key : remember(node, first, name);
+        if (key == NULL && !PyErr_Occurred()) {
+            key = pass_by(node, name);
+        }
+        Py_DECREF(name);
+    }
+    if (key == NULL) {
+        ext_fault_forget();
+        if (profiler != NULL) {
+            profiler->internal_errors++;
+        }
+        key = &node->key;
+    }
+    return key;
+}
+
+/* NULL: the call is not to be counted. */
+static ext_key *key_of(ext_node *node, ext_profiler *profiler, PyObject *first)
+{
+    if (node->name_finder == NULL || first == NULL) {
+        return &node->key;
+    }
+    ext_instance_key *known = ext_ptrmap_get(&node->instance_keys, first);
+    if (known != NULL) {
+        return &known->key;
+    }
+    return is_asking_without_end(node, first) ? NULL : new_instance_key(node, profiler, first);
+}
+
+bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first)
+{
+    ext_profiler *profiler = of->profiler;
+    node->state = ext_state_hold(of->state);
+    node->is_record = of->is_record;
+    node->mutes = of->mutes;
+    if (profiler == NULL && first != NULL && ext_pipeline_find(of->state, first, &profiler)) {
+        profiler = ext_pipeline_profiler(of->state, first);
+        if (profiler == NULL) {
+            return false;
+        }
+    }
+    node->profiler = (ext_profiler *)Py_XNewRef((PyObject *)profiler);
+    node->stage = Py_XNewRef(of->stage);
+    node->name_finder = first == NULL ? Py_XNewRef(of->name_finder) : NULL;
+    const ext_key *key = key_of(of, profiler, first);
+    node->key.name = Py_XNewRef(key != NULL ? key->name : of->key.name);
+    return true;
+}
+
+/* The user's code runs here (the name's callable, a warning's filter): it may let go of the last other reference to the
+ * Profiler or the stage, and switch contexts. */
+bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyObject *first, ext_target *target)
+{
+    ext_profiler *profiler = (ext_profiler *)Py_NewRef((PyObject *)target->profiler);
+    Py_INCREF(stage);
+    ext_key *key = key_of(node, profiler, first);
+    target->accum = key == NULL || node->is_record ? NULL : find_accum(profiler, key, stage);
+    if (key != NULL && node->is_record) {
+        target->label = ext_record_label(node->state, stage, key->name);
+        target->state &= EXT_RECORD_FLAGS;
+    }
+    Py_DECREF(stage);
+    if ((target->accum == NULL && target->label.label == 0) || !ext_view_renew(view)) {
+        Py_DECREF(profiler);
+        return false;
+    }
+    return true;
+}

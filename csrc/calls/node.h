@@ -1,0 +1,128 @@
+/* What a wrapped function and a block have in common: whose call it is, under which name and stage, and where it is counted. */
+#ifndef EXT_NODE_H
+#define EXT_NODE_H
+
+#include "csrc/profiler.h"
+#include "csrc/calls/record.h"
+#include "csrc/calls/view.h"
+
+#include "cprofiling/trace/recording.h"
+
+enum { EXT_KEY_PLACES = 4 };
+
+/* A name, and the accumulators it was lately found at. */
+typedef struct {
+    PyObject *name; /* str; owned */
+    struct {
+        uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
+        PyObject *stage;       /* str; owned */
+        cprof_accum *accum;    /* borrowed */
+    } places[EXT_KEY_PLACES];
+} ext_key;
+
+/* An instance whose name is being asked for. On the heap, as a C stack may be moved away under a greenlet. */
+typedef struct ext_asking {
+    struct ext_asking *outer;
+    const PyObject *instance;    /* compared only */
+    const PyThreadState *thread; /* likewise */
+    bool is_endless;             /* it calls the node for the instance again and again */
+} ext_asking;
+
+typedef struct {
+    ext_state *state;         /* held */
+    ext_profiler *profiler;   /* owned; NULL: found at each call */
+    PyObject *stage;          /* str, owned; NULL: the one in force */
+    PyObject *name_finder;    /* callable(first argument) -> name; NULL: always key.name. Owned */
+    ext_key key;              /* its name may be NULL for a block: then it cannot be entered */
+    ext_key passing_key;      /* of the last instance that cannot be told again; with a name_finder */
+    ext_ptrmap instance_keys; /* instance (borrowed) -> ext_instance_key; with a name_finder */
+    ext_asking *asking;       /* by all threads; with a name_finder */
+    bool is_record;           /* a record(): no Profiler counts it; its own is that of all such */
+    bool mutes;               /* one inside which nothing is recorded */
+} ext_node;
+
+/* Where a call is counted. */
+typedef struct {
+    ext_profiler *profiler;  /* owned by whoever resolved: user code may run before the call begins */
+    cprof_accum *accum;      /* borrowed; lives as long as the Profiler */
+    uint64_t state;          /* the registry's word as read at entry */
+    ext_record_number label; /* of a record(), which has no accumulator */
+    bool mutes;              /* a record() inside which nothing is recorded */
+} ext_target;
+
+/* Fills a zeroed node. `name`: a str, a callable of one argument, or None for `default_name`; that is a str, or None for a node
+ * that has no name. `stage` and `profiler` may be None. False with an exception naming the parameter. */
+bool ext_node_init(ext_node *node, ext_state *state, PyObject *name, PyObject *default_name, PyObject *stage,
+                   PyObject *profiler);
+
+/* Fills a zeroed node that counts as `of` does for a call with this first argument; that may be NULL. False with an exception.
+ */
+bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first);
+
+/* The node's part of its owner's tp_traverse and tp_dealloc. */
+int ext_node_traverse(ext_node *node, visitproc visit, void *arg);
+void ext_node_clear(ext_node *node);
+
+/* Says once for each Profiler that its keys are used up. A warning filter that raises does not reach the user's call. */
+void ext_node_warn_of_overflow(ext_profiler *profiler);
+
+/* The word that is 0 (in its flags) while no call of the node can be counted. */
+const _Atomic uint64_t *ext_node_gate(const ext_node *node);
+
+/* The place of a key in which a Profiler's accumulator for a stage is remembered. */
+static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject *stage)
+{
+    return (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
+}
+
+/* The Profiler of a call: borrowed, or NULL when nobody's. `first` is the first positional argument, or NULL. */
+ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObject *first);
+
+/* The slow half of ext_node_resolve: a key not met lately, or a name to be asked for. The view is up to date afterwards. */
+bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyObject *first, ext_target *target);
+
+/* What a record() sets in its span when it is open. */
+static inline void ext_node_mark_record(cprof_span *span, const ext_target *target)
+{
+    cprof_recording_set_label(span, target->label.serial, target->label.label);
+    if (target->mutes) {
+        cprof_recording_mute(span);
+    }
+}
+
+/* Opens a span for a call, last of all that is done before it. NULL without memory. */
+static inline cprof_span *ext_node_open_span(ext_view *view, const ext_target *target, const void *tag)
+{
+    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, tag);
+    if (__builtin_expect(target->label.label != 0, 0) && span != NULL) {
+        ext_node_mark_record(span, target);
+    }
+    return span;
+}
+
+/* Decides what a call does. False: it is not counted, and there is nothing to let go of. Never leaves an exception. */
+static inline bool ext_node_resolve(ext_node *node, ext_view *view, ext_profiler *profiler, PyObject *first, ext_target *target)
+{
+    if (profiler == NULL) {
+        return false;
+    }
+    target->profiler = profiler;
+    target->label.label = 0;
+    target->mutes = node->mutes;
+    target->state = cprof_registry_state(profiler->registry);
+    if ((target->state & CPROF_FLAG_ALL) == 0) {
+        return false;
+    }
+    PyObject *stage = node->stage != NULL ? node->stage : view->stage != NULL ? view->stage : node->state->default_stage;
+    size_t place = ext_key_place(profiler, stage);
+    if (__builtin_expect(node->name_finder == NULL && node->key.places[place].profiler_uid == profiler->uid &&
+                             node->key.places[place].stage == stage,
+                         1)) {
+        target->accum = node->key.places[place].accum;
+        Py_INCREF(profiler);
+        return true;
+    }
+    return ext_node_resolve_slow(node, view, stage, first, target);
+}
+
+#endif

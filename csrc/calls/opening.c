@@ -1,0 +1,306 @@
+#include "csrc/calls/opening.h"
+
+#include "csrc/probes/probe.h"
+#include "csrc/recordings/recorder.h"
+#include "csrc/probes/shape.h"
+#include "csrc/calls/suspendable.h"
+#include "csrc/probes/sync.h"
+
+/* The place of the frame that runs: the same when it enters and when it leaves. A generator's or coroutine's frame may go on in
+ * another thread or context; another frame's address means something in its own only. */
+static inline const void *place_of_frame(PyThreadState *tstate, const ext_view *view, bool suspends)
+{
+    uintptr_t frame = (uintptr_t)ext_compat_frame(tstate);
+    uintptr_t context = suspends ? 0 : (uintptr_t)view->task;
+    return (const void *)((frame ^ context * UINT64_C(0x9e3779b97f4a7c15)) | 1);
+}
+
+/* Whether a with statement resumed the generator whose frame this is, as contextlib's decorators make it do: what is open in
+ * the generator encloses the statement's body. */
+static bool is_of_with(PyFrameObject *frame)
+{
+    PyFrameObject *back = PyFrame_GetBack(frame);
+    PyCodeObject *code = back != NULL ? PyFrame_GetCode(back) : NULL;
+    bool is_enter = code != NULL && (PyUnicode_CompareWithASCIIString(code->co_name, "__enter__") == 0 ||
+                                     PyUnicode_CompareWithASCIIString(code->co_name, "__aenter__") == 0);
+    Py_XDECREF(code);
+    Py_XDECREF(back);
+    return is_enter;
+}
+
+/* Of a block that a plain generator opens: what finds that, as what its consumer calls while it is suspended is not
+ * inside. Else NULL. */
+static __attribute__((noinline)) PyObject *find_generator(PyThreadState *tstate)
+{
+    PyFrameObject *frame = PyThreadState_GetFrame(tstate);
+    PyObject *generator = frame != NULL ? ext_compat_frame_generator(frame) : NULL;
+    PyObject *finder = NULL;
+    if (generator != NULL && (PyGen_CheckExact(generator) || PyAsyncGen_CheckExact(generator)) && !is_of_with(frame)) {
+        finder = ext_compat_generator_finder(frame, generator);
+        if (finder == NULL) {
+            PyErr_Clear(); /* of the want of memory */
+        }
+    }
+    Py_XDECREF(generator);
+    Py_XDECREF(frame);
+    return finder;
+}
+
+/* ---- The spans that are open */
+
+static void put_in_places(ext_opening *self, cprof_span *span)
+{
+    span->same = ext_ptrmap_take(&self->places, span->place);
+    if (!ext_ptrmap_add(&self->places, span->place, span)) {
+        span->same = NULL; /* without memory it is found otherwise */
+    }
+}
+
+static __attribute__((noinline)) void take_out_of_places(ext_opening *self, cprof_span *span)
+{
+    cprof_span *first = ext_ptrmap_take(&self->places, span->place);
+    cprof_span **at = &first;
+    while (*at != NULL && *at != span) {
+        at = &(*at)->same;
+    }
+    if (*at != NULL) {
+        *at = span->same;
+    }
+    if (first != NULL) {
+        (void)ext_ptrmap_add(&self->places, span->place, first); /* there is room: one was taken */
+    }
+}
+
+static inline void add_span(ext_opening *self, cprof_span *span)
+{
+    span->next = self->spans;
+    span->link = &self->spans;
+    if (__builtin_expect(span->next != NULL, 0)) {
+        span->next->link = &span->next;
+        if (self->places.count == 0) {
+            put_in_places(self, span->next);
+        }
+        put_in_places(self, span);
+    }
+    self->spans = span;
+    self->open++;
+    self->quick_thread = NULL;
+}
+
+static inline void take_span(ext_opening *self, cprof_span *span)
+{
+    if (__builtin_expect(self->places.count != 0, 0)) {
+        take_out_of_places(self, span);
+    }
+    *span->link = span->next;
+    if (span->next != NULL) {
+        span->next->link = span->link;
+    }
+    self->open--;
+}
+
+void ext_opening_drop(ext_opening *self)
+{
+    while (self->spans != NULL) {
+        cprof_span *span = self->spans;
+        PyObject *owner = span->owner;
+        PyObject *generator = span->opener;
+        take_span(self, span);
+        cprof_span_abandon(span);
+        Py_XDECREF(generator);
+        Py_XDECREF(owner);
+    }
+    ext_ptrmap_dispose(&self->places);
+    cprof_probe_settle();
+}
+
+/* The view is up to date. */
+static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target *target)
+{
+    PyThreadState *tstate = PyThreadState_Get();
+    PyObject *generator = NULL;
+    bool suspends = ext_compat_frame_suspends(tstate);
+    if (__builtin_expect(suspends, 0)) {
+        generator = find_generator(tstate);
+        if (!ext_view_renew(view)) {
+            Py_XDECREF(generator);
+            return NULL;
+        }
+    }
+    if (view->chain.top != NULL && __builtin_expect(cprof_span_is_left(view->chain.top), 0)) {
+        cprof_chain_trim(view->thread, &view->chain);
+    }
+    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
+    if (__builtin_expect(span == NULL, 0)) {
+        Py_XDECREF(generator);
+        return NULL;
+    }
+    span->place = place_of_frame(tstate, view, suspends);
+    span->opener = generator;
+    add_span(self, span);
+    return span;
+}
+
+/* Whether other tasks may run in the thread while the block is open: it is in one, and no call is around it that stands still
+ * with it. What they launch, and tell tools, would be taken for the block's. */
+static bool others_may_run(const ext_view *view)
+{
+    if (view->task == view->base_task) {
+        return false;
+    }
+    const cprof_span *span = view->chain.top;
+    while (span != view->chain.base && cprof_resumable_of(span) == NULL) {
+        span = span->parent;
+    }
+    return span == view->chain.base;
+}
+
+/* With all that is asked for beyond times. */
+static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, ext_view *view, const ext_target *target,
+                                                            PyObject *arguments)
+{
+    struct cprof_recording_detail detail;
+    bool described = (target->state & CPROF_FLAG_DETAIL) != 0;
+    if (described) {
+        ext_recorder_describe(view, NULL, 0, NULL, &detail);
+    }
+    cprof_probe *probe = ext_probe_prepare(view->state, NULL, target, NULL, 0, NULL);
+    if (probe != NULL && arguments != NULL && (target->state & CPROF_FLAG_SHAPES) != 0) {
+        ext_shape_look(view->state, probe, PySequence_Fast_ITEMS(arguments), (size_t)PyTuple_GET_SIZE(arguments));
+    }
+    if (probe != NULL && others_may_run(view)) {
+        cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES | (probe->captures ? 0U : CPROF_FLAG_NVTX));
+    }
+    ext_probe_wait(view->state, probe, (target->state & CPROF_FLAG_SYNC) != 0 ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
+    cprof_span *span = ext_view_renew(view) ? open_here(self, view, target) : NULL;
+    if (span == NULL) {
+        ext_probe_drop(probe);
+        return NULL;
+    }
+    if (described) {
+        cprof_recording_begin_detail(span, &detail);
+    }
+    if (probe != NULL) {
+        cprof_probe_begin(probe, view->thread, span);
+    }
+    return span;
+}
+
+cprof_span *ext_opening_put_span(ext_opening *self, ext_view *view, const ext_target *target, PyObject *arguments)
+{
+    if (__builtin_expect((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
+        return open_carefully(self, view, target, arguments);
+    }
+    return open_here(self, view, target);
+}
+
+static void enter_idle(ext_opening *self)
+{
+    const void *here = ext_opening_this_thread();
+    self->idle_thread = self->idle++ == 0 || self->idle_thread == here ? here : NULL;
+    self->quick_thread = self->open == 0 ? self->idle_thread : NULL;
+}
+
+void ext_opening_enter_slowly(ext_opening *self, ext_state *state, ext_opener opener, PyObject *arguments)
+{
+    bool is_off = (atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0;
+    if (is_off && self->open == 0) {
+        enter_idle(self);
+        return;
+    }
+    cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
+    ext_view *view = thread != NULL ? ext_view_get(state, thread) : NULL;
+    if (view == NULL || opener(self, view, arguments) == NULL) {
+        enter_idle(self);
+    }
+}
+
+static cprof_outcome outcome_of(const ext_state *state, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (__builtin_expect(nargs == 0 || args[0] == Py_None, 1)) {
+        return CPROF_OUTCOME_SUCCESS;
+    }
+    return ext_function_outcome_of(state, args[0], nargs > 1 ? args[1] : NULL);
+}
+
+/* What goes before a span is closed: waiting for the device, and the end of what is asked for beyond times. */
+static void before_close(ext_state *state, cprof_span *span, cprof_outcome outcome)
+{
+    uint64_t serial = span->serial;
+    if ((span->state & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS) {
+        ext_probe_wait(state, span->probe, EXT_SYNC_CURRENT);
+    }
+    if (span->serial == serial) {
+        ext_probe_end(state, span);
+    }
+    ext_recorder_end_detail(state, span);
+}
+
+static void close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
+{
+    if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
+        uint64_t serial = span->serial;
+        if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else what is beyond its time is not known */
+            before_close(state, span, outcome);
+        }
+        view = view != NULL && ext_view_renew(view) ? view : NULL;
+        if (span->serial != serial || span->tag != self) {
+            return; /* it was left meanwhile, by code that ran for us */
+        }
+    }
+    cprof_chain none = {.top = NULL};
+    cprof_thread *thread = cprof_thread_self; /* was made by our caller */
+    /* In the thread's outermost context nothing is suspended while the thread runs. */
+    bool may_suspend = view == NULL || view->task != view->base_task;
+    PyObject *owner = span->owner;
+    PyObject *generator = span->opener;
+    take_span(self, span);
+    cprof_span_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend);
+    Py_XDECREF(generator);
+    Py_XDECREF(owner);
+    cprof_probe_settle();
+}
+
+/* The span that an exit in this place closes; NULL: it leaves an entry without a span, or there is nothing to leave any more.
+ */
+static __attribute__((noinline)) cprof_span *choose_span(const ext_opening *self, const ext_view *view)
+{
+    PyThreadState *tstate = PyThreadState_Get();
+    const void *place = view != NULL ? place_of_frame(tstate, view, ext_compat_frame_suspends(tstate)) : NULL;
+    cprof_span *span = ext_ptrmap_get(&self->places, place);
+    if (span == NULL && self->open == 1 && self->spans->place == place) {
+        span = self->spans;
+    }
+    if (span == NULL && view != NULL) {
+        span = cprof_chain_find(&view->chain, self);
+    }
+    bool is_idle_here = self->idle > 0 && (self->idle_thread == NULL || self->idle_thread == ext_opening_this_thread());
+    return span != NULL || is_idle_here ? span : self->spans;
+}
+
+static bool leave_idle(ext_opening *self)
+{
+    bool left = self->idle > 0;
+    self->idle -= left;
+    return left;
+}
+
+bool ext_opening_exit_slowly(ext_opening *self, ext_state *state, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (self->open == 0) {
+        return leave_idle(self);
+    }
+    cprof_outcome outcome = outcome_of(state, args, nargs);
+    cprof_thread *thread = cprof_thread_self != NULL ? cprof_thread_self : cprof_thread_get();
+    if (__builtin_expect(thread == NULL, 0)) {
+        return true; /* without memory the span stays until the object goes */
+    }
+    ext_view *view = ext_view_get(state, thread);
+    bool is_only = self->open == 1 && self->idle == 0;
+    cprof_span *span = __builtin_expect(is_only, 1) ? self->spans : choose_span(self, view);
+    if (__builtin_expect(span == NULL, 0)) {
+        return leave_idle(self);
+    }
+    close_span(self, state, view, span, outcome);
+    return true;
+}

@@ -1,0 +1,100 @@
+#include "csrc/calls/pipeline.h"
+
+#include "csrc/fault.h"
+#include "csrc/weak.h"
+
+static void free_pair(ext_pipeline *pair)
+{
+    if (pair != NULL) {
+        ext_weak_forget(&pair->watch);
+        Py_CLEAR(pair->profiler);
+        PyMem_Free(pair);
+    }
+}
+
+void ext_pipeline_forget(ext_state *state, PyObject *pipeline)
+{
+    free_pair(ext_ptrmap_take(&state->pipelines, pipeline));
+}
+
+void ext_pipeline_clear(ext_state *state)
+{
+    ext_pipeline *pair;
+    while ((pair = ext_ptrmap_take_any(&state->pipelines)) != NULL) {
+        free_pair(pair);
+    }
+    ext_ptrmap_dispose(&state->pipelines);
+}
+
+static void pipeline_died(void *data)
+{
+    ext_pipeline *pair = data;
+    ext_pipeline_forget(pair->state, pair->instance);
+}
+
+static ext_profiler *make_profiler(ext_state *state)
+{
+    if (state->profiler_class == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
+        return NULL;
+    }
+    PyObject *profiler = PyObject_CallNoArgs(state->profiler_class);
+    if (profiler != NULL && !PyObject_TypeCheck(profiler, state->profiler_type)) {
+        PyErr_SetString(PyExc_TypeError, "the Profiler class must make Profilers");
+        Py_CLEAR(profiler);
+    }
+    return (ext_profiler *)profiler;
+}
+
+/* What readers are told whose Profiler it is. */
+static void label(ext_profiler *profiler, PyObject *pipeline)
+{
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(pipeline), "__qualname__");
+    if (name == NULL || !PyUnicode_Check(name)) {
+        ext_fault_forget();
+        Py_CLEAR(name);
+    }
+    profiler->label = name;
+}
+
+static ext_pipeline *make_pair(ext_state *state, PyObject *pipeline)
+{
+    ext_pipeline *pair = PyMem_Calloc(1, sizeof *pair);
+    if (pair == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    pair->state = state;
+    pair->instance = pipeline;
+    pair->profiler = make_profiler(state);
+    if (pair->profiler == NULL || !ext_weak_watch(pipeline, pipeline_died, pair, &pair->watch)) {
+        free_pair(pair);
+        return NULL;
+    }
+    label(pair->profiler, pipeline);
+    return pair;
+}
+
+ext_profiler *ext_pipeline_profiler(ext_state *state, PyObject *pipeline)
+{
+    ext_pipeline *pair = ext_ptrmap_get(&state->pipelines, pipeline);
+    if (pair != NULL) {
+        return pair->profiler;
+    }
+    ext_pipeline *made = make_pair(state, pipeline);
+    if (made == NULL) {
+        return NULL;
+    }
+    /* Making it may have run other threads, or the collector. */
+    pair = ext_ptrmap_get(&state->pipelines, pipeline);
+    if (pair != NULL) {
+        free_pair(made);
+        return pair->profiler;
+    }
+    if (!ext_ptrmap_add(&state->pipelines, pipeline, made)) {
+        free_pair(made);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    return made->profiler;
+}

@@ -1,0 +1,331 @@
+#include "csrc/calls/record.h"
+
+#include "csrc/convert.h"
+#include "csrc/fault.h"
+#include "csrc/calls/opening.h"
+#include "csrc/profiler.h"
+#include "csrc/calls/ready.h"
+
+#include "cprofiling/trace/recording.h"
+
+#include <string.h>
+
+typedef struct {
+    PyObject_HEAD
+    ext_opening opening;
+    ext_profiler *profiler; /* of all that are record(): has the gate. Owned */
+    PyObject *name;         /* str; owned */
+    PyObject *weakrefs;
+    bool warm_up;
+} record_object;
+
+static record_object *record_of(ext_opening *opening)
+{
+    return (record_object *)((char *)opening - offsetof(record_object, opening));
+}
+
+/* ---- Labels */
+
+static size_t label_place(const PyObject *stage, const PyObject *name)
+{
+    return (((uintptr_t)name >> 4) ^ ((uintptr_t)stage >> 3)) % EXT_LABEL_PLACES;
+}
+
+ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *name)
+{
+    uint32_t serial = atomic_load_explicit(&cprof_recording.open_serial, memory_order_relaxed);
+    ext_label *place = &state->labels[label_place(stage, name)];
+    if (place->name == name && place->stage == stage && place->serial == serial) {
+        return (ext_record_number){serial, place->label};
+    }
+    cprof_names names;
+    PyObject *stage_owner = NULL;
+    PyObject *name_owner = NULL;
+    uint32_t label = 0;
+    if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
+        label = cprof_recording_label(serial, names);
+    }
+    Py_XDECREF(stage_owner);
+    Py_XDECREF(name_owner);
+    ext_fault_forget();
+    if (label == 0 && serial != 0 && serial == atomic_load(&cprof_recording.serial)) {
+        state->internal_errors++; /* the recording goes on: there was no memory */
+    }
+    if (label != 0) {
+        place->serial = serial;
+        place->label = label;
+        Py_XSETREF(place->name, Py_NewRef(name));
+        Py_XSETREF(place->stage, Py_NewRef(stage));
+    }
+    return (ext_record_number){serial, label};
+}
+
+void ext_record_forget_labels(ext_state *state)
+{
+    for (size_t i = 0; i < EXT_LABEL_PLACES; i++) {
+        state->labels[i].serial = 0;
+        Py_CLEAR(state->labels[i].name);
+        Py_CLEAR(state->labels[i].stage);
+    }
+}
+
+/* ---- Making one */
+
+/* Most names are short and ASCII: all but a NUL is allowed in these. */
+static inline bool is_plainly_legal(PyObject *name)
+{
+    return PyUnicode_CheckExact(name) && PyUnicode_IS_COMPACT_ASCII(name) && PyUnicode_GET_LENGTH(name) <= EXT_NAME_LIMIT &&
+           memchr(PyUnicode_1BYTE_DATA(name), 0, (size_t)PyUnicode_GET_LENGTH(name)) == NULL;
+}
+
+static PyObject *convert_name(PyObject *name)
+{
+    if (PyFunction_Check(name)) {
+        PyErr_Format(PyExc_TypeError, "name must be a str, got %R: as a decorator, record() is called with a name", name);
+        return NULL;
+    }
+    return ext_convert_name(name, "name");
+}
+
+/* A new reference; NULL with an exception. */
+static inline PyObject *checked_name(PyObject *name)
+{
+    return __builtin_expect(is_plainly_legal(name), 1) ? Py_NewRef(name) : convert_name(name);
+}
+
+static PyObject *make(PyTypeObject *type, ext_profiler *profiler, PyObject *name, bool warm_up)
+{
+    name = checked_name(name);
+    record_object *self = name != NULL ? PyObject_New(record_object, type) : NULL;
+    if (self == NULL) {
+        Py_XDECREF(name);
+        return NULL;
+    }
+    ext_opening_init(&self->opening, &profiler->registry->state);
+    self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
+    self->name = name;
+    self->weakrefs = NULL;
+    self->warm_up = warm_up;
+    return (PyObject *)self;
+}
+
+static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"name", "args", "warm_up", NULL};
+    PyObject *name, *ignored = Py_None, *warm_up = Py_False;
+    bool warms_up;
+    if (PyTuple_GET_SIZE(args) > 2) {
+        PyErr_Format(
+            PyExc_TypeError,
+            "record(name) labels a block, and takes one name, got %zd arguments: Profiler.record(stage, node_name, elapsed_ms) "
+            "counts a call",
+            PyTuple_GET_SIZE(args));
+        return NULL;
+    }
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O$O:record", keywords, &name, &ignored, &warm_up) ||
+        !ext_convert_bool(warm_up, &warms_up)) {
+        return NULL;
+    }
+    if (ignored != Py_None && !PyUnicode_Check(ignored)) {
+        ext_convert_refuse_type("args", "a str or None", ignored);
+        return NULL;
+    }
+    ext_state *state = ext_state_of_type(type);
+    if (state == NULL || state->record_profiler == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
+        return NULL;
+    }
+    return make(type, state->record_profiler, name, warms_up);
+}
+
+/* record("name"), which programs write in their loops, without a tuple of arguments. */
+static PyObject *record_vectorcall(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyTypeObject *type = (PyTypeObject *)callable;
+    PyObject *module = ((PyHeapTypeObject *)type)->ht_module; /* NULL: the interpreter is ending */
+    ext_state *state = __builtin_expect(module != NULL, 1) ? ext_state_of_module(module) : NULL;
+    if (__builtin_expect(PyVectorcall_NARGS(nargsf) == 1 && kwnames == NULL && state != NULL && state->record_profiler != NULL,
+                         1)) {
+        return make(type, state->record_profiler, args[0], false);
+    }
+    return ext_convert_call(type, record_new, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
+}
+
+void ext_record_prepare(PyTypeObject *type)
+{
+    type->tp_vectorcall = record_vectorcall;
+}
+
+/* ---- Using it */
+
+static PyObject *stage_in_force(const ext_view *view)
+{
+    return view->stage != NULL ? view->stage : view->state->default_stage;
+}
+
+/* As for nodes: where nothing is recorded, but the object is open further out, a span marks the place. */
+static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *arguments)
+{
+    record_object *self = record_of(opening);
+    ext_state *state = self->profiler->state;
+    uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & EXT_RECORD_FLAGS;
+    ext_record_number number = {0, 0};
+    if ((flags & CPROF_FLAG_TRACE) != 0) {
+        ext_compat_intern(&self->name);
+        number = ext_record_label(state, stage_in_force(view), self->name);
+    }
+    if (number.label == 0 && opening->open == 0) {
+        return NULL;
+    }
+    ext_target target = {.state = number.label != 0 ? flags : 0};
+    cprof_span *span = ext_opening_put_span(opening, view, &target, arguments);
+    if (span == NULL) {
+        state->internal_errors++;
+        return NULL;
+    }
+    cprof_recording_set_label(span, number.serial, number.label);
+    if (self->warm_up) {
+        cprof_recording_mute(span);
+    }
+    return span;
+}
+
+static PyObject *record_enter(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    record_object *self = (record_object *)object;
+    if (!ext_opening_enter_quickly(&self->opening)) {
+        ext_opening_enter_slowly(&self->opening, self->profiler->state, open_record, NULL);
+    }
+    return Py_NewRef(object);
+}
+
+static __attribute__((noinline)) PyObject *exit_slowly(record_object *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (!ext_opening_exit_slowly(&self->opening, self->profiler->state, args, nargs)) {
+        PyErr_Format(PyExc_RuntimeError, "record(%A): left without having been entered", self->name);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *record_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    record_object *self = (record_object *)object;
+    if (!ext_opening_exit_quickly(&self->opening)) {
+        return exit_slowly(self, args, nargs);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *record_aenter(PyObject *object, PyObject *unused)
+{
+    return ext_ready_new(((record_object *)object)->profiler->state, record_enter(object, unused));
+}
+
+static PyObject *record_aexit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    return ext_ready_new(((record_object *)object)->profiler->state, record_exit(object, args, nargs));
+}
+
+static PyObject *record_call(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"function", NULL};
+    record_object *self = (record_object *)object;
+    PyObject *function;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:record", keywords, &function)) {
+        return NULL;
+    }
+    PyObject *wrapper = self->profiler->state->record_wrapper;
+    if (wrapper == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
+        return NULL;
+    }
+    return PyObject_CallFunctionObjArgs(wrapper, function, self->name, self->warm_up ? Py_True : Py_False, NULL);
+}
+
+static PyObject *record_repr(PyObject *object)
+{
+    record_object *self = (record_object *)object;
+    return PyUnicode_FromFormat(self->warm_up ? "record(%A, warm_up=True)" : "record(%A)", self->name);
+}
+
+static PyObject *record_name(PyObject *object, void *unused)
+{
+    (void)unused;
+    return Py_NewRef(((record_object *)object)->name);
+}
+
+static PyObject *record_warm_up(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((record_object *)object)->warm_up);
+}
+
+static PyObject *record_reduce(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    record_object *self = (record_object *)object;
+    return ext_convert_reduce(object, Py_BuildValue("(O)", self->name),
+                              Py_BuildValue("{sO}", "warm_up", self->warm_up ? Py_True : Py_False));
+}
+
+static void record_dealloc(PyObject *object)
+{
+    record_object *self = (record_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    ext_opening_clear(&self->opening);
+    Py_DECREF(self->name);
+    Py_DECREF(self->profiler);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef record_methods[] = {
+    {"__enter__", record_enter, METH_NOARGS, PyDoc_STR("Opens the block.")},
+    {"__exit__", (PyCFunction)(void (*)(void))record_exit, METH_FASTCALL,
+     PyDoc_STR("Closes the block, wherever it was opened. RuntimeError when it is not open.")},
+    {"__aenter__", record_aenter, METH_NOARGS, PyDoc_STR("Opens the block in the running task.")},
+    {"__aexit__", (PyCFunction)(void (*)(void))record_aexit, METH_FASTCALL, PyDoc_STR("Closes the block in the running task.")},
+    {"__reduce__", record_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef record_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(record_object, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef record_getset[] = {
+    {"name", record_name, NULL, PyDoc_STR("The label."), NULL},
+    {"warm_up", record_warm_up, NULL, PyDoc_STR("Whether nothing is recorded inside."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(record_doc,
+             "record(name, args=None, *, warm_up=False)\n--\n\n"
+             "Labels a block of a recording, or, as a decorator, the calls of a function.\n\n"
+             "name: a str of at most 4,096 bytes of UTF-8 without NUL.\n"
+             "args: a str or None, which torch.profiler's record_function has; it is not recorded.\n"
+             "warm_up: record neither the block nor anything inside it; threads that it starts are not inside.\n\n"
+             "While no recording runs it does nothing, at next to no cost. One object may be entered again, nested in\n"
+             "itself, and by many threads and tasks at once. Decorated generators and coroutines are recorded from\n"
+             "their first resumption to their end, as nodes are.\n"
+             "Raises TypeError or ValueError for a name that is none, and RuntimeError when left without having been\n"
+             "entered.");
+
+static PyType_Slot record_slots[] = {
+    {Py_tp_new, record_new},         {Py_tp_repr, record_repr},       {Py_tp_call, record_call},
+    {Py_tp_dealloc, record_dealloc}, {Py_tp_methods, record_methods}, {Py_tp_getset, record_getset},
+    {Py_tp_members, record_members}, {Py_tp_doc, (void *)record_doc}, {0, NULL},
+};
+
+PyType_Spec ext_record_spec = {
+    .name = "cprofiling._core.record",
+    .basicsize = sizeof(record_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = record_slots,
+};

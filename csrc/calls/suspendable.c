@@ -1,0 +1,555 @@
+#include "csrc/calls/suspendable.h"
+
+#include "csrc/convert.h"
+#include "csrc/fault.h"
+
+#include "csrc/probes/probe.h"
+#include "csrc/recordings/recorder.h"
+#include "csrc/probes/sync.h"
+
+/* The type of the wrapper around what a call made; NULL: it cannot be resumed. Another package's own kinds of generators and
+ * coroutines are told by the function. */
+static PyTypeObject *type_around(const ext_state *state, ext_kind kind, PyObject *made)
+{
+    if (PyGen_CheckExact(made) || Py_IS_TYPE(made, state->generator_type)) {
+        return state->generator_type;
+    }
+    if (PyCoro_CheckExact(made) || Py_IS_TYPE(made, state->coroutine_type)) {
+        return state->coroutine_type;
+    }
+    if (PyAsyncGen_CheckExact(made) || Py_IS_TYPE(made, state->async_generator_type)) {
+        return state->async_generator_type;
+    }
+    if (kind == EXT_KIND_ASYNC_GENERATOR) {
+        return PyObject_HasAttr(made, state->words[EXT_WORD_ASEND]) ? state->async_generator_type : NULL;
+    }
+    if (!PyObject_HasAttr(made, state->words[EXT_WORD_SEND])) {
+        return NULL;
+    }
+    return kind == EXT_KIND_GENERATOR ? state->generator_type : state->coroutine_type;
+}
+
+/* What to resume: of a function marked as a coroutine function that returned another awaitable, a coroutine that awaits it. A
+ * new reference; NULL, mostly with an exception, when there is nothing. */
+static PyObject *resumable_of(const ext_function *function, PyObject *made, PyTypeObject **type)
+{
+    const ext_state *state = function->node.state;
+    *type = type_around(state, function->kind, made);
+    if (*type != NULL) {
+        return Py_NewRef(made);
+    }
+    *type = state->coroutine_type;
+    bool is_awaitable = function->kind == EXT_KIND_COROUTINE && PyObject_HasAttr(made, state->words[EXT_WORD_AWAIT]);
+    return is_awaitable && state->awaiter != NULL ? PyObject_CallOneArg(state->awaiter, made) : NULL;
+}
+
+PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target, PyObject *first, int device,
+                               ext_function *pending_inner, PyObject *made)
+{
+    ext_profiler *profiler = target->profiler;
+    PyTypeObject *type;
+    PyObject *resumable = resumable_of(function, made, &type);
+    ext_suspendable *self = resumable != NULL && type != NULL ? (ext_suspendable *)type->tp_alloc(type, 0) : NULL;
+    if (self == NULL) {
+        profiler->internal_errors += PyErr_Occurred() != NULL;
+        Py_XDECREF(resumable);
+        ext_fault_forget();
+        return made;
+    }
+    Py_DECREF(made);
+    self->inner = resumable;
+    self->function = (ext_function *)Py_NewRef((PyObject *)function);
+    self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
+    self->first = Py_XNewRef(first);
+    self->device = device;
+    self->is_counted = (target->state & CPROF_FLAG_STATS) != 0;
+    self->pending = (ext_pending){.inner = pending_inner, .owner = profiler};
+    return (PyObject *)self;
+}
+
+void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyObject *const *args, size_t nargs,
+                                    PyObject *kwnames)
+{
+    PyTypeObject *type = made != NULL ? Py_TYPE(made) : NULL;
+    if (type == NULL ||
+        (type != state->generator_type && type != state->coroutine_type && type != state->async_generator_type)) {
+        return;
+    }
+    ((ext_suspendable *)made)->arguments = ext_convert_arguments(args, nargs, kwnames);
+    ext_fault_forget();
+}
+
+/* Without a recording a call made while statistics are off would be no wrapper: none is counted, whenever it begins. False: it
+ * is not recorded either, and the target's Profiler let go. */
+static bool is_wanted(const ext_suspendable *self, ext_target *target)
+{
+    if (!self->is_counted) {
+        target->state &= ~(uint64_t)(CPROF_FLAG_STATS | CPROF_FLAG_FIGURES);
+    }
+    if ((target->state & CPROF_FLAG_ALL) != 0) {
+        return true;
+    }
+    Py_DECREF(target->profiler);
+    return false;
+}
+
+/* Decides whether, and under which stage and name, the call is counted. The target's Profiler is owned. */
+static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
+{
+    if (self->function->binds) {
+        *target = (ext_target){.profiler = (ext_profiler *)Py_NewRef((PyObject *)self->profiler)};
+        return true;
+    }
+    return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target) && is_wanted(self, target);
+}
+
+static void describe(const ext_suspendable *self, ext_view *view, struct cprof_recording_detail *detail)
+{
+    PyObject *arguments = self->arguments;
+    PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
+    size_t count = arguments != NULL ? (size_t)PyTuple_GET_SIZE(arguments) : 0;
+    ext_recorder_describe(view, items, count, NULL, detail);
+}
+
+static cprof_probe *prepare_probe(const ext_suspendable *self, const ext_target *target)
+{
+    PyObject *arguments = self->arguments;
+    PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
+    size_t count = arguments != NULL ? (size_t)PyTuple_GET_SIZE(arguments) : 0;
+    return ext_probe_prepare(self->function->node.state, self->function, target, items, count, NULL);
+}
+
+/* The first resumption. */
+static bool begin(ext_suspendable *self, const ext_resumption *now)
+{
+    self->begun = true;
+    ext_target target;
+    if (!resolve(self, now->view, &target)) {
+        return false;
+    }
+    if ((target.state & CPROF_FLAG_SYNC) == 0) {
+        self->device = EXT_SYNC_NONE;
+    }
+    struct cprof_recording_detail detail;
+    bool described = (target.state & CPROF_FLAG_DETAIL) != 0;
+    if (described) {
+        describe(self, now->view, &detail);
+    }
+    cprof_probe *probe = prepare_probe(self, &target);
+    ext_probe_wait(self->function->node.state, probe, self->device);
+    bool begun = ext_view_renew(now->view) &&
+                 cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler);
+    if (!begun) {
+        ext_probe_drop(probe);
+        Py_DECREF(target.profiler); /* else the span's, as that of any call */
+        self->profiler->internal_errors++;
+        return false;
+    }
+    if (target.label.label != 0) {
+        ext_node_mark_record(self->call.span, &target);
+    }
+    if (described) {
+        cprof_recording_begin_detail(self->call.span, &detail);
+    }
+    if (probe != NULL) {
+        cprof_resumable_begin_probe(&self->call, now->thread, probe);
+    }
+    return true;
+}
+
+/* Goes before each resumption. False with RecursionError when too little stack is left. */
+bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
+{
+    ext_state *state = self->function->node.state;
+    now->view = NULL;
+    now->thread = cprof_thread_get();
+    if (now->thread == NULL) {
+        return true;
+    }
+    if (!cprof_thread_stack_ok(now->thread)) {
+        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack is nearly used up");
+        return false;
+    }
+    if (self->running || (self->begun && self->call.span == NULL)) {
+        return true;
+    }
+    now->view = ext_view_get(state, now->thread);
+    if (self->running || (self->begun && self->call.span == NULL)) {
+        now->view = NULL; /* a context went with that, and code of its values resumed or ended the call */
+    }
+    if (now->view == NULL) {
+        return true;
+    }
+    if (self->begun) {
+        cprof_resumable_continue(&self->call, &now->view->chain);
+    } else if (!begin(self, now)) {
+        now->view = NULL;
+    }
+    self->running = now->view != NULL;
+    if (self->running && self->function->inner != NULL) {
+        ext_function_push_pending(now->view, &self->pending);
+    }
+    Py_CLEAR(self->first);
+    Py_CLEAR(self->arguments);
+    return true;
+}
+
+/* The chain that the call's span is in: the current one, which may have been switched away and back. */
+static cprof_chain *chain_of_call(const ext_suspendable *self, const ext_resumption *now)
+{
+    (void)ext_view_renew(now->view);
+    cprof_chain *chain = ext_view_chain_of(now->view, self->call.span);
+    return chain != NULL ? chain : &now->view->chain;
+}
+
+/* Goes after each resumption. False: it was not measured. */
+static bool leave(ext_suspendable *self, const ext_resumption *now)
+{
+    if (now->view == NULL) {
+        return false;
+    }
+    if (self->function->inner != NULL) {
+        ext_function_pop_pending(now->view, &self->pending);
+    }
+    self->running = false;
+    return true;
+}
+
+void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption *now, bool step_ends)
+{
+    /* May run code of the user's, to which the call is still running. */
+    cprof_chain *chain = now->view != NULL ? chain_of_call(self, now) : NULL;
+    if (leave(self, now)) {
+        cprof_resumable_suspend(&self->call, chain, step_ends);
+    }
+}
+
+void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *now, cprof_outcome outcome)
+{
+    if (now->view == NULL) {
+        return;
+    }
+    /* The user's code may run here: to it the call is still running. */
+    if (outcome == CPROF_OUTCOME_SUCCESS) {
+        ext_probe_wait(self->function->node.state, self->call.span->probe, self->device);
+    }
+    ext_probe_end(self->function->node.state, self->call.span);
+    ext_recorder_end_detail(self->function->node.state, self->call.span);
+    cprof_chain *chain = chain_of_call(self, now);
+    (void)leave(self, now);
+    cprof_resumable_end(&self->call, now->thread, chain, outcome);
+    Py_DECREF(self->profiler);
+    cprof_probe_settle();
+}
+
+/* Whether the user's generator has come to its end: an exception may also only refuse a resumption ("already executing"). */
+bool ext_suspendable_is_finished(const ext_suspendable *self)
+{
+    const ext_state *state = self->function->node.state;
+    ext_word word = Py_IS_TYPE(self, state->generator_type)   ? EXT_WORD_GI_FRAME
+                    : Py_IS_TYPE(self, state->coroutine_type) ? EXT_WORD_CR_FRAME
+                                                              : EXT_WORD_AG_FRAME;
+    PyObject *frame = PyObject_GetAttr(self->inner, state->words[word]);
+    if (frame == NULL) {
+        ext_fault_forget();
+        return true;
+    }
+    Py_DECREF(frame);
+    return frame == Py_None;
+}
+
+static void leave_raised(ext_suspendable *self, const ext_resumption *now)
+{
+    if (now->view == NULL) {
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    bool finished = ext_suspendable_is_finished(self);
+    PyErr_Restore(type, value, traceback);
+    if (finished) {
+        ext_suspendable_leave_ended(self, now, ext_function_outcome(now->view->state));
+    } else {
+        ext_suspendable_leave_suspended(self, now, true);
+    }
+}
+
+static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject **result)
+{
+    ext_resumption now;
+    *result = NULL;
+    if (self->inner == NULL) {
+        *result = Py_NewRef(Py_None);
+        return PYGEN_RETURN;
+    }
+    if (!ext_suspendable_enter(self, &now)) {
+        return PYGEN_ERROR;
+    }
+    PySendResult sent = PyIter_Send(self->inner, argument, result);
+    if (sent == PYGEN_NEXT) {
+        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+    } else if (sent == PYGEN_RETURN) {
+        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+    } else {
+        leave_raised(self, &now);
+    }
+    return sent;
+}
+
+/* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
+PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result)
+{
+    if (sent != PYGEN_RETURN) {
+        return result;
+    }
+    PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, result);
+    if (stop != NULL) {
+        PyErr_SetObject(PyExc_StopIteration, stop);
+        Py_DECREF(stop);
+    }
+    Py_DECREF(result);
+    return NULL;
+}
+
+PyObject *ext_suspendable_next(PyObject *object)
+{
+    PyObject *result;
+    PySendResult sent = resume((ext_suspendable *)object, Py_None, &result);
+    if (sent == PYGEN_RETURN && result == Py_None) {
+        Py_DECREF(result);
+        return NULL; /* the short form of StopIteration */
+    }
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+PyObject *ext_suspendable_send(PyObject *object, PyObject *argument)
+{
+    PyObject *result;
+    PySendResult sent = resume((ext_suspendable *)object, argument, &result);
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+PySendResult ext_suspendable_am_send(PyObject *object, PyObject *argument, PyObject **result)
+{
+    return resume((ext_suspendable *)object, argument, result);
+}
+
+PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,
+                               Py_ssize_t nargs)
+{
+    if (object == NULL) { /* taken apart by the collector */
+        PyErr_SetString(PyExc_RuntimeError, "the generator was finalised");
+        return NULL;
+    }
+    PyObject *method = PyObject_GetAttr(object, self->function->node.state->words[name]);
+    PyObject *result = method != NULL ? PyObject_Vectorcall(method, args, (size_t)nargs, NULL) : NULL;
+    Py_XDECREF(method);
+    return result;
+}
+
+PyObject *ext_suspendable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    ext_resumption now;
+    if (self->inner == NULL) {
+        PyErr_SetNone(PyExc_StopIteration);
+        return NULL;
+    }
+    if (!self->begun) { /* raised at the start of a call that never ran */
+        self->begun = true;
+        return ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
+    }
+    if (!ext_suspendable_enter(self, &now)) {
+        return NULL;
+    }
+    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
+    if (result != NULL) {
+        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+    } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
+        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+    } else {
+        leave_raised(self, &now);
+    }
+    return result;
+}
+
+/* A generator that is closed has done its work; a coroutine has not. */
+static cprof_outcome outcome_of_close(const ext_suspendable *self)
+{
+    return self->function->kind == EXT_KIND_COROUTINE ? CPROF_OUTCOME_CANCELLED : CPROF_OUTCOME_SUCCESS;
+}
+
+PyObject *ext_suspendable_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_suspendable *self = (ext_suspendable *)object;
+    ext_resumption now = {NULL, NULL};
+    if (self->inner == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (self->begun && !ext_suspendable_enter(self, &now)) {
+        return NULL;
+    }
+    self->begun = true;
+    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_CLOSE, NULL, 0);
+    if (result != NULL) {
+        ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
+    } else {
+        leave_raised(self, &now);
+    }
+    return result;
+}
+
+/* Counts a call that will not be resumed any more. One that still runs, in a thread that is no more (after a fork), has lost
+ * its spans with that. */
+static void end_unfinished(ext_suspendable *self)
+{
+    cprof_thread *thread = self->call.span != NULL && !self->running ? cprof_thread_get() : NULL;
+    if (thread != NULL) {
+        ext_view_drop_spans(&self->call.inner, self->call.span);
+        cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
+        Py_DECREF(self->profiler);
+        cprof_probe_settle();
+    }
+}
+
+/* Collected before its end: the user's generator is finalised here, with its spans in place for the blocks open in it. */
+static void finalize_inner(ext_suspendable *self)
+{
+    ext_resumption now = {NULL, NULL};
+    if (self->call.span != NULL && Py_REFCNT(self->inner) == 1 && ext_suspendable_enter(self, &now)) {
+        Py_CLEAR(self->inner);
+        ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
+    }
+    ext_fault_forget();
+}
+
+/* An event loop closes the asynchronous generators that it knows itself; that brings the wrapper back to life. */
+static void finalize_by_loop(ext_suspendable *self)
+{
+    PyObject *finalizer = self->finalizer;
+    self->finalizer = NULL;
+    if (finalizer != NULL && !ext_suspendable_is_finished(self)) {
+        PyObject *result = PyObject_CallOneArg(finalizer, (PyObject *)self);
+        if (result == NULL) {
+            PyErr_WriteUnraisable((PyObject *)self);
+        }
+        Py_XDECREF(result);
+    }
+    Py_XDECREF(finalizer);
+}
+
+void ext_suspendable_finalize(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (Py_IS_TYPE(self, self->function->node.state->async_generator_type)) {
+        finalize_by_loop(self);
+    } else {
+        finalize_inner(self);
+    }
+    PyErr_Restore(type, value, traceback);
+}
+
+int ext_suspendable_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->inner);
+    Py_VISIT(self->function);
+    Py_VISIT(self->profiler);
+    Py_VISIT(self->first);
+    Py_VISIT(self->arguments);
+    Py_VISIT(self->finalizer);
+    return 0;
+}
+
+int ext_suspendable_clear(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    Py_CLEAR(self->inner);
+    Py_CLEAR(self->first);
+    Py_CLEAR(self->arguments);
+    Py_CLEAR(self->finalizer);
+    return 0;
+}
+
+void ext_suspendable_dealloc(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (PyObject_CallFinalizerFromDealloc(object) < 0) {
+        return;
+    }
+    PyObject_GC_UnTrack(object);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    (void)ext_suspendable_clear(object); /* blocks that are open inside are left here */
+    end_unfinished(self);
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->profiler);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* What isinstance() asks for beside the type. */
+static PyObject *get_class(PyObject *object, void *unused)
+{
+    (void)unused;
+    const ext_suspendable *self = (ext_suspendable *)object;
+    if (self->inner == NULL) { /* finalised */
+        return Py_NewRef((PyObject *)Py_TYPE(object));
+    }
+    return PyObject_GetAttr(self->inner, self->function->node.state->words[EXT_WORD_CLASS]);
+}
+
+PyGetSetDef ext_suspendable_getset[] = {
+    {"__class__", get_class, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+/* gi_frame, cr_running, __qualname__ and the like are the user's generator's. */
+PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    PyObject *value = PyObject_GenericGetAttr(object, name);
+    if (value != NULL || self->inner == NULL || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        return value;
+    }
+    PyErr_Clear();
+    return PyObject_GetAttr(self->inner, name);
+}
+
+int ext_suspendable_setattro(PyObject *object, PyObject *name, PyObject *value)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    return self->inner != NULL ? PyObject_SetAttr(self->inner, name, value) : PyObject_GenericSetAttr(object, name, value);
+}
+
+PyObject *ext_suspendable_repr(PyObject *object)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    return PyUnicode_FromFormat("<profiled %R>", self->inner != NULL ? self->inner : Py_None);
+}
+
+PyObject *ext_suspendable_itself(PyObject *object)
+{
+    return Py_NewRef(object);
+}
+
+PyMemberDef ext_suspendable_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_suspendable, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+bool ext_suspendable_prepare(PyTypeObject *generator, PyTypeObject *coroutine)
+{
+    bool done = PyDict_DelItemString(generator->tp_dict, "__await__") == 0 &&
+                PyDict_DelItemString(coroutine->tp_dict, "__iter__") == 0 &&
+                PyDict_DelItemString(coroutine->tp_dict, "__next__") == 0;
+    PyType_Modified(generator);
+    PyType_Modified(coroutine);
+    return done;
+}

@@ -1,0 +1,137 @@
+#include "csrc/recordings/device_activity.h"
+
+#include "csrc/convert.h"
+#include "csrc/recordings/recording.h"
+
+#include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/wait.h"
+
+static PyObject *start_trace(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    bool is_on;
+    Py_BEGIN_ALLOW_THREADS
+    is_on = cprof_cupti_start(CPROF_CUPTI_STORE);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(is_on);
+}
+
+static PyObject *stop_trace(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    Py_BEGIN_ALLOW_THREADS
+    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static cprof_status collect(cprof_table *table)
+{
+    cprof_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = cprof_cupti_collect(table);
+    Py_END_ALLOW_THREADS
+    return status;
+}
+
+static PyObject *add_trace(PyObject *module, PyObject *recording)
+{
+    ext_state *state = ext_state_of_module(module);
+    cprof_status status;
+    if (recording == Py_None) {
+        status = collect(NULL);
+    } else if (state->recording_type == NULL || !PyObject_TypeCheck(recording, state->recording_type)) {
+        ext_convert_refuse_type("recording", "a Recording or None", recording);
+        return NULL;
+    } else {
+        ext_recording *self = (ext_recording *)recording;
+        if (!ext_recording_can_change(self)) {
+            return NULL;
+        }
+        self->phase = EXT_RECORDING_BUSY;
+        status = collect(self->table);
+        self->phase = EXT_RECORDING_OPEN;
+    }
+    if (status != CPROF_OK) {
+        return ext_convert_status(status, "what devices did");
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_folders(PyObject *module, PyObject *folders)
+{
+    (void)module;
+    const char *paths[32];
+    size_t count = 0;
+    if (!PyTuple_Check(folders)) {
+        ext_convert_refuse_type("folders", "a tuple of bytes", folders);
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(folders) && count < sizeof paths / sizeof paths[0]; i++) {
+        paths[count] = PyBytes_AsString(PyTuple_GET_ITEM(folders, i));
+        if (paths[count++] == NULL) {
+            return NULL;
+        }
+    }
+    bool is_set;
+    Py_BEGIN_ALLOW_THREADS
+    is_set = cprof_cupti_set_folders(paths, count);
+    Py_END_ALLOW_THREADS
+    return is_set ? Py_NewRef(Py_None) : PyErr_NoMemory();
+}
+
+static PyObject *reason(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    char text[512];
+    bool any;
+    Py_BEGIN_ALLOW_THREADS
+    any = cprof_cupti_reason(text, sizeof text);
+    Py_END_ALLOW_THREADS
+    if (!any) {
+        Py_RETURN_NONE;
+    }
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *status(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    cprof_cupti_state now;
+    bool has_cuda;
+    Py_BEGIN_ALLOW_THREADS
+    has_cuda = cprof_wait_probe();
+    cprof_cupti_get_state(&now);
+    Py_END_ALLOW_THREADS
+    PyObject *path = now.path[0] != '\0' ? PyUnicode_DecodeFSDefault(now.path) : Py_NewRef(Py_None);
+    if (path == NULL) {
+        return NULL;
+    }
+#define COUNTER(name) #name, (unsigned long long)now.name
+    return Py_BuildValue("{sOsNsIsKsKsKsKsKsKsKsKsK}", "cuda", has_cuda ? Py_True : Py_False, "library", path, "version",
+                         (unsigned)now.version, "counting", (unsigned long long)now.users[CPROF_CUPTI_COUNTS], "recording",
+                         (unsigned long long)now.users[CPROF_CUPTI_STORE], COUNTER(launched), COUNTER(outside),
+                         COUNTER(unknown_node), COUNTER(records), COUNTER(unknown_launch), COUNTER(untimed), COUNTER(dropped));
+#undef COUNTER
+}
+
+static PyMethodDef functions[] = {
+    {"cupti_start_trace", start_trace, METH_NOARGS,
+     PyDoc_STR("Begins to record what devices do. False: it cannot be, cupti_reason() says why.")},
+    {"cupti_stop_trace", stop_trace, METH_NOARGS, PyDoc_STR("Ends it. What was recorded is kept for cupti_add_trace().")},
+    {"cupti_add_trace", add_trace, METH_O,
+     PyDoc_STR("Adds what was recorded up to the last stop to an unfinished Recording, and forgets it; None: only forgets.")},
+    {"cupti_set_folders", set_folders, METH_O, PyDoc_STR("Sets where an installed CUPTI is looked for: at most 32 bytes.")},
+    {"cupti_reason", reason, METH_NOARGS, PyDoc_STR("Why CUPTI is off, or what was lost; or None.")},
+    {"cupti_status", status, METH_NOARGS, PyDoc_STR("What is known of CUPTI: a dict of the library and of counters.")},
+    {NULL, NULL, 0, NULL},
+};
+
+bool ext_device_activity_add(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions) == 0;
+}

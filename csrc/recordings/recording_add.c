@@ -1,0 +1,246 @@
+#include "csrc/convert.h"
+#include "csrc/recordings/recording.h"
+
+#include "cprofiling/nodes/accum.h"
+
+/* What stands for a process or a thread: a number, or a text instead. */
+typedef struct {
+    int64_t number;
+    cprof_text text;
+} id;
+
+/* The keywords of a row that are no plain numbers, borrowed. */
+typedef struct {
+    PyObject *name;
+    PyObject *cat;
+    PyObject *stage;
+    PyObject *shapes;
+    PyObject *types;
+    PyObject *stack;
+    PyObject *args;
+    PyObject *pid;
+    PyObject *tid;
+} row_objects;
+
+/* The UTF-8 of a str, NULL being the empty one. False with an exception; else *owner is to be given back. */
+static bool utf8_of(PyObject *value, const char *parameter, cprof_name *utf8, PyObject **owner)
+{
+    *owner = NULL;
+    *utf8 = (cprof_name){"", 0};
+    if (value == NULL) {
+        return true;
+    }
+    if (!PyUnicode_Check(value)) {
+        ext_convert_refuse_type(parameter, "a str", value);
+        return false;
+    }
+    return ext_convert_utf8(value, utf8, owner);
+}
+
+static bool is_fine(cprof_status status)
+{
+    if (status != CPROF_OK) {
+        (void)ext_convert_status(status, "adding to a recording");
+    }
+    return status == CPROF_OK;
+}
+
+static bool take_text(ext_recording *self, PyObject *value, const char *parameter, cprof_text *text)
+{
+    cprof_name utf8;
+    PyObject *owner;
+    if (!utf8_of(value, parameter, &utf8, &owner)) {
+        return false;
+    }
+    cprof_status status = cprof_table_text(self->table, utf8, text);
+    Py_XDECREF(owner);
+    return is_fine(status);
+}
+
+static bool take_id(ext_recording *self, PyObject *value, const char *parameter, id *taken)
+{
+    *taken = (id){0, 0};
+    if (PyUnicode_Check(value)) {
+        return take_text(self, value, parameter, &taken->text);
+    }
+    if (!PyLong_Check(value)) {
+        ext_convert_refuse_type(parameter, "an int or a str", value);
+        return false;
+    }
+    taken->number = PyLong_AsLongLong(value);
+    return taken->number != -1 || !PyErr_Occurred();
+}
+
+static bool take_track(ext_recording *self, PyObject *pid_value, PyObject *tid_value, uint32_t *track)
+{
+    id pid, tid;
+    return take_id(self, pid_value, "pid", &pid) && take_id(self, tid_value, "tid", &tid) &&
+           is_fine(cprof_table_track(self->table, pid.number, pid.text, tid.number, tid.text, track));
+}
+
+static bool take_args(ext_recording *self, PyObject *value, cprof_row *row)
+{
+    cprof_name utf8;
+    PyObject *owner;
+    if (!utf8_of(value, "args", &utf8, &owner)) {
+        return false;
+    }
+    if (utf8.length > UINT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "args must be at most %lu bytes of UTF-8, got %zu", (unsigned long)UINT32_MAX,
+                     utf8.length);
+        Py_XDECREF(owner);
+        return false;
+    }
+    row->args_length = (uint32_t)utf8.length;
+    cprof_status status = utf8.length > 0 ? cprof_table_keep(self->table, utf8, &row->args_at) : CPROF_OK;
+    Py_XDECREF(owner);
+    return is_fine(status);
+}
+
+static bool parse(PyObject *args, PyObject *kwargs, row_objects *objects, cprof_row *row)
+{
+    static char *keywords[] = {"name",
+                               "kind",
+                               "start_ns",
+                               "end_ns",
+                               "pid",
+                               "tid",
+                               "cat",
+                               "stage",
+                               "trace_high",
+                               "trace_low",
+                               "span",
+                               "parent_span",
+                               "outcome",
+                               "flags",
+                               "device",
+                               "stream",
+                               "correlation",
+                               "external_id",
+                               "bytes",
+                               "shapes",
+                               "types",
+                               "stack",
+                               "memory_change",
+                               "memory_peak",
+                               "device_memory_change",
+                               "device_memory_peak",
+                               "suspended_ns",
+                               "args",
+                               NULL};
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "ObLLOO|$OOKKKKbbiLLLLOOOLLLLLO:_add", keywords, &objects->name,
+                                       &row->kind, &row->start_ns, &row->end_ns, &objects->pid, &objects->tid, &objects->cat,
+                                       &objects->stage, &row->trace_high, &row->trace_low, &row->span, &row->parent_span,
+                                       &row->outcome, &row->flags, &row->device, &row->stream, &row->correlation,
+                                       &row->external_id, &row->bytes, &objects->shapes, &objects->types, &objects->stack,
+                                       &row->memory_change, &row->memory_peak, &row->device_memory_change,
+                                       &row->device_memory_peak, &row->suspended_ns, &objects->args) != 0;
+}
+
+static bool is_sound(const cprof_row *row)
+{
+    const char *reason = NULL;
+    if (row->start_ns > row->end_ns) {
+        reason = "end_ns must not be before start_ns";
+    } else if (row->kind > CPROF_KIND_COUNTER) {
+        reason = "kind must be 0 to 6";
+    } else if (row->outcome > CPROF_OUTCOME_CANCELLED) {
+        reason = "outcome must be 0 to 2";
+    } else if (row->flags > (CPROF_ROW_UNFINISHED | CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE)) {
+        reason = "flags must be 0 to 7";
+    }
+    if (reason != NULL) {
+        PyErr_SetString(PyExc_ValueError, reason);
+    }
+    return reason == NULL;
+}
+
+/* Nothing here runs Python code but the parsing, after which the phase is looked at. */
+PyObject *ext_recording_add(PyObject *object, PyObject *args, PyObject *kwargs)
+{
+    ext_recording *self = (ext_recording *)object;
+    row_objects objects = {.name = NULL};
+    cprof_row row = cprof_row_none;
+    if (!parse(args, kwargs, &objects, &row) || !ext_recording_can_change(self) || !is_sound(&row) ||
+        !take_text(self, objects.name, "name", &row.name) || !take_text(self, objects.cat, "cat", &row.cat) ||
+        !take_text(self, objects.stage, "stage", &row.stage) || !take_text(self, objects.shapes, "shapes", &row.shapes) ||
+        !take_text(self, objects.types, "types", &row.types) || !take_text(self, objects.stack, "stack", &row.stack) ||
+        !take_track(self, objects.pid, objects.tid, &row.track) || !take_args(self, objects.args, &row) ||
+        !is_fine(cprof_table_add(self->table, &row))) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *ext_recording_set_fact(PyObject *object, PyObject *args)
+{
+    ext_recording *self = (ext_recording *)object;
+    PyObject *key, *json;
+    cprof_name key_utf8, json_utf8;
+    PyObject *key_owner = NULL, *json_owner = NULL;
+    if (!PyArg_ParseTuple(args, "UU:_set_fact", &key, &json) || !ext_recording_can_change(self)) {
+        return NULL;
+    }
+    bool fine = ext_convert_utf8(key, &key_utf8, &key_owner) && ext_convert_utf8(json, &json_utf8, &json_owner) &&
+                is_fine(cprof_table_set_fact(self->table, key_utf8, json_utf8));
+    Py_XDECREF(key_owner);
+    Py_XDECREF(json_owner);
+    return fine ? Py_NewRef(Py_None) : NULL;
+}
+
+/* A text, or a number, of which None says that it stays as it is. */
+static bool take_optional_text(ext_recording *self, PyObject *value, const char *parameter, cprof_text *text)
+{
+    return value == Py_None || take_text(self, value, parameter, text);
+}
+
+static bool take_sort(PyObject *value, int64_t *sort)
+{
+    if (value != Py_None) {
+        *sort = PyLong_AsLongLong(value);
+    }
+    return value == Py_None || *sort != -1 || !PyErr_Occurred();
+}
+
+PyObject *ext_recording_name_process(PyObject *object, PyObject *args)
+{
+    ext_recording *self = (ext_recording *)object;
+    PyObject *pid_value, *name_value, *labels_value, *sort_value;
+    id pid;
+    cprof_text name = 0, labels = 0;
+    int64_t sort = CPROF_TABLE_UNKNOWN;
+    uint32_t track;
+    if (!PyArg_ParseTuple(args, "OOOO:_name_process", &pid_value, &name_value, &labels_value, &sort_value) ||
+        !take_sort(sort_value, &sort) || !ext_recording_can_change(self) || !take_id(self, pid_value, "pid", &pid) ||
+        !take_optional_text(self, name_value, "name", &name) || !take_optional_text(self, labels_value, "labels", &labels)) {
+        return NULL;
+    }
+    if (cprof_table_find_process(self->table, pid.number, pid.text, &track)) {
+        cprof_track *process = &self->table->tracks[track];
+        process->process_name = name != 0 ? name : process->process_name;
+        process->process_labels = labels != 0 ? labels : process->process_labels;
+        process->process_sort = sort != CPROF_TABLE_UNKNOWN ? sort : process->process_sort;
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *ext_recording_name_thread(PyObject *object, PyObject *args)
+{
+    ext_recording *self = (ext_recording *)object;
+    PyObject *pid_value, *tid_value, *name_value, *sort_value;
+    id pid, tid;
+    cprof_text name = 0;
+    int64_t sort = CPROF_TABLE_UNKNOWN;
+    uint32_t track;
+    if (!PyArg_ParseTuple(args, "OOOO:_name_thread", &pid_value, &tid_value, &name_value, &sort_value) ||
+        !take_sort(sort_value, &sort) || !ext_recording_can_change(self) || !take_id(self, pid_value, "pid", &pid) ||
+        !take_id(self, tid_value, "tid", &tid) || !take_optional_text(self, name_value, "name", &name)) {
+        return NULL;
+    }
+    if (cprof_table_find_track(self->table, pid.number, pid.text, tid.number, tid.text, &track)) {
+        cprof_track *thread = &self->table->tracks[track];
+        thread->thread_name = name != 0 ? name : thread->thread_name;
+        thread->thread_sort = sort != CPROF_TABLE_UNKNOWN ? sort : thread->thread_sort;
+    }
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,214 @@
+#include "csrc/statistics/live.h"
+
+#include "csrc/convert.h"
+#include "csrc/statistics/cost.h"
+#include "csrc/profiler.h"
+#include "csrc/statistics/snapshot.h"
+
+#include "cprofiling/base/checksum.h"
+#include "cprofiling/files/live.h"
+
+#include <errno.h>
+
+typedef struct {
+    PyObject_HEAD
+    ext_state *state;
+    cprof_live *live;       /* owned; NULL once it is closed, or another thread is at that */
+    cprof_live_state heard; /* of it last */
+} live_object;
+
+/* With the GIL registries go, and come here: it is what makes them one at a time. */
+static PyObject *live_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"descriptor", "path", "head", "room", "interval_ns", NULL};
+    const char *head;
+    Py_ssize_t head_size;
+    unsigned long long room, interval_ns;
+    cprof_live_plan plan;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iyy#KK:LiveFile", keywords, &plan.descriptor, &plan.path, &head, &head_size,
+                                     &room, &interval_ns)) {
+        return NULL;
+    }
+    if (head_size != CPROF_LIVE_HEAD) {
+        return PyErr_Format(PyExc_ValueError, "head must have %d bytes, got %zd", CPROF_LIVE_HEAD, head_size);
+    }
+    plan.head = (const uint8_t *)head;
+    plan.room = room;
+    plan.interval_ns = interval_ns;
+    ext_state *state = ext_state_of_type(type);
+    live_object *self = state != NULL ? (live_object *)type->tp_alloc(type, 0) : NULL;
+    if (self == NULL) {
+        return NULL;
+    }
+    self->state = ext_state_hold(state);
+    plan.errors = &state->internal_errors;
+    cprof_live *live = NULL;
+    int error;
+    Py_BEGIN_ALLOW_THREADS
+    error = cprof_live_open(&plan, &live);
+    Py_END_ALLOW_THREADS
+    self->live = live;
+    if (error != 0) {
+        Py_DECREF(self);
+        errno = error;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    return (PyObject *)self;
+}
+
+/* The Profiler that is meant; NULL with TypeError. */
+static ext_profiler *profiler_of(PyObject *self, PyObject *object)
+{
+    ext_state *state = ext_state_of_type(Py_TYPE(self));
+    if (state == NULL) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(object, state->profiler_type)) {
+        ext_convert_refuse_type("profiler", "a Profiler", object);
+        return NULL;
+    }
+    return (ext_profiler *)object;
+}
+
+/* NULL with an exception. */
+static PyObject *add(live_object *self, ext_profiler *profiler, cprof_live_about *about)
+{
+    PyObject *cost = ext_cost_ns(profiler->state, profiler);
+    if (cost == NULL) {
+        return NULL;
+    }
+    about->cost_ns = PyFloat_AS_DOUBLE(cost);
+    Py_DECREF(cost);
+    cprof_status status = self->live != NULL ? cprof_live_add(self->live, profiler->registry, about) : CPROF_ABSENT;
+    return status == CPROF_OK ? Py_NewRef(Py_None) : ext_convert_status(status, "adding a Profiler to a live file");
+}
+
+static PyObject *live_add(PyObject *object, PyObject *args)
+{
+    PyObject *profiler, *label, *notes;
+    if (!PyArg_ParseTuple(args, "OSO!:add", &profiler, &label, &PyTuple_Type, &notes)) {
+        return NULL;
+    }
+    ext_profiler *added = profiler_of(object, profiler);
+    cprof_name *names = added != NULL ? ext_snapshot_notes(notes) : NULL;
+    if (names == NULL) {
+        return NULL;
+    }
+    cprof_live_about about = {
+        .label = {PyBytes_AS_STRING(label), (size_t)PyBytes_GET_SIZE(label)},
+        .notes = names,
+        .note_count = (size_t)PyTuple_GET_SIZE(notes),
+        .errors = &added->internal_errors,
+    };
+    PyObject *result = add((live_object *)object, added, &about);
+    PyMem_Free(names);
+    return result;
+}
+
+static PyObject *live_holds(PyObject *object, PyObject *profiler)
+{
+    const ext_profiler *meant = profiler_of(object, profiler);
+    const live_object *self = (live_object *)object;
+    return meant != NULL ? PyBool_FromLong(self->live != NULL && meant->registry->live == self->live) : NULL;
+}
+
+static PyObject *live_remove(PyObject *object, PyObject *profiler)
+{
+    ext_profiler *meant = profiler_of(object, profiler);
+    const live_object *self = (live_object *)object;
+    if (meant == NULL) {
+        return NULL;
+    }
+    if (self->live != NULL && meant->registry->live == self->live) {
+        cprof_live_remove(meant->registry);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *state_of(const live_object *self)
+{
+    return Py_BuildValue("KKi", (unsigned long long)self->heard.commits, (unsigned long long)self->heard.bytes,
+                         self->heard.error);
+}
+
+static PyObject *live_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    live_object *self = (live_object *)object;
+    cprof_live *live = self->live;
+    self->live = NULL;
+    if (live != NULL) {
+        cprof_live_state state;
+        Py_BEGIN_ALLOW_THREADS
+        cprof_live_stop(live, &state);
+        Py_END_ALLOW_THREADS
+        cprof_live_close(live);
+        self->heard = state;
+    }
+    return state_of(self);
+}
+
+static PyObject *live_commit(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    live_object *self = (live_object *)object;
+    cprof_live *live = self->live;
+    if (live != NULL) {
+        cprof_live_state state;
+        cprof_live_hold(live); /* with the GIL: it is not closed from here on */
+        Py_BEGIN_ALLOW_THREADS
+        cprof_live_commit(live, &state);
+        Py_END_ALLOW_THREADS
+        self->heard = state;
+    }
+    return state_of(self);
+}
+
+static void live_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(live_close(object, NULL));
+    ext_state_release(((live_object *)object)->state);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+PyObject *ext_live_checksum(PyObject *module, PyObject *bytes)
+{
+    (void)module;
+    Py_buffer view;
+    if (PyObject_GetBuffer(bytes, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    uint64_t checksum = cprof_checksum(view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLongLong(checksum);
+}
+
+static PyMethodDef live_methods[] = {
+    {"add", live_add, METH_VARARGS,
+     PyDoc_STR("Has a Profiler, which is in no live file, be part of it, with a label and notes: UTF-8.")},
+    {"holds", live_holds, METH_O, PyDoc_STR("Whether a Profiler is part of it.")},
+    {"remove", live_remove, METH_O, PyDoc_STR("Takes a Profiler out, whose figures stay as those of one that is gone.")},
+    {"commit", live_commit, METH_NOARGS, PyDoc_STR("Writes now. Returns what close() returns.")},
+    {"close", live_close, METH_NOARGS,
+     PyDoc_STR("Writes for the last time and closes the file. Returns the number of commits, the bytes of the last one, and\n"
+               "the errno of why that does not have the newest figures, or 0.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot live_slots[] = {
+    {Py_tp_new, live_new},
+    {Py_tp_dealloc, live_dealloc},
+    {Py_tp_methods, live_methods},
+    {Py_tp_doc, (void *)"LiveFile(descriptor, path, head, room, interval_ns)\n--\n\n"
+                        "A live file, which takes the descriptor over; -1: which is made as soon as something was counted."},
+    {0, NULL},
+};
+
+PyType_Spec ext_live_spec = {
+    .name = "cprofiling._core.LiveFile",
+    .basicsize = sizeof(live_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = live_slots,
+};

@@ -1,0 +1,460 @@
+#include "csrc/statistics/snapshot.h"
+
+#include "csrc/convert.h"
+#include "csrc/statistics/cost.h"
+#include "csrc/profiler.h"
+#include "csrc/statistics/snapshot_groups.h"
+#include "csrc/statistics/snapshot_histograms.h"
+#include "csrc/statistics/summary.h"
+
+#include "cprofiling/files/snapshot.h"
+
+typedef struct {
+    PyObject_HEAD
+    cprof_snapshot *snapshot; /* owned, never changed */
+} snapshot_object;
+
+static const cprof_snapshot *core_of(PyObject *object)
+{
+    return ((snapshot_object *)object)->snapshot;
+}
+
+PyDoc_STRVAR(format_error_doc,
+             "Data that was to be read is cut, changed, of another schema version, or no such data at all.\n\n"
+             "A ValueError; the message says what is wrong, and at which byte.");
+
+PyObject *ext_snapshot_format_error(void)
+{
+    return PyErr_NewExceptionWithDoc("cprofiling.FormatError", format_error_doc, PyExc_ValueError, NULL);
+}
+
+/* An instance of `type`, which takes the snapshot over also when this fails. */
+static PyObject *wrap(PyObject *type, cprof_snapshot *snapshot)
+{
+    snapshot_object *self = (snapshot_object *)((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 0);
+    if (self == NULL) {
+        cprof_snapshot_destroy(snapshot);
+        return NULL;
+    }
+    self->snapshot = snapshot;
+    return (PyObject *)self;
+}
+
+static PyObject *snapshot_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args;
+    (void)kwargs;
+    PyErr_Format(PyExc_TypeError, "%.100s is made by Profiler.snapshot(), Snapshot.merge() or Snapshot.from_bytes()",
+                 type->tp_name);
+    return NULL;
+}
+
+static void snapshot_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    cprof_snapshot_destroy(((snapshot_object *)object)->snapshot);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static bool are_bytes(PyObject *notes)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(notes); i++) {
+        if (!PyBytes_Check(PyTuple_GET_ITEM(notes, i))) {
+            PyErr_SetString(PyExc_TypeError, "notes must be bytes");
+            return false;
+        }
+    }
+    return true;
+}
+
+cprof_name *ext_snapshot_notes(PyObject *notes)
+{
+    if (!are_bytes(notes)) {
+        return NULL;
+    }
+    cprof_name *names = PyMem_Calloc((size_t)PyTuple_GET_SIZE(notes), sizeof *names);
+    if (names == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(notes); i++) {
+        PyObject *note = PyTuple_GET_ITEM(notes, i);
+        names[i] = (cprof_name){PyBytes_AS_STRING(note), (size_t)PyBytes_GET_SIZE(note)};
+    }
+    return names;
+}
+
+static PyObject *take(PyObject *type, ext_profiler *profiler, long long taken_ns, PyObject *cost, PyObject *notes)
+{
+    ext_state *state = profiler->state;
+    cprof_name *names = ext_snapshot_notes(notes);
+    if (names == NULL) {
+        return NULL;
+    }
+    cprof_snapshot_remarks remarks = {
+        .taken_ns = taken_ns > 0 ? (uint64_t)taken_ns : 0,
+        .internal_errors = profiler->internal_errors + state->internal_errors,
+        .cost_ns = PyFloat_AS_DOUBLE(cost),
+        .notes = names,
+        .note_count = (size_t)PyTuple_GET_SIZE(notes),
+    };
+    cprof_snapshot *snapshot;
+    cprof_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = cprof_snapshot_collect(profiler->registry, &remarks, &snapshot);
+    Py_END_ALLOW_THREADS
+    PyMem_Free(names);
+    return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "taking a snapshot");
+}
+
+PyObject *ext_snapshot_take(PyObject *module, PyObject *args)
+{
+    ext_state *state = ext_state_of_module(module);
+    PyObject *type, *profiler, *notes;
+    long long taken_ns;
+    if (!PyArg_ParseTuple(args, "O!OLO!:take_snapshot", &PyType_Type, &type, &profiler, &taken_ns, &PyTuple_Type, &notes)) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(profiler, state->profiler_type)) {
+        ext_convert_refuse_type("profiler", "a Profiler", profiler);
+        return NULL;
+    }
+    if (!PyType_IsSubtype((PyTypeObject *)type, state->snapshot_type)) {
+        ext_convert_refuse_type("type", "Snapshot or a subclass", type);
+        return NULL;
+    }
+    PyObject *cost = ext_cost_ns(state, (ext_profiler *)profiler);
+    PyObject *snapshot = cost != NULL ? take(type, (ext_profiler *)profiler, taken_ns, cost, notes) : NULL;
+    Py_XDECREF(cost);
+    return snapshot;
+}
+
+enum { ID_DIGITS = 2 * CPROF_REGISTRY_ID_BYTES };
+
+/* The bytes of an id in hexadecimal. */
+static void spell_id(const uint8_t *id, char *digits)
+{
+    static const char hexadecimal[] = "0123456789abcdef";
+    for (size_t i = 0; i < ID_DIGITS; i++) {
+        uint8_t byte = id[i / 2];
+        digits[i] = hexadecimal[i % 2 == 0 ? byte >> 4 : byte & 15];
+    }
+    digits[ID_DIGITS] = '\0';
+}
+
+static PyObject *refuse_merge(cprof_status status, const cprof_snapshot_clash *clash)
+{
+    if (status == CPROF_DUPLICATE) {
+        char id[ID_DIGITS + 1];
+        spell_id(clash->source.id, id);
+        PyErr_Format(PyExc_ValueError,
+                     "the same data twice: snapshots[%zu] and snapshots[%zu] both hold generation %llu of Profiler %s",
+                     clash->first, clash->second, (unsigned long long)clash->source.generation, id);
+        return NULL;
+    }
+    if (status == CPROF_OUT_OF_RANGE) {
+        PyErr_SetString(PyExc_OverflowError, "a count of the merged snapshots exceeds 2**63-1");
+        return NULL;
+    }
+    return ext_convert_status(status, "merging snapshots");
+}
+
+/* Without the GIL: the tuple holds the snapshots, which never change. */
+static PyObject *merge(PyObject *type, const cprof_snapshot *const *snapshots, size_t count)
+{
+    cprof_snapshot *merged = NULL;
+    cprof_snapshot_clash clash;
+    cprof_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = cprof_snapshot_merge(snapshots, count, &merged, &clash);
+    Py_END_ALLOW_THREADS
+    return status == CPROF_OK ? wrap(type, merged) : refuse_merge(status, &clash);
+}
+
+static bool are_snapshots(ext_state *state, PyObject *items)
+{
+    if (PyTuple_GET_SIZE(items) == 0) {
+        PyErr_SetString(PyExc_ValueError, "snapshots must not be empty: there is nothing to merge");
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+        PyObject *item = PyTuple_GET_ITEM(items, i);
+        if (!PyObject_TypeCheck(item, state->snapshot_type)) {
+            PyErr_Format(PyExc_TypeError, "snapshots[%zd] must be a Snapshot, got %.100s", i, Py_TYPE(item)->tp_name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static PyObject *merge_items(PyObject *type, PyObject *items)
+{
+    ext_state *state = ext_state_of_type((PyTypeObject *)type);
+    if (state == NULL || !are_snapshots(state, items)) {
+        return NULL;
+    }
+    size_t count = (size_t)PyTuple_GET_SIZE(items);
+    const cprof_snapshot **snapshots = PyMem_Calloc(count, sizeof(cprof_snapshot *));
+    if (snapshots == NULL) {
+        return PyErr_NoMemory();
+    }
+    for (size_t i = 0; i < count; i++) {
+        snapshots[i] = core_of(PyTuple_GET_ITEM(items, (Py_ssize_t)i));
+    }
+    PyObject *merged = merge(type, snapshots, count);
+    PyMem_Free(snapshots);
+    return merged;
+}
+
+static PyObject *snapshot_merge(PyObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"snapshots", NULL};
+    PyObject *snapshots;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:merge", keywords, &snapshots)) {
+        return NULL;
+    }
+    if (Py_TYPE(snapshots)->tp_iter == NULL && !PySequence_Check(snapshots)) {
+        ext_convert_refuse_type("snapshots", "an iterable of Snapshots", snapshots);
+        return NULL;
+    }
+    PyObject *items = PySequence_Tuple(snapshots);
+    PyObject *merged = items != NULL ? merge_items(type, items) : NULL;
+    Py_XDECREF(items);
+    return merged;
+}
+
+/* Without the GIL: bytes never change. */
+static PyObject *decode(PyObject *type, ext_state *state, PyObject *bytes)
+{
+    cprof_snapshot *snapshot = NULL;
+    cprof_snapshot_fault fault;
+    cprof_status status;
+    const uint8_t *data = (const uint8_t *)PyBytes_AS_STRING(bytes);
+    size_t size = (size_t)PyBytes_GET_SIZE(bytes);
+    Py_BEGIN_ALLOW_THREADS
+    status = cprof_snapshot_decode(data, size, &snapshot, &fault);
+    Py_END_ALLOW_THREADS
+    if (status == CPROF_BAD_FORMAT) {
+        PyErr_SetString(state->format_error, fault.text);
+        return NULL;
+    }
+    return status == CPROF_OK ? wrap(type, snapshot) : ext_convert_status(status, "reading a snapshot");
+}
+
+/* What others can write to is copied first. */
+static PyObject *immutable_bytes(PyObject *data)
+{
+    if (PyBytes_CheckExact(data)) {
+        return Py_NewRef(data);
+    }
+    Py_buffer view;
+    if (!PyObject_CheckBuffer(data)) {
+        ext_convert_refuse_type("data", "a bytes-like object", data);
+        return NULL;
+    }
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    PyObject *bytes = PyBytes_FromStringAndSize(view.buf, view.len);
+    PyBuffer_Release(&view);
+    return bytes;
+}
+
+static PyObject *snapshot_from_bytes(PyObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *keywords[] = {"data", NULL};
+    PyObject *data;
+    ext_state *state = ext_state_of_type((PyTypeObject *)type);
+    if (state == NULL || !PyArg_ParseTupleAndKeywords(args, kwargs, "O:from_bytes", keywords, &data)) {
+        return NULL;
+    }
+    PyObject *bytes = immutable_bytes(data);
+    PyObject *snapshot = bytes != NULL ? decode(type, state, bytes) : NULL;
+    Py_XDECREF(bytes);
+    return snapshot;
+}
+
+static PyObject *snapshot_to_bytes(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)cprof_snapshot_size(core_of(object)));
+    if (bytes != NULL) {
+        cprof_snapshot_encode(core_of(object), (uint8_t *)PyBytes_AS_STRING(bytes));
+    }
+    return bytes;
+}
+
+static PyObject *snapshot_reduce(PyObject *object, PyObject *unused)
+{
+    PyObject *reader = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "from_bytes");
+    PyObject *bytes = reader != NULL ? snapshot_to_bytes(object, unused) : NULL;
+    PyObject *recipe = bytes != NULL ? Py_BuildValue("(O(O))", reader, bytes) : NULL;
+    Py_XDECREF(reader);
+    Py_XDECREF(bytes);
+    return recipe;
+}
+
+static PyObject *snapshot_itself(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return Py_NewRef(object);
+}
+
+static PyObject *snapshot_compare(PyObject *left, PyObject *right, int operation)
+{
+    ext_state *state = ext_state_of_type(Py_TYPE(left));
+    if (state == NULL) {
+        return NULL;
+    }
+    if (!PyObject_TypeCheck(right, state->snapshot_type) || (operation != Py_EQ && operation != Py_NE)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    PyObject *a = snapshot_to_bytes(left, NULL);
+    PyObject *b = a != NULL ? snapshot_to_bytes(right, NULL) : NULL;
+    PyObject *result = b != NULL ? PyObject_RichCompare(a, b, operation) : NULL;
+    Py_XDECREF(a);
+    Py_XDECREF(b);
+    return result;
+}
+
+static Py_hash_t snapshot_hash(PyObject *object)
+{
+    PyObject *bytes = snapshot_to_bytes(object, NULL);
+    if (bytes == NULL) {
+        return -1;
+    }
+    Py_hash_t hash = PyObject_Hash(bytes);
+    Py_DECREF(bytes);
+    return hash;
+}
+
+static PyObject *snapshot_rows(PyObject *object, PyObject *stage)
+{
+    ext_state *state = ext_state_of_type(Py_TYPE(object));
+    return state != NULL ? ext_summary_snapshot_rows(state, core_of(object), stage) : NULL;
+}
+
+static PyObject *snapshot_groups(PyObject *object, PyObject *bounds)
+{
+    return ext_snapshot_groups(core_of(object), bounds);
+}
+
+static PyObject *snapshot_histograms(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return ext_snapshot_histograms(core_of(object));
+}
+
+static PyObject *notes_of(const cprof_snapshot *snapshot)
+{
+    PyObject *notes = PyTuple_New((Py_ssize_t)snapshot->note_count);
+    size_t at = 0;
+    for (size_t i = 0; notes != NULL && i < snapshot->note_count; i++) {
+        PyObject *note = ext_convert_to_str(cprof_snapshot_next_note(snapshot, &at));
+        if (note == NULL) {
+            Py_CLEAR(notes);
+            break;
+        }
+        PyTuple_SET_ITEM(notes, (Py_ssize_t)i, note);
+    }
+    return notes;
+}
+
+static PyObject *snapshot_facts(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    const cprof_snapshot *snapshot = core_of(object);
+    PyObject *notes = notes_of(snapshot);
+    if (notes == NULL) {
+        return NULL;
+    }
+    return Py_BuildValue("(nnNKKKdN)", (Py_ssize_t)snapshot->key_count, (Py_ssize_t)snapshot->source_count,
+                         PyBool_FromLong(snapshot->is_merged), (unsigned long long)snapshot->skip_least,
+                         (unsigned long long)snapshot->skip_most, (unsigned long long)snapshot->internal_errors,
+                         snapshot->cost_ns, notes);
+}
+
+static PyObject *snapshot_sources(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    const cprof_snapshot *snapshot = core_of(object);
+    PyObject *sources = PyTuple_New((Py_ssize_t)snapshot->source_count);
+    for (size_t i = 0; sources != NULL && i < snapshot->source_count; i++) {
+        const cprof_snapshot_source *source = &snapshot->sources[i];
+        PyObject *pair = Py_BuildValue("(y#K)", (const char *)source->id, (Py_ssize_t)sizeof source->id,
+                                       (unsigned long long)source->generation);
+        if (pair == NULL) {
+            Py_CLEAR(sources);
+            break;
+        }
+        PyTuple_SET_ITEM(sources, (Py_ssize_t)i, pair);
+    }
+    return sources;
+}
+
+PyDoc_STRVAR(merge_doc, "merge($type, /, snapshots)\n--\n\n"
+                        "One snapshot of the calls of all.\n\n"
+                        "snapshots: an iterable of at least one Snapshot, in any order, merged ones among them: the result is "
+                        "the same to the bit however\n"
+                        "    they are ordered and grouped. Those of one Profiler must be separated by resets.\n\n"
+                        "Counts, sums, extremes, percentiles and what follows from them are those of all calls together. The "
+                        "P-square median cannot be\n"
+                        "merged: median_ms is then p50_ms, from the histogram, within 1 %. last_ms is that of the snapshot "
+                        "that was taken last by the time\n"
+                        "of day, first_ms is known only where one snapshot has it. Keys come in the order of the smallest "
+                        "place that they have in a\n"
+                        "snapshot, then by stage and name.\n\n"
+                        "Raises TypeError for what is no Snapshot, ValueError for none at all and when two hold the same data, "
+                        "and OverflowError when a\n"
+                        "count exceeds 2**63-1.");
+
+PyDoc_STRVAR(from_bytes_doc, "from_bytes($type, /, data)\n--\n\n"
+                             "The snapshot that to_bytes() wrote, here or elsewhere.\n\n"
+                             "data: any bytes-like object. It may come from anywhere: nothing in it is run, and the memory "
+                             "taken is less than four times its\n"
+                             "    length.\n\n"
+                             "Raises FormatError, with the reason and the byte, when a bit is missing, changed or too much, or "
+                             "the schema version is another;\n"
+                             "TypeError for what is not bytes-like.");
+
+static PyMethodDef snapshot_methods[] = {
+    {"merge", (PyCFunction)(void (*)(void))snapshot_merge, METH_VARARGS | METH_KEYWORDS | METH_CLASS, merge_doc},
+    {"from_bytes", (PyCFunction)(void (*)(void))snapshot_from_bytes, METH_VARARGS | METH_KEYWORDS | METH_CLASS, from_bytes_doc},
+    {"to_bytes", snapshot_to_bytes, METH_NOARGS,
+     PyDoc_STR(
+         "to_bytes($self, /)\n--\n\n"
+         "The snapshot as bytes: versioned, with a checksum over everything, the same on every machine. Equal snapshots have\n"
+         "equal bytes.")},
+    {"_rows", snapshot_rows, METH_O, PyDoc_STR("As Profiler._rows, of what was taken.")},
+    {"_groups", snapshot_groups, METH_O,
+     PyDoc_STR("For each key the groups of buckets between bounds that hold something: (number, count, ...), of its times and\n"
+               "of its GPU times.")},
+    {"_histograms", snapshot_histograms, METH_NOARGS,
+     PyDoc_STR("For each key node name, stage, and the filled buckets of its times and GPU times: (number, count).")},
+    {"_facts", snapshot_facts, METH_NOARGS,
+     PyDoc_STR("Keys, sources, merged or not, least and most skip_first_n, internal errors, cost in ns, notes.")},
+    {"_sources", snapshot_sources, METH_NOARGS,
+     PyDoc_STR("Whose data it holds, ascending: the id of each Profiler, as bytes, and which of its generations.")},
+    {"__reduce__", snapshot_reduce, METH_NOARGS, NULL},
+    {"__copy__", snapshot_itself, METH_NOARGS, NULL},
+    {"__deepcopy__", snapshot_itself, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot snapshot_slots[] = {
+    {Py_tp_new, snapshot_new},
+    {Py_tp_dealloc, snapshot_dealloc},
+    {Py_tp_richcompare, snapshot_compare},
+    {Py_tp_hash, snapshot_hash},
+    {Py_tp_methods, snapshot_methods},
+    {Py_tp_doc, (void *)"Statistics as they were at one moment, or several of them merged. Immutable."},
+    {0, NULL},
+};
+
+PyType_Spec ext_snapshot_spec = {
+    .name = "cprofiling._core.Snapshot",
+    .basicsize = sizeof(snapshot_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = snapshot_slots,
+};

@@ -1,0 +1,176 @@
+#include "csrc/tools/instruments.h"
+
+#include "csrc/convert.h"
+#include "csrc/probes/probe.h"
+
+#include "cprofiling/devices/capture.h"
+#include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/nvtx.h"
+#include "cprofiling/process.h"
+
+enum { TEXT_SIZE = 256 };
+
+/* A text of the core's, or None; asked for without the GIL, as loaders and drivers may have to be waited for. */
+typedef bool (*teller)(char *text, size_t size);
+
+static PyObject *ask(teller tell)
+{
+    char text[TEXT_SIZE];
+    bool any;
+    Py_BEGIN_ALLOW_THREADS
+    any = tell(text, sizeof text);
+    Py_END_ALLOW_THREADS
+    return any ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace") : Py_NewRef(Py_None);
+}
+
+static PyObject *instruments_poll_devices(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    Py_BEGIN_ALLOW_THREADS
+    cprof_event_poll();
+    cprof_cupti_flush();
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyObject *instruments_gpu_reason(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return ask(cprof_wait_reason);
+}
+
+static PyObject *instruments_gpu_time_reason(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return ask(cprof_event_reason);
+}
+
+static PyObject *instruments_nvtx_status(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    bool is_heard;
+    Py_BEGIN_ALLOW_THREADS
+    is_heard = cprof_nvtx_is_heard();
+    Py_END_ALLOW_THREADS
+    return Py_BuildValue("(Nz)", PyBool_FromLong(is_heard), cprof_nvtx_reason());
+}
+
+/* From now on calls of all Profilers look whether they are meant. */
+static void open_gate(ext_state *state)
+{
+    Py_BEGIN_ALLOW_THREADS(void)
+    cprof_nvtx_is_heard(); /* the first time a tool may be loaded */
+    Py_END_ALLOW_THREADS
+    state->capturing = true;
+    ext_state_set_gate(state);
+    cprof_process_capture(state->serial, CPROF_FLAG_CAPTURE | CPROF_FLAG_NVTX);
+}
+
+static PyObject *instruments_set_capture(PyObject *module, PyObject *args)
+{
+    PyObject *name, *skip, *count;
+    uint64_t skipped, captured;
+    if (!PyArg_ParseTuple(args, "OOO:set_capture", &name, &skip, &count) || !ext_convert_count(skip, "skip", &skipped) ||
+        !ext_convert_count(count, "count", &captured)) {
+        return NULL;
+    }
+    PyObject *owner = NULL;
+    cprof_name utf8;
+    PyObject *legal = ext_convert_name(name, "name");
+    if (legal == NULL || !ext_convert_utf8(legal, &utf8, &owner)) {
+        Py_XDECREF(legal);
+        return NULL;
+    }
+    cprof_status status = cprof_capture_set(utf8, skipped, captured);
+    Py_DECREF(owner);
+    Py_DECREF(legal);
+    if (status != CPROF_OK) {
+        return ext_convert_status(status, "set_capture");
+    }
+    open_gate(ext_state_of_module(module));
+    Py_RETURN_NONE;
+}
+
+static PyObject *instruments_capture_report(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return ask(cprof_capture_report);
+}
+
+/* Tries none of them. */
+static PyObject *instruments_perf_units(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    PyObject *all = PyTuple_New(CPROF_COUNTER_COUNT);
+    for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
+        cprof_counter counter = (cprof_counter)i;
+        PyObject *one = Py_BuildValue("(ss)", cprof_counters_name(counter), cprof_counters_unit(counter));
+        if (one == NULL) {
+            Py_CLEAR(all);
+        } else {
+            PyTuple_SET_ITEM(all, i, one);
+        }
+    }
+    return all;
+}
+
+/* (name, unit, why it has no value here, or None). */
+static PyObject *perf_status_of(cprof_counter counter)
+{
+    char reason[TEXT_SIZE];
+    bool any = cprof_counters_reason(counter, reason, sizeof reason);
+    return Py_BuildValue("(ssz)", cprof_counters_name(counter), cprof_counters_unit(counter), any ? reason : NULL);
+}
+
+static PyObject *instruments_perf_status(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    PyObject *all = PyList_New(CPROF_COUNTER_COUNT);
+    for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
+        PyObject *one = perf_status_of((cprof_counter)i);
+        if (one == NULL) {
+            Py_CLEAR(all);
+        } else {
+            PyList_SET_ITEM(all, i, one);
+        }
+    }
+    return all;
+}
+
+static PyObject *instruments_perf_in_user_space(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyBool_FromLong(cprof_counters_in_user_space());
+}
+
+static PyMethodDef functions[] = {
+    {"poll_devices", instruments_poll_devices, METH_NOARGS,
+     PyDoc_STR("Takes in what devices have done by now, without waiting for any.")},
+    {"gpu_reason", instruments_gpu_reason, METH_NOARGS, PyDoc_STR("Why CUDA devices are not waited for, or None.")},
+    {"gpu_time_reason", instruments_gpu_time_reason, METH_NOARGS, PyDoc_STR("Why devices did not time nodes, or None.")},
+    {"nvtx_status", instruments_nvtx_status, METH_NOARGS,
+     PyDoc_STR("Whether a tool listens to NVTX, and why there are no ranges for any, or None.")},
+    {"set_capture", instruments_set_capture, METH_VARARGS,
+     PyDoc_STR("Sets the capture window: the node's name, its calls to skip, and those to capture.")},
+    {"capture_report", instruments_capture_report, METH_NOARGS,
+     PyDoc_STR("What became of the capture window, or None where this process has none.")},
+    {"perf_units", instruments_perf_units, METH_NOARGS, PyDoc_STR("Of each counter: its name and its unit.")},
+    {"perf_status", instruments_perf_status, METH_NOARGS,
+     PyDoc_STR("Of each counter: its name, its unit, and why it has no value here, or None.")},
+    {"perf_in_user_space", instruments_perf_in_user_space, METH_NOARGS,
+     PyDoc_STR("Whether hardware events are read without a call of the system.")},
+    {NULL, NULL, 0, NULL},
+};
+
+bool ext_instruments_add(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions) == 0;
+}
