@@ -85,7 +85,7 @@ def of_metadata(metadata: str, wheel: str, version: str, tag: str) -> Iterator[s
     said = message_from_string(metadata)
     expected = {"Name": "cprofiling", "Version": version, "License-Expression": "MIT", "License-File": "LICENSE"}
     yield from (f"{key} is {said[key]}, not {value}" for key, value in expected.items() if said[key] != value)
-    if "## Changelog" not in str(said.get_payload()):
+    if "## Quick start" not in str(said.get_payload()):
         yield "its description is not the README"
     tags = message_from_string(wheel).get_all("Tag")
     if tags != [tag]:

@@ -153,9 +153,9 @@ def _as_program(*packages: str) -> Callable[[str, Path], str]:
 
 
 SURROUNDINGS: dict[tuple[str, str], Callable[[str, Path], str | None]] = {
-    ("README.md", "Many ranks"): _in_group,
-    ("README.md", "Pipelines of cuvis-ai-core"): _in_cuvis,
-    ("README.md", "Gates"): _in_pytest,
+    ("python/docs/pages/guides/many-ranks.md", "While they run"): _in_group,
+    ("python/docs/pages/guides/integrations.md", "Pipelines of cuvis-ai-core"): _in_cuvis,
+    ("python/docs/pages/guides/ci.md", "The marker and the fixtures"): _in_pytest,
     ("python/docs/pages/guides/pools.md", "joblib"): _as_program("joblib"),
     ("python/docs/pages/guides/ray-spark.md", "Ray"): _as_program("ray"),
     ("python/docs/pages/guides/trainer.md", "The Trainer"): _as_program("pytorch_lightning"),

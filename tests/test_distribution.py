@@ -26,7 +26,7 @@ License-Expression: MIT
 License-File: LICENSE
 
 # cprofiling
-## Changelog
+## Quick start
 """
 CHECKOUT = {"setup.py", "python/cprofiling/__init__.py", "python/cprofiling_pytest.py", "python/examples/one.py"}
 SHOWN = 'consistent with the\nfollowing platform tag:\n"manylinux_2_34_x86_64".\n'
@@ -87,7 +87,7 @@ def test_nothing_is_wrong(files: dict[str, bytes], tmp_path: Path) -> None:
         ("METADATA", b"Version: 1.2\n", b"Version: 1.3\n", "Version is 1.3, not 1.2"),
         ("METADATA", b"License-Expression: MIT\n", b"", "License-Expression is None, not MIT"),
         ("METADATA", b"License-File: LICENSE\n", b"", "License-File is None, not LICENSE"),
-        ("METADATA", b"## Changelog", b"", "its description is not the README"),
+        ("METADATA", b"## Quick start", b"", "its description is not the README"),
         ("WHEEL", b"manylinux_2_34", b"linux", f"its tags are ['cp311-cp311-linux_x86_64'], not ['{TAG}']"),
     ],
 )

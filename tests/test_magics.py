@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -532,30 +531,6 @@ def test_the_help_names_each_option(shell: Shell) -> None:
     for option in ("-n GLOB", "-o VAR", "--trace FILE", "--sync-cuda", "--stage", "--skip-first-n", "--operators"):
         assert option in text
     assert max(map(len, text.splitlines())) <= 120
-
-
-def test_the_cells_of_the_readme_run(shell: Shell) -> None:
-    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("\n## Notebooks and pictures\n")[2].partition("\n## ")[0]
-    cells = re.findall(r"^```py\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    assert [cell.partition(" ")[0] for cell in cells] == ["%load_ext", "%%cprofiling", "%cprofiling", "from"]
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed").use("Agg")
-    pytest.importorskip("tqdm", reason="tqdm is not installed")
-    for cell in cells[:3]:
-        shell.run(cell)
-    packed, again = shell.ip.user_ns["packed"], shell.ip.user_ns["again"]
-    assert {row.node_name: row.count for row in packed.summary} == dict.fromkeys(
-        ("read", "pack"), len(shell.run("files"))
-    )
-    assert counts(again) == {"read": 1}
-    shell.run(
-        "from tqdm import tqdm\nclass P(cp.PipelineProfiling):\n    def forward(self, x): f()\n"
-        "pipeline, loader = P(), [1]"
-    )
-    shell.run(cells[3])
-    options = set(re.findall(r"^\| `(-[-a-z]+)", section, re.MULTILINE))
-    assert len(options) == len(magics._PARSER._actions)
-    assert options <= set(magics._PARSER._option_string_actions)
 
 
 MODULE = """

@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 def examine() -> dict[str, Any]:
-    """Return all that is known, as ``--json`` prints it; README.md has the keys, under its heading of devices."""
+    """Return all that is known, as ``--json`` prints it; python/docs/pages/reference/command.md has the keys."""
     answers = ask_cuda()
     sections: list[tuple[str, Callable[[], Iterable[Row]]]] = [
         ("CUDA driver", lambda: driver_rows(answers)),

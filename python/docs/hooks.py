@@ -1,23 +1,62 @@
-"""What pages have from the package itself: the help of a command, in place of a line `<!-- help NAME -->`."""
+"""Parts of pages from elsewhere: sections of the README, the help of commands, and the changes of this version.
+
+A line `<!-- readme -->` stands for the README's first paragraphs, `<!-- readme: HEADING -->` for a section,
+`<!-- help NAME -->` for the help of a command, and `<!-- changes -->` for the files in `changes/`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cprofiling import cli
 from cprofiling.completion import commands_of
 
-_COLUMNS = "80"
+if TYPE_CHECKING:
+    from mkdocs.structure.pages import Page
+
+_DOCS = Path(__file__).resolve().parent
+_ROOT = _DOCS.parents[1]
+_KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
 
 
-def on_page_markdown(markdown: str, **_ignored: object) -> str:
-    """Return a page with the help in it."""
+def on_page_markdown(markdown: str, page: Page, **_ignored: object) -> str:
+    """Return a page with its parts in place."""
+    folder = Path(page.file.src_uri).parent
+    markdown = re.sub(
+        r"^<!-- readme(?:: (.+))? -->$", lambda match: readme_section(match[1], folder), markdown, flags=re.MULTILINE
+    )
+    markdown = markdown.replace("<!-- changes -->", changes())
     return re.sub(r"^<!-- help(?: (\w+))? -->$", _help, markdown, flags=re.MULTILINE)
 
 
+def readme_section(heading: str | None, folder: Path) -> str:
+    """Return a section of the README without its heading, with links as a page in a folder needs them."""
+    text = (_ROOT / "README.md").read_text(encoding="utf-8")
+    start = f"\n## {heading}\n" if heading else "\n"
+    if start not in text:
+        raise LookupError(f"README.md has no section {heading}")
+    section = text.partition(start)[2].partition("\n## ")[0].strip()
+    return re.sub(r"\]\(python/docs/pages/([^)]+)\)", lambda match: f"]({os.path.relpath(match[1], folder)})", section)
+
+
+def changes() -> str:
+    """Return the changes of the next version by kind, from one file each."""
+    by_kind = defaultdict(list)
+    for path in sorted((_DOCS / "changes").glob("*.md")):
+        by_kind[path.suffixes[0][1:]].append(path.read_text(encoding="utf-8").strip().replace("\n", "\n  "))
+    return "\n\n".join(
+        "\n".join([f"### {kind.capitalize()}\n", *(f"- {text}" for text in by_kind[kind])])
+        for kind in _KINDS
+        if by_kind[kind]
+    )
+
+
 def _help(match: re.Match[str]) -> str:
-    os.environ["COLUMNS"] = _COLUMNS
+    os.environ["COLUMNS"] = "80"
     parser = cli.parser()
     shown = commands_of(parser)[match[1]] if match[1] else parser
     return f"```text\n{shown.format_help()}```"

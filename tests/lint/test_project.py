@@ -52,10 +52,13 @@ def test_the_version_is_said_once() -> None:
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    changelog = readme.partition("\n## Changelog\n")[2].partition("\n## ")[0]
-    versions = re.findall(r"^### (\S+) \((?:\d{4}-\d{2}-\d{2}|not released yet)\)$", changelog, re.MULTILINE)
+    docs = ROOT / "python" / "docs"
+    changelog = (docs / "pages" / "development" / "changelog.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## (\S+) \((?:\d{4}-\d{2}-\d{2}|not released yet)\)$", changelog, re.MULTILINE)
     assert versions[0] == cprofiling.__version__
-    assert len(versions) == len(re.findall(r"^### ", changelog, re.MULTILINE))
-    kinds = set(re.findall(r"^#### (.*)$", changelog, re.MULTILINE))
-    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert len(versions) == len(re.findall(r"^## ", changelog, re.MULTILINE))
+    changes = list((docs / "changes").iterdir())
+    assert changes
+    for path in changes:
+        assert re.fullmatch(r"[a-z-]+\.(added|changed|deprecated|removed|fixed|security)\.md", path.name)
+        assert 1 <= len(path.read_text(encoding="utf-8").splitlines()) <= 12
