@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from typing import Any
 
-    from cprofiling.gates.fixtures import CallCounter, NodeProfiler
+    from cprofiling.testing.gates.fixtures import CallCounter, NodeProfiler
 
 MARKER = "cprofiling_limit"
 FIXTURES = ("node_profiler", "call_counter")
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER_HELP)
     options = ("cprofiling_json", "cprofiling_compare", "cprofiling_fail", "cprofiling_update", "cprofiling_strict")
     if any(config.getoption(option) not in (None, False, []) for option in options):  # an empty path is wrong
-        from cprofiling.gates.plugin import Gate
+        from cprofiling.testing.gates.plugin import Gate
 
         config.pluginmanager.register(Gate(config), "cprofiling-gate")
 
@@ -70,7 +70,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     if MARKER not in item.keywords and not any(name in FIXTURES for name in getattr(item, "fixturenames", ())):
         yield
         return
-    from cprofiling.gates.phase import Phase
+    from cprofiling.testing.gates.test_call import Phase
 
     phase = Phase(item)
     with phase:
@@ -80,8 +80,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
 
 @pytest.fixture
 def node_profiler() -> Iterator[NodeProfiler]:
-    """A Profiler for the nodes that run in the call of the test; see cprofiling.gates.fixtures.NodeProfiler."""
-    from cprofiling.gates.fixtures import NodeProfiler
+    """A Profiler for the nodes that run in the call of the test; see cprofiling.testing.gates.fixtures.NodeProfiler."""
+    from cprofiling.testing.gates.fixtures import NodeProfiler
 
     profiler = NodeProfiler()
     profiler.set_profiling(True)
@@ -93,7 +93,7 @@ def node_profiler() -> Iterator[NodeProfiler]:
 @pytest.fixture
 def call_counter() -> Iterator[CallCounter]:
     """Begins to count calls, up to the end of the test: ``call_counter("mypkg.native:*")``; see ``count_calls``."""
-    from cprofiling.gates.fixtures import CallCounter
+    from cprofiling.testing.gates.fixtures import CallCounter
 
     counter = CallCounter()
     yield counter

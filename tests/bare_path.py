@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cprofiling import deep_dive, toolkits
+from cprofiling.devices import cuda_toolkits
+from cprofiling.devices.nsight import tools
 
 
 def bare_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
@@ -14,8 +15,8 @@ def bare_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": ()})
-    monkeypatch.setattr(toolkits, "USUAL", ())
+    monkeypatch.setattr(tools, "USUAL_PLACES", {"ncu": (), "nsys": ()})
+    monkeypatch.setattr(cuda_toolkits, "USUAL", ())
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
     return folder

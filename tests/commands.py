@@ -12,7 +12,7 @@ from pathlib import Path
 _MADE_BY_INSTALLING = """\
 #!{python}
 import sys
-from cprofiling.cli import main
+from cprofiling.commands.main import main
 if __name__ == '__main__':
     sys.argv[0] = sys.argv[0].removesuffix('.exe')
     sys.exit(main())

@@ -66,15 +66,16 @@ def p() -> Iterator[cprofiling.Profiler]:
 @pytest.fixture
 def fresh_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No stage was used, nothing is set, and files go to a folder of the test's own."""
-    from cprofiling import environment, layers
-    from cprofiling.stages import output
+    from cprofiling import layers
+    from cprofiling._internal import environment
+    from cprofiling.layers import output_folder
 
     monkeypatch.chdir(tmp_path)
     for variable in (environment.PIPELINE, environment.OUTPUT_DIR, environment.TIMING_REPORT, environment.NAMES):
         monkeypatch.delenv(variable, raising=False)
-    output.forget()
+    output_folder.forget()
     layers.reset_timing_registry("test")
     yield
     layers.enable_profiler_for_names("")
     layers.reset_timing_registry()
-    output.forget()
+    output_folder.forget()

@@ -30,7 +30,7 @@ cp.get_profiling_summary()
 cp.set_profiling(True)
 with cp.profile_node("host"):
     pass
-from cprofiling.control import default_profiler
+from cprofiling.nodes.profiler import default_profiler
 sys.stdout.write(default_profiler.snapshot().to_bytes().hex())
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cprofiling.recording import Recording
+from cprofiling.recording.result import Recording
 
 NODE, RECORD, STEP, HOST, DEVICE, INSTANT, COUNTER = range(7)
 US = 1000

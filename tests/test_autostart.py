@@ -23,8 +23,10 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from commands import COMMAND
-from cprofiling import autostart, output_path, session, termination
-from cprofiling.worker_end import call_before_worker_ends
+from cprofiling._internal import termination
+from cprofiling._internal.process_exit import call_before_worker_ends
+from cprofiling.recording import output_names, whole_process
+from cprofiling.recording import profile as session
 from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
@@ -185,8 +187,8 @@ def test_a_path_that_cannot_be_used_is_one_warning(path: str, reason: str | None
 
 def test_what_else_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def reason(path: str) -> str:
-        with pytest.raises(output_path.UnusablePathError) as caught:
-            output_path.checked_path(path)
+        with pytest.raises(output_names.UnusablePathError) as caught:
+            output_names.checked_path(path)
         return str(caught.value)
 
     assert reason("a\0b") == "it has a NUL"
@@ -196,10 +198,10 @@ def test_what_else_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.undo()
     assert reason("/dev/cprofiling-new") == reason("/proc/new") == "it is not writable"  # where no files are made
     monkeypatch.chdir(tmp_path)
-    assert output_path.checked_path("new") == str(tmp_path / "new")
+    assert output_names.checked_path("new") == str(tmp_path / "new")
     tmp_path.rmdir()
     assert reason("new") == "No such file or directory"
-    assert output_path.checked_path("/dev/null") == "/dev/null"
+    assert output_names.checked_path("/dev/null") == "/dev/null"
 
 
 def test_a_folder_that_is_not_writable() -> None:
@@ -210,8 +212,8 @@ def test_a_folder_that_is_not_writable() -> None:
         if is_root:
             os.seteuid(nobody)
         try:
-            with pytest.raises(output_path.UnusablePathError, match="its folder is not writable"):
-                output_path.checked_path(f"{folder}/new")
+            with pytest.raises(output_names.UnusablePathError, match="its folder is not writable"):
+                output_names.checked_path(f"{folder}/new")
         finally:
             if is_root:
                 os.seteuid(0)
@@ -293,7 +295,7 @@ def test_a_recording_of_the_programs_own_from_the_first_on(tmp_path: Path) -> No
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
     assert done.stderr == ends.format(tmp_path / "t.json")
     assert (left(tmp_path), names_in_file(tmp_path / "t.json")) == (["t.json"], [])
-    variables[autostart.OWNER] = "another"
+    variables[whole_process.OWNER] = "another"
     with subprocess.Popen(command, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True) as process:
         assert process.communicate(timeout=NEVER)[1] == ends.format(tmp_path / f"t_{process.pid}.json")
     assert left(tmp_path) == ["t.json"]
@@ -366,7 +368,7 @@ def test_processes_that_end_at_once_all_leave_a_trace(before: str | None, tmp_pa
     if before is not None:
         (tmp_path / "t.json").write_text(before)
     (tmp_path / "app.py").write_text(AT_ONCE)
-    variables = {name: value for name, value in environment("t.json").items() if name != autostart.OWNER}
+    variables = {name: value for name, value in environment("t.json").items() if name != whole_process.OWNER}
     reader, writer = os.pipe()
     command = [sys.executable, "app.py"]
     processes = [
@@ -481,7 +483,7 @@ def test_other_interpreters_of_the_process_are_not_recorded(tmp_path: Path) -> N
         import importlib
         for name in [name for name in sys.modules if name.startswith("cprofiling.") and name != "cprofiling._core"]:
             del sys.modules[name]
-        import cprofiling.session
+        import cprofiling.recording.profile
         node()
     """
     assert run(code, tmp_path, watched=False) == (0, "", "")
@@ -516,23 +518,23 @@ def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[autostart.Automatic, list[int]]]:
+def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[whole_process.Automatic, list[int]]]:
     """An automatic recording of this very process, with nothing left of it, and the signals that it sends itself."""
     monkeypatch.setattr(termination, "_terminated_at", None)
     sent: list[int] = []
     handler = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(autostart.Automatic, "current", None)
+    monkeypatch.setattr(whole_process.Automatic, "current", None)
     monkeypatch.setattr(atexit, "register", lambda function: function)
     monkeypatch.setattr(os, "register_at_fork", lambda **functions: None)
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
-    recording = autostart.Automatic(str(tmp_path / "t.json"), is_first=True)
+    recording = whole_process.Automatic(str(tmp_path / "t.json"), is_first=True)
     recording.begin()
     yield recording, sent
     recording.cancel()
     signal.signal(signal.SIGTERM, handler)
 
 
-def test_the_handler_of_sigterm(automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path) -> None:
+def test_the_handler_of_sigterm(automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path) -> None:
     recording, sent = automatic
     with cprofiling.record("block"):
         pass
@@ -547,7 +549,7 @@ def test_the_handler_of_sigterm(automatic: tuple[autostart.Automatic, list[int]]
 
 
 def test_a_signal_amid_the_writing_waits(
-    automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording, sent = automatic
 
@@ -556,13 +558,13 @@ def test_a_signal_amid_the_writing_waits(
         assert sent == []
         Path(path).write_text("written")
 
-    monkeypatch.setattr("cprofiling.chrome.export_to_path", write)
+    monkeypatch.setattr("cprofiling.recording.traces.chrome_writer.export_to_path", write)
     recording.end()
     assert sent == [signal.SIGTERM]
     assert (tmp_path / "t.json").read_text() == "written"
 
 
-def test_a_fork_begins_anew(automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path) -> None:
+def test_a_fork_begins_anew(automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path) -> None:
     recording, _ = automatic
     with cprofiling.record("the parent's"):
         pass
@@ -579,12 +581,12 @@ def test_a_fork_begins_anew(automatic: tuple[autostart.Automatic, list[int]], tm
 
 @pytest.mark.usefixtures("automatic")
 def test_there_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(autostart, "checked_path", pytest.fail)
-    autostart.start("other.json", "ANOTHER_VARIABLE")
+    monkeypatch.setattr(whole_process, "checked_path", pytest.fail)
+    whole_process.start("other.json", "ANOTHER_VARIABLE")
 
 
 def test_faults_of_our_own_do_no_harm(
-    automatic: tuple[autostart.Automatic, list[int]],
+    automatic: tuple[whole_process.Automatic, list[int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -602,24 +604,24 @@ def test_faults_of_our_own_do_no_harm(
         recording.end()
     recording.stop()
     assert capsys.readouterr() == ("", "cprofiling: the recording is lost: MemoryError\n")
-    monkeypatch.setattr(autostart.Automatic, "current", None)
-    monkeypatch.setenv(autostart.OWNER, "another's")
-    monkeypatch.setattr(autostart.Automatic, "begin", fault(OSError("as asked")))
-    autostart.start(str(tmp_path / "t.json"), "VARIABLE")
+    monkeypatch.setattr(whole_process.Automatic, "current", None)
+    monkeypatch.setenv(whole_process.OWNER, "another's")
+    monkeypatch.setattr(whole_process.Automatic, "begin", fault(OSError("as asked")))
+    whole_process.start(str(tmp_path / "t.json"), "VARIABLE")
     assert capsys.readouterr() == ("", "cprofiling: VARIABLE is set, but nothing is recorded: as asked\n")
-    monkeypatch.setattr(autostart.Automatic, "begin", fault(RuntimeError("another interpreter")))
-    autostart.start(str(tmp_path / "t.json"), "VARIABLE")
-    autostart.start("", "VARIABLE")  # the first process has said so
+    monkeypatch.setattr(whole_process.Automatic, "begin", fault(RuntimeError("another interpreter")))
+    whole_process.start(str(tmp_path / "t.json"), "VARIABLE")
+    whole_process.start("", "VARIABLE")  # the first process has said so
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr("builtins.open", fault(OSError()))
-    assert autostart._start_time() == ""
+    assert whole_process._start_time() == ""
     monkeypatch.setattr(sys, "stderr", None)
-    autostart.say("to nobody")
-    assert output_path.reason(KeyboardInterrupt()) == "interrupted"
+    whole_process.say("to nobody")
+    assert output_names.reason(KeyboardInterrupt()) == "interrupted"
 
 
 def test_who_has_no_patience_is_served_at_once(
-    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
+    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording, sent = automatic
     monkeypatch.setattr(termination, "_PATIENCE_S", -1)
@@ -631,13 +633,13 @@ def test_who_has_no_patience_is_served_at_once(
         assert sent == [signal.SIGTERM]
         raise OSError("interrupted")
 
-    monkeypatch.setattr("cprofiling.chrome.export_to_path", write)
+    monkeypatch.setattr("cprofiling.recording.traces.chrome_writer.export_to_path", write)
     recording.end()
     assert sent == [signal.SIGTERM] * 2
 
 
 def test_a_fork_that_cannot_begin_anew_goes_on(
-    automatic: tuple[autostart.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording, _ = automatic
     session._claim._after_fork_in_child()
@@ -653,7 +655,7 @@ def test_a_fork_that_cannot_begin_anew_goes_on(
 
 
 def test_a_process_of_multiprocessing_ends_its_recording_itself(
-    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
+    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording, _ = automatic
     kept: list[tuple[Any, ...]] = []
@@ -670,7 +672,7 @@ def test_a_process_of_multiprocessing_ends_its_recording_itself(
 
 
 def test_a_worker_of_celery_ends_its_recording_itself(
-    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     recording, _ = automatic
     connected: list[Callable[..., object]] = []
@@ -684,7 +686,7 @@ def test_a_worker_of_celery_ends_its_recording_itself(
 
 
 def test_the_default_action_is_ours_while_it_is_watched_for(
-    automatic: tuple[autostart.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
+    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording, sent = automatic
     done: list[bool] = []

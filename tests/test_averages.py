@@ -16,10 +16,10 @@ import pytest
 import cprofiling as cp
 from calls import mapped
 from cprofiling.analysis.averages import SORT_KEYS, KeyAverage, KeyAverages, key_averages, sorted_by
-from cprofiling.analysis.rows import ANNOTATIONS, device_name
 from cprofiling.analysis.stacks import export_stacks
-from cprofiling.analysis.tree import device_owners, host_tree
-from cprofiling.recording import Recording, load_trace
+from cprofiling.recording.columns import ANNOTATIONS, device_name
+from cprofiling.recording.result import Recording, load_trace
+from cprofiling.recording.tree import device_owners, host_tree
 from recordings import DEVICE, DROPPED, INSTANT, NODE, RECORD, STEP, US, Row, call, device, host, made
 
 SUSPENDABLE = 4

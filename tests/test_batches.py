@@ -28,7 +28,7 @@ def passed(pipeline: Loader, number: int, **options: Any) -> list[Any]:
 def test_batches_are_timed_but_for_the_first_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """As cuvis-ai-core has it, whose own test has these times."""
     ticks = itertools.count(0, 1_000_000)
-    monkeypatch.setattr("cprofiling.control.time", SimpleNamespace(perf_counter_ns=lambda: next(ticks)))
+    monkeypatch.setattr("cprofiling.nodes.profiler.time", SimpleNamespace(perf_counter_ns=lambda: next(ticks)))
     pipeline = Loader()
     assert passed(pipeline, 3) == [{"x": 0}, {"x": 1}, {"x": 2}]
     assert counts(pipeline) == {}

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import cprofiling
-from cprofiling import _core, capture
+from cprofiling import _core
+from cprofiling.devices import capture_window
 from nvtx_headers import nvtx_include
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +40,7 @@ def run(window: str | bytes, code: str, *options: str) -> subprocess.CompletedPr
     ],
 )
 def test_a_window_is_read_from_the_right(value: str, window: tuple[str, int, int]) -> None:
-    assert capture.parsed(value) == window
+    assert capture_window.parsed(value) == window
 
 
 @pytest.mark.parametrize(
@@ -48,15 +49,15 @@ def test_a_window_is_read_from_the_right(value: str, window: tuple[str, int, int
      "node:1.0:1", "node:٣:1", "node:²:1", "node:0x1:1", f"node:0:{2**63}", f"node:{'9' * 5000}:1", "node:one:two"],
 )  # fmt: skip
 def test_what_is_no_window_is_refused(value: str) -> None:
-    with pytest.raises(capture.WindowError, match=r"^expected node:skip:count"):
-        capture.parsed(value)
+    with pytest.raises(capture_window.WindowError, match=r"^expected node:skip:count"):
+        capture_window.parsed(value)
 
 
 def test_a_name_that_no_node_can_have_is_refused() -> None:
-    with pytest.raises(capture.WindowError, match=r"^name must be at most 4096 bytes of UTF-8"):
-        capture.parsed(f"{'é' * 2049}:0:1")
-    with pytest.raises(capture.WindowError, match=r"^name must not contain NUL"):
-        capture.parsed("a\0b:0:1")
+    with pytest.raises(capture_window.WindowError, match=r"^name must be at most 4096 bytes of UTF-8"):
+        capture_window.parsed(f"{'é' * 2049}:0:1")
+    with pytest.raises(capture_window.WindowError, match=r"^name must not contain NUL"):
+        capture_window.parsed("a\0b:0:1")
 
 
 def test_a_window_is_set_at_the_import() -> None:
@@ -101,7 +102,10 @@ def test_a_locked_up_interpreter_ignores_the_variable() -> None:  # G12
 
 
 def test_without_the_variable_nothing_is_loaded() -> None:  # G11
-    code = "import sys, cprofiling; print('cprofiling.capture' in sys.modules, cprofiling._core.capture_report())"
+    code = (
+        "import sys, cprofiling\n"
+        "print('cprofiling.devices.capture_window' in sys.modules, cprofiling._core.capture_report())"
+    )
     environment = {name: value for name, value in ENVIRONMENT.items() if name != "CPROFILING_CAPTURE"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "False None\n"
@@ -123,7 +127,10 @@ def test_a_forked_child_has_no_window_and_says_nothing() -> None:  # D1
 
 def test_a_window_that_got_its_calls_is_no_news() -> None:
     report = "2 of 2 calls captured after 1 that was passed by"
-    code = f"from cprofiling import _core, capture; _core.capture_report = lambda: '{report}'"
+    code = (
+        "from cprofiling import _core; import cprofiling.devices.capture_window\n"
+        f"_core.capture_report = lambda: '{report}'"
+    )
     done = run("node:0:2", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     told = run("node:0:2", f"{code.removesuffix(chr(39))}; cuProfilerStart answered 201'")
@@ -147,10 +154,11 @@ def test_a_window_that_is_over_tells_which_calls_it_had() -> None:
 def test_commands_tell_nothing_of_a_window(tmp_path: Path) -> None:
     """Neither those that only look, nor one that becomes a tool, whose program is the one that tells."""
     for arguments in (["nsys", "--node", "a", "--", "app"], ["report", str(tmp_path / "none.json")]):
-        code = f"import sys; from cprofiling import cli; sys.exit(cli.main({arguments!r}))"
+        code = f"import sys; from cprofiling.commands import main as cli; sys.exit(cli.main({arguments!r}))"
         assert "CPROFILING_CAPTURE: " not in run("node:0:1", code).stderr
     ours = (
-        "import os; from cprofiling import cli; cli.leave_no_trace(); print(os.environ.get('CPROFILING_CAPTURE_OWNER'))"
+        "import os; from cprofiling.commands import main as cli\n"
+        "cli.leave_no_trace(); print(os.environ.get('CPROFILING_CAPTURE_OWNER'))"
     )
     assert run("node:0:1", ours).stdout == "None\n"
     assert run("nonsense", ours).stdout == "None\n"
@@ -177,7 +185,7 @@ def test_other_processes_tell_only_of_calls_that_they_had() -> None:
 def test_there_is_one_window_in_a_process() -> None:
     code = (
         "import warnings\n"
-        "from cprofiling import _core, capture\n"
+        "from cprofiling import _core; from cprofiling.devices import capture_window as capture\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    capture.start('two:0:2', 'OTHER')\n"
         "print(*[w.message for w in caught])\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cprofiling import checks
+from cprofiling._internal import arguments as checks
 
 
 class Number:

@@ -18,7 +18,8 @@ import pytest
 
 import cprofiling
 from commands import COMMAND
-from cprofiling import NodeProfilingStats, ProfilingSummary, cli
+from cprofiling import NodeProfilingStats, ProfilingSummary
+from cprofiling.commands import main
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
@@ -51,7 +52,7 @@ def table_rows(output: str) -> dict[tuple[str, str], list[float]]:
 @pytest.fixture(scope="module")
 def demo() -> ModuleType:
     pytest.importorskip("sklearn", reason="the demo needs scikit-learn")
-    from cprofiling import demo
+    from cprofiling.commands import demo
 
     return demo
 
@@ -86,7 +87,7 @@ def report(demo: ModuleType) -> str:
 )
 def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
+        main.main(arguments)
     printed = capsys.readouterr()
     assert exit_.value.code == 2
     assert printed.out == ""
@@ -96,7 +97,7 @@ def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.Ca
 
 def test_the_help_of_run_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["run", "--help"])
+        main.main(["run", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
     assert "PyTorch's operators are not recorded" in printed
     assert "loaded before the program begins" in printed
@@ -106,7 +107,7 @@ def test_the_help_of_run_says_what_it_leaves_out(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
+        main.main(arguments)
     printed = capsys.readouterr()
     assert exit_.value.code == 0
     assert printed.err == ""
@@ -116,7 +117,7 @@ def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["--version"])
+        main.main(["--version"])
     assert exit_.value.code == 0
     assert capsys.readouterr() == (f"cprofiling {cprofiling.__version__}\n", "")
 
@@ -131,37 +132,42 @@ def test_the_module_runs_the_command(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_the_console_script_runs_the_command() -> None:
-    assert '\ncprofiling = "cprofiling.cli:main"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert '\ncprofiling = "cprofiling.commands.main:main"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_the_package_does_not_import_the_command() -> None:
-    code = "import sys, cprofiling; print(*sorted({'argparse', 'cprofiling.cli', 'numpy'} & set(sys.modules)))"
+    code = (
+        "import sys, cprofiling; print(*sorted({'argparse', 'cprofiling.commands.main', 'numpy'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
 
 
 def test_the_command_imports_nothing_for_the_demo_before_it_runs() -> None:
-    code = "import sys, cprofiling.cli; print(*sorted({'cprofiling.demo', 'numpy', 'sklearn'} & set(sys.modules)))"
+    code = (
+        "import sys, cprofiling.commands.main\n"
+        "print(*sorted({'cprofiling.commands.demo', 'numpy', 'sklearn'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
 
 
-@pytest.mark.parametrize("missing", cli.DEMO_PACKAGES)
+@pytest.mark.parametrize("missing", main.DEMO_PACKAGES)
 def test_demo_without_its_packages(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delitem(sys.modules, "cprofiling.demo", raising=False)
+    monkeypatch.delitem(sys.modules, "cprofiling.commands.demo", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    assert cli.main(["demo"]) == 1
+    assert main.main(["demo"]) == 1
     assert capsys.readouterr() == ("", 'cprofiling: the demo needs scikit-learn: pip install "cprofiling[demo]"\n')
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cprofiling.demo", None)
-    with pytest.raises(ModuleNotFoundError, match=r"cprofiling\.demo"):
-        cli.main(["demo"])
+    monkeypatch.setitem(sys.modules, "cprofiling.commands.demo", None)
+    with pytest.raises(ModuleNotFoundError, match=r"cprofiling\.commands\.demo"):
+        main.main(["demo"])
 
 
 def test_demo_prints_the_summary_of_all_stages(report: str) -> None:
@@ -337,7 +343,7 @@ def test_interrupted_demo_takes_its_bar_away(
     terminal = Terminal()
     monkeypatch.setattr(demo, "run_stage", interrupt)
     monkeypatch.setattr(sys, "stderr", terminal)
-    assert cli.main(["demo"]) == 1
+    assert main.main(["demo"]) == 1
     assert terminal.getvalue().rpartition("\r")[2] == "cprofiling: interrupted\n"
     assert capsys.readouterr().out == ""
 
@@ -384,7 +390,7 @@ def test_a_pipe_that_is_closed_ends_the_command(monkeypatch: pytest.MonkeyPatch)
     with os.fdopen(writer, "w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         with pytest.raises(SystemExit) as exit_:
-            cli.main(["--version"])
+            main.main(["--version"])
         assert exit_.value.code == 1
         stream.write("to nowhere, by now")
 
@@ -402,7 +408,7 @@ def test_wrong_options_of_a_command_show_its_own_usage(
     arguments: list[str], command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
+        main.main(arguments)
     assert exit_.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith(f"usage: cprofiling {command} ")

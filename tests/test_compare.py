@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import cli
-from cprofiling.stages.compare import StageComparison, TimingComparison, compare_timing_reports
-from cprofiling.stages.student import (
+from cprofiling._internal.quantiles import (
     Sample,
     cautious_interval,
     interval_of,
@@ -24,7 +22,9 @@ from cprofiling.stages.student import (
     student_tail,
     welch_interval,
 )
-from cprofiling.stages.verdict import can_lie_apart, verdict_of
+from cprofiling.commands import main
+from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison, compare_timing_reports
+from cprofiling.layers.compare.verdict import can_lie_apart, verdict_of
 from timing_reports import ours, peers, stage
 
 ONE_RUN = (
@@ -638,15 +638,15 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 def test_the_command_is_a_gate(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     old, new = files
-    assert cli.main(["compare", old, new]) == 3
+    assert main.main(["compare", old, new]) == 3
     assert "slower" in capsys.readouterr().out
-    assert cli.main(["compare", new, old]) == 0
-    assert cli.main(["compare", old, old, "--min-change", "0"]) == 0
-    assert cli.main(["compare", "--min-change", "60", old, new]) == 0
+    assert main.main(["compare", new, old]) == 0
+    assert main.main(["compare", old, old, "--min-change", "0"]) == 0
+    assert main.main(["compare", "--min-change", "60", old, new]) == 0
     assert capsys.readouterr().err == ""
-    assert cli.main(["compare", old, new, "--baseline", new]) == 0
+    assert main.main(["compare", old, new, "--baseline", new]) == 0
     assert "2 and 1 runs" in capsys.readouterr().out
-    assert cli.main(["compare", old, new, "--new", old, "--new", old]) == 1
+    assert main.main(["compare", old, new, "--new", old, "--new", old]) == 1
     assert "new must not have a report twice" in capsys.readouterr().err
     assert capsys.readouterr().err == ""
 
@@ -654,7 +654,7 @@ def test_the_command_is_a_gate(files: tuple[str, str], capsys: pytest.CaptureFix
 def test_formats_of_the_command(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     result = compare_timing_reports(*files)
     for name, text in (("md", str(result)), ("json", result.to_json()), ("text", result.to_text())):
-        assert cli.main(["compare", *files, "--format", name]) == 3
+        assert main.main(["compare", *files, "--format", name]) == 3
         assert capsys.readouterr().out == f"{text}\n"
 
 
@@ -665,7 +665,7 @@ def test_failures_of_the_command(tmp_path: Path, files: tuple[str, str], capsys:
         (str(broken), "bro\\nken.json: $.stages.a.duration_ms: must be a number"),
         (str(tmp_path / "nothing.json"), "No such file or directory"),
     ):
-        assert cli.main(["compare", path, files[1]]) == 1
+        assert main.main(["compare", path, files[1]]) == 1
         printed = capsys.readouterr()
         assert printed.out == ""
         assert complaint in printed.err
@@ -696,18 +696,18 @@ def test_one_command_compares_statistics_and_traces(tmp_path: Path, capsys: pyte
         (statistics_file(tmp_path / "a.cprof", *fast), statistics_file(tmp_path / "b.cprof", *slow)),
         (trace_file(tmp_path / "a.json", 0.001), trace_file(tmp_path / "b.json.gz", 0.03)),
     ):
-        assert cli.main(["compare", old, new]) == cli.main(["report", new, "--against", old]) == 3
+        assert main.main(["compare", old, new]) == main.main(["report", new, "--against", old]) == 3
         assert capsys.readouterr().out.count("Slower than the baseline (stages: 1 slower)") == 2
-        assert cli.main(["compare", new, old]) == cli.main(["report", old, "--against", new]) == 0
-        assert cli.main(["report", new, "--against", old, "-o", str(tmp_path / "page.md")]) == 3
+        assert main.main(["compare", new, old]) == main.main(["report", old, "--against", new]) == 0
+        assert main.main(["report", new, "--against", old, "-o", str(tmp_path / "page.md")]) == 3
         capsys.readouterr()
     again = [statistics_file(tmp_path / f"{place}.cprof", *(each + place / 9 for each in fast)) for place in range(4)]
-    assert cli.main(["compare", again[0], again[1], "--baseline", again[2], "--new", again[3]]) == 0
+    assert main.main(["compare", again[0], again[1], "--baseline", again[2], "--new", again[3]]) == 0
     assert "2 and 2 runs" in capsys.readouterr().out
-    assert cli.main(["compare", again[0], again[1], "--new", again[1]]) == 1
+    assert main.main(["compare", again[0], again[1], "--new", again[1]]) == 1
     assert "new must not have a report twice: that of '" in capsys.readouterr().err
     few = statistics_file(tmp_path / "few.cprof", 5.0)
-    assert cli.main(["compare", few, again[0]]) == cli.main(["report", again[0], "--against", few]) == 1
+    assert main.main(["compare", few, again[0]]) == main.main(["report", again[0], "--against", few]) == 1
     assert capsys.readouterr().err.count("cprofiling: no row can be judged") == 2
 
 
@@ -716,13 +716,13 @@ def test_files_that_cannot_be_compared(
 ) -> None:
     counts, report = statistics_file(tmp_path / "a.cprof", 1.0), tmp_path / "r.json"
     report.write_text(cp.Profiler().snapshot().to_json())
-    assert cli.main(["compare", counts, files[0]]) == 1
+    assert main.main(["compare", counts, files[0]]) == 1
     told = "what is compared must be of one kind, got statistics with timing"
     assert capsys.readouterr().err == f"cprofiling: {told}\n"
     for given in ([str(report), files[1]], [files[0], str(report)]):
-        assert cli.main(["compare", *given]) == 1
+        assert main.main(["compare", *given]) == 1
         assert capsys.readouterr().err.startswith(f"cprofiling: {report}: it is a report already, of -r json or save()")
-    assert cli.main(["compare", files[0], str(tmp_path)]) == 1
+    assert main.main(["compare", files[0], str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"cprofiling: cannot read {tmp_path}: Is a directory\n"
 
 
@@ -733,7 +733,7 @@ def test_a_gate_does_not_pass_what_it_cannot_judge(tmp_path: Path, capsys: pytes
         path.write_text(json.dumps(ours(stages, process={"host": "here", "pid": 7, "id": path.name})))
     old, new, empty = map(str, paths)
     for pair in ((old, new), (empty, new), (empty, empty)):
-        assert cli.main(["compare", *pair]) == 1
+        assert main.main(["compare", *pair]) == 1
         printed = capsys.readouterr()
         assert "No verdict" in printed.out
         assert "no row can be judged" in printed.err
@@ -746,6 +746,6 @@ def test_wrong_arguments_of_the_command(
     options: list[str], files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["compare", *files, *options])
+        main.main(["compare", *files, *options])
     assert exit_.value.code == 2
     assert options[1] in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 
 import cprofiling
 from commands import SCRIPT
-from cprofiling import cli
+from cprofiling.commands import main
 
 FOLDER = Path(cprofiling.__file__).parents[1]
 
@@ -126,7 +126,7 @@ def completed_here(line: str, monkeypatch: pytest.MonkeyPatch) -> tuple[set[str]
     monkeypatch.setattr(CompletionFinder, "_init_debug_stream", lambda _self: None)
     monkeypatch.setattr("argcomplete.autocomplete", partial(CompletionFinder(), output_stream=told))
     with pytest.raises(SystemExit) as exit_:
-        cli.main()
+        main.main()
     return {word.rstrip() for word in told.getvalue().split("\n") if word}, exit_.value.code
 
 
@@ -145,24 +145,24 @@ def test_arguments_are_completed_by_any_process_that_is_asked(folder: Path, monk
     ):
         assert completed_here(line, monkeypatch) == (words, 0)
     monkeypatch.setitem(sys.modules, "argcomplete", None)
-    assert cli.main() == 1
+    assert main.main() == 1
 
 
 def test_nothing_of_it_is_loaded_by_commands(tmp_path: Path) -> None:
-    code = "import sys; from cprofiling import cli; cli.main(['doctor']); print(*sys.modules)"
+    code = "import sys; from cprofiling.commands import main as cli; cli.main(['doctor']); print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True
     )
     loaded = set(done.stdout.splitlines()[-1].split())
-    assert "cprofiling.doctor" in loaded
-    assert {"argcomplete", "cprofiling.completion"} & loaded == set()
+    assert "cprofiling.commands.doctor" in loaded
+    assert {"argcomplete", "cprofiling.commands.completion"} & loaded == set()
 
 
 def test_arguments_given_in_a_program_are_no_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_ARGCOMPLETE", "1")
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["--help"])
+        main.main(["--help"])
     assert exit_.value.code == 0
 
 
@@ -190,7 +190,7 @@ def test_bash_completes_the_command(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("argcomplete")
-@pytest.mark.parametrize("module", ["cprofiling.cli", "cprofiling"])
+@pytest.mark.parametrize("module", ["cprofiling.commands.main", "cprofiling"])
 def test_what_completes_all_programs_finds_the_marker(module: str) -> None:
     from argcomplete._check_module import find
 

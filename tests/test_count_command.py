@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cprofiling import cli
+from cprofiling.commands import main
 
 PIPELINES = """
 import math
@@ -40,7 +40,7 @@ def gives_none(depth, fused):
 
 @pytest.fixture(autouse=True)
 def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.counting import operators
+    from cprofiling.testing.counting import operators
 
     (tmp_path / "count_pipelines.py").write_text(PIPELINES)
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,7 @@ def pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def count(*arguments: str) -> int:
-    return cli.main(["count", "--factory", "count_pipelines:make_pipeline", *arguments])
+    return main.main(["count", "--factory", "count_pipelines:make_pipeline", *arguments])
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,9 +99,9 @@ def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.Ca
 
 
 def test_what_the_users_code_raises_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["count", "--factory", "count_pipelines:broken"]) == 1
+    assert main.main(["count", "--factory", "count_pipelines:broken"]) == 1
     assert capsys.readouterr().err == "cprofiling: the pipeline: ValueError: first line (count_pipelines.py:16)\n"
-    assert cli.main(["count", "--factory", "count_pipelines:missing"]) == 1
+    assert main.main(["count", "--factory", "count_pipelines:missing"]) == 1
     assert "factory must name a function in its module" in capsys.readouterr().err
     assert count("--native", "math:nothing") == 1
     assert capsys.readouterr().err.endswith(
@@ -110,9 +110,9 @@ def test_what_the_users_code_raises_is_told_in_a_line(capsys: pytest.CaptureFixt
 
 
 def test_a_pipeline_that_ends_the_process_or_is_none_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["count", "--factory", "count_pipelines:ends"]) == 1
+    assert main.main(["count", "--factory", "count_pipelines:ends"]) == 1
     assert capsys.readouterr().err == "cprofiling: the pipeline: SystemExit: 0 (count_pipelines.py:19)\n"
-    assert cli.main(["count", "--factory", "count_pipelines:gives_none"]) == 1
+    assert main.main(["count", "--factory", "count_pipelines:gives_none"]) == 1
     assert capsys.readouterr().err == "cprofiling: --factory must return what can be called, got None (NoneType)\n"
 
 
@@ -121,7 +121,7 @@ def test_it_works_where_the_folder_is_gone(tmp_path: Path, capsys: pytest.Captur
     gone.mkdir()
     os.chdir(gone)
     gone.rmdir()
-    assert cli.main(["count", "--factory", "no_such_module:f"]) == 1
+    assert main.main(["count", "--factory", "no_such_module:f"]) == 1
     assert "can be imported" in capsys.readouterr().err
 
 

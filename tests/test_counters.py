@@ -17,15 +17,8 @@ import pytest
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on
 from cprofiling import _core
-from cprofiling.counters import (
-    COUNTERS,
-    HARDWARE_COUNTERS,
-    UNITS,
-    CounterValue,
-    NodeCounters,
-    counters_from,
-)
-from cprofiling.probers import checked_counters
+from cprofiling.nodes.counters import COUNTERS, HARDWARE_COUNTERS, UNITS, CounterValue, NodeCounters, counters_from
+from cprofiling.nodes.probe_callbacks import checked_counters
 
 ALL = (1 << len(COUNTERS)) - 1
 CPU_TIME = CounterValue(mean=1234.5, total=2469, samples=2, unit="ns")

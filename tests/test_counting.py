@@ -18,8 +18,9 @@ import pytest
 
 import cprofiling as cp
 from calls import run_python
-from cprofiling.counting import CallCount, count_calls, patches
-from cprofiling.counting.tally import Tally
+from cprofiling.counting import CallCount, count_calls
+from cprofiling.testing.counting import patches
+from cprofiling.testing.counting.tally import Tally
 
 TESTS = Path(__file__).parent
 THREADS, CALLS = 8, 500
@@ -405,7 +406,7 @@ def test_native_functions_that_are_named_are_spans(tmp_path: Path) -> None:
     program, trace = tmp_path / "native.py", tmp_path / "trace.json"
     program.write_text(NATIVE)
     command = ["run", "-o", str(trace), "-n", "math:sin", "-n", "zlib:crc32", str(program)]
-    done = run_python(f"import sys; from cprofiling.cli import main; sys.exit(main({command!r}))")
+    done = run_python(f"import sys; from cprofiling.commands.main import main; sys.exit(main({command!r}))")
     assert done.returncode == 0, done.stderr
     assert sorted(event.name for event in cp.load_trace(trace).events()) == 3 * ["crc32"] + 3 * ["sin"]
 
@@ -432,7 +433,7 @@ def test_two_threads_cannot_begin_the_same_count() -> None:
 
 def test_a_forked_child_counts_though_another_thread_of_the_parent_was_about_to() -> None:
     script = """
-from cprofiling.counting import count_calls, operators, patches
+from cprofiling.counting import count_calls; from cprofiling.testing.counting import operators, patches
 
 entered, leave = threading.Event(), threading.Event()
 
@@ -460,7 +461,7 @@ assert calls.native_calls == 1
 
 
 def test_locks_are_new_in_a_forked_child() -> None:
-    from cprofiling.counting import operators, patches
+    from cprofiling.testing.counting import operators, patches
 
     before = patches._lock, operators._counting._lock
     patches._after_fork_in_child()

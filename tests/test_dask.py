@@ -14,7 +14,7 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER
-from cprofiling.stages.ranks import take
+from cprofiling.layers.ranks.rank_snapshot import take
 
 distributed: Any = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 

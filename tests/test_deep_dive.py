@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 import cprofiling
 from bare_path import bare_path
 from commands import COMMAND
-from cprofiling import _core, cli, deep_dive, toolkits
+from cprofiling import _core
+from cprofiling.commands import main
+from cprofiling.devices import cuda_toolkits
+from cprofiling.devices.nsight import tools as deep_dive
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cprofiling.__file__).parents[1])}
 PROGRAM = ("--", "python", "app.py", "--epochs", "1 0")
@@ -44,7 +47,7 @@ def install(folder: Path, name: str, script: str = "exit 0") -> Path:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert cli.main(list(arguments)) == 0
+    assert main.main(list(arguments)) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     assert captured.out.count("\n") == 1
@@ -97,7 +100,7 @@ def test_dashes_before_the_program_may_be_left_out(tools: Path, capsys: pytest.C
 
 def test_options_are_not_cut_short(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["ncu", "--nod=a", *PROGRAM])
+        main.main(["ncu", "--nod=a", *PROGRAM])
     assert exit_.value.code == 2
     assert "unrecognized arguments: --nod=a" in capsys.readouterr().err
 
@@ -129,7 +132,7 @@ def test_what_is_behind_the_first_dashes_is_the_programs(tools: Path, capsys: py
 )
 def test_wrong_arguments(name: str, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main([name, *arguments])
+        main.main([name, *arguments])
     captured = capsys.readouterr()
     assert exit_.value.code == 2
     assert captured.out == ""
@@ -143,7 +146,7 @@ def test_wrong_arguments(name: str, arguments: list[str], complaint: str, capsys
 )
 def test_a_report_is_analyzed_alone(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["ncu", "--analyze", "x.csv", *more])
+        main.main(["ncu", "--analyze", "x.csv", *more])
     assert exit_.value.code == 2
     assert "argument --analyze: it goes without a program and other options" in capsys.readouterr().err
 
@@ -151,7 +154,7 @@ def test_a_report_is_analyzed_alone(more: list[str], capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("arguments", [["ncu", "--set", ""], ["ncu", "--analyze", ""], ["ncu", "--analyze", "a\0"]])
 def test_texts_that_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
+        main.main(arguments)
     assert exit_.value.code == 2
     assert f"argument {arguments[1]}: expected a text that is not empty and has no NUL" in capsys.readouterr().err
 
@@ -160,7 +163,7 @@ def test_texts_that_are_none(arguments: list[str], capsys: pytest.CaptureFixture
 def test_without_the_tool_the_line_is_printed_all_the_same(
     name: str, product: str, tools: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([name, "--node", "a", *PROGRAM]) == 0
+    assert main.main([name, "--node", "a", *PROGRAM]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith(f"CPROFILING_CAPTURE=a:0:1 {name} ")
     assert captured.out.count("\n") == captured.err.count("\n") == 1
@@ -171,7 +174,7 @@ def test_without_the_tool_the_line_is_printed_all_the_same(
 
 @pytest.mark.parametrize("name", ["ncu", "nsys"])
 def test_what_is_not_there_cannot_be_run(name: str, tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([name, "--node", "a", "--run", *PROGRAM]) == 1
+    assert main.main([name, "--node", "a", "--run", *PROGRAM]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == f"cprofiling: {deep_dive.missing(name)}\n"
@@ -179,9 +182,9 @@ def test_what_is_not_there_cannot_be_run(name: str, tools: Path, capsys: pytest.
 
 def test_what_cannot_be_run_is_said(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(tools, "ncu").write_text("no program, as it has no first line that names one\n")
-    assert cli.main(["ncu", "--node", "a", "--run", *PROGRAM]) == 1
+    assert main.main(["ncu", "--node", "a", "--run", *PROGRAM]) == 1
     assert capsys.readouterr().err == "cprofiling: cannot run ncu: Exec format error\n"
-    assert cli.main(["ncu", "--node", "a", "--run", "--", "a\0b"]) == 1
+    assert main.main(["ncu", "--node", "a", "--run", "--", "a\0b"]) == 1
     assert capsys.readouterr().err == "cprofiling: cannot run ncu: embedded null byte\n"
 
 
@@ -227,14 +230,14 @@ def test_the_tool_may_be_where_it_usually_is(tools: Path, tmp_path: Path, monkey
 def test_toolkits_come_in_one_order(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cuda-9.2", "cuda-13.0", "cuda-12.8", "cuda"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(toolkits, "USUAL", (f"{tmp_path}/cuda*",))
+    monkeypatch.setattr(cuda_toolkits, "USUAL", (f"{tmp_path}/cuda*",))
     usual = [str(tmp_path / name) for name in ("cuda-13.0", "cuda-12.8", "cuda-9.2", "cuda")]
-    assert toolkits.toolkit_folders() == usual
+    assert cuda_toolkits.toolkit_folders() == usual
     monkeypatch.setenv("CUDA_PATH", "/there")
     monkeypatch.setenv("CUDA_HOME", usual[1])
-    assert toolkits.toolkit_folders() == [usual[1], "/there", usual[0], *usual[2:]]
+    assert cuda_toolkits.toolkit_folders() == [usual[1], "/there", usual[0], *usual[2:]]
     monkeypatch.setattr(_core, "environment_is_trusted", lambda: False)  # failure scenario G13
-    assert toolkits.toolkit_folders() == usual
+    assert cuda_toolkits.toolkit_folders() == usual
 
 
 def test_usual_places_are_known_for_each_tool() -> None:

@@ -15,8 +15,8 @@ import pytest
 
 import cprofiling as cp
 from calls import mapped, run_python
-from cprofiling.activities import activities_of, missing_reason
-from cprofiling.details import described_arguments
+from cprofiling.recording.activities import activities_of, missing_reason
+from cprofiling.recording.call_details import described_arguments
 from fakes.fake_torch import FakeTorch
 
 MIB = 1 << 20
@@ -330,13 +330,13 @@ def test_the_stack_at_a_nodes_start() -> None:
     assert lines[0].endswith("caller")
     assert "test_the_stack_at_a_nodes_start" in lines[1]
     assert len(lines) <= 64
-    assert not any("/cprofiling/details.py" in line for line in lines)
+    assert not any("/cprofiling/recording/call_details.py" in line for line in lines)
     assert "test_the_stack_at_a_nodes_start" in label.splitlines()[0]
 
 
 FAULTS = """
 import cprofiling as cp
-from cprofiling import details
+from cprofiling.recording import call_details as details
 
 def fails(arguments):
     raise ZeroDivisionError

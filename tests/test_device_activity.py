@@ -17,9 +17,12 @@ import pytest
 
 import cprofiling as cp
 from calls import WATCH_DOG, run_python
-from cprofiling import _core, activities, device_activity, toolkits
+from cprofiling import _core
 from cprofiling.analysis.top_kernels import NodeKernel
-from cprofiling.recording import Recording
+from cprofiling.devices import cuda_toolkits
+from cprofiling.devices import cupti as device_activity
+from cprofiling.recording import activities
+from cprofiling.recording.result import Recording
 from recordings import DROPPED, NODE, call, device, host, made
 
 ROOT = Path(__file__).parent.parent
@@ -28,7 +31,7 @@ PREAMBLE = (
     WATCH_DOG
     + """import ctypes, json, os, sys, types, warnings
 import cprofiling as cp
-from cprofiling import _core, device_activity
+from cprofiling import _core; from cprofiling.devices import cupti as device_activity
 
 US = 1000
 fake = ctypes.CDLL(os.environ["FAKE_CUPTI"])
@@ -304,7 +307,7 @@ def test_a_recording_that_nobody_stops_gives_cupti_back(libraries: dict[str, str
 def test_a_torch_that_records_devices_itself_has_them(libraries: dict[str, str]) -> None:
     check(
         """
-        from cprofiling import activities, session
+        from cprofiling.recording import activities, profile as session
         prof = cp.profile()
         prof._clear()
         session.torch_reason = lambda activity: None
@@ -320,7 +323,7 @@ def test_a_torch_that_records_devices_itself_has_them(libraries: dict[str, str])
 def test_without_cuda_no_library_is_opened() -> None:
     script = """
         import cprofiling as cp
-        from cprofiling import _core, device_activity
+        from cprofiling import _core; from cprofiling.devices import cupti as device_activity
         assert device_activity.missing_reason() == "no CUDA in the process"
         with cp.profile():
             pass
@@ -352,11 +355,11 @@ def test_installed_libraries_are_looked_for_where_packages_have_them(
     for name in ("lib64", "lib"):
         (toolkit / name).mkdir(parents=True)
     monkeypatch.setattr(sys, "path", ["/no/such", str(tmp_path)])
-    monkeypatch.setattr(toolkits, "toolkit_folders", lambda: [str(toolkit), str(toolkit)])
+    monkeypatch.setattr(cuda_toolkits, "toolkit_folders", lambda: [str(toolkit), str(toolkit)])
     in_order = (folder, toolkit / "lib64", toolkit / "lib")
     assert device_activity.library_folders() == tuple(map(os.fsencode, in_order))
     monkeypatch.setattr(
-        toolkits, "toolkit_folders", lambda: [f"{toolkit}/{'../cuda/' * number}" for number in range(40)]
+        cuda_toolkits, "toolkit_folders", lambda: [f"{toolkit}/{'../cuda/' * number}" for number in range(40)]
     )
     _core.cupti_set_folders(device_activity.library_folders())
     assert len(device_activity.library_folders()) == 32
@@ -458,7 +461,7 @@ def test_recordings_take_it_for_devices(monkeypatch: pytest.MonkeyPatch) -> None
     with cp.profile(activities=["CPU"]):
         pass
     assert cupti.calls() == []
-    monkeypatch.setattr("cprofiling.session.torch_reason", lambda _: None)
+    monkeypatch.setattr("cprofiling.recording.profile.torch_reason", lambda _: None)
     assert cp.profile()._begin_device_activity(uses_torch=True) is None
 
 

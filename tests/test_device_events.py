@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cprofiling import device_events, device_table, devices
-from cprofiling.device_events import MOST_WAITING, DeviceMark
+from cprofiling.devices import events, in_use, operations
+from cprofiling.devices.events import MOST_WAITING, DeviceMark
 from fakes.fake_torch import FakeTorch
 
 KINDS = ("rocm", "xpu", "mps", "npu", "brand")
@@ -21,11 +21,11 @@ Told = list[tuple[Any, ...]]
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(device_table, "_found", None)
-    monkeypatch.setattr(devices, "_cuda", None)
-    device_events.forget()
+    monkeypatch.setattr(operations, "_found", None)
+    monkeypatch.setattr(in_use, "_cuda", None)
+    events.forget()
     yield
-    device_events.forget()
+    events.forget()
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
 
 
 def begun(*arguments: Any, stream: object | None = None) -> DeviceMark:
-    mark = devices.gpu_place(arguments, stream)
+    mark = in_use.gpu_place(arguments, stream)
     assert isinstance(mark, DeviceMark), mark
     return mark
 
@@ -61,16 +61,16 @@ def test_the_time_of_a_node(use: Callable[..., FakeTorch], kind: str, accelerato
     told: Told = []
     torch.launch(3)
     timed(torch, 8, told)
-    device_events.poll()
-    assert (told, len(device_events._waiting)) == ([], 1)
+    events.poll()
+    assert (told, len(events._waiting)) == ([], 1)
     torch.advance(10.999)
-    device_events.poll()
+    events.poll()
     assert told == []
     torch.advance(0.001)
-    device_events.poll()
+    events.poll()
     assert told == [(8, None)]
-    device_events.poll()
-    assert (len(told), len(device_events._waiting)) == (1, 0)
+    events.poll()
+    assert (len(told), len(events._waiting)) == (1, 0)
     assert torch.calls("synchronize") == 0
 
 
@@ -83,7 +83,7 @@ def test_a_thousand_nodes(use: Callable[..., FakeTorch]) -> None:
         torch.advance(number / 2)
     assert len(told) < 1000
     torch.advance(math.inf)
-    device_events.poll()
+    events.poll()
     assert told == [(number, None) for number in range(1000)]
     assert torch.events < 1500
 
@@ -107,7 +107,7 @@ def test_nodes_in_nodes(use: Callable[..., FakeTorch]) -> None:
     torch.launch(4)
     outer.end(lambda *answer: told.append(answer))
     torch.advance(7)
-    device_events.poll()
+    events.poll()
     assert told == [(2, None), (7, None)]
 
 
@@ -122,7 +122,7 @@ def test_the_device_of_a_call_among_several(use: Callable[..., FakeTorch], kind:
         mark.end(lambda *answer: told.append(answer))
         torch.current = 1
         torch.advance(20)
-        device_events.poll()
+        events.poll()
         torch.current = 0
     assert told == [(12, None), (10, None), (10, None)]
 
@@ -131,19 +131,19 @@ def test_a_stream_that_is_given(use: Callable[..., FakeTorch]) -> None:
     torch = use("xpu", devices=2)
     told: Told = []
     side = torch.stream(1, 5)
-    mark = begun(stream=devices.checked_stream(side))
+    mark = begun(stream=in_use.checked_stream(side))
     torch.launch(100)
     torch.launch(6, side)
     mark.end(lambda *answer: told.append(answer))
     torch.advance(6)
-    device_events.poll()
+    events.poll()
     assert told == [(6, None)]
     rocm = use("rocm", devices=2)
-    mark = begun(stream=devices.checked_stream(rocm.stream(0, 3)))
+    mark = begun(stream=in_use.checked_stream(rocm.stream(0, 3)))
     rocm.launch(2, rocm.stream(0, 3))
     mark.end(lambda *answer: told.append(answer))
     rocm.advance(2)
-    device_events.poll()
+    events.poll()
     assert told[1:] == [(2, None)]
 
 
@@ -155,10 +155,10 @@ def test_a_stream_that_changes_within_a_node(use: Callable[..., FakeTorch]) -> N
     mark = begun()
     torch.use(torch.stream(0, 1))
     mark.end(lambda *answer: told.append(answer))
-    device_events.poll()
+    events.poll()
     assert told == []
     torch.advance(9)
-    device_events.poll()
+    events.poll()
     assert told == [(None, "failed", "xpu:0: ValueError: an elapsed time of -9.0 ms")]
 
 
@@ -174,12 +174,12 @@ def test_marks_that_do_not_count(use: Callable[..., FakeTorch]) -> None:
     mark.end(lambda *answer: told.append(answer))
     timed(torch, 1, told)
     torch.advance(1)
-    device_events.poll()
+    events.poll()
     assert told == [(1, None)]
     mark = begun()
     mark.end(lambda *answer: told.append(answer))
     mark.end(lambda *answer: told.append(answer))
-    device_events.poll()
+    events.poll()
     assert len(told) == 2
 
 
@@ -190,11 +190,11 @@ def test_no_more_than_a_number_wait(use: Callable[..., FakeTorch]) -> None:
     for _ in range(MOST_WAITING + 3):
         timed(torch, 0, told)
     assert told == [(None, "full")] * 3
-    assert len(device_events._waiting) == MOST_WAITING
+    assert len(events._waiting) == MOST_WAITING
     torch.advance(1)
     timed(torch, 0, told)
     assert told[3:] == [(0, None)] * 4
-    device_events.poll()
+    events.poll()
     assert told[3:] == [(0, None)] * (MOST_WAITING + 1)
 
 
@@ -206,8 +206,8 @@ def test_a_stream_that_is_captured(use: Callable[..., FakeTorch], kind: str) -> 
     timed(torch, 1, told)
     torch.advance(1)
     torch.capturing = True
-    assert devices.gpu_place(()) == ("captured", None)
-    device_events.poll()
+    assert in_use.gpu_place(()) == ("captured", None)
+    events.poll()
     assert told == []
     torch.capturing = False
     mark = begun()
@@ -215,7 +215,7 @@ def test_a_stream_that_is_captured(use: Callable[..., FakeTorch], kind: str) -> 
     mark.end(lambda *answer: told.append(answer))
     assert told == [(None, "captured")]
     torch.capturing = False
-    device_events.poll()
+    events.poll()
     assert told == [(None, "captured"), (1, None)]
 
 
@@ -225,26 +225,26 @@ def test_every_call_may_fail(use: Callable[..., FakeTorch], name: str) -> None:
     for when in ("begin", "end", "poll"):
         torch = use("xpu", devices=2)
         told: Told = []
-        device_events.forget()
+        events.forget()
         error: dict[str, Exception] = {name: RuntimeError("lost device")}
         torch.failing = error if when == "begin" else {}
-        mark = devices.gpu_place(())
+        mark = in_use.gpu_place(())
         torch.failing = error if when == "end" else {}
         if isinstance(mark, DeviceMark):
             torch.launch(2)
             mark.end(lambda *answer, told=told: told.append(answer))
         torch.advance(2)
         torch.failing = error if when == "poll" else {}
-        device_events.poll()
+        events.poll()
         torch.failing = {}
-        device_events.poll()
+        events.poll()
         if isinstance(mark, tuple):
             told.append((None, *mark))
         assert told in ([(None, "failed", "xpu:0: RuntimeError: lost device")], [(2, None)])
         assert len(told) == 1
         timed(torch, 1, told)
         torch.advance(1)
-        device_events.poll()
+        events.poll()
         assert told[1:] == [(1, None)]
 
 
@@ -256,14 +256,14 @@ def test_failures_are_told(use: Callable[..., FakeTorch], name: str, when: str) 
     torch = use("xpu", devices=2)
     told: Told = []
     torch.failing = {name: RuntimeError("lost")} if when == "begin" else {}
-    mark = devices.gpu_place(())
+    mark = in_use.gpu_place(())
     if when == "begin":
         assert mark == ("failed", "xpu:0: RuntimeError: lost")
         return
     assert isinstance(mark, DeviceMark)
     torch.failing = {name: RuntimeError("lost")}
     mark.end(lambda *answer: told.append(answer))
-    device_events.poll()
+    events.poll()
     assert told == [(None, "failed", "xpu:0: RuntimeError: lost")]
 
 
@@ -273,15 +273,15 @@ def test_an_error_that_stays_turns_the_device_off(use: Callable[..., FakeTorch])
     told: Told = []
     torch.failing = {"event": RuntimeError("lost")}
     for _ in range(16):
-        assert devices.gpu_place(()) == ("failed", "xpu:0: RuntimeError: lost")
+        assert in_use.gpu_place(()) == ("failed", "xpu:0: RuntimeError: lost")
     torch.log.clear()
     torch.failing = {}
     for _ in range(3):
-        assert devices.gpu_place(()) == ("failed", "xpu:0: RuntimeError: lost: no GPU time from there any more")
+        assert in_use.gpu_place(()) == ("failed", "xpu:0: RuntimeError: lost: no GPU time from there any more")
     assert torch.calls("event") == torch.calls("record") == 0
     mark = begun(torch.tensor(1))
     mark.end(lambda *answer: told.append(answer))
-    device_events.poll()
+    events.poll()
     assert told == [(0, None)]
 
 
@@ -291,7 +291,7 @@ def test_times_that_are_none(use: Callable[..., FakeTorch], answer: Any, monkeyp
     told: Told = []
     monkeypatch.setattr("fakes.fake_torch.FakeEvent.elapsed_time", lambda *_: answer)
     timed(torch, 0, told)
-    device_events.poll()
+    events.poll()
     assert [each[:2] for each in told] == ([(None, "failed")] if answer != "2" else [(2, None)])
 
 
@@ -304,7 +304,7 @@ def test_a_receiver_that_fails(use: Callable[..., FakeTorch]) -> None:
 
     begun().end(receive)
     timed(torch, 0, told)
-    device_events.poll()
+    events.poll()
     assert told == [(0, None)]
 
 
@@ -315,25 +315,25 @@ def test_a_receiver_that_comes_back(use: Callable[..., FakeTorch]) -> None:
 
     def receive(*answer: Any) -> None:
         told.append(answer)
-        device_events.poll()
+        events.poll()
         if len(told) < 50:
             begun().end(receive)
 
     begun().end(receive)
     for _ in range(60):
-        device_events.poll()
+        events.poll()
     assert told == [(0, None)] * 50
-    assert len(device_events._waiting) == 0
+    assert len(events._waiting) == 0
     assert torch.violations == []
 
 
 def test_a_device_without_events(use: Callable[..., FakeTorch]) -> None:
     torch = use("mps")
     del torch.mps.event
-    assert devices.gpu_place(()) == ("unsupported", "this PyTorch's mps has no events")
+    assert in_use.gpu_place(()) == ("unsupported", "this PyTorch's mps has no events")
     torch = use("brand", accelerator=False)
     torch.brand.Event = None  # type: ignore[attr-defined]
-    assert devices.gpu_place(()) == ("unsupported", "PyTorch's brand has no events")
+    assert in_use.gpu_place(()) == ("unsupported", "PyTorch's brand has no events")
 
 
 def test_a_device_that_cannot_be_counted(use: Callable[..., FakeTorch]) -> None:
@@ -341,13 +341,13 @@ def test_a_device_that_cannot_be_counted(use: Callable[..., FakeTorch]) -> None:
     told: Told = []
     del torch.xpu.device_count
     timed(torch, 0, told)
-    device_events.poll()
+    events.poll()
     assert told == [(0, None)]
     torch = use("xpu")
-    row = device_table.in_use()
-    assert isinstance(row, device_table.DeviceOperations)
+    row = operations.in_use()
+    assert isinstance(row, operations.DeviceOperations)
     torch.failing = {"device_count": RuntimeError("lost")}
-    assert device_events.begin(row, 0) == ("failed", "xpu:0: RuntimeError: lost")
+    assert events.begin(row, 0) == ("failed", "xpu:0: RuntimeError: lost")
 
 
 # ---- threads and processes -----------------------------------------------------------------------
@@ -362,7 +362,7 @@ def test_many_threads(use: Callable[..., FakeTorch]) -> None:
         for number in range(200):
             begun().end(lambda *_, at=(thread * 200 + number): told.append(at))
             if number % 7 == 0:
-                device_events.poll()
+                events.poll()
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -374,7 +374,7 @@ def test_many_threads(use: Callable[..., FakeTorch]) -> None:
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    device_events.poll()
+    events.poll()
     assert sorted(told) == list(range(1600))
 
 
@@ -386,11 +386,11 @@ def test_a_pair_that_another_thread_takes_meanwhile(use: Callable[..., FakeTorch
     timed(torch, 0, told)
     timed(torch, 0, told)
     torch.advance(1)
-    first = device_events._waiting[0]
+    first = events._waiting[0]
     source, begin, end, _ = first
-    device_events._waiting[0] = (source, begin, end, lambda *_: device_events._waiting.clear())
-    device_events.poll()
-    assert (told, len(device_events._waiting)) == ([], 0)
+    events._waiting[0] = (source, begin, end, lambda *_: events._waiting.clear())
+    events.poll()
+    assert (told, len(events._waiting)) == ([], 0)
 
 
 @pytest.mark.parametrize("kind", ["xpu", "mps"])
@@ -406,17 +406,17 @@ def test_the_child_of_a_fork_forgets_all(use: Callable[..., FakeTorch], kind: st
         torch.log.clear()
         ended.end(lambda *answer: told.append(answer))
         cancelled.cancel()
-        device_events.poll()
-        kept = len(device_events._of_the_parent)
-        is_good = not told and not torch.log and len(device_events._waiting) == 0 and kept >= 3
+        events.poll()
+        kept = len(events._of_the_parent)
+        is_good = not told and not torch.log and len(events._waiting) == 0 and kept >= 3
         torch.begun = False
         torch.bytes[0][0] = 0
-        os._exit(0 if is_good and devices.gpu_place(()) is None and not torch.log else 1)
+        os._exit(0 if is_good and in_use.gpu_place(()) is None and not torch.log else 1)
     assert os.waitpid(child, 0)[1] == 0
-    device_events.poll()
+    events.poll()
     assert told == [(1, None)]
     ended.end(lambda *answer: told.append(answer))
-    device_events.poll()
+    events.poll()
     assert len(told) == 2
 
 
@@ -425,11 +425,11 @@ def test_marks_from_before_all_was_forgotten(use: Callable[..., FakeTorch]) -> N
     torch = use("xpu")
     told: Told = []
     ended, cancelled = begun(), begun()
-    kept = len(device_events._of_the_parent)
-    device_events.forget()
+    kept = len(events._of_the_parent)
+    events.forget()
     torch.log.clear()
     ended.end(lambda *answer: told.append(answer))
     cancelled.cancel()
-    device_events.poll()
+    events.poll()
     assert (told, torch.log) == ([], [])
-    assert len(device_events._of_the_parent) == kept + 3
+    assert len(events._of_the_parent) == kept + 3

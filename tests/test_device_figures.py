@@ -23,7 +23,7 @@ from cprofiling.analysis.device_figures import (
     launches,
     work_rows,
 )
-from cprofiling.recording import Recording
+from cprofiling.recording.result import Recording
 from recordings import DROPPED, TRACES, call, device, host, made, trace
 
 WORK = [

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import details, device_memory, device_table
-from cprofiling.device_memory import UNKNOWN, memory_at_entry, memory_at_exit, memory_reason, peak_reason
+from cprofiling.devices import memory, operations
+from cprofiling.devices.memory import UNKNOWN, memory_at_entry, memory_at_exit, memory_reason, peak_reason
+from cprofiling.recording import call_details
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 
@@ -164,7 +165,7 @@ def test_torch_that_does_not_answer(use: Callable[..., FakeTorch], monkeypatch: 
         assert memory_reason() == "the framework does not answer (RuntimeError: lost)"
     torch.failing = {}
     torch._C._cuda_memoryStats = lambda _: {"allocated_bytes": {}}
-    monkeypatch.setattr(device_table, "_found", None)
+    monkeypatch.setattr(operations, "_found", None)
     assert memory_at_entry((), False) is None
     assert memory_reason() == "the framework does not answer (KeyError: 'all')"
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
@@ -261,7 +262,7 @@ def test_the_child_of_a_fork_asks_nobody(cupy: FakeCupy) -> None:
         cupy.log.clear()
         os._exit(int(memory_at_entry((), False) is not None or cupy.log != []))
     assert os.waitpid(child, 0)[1] == 0
-    device_memory._after_fork_in_child()
+    memory._after_fork_in_child()
     assert memory_at_entry((), False) is None
 
 
@@ -269,7 +270,7 @@ def test_the_child_of_a_fork_asks_nobody(cupy: FakeCupy) -> None:
 
 
 def test_recordings_ask_for_any_kind_of_device(use: Callable[..., FakeTorch]) -> None:
-    assert details.device_memory_finder() is None
+    assert call_details.device_memory_finder() is None
     for kind, peak in (("xpu", 700), ("mps", None)):
         torch = use(kind)
         torch.allocate(100)

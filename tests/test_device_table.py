@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from calls import run_python
-from cprofiling import device_table
-from cprofiling.device_table import KINDS, OPERATIONS, DeviceOperations, in_use, operations_of, present
+from cprofiling.devices import operations
+from cprofiling.devices.operations import KINDS, OPERATIONS, DeviceOperations, in_use, operations_of, present
 from fakes.fake_torch import FakeTorch
 
 KINDS_OF_TORCH = ("cuda", "rocm", "xpu", "mps", "npu", "brand")
@@ -35,7 +35,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
 
 @pytest.fixture(autouse=True)
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_table, "_found", None)
+    monkeypatch.setattr(operations, "_found", None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
@@ -77,7 +77,7 @@ def test_the_cpu_always_works() -> None:
 
 
 def test_a_kernel_that_keeps_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_table, "_STATUS_FILE", os.devnull)
+    monkeypatch.setattr(operations, "_STATUS_FILE", os.devnull)
     assert row_of("cpu").memory_peak(0) == -1
 
 
@@ -155,7 +155,7 @@ def test_threads_that_look_at_once_find_the_same(
             self.lock.release()
 
     begun(use, "xpu")
-    monkeypatch.setattr(device_table, "_lock", Gathering())
+    monkeypatch.setattr(operations, "_lock", Gathering())
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: in_use(), range(2))
     assert isinstance(first, DeviceOperations)
@@ -178,7 +178,7 @@ def test_a_backend_that_does_not_say_whether_it_is_in_use(use: Callable[..., Fak
     torch.begun = True
     assert isinstance(in_use(), DeviceOperations)
     torch._C._accelerator_isAllocatorInitialized = lambda: refuse("no such allocator")
-    device_table._after_fork_in_child()
+    operations._after_fork_in_child()
     assert in_use() is None
     torch = use("brand", accelerator=False)
     del torch.brand.is_initialized  # type: ignore[attr-defined]
@@ -195,7 +195,7 @@ def test_a_backend_without_generic_events(use: Callable[..., FakeTorch]) -> None
     event.record()
     assert event.query()
     del torch.brand.Event  # type: ignore[attr-defined]
-    device_table._after_fork_in_child()
+    operations._after_fork_in_child()
     with pytest.raises(RuntimeError, match="not linked"):
         row_of("brand").new_event(0)
 
@@ -328,13 +328,13 @@ def test_the_child_of_a_fork_looks_anew(use: Callable[..., FakeTorch]) -> None:
         os._exit(int(in_use() is not None or torch.log != []))
     assert os.waitpid(child, 0)[1] == 0
     assert in_use() is not None
-    device_table._after_fork_in_child()
+    operations._after_fork_in_child()
     torch.begun = False
     assert in_use() is None
 
 
 REAL = """
-from cprofiling import device_memory, device_table, devices
+from cprofiling.devices import memory as device_memory, operations as device_table, in_use as devices
 assert devices.gpu_place((torch.nn.Linear(2, 2), torch.zeros(2)), None) is None
 assert devices.gpu_place((), devices.checked_stream(7)) == (-1, 7)
 assert device_memory.memory_at_entry((), True) is None
@@ -350,7 +350,8 @@ assert not torch.xpu.is_initialized()
 
 # A backend from outside has a module, but none of the parts of a torch that is built with it.
 REAL_BACKEND = """
-from cprofiling import device_events, device_memory, device_table, devices
+from cprofiling.devices import events as device_events, memory as device_memory
+from cprofiling.devices import in_use as devices, operations as device_table
 from fakes.fake_torch import FakeTorch
 torch.utils.rename_privateuse1_backend("brand")
 assert device_table.in_use() is None

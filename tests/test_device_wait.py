@@ -11,8 +11,8 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, profiler_on, run_python
-from cprofiling import device_wait
-from cprofiling.device_wait import device_to_wait_for, wait_for_device, wait_reason
+from cprofiling.devices import wait
+from cprofiling.devices.wait import device_to_wait_for, wait_for_device, wait_reason
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 KINDS = ("rocm", "xpu", "mps", "npu", "brand")
@@ -22,9 +22,9 @@ UseTorch = Callable[..., FakeTorch]
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget_devices(monkeypatch)
-    device_wait.forget()
+    wait.forget()
     yield
-    device_wait.forget()
+    wait.forget()
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_the_devices_of_cuda_are_the_cores(use: UseTorch) -> None:
 def test_where_there_is_none_it_is_looked_for_now_and_then(monkeypatch: pytest.MonkeyPatch, use: UseTorch) -> None:
     """A process without such a device pays for the clock."""
     asked: list[None] = []
-    monkeypatch.setattr(device_wait, "row_in_use", lambda: asked.append(None))
+    monkeypatch.setattr(wait, "row_in_use", lambda: asked.append(None))
     profiler = synchronising()
     node = profiler.profile_node("node")(nothing)
     calls = 0
@@ -280,7 +280,7 @@ def test_a_module_that_fails_does_not_keep_its_tensors_from_being_waited_for(use
 def test_a_fault_of_the_package_is_counted_and_harms_nobody() -> None:
     script = """
 import cprofiling as cp
-from cprofiling import device_wait
+from cprofiling.devices import wait as device_wait
 def overflows():
     raise MemoryError
 device_wait.row_in_use = overflows

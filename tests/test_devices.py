@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from cprofiling import device_events, device_table, devices
-from cprofiling.devices import checked_stream, gpu_place, gpu_place_at_exit
+from cprofiling.devices import events, in_use, operations
+from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_exit
 from fakes.fake_torch import FakeTorch
 
 
@@ -63,7 +63,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 
 def device_of(*arguments: Any) -> int | None:
-    return devices.cuda_device_of(arguments)
+    return in_use.cuda_device_of(arguments)
 
 
 # ---- the device ----------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def device_of(*arguments: Any) -> int | None:
 def test_without_torch_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch")
     assert device_of(Tensor(1), Module([Tensor(1)])) is None
-    assert devices.cuda_stream_of(0) == 0
+    assert in_use.cuda_stream_of(0) == 0
     assert "torch" not in sys.modules
 
 
@@ -197,14 +197,14 @@ def test_nothing_is_kept_alive() -> None:
 
 
 def test_the_stream_is_torchs_current_one() -> None:
-    assert devices.cuda_stream_of(1) == 101
-    assert devices.cuda_stream_of(-1) == 103
+    assert in_use.cuda_stream_of(1) == 101
+    assert in_use.cuda_stream_of(-1) == 103
 
 
 def test_a_torch_that_has_not_begun_is_not_asked(torch: types.SimpleNamespace) -> None:
     torch.cuda.is_initialized = lambda: False
     torch._C = None
-    assert devices.cuda_stream_of(1) == 0
+    assert in_use.cuda_stream_of(1) == 0
 
 
 # ---- where a call is timed -----------------------------------------------------------------------
@@ -213,8 +213,8 @@ def test_a_torch_that_has_not_begun_is_not_asked(torch: types.SimpleNamespace) -
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeTorch]:
     """Puts a torch with virtual devices in the place of the other fake."""
-    monkeypatch.setattr(device_table, "_found", None)
-    monkeypatch.setattr(devices, "_cuda", None)
+    monkeypatch.setattr(operations, "_found", None)
+    monkeypatch.setattr(in_use, "_cuda", None)
 
     def put(*arguments: Any, **keywords: Any) -> FakeTorch:
         torch = FakeTorch(*arguments, **keywords)
@@ -308,20 +308,20 @@ def test_what_is_not_known_of_a_device(use: Callable[..., FakeTorch]) -> None:
     for name in ("device_count", "current_device"):
         torch = use("xpu", devices=2)
         delattr(torch.xpu, name)
-        row = device_table.in_use()
-        assert isinstance(row, device_table.DeviceOperations)
-        assert devices.device_index(row, (torch.tensor(1),)) == 0
+        row = operations.in_use()
+        assert isinstance(row, operations.DeviceOperations)
+        assert in_use.device_index(row, (torch.tensor(1),)) == 0
 
 
 def test_tensors_of_other_kinds_do_not_count(use: Callable[..., FakeTorch]) -> None:
     torch = use("xpu", devices=3)
-    row = device_table.in_use()
-    assert isinstance(row, device_table.DeviceOperations)
-    assert devices.device_index(row, (Tensor(1), FakeTorch("cuda").tensor(1), {"x": torch.tensor(2)})) == 2
+    row = operations.in_use()
+    assert isinstance(row, operations.DeviceOperations)
+    assert in_use.device_index(row, (Tensor(1), FakeTorch("cuda").tensor(1), {"x": torch.tensor(2)})) == 2
     module = Module([torch.tensor(1)])
-    assert [devices.device_index(row, (module,)) for _ in range(2)] == [1, 1]
+    assert [in_use.device_index(row, (module,)) for _ in range(2)] == [1, 1]
     assert device_of(module) is None
-    assert devices.device_index(row, (module,)) == 1
+    assert in_use.device_index(row, (module,)) == 1
 
 
 def test_the_child_of_a_fork_has_no_place(use: Callable[..., FakeTorch]) -> None:
@@ -335,8 +335,8 @@ def test_the_child_of_a_fork_has_no_place(use: Callable[..., FakeTorch]) -> None
         os._exit(int(placed() is not None or gpu_place_at_exit((0, 0)) is not None or torch.log != []))
     assert os.waitpid(child, 0)[1] == 0
     assert placed() == (0, 0)
-    devices._after_fork_in_child()
-    device_table._after_fork_in_child()
+    in_use._after_fork_in_child()
+    operations._after_fork_in_child()
     torch.begun = False
     assert placed() is None
 
@@ -488,4 +488,4 @@ def test_a_stream_that_does_not_name_its_device(use: Callable[..., FakeTorch]) -
     mark = placed(torch.tensor(1), stream=stream)
     assert mark._source.index == 1
     mark.cancel()
-    device_events.forget()
+    events.forget()

@@ -25,7 +25,7 @@ THREADS = 8
 
 
 def test_without_pytorch_there_are_no_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.counting import operators
+    from cprofiling.testing.counting import operators
 
     monkeypatch.setattr(operators, "find_spec", lambda name: None)
     with count_dispatches() as d:
@@ -44,7 +44,7 @@ def test_a_module_that_only_bears_the_name_of_pytorch_has_no_operators(monkeypat
 
 
 def test_a_count_that_could_not_begin_can_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.counting import dispatches
+    from cprofiling.testing.counting import dispatches
 
     d = count_dispatches()
     with monkeypatch.context() as patch:
@@ -220,7 +220,7 @@ import ctypes, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
 from fakes.cuda_process import use_torch
 from cprofiling import _core
-from cprofiling.counting import count_dispatches, operators
+from cprofiling.counting import count_dispatches; from cprofiling.testing.counting import operators
 operators.find_spec = lambda name: None  # the torch of this process is a fake
 cupti = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
 cupti.fake_cupti_launch.argtypes = [ctypes.c_char_p, ctypes.c_int64]
@@ -294,7 +294,7 @@ assert (d.cuda_launches, d.cuda_launches_reason) == (0, None)
 
 
 def test_launches_are_not_known_where_cuda_came_while_they_were_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.counting import launches
+    from cprofiling.testing.counting import launches
 
     count = launches.LaunchCount()
     with count:

@@ -17,7 +17,12 @@ from typing import Any
 import pytest
 
 import cprofiling
-from cprofiling import _core, cli, cuda_probe, deep_dive, device_activity, device_table, doctor, own_cost, toolkits
+from cprofiling import _core
+from cprofiling.commands import doctor, main
+from cprofiling.devices import cuda_probe, cuda_toolkits, cupti
+from cprofiling.devices import operations as device_table
+from cprofiling.devices.nsight import tools
+from cprofiling.nodes import own_cost
 from fakes.fake_torch import forget_devices
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,8 +48,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The root of a machine that has nothing."""
     monkeypatch.setattr(doctor, "ROOT", str(tmp_path))
-    monkeypatch.setattr(deep_dive, "USUAL_PLACES", {"ncu": (), "nsys": (f"{tmp_path}/opt/nsys/*/bin",)})
-    monkeypatch.setattr(toolkits, "USUAL", (f"{tmp_path}/usr/local/cuda*",))
+    monkeypatch.setattr(tools, "USUAL_PLACES", {"ncu": (), "nsys": (f"{tmp_path}/opt/nsys/*/bin",)})
+    monkeypatch.setattr(cuda_toolkits, "USUAL", (f"{tmp_path}/usr/local/cuda*",))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for name in ("CUDA_HOME", "CUDA_PATH", "NVTX_INJECTION64_PATH", "CPROFILING_LIBCUDA", "CPROFILING_LIBCUPTI"):
         monkeypatch.delenv(name, raising=False)
@@ -319,7 +324,7 @@ def test_the_library_is_the_one_that_the_profiler_takes() -> None:
     assert listed.replace('"', "").split(", ") == [*doctor._CUPTI_NAMES[:-1], "ANY_NAME"]
     assert tuple(re.findall(r"X\(\w+, (cupti\w+),", library)) == cuda_probe._CUPTI_FUNCTIONS
     for folder in re.findall(r'"(\S*lib64)"', library):
-        assert folder in device_activity._IN_TOOLKITS
+        assert folder in cupti._IN_TOOLKITS
 
 
 def test_cupti_is_looked_for_in_packages_then_toolkits(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,7 +341,7 @@ def test_cupti_is_looked_for_in_packages_then_toolkits(machine: Path, monkeypatc
     ]
     paths = doctor.cupti_paths()
     assert paths == [*map(str, expected), *doctor._CUPTI_NAMES]
-    assert device_activity.library_folders() == tuple(os.fsencode(path.parent) for path in expected)
+    assert cupti.library_folders() == tuple(os.fsencode(path.parent) for path in expected)
 
 
 # ---- NVTX and NVIDIA's tools
@@ -537,7 +542,7 @@ def check(facts: dict[str, Any]) -> None:
 def test_json_has_the_documented_keys(
     asked: str, core: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cli.main(["doctor", "--json"]) == 0
+    assert main.main(["doctor", "--json"]) == 0
     facts = strict(capsys.readouterr().out)
     check(facts)
     found = {row["name"]: row for row in facts["checks"]}
@@ -550,7 +555,7 @@ def test_json_has_the_documented_keys(
 def test_the_page_is_plain_and_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:  # F4
     hostile = ("cycles", "times", "\x1b[2J" + "why " * 40)
     monkeypatch.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), hostile])
-    assert cli.main(["doctor"]) == 0
+    assert main.main(["doctor"]) == 0
     text = capsys.readouterr().out
     lines = text.splitlines()
     assert len(lines) < 50
@@ -616,7 +621,7 @@ def test_the_real_machine_is_left_as_it_is(is_named: bool, library: str, tmp_pat
     """The doctor loads neither PyTorch nor a library of CUDA's, writes nothing, and ends with 0 whatever it finds."""
     code = (
         "import sys\n"
-        "from cprofiling import cli\n"
+        "from cprofiling.commands import main as cli\n"
         "status = cli.main(['doctor', '--json'])\n"
         "maps = open('/proc/self/maps').read()\n"
         "loaded = [name for name in ('libnvidia_fake', 'libcuda', 'libcupti') if name in maps]\n"

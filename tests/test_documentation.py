@@ -26,8 +26,8 @@ import pytest
 
 import cprofiling
 import documents
-from cprofiling import cli
-from cprofiling.completion import commands_of
+from cprofiling.commands import main
+from cprofiling.commands.completion import commands_of
 from document_runs import environment, run_python, run_shell
 from documents import DOCS, DOCUMENTS, PAGES, ROOT, Block, blocks, blocks_of, commands_in, is_shown
 from surroundings import SURROUNDINGS, in_notebook
@@ -36,7 +36,7 @@ from surroundings import SURROUNDINGS, in_notebook
 INNER = {"devices", "measure", "integrations.telefuser_harness", "integrations.telefuser_memory",
          "integrations.telefuser_profiler"}  # fmt: skip
 # Modules in lists of names, which the pages tell of in words.
-MODULES = {"cprofiling.server.profiling_pb2", "cprofiling.server.profiling_pb2_grpc"}
+MODULES = {"cprofiling.monitoring.server.profiling_pb2", "cprofiling.monitoring.server.profiling_pb2_grpc"}
 RUN_TAGS = ("python", "bash")
 SHOWN_TAGS = {"python", "py", "bash", "sh", "text", "yaml", "toml", "json", "promql", "console"}
 
@@ -139,7 +139,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("arguments", [pytest.param(words, id=place) for place, words in command_lines()])
 def test_commands_are_those_that_there_are(arguments: list[str]) -> None:
-    assert cli.parsed(before_pipes(arguments)).command == arguments[0]
+    assert main.parsed(before_pipes(arguments)).command == arguments[0]
 
 
 def before_pipes(words: list[str]) -> list[str]:
@@ -149,7 +149,7 @@ def before_pipes(words: list[str]) -> list[str]:
 
 
 def test_commands_in_sentences_have_the_options_that_there_are() -> None:
-    known = commands_of(cli.parser())
+    known = commands_of(main.parser())
     for document in DOCUMENTS:
         for name, rest in re.findall(r"`cprofiling ([a-z]+)([^`]*)`", documents.prose_of(document)):
             assert name in known, (document, name)
@@ -426,4 +426,4 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 def test_the_site_has_the_help_of_each_command(site: Path) -> None:
     text = (site / "reference" / "command.html").read_text(encoding="utf-8")
-    assert all(f"usage: cprofiling {name}" in text for name in commands_of(cli.parser()))
+    assert all(f"usage: cprofiling {name}" in text for name in commands_of(main.parser()))

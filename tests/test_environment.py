@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cprofiling
-from cprofiling import environment
+from cprofiling._internal import environment
 
 PACKAGE = Path(cprofiling.__file__).parent
 NOBODY = 65534
@@ -23,10 +23,14 @@ PROGRAM = f"""
 import sys
 sys.path[:0] = [{str(PACKAGE.parent)!r}, *{sys.path!r}]
 import os
-from cprofiling import capture, doctor, environment, layers, toolkits  # noqa: F401
-from cprofiling.integrations import furiosa, telefuser_profiler
-from cprofiling.live import writing
-from cprofiling.server_commands import token
+from cprofiling.devices import capture_window as capture, cuda_toolkits as toolkits
+from cprofiling._internal import environment
+from cprofiling.commands import doctor
+from cprofiling.layers import context as layers
+from cprofiling.integrations import furiosa
+from cprofiling.integrations.telefuser import profiler as telefuser_profiler
+from cprofiling.monitoring import live_writer as writing
+from cprofiling.commands.serve import token
 
 doctor._output_of = lambda command, environ: (print("asks", *command[3:5]), ("", None))[1]
 doctor.ask_cuda()

@@ -10,7 +10,7 @@ import pytest
 from cprofiling import export
 from cprofiling.export import FRAME_COLUMNS, frame_columns
 from cprofiling.integrations.furiosa import profile
-from cprofiling.recording import Recording
+from cprofiling.recording.result import Recording
 from recordings import COUNTER, DEVICE, INSTANT, NODE, RECORD, STEP, call, device, host, made
 
 COLUMNS = [

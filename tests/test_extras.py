@@ -18,8 +18,10 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, profiler_on
-from cprofiling import _core, reasons
-from cprofiling.asked import (
+from cprofiling import _core
+from cprofiling.nodes import missing_figures
+from cprofiling.nodes.counters import CounterValue, NodeCounters
+from cprofiling.nodes.options import (
     COUNTER_SHIFT,
     COUNTERS,
     GPU,
@@ -29,9 +31,8 @@ from cprofiling.asked import (
     PEAK_UNKNOWN,
     WAITS,
 )
-from cprofiling.counters import CounterValue, NodeCounters
-from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory, fields_from
-from cprofiling.stats import NodeProfilingStats, stats_from_row
+from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory, fields_from
+from cprofiling.nodes.stats import NodeProfilingStats, stats_from_row
 from test_notebook import parsed
 from test_snapshot import sealed, u128
 
@@ -284,7 +285,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(_core, "gpu_time_reason", lambda: None)
     monkeypatch.setattr(_core, "cupti_reason", lambda: None)
     monkeypatch.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", None)])
-    monkeypatch.setattr(reasons, "memory_reason", lambda: None)
+    monkeypatch.setattr(missing_figures, "memory_reason", lambda: None)
     return monkeypatch
 
 
@@ -300,13 +301,13 @@ NO_CUDA, REFUSED, UNSUPPORTED = 1, 6, 8
 
 
 def test_where_all_is_well_there_is_nothing_to_say(silent: pytest.MonkeyPatch) -> None:
-    assert reasons.reasons_beyond([core_row(EVERYTHING, device=NOTHING)], None) == ()
+    assert missing_figures.reasons_beyond([core_row(EVERYTHING, device=NOTHING)], None) == ()
 
 
 def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(_core, "gpu_time_reason", lambda: "the driver")
     silent.setattr(_core, "cupti_reason", lambda: "CUPTI")
-    silent.setattr(reasons, "memory_reason", lambda: "memory")
+    silent.setattr(missing_figures, "memory_reason", lambda: "memory")
     silent.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", "refused")])
     counter = "the counter context_switches is not to be had: refused"
     gpu = ("the driver", "note")
@@ -330,40 +331,40 @@ def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
             (*gpu, "launches: CUPTI", "memory", counter),
         ),
     ):
-        assert reasons.reasons_beyond([row], "note") == told
-        assert reasons.reasons_beyond(iter([row, (*ROW, None), row]), "note") == told, "each is said once"
+        assert missing_figures.reasons_beyond([row], "note") == told
+        assert missing_figures.reasons_beyond(iter([row, (*ROW, None), row]), "note") == told, "each is said once"
     apart = [core_row(GPU, gpu=missed(NO_CUDA)), core_row(COUNTERS | 2 << COUNTER_SHIFT), core_row(LAUNCHES)]
-    assert reasons.reasons_beyond(apart, None) == ("the driver", "launches: CUPTI", counter)
-    told_thrice = reasons.reasons_beyond([core_row(GPU, gpu=missed(REFUSED))], "the driver")
+    assert missing_figures.reasons_beyond(apart, None) == ("the driver", "launches: CUPTI", counter)
+    told_thrice = missing_figures.reasons_beyond([core_row(GPU, gpu=missed(REFUSED))], "the driver")
     assert told_thrice == ("the driver",)
 
 
 def test_why_a_peak_is_missing(silent: pytest.MonkeyPatch) -> None:
-    silent.setattr(reasons, "peak_reason", lambda: "nobody keeps it")
-    assert reasons.reasons_beyond([core_row(MEMORY | PEAK_UNKNOWN)], None) == ("nobody keeps it",)
-    assert reasons.reasons_beyond([core_row(MEMORY)], None) == ()
+    silent.setattr(missing_figures, "peak_reason", lambda: "nobody keeps it")
+    assert missing_figures.reasons_beyond([core_row(MEMORY | PEAK_UNKNOWN)], None) == ("nobody keeps it",)
+    assert missing_figures.reasons_beyond([core_row(MEMORY)], None) == ()
 
 
 def test_why_a_device_was_not_waited_for(silent: pytest.MonkeyPatch) -> None:
-    silent.setattr(reasons, "wait_reason", lambda: "no wait")
-    assert "no wait" in reasons.reasons_of(0, 0, 0)
+    silent.setattr(missing_figures, "wait_reason", lambda: "no wait")
+    assert "no wait" in missing_figures.reasons_of(0, 0, 0)
 
 
 def test_why_blocks_in_tasks_have_no_launches(silent: pytest.MonkeyPatch) -> None:
     silent.setattr(_core, "cupti_reason", lambda: None)
-    [reason] = reasons.reasons_beyond([core_row(LAUNCHES_UNKNOWN)], None)
+    [reason] = missing_figures.reasons_beyond([core_row(LAUNCHES_UNKNOWN)], None)
     assert reason.startswith("launches: not counted in all calls: ")
-    assert reasons.reasons_beyond([core_row(LAUNCHES)], None) == ()
+    assert missing_figures.reasons_beyond([core_row(LAUNCHES)], None) == ()
 
 
 def test_counters_of_one_reason_are_told_of_together(silent: pytest.MonkeyPatch) -> None:
     status = [("a", "ns", "refused"), ("b", "times", "broken"), ("c", "times", None), ("d", "times", "refused")]
     silent.setattr(_core, "perf_status", lambda: status)
-    assert reasons.reasons_beyond([core_row(COUNTERS | 0b1111 << COUNTER_SHIFT)], None) == (
+    assert missing_figures.reasons_beyond([core_row(COUNTERS | 0b1111 << COUNTER_SHIFT)], None) == (
         "the counters a, d are not to be had: refused",
         "the counter b is not to be had: broken",
     )
-    assert reasons.reasons_beyond([core_row(COUNTERS | 0b1100 << COUNTER_SHIFT)], None) == (
+    assert missing_figures.reasons_beyond([core_row(COUNTERS | 0b1100 << COUNTER_SHIFT)], None) == (
         "the counter d is not to be had: refused",
     )
 
@@ -413,7 +414,7 @@ def test_a_snapshot_has_them(silent: pytest.MonkeyPatch) -> None:
 
 
 def test_a_reason_that_is_no_text_that_can_be_sent(silent: pytest.MonkeyPatch) -> None:
-    silent.setattr(reasons, "memory_reason", lambda: "lone \ud800")
+    silent.setattr(missing_figures, "memory_reason", lambda: "lone \ud800")
     profiler = profiler_on(memory=True)
     profiler.profile_node("node")(len)("")
     assert "lone ?" in profiler.snapshot().stats().reasons
@@ -440,15 +441,15 @@ def test_launches_that_could_not_be_counted_have_a_reason_also_later(silent: pyt
 def test_reasons_of_the_process(monkeypatch: pytest.MonkeyPatch, patched: str, value: object, reason: str) -> None:
     monkeypatch.setattr(_core, "clock", lambda: ("tsc", None))
     monkeypatch.setattr(_core, "gpu_reason", lambda: None)
-    assert reasons.reasons_of(0, 0, 0) == ()
+    assert missing_figures.reasons_of(0, 0, 0) == ()
     monkeypatch.setattr(_core, patched, lambda: value)
-    assert reasons.reasons_of(0, 0, 0) == (reason,)
+    assert missing_figures.reasons_of(0, 0, 0) == (reason,)
 
 
 def test_reasons_of_a_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "clock", lambda: ("tsc", None))
     monkeypatch.setattr(_core, "gpu_reason", lambda: None)
-    assert reasons.reasons_of(1, 2, 3) == (
+    assert missing_figures.reasons_of(1, 2, 3) == (
         "1 samples are missing from the percentiles, for want of memory",
         "2 keys or more are missing, as a thread has stopped in the middle of an update",
         "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage",
@@ -552,16 +553,16 @@ def test_who_asks_for_times_only_gets_no_reasons_beyond(silent: pytest.MonkeyPat
         told.append((rows, note))
         return ("said",)
 
-    silent.setattr("cprofiling.control.reasons_beyond", record)
+    silent.setattr("cprofiling.nodes.profiler.reasons_beyond", record)
     profiler = profiler_on()
     profiler.profile_node("node")(len)("")
     summary = profiler.get_profiling_summary()
     assert summary.reasons[-1:] == ("said",)
     ((rows, note),) = told
     assert ([row[-1] for row in rows], note) == ([None], None)
-    silent.setattr("cprofiling.control.is_any", lambda: False)
+    silent.setattr("cprofiling.nodes.profiler.is_any", lambda: False)
     assert "said" not in profiler.snapshot().stats().reasons
-    silent.setattr("cprofiling.control.is_any", lambda: True)
+    silent.setattr("cprofiling.nodes.profiler.is_any", lambda: True)
     assert "said" in profiler.snapshot().stats().reasons
 
 

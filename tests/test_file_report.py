@@ -18,12 +18,12 @@ import cprofiling as cp
 import timing_reports
 from calls import profiler_on
 from commands import COMMAND
-from cprofiling import cli
-from cprofiling.format import shown_text
-from cprofiling.gates import baseline
-from cprofiling.live import writing
-from cprofiling.report_command import FORMATS
-from cprofiling.stages.ranks import RankedSnapshot
+from cprofiling.commands import main
+from cprofiling.commands.report import FORMATS
+from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
+from cprofiling.monitoring import live_writer
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.testing.gates import baseline
 from cprofiling.views import FORMATS as ALL_FORMATS
 from hostile_names import NAMES
 
@@ -48,14 +48,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
-    assert cli.main(["report", *map(str, arguments)]) == status
+    assert main.main(["report", *map(str, arguments)]) == status
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out
 
 
 def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert cli.main(["report", *map(str, arguments)]) == 1
+    assert main.main(["report", *map(str, arguments)]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
@@ -129,7 +129,7 @@ def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert document["kind"] == "comparison"
     assert document["sections"]["comparison"]["title"] == f"Compared with {files / 'a.bin'}"
     trace = files / "trace.json.gz"
-    assert cli.main(["report", str(trace), "--against", str(trace)]) == 1
+    assert main.main(["report", str(trace), "--against", str(trace)]) == 1
     text, told = capsys.readouterr()
     assert told == "cprofiling: no row can be judged\n"
     assert text.startswith(f"{trace}: ")
@@ -164,7 +164,7 @@ def test_a_terminal_gets_no_control_characters_of_names(
     (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
     for kind in ("text", "md", "csv", "json", "prom"):
         with monkeypatch.context() as patch:
-            patch.setattr("cprofiling.command_line.is_terminal", lambda: True)
+            patch.setattr("cprofiling.commands.parsing.is_terminal", lambda: True)
             printed = report(capsys, tmp_path / "h.bin", "-r", kind)
         assert "\n" in printed
         assert {each for each in printed if unicodedata.category(each) == "Cc"} == {"\n"}
@@ -222,7 +222,7 @@ def test_damaged_files(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     damaged.write_text("[]", encoding="ascii")
     assert failure(capsys, files / "a.bin", "--against", tmp_path / "nowhere").startswith("cannot read ")
-    assert cli.main(["report", str(damaged)]) == 0  # a trace of nothing
+    assert main.main(["report", str(damaged)]) == 0  # a trace of nothing
 
 
 @pytest.mark.parametrize(
@@ -331,19 +331,19 @@ def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     for number, profiler in enumerate(profilers):
         profiler.set_profiling(True, live=path)
         profiler.record("train", f"node|{number}", 1.0)
-    writing.commit()
+    live_writer.commit()
     text = report(capsys, path)
     assert "node|0" in text
     assert "node|1" in text
     assert f"state: running\nprocess: {os.getpid()}\ncommand: " in text
     assert "note" not in text
-    monkeypatch.setattr("cprofiling.live.head.Head.is_alive", lambda _: False)
+    monkeypatch.setattr("cprofiling.nodes.live_file.head.Head.is_alive", lambda _: False)
     assert "state: killed\n" in report(capsys, path)
     assert "note: the process was killed" in report(capsys, path)
     for profiler in profilers:
         profiler.set_profiling(False)
     assert json.loads(report(capsys, path, "-r", "json"))["nodes"][0]["node_name"] == "node|0"
-    nobody = writing._opened(str(tmp_path / "nobody"), print)
+    nobody = live_writer._opened(str(tmp_path / "nobody"), print)
     assert failure(capsys, tmp_path / "nobody") == f"{tmp_path / 'nobody'}: no Profiler has written to it yet"
     nobody.close()
 
@@ -354,7 +354,7 @@ def test_memory_that_is_not_there(
     def render(self: object, kind: str) -> str:
         raise MemoryError
 
-    monkeypatch.setattr("cprofiling.views.formats.View.render", render)
+    monkeypatch.setattr("cprofiling.report.formats.View.render", render)
     assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: there is not enough memory"
 
 
@@ -366,9 +366,9 @@ def test_figures_that_cannot_be_shown(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("cprofiling.views.formats.View.render", fail)
+        patch.setattr("cprofiling.report.formats.View.render", fail)
         assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {error}"
-    monkeypatch.setattr("cprofiling.views.files.load", fail)
+    monkeypatch.setattr("cprofiling.report.read_files.load", fail)
     assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {error}"
 
 
@@ -388,6 +388,6 @@ def test_integers_have_all_their_digits(tmp_path: Path, files: Path, capsys: pyt
 def test_wrong_arguments_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["x", "-r", "xml"], ["x", "-o", ""], ["x", "--limit", "0"], []):
         with pytest.raises(SystemExit) as ended:
-            cli.main(["report", *arguments])
+            main.main(["report", *arguments])
         assert ended.value.code == 2
     assert "expected a text that is not empty" in capsys.readouterr().err

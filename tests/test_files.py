@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from cprofiling import files
-from cprofiling.files import atomic_writer, make_folders, open_to_read, read_whole
+from cprofiling._internal import files
+from cprofiling._internal.files import atomic_writer, make_folders, open_to_read, read_whole
 
 
 def write(path: str | bytes | Path, data: bytes = b"new") -> None:

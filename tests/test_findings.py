@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from cprofiling.analysis import intervals
-from cprofiling.analysis.evidence import Evidence
-from cprofiling.analysis.findings import Finding, Findings, findings
-from cprofiling.analysis.findings_change import more_calls, more_copies, slower, slower_calls
-from cprofiling.analysis.findings_content import float64, gradients, memory_growth
-from cprofiling.analysis.findings_device import copies, launch_bound
-from cprofiling.analysis.findings_host import (
+from cprofiling.analysis.findings.change import more_calls, more_copies, slower, slower_calls
+from cprofiling.analysis.findings.content import float64, gradients, memory_growth
+from cprofiling.analysis.findings.device import copies, launch_bound
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.findings.finding import Finding, Findings, findings
+from cprofiling.analysis.findings.host import (
     data_loading,
     dominant_operator,
     many_short_calls,
@@ -22,6 +21,7 @@ from cprofiling.analysis.findings_host import (
     python_overhead,
 )
 from cprofiling.export import event_rows, frame_columns
+from cprofiling.recording import intervals
 from recordings import COUNTER, DROPPED, INSTANT, NODE, RECORD, STEP, Row, call, device, host, made, trace
 
 Rule = Callable[[Evidence], Any]

@@ -16,13 +16,16 @@ import pytest
 
 import cprofiling as cp
 from commands import COMMAND
-from cprofiling import _core, cli, files, live, loading
-from cprofiling.files import atomic_writer
-from cprofiling.live import head
-from cprofiling.output_path import OutputPath, checked_path
-from cprofiling.stages.signature_file import load_signatures
-from cprofiling.stages.timing_file import load_timing_report
-from cprofiling.views import files as shown_files
+from cprofiling import _core, live
+from cprofiling._internal import files
+from cprofiling._internal.files import atomic_writer
+from cprofiling.commands import main
+from cprofiling.layers.compare.timing_file import load_timing_report
+from cprofiling.layers.harness.signature_file import load_signatures
+from cprofiling.nodes.live_file import head
+from cprofiling.recording.output_names import OutputPath, checked_path
+from cprofiling.recording.traces import reader as loading
+from cprofiling.report import read_files as shown_files
 from foreign import ATTACKER, VICTIM, begun_as, run_as, shared_folder, stop
 
 SECRET = b"what the victim has written"
@@ -295,7 +298,7 @@ def test_no_command_waits_for_a_pipe(
     os.mkfifo(path)
     (tmp_path / "app.py").write_text("")
     rest = [str(tmp_path / "app.py")] if arguments[0] in ("serve", "compare") else []
-    assert cli.main([*arguments, str(path), *rest]) == 1
+    assert main.main([*arguments, str(path), *rest]) == 1
     assert str(path) in capsys.readouterr().err
 
 
@@ -370,7 +373,7 @@ def test_statistics_that_are_mostly_holes(reader: str, tmp_path: Path, capsys: p
     path.write_bytes(profiler.snapshot().to_bytes())
     os.truncate(path, 2**40)
     if reader == "merge":
-        assert cli.main(["merge", str(path)]) == 1
+        assert main.main(["merge", str(path)]) == 1
         assert "has holes" in capsys.readouterr().err
     else:
         with pytest.raises(cp.FormatError, match="has holes"):

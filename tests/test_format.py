@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from calls import profiler_on
-from cprofiling.format import format_profiling_table, shown_value
-from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+from cprofiling.nodes.summary_table import format_profiling_table, shown_value
 
 NO_DATA = "No profiling data collected."
 

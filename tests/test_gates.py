@@ -15,15 +15,16 @@ import pytest
 
 import cprofiling as cp
 import cprofiling_pytest
-from cprofiling import cli
-from cprofiling.counting import DispatchCount, operators
-from cprofiling.gates import baseline, fixtures, judge, limits, series
-from cprofiling.gates import file_comparison as file_comparison  # noqa: PLC0414 no run in this process is to load them anew
-from cprofiling.gates import phase as phase  # noqa: PLC0414
-from cprofiling.gates import plugin as plugin  # noqa: PLC0414
-from cprofiling.gates.bootstrap import Rule
-from cprofiling.gates.limits import Limits, complaints, limits_of
-from cprofiling.gates.measured import Measured
+from cprofiling.commands import main
+from cprofiling.counting import DispatchCount
+from cprofiling.testing.counting import operators
+from cprofiling.testing.gates import baseline, fixtures, limits, series, verdicts
+from cprofiling.testing.gates import file_comparison as file_comparison  # noqa: PLC0414 no run in this process is to load them anew
+from cprofiling.testing.gates import plugin as plugin  # noqa: PLC0414
+from cprofiling.testing.gates import test_call as phase
+from cprofiling.testing.gates.bootstrap import Rule
+from cprofiling.testing.gates.limits import Limits, complaints, limits_of
+from cprofiling.testing.gates.test_record import Measured
 
 pytest_plugins = ["pytester"]
 
@@ -370,7 +371,7 @@ def test_operators_are_counted_only_where_they_are_judged_or_written(run: Run, m
 
 UNSURE = """
 import pytest
-from cprofiling.gates.pairs import PairedComparison, PairedTimes
+from cprofiling.testing.gates.pairs import PairedComparison, PairedTimes
 
 @pytest.mark.parametrize("verdict", ["unclear", "unknown", "not enough samples", "same"])
 def test_unsure(node_profiler, verdict):
@@ -407,15 +408,15 @@ def test_the_more_times_there_are_the_more_samples_a_verdict_needs() -> None:
 
     for rows, is_slower in ((12, True), (13, False)):
         old, new = series_of(1.0, rows), series_of(9.0, rows)
-        assert judge.times_in([old]) == rows
-        found = judge.judged(old, new, [Rule("mean", 5)], rows)
+        assert verdicts.times_in([old]) == rows
+        found = verdicts.judged(old, new, [Rule("mean", 5)], rows)
         assert (len(found.worse), len(found.notes)) == ((rows, 0) if is_slower else (0, rows))
 
 
 def test_a_slower_callable_fails_the_test(run: Run) -> None:
     result = run(
         "test_slow.py",
-        test_slow="from cprofiling.gates.pairs import PairedComparison, PairedTimes\n"
+        test_slow="from cprofiling.testing.gates.pairs import PairedComparison, PairedTimes\n"
         "def test_slow(node_profiler):\n"
         "    times = PairedTimes('', 20, 1.0, 2.0, 100.0, (90.0, 110.0), 'slower')\n"
         "    node_profiler.comparisons.append(PairedComparison(times, (), 'mean', 5.0, 0.95, 'cpu'))\n",
@@ -674,7 +675,7 @@ def test_more_is_worse_and_less_is_a_note() -> None:
     new = did(
         native_calls={"a": 1, "b": 1}, operators=None, launches=3, nodes=[node(count=3, error_count=1), node(node="x")]
     )
-    worse, notes = judge.judged(old, new, [])
+    worse, notes = verdicts.judged(old, new, [])
     assert worse == [
         "native_calls of b: 0 -> 1",
         "operators cannot be judged: they were not counted, and are in the baseline",
@@ -686,19 +687,19 @@ def test_more_is_worse_and_less_is_a_note() -> None:
     ]
     assert notes == ["native_calls of gone: 1 -> 0, which is less: --cprofiling-update keeps it so"]
     without = did(launches_reason="no CUDA in the process")
-    assert judge.judged(did(launches=1), without, []) == ([], ["launches: 1 -> not known: no CUDA in the process"])
-    assert judge.judged(did(launches=1), did(launches_reason="why"), []) == (["launches cannot be judged: why"], [])
-    assert judge.judged(did(), did(operators={"aten::mm": 1}, launches=1), []) == ([], [])
+    assert verdicts.judged(did(launches=1), without, []) == ([], ["launches: 1 -> not known: no CUDA in the process"])
+    assert verdicts.judged(did(launches=1), did(launches_reason="why"), []) == (["launches cannot be judged: why"], [])
+    assert verdicts.judged(did(), did(operators={"aten::mm": 1}, launches=1), []) == ([], [])
 
 
 def test_times_that_are_missing_are_no_pass() -> None:
     row = timed_row(1.0)
     told = series.Series(True, {"": row, "node": row}).to_dict()
     rules = [Rule("mean", 5)]
-    missing = judge.judged(did(series={"work": told}), did(), rules)
+    missing = verdicts.judged(did(series={"work": told}), did(), rules)
     assert missing.worse == ["times of work: they were not measured, and are in the baseline"]
     less = {**told, "rows": {"": told["rows"][""]}}
-    partly = judge.judged(did(series={"work": told}), did(series={"work": less}), rules)
+    partly = verdicts.judged(did(series={"work": told}), did(series={"work": less}), rules)
     assert partly.worse == ["times of work, node node: they were not measured, and are in the baseline"]
     assert len(partly.notes) == 1
 
@@ -800,14 +801,14 @@ def test_files_of_what_tests_did_are_compared(tmp_path: Path, capsys: pytest.Cap
     timed = {"work": series.Series(True, {"": row}).to_dict()}
     baseline.save(old, {"a": did(native_calls={"f": 1}, series=timed), "gone": did()})
     baseline.save(new, {"a": did(native_calls={"f": 2}, series=timed), "added": did()})
-    assert cli.main(["compare", old, new]) == 3
+    assert main.main(["compare", old, new]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "a: WORSE: native_calls of f: 1 -> 2"
     assert lines[1].startswith("a: times of work: same: mean +0.0 %")
     assert lines[2:] == ["gone: WORSE: it did not run", "added: it is not in the baseline"]
-    assert cli.main(["compare", "--format", "json", old, new]) == 3
+    assert main.main(["compare", "--format", "json", old, new]) == 3
     assert json.loads(capsys.readouterr().out)["tests"]["gone"] == {"worse": ["it did not run"], "notes": []}
-    assert cli.main(["compare", "--format", "md", new, new]) == 0
+    assert main.main(["compare", "--format", "md", new, new]) == 0
     assert capsys.readouterr().out.startswith("- a: times of work: same")
 
 
@@ -821,7 +822,7 @@ def test_files_of_different_machines_are_compared_by_counts(
     with monkeypatch.context() as patch:
         patch.setattr(baseline, "made_here", lambda: {"machine": "other"})
         baseline.save(new, {"a": timed})
-    assert cli.main(["compare", old, new]) == 0
+    assert main.main(["compare", old, new]) == 0
     assert capsys.readouterr().out.startswith("1 tests: nothing has changed\nTimes are not compared")
-    assert cli.main(["compare", old, new, "--new", old]) == 1
+    assert main.main(["compare", old, new, "--new", old]) == 1
     assert "one with one" in capsys.readouterr().err

@@ -654,7 +654,9 @@ assert "libcuda" not in mapped and "libcupti" not in mapped
 def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -> None:
     run(
         """
-        from cprofiling import _core, control, devices, nodes, probers
+        from cprofiling import _core
+        from cprofiling.devices import in_use as devices
+        from cprofiling.nodes import profiler as control, decorators as nodes, probe_callbacks as probers
         def use(**replaced):
             order = ("options", "place", "place_after", "memory", "memory_after", "launches", "wait_device", "wait")
             mine = tuple(replaced.get(name, given) for name, given in zip(order, probers.PROBERS, strict=True))

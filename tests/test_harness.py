@@ -16,13 +16,17 @@ import pytest
 
 import cprofiling as cp
 from commands import COMMAND
-from cprofiling import FormatError, cli, device_table, harness, layers
-from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory, synchronize
-from cprofiling.stages import progress as progress_bar
-from cprofiling.stages import stage_recording
-from cprofiling.stages.breakdown import NOTHING, STAND_IN
-from cprofiling.stages.mock_inputs import MockInputs
-from cprofiling.stages.progress import progress
+from cprofiling import FormatError
+from cprofiling._internal import progress as progress_bar
+from cprofiling._internal.progress import progress
+from cprofiling.commands import main
+from cprofiling.devices import operations
+from cprofiling.harness import HarnessConfig, StageBenchHarness, call_factory
+from cprofiling.layers import context, recording
+from cprofiling.layers.breakdown import NOTHING, STAND_IN
+from cprofiling.layers.harness import stage_bench
+from cprofiling.layers.harness.mock_inputs import MockInputs
+from cprofiling.layers.harness.stage_bench import synchronize
 
 SIGNATURE: dict[str, Any] = {
     "stage_name": "stage",
@@ -57,7 +61,7 @@ class Stage:
 def without_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch, which other tests may have loaded, has no part in this."""
     options = {"record_shapes": True, "profile_memory": True, "with_stack": True, "operators": False}
-    monkeypatch.setattr(stage_recording, "options", lambda: options)
+    monkeypatch.setattr(recording, "options", lambda: options)
 
 
 @pytest.fixture
@@ -140,7 +144,7 @@ def test_the_program_that_runs_is_not_written_over(folder: Path, monkeypatch: py
 
 
 def test_files_go_where_reports_go_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cprofiling.layers.get_profiler_output_dir", lambda: tmp_path)
+    monkeypatch.setattr("cprofiling.layers.context.get_profiler_output_dir", lambda: tmp_path)
     StageBenchHarness("stage", SIGNATURE, Stage()).profile()
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
 
@@ -191,15 +195,15 @@ def test_each_run_has_lists_of_its_own(folder: Path) -> None:
 
 
 def test_runs_are_not_in_the_reports_of_stages(folder: Path) -> None:
-    @layers.ProfilingContext("harness: once", capture_memory=True)
+    @context.ProfilingContext("harness: once", capture_memory=True)
     def stage(size: int, reset: bool = False) -> int:
         if reset:
-            layers.reset_timing_registry("new")
+            context.reset_timing_registry("new")
         return 1 // size
 
     def known() -> tuple[Any, Any, Any]:
-        stages, checkpoints = layers.get_timing_report()["stages"], layers._registry.checkpoints()
-        return stages, layers.get_io_signatures(), checkpoints
+        stages, checkpoints = context.get_timing_report()["stages"], context._registry.checkpoints()
+        return stages, context.get_io_signatures(), checkpoints
 
     stage(1)
     before = known()
@@ -211,11 +215,11 @@ def test_runs_are_not_in_the_reports_of_stages(folder: Path) -> None:
         bench.run_single_step({"size": 0})
     assert known() == before
     stage(1)
-    assert layers.get_timing_report()["stages"]["harness: once"]["count"] == 2
+    assert context.get_timing_report()["stages"]["harness: once"]["count"] == 2
     bench.run_single_step({"size": 1, "reset": True})
     stage(1)
-    assert layers.get_timing_report()["stages"]["harness: once"]["count"] == 1
-    layers.reset_timing_registry()
+    assert context.get_timing_report()["stages"]["harness: once"]["count"] == 1
+    context.reset_timing_registry()
 
 
 def test_the_harness_does_not_take_over_a_recording(folder: Path) -> None:
@@ -228,7 +232,7 @@ def test_a_trace_that_is_too_large_is_recorded_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage()
-    monkeypatch.setattr(harness, "MOST_TRACE_BYTES", 10)
+    monkeypatch.setattr(stage_bench, "MOST_TRACE_BYTES", 10)
     with caplog.at_level(logging.INFO, "cprofiling"):
         StageBenchHarness("stage", SIGNATURE, stage, HarnessConfig(0, 1, folder)).profile()
     assert len(stage.calls) == 3
@@ -244,13 +248,13 @@ def test_a_trace_that_is_too_large_is_recorded_again(
 def test_an_output_is_compared_with_the_recorded_one(folder: Path) -> None:
     tensor = {"shape": [2], "dtype": "float32", "device": "cpu", "stride": [1], "requires_grad": False}
     other = {**tensor, "shape": [3], "dtype": "int8", "device": "cuda"}
-    assert harness._differences(tensor, tensor) == []
-    assert harness._differences([tensor, {"a": 1}], [other, {"a": 2}]) == [
+    assert stage_bench._differences(tensor, tensor) == []
+    assert stage_bench._differences([tensor, {"a": 1}], [other, {"a": 2}]) == [
         "output[0]: shape is [2], was [3]", "output[0]: dtype is float32, was int8",
     ]  # fmt: skip
-    assert harness._differences({"a": "x"}, {"a": 1}) == ["output['a']: is 'x' (str), was 1 (int)"]
-    assert harness._differences([1], [1, 2]) == ["output: is [1] (list), was [1, 2] (list)"]
-    assert harness._differences({"a": 1}, {"b": 1}) == ["output: is {'a': 1} (dict), was {'b': 1} (dict)"]
+    assert stage_bench._differences({"a": "x"}, {"a": 1}) == ["output['a']: is 'x' (str), was 1 (int)"]
+    assert stage_bench._differences([1], [1, 2]) == ["output: is [1] (list), was [1, 2] (list)"]
+    assert stage_bench._differences({"a": 1}, {"b": 1}) == ["output: is {'a': 1} (dict), was {'b': 1} (dict)"]
 
 
 @pytest.mark.parametrize(
@@ -304,13 +308,13 @@ def test_a_file_of_signatures(signatures: Path) -> None:
 
 def test_the_devices_in_use_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
-    row = device_table._without("xpu", "reason")
+    row = operations._without("xpu", "reason")
     there = {**vars(row), "current_index": lambda: 0, "synchronize": waited.append}
     inputs = MockInputs()
     for number, place in enumerate((("xpu", 2), ("cpu", 1), ("xpu", None))):
         inputs[str(number)] = SimpleNamespace(device=SimpleNamespace(type=place[0], index=place[1]))
-    for found in (None, "no answer", row, device_table.DeviceOperations(**there)):
-        monkeypatch.setattr(device_table, "in_use", lambda found=found: found)
+    for found in (None, "no answer", row, operations.DeviceOperations(**there)):
+        monkeypatch.setattr(operations, "in_use", lambda found=found: found)
         synchronize(inputs)
     assert waited == [0, 2]
 
@@ -437,7 +441,7 @@ def test_what_is_no_factory_is_said(module: str, tmp_path: Path, spec: str, mess
 
 
 def command(*arguments: str) -> int:
-    return cli.main(["harness", "--signature", "sig.json", *arguments])
+    return main.main(["harness", "--signature", "sig.json", *arguments])
 
 
 def test_the_command_lists_stages(signatures: Path, module: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -526,7 +530,7 @@ def test_the_command_needs_no_current_directory(
     os.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     arguments = ["--stage", "stage", "--factory", f"{module}:stage", "--output-dir", str(tmp_path / "out")]
-    assert cli.main(["harness", "--signature", str(signatures), *arguments]) == 0
+    assert main.main(["harness", "--signature", str(signatures), *arguments]) == 0
     assert (tmp_path / "out" / FILES[0]).exists()
 
 
@@ -542,7 +546,7 @@ def test_the_command_needs_no_current_directory(
 )
 def test_wrong_options(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(["harness", *arguments])
+        main.main(["harness", *arguments])
     assert exit_.value.code == 2
     assert complaint in capsys.readouterr().err
 

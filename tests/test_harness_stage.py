@@ -16,7 +16,8 @@ import pytest
 import cprofiling as cp
 from commands import SCRIPT
 from cprofiling import layers
-from cprofiling.harness import MOST_TRACE_BYTES, HarnessConfig, StageBenchHarness
+from cprofiling.harness import HarnessConfig, StageBenchHarness
+from cprofiling.layers.harness.stage_bench import MOST_TRACE_BYTES
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("diffusers", reason="diffusers is not installed")

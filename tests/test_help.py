@@ -6,11 +6,11 @@ import shlex
 
 import pytest
 
-from cprofiling import cli
-from cprofiling.completion import commands_of
+from cprofiling.commands import main
+from cprofiling.commands.completion import commands_of
 
 LINES, COLUMNS = 24, 80
-COMMANDS = ("", *commands_of(cli.parser()))
+COMMANDS = ("", *commands_of(main.parser()))
 HAVE_A_PROGRAM = ("run", "serve", "ncu", "nsys")
 
 
@@ -23,7 +23,7 @@ def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def help_of(command: str) -> str:
-    return (commands_of(cli.parser())[command] if command else cli.parser()).format_help()
+    return (commands_of(main.parser())[command] if command else main.parser()).format_help()
 
 
 def test_there_are_commands() -> None:
@@ -46,7 +46,7 @@ def test_help_ends_with_an_example_that_the_command_takes(command: str) -> None:
     program, *arguments = shlex.split(words)
     assert example.startswith("example: ")
     assert program == "cprofiling"
-    options = cli.parsed(arguments)
+    options = main.parsed(arguments)
     assert options.command == (command or "run")
     assert bool(options.program) == (options.command in HAVE_A_PROGRAM)
 
@@ -54,6 +54,6 @@ def test_help_ends_with_an_example_that_the_command_takes(command: str) -> None:
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_is_printed(option: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main([*filter(None, [command]), option])
+        main.main([*filter(None, [command]), option])
     assert exit_.value.code == 0
     assert capsys.readouterr().out == help_of(command)

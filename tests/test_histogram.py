@@ -14,7 +14,7 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_with
-from cprofiling.histogram import Histogram, histogram_of
+from cprofiling.nodes.histogram import Histogram, histogram_of
 from hostile_names import NAMES
 
 

@@ -15,13 +15,13 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_on
-from cprofiling.counters import CounterValue
-from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
-from cprofiling.format import format_time, shown_text
-from cprofiling.views.charts import Axis, bars, bins, lines
-from cprofiling.views.document import Column, Document, Finding, Measurement, Node, Section, Span, Timeline, Track
-from cprofiling.views.html import render
-from cprofiling.views.sources import document_of
+from cprofiling.nodes.counters import CounterValue
+from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory
+from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling.report.charts import Axis, bars, bins, lines
+from cprofiling.report.document import Column, Document, Finding, Measurement, Node, Section, Span, Timeline, Track
+from cprofiling.report.from_statistics import document_of
+from cprofiling.report.html.render import render
 from hostile_names import NAMES
 from recorded import outer, profile
 
@@ -392,7 +392,7 @@ def test_what_is_no_document_is_refused(arguments: tuple[Any, ...], parameter: s
 
 
 def test_without_jinja2_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.views import html
+    from cprofiling.report.html import render as html
 
     html._template.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)

@@ -20,11 +20,11 @@ import pytest
 import browser
 import cprofiling as cp
 from calls import profiler_on
-from cprofiling.format import format_time, shown_text
-from cprofiling.views.document import Document
-from cprofiling.views.html import render
-from cprofiling.views.sources import document_of
-from cprofiling.views.timeline import timeline
+from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling.report.document import Document
+from cprofiling.report.from_statistics import document_of
+from cprofiling.report.html.render import render
+from cprofiling.report.timeline import timeline
 from hostile_names import NAMES
 from recorded import profile
 from recordings import trace

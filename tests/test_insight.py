@@ -20,12 +20,12 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_on
-from cprofiling.format import shown_text
-from cprofiling.insight import sections
-from cprofiling.insight.steady import FLAT, NOT_CERTAIN, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
-from cprofiling.insight.table import Insight, shown_number
-from cprofiling.insight.warm_up import COLD_FIRST, DIFFERING, LIKE_OTHERS, REACHED, UNKNOWN
-from cprofiling.kinds import SUSPENDABLE, UNFINISHED
+from cprofiling._internal.row_kinds import SUSPENDABLE, UNFINISHED
+from cprofiling.analysis.insight_table import Insight, shown_number
+from cprofiling.analysis.steady_state import FLAT, NOT_CERTAIN, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
+from cprofiling.analysis.warm_up import COLD_FIRST, DIFFERING, LIKE_OTHERS, REACHED, UNKNOWN
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.report import insight_sections
 from hostile_names import NAMES
 from recorded import profile
 from recordings import DROPPED, HOST, NODE, RECORD, STEP, Row, host, made
@@ -687,7 +687,7 @@ def test_a_measurement_tells_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def call() -> None:
         now[0] += next(calls)
 
-    monkeypatch.setattr(sys.modules["cprofiling.measure"], "_clock_ns", lambda: now[0])
+    monkeypatch.setattr(sys.modules["cprofiling.testing.measure"], "_clock_ns", lambda: now[0])
     measured = cp.measure(call, warmup=0, repeat=60)
     table = measured.warm_up()
     assert table[0].cold == 2
@@ -779,10 +779,10 @@ def test_tables_are_sections_and_short() -> None:
 
 def test_reports_have_insights_of_what_has_nodes() -> None:
     recording = made(frames_of("a", 2, lambda _: (5, 80), 90, 100))
-    assert list(sections.of_recording(recording)) == ["warm_up", "gaps", "what_if", "frames"]
-    assert sections.of_recording(made([host("op", 0, 9)])) == {}
-    assert list(sections.of_summary(recorded_counts({"a": 3}))) == ["warm_up", "what_if", "frames"]
-    assert sections.of_summary(cp.ProfilingSummary()) == {}
+    assert list(insight_sections.of_recording(recording)) == ["warm_up", "gaps", "what_if", "frames"]
+    assert insight_sections.of_recording(made([host("op", 0, 9)])) == {}
+    assert list(insight_sections.of_summary(recorded_counts({"a": 3}))) == ["warm_up", "what_if", "frames"]
+    assert insight_sections.of_summary(cp.ProfilingSummary()) == {}
 
 
 def test_tables_are_pandas_frames() -> None:

@@ -343,14 +343,14 @@ def test_an_import_inside_an_import_and_a_circular_one(tmp_path: Path) -> None:
 def test_a_failed_import_can_be_repeated() -> None:
     assert_ran("""
         import sys
-        sys.modules["cprofiling.stats"] = None
+        sys.modules["cprofiling.nodes.stats"] = None
         try:
             import cprofiling
         except ImportError as error:
-            assert "cprofiling.stats" in str(error)
+            assert "cprofiling.nodes.stats" in str(error)
         else:
             raise AssertionError
-        del sys.modules["cprofiling.stats"]
+        del sys.modules["cprofiling.nodes.stats"]
         import cprofiling as cp
         cp.set_profiling(True)
         cp.profile_node(lambda: None, name="node")()

@@ -13,7 +13,8 @@ import pytest
 
 import cprofiling as cp
 from calls import WATCH_DOG, by_name, profiler_on, run_python
-from cprofiling import _core, probers
+from cprofiling import _core
+from cprofiling.nodes import probe_callbacks
 from fakes import build
 
 TESTS = Path(__file__).parent
@@ -97,7 +98,7 @@ def check(script: str, environment: dict[str, str]) -> None:
 def test_every_figure_is_exact_and_the_innermost_nodes(libraries: dict[str, str]) -> None:
     check(
         """
-        from cprofiling.extras import NodeLaunches
+        from cprofiling.nodes.resources import NodeLaunches
         cp.set_profiling(True, kernels=True)
 
         @cp.profile_node("inner")
@@ -539,8 +540,8 @@ def test_an_old_cupti_and_lost_records_are_said(libraries: dict[str, str]) -> No
 @pytest.fixture
 def nobody_launches(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
     """Profilers that other tests have left are none of ours."""
-    monkeypatch.setattr(probers, "_launching", {})
-    return probers._launching
+    monkeypatch.setattr(probe_callbacks, "_launching", {})
+    return probe_callbacks._launching
 
 
 def test_without_cuda_there_is_a_reason(nobody_launches: dict[int, Any]) -> None:
@@ -563,9 +564,9 @@ def test_who_holds_cupti_is_remembered_as_long_as_it_lives(
 ) -> None:
     registered: list[Any] = []
     monkeypatch.setattr("atexit.register", registered.append)
-    monkeypatch.setattr(probers, "_is_at_exit", False)
+    monkeypatch.setattr(probe_callbacks, "_is_at_exit", False)
     first = profiler_on(kernels=True)
-    assert registered == [probers._stop_launches]
+    assert registered == [probe_callbacks._stop_launches]
     second = profiler_on(kernels=True)
     assert len(registered) == 1
     assert [held() for held in nobody_launches.values()] == [first, second]
@@ -573,7 +574,7 @@ def test_who_holds_cupti_is_remembered_as_long_as_it_lives(
     third = profiler_on(kernels=True)
     assert [held() for held in nobody_launches.values()] == [second, third]
     del second
-    probers._stop_launches()
+    probe_callbacks._stop_launches()
     third.profile_node("node")(len)("")
     assert by_name(third)["node"].launches is None
 

@@ -25,10 +25,11 @@ import pytest
 
 import cprofiling as cp
 from calls import mapped
-from cprofiling import _core, environment, layers
-from cprofiling.stages import log
-from cprofiling.stages.memory import MemoryReader, StageMemory
-from cprofiling.stages.registry import Registry
+from cprofiling import _core
+from cprofiling._internal import environment, log
+from cprofiling.layers import context as layers
+from cprofiling.layers.memory import MemoryReader, StageMemory
+from cprofiling.layers.registry import Registry
 from fakes.fake_torch import forget_devices, torch_loader
 
 Context = layers.ProfilingContext
@@ -69,7 +70,7 @@ def test_stages_leave_nodes_as_cheap_as_they_were() -> None:
         node = cp.profile_node(name="node")(lambda: None)
         plain = cp.Profiler()
         with layers.ProfilingContext("stage"):
-            assert count(layers._registry._profiler) == 0
+            assert count(layers.context._registry._profiler) == 0
         plain.set_profiling(True)
         assert count(plain) == 1
         assert layers.get_timing_report()["stages"]["stage"]["count"] == 1
@@ -476,7 +477,7 @@ def test_a_fault_of_the_profilers_is_told_and_loses_nothing(
     for name in ("read", "read_anew", "uses_device"):
         monkeypatch.setattr(layers._memory, name, fails)
     monkeypatch.setattr(layers._memory, "stale_ns", 0)
-    monkeypatch.setattr("cprofiling.stages.signatures.Capture.inputs", fails)
+    monkeypatch.setattr("cprofiling.layers.signatures.Capture.inputs", fails)
 
     @Context("x", capture_memory=True)
     def twice(x: int) -> int:
@@ -652,7 +653,7 @@ def test_a_trace_that_cannot_be_written_is_told(caplog: pytest.LogCaptureFixture
     def full(*_arguments: Any, **_keywords: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cprofiling.chrome.export_to_path", full)
+    monkeypatch.setattr("cprofiling.recording.traces.chrome_writer.export_to_path", full)
     layers.enable_profiler_for_names("full")
     with Context("full"):
         pass

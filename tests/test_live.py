@@ -21,8 +21,10 @@ import pytest
 
 import cprofiling as cp
 from commands import COMMAND
-from cprofiling import _core, live, session
-from cprofiling.live import head, writing
+from cprofiling import _core, live
+from cprofiling.monitoring import live_writer
+from cprofiling.nodes.live_file import head
+from cprofiling.recording import profile as session
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
@@ -34,7 +36,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    writing._close_all()
+    live_writer._close_all()
 
 
 class Pipeline(cp.PipelineProfiling):
@@ -112,11 +114,11 @@ def test_who_leaves_a_file_and_comes_back_is_counted_once(tmp_path: Path) -> Non
     for count in range(1, 4):
         profiler.set_profiling(True, live=path)
         profiler.record("train", "node", 1)
-        writing.commit()
+        live_writer.commit()
         assert counts(path) == {"Profiler": {}, "Profiler 2": {"node": count}}
         assert [row.count for row in live.read(path).snapshot.stats()] == [count]
         profiler.set_profiling(count % 2 == 0, live=other)
-        writing.commit()
+        live_writer.commit()
         assert counts(path) == {"Profiler": {}, "": {"node": count}}
     profiler.reset_profiling()
     profiler.set_profiling(True, live=path)
@@ -192,7 +194,7 @@ def test_names_are_data(tmp_path: Path) -> None:
     pipeline.set_profiling(True, live=tmp_path / "live")
     for name in names:
         pipeline.profiler.record("train", name, 1)
-    writing.commit()
+    live_writer.commit()
     assert counts(tmp_path / "live") == {"Päckage\n": dict.fromkeys(names, 1)}
 
 
@@ -279,7 +281,7 @@ def killed_with(path: Path, count: int) -> None:
     program = """
 import os, sys
 import cprofiling as cp
-from cprofiling.live import writing
+from cprofiling.monitoring import live_writer as writing
 profiler = cp.Profiler()
 profiler.set_profiling(True, live=sys.argv[1])
 for _ in range(int(sys.argv[2])):
@@ -337,7 +339,7 @@ def test_not_everything_is_kept_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "live-3.cprof").read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
     killed_with(path, 7)
-    monkeypatch.setattr(writing, "_MOST_NAMES", 3)
+    monkeypatch.setattr(live_writer, "_MOST_NAMES", 3)
     before = path.read_bytes()
     with pytest.raises(FileExistsError, match="there is no name left to keep it"):
         cp.set_profiling(True, live=path)
@@ -359,7 +361,7 @@ def test_a_file_that_cannot_be_read_is_kept(tmp_path: Path) -> None:
 def test_an_empty_file_of_the_user_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = tmp_path / "empty"
     empty.touch()
-    monkeypatch.setattr(writing, "ROOM", 2**60)
+    monkeypatch.setattr(live_writer, "ROOM", 2**60)
     for path in (empty, tmp_path / "none"):
         with pytest.raises(OSError, match=path.name):
             cp.set_profiling(True, live=path)
@@ -386,7 +388,7 @@ def test_what_cannot_be_written_later_is_told(tmp_path: Path) -> None:
     program = """
 import resource, signal, sys
 import cprofiling as cp
-from cprofiling.live import writing
+from cprofiling.monitoring import live_writer as writing
 writing.ROOM = 8192
 profiler = cp.Profiler()
 profiler.set_profiling(True, live=sys.argv[1])
@@ -411,7 +413,7 @@ print("on")
 
 KILLED = """
 import sys, threading
-from cprofiling.live import writing
+from cprofiling.monitoring import live_writer as writing
 writing.INTERVAL_NS = int(sys.argv[2])
 import cprofiling as cp
 profiler = cp.Profiler()
@@ -472,7 +474,7 @@ def test_a_forked_child_has_a_file_of_its_own(tmp_path: Path) -> None:
         try:
             profiler.record("train", "the child's", 1)
             waited_for(tmp_path / f"live_{os.getpid()}.cprof", {"Profiler": {"the child's": 1}})
-            writing._close_all()
+            live_writer._close_all()
             status = 0
         finally:
             os._exit(status)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import cprofiling as cp
-from cprofiling import loading
-from cprofiling.kinds import KINDS
+from cprofiling._internal.row_kinds import KINDS
+from cprofiling.recording.traces import reader
 from recordings import TRACES
 
 UNKNOWN = -(2**63)
@@ -383,7 +383,7 @@ def in_two_members(text: bytes) -> bytes:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, padded, in_two_members])
 @pytest.mark.parametrize("piece", [2, 3, 700, 1 << 18])
 def test_compressed_or_not(pack: Any, piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_PIECE", piece)
+    monkeypatch.setattr(reader, "_PIECE", piece)
     path = tmp_path / "trace of any name"
     path.write_bytes(pack(b"\xef\xbb\xbf" + TEXT))
     expected = names_in(loaded(TEXT, tmp_path))
@@ -473,7 +473,7 @@ def test_damaged_compressed_files(tmp_path: Path) -> None:
 
 def test_a_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """I9: what unpacks to much more than any trace does is given up."""
-    monkeypatch.setattr(loading, "_BOMB_ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(reader, "_BOMB_ALLOWANCE", 1 << 20)
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(b"[" + b" " * (16 << 20) + b"]"))
     assert re.fullmatch(r"\d+ compressed bytes unpack to more than \d+: that is no trace", refusal(path))
@@ -495,8 +495,8 @@ def test_a_bar_on_a_terminal(pack: Any, tmp_path: Path, monkeypatch: pytest.Monk
     path.write_bytes(pack(TEXT))
     cp.load_trace(path)
     assert terminal.getvalue() == ""  # small files are read before anyone looks
-    monkeypatch.setattr(loading, "_SHOWN_FROM", 1)
-    monkeypatch.setattr(loading, "_PIECE", 100)
+    monkeypatch.setattr(reader, "_SHOWN_FROM", 1)
+    monkeypatch.setattr(reader, "_PIECE", 100)
     cp.load_trace(path)
     shown = [int(percent) for percent in re.findall(r"\rreading [# ]{25} +(\d+) %", terminal.getvalue())]
     assert shown == sorted(set(shown))
@@ -506,7 +506,7 @@ def test_a_bar_on_a_terminal(pack: Any, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("stderr", [None, io.StringIO()])
 def test_no_bar_elsewhere(stderr: io.StringIO | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_SHOWN_FROM", 1)
+    monkeypatch.setattr(reader, "_SHOWN_FROM", 1)
     monkeypatch.setattr(sys, "stderr", stderr)
     assert len(loaded(TEXT, tmp_path)) > 0
     assert stderr is None or stderr.getvalue() == ""

@@ -22,10 +22,10 @@ pytest.importorskip("IPython", reason="IPython is not installed")
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from cprofiling import cell_nodes, magics
-from cprofiling.cell_nodes import CellPatterns
-from cprofiling.cell_profile import CellProfile, CellRecording, joined
-from cprofiling.snapshot import FormatError
+from cprofiling.nodes.snapshot import FormatError
+from cprofiling.report.notebook import cell_nodes, magics
+from cprofiling.report.notebook.cell_nodes import CellPatterns
+from cprofiling.report.notebook.cell_profile import CellProfile, CellRecording, joined
 
 SETUP = """
 import cprofiling as cp, time, threading
@@ -371,7 +371,7 @@ def test_nodes_that_cannot_be_made_leave_nothing_behind(shell: Shell, monkeypatc
     def fail(*_: object) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr("cprofiling.cell_nodes.wrap_members", fail)
+    monkeypatch.setattr("cprofiling.report.notebook.cell_nodes.wrap_members", fail)
     assert str(shell.error("%%cprofiling -n :*\nf()")) == "broken"
     assert (cell_nodes._active, magics.Profiled._running) == ([], [])
     monkeypatch.undo()

@@ -27,7 +27,7 @@ import pytest
 from calls import run_python
 
 # By name: as an attribute, ``cprofiling.measure`` may be the function.
-module: Any = importlib.import_module("cprofiling.measure")
+module: Any = importlib.import_module("cprofiling.testing.measure")
 Measurement = module.Measurement
 measure = module.measure
 
@@ -994,7 +994,7 @@ def test_with_the_real_clock_and_machine() -> None:
     run = run_python(
         """
 import sys
-from cprofiling.measure import measure
+from cprofiling.testing.measure import measure
 result = measure(sorted, list(range(1000)), warmup=1, repeat=8)
 assert result.count == len(result.samples_ms) == 8
 assert 0 < result.min_ms <= result.median_ms <= result.p90_ms <= result.p99_ms <= result.max_ms <= result.total_ms

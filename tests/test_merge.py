@@ -16,14 +16,16 @@ import pytest
 
 import cprofiling as cp
 from calls import profiler_on
-from cprofiling import FormatError, Snapshot, cli
+from cprofiling import FormatError, Snapshot
+from cprofiling.commands import main
 from cprofiling.integrations.torch_distributed import write_rank_snapshot
-from cprofiling.live import head, writing
-from cprofiling.stages import merge_statistics, ranks
-from cprofiling.stages.merge import MergeError, merge_files
-from cprofiling.stages.merge_statistics import merge_parts, missing_ranks, part_of_file, part_of_snapshot
-from cprofiling.stages.ranks import RankedSnapshot, own_rank, rank_of_name, take
-from cprofiling.stages.skew import Skew, SkewBuilder
+from cprofiling.layers.ranks import merge_statistics, rank_snapshot
+from cprofiling.layers.ranks.merge import MergeError, merge_files
+from cprofiling.layers.ranks.merge_statistics import merge_parts, missing_ranks, part_of_file, part_of_snapshot
+from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, own_rank, rank_of_name, take
+from cprofiling.layers.ranks.skew import Skew, SkewBuilder
+from cprofiling.monitoring import live_writer
+from cprofiling.nodes.live_file import head
 
 Values = dict[str, list[float]]
 
@@ -51,7 +53,7 @@ def written(folder: Path, rank: int, values: Values, world_size: int | None = No
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, list[str]]:
-    status = cli.main(["merge", *map(str, arguments)])
+    status = main.main(["merge", *map(str, arguments)])
     printed = capsys.readouterr()
     return status, printed.out, [line.removeprefix("cprofiling: ") for line in printed.err.splitlines()]
 
@@ -93,8 +95,8 @@ def test_live_files_while_they_are_written_of_ranks_and_of_nobody(
     part = part_of_file(str(live_file(tmp_path / "live_rank0.cprof", {"a": [1.0]})))
     assert (part.label, part.load().stats()[0].count) == ("0", 1)
     (tmp_path / "cut.cprof").write_bytes((tmp_path / "live_rank0.cprof").read_bytes()[:5000])
-    nobody = writing._opened(str(tmp_path / "nobody.cprof"), print)
-    writing.commit()
+    nobody = live_writer._opened(str(tmp_path / "nobody.cprof"), print)
+    live_writer.commit()
     status, printed, complaints = run(capsys, *tmp_path.iterdir())
     nobody.close()
     profiler.set_profiling(False)
@@ -112,7 +114,7 @@ def test_what_a_killed_process_lost_is_said(
     path = tmp_path / "live.cprof"
     profiler = profiler_on(live=path)
     profiler.record("train", "a", 1.0)
-    writing.commit()
+    live_writer.commit()
     monkeypatch.setattr(head.Head, "is_alive", lambda _: False)
     status, printed, _ = run(capsys, path)
     profiler.set_profiling(False)
@@ -165,7 +167,7 @@ def test_every_cut_and_every_changed_bit_of_a_record_shows() -> None:
 
 
 def sealed(record: bytes, rest: bytes | None = None, version: int = 1) -> bytes:
-    data = ranks.MAGIC + version.to_bytes(4, "little") + len(record).to_bytes(4, "little") + record
+    data = rank_snapshot.MAGIC + version.to_bytes(4, "little") + len(record).to_bytes(4, "little") + record
     data += snapshot_of({"a": [1.0]}).to_bytes() if rest is None else rest
     return data + zlib.crc32(data).to_bytes(4, "little")
 
@@ -222,7 +224,7 @@ def test_where_a_rank_is_known_from(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_writes_its_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "own_rank", lambda: (2, 4))
+    monkeypatch.setattr(rank_snapshot, "own_rank", lambda: (2, 4))
     profiler, other = counted({"a": [1.0]}), counted({"a": [1.0]})
     folder = tmp_path / "out" / "deep"
     path, beside = (Path(write_rank_snapshot(each, folder, "../ev/il")) for each in (profiler, other))
@@ -236,7 +238,7 @@ def test_a_rank_writes_its_statistics(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (taken.rank, taken.world_size, taken.pid) == (2, 4, os.getpid())
     assert taken.host
     assert taken.snapshot.stats()[0].count == 2
-    monkeypatch.setattr(ranks, "own_rank", lambda: (None, None))
+    monkeypatch.setattr(rank_snapshot, "own_rank", lambda: (None, None))
     assert "rank" not in Path(write_rank_snapshot(profiler, folder)).name
 
 
@@ -467,7 +469,7 @@ def test_files_that_tell_no_rank_may_be_any(tmp_path: Path, capsys: pytest.Captu
 )
 def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["merge", *arguments])
+        main.main(["merge", *arguments])
     assert stopped.value.code == 2
     assert complaint in capsys.readouterr().err
 

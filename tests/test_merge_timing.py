@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from cprofiling import FormatError, cli
-from cprofiling.stages.compare import compare_timing_reports
-from cprofiling.stages.merge import merge_files
-from cprofiling.stages.merge_timing import merge_reports, read_report
+from cprofiling import FormatError
+from cprofiling.commands import main
+from cprofiling.layers.compare.timing_reports import compare_timing_reports
+from cprofiling.layers.ranks.merge import merge_files
+from cprofiling.layers.ranks.merge_timing import merge_reports, read_report
 
 MEMORY = {"allocated_mb": 10.0, "reserved_mb": 20.0, "peak_allocated_mb": 2048.0, "peak_reserved_mb": 3000.0}
 
@@ -148,7 +149,7 @@ def test_reports_of_telefuser_are_merged_by_their_names(tmp_path: Path, capsys: 
     nothing = merge_reports([read_report(zero)]).report
     assert nothing is not None
     assert nothing["stages"]["s"]["percentage"] == 0.0
-    assert cli.main(["merge", one, two, "--expect", "2"]) == 0
+    assert main.main(["merge", one, two, "--expect", "2"]) == 0
     assert capsys.readouterr().err == ""
     assert merge_reports([]).report is None
 

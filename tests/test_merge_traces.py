@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import FormatError, _core, cli, facts
-from cprofiling.recording import Recording
-from cprofiling.stages import merge_traces as module
-from cprofiling.stages.merge import MergeError, merge_files
-from cprofiling.stages.merge_traces import ON_ONE_CLOCK, ON_SEVERAL, Trace, merge_traces, read_trace
+from cprofiling import FormatError, _core
+from cprofiling.commands import main
+from cprofiling.layers.ranks import merge_traces as module
+from cprofiling.layers.ranks.merge import MergeError, merge_files
+from cprofiling.layers.ranks.merge_traces import ON_ONE_CLOCK, ON_SEVERAL, Trace, merge_traces, read_trace
+from cprofiling.recording import metadata
+from cprofiling.recording.result import Recording
 
 BASE = 1_700_000_000 * 10**9
 
@@ -65,7 +67,7 @@ def test_recordings_of_two_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for rank in range(2):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setattr(os, "getpid", lambda rank=rank: 4000)
-        monkeypatch.setattr(facts, "_monotonic_clock", lambda rank=rank: f"boot of {rank}")
+        monkeypatch.setattr(metadata, "_monotonic_clock", lambda rank=rank: f"boot of {rank}")
         paths.append(tmp_path / f"{rank}.json.gz")
         with cp.profile(file=paths[-1]), cp.record(f"block {rank}"), cp.profile_node(f"node {rank}"):
             pass
@@ -100,7 +102,7 @@ def test_what_a_recording_says_of_its_process(monkeypatch: pytest.MonkeyPatch) -
     since_epoch_ns = time.time_ns() - time.monotonic_ns()
     assert abs(own["since_epoch_ns"] - since_epoch_ns) < 10**9
     monkeypatch.setattr(os, "readlink", lambda path: (_ for _ in ()).throw(OSError))
-    assert facts._monotonic_clock() is None
+    assert metadata._monotonic_clock() is None
 
 
 def test_a_recorder_knows_what_its_times_are_ahead_of_the_clock() -> None:
@@ -215,7 +217,7 @@ def test_a_recording_counts_once_and_bad_files_are_named(tmp_path: Path, capsys:
     cut.write_bytes(packed.read_bytes()[:-12])
     bomb = tmp_path / "other_rank1.json"
     bomb.write_bytes(b'{"stages": {}}')
-    status = cli.main(["merge", *map(str, (packed, good, *nameless, damaged, cut, bomb)), "-o", str(tmp_path / "out")])
+    status = main.main(["merge", *map(str, (packed, good, *nameless, damaged, cut, bomb)), "-o", str(tmp_path / "out")])
     printed = capsys.readouterr()
     assert status == 1
     lines = printed.err.splitlines()

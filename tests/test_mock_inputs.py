@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cprofiling.stages import mock_inputs
-from cprofiling.stages.mock_inputs import MockInputs, make_inputs
-from cprofiling.stages.signatures import Capture, StageIOSignature
+from cprofiling.layers.harness import mock_inputs
+from cprofiling.layers.harness.mock_inputs import MockInputs, make_inputs
+from cprofiling.layers.signatures import Capture, StageIOSignature
 
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")

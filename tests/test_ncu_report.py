@@ -20,9 +20,12 @@ from hypothesis import strategies as st
 import cprofiling as cp
 import ncu_samples as samples
 from bare_path import bare_path
-from cprofiling import cli, ncu_csv, ncu_numbers, ncu_reader
-from cprofiling.ncu_kernels import NcuKernel, NcuReport
-from cprofiling.ncu_metrics import Metrics, Texts
+from cprofiling.commands import main
+from cprofiling.devices.nsight import csv_table
+from cprofiling.devices.nsight import reader as ncu_reader
+from cprofiling.devices.nsight import units as ncu_numbers
+from cprofiling.devices.nsight.kernels import NcuKernel, NcuReport
+from cprofiling.devices.nsight.metrics import Metrics, Texts
 from ncu_samples import KERNELS, LAYOUTS, Kernel
 
 Layout = Callable[[Sequence[Kernel]], str]
@@ -527,7 +530,7 @@ def test_an_ncu_that_hangs_is_ended(binary: Path, without_tools: Path) -> None:
 def test_the_command_prints_the_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.csv"
     path.write_text(samples.details())
-    assert cli.main(["ncu", "--analyze", str(path)]) == 0
+    assert main.main(["ncu", "--analyze", str(path)]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert printed.out == f"{cp.analyze_ncu_report(path)}\n"
@@ -535,9 +538,9 @@ def test_the_command_prints_the_kernels(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_command_says_why_it_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "re\nport.csv"
-    assert cli.main(["ncu", "--analyze", str(path)]) == 1
+    assert main.main(["ncu", "--analyze", str(path)]) == 1
     path.write_text("x")
-    assert cli.main(["ncu", "--analyze", str(path)]) == 1
+    assert main.main(["ncu", "--analyze", str(path)]) == 1
     printed = capsys.readouterr()
     lines = printed.err.splitlines()
     assert printed.out == ""
@@ -557,11 +560,11 @@ def test_a_pipe_is_a_file_too(tmp_path: Path) -> None:
 
 
 def test_headers_are_found_by_what_they_have() -> None:
-    assert ncu_csv.is_header(["ID", "kernel name"])
-    assert ncu_csv.is_header([" Process ID", "Metric Name", "Average"])
-    assert not ncu_csv.is_header(["Kernel Name"])
-    assert not ncu_csv.is_header(["ID", "Name"])
-    assert not ncu_csv.is_header(["Metric Name", "Unit"])
+    assert csv_table.is_header(["ID", "kernel name"])
+    assert csv_table.is_header([" Process ID", "Metric Name", "Average"])
+    assert not csv_table.is_header(["Kernel Name"])
+    assert not csv_table.is_header(["ID", "Name"])
+    assert not csv_table.is_header(["Metric Name", "Unit"])
 
 
 def test_what_a_kernel_does_not_say_is_none() -> None:

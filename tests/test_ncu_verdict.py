@@ -7,10 +7,10 @@ import math
 import pytest
 
 import ncu_samples as samples
-from cprofiling import ncu_metrics
-from cprofiling.ncu_kernels import NcuKernel
-from cprofiling.ncu_metrics import Metrics
-from cprofiling.ncu_verdict import Verdict, verdict_of, waves_of
+from cprofiling.devices.nsight import metrics as ncu_metrics
+from cprofiling.devices.nsight.kernels import NcuKernel
+from cprofiling.devices.nsight.metrics import Metrics
+from cprofiling.devices.nsight.verdict import Verdict, verdict_of, waves_of
 
 NAMES = {
     "compute": samples.COMPUTE, "memory": samples.MEMORY, "dram": samples.DRAM, "duration": samples.DURATION,

@@ -11,8 +11,8 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, by_name, profiler_on, run_python
-from cprofiling import device_memory
-from cprofiling.extras import MemoryFigures, NodeMemory
+from cprofiling.devices import memory as device_memory
+from cprofiling.nodes.resources import MemoryFigures, NodeMemory
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cprofiling.format import format_profiling_table, format_time, shown_text
+from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+from cprofiling.nodes.summary_table import format_profiling_table, format_time, shown_text
 from cprofiling.notebook import summary_html
-from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from hostile_names import NAMES
 
 DASH = "\N{EN DASH}"

@@ -19,9 +19,9 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, by_name, profiler_on
-from cprofiling.exported import DEFAULT_BOUNDS
-from cprofiling.open_telemetry import _samples
-from cprofiling.views.buckets import number_of
+from cprofiling.monitoring.node_totals import DEFAULT_BOUNDS
+from cprofiling.monitoring.open_telemetry import _samples
+from cprofiling.nodes.buckets import number_of
 from gpu_snapshots import GPU_MS, gpu_snapshot
 from hostile_names import NAMES, exported
 from recorded import profile

@@ -16,9 +16,9 @@ import pytest
 
 import cprofiling as cp
 from calls import run_python
-from cprofiling import operators
-from cprofiling.operator_rows import MARK, Clock, Rows, may_be_damaged, mended, true_names
-from cprofiling.recording import Recording
+from cprofiling.recording.result import Recording
+from cprofiling.recording.torch_operators import collect
+from cprofiling.recording.torch_operators.rows import MARK, Clock, Rows, may_be_damaged, mended, true_names
 
 PID = os.getpid()
 BASE = 1_700_000_000_000_000_000
@@ -286,7 +286,7 @@ def test_a_name_that_was_freed_costs_that_name(freed: bytes, read: str) -> None:
 @pytest.mark.parametrize(
     ("name", "is_kept"),
     [
-        ("cprofiling/session.py(1): start", False), ("mine/cprofiling/session.py(1): start", True),
+        ("cprofiling/recording/profile.py(1): start", False), ("mine/cprofiling/recording/profile.py(1): start", True),
         (f"{OWN}_mine/session.py(1): start", True), ("nn.Module: Linear_0", True), ("torch/nn/x.py(1): f", True),
         (f"{OWN}/session.py(1): start", False), (f"{Path(os.__file__).parent}/site-packages/x.py(1): f", True),
     ],
@@ -295,7 +295,7 @@ def test_the_package_is_known_by_its_folder(name: str, is_kept: bool, monkeypatc
     monkeypatch.setattr(sys, "path", ["", f"{Path(OWN).parent}/", "/elsewhere"])
     assert bool(joined(found(frame(name, 0, 10, 1))).events()) is is_kept
     monkeypatch.setattr(sys, "path", ["/elsewhere"])
-    assert bool(joined(found(frame("cprofiling/session.py(1): start", 0, 10, 1))).events())
+    assert bool(joined(found(frame("cprofiling/recording/profile.py(1): start", 0, 10, 1))).events())
 
 
 def test_calls_that_start_work_without_any_work_are_noticed() -> None:
@@ -377,7 +377,7 @@ with warnings.catch_warnings():
     with cp.profile() as prof:
         with cp.record("label"):
             pass
-assert "cprofiling.operators" not in sys.modules
+assert "cprofiling.recording.torch_operators.collect" not in sys.modules
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     with cp.profile(operators=True) as prof:
@@ -432,7 +432,7 @@ def test_activities_are_those_that_there_are(
     monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], wanted: dict[str, Any], expected: list[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", stub(**parts))
-    made = operators.begin(**{**ALL, **wanted}, is_wanted=True)
+    made = collect.begin(**{**ALL, **wanted}, is_wanted=True)
     assert made is not None
     assert [activity.name for activity in made._settings["activities"]] == expected
 
@@ -448,11 +448,11 @@ def test_activities_are_those_that_there_are(
 def test_a_pytorch_without_its_profiler(monkeypatch: pytest.MonkeyPatch, parts: dict[str, Any], message: str) -> None:
     monkeypatch.setitem(sys.modules, "torch", stub(**parts))
     with pytest.warns(RuntimeWarning, match=message):
-        assert operators.begin(**ALL, is_wanted=True) is None
+        assert collect.begin(**ALL, is_wanted=True) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert operators.begin(**ALL, is_wanted=False) is None
-        assert operators.begin(**{**ALL, "host": False, "devices": frozenset()}, is_wanted=False) is None
+        assert collect.begin(**ALL, is_wanted=False) is None
+        assert collect.begin(**{**ALL, "host": False, "devices": frozenset()}, is_wanted=False) is None
 
 
 def test_a_recording_without_anything_for_pytorch_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,6 +468,6 @@ def test_of_several_kinds_of_devices_one_is_recorded(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "torch", stub(cuda=device(True), xpu=device(True)))
     named = frozenset({"CUDA", "XPU"})
     with pytest.warns(RuntimeWarning, match="^XPU is not recorded: .* one kind of device at a time, here CUDA"):
-        made = operators.begin(**{**ALL, "devices": named}, is_wanted=True)
+        made = collect.begin(**{**ALL, "devices": named}, is_wanted=True)
     assert made is not None
     assert [activity.name for activity in made._settings["activities"]] == ["CPU", "CUDA"]

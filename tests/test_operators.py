@@ -18,9 +18,9 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER
-from cprofiling import operators
 from cprofiling.export import frame_columns
-from cprofiling.recording import Event
+from cprofiling.recording.result import Event
+from cprofiling.recording.torch_operators import collect
 from recorded import names
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
@@ -485,7 +485,7 @@ def test_devices_are_not_initialised_only_to_wait_for_them() -> None:
     seen: list[str | None] = []
 
     def run_with(module: Any) -> None:
-        run = operators._Run(torch_like, {"activities": [], "profile_memory": False, "with_stack": False})
+        run = collect._Run(torch_like, {"activities": [], "profile_memory": False, "with_stack": False})
         torch_like.cuda = module
         run._claim()
         run.stop()
@@ -510,7 +510,7 @@ def test_devices_are_not_initialised_only_to_wait_for_them() -> None:
 
 def test_without_operators_there_are_no_marks_of_the_time() -> None:
     activities = [torch.profiler.ProfilerActivity.CUDA]
-    run = operators._Run(torch, {"activities": activities, "profile_memory": False, "with_stack": False})
+    run = collect._Run(torch, {"activities": activities, "profile_memory": False, "with_stack": False})
     run._mark()
     assert run._marks == []
 
@@ -578,7 +578,7 @@ def test_a_recording_without_operators_says_nothing_of_them() -> None:
 
 def test_the_profiler_is_off_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[Callable[[], None]] = []
-    monkeypatch.setattr(operators, "_at_exit", operators._AtExit())
+    monkeypatch.setattr(collect, "_at_exit", collect._AtExit())
     monkeypatch.setattr("atexit.register", registered.append)
     with cp.profile() as prof:
         neg(X)
@@ -596,7 +596,7 @@ def test_what_a_forked_child_lets_go_of() -> None:
     prof = cp.profile()
     prof.start()
     (source,) = prof._sources
-    assert isinstance(source, operators.Operators)
+    assert isinstance(source, collect.Operators)
     run = source._run
     assert run is not None
     try:

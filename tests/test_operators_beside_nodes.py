@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
-from cprofiling.cell_profile import CellProfile
-from cprofiling.views import figures, sources
+from cprofiling.report import from_statistics
+from cprofiling.report.html import figures
+from cprofiling.report.notebook.cell_profile import CellProfile
 from recordings import NODE, RECORD, Row, host, made
 
 FRAMES = 40
@@ -123,7 +124,7 @@ def test_what_if(known: Known) -> None:
 
 
 def test_shares_of_the_page_and_the_column_self(known: Known) -> None:
-    document = sources.document_of(known.recording)
+    document = from_statistics.document_of(known.recording)
     table = figures.node_table(document)
     names, shares, own = (
         [heading.title for heading in table.headings].index(title) for title in ("Node", "Share", "Self")

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import cprofiling as cp
-from cprofiling import Recording, chrome, output_path
-from cprofiling.output_path import OutputPath
+from cprofiling import Recording
+from cprofiling.recording import output_names
+from cprofiling.recording.output_names import OutputPath
+from cprofiling.recording.traces import chrome_writer
 
 OTHERS = "of another process"
 
@@ -56,7 +58,7 @@ def test_who_comes_while_the_trace_is_written_keeps_the_path(
     path = tmp_path / "t.json"
     if before is not None:
         path.write_text(before)
-    plain = chrome.export_to_path
+    plain = chrome_writer.export_to_path
 
     def export(*arguments: str, **more: bool) -> None:
         (tmp_path / "another").write_text(OTHERS)
@@ -64,7 +66,7 @@ def test_who_comes_while_the_trace_is_written_keeps_the_path(
         plain(*arguments, **more)  # type: ignore[arg-type]
 
     output = OutputPath(str(path), is_first=True)
-    monkeypatch.setattr(chrome, "export_to_path", export)
+    monkeypatch.setattr(chrome_writer, "export_to_path", export)
     assert output.write(recording) == str(beside(path))
     assert path.read_text() == OTHERS
     assert is_trace(beside(path))
@@ -183,4 +185,4 @@ def test_names_beside_a_path(recording: Recording, tmp_path: Path, monkeypatch: 
 def test_a_folder_in_memory_is_like_others() -> None:
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("there is no /dev/shm")
-    assert output_path.checked_path("/dev/shm/cprofiling-new.json") == "/dev/shm/cprofiling-new.json"
+    assert output_names.checked_path("/dev/shm/cprofiling-new.json") == "/dev/shm/cprofiling-new.json"

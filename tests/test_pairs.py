@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling.gates import PairedComparison, bootstrap, compare_pairs, pairs, series, turns
-from cprofiling.gates.bootstrap import (
+from cprofiling.gates import PairedComparison, compare_pairs
+from cprofiling.testing.gates import bootstrap, pairs, series, timed_call
+from cprofiling.testing.gates.bootstrap import (
     METRICS,
     Rule,
     interval_of,
@@ -35,10 +36,10 @@ class FakeTimer:
 
     times: dict[Any, Any] = {}  # noqa: RUF012
 
-    def time(self, function: Callable[[], object]) -> turns.Turn:
+    def time(self, function: Callable[[], object]) -> timed_call.Turn:
         function()
         rows, waited = next(self.times[function])
-        return turns.Turn({name: turns.Times(*each) for name, each in rows.items()}, waited)
+        return timed_call.Turn({name: timed_call.Times(*each) for name, each in rows.items()}, waited)
 
     def close(self) -> None:
         pass
@@ -47,7 +48,7 @@ class FakeTimer:
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeTimer]:
     monkeypatch.setattr(pairs, "Timer", FakeTimer)
-    monkeypatch.setattr(turns, "Timer", FakeTimer)
+    monkeypatch.setattr(timed_call, "Timer", FakeTimer)
     monkeypatch.setattr(FakeTimer, "times", {})
     return FakeTimer
 
@@ -57,7 +58,7 @@ def noisy(mean: float, spread: float, seed: int = 0, *, waited: float = 0.0, nod
     source = random.Random(seed)
     for _ in itertools.count():
         wall = mean * source.uniform(1 - spread, 1 + spread)
-        rows = {turns.CALL: (2 * wall, wall)}
+        rows = {timed_call.CALL: (2 * wall, wall)}
         if node is not None:
             rows["node"] = (wall, wall * node)
         yield rows, waited
@@ -232,17 +233,17 @@ def test_a_turn_tells_of_the_call_and_its_nodes() -> None:
     def node() -> int:
         return sum(range(20_000))
 
-    timer = turns.Timer()
+    timer = timed_call.Timer()
     try:
         turn = timer.time(lambda: (node(), node()))
         empty = timer.time(old)
     finally:
         timer.close()
         timer.close()
-    assert list(turn.rows) == [turns.CALL, "node"]
-    assert list(empty.rows) == [turns.CALL]
-    assert turn.rows["node"].wall_ms <= turn.rows[turns.CALL].wall_ms
-    assert 0 < (turn.rows["node"].cpu_ms or 0) <= (turn.rows[turns.CALL].cpu_ms or 0)
+    assert list(turn.rows) == [timed_call.CALL, "node"]
+    assert list(empty.rows) == [timed_call.CALL]
+    assert turn.rows["node"].wall_ms <= turn.rows[timed_call.CALL].wall_ms
+    assert 0 < (turn.rows["node"].cpu_ms or 0) <= (turn.rows[timed_call.CALL].cpu_ms or 0)
     assert turn.waited_ms >= 0
 
 
@@ -252,31 +253,31 @@ def test_a_node_s_time_is_that_of_all_its_stages() -> None:
             with cp.profile_node("node", stage=stage):
                 sum(range(200_000))
 
-    timer = turns.Timer()
+    timer = timed_call.Timer()
     one, both = (min(timer.time(call).rows["node"] for _ in range(5)) for call in (run, functools.partial(run, "val")))
     timer.close()
     assert both.wall_ms > 1.3 * one.wall_ms
-    known = turns.Times(1.0, 2.0)
-    assert turns._sum(known, turns.Times(3.0, None)) == turns.Times(4.0, None)
-    assert turns._sum(known, known) == turns.Times(2.0, 4.0)
+    known = timed_call.Times(1.0, 2.0)
+    assert timed_call._sum(known, timed_call.Times(3.0, None)) == timed_call.Times(4.0, None)
+    assert timed_call._sum(known, known) == timed_call.Times(2.0, 4.0)
 
 
 def test_a_node_without_a_name_is_not_taken_for_the_whole_call() -> None:
     def run() -> None:
-        with cp.profile_node(turns.CALL):
+        with cp.profile_node(timed_call.CALL):
             sum(range(200_000))
 
-    timer = turns.Timer()
+    timer = timed_call.Timer()
     start = time.perf_counter()
     times = timer.time(run).rows
     elapsed_ms = 1000 * (time.perf_counter() - start)
     timer.close()
-    assert list(times) == [turns.CALL]
-    assert times[turns.CALL].wall_ms <= elapsed_ms
+    assert list(times) == [timed_call.CALL]
+    assert times[timed_call.CALL].wall_ms <= elapsed_ms
 
 
 def test_waiting_is_told_from_standing_in_line_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    timer = turns.Timer()
+    timer = timed_call.Timer()
     assert timer.time(lambda: time.sleep(0.05)).waited_ms > 25
     in_line = itertools.count(step=10**12)
     monkeypatch.setattr(timer._in_line, "now_ns", lambda: next(in_line))
@@ -289,7 +290,7 @@ def test_where_the_system_does_not_account_for_lines_nobody_waits_in_one(monkeyp
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "open", refuse)
-    timer = turns.Timer()
+    timer = timed_call.Timer()
     turn = timer.time(old)
     assert turn.waited_ms >= 0
     assert turn.in_line_ms is None
@@ -308,33 +309,35 @@ def test_what_others_compute_for_a_call_is_told() -> None:
         thread.join()
 
     child = "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass"
-    timer = turns.Timer()
+    timer = timed_call.Timer()
     assert timer.time(compute).others_cpu_ms < 25
     assert timer.time(other).others_cpu_ms > 40
     assert timer.time(lambda: subprocess.run([sys.executable, "-c", child], check=True)).others_cpu_ms > 40
     timer.close()
 
 
-def waiting(*waited: float) -> list[turns.Turn]:
+def waiting(*waited: float) -> list[timed_call.Turn]:
     """Calls of 10 ms that waited so long."""
-    return [turns.Turn({turns.CALL: turns.Times(10.0, 10.0 - each)}, each) for each in waited]
+    return [timed_call.Turn({timed_call.CALL: timed_call.Times(10.0, 10.0 - each)}, each) for each in waited]
 
 
 def test_calls_that_wait_are_told_from_machines_that_stand_still() -> None:
-    assert turns.only_compute(waiting(0, 0.4, 0.5))
-    assert not turns.only_compute(waiting(0, 3, 3))
-    assert turns.only_compute(waiting(0, 0, 9))  # one of them: that is the machine
-    assert turns.only_compute(waiting(3, 3, 3), waiting(3, 3, 3))  # so does work that never waits
-    assert not turns.only_compute(waiting(3, 3, 3), waiting(2, 2, 2))
-    nothing = turns.Turn({turns.CALL: turns.Times(0.0, 0.0)}, 0.0)
-    assert turns.only_compute([nothing])
+    assert timed_call.only_compute(waiting(0, 0.4, 0.5))
+    assert not timed_call.only_compute(waiting(0, 3, 3))
+    assert timed_call.only_compute(waiting(0, 0, 9))  # one of them: that is the machine
+    assert timed_call.only_compute(waiting(3, 3, 3), waiting(3, 3, 3))  # so does work that never waits
+    assert not timed_call.only_compute(waiting(3, 3, 3), waiting(2, 2, 2))
+    nothing = timed_call.Turn({timed_call.CALL: timed_call.Times(0.0, 0.0)}, 0.0)
+    assert timed_call.only_compute([nothing])
 
 
 def test_nodes_whose_processor_time_is_not_known_are_judged_by_the_clock() -> None:
-    some = [turns.Turn({turns.CALL: turns.Times(4.0, 3.0), "node": turns.Times(2.0, None)}, 0.0)] * 2
-    assert turns.series(some, turns.CALL, by_cpu=True) == [3.0, 3.0]
-    assert turns.series(some, "node", by_cpu=True) == [2.0, 2.0]
-    assert turns.series(some, "none", by_cpu=True) == []
+    some = [
+        timed_call.Turn({timed_call.CALL: timed_call.Times(4.0, 3.0), "node": timed_call.Times(2.0, None)}, 0.0)
+    ] * 2
+    assert timed_call.series(some, timed_call.CALL, by_cpu=True) == [3.0, 3.0]
+    assert timed_call.series(some, "node", by_cpu=True) == [2.0, 2.0]
+    assert timed_call.series(some, "none", by_cpu=True) == []
 
 
 # ---- series --------------------------------------------------------------------------------------
@@ -444,11 +447,18 @@ def test_load_excuses_what_it_explains_and_nothing_else() -> None:
 
 
 def test_a_node_has_its_part_of_the_time_in_line() -> None:
-    rows = {turns.CALL: turns.Times(10.0, 2.0), "node": turns.Times(5.0, 1.0), "busy": turns.Times(1.0, 1.0)}
-    turn = turns.Turn(rows, 4.0, 4.0)
+    rows = {
+        timed_call.CALL: timed_call.Times(10.0, 2.0),
+        "node": timed_call.Times(5.0, 1.0),
+        "busy": timed_call.Times(1.0, 1.0),
+    }
+    turn = timed_call.Turn(rows, 4.0, 4.0)
     assert [series._in_line_ms(turn, name) for name in rows] == [4.0, 2.0, 0.0]
     assert series._in_line_ms(turn._replace(in_line_ms=None), "node") is None
-    assert series._in_line_ms(turns.Turn({turns.CALL: turns.Times(2.0, 2.0)}, 0.0, 0.1), turns.CALL) == 0
+    assert (
+        series._in_line_ms(timed_call.Turn({timed_call.CALL: timed_call.Times(2.0, 2.0)}, 0.0, 0.1), timed_call.CALL)
+        == 0
+    )
 
 
 def test_runs_differ_by_more_than_their_calls_the_more_the_machine_does() -> None:

@@ -21,8 +21,8 @@ matplotlib: Any = pytest.importorskip("matplotlib", reason="matplotlib is not in
 matplotlib.use("Agg")
 plt: Any = pytest.importorskip("matplotlib.pyplot")
 
-from cprofiling.histogram import Histogram  # noqa: E402
-from cprofiling.timeline import COLUMNS, timeline_of  # noqa: E402
+from cprofiling.analysis.timeline_layout import COLUMNS, timeline_of  # noqa: E402
+from cprofiling.nodes.histogram import Histogram  # noqa: E402
 
 MS = 1_000_000
 TIMES = "\N{MULTIPLICATION SIGN}"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling import progress_postfix
 from cprofiling.notebook import postfix
+from cprofiling.report.notebook import progress_postfix
 
 
 class Pipeline(cp.PipelineProfiling):
@@ -24,7 +24,7 @@ class Pipeline(cp.PipelineProfiling):
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as the helper sees it."""
     now = [100.0]
-    monkeypatch.setattr("cprofiling.progress_postfix.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cprofiling.report.notebook.progress_postfix.time.monotonic", lambda: now[0])
     return now
 
 

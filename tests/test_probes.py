@@ -13,8 +13,11 @@ import pytest
 
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on
-from cprofiling import control, device_events, device_memory, probers
-from cprofiling.extras import MemoryFigures
+from cprofiling.devices import events
+from cprofiling.devices import memory as device_memory
+from cprofiling.nodes import probe_callbacks
+from cprofiling.nodes import profiler as control
+from cprofiling.nodes.resources import MemoryFigures
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 KINDS = ("rocm", "xpu", "mps", "npu")
@@ -26,9 +29,9 @@ NO_QUEUE = "queue_delay_ms is not known, as the device's events tell nothing of 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     forget_devices(monkeypatch)
-    device_events.forget()
+    events.forget()
     yield
-    device_events.forget()
+    events.forget()
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def replace() -> Iterator[Callable[..., None]]:
     order = ("options", "place", "place_after", "memory", "memory_after", "launches", "wait_device", "wait")
 
     def replace(**replaced: Any) -> None:
-        answers = zip(order, probers.PROBERS, strict=True)
+        answers = zip(order, probe_callbacks.PROBERS, strict=True)
         control.set_up_core(tuple(replaced.get(name, given) for name, given in answers))
 
     yield replace
@@ -119,15 +122,15 @@ def test_calls_that_are_no_sample_ask_the_device_no_more(use: UseTorch) -> None:
 
     with pytest.raises(PlannedError):
         call(p, fails)
-    assert len(device_events._waiting) == 0
+    assert len(events._waiting) == 0
     assert (stats(p).error_count, stats(p).gpu_count) == (1, 0)
     call(p, lambda: p.reset_profiling())
-    assert len(device_events._waiting) == 0
+    assert len(events._waiting) == 0
     call(p, lambda: torch.launch(5))
     p.reset_profiling()  # while the time is under way
     torch.advance(5)
-    device_events.poll()
-    assert len(device_events._waiting) == 0
+    events.poll()
+    assert len(events._waiting) == 0
     call(p, lambda: torch.launch(7))
     torch.advance(7)
     assert (stats(p).gpu_count, stats(p).gpu_total_ms) == (1, 7.0)
@@ -138,8 +141,8 @@ def test_a_profiler_that_nobody_has_any_more_gets_its_times(use: UseTorch) -> No
     call(profiler_on(gpu_time=True), lambda: torch.launch(5))
     gc.collect()
     torch.advance(5)
-    device_events.poll()
-    assert len(device_events._waiting) == 0
+    events.poll()
+    assert len(events._waiting) == 0
 
 
 def test_a_mark_of_a_generator_that_is_dropped_is_given_up(use: UseTorch) -> None:
@@ -158,7 +161,7 @@ def test_a_mark_of_a_generator_that_is_dropped_is_given_up(use: UseTorch) -> Non
     running.send(None)
     del running
     gc.collect()
-    assert (stats(p).cancelled_count, len(device_events._waiting)) == (1, 0)
+    assert (stats(p).cancelled_count, len(events._waiting)) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_why_a_time_is_missing(use: UseTorch, monkeypatch: pytest.MonkeyPatch, a
         torch.capturing = at_end == "captured"
         torch.failing = {"record": RuntimeError("planned")} if at_end == "failing" else {}
         if at_end == "full":
-            monkeypatch.setattr(device_events, "MOST_WAITING", 0)
+            monkeypatch.setattr(events, "MOST_WAITING", 0)
         return "result"
 
     assert call(p, work) == "result"
@@ -254,9 +257,9 @@ def test_a_reason_of_statistics_that_were_discarded_meanwhile_is_not_kept(use: U
     call(p, lambda: torch.launch(1))
     p.reset_profiling()
     torch.failing = {"query": RuntimeError("planned")}
-    device_events.poll()
+    events.poll()
     torch.failing = {}
-    assert (p._device_note, len(device_events._waiting)) == (None, 0)
+    assert (p._device_note, len(events._waiting)) == (None, 0)
 
 
 def test_a_module_that_fails_costs_no_gpu_time(use: UseTorch) -> None:
@@ -572,15 +575,15 @@ def test_the_package_has_to_be_whole(replace: Callable[..., None]) -> None:
 
 def test_profilers_that_count_launches_are_remembered_once_and_let_go() -> None:
     gc.collect()
-    before = len(probers._launching)
+    before = len(probe_callbacks._launching)
     kept = profiler_on(kernels=True)
     registered = atexit._ncallbacks()
     for _ in range(20):
         kept.set_profiling(False)
         kept.set_profiling(True, kernels=True)
         profiler_on(kernels=True)
-    assert len(probers._launching) == before + 1
+    assert len(probe_callbacks._launching) == before + 1
     del kept
-    assert len(probers._launching) == before
+    assert len(probe_callbacks._launching) == before
     profiler_on(kernels=True)
     assert atexit._ncallbacks() == registered

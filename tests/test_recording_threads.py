@@ -20,7 +20,7 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, in_new_thread, profiler_on, run_python
-from cprofiling.recording import Event
+from cprofiling.recording.result import Event
 from recorded import inner, names, outer, profile
 from test_threads import beside, resident_bytes, run_threads
 
@@ -230,7 +230,7 @@ def test_short_lived_threads_take_no_memory_of_their_own() -> None:
 
 
 def test_names_of_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling import session
+    from cprofiling.recording import profile as session
 
     monkeypatch.setattr(session, "_MOST_NAMES", 10)
     with profile() as prof:
@@ -586,7 +586,7 @@ def test_describing_a_call_describes_none_that_it_makes() -> None:
 
 
 def test_a_block_that_is_left_by_what_is_asked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling import details
+    from cprofiling.recording import call_details
 
     block = cp.profile_node("block")
     left: list[bool] = []
@@ -597,7 +597,7 @@ def test_a_block_that_is_left_by_what_is_asked_at_its_end(monkeypatch: pytest.Mo
             block.__exit__(None, None, None)
         return 1, 1
 
-    monkeypatch.setattr(details, "device_memory_finder", lambda: find)
+    monkeypatch.setattr(call_details, "device_memory_finder", lambda: find)
     with profile(profile_memory=True) as prof:
         with block:
             left.append(True)
@@ -607,7 +607,7 @@ def test_a_block_that_is_left_by_what_is_asked_at_its_end(monkeypatch: pytest.Mo
 
 
 def test_a_generator_that_is_resumed_by_what_is_asked_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling import details
+    from cprofiling.recording import call_details
 
     @cp.profile_node("numbers")
     def numbers() -> Iterator[int]:
@@ -620,7 +620,7 @@ def test_a_generator_that_is_resumed_by_what_is_asked_at_its_end(monkeypatch: py
             assert [*running.pop()] == []
         return 1, 1
 
-    monkeypatch.setattr(details, "device_memory_finder", lambda: find)
+    monkeypatch.setattr(call_details, "device_memory_finder", lambda: find)
     with profile(profile_memory=True) as prof:
         generator = numbers()
         next(generator)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cprofiling import reports
+from cprofiling._internal.html_table import html_table
+from cprofiling._internal.text_table import Figures, text_table
+from cprofiling.analysis import inference_reports
 from cprofiling.analysis.device_figures import CopyFigures, copy_breakdown
-from cprofiling.analysis.html_table import html_table
+from cprofiling.analysis.inference_reports import Report, percentile
 from cprofiling.analysis.overview import overview
-from cprofiling.analysis.text_table import Figures, text_table
-from cprofiling.recording import Recording
-from cprofiling.reports import Report, percentile
+from cprofiling.recording.result import Recording
 from recordings import DEVICE, DROPPED, NODE, RECORD, STEP, Row, call, device, host, made
 
 TRACE = {"trace_high": 1, "trace_low": 2}
@@ -112,11 +112,11 @@ def test_the_inferences_to_the_character() -> None:
     ],
 )  # fmt: skip
 def test_what_counts_without_a_span_of_that_name(rows: list[Row], durations: list[int], what: str) -> None:
-    report = reports.inferences(made(rows))
+    report = inference_reports.inferences(made(rows))
     assert [row[3] for row in report.rows] == [duration * 1000 for duration in durations]
     assert report.notes[0].startswith("No span is named Inference: counted are ")
     assert what in report.notes[0]
-    assert reports.summary(made(rows)).notes == report.notes
+    assert inference_reports.summary(made(rows)).notes == report.notes
 
 
 def test_what_failed_or_is_not_whole_is_left_out_and_counted() -> None:
@@ -126,16 +126,18 @@ def test_what_failed_or_is_not_whole_is_left_out_and_counted() -> None:
         inference(60_000_000, 1, 0x13, flags=1), inference(70_000_000, 1, 0x14, flags=2),
         inference(80_000_000, 3, 0x15, flags=4),
     ]  # fmt: skip
-    report = reports.inferences(made(rows))
+    report = inference_reports.inferences(made(rows))
     assert [row[3] for row in report.rows] == [5_000_000, 5_001_000, 3]
     assert report.notes == ("Left out: 4 that failed or were not recorded to their end.",)
-    assert reports.inferences(made(rows[:3])).notes == ("Left out: 1 that failed or was not recorded to its end.",)
-    assert reports.summary(made(rows)).rows[0] == ("Inference counts", 3)
+    assert inference_reports.inferences(made(rows[:3])).notes == (
+        "Left out: 1 that failed or was not recorded to its end.",
+    )
+    assert inference_reports.summary(made(rows)).rows[0] == ("Inference counts", 3)
 
 
 def test_an_empty_recording_has_no_latency() -> None:
     recording = made([], dropping=True)
-    summary = reports.summary(recording)
+    summary = inference_reports.summary(recording)
     assert summary.rows[0] == ("Inference counts", 0)
     assert [value for _, value in summary.rows[1:]] == [None] * 9
     assert str(summary).splitlines()[4] == "Min latency (ns)                : -"
@@ -174,7 +176,7 @@ EXECUTED = [
 
 
 def test_executions_are_of_a_call_on_a_device() -> None:
-    report = reports.device_executions(made(EXECUTED))
+    report = inference_reports.device_executions(made(EXECUTED))
     assert report.columns == ("trace_id", "span_id", "device_index", "execution_index", "Total", "Run", "IoWait")
     assert report.rows == (
         (HEX, "000000000000000a", 0, 0, 70_000, 90_000, -20_000),
@@ -190,14 +192,14 @@ def test_executions_without_spans_are_of_annotations_or_the_outermost_operator()
         host("linear", 200, 300), host("mm", 210, 290), call("l", 220, 230, 2), call("l", 240, 250, 3),
         device("k", 30, 60, correlation=1), device("k", 230, 240, correlation=2), device("k", 250, 270, correlation=3),
     ]  # fmt: skip
-    assert [row[2:] for row in reports.device_executions(made(rows)).rows] == [
+    assert [row[2:] for row in inference_reports.device_executions(made(rows)).rows] == [
         (0, 0, 30_000, 30_000, 0), (0, 1, 40_000, 30_000, 10_000),
     ]  # fmt: skip
-    assert reports.device_executions(made(rows)).rows[0][:2] == (None, None)
+    assert inference_reports.device_executions(made(rows)).rows[0][:2] == (None, None)
 
 
 def test_device_operators_are_the_longest_first() -> None:
-    report = reports.device_operators(made(EXECUTED))
+    report = inference_reports.device_operators(made(EXECUTED))
     assert report.columns == ("name", "average_elapsed (ns)", "count")
     assert report.rows == (
         ("orphan", 100_000.0, 1), ("gemm", 91_000 / 3, 3), ("Memcpy DtoH", 10_000.0, 1), ("add", 5_000.0, 1),
@@ -208,7 +210,7 @@ def test_device_operators_are_the_longest_first() -> None:
 
 def test_external_operators_are_those_of_a_framework() -> None:
     rows = [*EXECUTED, host("aten::t", 6, 7), host("aten::add", 60, 70), host("loose", 500, 510, thread="1/2")]
-    report = reports.external_operators(made(rows))
+    report = inference_reports.external_operators(made(rows))
     assert report.columns == ("trace_id", "span_id", "thread.id", "name", "operator_index", "dur")
     assert report.rows == (
         (HEX, "000000000000000a", 1, "aten::mm", 0, 45_000), (HEX, "000000000000000a", 1, "aten::t", 0, 1_000),
@@ -227,7 +229,7 @@ def test_external_operators_are_those_of_a_framework() -> None:
 )  # fmt: skip
 def test_reports_on_nothing_have_their_headings_and_say_so(report: str, heading: str, note: str) -> None:
     recording = made([], dropping=True)
-    found: Report = getattr(reports, report)(recording)
+    found: Report = getattr(inference_reports, report)(recording)
     assert found.rows == ()
     assert found.notes == (note, DROPPED)
     assert heading in str(found)
@@ -236,7 +238,11 @@ def test_reports_on_nothing_have_their_headings_and_say_so(report: str, heading:
 
 def test_reports_as_dataframes() -> None:
     pandas = pytest.importorskip("pandas")
-    for report in (reports.summary(made(PIPELINE)), reports.inferences(made(PIPELINE)), reports.inferences(made([]))):
+    for report in (
+        inference_reports.summary(made(PIPELINE)),
+        inference_reports.inferences(made(PIPELINE)),
+        inference_reports.inferences(made([])),
+    ):
         frame = report.to_pandas()
         assert isinstance(frame, pandas.DataFrame)
         assert list(frame.columns) == list(report.columns)
@@ -262,7 +268,7 @@ def test_tables_escape_cut_and_end() -> None:
 
 def test_long_reports_end_after_a_hundred_rows() -> None:
     rows = [inference(at * 100, 10, at + 1) for at in range(1500)]
-    report = reports.inferences(made(rows))
+    report = inference_reports.inferences(made(rows))
     assert str(report).splitlines()[-1] == "1,400 more rows are not shown."
     assert len(report.text(-1).splitlines()) == len(report.text(None).splitlines()) == 1504
 
@@ -339,15 +345,15 @@ def test_one_event_that_was_dropped() -> None:
 
     recording = Dropping.empty()
     recording._finish()
-    assert reports.summary(recording).notes[-1] == (
+    assert inference_reports.summary(recording).notes[-1] == (
         "Dropped: 1 event is missing from these figures, as there was no room for it."
     )
 
 
 def test_reports_are_short_in_a_shell_and_tables_in_a_notebook() -> None:
     found: list[tuple[Any, str]] = [
-        (reports.summary(made(PIPELINE)), "<Summary: 3 inferences>"),
-        (reports.inferences(made(PIPELINE)), "<Report of trace_id, span_id, thread.id, dur: 3 rows>"),
+        (inference_reports.summary(made(PIPELINE)), "<Summary: 3 inferences>"),
+        (inference_reports.inferences(made(PIPELINE)), "<Report of trace_id, span_id, thread.id, dur: 3 rows>"),
         (copy_breakdown(made([device("Memcpy DtoH", 0, 9, cat="gpu_memcpy")])), "<Figures of CopyFigures: 1 row>"),
     ]
     for report, shown in found:
@@ -359,8 +365,12 @@ def test_reports_are_short_in_a_shell_and_tables_in_a_notebook() -> None:
     assert '<td class="cprofiling-text">Min latency (ns)</td><td>5000000</td>' in found[0][0]._repr_html_()
     assert "<td>\N{EN DASH}</td>" in found[2][0]._repr_html_()
     for empty, shown, note in (
-        (reports.summary(made([])), "<Summary, empty>", "No inferences were recorded."),
-        (reports.device_operators(made([])), "<Report of name, average_elapsed (ns), count, empty>", "No work"),
+        (inference_reports.summary(made([])), "<Summary, empty>", "No inferences were recorded."),
+        (
+            inference_reports.device_operators(made([])),
+            "<Report of name, average_elapsed (ns), count, empty>",
+            "No work",
+        ),
         (copy_breakdown(made([])), "<Figures of CopyFigures, empty>", "No such work"),
         (Figures(CopyFigures), "<Figures of CopyFigures, empty>", "There is nothing in it."),
     ):
@@ -381,7 +391,7 @@ def test_html_is_escaped_and_ends() -> None:
 
 def test_waits_for_a_device_are_no_executions() -> None:
     rows = [host("a", 0, 9, kind=NODE, span=1), host("x", 1, 2, kind=DEVICE, cat="cuda_sync", thread="0/7")]
-    assert reports.device_executions(made(rows)).rows == ()
+    assert inference_reports.device_executions(made(rows)).rows == ()
 
 
 def test_deep_recordings_are_no_trouble() -> None:
@@ -389,5 +399,5 @@ def test_deep_recordings_are_no_trouble() -> None:
     frames = [host("x.py(1): f", at, 3 * depth - at, cat="python_function") for at in range(depth)]
     rows = [*frames, call("cudaLaunchKernel", depth, depth + 1, 1), device("k", depth, depth + 5, correlation=1)]
     rows.append(host("block", -1, 4 * depth, cat="user_annotation"))
-    assert reports.device_executions(made(rows)).rows == ((None, None, 0, 0, 5000, 5000, 0),)
+    assert inference_reports.device_executions(made(rows)).rows == ((None, None, 0, 0, 5000, 5000, 0),)
     assert "Findings" in overview(made(rows))

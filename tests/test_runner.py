@@ -19,8 +19,10 @@ import pytest
 import cprofiling
 from calls import NEVER, unwatched
 from commands import SCRIPT
-from cprofiling import _core, cli, node_source
-from cprofiling.node_patterns import Pattern, Selection
+from cprofiling import _core
+from cprofiling.commands import main as cli
+from cprofiling.nodes.from_patterns import source as node_source
+from cprofiling.nodes.from_patterns.patterns import Pattern, Selection
 from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])

@@ -28,10 +28,11 @@ pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-refle
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
 
-from cprofiling.server import guard, messages, profiling_pb2_grpc, serve, service, serving  # noqa: E402
+from cprofiling.monitoring.server import guard, messages, service, serving  # noqa: E402
+from cprofiling.monitoring.server import sessions as server_sessions  # noqa: E402
+from cprofiling.monitoring.server.refusal import Refusal  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server import sessions as server_sessions  # noqa: E402
-from cprofiling.server.refusal import Refusal  # noqa: E402
+from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = Path(serving.__file__).parent

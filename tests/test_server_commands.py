@@ -23,15 +23,18 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on
 from commands import COMMAND
-from cprofiling import cli, server_commands
+from cprofiling.commands import main
+from cprofiling.commands import serve as server_commands
 from foreign import ATTACKER, run_as, shared_folder
 
 grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
 pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
 pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
 
+from cprofiling.commands import serving_program  # noqa: E402
+from cprofiling.monitoring.top import from_server  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server import profiling_pb2_grpc, serve, serving_program, top  # noqa: E402
+from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
 TOKEN = "correct-horse-battery"
@@ -70,7 +73,7 @@ def server() -> Iterator[Any]:
 
 
 def failed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 1) -> str:
-    assert cli.main(arguments) == status
+    assert main.main(arguments) == status
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("cprofiling: ")
@@ -79,7 +82,7 @@ def failed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int
 
 
 def shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert cli.main(["top", *arguments]) == 0
+    assert main.main(["top", *arguments]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out
@@ -223,7 +226,7 @@ def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        cli.main(arguments)
+        main.main(arguments)
     assert exit_.value.code == 2
     assert complaint in capsys.readouterr().err
 
@@ -295,14 +298,16 @@ def test_whoever_waits_for_a_table_may_leave(server: Any) -> None:
         time.sleep(seconds)
         return not taken
 
-    moments = top.moments(top.Endpoint(server.address), None, None, wait, interval_ms=3_600_000, updates=None)
+    moments = from_server.moments(
+        from_server.Endpoint(server.address), None, None, wait, interval_ms=3_600_000, updates=None
+    )
     taken.append(next(moments))
     assert next(moments, None) is None
     assert max(asked) < 1
     assert threads() == []
     with socket.create_server(("127.0.0.1", 0)) as silent:  # never answers
-        endpoint = top.Endpoint(f"127.0.0.1:{silent.getsockname()[1]}")
-        assert list(top.moments(endpoint, None, None, wait, interval_ms=100, updates=None)) == []
+        endpoint = from_server.Endpoint(f"127.0.0.1:{silent.getsockname()[1]}")
+        assert list(from_server.moments(endpoint, None, None, wait, interval_ms=100, updates=None)) == []
     assert threads() == []
 
 
@@ -311,7 +316,7 @@ def test_a_table_that_nobody_takes_holds_nobody_up(server: Any) -> None:
         time.sleep(seconds)
         return True
 
-    moments = top.moments(top.Endpoint(server.address), "p", None, wait, interval_ms=100, updates=9)
+    moments = from_server.moments(from_server.Endpoint(server.address), "p", None, wait, interval_ms=100, updates=9)
     assert next(moments).whose == (server.address, "p")
     time.sleep(0.5)  # in which the one after the next one has come
     moments.close()
@@ -324,7 +329,7 @@ def test_an_interrupt_is_the_usual_end(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(top, "moments", interrupted)
+    monkeypatch.setattr(from_server, "moments", interrupted)
     assert shown([server.address], capsys) == ""
 
 
@@ -429,7 +434,7 @@ def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyP
 
 
 def controlled(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert cli.main(["control", *arguments]) == 0
+    assert main.main(["control", *arguments]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out
@@ -492,7 +497,7 @@ def test_control_refuses_what_makes_no_sense(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as raised:
-        cli.main(["control", *arguments])
+        main.main(["control", *arguments])
     assert raised.value.code == 2
     assert complaint in capsys.readouterr().err
 
@@ -634,7 +639,7 @@ def test_where_a_token_is_wanted_in_any_case(
 ) -> None:
     (tmp_path / "app.py").touch()
     try:
-        found = cli.main(["serve", "--no-token", *options, str(tmp_path / "app.py")])
+        found = main.main(["serve", "--no-token", *options, str(tmp_path / "app.py")])
     except SystemExit as error:
         found = error.code  # type: ignore[assignment]
     assert found == status

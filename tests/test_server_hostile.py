@@ -26,9 +26,10 @@ grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
 pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
 pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
 
-from cprofiling.server import guard, profiling_pb2_grpc, serve, service, serving  # noqa: E402
+from cprofiling.monitoring.server import guard, service, serving  # noqa: E402
+from cprofiling.monitoring.server.refusal import Refusal  # noqa: E402
 from cprofiling.server import profiling_pb2 as pb  # noqa: E402
-from cprofiling.server.refusal import Refusal  # noqa: E402
+from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
 
 STATUS = grpc.StatusCode
 PREFIX = "/cprofiling.v1.ProfilingService/"

@@ -22,7 +22,7 @@ import pytest
 import cprofiling as cp
 from calls import by_name, in_new_thread, profiler_on, run_python
 from cprofiling import _core
-from cprofiling.recording import Event, Recording
+from cprofiling.recording.result import Event, Recording
 from recorded import inner, names, outer
 
 anything: Any = cp

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling.shapes import OVERFLOW, ShapeSummary, shapes_from
+from cprofiling.nodes.input_shapes import OVERFLOW, ShapeSummary, shapes_from
 
 
 class Tensor:

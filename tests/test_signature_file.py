@@ -14,9 +14,9 @@ import pytest
 
 import cprofiling
 from cprofiling import FormatError
-from cprofiling.stages import signature_file
-from cprofiling.stages.signature_file import checked_signature, load_signatures
-from cprofiling.stages.signatures import Capture, StageIOSignature, signature_of_output
+from cprofiling.layers.harness import signature_file
+from cprofiling.layers.harness.signature_file import checked_signature, load_signatures
+from cprofiling.layers.signatures import Capture, StageIOSignature, signature_of_output
 
 SCHEMA = Path(cprofiling.__file__).parent / "schemas" / "io_signature.schema.json"
 STRANGE = 'a.b["c"]\n\ud800/~'

@@ -15,8 +15,8 @@ import pytest
 
 from cprofiling import layers
 from cprofiling.layers import ProfilingContext
-from cprofiling.stages.signature_file import load_signatures
-from cprofiling.stages.signatures import Capture, StageIOSignature, signature_of_output
+from cprofiling.layers.harness.signature_file import load_signatures
+from cprofiling.layers.signatures import Capture, StageIOSignature, signature_of_output
 
 
 @dataclasses.dataclass

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling.stages.mock_inputs import MockInputs
-from cprofiling.stages.single_step import Step, arguments_for, step_of
+from cprofiling.layers.harness.mock_inputs import MockInputs
+from cprofiling.layers.harness.run_stage import Step, arguments_for, step_of
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from cprofiling import environment, layers
-from cprofiling.stages import output, process, workers
-from cprofiling.stages.ending import Ending
-from cprofiling.stages.memory import StageMemory
-from cprofiling.stages.registry import Registry
+from cprofiling._internal import environment, process
+from cprofiling.layers import context, output_folder, workers
+from cprofiling.layers.ending import Ending
+from cprofiling.layers.memory import StageMemory
+from cprofiling.layers.registry import Registry
 
-Context = layers.ProfilingContext
+Context = context.ProfilingContext
 
 
 pytestmark = pytest.mark.usefixtures("fresh_stages")
@@ -29,10 +29,10 @@ pytestmark = pytest.mark.usefixtures("fresh_stages")
 
 
 def test_files_of_a_run_are_in_its_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    layers.set_pipeline_name("../wan/2.1")
+    context.set_pipeline_name("../wan/2.1")
     with caplog.at_level(logging.INFO, "cprofiling"):
-        timing, signatures = layers.dump_timing_report(), layers.dump_io_signatures()
-    folder = layers.get_profiler_output_dir()
+        timing, signatures = context.dump_timing_report(), context.dump_io_signatures()
+    folder = context.get_profiler_output_dir()
     assert folder.parent == tmp_path / "work_dirs" / "profiler_output" / "..%2Fwan%2F2.1"
     assert re.fullmatch(r"\d{8}_\d{4}", folder.name)
     assert (timing, signatures) == (folder / "timing.json", folder / "timing_io_signature.json")
@@ -45,11 +45,11 @@ def test_files_of_a_run_are_in_its_folder(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_a_folder_and_a_report_that_were_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layers.set_profiler_output_dir(tmp_path / "out" / "here")
-    assert layers.get_profiler_output_dir() == tmp_path / "out" / "here"
-    assert layers.dump_timing_report() == tmp_path / "out" / "here" / "timing.json"
+    context.set_profiler_output_dir(tmp_path / "out" / "here")
+    assert context.get_profiler_output_dir() == tmp_path / "out" / "here"
+    assert context.dump_timing_report() == tmp_path / "out" / "here" / "timing.json"
     monkeypatch.setenv(environment.TIMING_REPORT, str(tmp_path / "x.json"))
-    assert (layers.dump_timing_report(), layers.dump_io_signatures()) == (
+    assert (context.dump_timing_report(), context.dump_io_signatures()) == (
         tmp_path / "x.json",
         tmp_path / "x_io_signature.json",
     )
@@ -58,14 +58,14 @@ def test_a_folder_and_a_report_that_were_named(tmp_path: Path, monkeypatch: pyte
 def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        layers.dump_timing_report(tmp_path / "file" / "timing.json")
+        context.dump_timing_report(tmp_path / "file" / "timing.json")
 
 
 def test_the_summary_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with Context("a\nb", capture_memory=True):
         pass
-    layers._registry._memories["a\nb"] = StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20)
-    layers.print_timing_summary()
+    context._registry._memories["a\nb"] = StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20)
+    context.print_timing_summary()
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Pipeline timing of test"
     assert lines[4].split()[:2] == [r"a\nb", "1"]
@@ -91,7 +91,7 @@ with layers.ProfilingContext("always"):
 
 AT_A_MINUTE = """
 from datetime import datetime
-from cprofiling.stages import output
+from cprofiling.layers import output_folder as output
 
 class AMinute(datetime):
     @classmethod
@@ -225,7 +225,8 @@ if __name__ == "__main__":
     print(json.dumps({name: each.to_dict() for name, each in layers.get_io_signatures().items()}))
     layers.reset_timing_registry("next")
     print(json.dumps(layers.get_timing_report()["stages"]))
-    print(os.path.isdir(layers._registry.records._folder))
+    from cprofiling.layers import context
+    print(os.path.isdir(context._registry.records._folder))
 """
 
 
@@ -330,45 +331,47 @@ def test_the_end_comes_with_the_finalizers_of_multiprocessing(monkeypatch: pytes
 
 def test_an_existing_folder_is_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     parent = tmp_path / "work_dirs" / "profiler_output" / "default"
-    first = layers.get_profiler_output_dir()
-    assert layers.get_profiler_output_dir() == first
-    output.forget()
-    monkeypatch.setattr(output, "_numbered", lambda parent, _minute: (parent / name for name in (first.name, "next")))
-    assert layers.get_profiler_output_dir() == parent / "next"
+    first = context.get_profiler_output_dir()
+    assert context.get_profiler_output_dir() == first
+    output_folder.forget()
+    monkeypatch.setattr(
+        output_folder, "_numbered", lambda parent, _minute: (parent / name for name in (first.name, "next"))
+    )
+    assert context.get_profiler_output_dir() == parent / "next"
     (parent / "next").rmdir()
-    assert layers.get_profiler_output_dir() == parent / "next", "somebody has removed it"
+    assert context.get_profiler_output_dir() == parent / "next", "somebody has removed it"
 
 
 def test_a_run_keeps_its_folder_where_the_process_goes_elsewhere(tmp_path: Path) -> None:
-    folder = layers.get_profiler_output_dir()
+    folder = context.get_profiler_output_dir()
     (tmp_path / "elsewhere").mkdir()
     os.chdir(tmp_path / "elsewhere")
-    assert layers.get_profiler_output_dir() == folder
-    assert layers.dump_timing_report() == folder / "timing.json"
+    assert context.get_profiler_output_dir() == folder
+    assert context.dump_timing_report() == folder / "timing.json"
     assert list(Path().iterdir()) == []
 
 
 def test_children_are_in_the_folder_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = layers.get_profiler_output_dir()
+    folder = context.get_profiler_output_dir()
     told = os.environ["_CPROFILING_RUN_FOLDERS"]
-    output.forget()
+    output_folder.forget()
     monkeypatch.setenv("_CPROFILING_RUN_FOLDERS", told)
     monkeypatch.setattr(process, "is_main", lambda: False)
-    assert layers.get_profiler_output_dir() == folder
-    assert layers.dump_timing_report() == folder / f"timing_rank0_{os.getpid()}.json"
+    assert context.get_profiler_output_dir() == folder
+    assert context.dump_timing_report() == folder / f"timing_rank0_{os.getpid()}.json"
     for broken in ("", "7", "{}", "nonsense", '{"x": 7}'):
-        output.forget()
+        output_folder.forget()
         monkeypatch.setenv("_CPROFILING_RUN_FOLDERS", broken)
-        assert layers.get_profiler_output_dir().parent == folder.parent
+        assert context.get_profiler_output_dir().parent == folder.parent
 
 
 def test_other_ranks_join_the_latest_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = layers.get_profiler_output_dir()
+    first = context.get_profiler_output_dir()
     second = first.with_name(f"{first.name}-2")
     second.mkdir()
-    output.forget()
+    output_folder.forget()
     monkeypatch.setattr(process, "rank", lambda: 1)
-    assert output._shared(first.parent, first.name) == second
+    assert output_folder._shared(first.parent, first.name) == second
 
 
 # ---- Workers
@@ -431,14 +434,14 @@ def test_a_line_that_is_written_in_part_is_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = workers.WorkerWriter(str(tmp_path))
-    monkeypatch.setattr("cprofiling.stages.workers.os.write", lambda _fd, line: len(line) - 1)
+    monkeypatch.setattr("cprofiling.layers.workers.os.write", lambda _fd, line: len(line) - 1)
     writer.use("x", 1.0, None)
     assert caplog.messages == ["[Profiler] Further records of this worker are lost: there is no room"]
 
 
 def test_a_worker_that_nobody_reads_is_a_worker_all_the_same(tmp_path: Path) -> None:
     program = (
-        "import os\nfrom cprofiling import layers\nlayers._folder_of_main = None\n"
+        "import os\nfrom cprofiling.layers import context as layers\nlayers._folder_of_main = None\n"
         "os.environ.pop('_CPROFILING_WORKER_FOLDER')\nlayers.mark_as_worker_process()\n"
         "with layers.ProfilingContext('x'): pass\nprint(layers.get_timing_report()['num_stages'])\n"
     )
@@ -504,4 +507,4 @@ def test_a_fork_is_not_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None
     assert process.is_main()
     monkeypatch.setattr(process, "_IMPORTED_IN", 1)
     assert not process.is_main()
-    assert output.named(Path("x"), "timing", ".json") == Path(f"x/timing_rank0_{os.getpid()}.json")
+    assert output_folder.named(Path("x"), "timing", ".json") == Path(f"x/timing_rank0_{os.getpid()}.json")

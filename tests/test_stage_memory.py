@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cprofiling.stages.memory import MemoryReader, StageMemory
+from cprofiling.layers.memory import MemoryReader, StageMemory
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
 MS = 1_000_000

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from cprofiling import notebook
-from cprofiling.counters import NO_COUNTERS
-from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary, stats_from_row
+from cprofiling.nodes.counters import NO_COUNTERS
+from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary, stats_from_row
+from cprofiling.report.notebook import summary as notebook
 
 FIRST_TEN = (
     "node_name", "stage", "count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms",
@@ -44,43 +44,51 @@ PROTOCOLS = range(6)
 # compressed and in base 85.
 GOLDEN_PICKLES = (
     (
-        "c-m#s%Z`H}6b9h^d6KRg1-0b?#>7oCnI>)tB5jyKAc#%p?dJ$Om(0fC$Kmn=2PvKZ<U!p5KhoJbhDAmfz!z|k(g%0bM%(*wjv~%*aie<O?V8"
-        "A!AUPivZKAfEgB#wJjNl1eqNniYD>#h4hTh^>ZpEa)H_#7e!9`9m_c-$%?F@YkLR;_*QM$$ABxL~|#otK@%cpg*5?XRB5{-ICvSOX)8naMni"
-        "zJiYYAR^UJWxEd)X>r-(M4ghHPAN6jF@Al(_ZH5BFlMS&a+L}DlAEzgcM0~5zCae&T`dmB-@HA1Q+-goKWb>^&Eti${00%cT~`kHR*@;{ukH"
-        "zpvK_-a06Y1eA8izLog0Yab{(1{3klWRCVeQGU|u=-NoQC5C31o%TviEYG<$c3Msys{viyuO2Eq}c>9#DtqP7`+v34C"
+        "c-mEy&90j;5QX>iB&;H^4GHV2NZCYHuf*1JjFY+r+qKQr&D+;Mn9vQv-yCM<jE9PIZC=!hCxi#r%6YqTuPvAwD$b474>?Qqgqxnkk8=9(%sVg*"
+        "a7yp1oV`?(g1-M2+=D@I^9I9DL!g>W3!@6(QpFYlri1Z5uOa;z+~_=e26lnbTP78lK0vNl6_PYHTyZ!qf+@PhVhs%FR3|ja0#Sr*$~9$zVW<;X"
+        "<fb7oH2FjJl}QT&PQ+`^=FB=6y2NJYd`9OYGi{y8rIa)MM*2wlMA}49ok$k-8Ku_ytSSs;7NM|KTe=xX7_Lp615;egvzYb(fh&qm|43sFxXpu_"
+        "to{#oa3ujhq}}YGV5d)ZoR}Z<Z5;(yZ3-~%<)=7?dbqjqY1Wb!hii$-i1w?&O;MFWVYHLYFUEzuvttt3-&L%FPGV-SOxvQgf;k=50(X(54up-0"
+        "GaOd)6xYk0_Hf+PZ*T1ds<4H)2X9Cnm$FHByej@ngg8l^E@IL46;7#3_fq`OCLufAra;;>h5PXb`TiyN>ZMj6d8<hW)%eNg@OF;1FR^y)qOIZd"
+        "50GXXUH"
     ),
     (
-        "c-m#syH3L}6adgb3x)80zn@blgoGHF$bvjns(38fEZ1=>gJb794uXM^kARJzK>Pzg!43lwGZMBNpa>6%eXf0N-=t2d%C50yozOn0lDW|ZHA;"
-        "sN)G5uhYIDJ5XD2tr<Y7}K?D*TxJV77DxK(grxWqVAt#d|A2>ne1l~btRz(7474uU}1rC5@b!C+jq<CZ8i)Zzi#wYfVChJ4>>!X*s*K2?P@5"
-        "H>1t&5lw=Bu;Y}K~d0cK5xnr-VKbRs9FXFeb&V37&?6E(UkkS<LL0cSIL#r2^0;L>fS~fBAid6Xt8v65<zm~c<Oh$OOoyHI-UM|jO@Vc42o)"
-        "dzLmP~bk^#fYxkudIGwZldb|E~^5(a*>UrMs=f~sG!*e`hnQ5&w?$&6b(HBp+iV;bf5G*NuvC$uoxmsNCEc?+VTT!QpRz14hsQO#Cx$a(X1x"
-        "4HCMSKn>+W4m=t0<Z+gKlF&4Zmc+;k9Pb`v3bJT`^i1uH>2f;vuZp<BDB;Nd#;d*gS<T1KT@aQMa_%"
+        "c-mEyOK;RL5XaN*w%evJ9tFy)KzW7NQb0ZQ)JUkxAyNd}i*J$F@h$<!&NxohJ@m+jfE!-|@g4XQ+~I)48426*c7qRz=QsA>GvjeUh$ttiq+?%y"
+        "h~SlyHBmzP;01(~QjBtz^Rb_ZjJ}y#M+&RThdGj_!#Zaw=V|JT;d@Gy5A%tF&H%cnun?eS&-1w6nsQuFSVUcI4_PgthZgj-Qg}>Z$<CF;IfrFC"
+        "C!*#G{J4X9+A1jKX;HyS6nf3Dx&_Vh#<3cOUFTS|s+pl{(ZP=vEpoedJv#W^ruf9rjVN4l)cloDm>GU93b!0LkuY2-gU`>F8<BEv*U$_9hf(fZ"
+        "dNB%nuk3Ji&(KXxKbi5_(S1WNY5Mcy_P4jc>~We}d|Bhaf4&}m`HogJrcw%-HZ{5u&!G)dG0X{NjAo8+#q(&*)Z#;4mS^;;uBf4z6fJr!?%J$J"
+        "xopzA9)&wD5vxJjC_O95jVRo7PIE9ODnF((_szs!&bX|d`gZKus12Fk<gEnx4!PRhZjmPGI|*8K<V<`gLF<}9O>3HFl;Me?cV~Mg#g*W2FR=;P"
+        "0I00seyf%HrXQ>R)Mq>U_0)g|!6`gc5Degvm0-B$<Q=Wxanke)ErguFlccH4gp*lxPn$R_Y;u1Vd-bsWj1EsIsZ}ock?DLN`T^?bEytL_a|OEt"
+        "c%k5B{~vm}1i}"
     ),
     (
-        "c-m#syH3L}6adh)P2ZIAC{SKSVuGbYLLE9aOXVR_1$4<4xrtj@<YmXHx*)+&{sA_A0`U+01Un2!%t+X-X^ZfZ>vNrJ`zE(($BAe-#2yYt&6q"
-        "(JmwKU#E`F^qiD;*HBy~g5Cst9@w1BU$1Lz}?v2;EkcnKxCmE|EXF+wCOV@4qkNKVF1m;{XE&5V`jGatdg_G3~2hBh0ru8&+iOB8{jt3*y#b"
-        "%mBd=WR)SEZ3Gn=W|)%MCb}I3QEP3g$#PaE5N8L7bo#x%mlA4mWv`$>r80%?=hmb)HPt_&*f0s61vXyL5xSGZJ`@n-=~e2%MZC7SIL{4zrUW"
-        "lPp?*)Gom!4_N+%WGi6mp$6(+f&qJ>AEi-LZL@%y!6wP&;cT}iL!zJA@b$RO{rnBqSfpM%ZB5NRTXwO@+3yhjdijASe@E9%9d%a}v|1arIkd"
-        "rVR27U3xOJv{5@OQ`1BL`D*ctslb<f!=rsSu&L"
+        "c-mEyOK;RL5XaNqZMRKdJPMRo3oVb9$AW}<=&6xVl|!Tm+KX?In|PO~j+1ems(YvehvhrKjW2=t4txpja6saWgvasjhPlM^8~g8>@#K9gjtiOh"
+        "Q=W=}8|DdnGxm-ZRiz8g?gyB;fYuIKa2!YI9g(0JgEr}C|Abc(I%HNaOGO6^X3bhjnhKaR>o~83f^N_zUF~IziYO~#-uIl^jBdt~v<@uzUdIOJ"
+        "jB0|^^$&hDXqKA2i~hmyCZ*>{mwa#DQv9l1QI34s_tq`POgJqS;+5%k6e;#zB3=DIjbh)>OTO2AWz5n&q?a}Qg!b9eeWX`3{W;qB_V$;#PE&)g"
+        "YW(-l*TXO0$)d(g%3MZukJf@2vWgv}B4(Vk#PVxFi!5U=PSc{8(CfORNE4Yi=#8Lbs_v(<E^poUwrn9rgYkYeX~|9BTeCsDn8qqSW7F`h&^*qd"
+        "sI2<!z%f}P8NcM6khm7v-ra4Gy6BCNELk!U-wer$W>B$;MG50{i1gm{tYoyz1>6r!K_&qvOW0~mY!BzL?2Th)fM1Ut*uH=VBY1cOkBkDRm5AT5"
+        "5*~;3xUejjL)Z!H#tcO~O>VbN!@#=qCxKI)G=G-Ea~4-B&BZYez6(!DTc0?i9G;Ef`4RL!!i(NNVGHq1"
     ),
     (
-        "c-m#syH3L}6adh)N#B(6C{SKSVuGbYLLE9aOXVR_1$4<4xrtj@I1eXI)ddNL@(-}_6NrD{C)i;?Vn)JtLR*BFT%YS)+c&vYZ95445hmChw;~"
-        "2vRPOr@y7;w$B&wX=(aa6ao|q*?Q9QoF@}P^TYHEBwBymVJGsi<-VvJ}`#w>)`qj?$Ie(W(?FjTX^XD))C<wmp!bR`+Gu8SO;BuYTn(nMZXb"
-        "%d5d_iagCEZ0^*_j6g{ROkxOi>Zny^BE+<t3Yq0E>1#V#00M{mWv`m`%Gx<?=gao)HR?N&gDq8Ep(mhgBXvgc7$$leV;X7E<faUTqSRE{{DL"
-        "IJ-wP0&L|B1&`Nq#H!@~TbPRenA_O_9Zy8y$Dtd8^gJ7=PyrV*$&|lIWLzA~2;V`*g1L();MPv;`M%KI~yFjm}NwG1s8J?g;daoZ3|NkYuDY"
-        "9dReQzMXc$w~-Dt~tZ2|bw6!z<dnr$?<Ht8SsX"
+        "c-mEy&2H2%5XaN*w%ev(lolvoEtCRnfdvWm&{HF!Du+lBv=`qZH}NhJj+1ems(YvehvgmM#!DdHftTP82PDo&cpUF;m`gmrvHzYKPu{oUxR7}-"
+        "<*DeqVV<zpBkxpERl4BpeSoP;nBFDxj^hZuBN8-Y&?0T^pYcjUo6P8Csc4_Uj9Dv5QvtJP9p{x$&<R?kqrHq#5oIOJ`JPjo(al(r)`5B7YumuA"
+        "QB9D#{?U&H%~G>>!9V)lr1S#mqVLUFieHs0%8@Vm-iGCv38$q(ygb>CBE`WAq$~fYQ5+h2#rHZdjahntbXC(&XrC=TM0!=zpTo^>Z+@BUG&Oil"
+        "<G+8t9)I~x7Bps3<}#{#v>r^673>%lG2@&imR}2|$rASBU0M`ldR=!EX(ICmy%Drc)xA{K<!$)hwk^bHFy4#CExGA?>o$lN(^#eFY!bc|n#buE"
+        "l~unTI3{Z(qnErB64xTzySoii7rhyhMN7uwTOnE23@TQ!C}Erqklve|m5i3Tfcv2-$RxmI3EPc{?czL^-BHX8@T-vn4=!P62oF!-kx}5Z67gGB"
+        "!sD<W7nbF60J~w`n1P5V$?er?7+9CSA2`)n^Jh7}U~#3=T%6+IyYPgx^oeuI;pq^boj~^^Jn#MkWNPtF"
     ),
     (
-        "c-mdjF-rq66ae7XyY^b7R>Z-{!AX}QNQX{!DGowW`vZ>jF0H{_awNIZMbM$0-qz=!n}0(55B>>P(Lrz)yk2v*`j(LIz3|>6H}2hAv5*C92C<"
-        "R@#+ev4v>`?#Y;|Qw&vNZ$IKzWmyvBW~iZtm95>W)V&l81EO5Y9BYso0WM0y4?5e82k@FGftA89-}F4%t6h=wdj*J4?lFq8IcE)iSQv_F4^j"
-        "2EveRw_ms!WXt<&ErIyzh&jPdHAng+_K^wWigkgmHT--%%x@JeX{#}{sCSpIemXUbsk?}ohl`jZ}%-iJs={WoYOG3HK^$;7RO6*pcX2*DlSw"
-        "8Oyy(m*&%D1@`1my;<ioHNnqHBE>qp4e_4Qy&X@*?VN&$6@0cMtBf@cl7dXYn59h<EWB"
+        "c-mc(zfT)66vtB%l1oB}gc#`3p;Nm=l_~}%Dxru0DFX5boSeItVAW?|Z66{75)5H_Tg(6({{&)W=bvDQp%ODv&lkJ7_AU1J^Pb-i>s{2YA6F`c"
+        "VJk|d7*j_1#Nft2#Bk{KP!p}p+<d(>=jIDGdF~83Nx)!j#4>4cRcSKG<*Js1^8AcM#<e-9Vj}^<!$g_=9~D=rnLtcEtT|X$IxfiWvnL5%#O(h5"
+        "OUT*cRp3aVg(hslwj66PqV&IE^>q8&f9290M;hM?vt-+m8*8_g>^Sl=`}A=1ijACj^!|3=zk9+qNGW9K=KX-(i0}v)gV?hb?5LkKO_!vKomh%8"
+        "sbMgt(zpHDHQ7<X#$jp1P3P#6NYhhTx(3*sq?ylF!M0WY=Lgub(*1!~i$MmsW>qQC`mYQ!2xDMmT8fuIl;F7viXtGD!H>(8>Dir7y`^u>ZqS~W"
+        "^L%k;=Gb7sNXDZRuzBkVBtlN}TSrZKRBobG06$JPI;r4#{|ur`Q^AMDuFVZrPYEm1UYXt>>$(2W"
     ),
     (
-        "c-mdjy-EW?5CGuB{9J;Z5wWncu+k<7k|I@Xf`t&&JixKJ+r-7a-D7tzq!F}8s_8No+W8XVJNOc|qJ>~Bc)8m%(P@_bW|o;@Zz^|h#X=ge=|@"
-        "Tq8E0bD)P@+1u+@_RJ<GM9;v5fd@f!D`E|R1tNJtUN10E}cO7d=$Tq{NqCX&;au`qaA0w<(Ic%jCV<AUv14{5-1EL*H<6Qt64%_U@6P3QAh$"
-        "RvAJvr;qC5T4nNHHQ;z{+3mv*5SW)QQL}hl*U3@R_+(^u#mQu_v!BQ`3E?O<n;aZ)O~z`b*hw9p53<y4W9^~a!!NX*1*+QEQ*#=0yj`{RmxB"
-        "sGL?_LXNPn(<wI{}#ci8t5Z|ydU8Z{R;IaT4-3j$$!=&h^-!VrhjS0soUf>LyKk2rpWd"
+        "c-mc(zfT)66vxy2yaWOgVt|FAQ@cc!Duzs{R7D+-A|QXj$+>$8R(<x>_C;i<1VcK#EoOj?e*$&v&OgE44oICValY8iwQsS%pZENJSnsNF^P^fR"
+        "3_DRO#gsD2X9o91B8F41$C_wmR_5)s`D)%^o9E7ulLQRbCoGc&8%mQ|E*n}B%JVZ48Q12dhOGn$4-;iReW<uf?F3@#Vco%|(s4lsPo5-n9W!|T"
+        "OUUK=Rp3aVg(hsx4jgMSqV&IE&Gh))f92A?Bdzy^S#s>it+hK#`i}fu9(_Oig{_=;^yl}(@ct3EKuRG)H}5OljR=o`F^D~@Vpn~pX}Tdb?8Z`*"
+        "NgabJmA>uQuF0+fHVsQ7?mNdWi8P(V#x=tBEX{nj3T|2De}04=E8QP>wH{=I+g6nl?R?1~gD?h07NvLzL<yd&peO=T89dyqOwaCw>TP`6c7r~8"
+        "xyl!3Y0eD>jAT5z0Gqd&KqBNKzjf7uN986u1@Pl!lZy)O3@;(dG!=YY?App;ZBAH`_M7Rw0PchS(E"
     ),
 )
 

@@ -9,7 +9,16 @@ from collections.abc import Callable
 
 import pytest
 
-from cprofiling.insight.steady import FLAT, NOT_CERTAIN, NOT_STEADY, SLOWDOWN, TOO_FEW, WARM_UP, levels, steadiness
+from cprofiling.analysis.steady_state import (
+    FLAT,
+    NOT_CERTAIN,
+    NOT_STEADY,
+    SLOWDOWN,
+    TOO_FEW,
+    WARM_UP,
+    levels,
+    steadiness,
+)
 
 Series = Callable[[random.Random, int], list[float]]
 

@@ -148,7 +148,7 @@ def test_a_node_is_waited_for_before_and_after(libcuda: Path) -> None:
 def test_a_recording_may_have_nodes_waited_for_whose_profiler_is_off(libcuda: Path) -> None:
     run(
         """
-        from cprofiling.cell_profile import CellRecording
+        from cprofiling.report.notebook.cell_profile import CellRecording
         start(synchronize_cuda=False)
         cp.set_profiling(False)
         for synchronizes in (True, False):
@@ -174,7 +174,7 @@ def test_a_recording_may_have_nodes_waited_for_whose_profiler_is_off(libcuda: Pa
 def test_a_recording_takes_no_wait_from_a_profiler_that_has_asked_for_it(libcuda: Path) -> None:
     run(
         """
-        from cprofiling.cell_profile import CellRecording
+        from cprofiling.report.notebook.cell_profile import CellRecording
         start()
         for synchronizes in (True, False):
             recording = CellRecording(synchronizes=synchronizes, operators=False, capacity=10)

@@ -18,19 +18,21 @@ import pytest
 
 import cprofiling as cp
 import ncu_samples
-from cprofiling import environment, layers
-from cprofiling.integrations import telefuser, telefuser_memory, telefuser_profiler
-from cprofiling.integrations.telefuser_harness import StageBenchHarness
-from cprofiling.stages import log, output
-from cprofiling.stages.memory import MemoryReader, StageMemory
-from cprofiling.stages.registry import checkpoints_report
-from cprofiling.stages.stage_recording import StageRecording
-from cprofiling.stages.timing_file import load_timing_report
+from cprofiling._internal import environment, log
+from cprofiling.integrations import telefuser
+from cprofiling.integrations.telefuser import memory, profiler
+from cprofiling.integrations.telefuser.harness import StageBenchHarness
+from cprofiling.layers import context as layers
+from cprofiling.layers import output_folder
+from cprofiling.layers.compare.timing_file import load_timing_report
+from cprofiling.layers.memory import MemoryReader, StageMemory
+from cprofiling.layers.recording import StageRecording
+from cprofiling.layers.registry import checkpoints_report
 from timing_reports import peers
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
 VARIABLES = (
-    *telefuser_profiler._Followed.variables, telefuser_profiler.PIPELINE, telefuser_profiler.OUTPUT_DIR,
+    *profiler._Followed.variables, profiler.PIPELINE, profiler.OUTPUT_DIR,
     "PROFILER_OUTPUT_DIR", "TELEFUSER_TIMING_REPORT", environment.NAMES, environment.PIPELINE, environment.OUTPUT_DIR,
     environment.TIMING_REPORT,
 )  # fmt: skip
@@ -44,17 +46,17 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(variable, "")  # so that what the test sets is taken back
         monkeypatch.delenv(variable)
     chosen = StageRecording.chosen
-    output.forget()
+    output_folder.forget()
     telefuser.reset_timing_registry("test")
     yield
     telefuser.uninstall()
     layers.enable_profiler_for_names("")
-    telefuser_profiler._Followed.values = (None,) * 4
+    profiler._Followed.values = (None,) * 4
     StageRecording.chosen = chosen
     telefuser.reset_timing_registry()
     layers._Automatic.is_wanted = False
     layers._registry.report_memory = checkpoints_report
-    output.forget()
+    output_folder.forget()
 
 
 def stages() -> dict[str, Any]:
@@ -180,7 +182,7 @@ def test_names_are_followed_as_the_environment_has_them(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("told", ["true", "false"])
 def test_pytorch_s_profiler_is_asked_for_what_the_environment_says(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    for variable in telefuser_profiler._Followed.variables[1:]:
+    for variable in profiler._Followed.variables[1:]:
         monkeypatch.setenv(variable, told)
     asked: list[dict[str, Any]] = []
     own = torch.profiler.profile
@@ -364,11 +366,11 @@ def test_memory_that_nobody_tells_is_zero(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_memory_of_an_accelerator_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling import devices
+    from cprofiling.devices import in_use
 
     calls: list[str] = []
     row = types.SimpleNamespace(current_index=lambda: 1, memory_free_total=lambda index: (0, (4 + index) << 20))
-    monkeypatch.setattr(devices, "row_in_use", lambda: row)
+    monkeypatch.setattr(in_use, "row_in_use", lambda: row)
     monkeypatch.setattr(MemoryReader, "uses_device", lambda self, now_ns: True)
     monkeypatch.setattr(MemoryReader, "read_anew", lambda self: StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20))
 
@@ -391,7 +393,7 @@ def test_memory_of_an_accelerator_in_use(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_memory_of_a_device_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
-    names = telefuser_memory._NAMES
+    names = memory._NAMES
     module = types.SimpleNamespace(
         reset_peak_memory_stats=calls.append,
         **{name: lambda device, size=size: size << 20 for size, name in enumerate(names, 1)},
@@ -501,7 +503,7 @@ def test_the_command_of_the_harness(signature_file: str, capsys: pytest.CaptureF
     ]  # fmt: skip
     telefuser.main(["--signature", signature_file, "--stage", "a\nb"])
     assert capsys.readouterr().out == "Stage: 'a\\nb'\nInput signatures:\n"
-    command = [sys.executable, "-m", "cprofiling.integrations.telefuser_harness", "--list_stages", "--signature"]
+    command = [sys.executable, "-m", "cprofiling.integrations.telefuser.harness", "--list_stages", "--signature"]
     done = subprocess.run([*command, signature_file], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[1]) == (0, "  - dit")
     for arguments in (["--signature", signature_file, "--stage", "x"], ["--signature", "nothing"], []):
@@ -547,9 +549,9 @@ def test_names_are_put_into_modules_before_and_after_their_import(package: None)
     late: Any = module("stage_bench_harness")
     assert module("other").__spec__ is not None
     for where, ours in (
-        (early, telefuser_profiler),
-        (late, importlib.import_module("cprofiling.integrations.telefuser_harness")),
-        (module("memory_snapshot"), telefuser_memory),
+        (early, profiler),
+        (late, importlib.import_module("cprofiling.integrations.telefuser.harness")),
+        (module("memory_snapshot"), memory),
     ):
         assert where._private == "theirs"
         assert all(getattr(where, name) is getattr(ours, name) for name in ours.__all__)

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from cprofiling.recording import Recording
-from cprofiling.views import icicle as icicle_module
-from cprofiling.views import timeline as timeline_module
-from cprofiling.views.document import Span, Timeline
-from cprofiling.views.icicle import OTHERS, icicle
-from cprofiling.views.timeline import timeline
+from cprofiling.recording.result import Recording
+from cprofiling.report import icicle as icicle_module
+from cprofiling.report import timeline as timeline_module
+from cprofiling.report.document import Span, Timeline
+from cprofiling.report.icicle import OTHERS, icicle
+from cprofiling.report.timeline import timeline
 from recorded import outer, profile
 from recordings import COUNTER, INSTANT, NODE, US, device, host, made, trace
 
@@ -183,7 +183,7 @@ def test_small_and_deep_places_are_one() -> None:
 
 
 def test_the_document_of_a_recording_has_both() -> None:
-    from cprofiling.views.sources import document_of
+    from cprofiling.report.from_statistics import document_of
 
     with profile() as prof:
         outer()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from cprofiling.stages import json_file
-from cprofiling.stages.timing_file import checked_timing_report, load_timing_report
+from cprofiling._internal import json_input
+from cprofiling.layers.compare.timing_file import checked_timing_report, load_timing_report
 from timing_reports import MERGED, OURS, PEERS
 
 SCHEMA = Path(cp.__file__).parent / "schemas" / "timing.schema.json"
@@ -79,7 +79,7 @@ def test_deep_nesting_is_refused(opening: str, path: Path) -> None:
 
 def test_nesting_up_to_the_limit_is_fine(path: Path) -> None:
     deep: Any = "[{" * 200  # brackets in texts are none
-    for _ in range(json_file.DEEPEST - 1):
+    for _ in range(json_input.DEEPEST - 1):
         deep = {'"\\': deep}
     path.write_text(json.dumps({"stages": {}, "metadata": deep}))
     assert load_timing_report(path)["metadata"] == deep
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_told_with_its_place(content: str | bytes, complaint: s
 
 
 def test_huge_files_are_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_file, "MOST_BYTES", 1000)
+    monkeypatch.setattr(json_input, "MOST_BYTES", 1000)
     assert "larger than 1000 bytes" in refusal(path, "[" * 1001)
     path.write_text(json.dumps({"stages": {}}).ljust(1000))
     assert load_timing_report(path) == {"stages": {}}

@@ -23,11 +23,13 @@ import pytest
 import commands
 import cprofiling as cp
 from calls import profiler_on
-from cprofiling import cli, live
-from cprofiling.live import writing
-from cprofiling.stats import NodeProfilingStats
-from cprofiling.top import command, live_file, moments, showing
-from cprofiling.top.moments import Choice, Moment, Part
+from cprofiling import live
+from cprofiling.commands import main, top
+from cprofiling.monitoring import live_writer
+from cprofiling.monitoring.top import from_live_file, samples
+from cprofiling.monitoring.top import screen as showing
+from cprofiling.monitoring.top.samples import Choice, Moment, Part
+from cprofiling.nodes.stats import NodeProfilingStats
 
 COMMAND = (*commands.COMMAND, "top")
 ENVIRONMENT = {
@@ -50,7 +52,7 @@ while True:
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "live"
-    writing._close_all()
+    live_writer._close_all()
 
 
 @pytest.fixture
@@ -63,14 +65,14 @@ def busy(path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def shown(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    assert cli.main(["top", *arguments]) == 0
+    assert main.main(["top", *arguments]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out.splitlines()
 
 
 def failed(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
-    assert cli.main(["top", *arguments]) == 1
+    assert main.main(["top", *arguments]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
@@ -87,7 +89,7 @@ def test_a_file_that_is_complete_is_shown_once(path: Path, capsys: pytest.Captur
     profiler.set_profiling(False)
     title, headings, rule, *rows = shown(str(path), capsys=capsys)
     assert title.startswith(f"process {os.getpid()}, ended: ")
-    assert headings.split() == list(moments.HEADINGS)
+    assert headings.split() == list(samples.HEADINGS)
     assert set(rule) == {"-"}
     assert [row.split() for row in rows] == [
         ["other\\x1b", "val", "1", "-", "-", *(["4.00", "ms"] * 5), "0"],
@@ -128,7 +130,7 @@ def test_what_a_process_does_is_shown_with_rates(
             assert time.monotonic() < end
             time.sleep(0.05)
 
-    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=until_it_has_gone_on))
+    monkeypatch.setattr(top, "time", SimpleNamespace(sleep=until_it_has_gone_on))
     lines = shown(str(path), "--updates", "3", "--interval", "0.4", "--sort-by", "name", capsys=capsys)
     tables = "\n".join(lines).split("\n\n")
     assert len(tables) == 3
@@ -168,7 +170,7 @@ def test_the_environment_names_the_file(
     assert "ended" in shown(capsys=capsys)[0]
     monkeypatch.delenv("CPROFILING_LIVE")
     with pytest.raises(SystemExit):
-        cli.main(["top"])
+        main.main(["top"])
     assert "what to show is required: TARGET" in capsys.readouterr().err
 
 
@@ -181,7 +183,7 @@ def test_what_is_no_live_file(path: Path, tmp_path: Path, capsys: pytest.Capture
 
 
 def only_file_of(pid: int) -> Path:
-    with live_file.of_process(pid) as found:
+    with from_live_file.of_process(pid) as found:
         return Path(found).resolve()
 
 
@@ -189,7 +191,7 @@ def test_a_process_with_several_files(path: Path, tmp_path: Path, monkeypatch: p
     first = profiler_on(live=path)
     assert only_file_of(os.getpid()) == path
     second = profiler_on(live=tmp_path / "second")
-    with pytest.raises(live_file.NoLiveFileError, match=f"several live files, give one of them: '{path}', "):
+    with pytest.raises(from_live_file.NoLiveFileError, match=f"several live files, give one of them: '{path}', "):
         only_file_of(os.getpid())
     for each in (first, second):
         each.set_profiling(False)
@@ -198,10 +200,10 @@ def test_a_process_with_several_files(path: Path, tmp_path: Path, monkeypatch: p
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(os, "stat", refused)
-    with pytest.raises(live_file.NoLiveFileError, match="writes no live file"):
+    with pytest.raises(from_live_file.NoLiveFileError, match="writes no live file"):
         only_file_of(os.getpid())
     monkeypatch.setattr(os, "listdir", refused)
-    with pytest.raises(live_file.NoLiveFileError, match=f"process {os.getpid()}: Permission denied"):
+    with pytest.raises(from_live_file.NoLiveFileError, match=f"process {os.getpid()}: Permission denied"):
         only_file_of(os.getpid())
 
 
@@ -209,12 +211,12 @@ def test_a_process_whose_file_has_another_name_here(path: Path, capsys: pytest.C
     """As in a container, or when somebody has deleted it: what is read is the file, also after the process."""
     profiler = profiler_on(live=path)
     profiler.record("train", "node", 1)
-    writing.commit()
+    live_writer.commit()
     path.rename(path.with_name("other"))
     path.write_bytes(b"no live file")
     assert "node" in "".join(shown(str(os.getpid()), "--updates", "1", capsys=capsys))
     path.with_name("other").unlink()
-    with live_file.of_process(os.getpid()) as found:
+    with from_live_file.of_process(os.getpid()) as found:
         with pytest.warns(RuntimeWarning, match=f"the newest statistics are not in '{path}': Stale file handle"):
             profiler.set_profiling(False)
         assert live.read(found).state == "ended"
@@ -240,8 +242,8 @@ def test_profilers_are_told_apart(path: Path) -> None:
         pipeline.profiler.record("train", "node", number)
     profiler = profiler_on(live=path)
     del pipeline, pipelines[0]
-    writing.commit()
-    moment = live_file.moment_of(live.read(path))
+    live_writer.commit()
+    moment = from_live_file.moment_of(live.read(path))
     assert [(part.label, len(part.stats)) for part in moment.parts] == [
         ("Pipeline 2", 1),
         ("Profiler", 0),
@@ -259,7 +261,7 @@ def test_a_process_that_is_silent_is_told(path: Path, monkeypatch: pytest.Monkey
     read = live.read(path)
     later = read.taken_ns / 1e9 + 90
     monkeypatch.setattr("time.time", lambda: later)
-    assert live_file.moment_of(read).notes == ("nothing was written for 90 s: the process may be stopped",)
+    assert from_live_file.moment_of(read).notes == ("nothing was written for 90 s: the process may be stopped",)
     profiler.set_profiling(False)
 
 
@@ -272,7 +274,7 @@ def test_faults_inside_the_profiler_are_told(path: Path) -> None:
     object.__setattr__(read, "parts", (part,))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live.LivePart, "summary", summary)
-        assert live_file.moment_of(read).notes[-1] == "2 faults inside the profiler"
+        assert from_live_file.moment_of(read).notes[-1] == "2 faults inside the profiler"
     profiler.set_profiling(False)
 
 
@@ -327,7 +329,7 @@ def test_each_order(key: str, order: str) -> None:
     )
     assert "".join(row.name for row in Choice(key).rows(now, before)) == order
     assert "".join(row.name for row in Choice(key, reverse=True).rows(now, before)) == order[::-1]
-    assert key in moments.SORT_KEYS
+    assert key in samples.SORT_KEYS
 
 
 @pytest.mark.parametrize(
@@ -345,7 +347,7 @@ def test_each_order(key: str, order: str) -> None:
     ],
 )
 def test_what_is_an_address(target: str, expected: bool) -> None:
-    assert command.is_address(target) is expected
+    assert top.is_address(target) is expected
 
 
 def test_a_file_may_be_called_as_an_address_or_a_number(
@@ -385,7 +387,7 @@ def test_keys_are_read_while_the_next_moment_is_waited_for(path: Path, monkeypat
     pytest.importorskip("rich", reason="a terminal is served by rich")
     profiler = profiler_on(live=path)
     profiler.record("train", "node", 1)
-    writing.commit()
+    live_writer.commit()
     waits: list[float] = []
 
     def press_next(seconds: float) -> None:
@@ -394,7 +396,7 @@ def test_keys_are_read_while_the_next_moment_is_waited_for(path: Path, monkeypat
 
     monkeypatch.setattr(showing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=press_next))
     with terminal_of_this_process() as (master, output):
-        assert cli.main(["top", str(path), "--interval", "60"]) == 0
+        assert main.main(["top", str(path), "--interval", "60"]) == 0
     screen, _, left = output.getvalue().rpartition("\x1b[?1049l")
     assert set(waits) == {0.05}  # a key is looked for far more often than a moment
     for text in ("by total", "by load", "by load, reversed"):
@@ -407,7 +409,7 @@ def test_a_terminal_needs_rich(path: Path, monkeypatch: pytest.MonkeyPatch, caps
     profiler_on(live=path).set_profiling(False)
     monkeypatch.setitem(sys.modules, "rich.live", None)
     with terminal_of_this_process() as (_, output):
-        assert cli.main(["top", str(path)]) == 1
+        assert main.main(["top", str(path)]) == 1
     assert output.getvalue() == ""
     assert capsys.readouterr().err.endswith(': pip install "cprofiling[rich]"\n')
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cprofiling import cli
+from cprofiling.commands import main
 from cprofiling.counting import count_calls
 from example_runs import EXAMPLES, output_of
 
@@ -65,7 +65,7 @@ def test_counts_are_those_of_the_interpreter(fused: bool) -> None:
 
 def test_the_command_shows_one_call_at_any_depth(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["count", "--json", "--factory", "torchfx_counts:make_pipeline", "--native", "torchfx._ops:*"]
-    assert cli.main(command) == 0
+    assert main.main(command) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["depth"], row["fused"], row["native_calls"]) for row in rows] == [
         (depth, fused, 1 if fused else depth) for depth in DEPTHS for fused in (True, False)

@@ -11,7 +11,7 @@ import pytest
 
 import cprofiling as cp
 from commands import COMMAND
-from cprofiling import cli
+from cprofiling.commands import main
 from recorded import inner
 
 DEVICE_TRACE = """{"displayTimeUnit": "ms", "traceEvents": [
@@ -39,7 +39,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert cli.main(["report", *arguments]) == 0
+    assert main.main(["report", *arguments]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     return printed.out
@@ -88,7 +88,7 @@ def test_what_cannot_be_reported_on_is_one_line(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failure(*arguments: str) -> str:
-        assert cli.main(["report", *arguments]) == 1
+        assert main.main(["report", *arguments]) == 1
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.startswith("cprofiling: ")
@@ -109,7 +109,7 @@ def test_what_cannot_be_reported_on_is_one_line(
     def load(path: str) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("cprofiling.views.files.load", load)
+    monkeypatch.setattr("cprofiling.report.read_files.load", load)
     assert failure("t.json") == "cannot read t.json: there is not enough memory"
 
 

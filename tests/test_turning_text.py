@@ -17,13 +17,13 @@ import pytest
 import cprofiling as cp
 import timing_reports
 from calls import profiler_on
-from cprofiling import cli
 from cprofiling.analysis.overview import overview
-from cprofiling.cell_profile import CellProfile
-from cprofiling.format import shown_text
-from cprofiling.integrations import telefuser_profiler
-from cprofiling.stages.timing_table import timing_table
-from cprofiling.views.csv import text_of
+from cprofiling.commands import main
+from cprofiling.integrations.telefuser import profiler as telefuser_profiler
+from cprofiling.layers.timing_table import timing_table
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.report.csv import text_of
+from cprofiling.report.notebook.cell_profile import CellProfile
 from hostile_names import TURNING
 from recordings import NODE, RECORD, STEP, Row, host, made
 
@@ -154,7 +154,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setattr(sys, "path", list(sys.path))
 
     def run(*arguments: str) -> str:
-        cli.main(list(arguments))
+        main.main(list(arguments))
         printed = capsys.readouterr()
         return printed.out + printed.err
 

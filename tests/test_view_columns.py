@@ -9,7 +9,7 @@ import pytest
 
 import cprofiling as cp
 from cprofiling import _core
-from cprofiling.views.buckets import edge_ms, histogram_of, number_of
+from cprofiling.nodes.buckets import edge_ms, histogram_of, number_of
 from hostile_names import NAMES
 
 

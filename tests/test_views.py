@@ -19,19 +19,20 @@ import pytest
 
 import cprofiling as cp
 import timing_reports
-from cprofiling.counters import CounterValue, NodeCounters
-from cprofiling.extras import MemoryFigures, NodeLaunches, NodeMemory
-from cprofiling.format import shown_text
-from cprofiling.recording import Recording
-from cprofiling.snapshot import Snapshot
-from cprofiling.stats import NodeProfilingStats, ProfilingSummary
-from cprofiling.views import FORMATS, View, tables
-from cprofiling.views import recorded as views_recorded
-from cprofiling.views.buckets import histogram_of
-from cprofiling.views.csv import text_of
-from cprofiling.views.document import Column, Document, Node
-from cprofiling.views.formats import format_of
-from cprofiling.views.sources import document_of
+from cprofiling.nodes.buckets import histogram_of
+from cprofiling.nodes.counters import CounterValue, NodeCounters
+from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory
+from cprofiling.nodes.snapshot import Snapshot
+from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.recording.result import Recording
+from cprofiling.report import from_recording as views_recorded
+from cprofiling.report import tables
+from cprofiling.report.csv import text_of
+from cprofiling.report.document import Column, Document, Node
+from cprofiling.report.formats import format_of
+from cprofiling.report.from_statistics import document_of
+from cprofiling.views import FORMATS, View
 from hostile_names import NAMES
 from recordings import NODE, RECORD, device, host, made
 

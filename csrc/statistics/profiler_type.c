@@ -146,7 +146,7 @@ static PyObject *prepare_live(ext_profiler *self, const settings *asked)
         if (asked->live == Py_None) {
             return Py_NewRef(Py_None);
         }
-        PyObject *module = PyImport_ImportModule("cprofiling.live.writing"); /* sets it */
+        PyObject *module = PyImport_ImportModule("cprofiling.monitoring.live_writer"); /* sets it */
         if (module == NULL) {
             return NULL;
         }
@@ -193,7 +193,7 @@ static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
     if (!discards_silently(self, asked, skips)) {
         return true;
     }
-    PyObject *module = PyImport_ImportModule("cprofiling.warn");
+    PyObject *module = PyImport_ImportModule("cprofiling._internal.messages");
     if (module == NULL) {
         ext_fault_forget(); /* the interpreter is ending */
         return true;
@@ -474,7 +474,7 @@ PyDoc_STRVAR(set_profiling_doc,
              "    Profilers of a process may have one file in common. It takes 4 MiB, and more where the\n"
              "    statistics do.\n"
              "by_shape: also tell the calls of a node apart by the shapes and dtypes of their tensor arguments;\n"
-             "    see cprofiling.shapes.\n\n"
+             "    see cprofiling.ShapeSummary.\n\n"
              "Raises TypeError or ValueError naming the parameter, and OSError where the file of live cannot be\n"
              "had; then nothing was changed.");
 

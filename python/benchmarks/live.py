@@ -42,7 +42,7 @@ KILLS = 1000
 LONGEST_S = 0.4  # from the first commit to the kill
 PROGRAM = """
 import sys, threading
-from cprofiling.live import writing
+from cprofiling.monitoring import live_writer as writing
 writing.INTERVAL_NS = int(sys.argv[2])
 import cprofiling as cp
 profiler = cp.Profiler()

@@ -26,8 +26,9 @@ from typing import Any
 import grpc
 
 import cprofiling as cp
+from cprofiling.monitoring.server import service, serving
 from cprofiling.server import profiling_pb2 as pb
-from cprofiling.server import profiling_pb2_grpc, serve, service, serving
+from cprofiling.server import profiling_pb2_grpc, serve
 
 if not __package__:  # run by itself
     sys.path.append(str(Path(__file__).resolve().parent.parent))  # behind the package, if that is installed

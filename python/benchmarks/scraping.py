@@ -37,7 +37,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 
 import cprofiling as cp
 from cprofiling.export import PrometheusCollector
-from cprofiling.exported import DEFAULT_BOUNDS
+from cprofiling.monitoring.node_totals import DEFAULT_BOUNDS
 
 if not __package__:  # run by itself
     sys.path.append(str(Path(__file__).resolve().parent.parent))  # behind the package, if that is installed

@@ -28,8 +28,10 @@ PYTEST_DONT_REWRITE: it is there before pytest where it runs tests itself, and h
 
 from cprofiling._core import record, stage
 from cprofiling._core import record as record_function
-from cprofiling.activities import ProfilerActivity, RecordFormat, Resource, supported_activities
-from cprofiling.control import (
+from cprofiling._internal.faces import adopt
+from cprofiling.devices.nsight.report import analyze_ncu_report
+from cprofiling.nodes.decorators import instrument, profile_node
+from cprofiling.nodes.profiler import (
     PipelineProfiling,
     Profiler,
     default_profiler,
@@ -39,17 +41,16 @@ from cprofiling.control import (
     reset_profiling,
     set_profiling,
 )
-from cprofiling.format import format_profiling_table
-from cprofiling.handlers import tensorboard_trace_handler
-from cprofiling.ipython_extension import load_ipython_extension, unload_ipython_extension
-from cprofiling.measure import Measurement, measure
-from cprofiling.ncu_report import analyze_ncu_report
-from cprofiling.nodes import instrument, profile_node
-from cprofiling.recording import Event, Recording, load_trace
-from cprofiling.schedules import ProfilerAction, schedule
-from cprofiling.session import profile
-from cprofiling.snapshot import FormatError, Snapshot
-from cprofiling.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+from cprofiling.nodes.snapshot import FormatError, Snapshot
+from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
+from cprofiling.nodes.summary_table import format_profiling_table
+from cprofiling.recording.activities import ProfilerActivity, RecordFormat, Resource, supported_activities
+from cprofiling.recording.profile import profile
+from cprofiling.recording.result import Event, Recording, load_trace
+from cprofiling.recording.schedule import ProfilerAction, schedule
+from cprofiling.recording.trace_handlers import tensorboard_trace_handler
+from cprofiling.report.ipython_extension import load_ipython_extension, unload_ipython_extension
+from cprofiling.testing.measure import Measurement, measure
 
 __version__ = "0.1.0"  # said here only: the build, the command and reports have it from here
 
@@ -90,3 +91,5 @@ __all__ = [
     "tensorboard_trace_handler",
     "unload_ipython_extension",
 ]
+
+adopt(globals())

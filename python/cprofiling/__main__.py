@@ -3,7 +3,7 @@
 
 import sys
 
-from cprofiling.cli import main
+from cprofiling.commands.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,265 +1,37 @@
-"""Recordings as DataFrames, and, loaded when they are asked for, what feeds Prometheus and OpenTelemetry.
+"""Recordings as DataFrames, statistics for Prometheus and OpenTelemetry."""
 
-``PrometheusCollector`` and ``OpenTelemetryMetrics`` have the statistics of Profilers for those who monitor a program,
-``export_spans`` gives the spans of a recording to OpenTelemetry; ``help()`` of each tells more.
+from cprofiling._internal.faces import adopt
+from cprofiling.monitoring.open_telemetry import OpenTelemetryMetrics
+from cprofiling.monitoring.open_telemetry_spans import export_spans, open_telemetry_spans
+from cprofiling.monitoring.prometheus import PrometheusCollector
+from cprofiling.recording.dataframe import (
+    FRAME_COLUMNS,
+    Numbers,
+    arrow_stream,
+    event_rows,
+    frame_columns,
+    get_cpu_pandas_dataframe,
+    get_device_pandas_dataframe,
+    get_pandas_dataframe_with_filter,
+    to_pandas,
+    to_polars,
+)
 
-A DataFrame has the events as rows, with columns of fixed names, order and types.
+__all__ = [
+    "FRAME_COLUMNS",
+    "Numbers",
+    "OpenTelemetryMetrics",
+    "PrometheusCollector",
+    "arrow_stream",
+    "event_rows",
+    "export_spans",
+    "frame_columns",
+    "get_cpu_pandas_dataframe",
+    "get_device_pandas_dataframe",
+    "get_pandas_dataframe_with_filter",
+    "open_telemetry_spans",
+    "to_pandas",
+    "to_polars",
+]
 
-The columns, in their order; "none" is a null:
-
-* ``trace_id``, ``parent_span_id``, ``span_id``: W3C ids as lower-case hexadecimal, 32, 16 and 16 digits. An operator,
-  or work of a device, has the trace of the span in which it was started, and that as its parent. A root span's parent
-  is all zeros.
-* ``name``, ``cat`` (Kineto's category), ``stage`` (of a node)
-* ``start``, ``end``, ``dur``: ns, int64; since 1970 (UTC), or what a trace that was loaded counts from
-* ``thread.id``: the operating system's number of the thread, or the device's of a stream
-* ``device_index``, ``stream``: of work of a device
-* ``execution_index``: of work of a device: the running number, on that device, of the call of a node, labelled block or
-  step that started it, from 0 (see ``cprofiling.analysis.executions``)
-* ``operator_index``: the running number of a row within the row directly around it, or on its thread where there is
-  none, from 0; of work of a device within its execution
-* ``input_shapes``, ``input_types``: JSON lists, where they were recorded
-* ``memory_change``, ``memory_peak``, ``device_memory_change``, ``device_memory_peak``, ``bytes``: bytes
-* ``kind``: node, record, step, host (an operator, a call of a device's runtime, a Python frame), device or instant
-* ``outcome``: of a node or a labelled block: success, error, cancelled, or unfinished when the recording ended
-
-Moments at which counters were read are no rows of it. The index of the pandas DataFrame, ``row``, has the numbers by
-which ``Recording.event(row)`` finds the rows, as those of ``Event.parent`` and of findings are; those of counters are
-missing. Arrow and polars have no index: there they are a last column, ``row``.
-"""
-
-from __future__ import annotations
-
-from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from cprofiling.analysis.executions import executions
-from cprofiling.analysis.rows import UNKNOWN, Recording, column, thread_number
-from cprofiling.analysis.span_ids import SpanIds
-from cprofiling.analysis.tree import HostTree, device_owners, host_tree
-from cprofiling.kinds import COUNTER, KINDS, OUTCOMES, RECORD, UNFINISHED
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
-    from cprofiling.open_telemetry import OpenTelemetryMetrics as OpenTelemetryMetrics  # noqa: PLC0414
-    from cprofiling.open_telemetry_spans import export_spans as export_spans  # noqa: PLC0414
-    from cprofiling.open_telemetry_spans import open_telemetry_spans as open_telemetry_spans  # noqa: PLC0414
-    from cprofiling.prometheus_collector import PrometheusCollector as PrometheusCollector  # noqa: PLC0414
-
-# What is only loaded when it is asked for.
-_ELSEWHERE = {
-    "PrometheusCollector": "cprofiling.prometheus_collector",
-    "OpenTelemetryMetrics": "cprofiling.open_telemetry",
-    "open_telemetry_spans": "cprofiling.open_telemetry_spans",
-    "export_spans": "cprofiling.open_telemetry_spans",
-}
-_TEXTS = {"name": "name", "cat": "cat", "stage": "stage", "input_shapes": "shapes", "input_types": "types"}
-_MEMORY = ("memory_change", "memory_peak", "device_memory_change", "device_memory_peak", "bytes")
-FRAME_COLUMNS = (
-    "trace_id", "parent_span_id", "span_id", "name", "cat", "stage", "start", "end", "dur", "thread.id", "device_index",
-    "stream", "execution_index", "operator_index", "input_shapes", "input_types", *_MEMORY, "kind", "outcome",
-)  # fmt: skip
-ROW = "row"
-_LONGEST = 2**63 - 1
-_NUMBERS = {"device_index": "device", "stream": "stream", **{name: name for name in _MEMORY}}
-
-
-def to_pandas(recording: Recording) -> pd.DataFrame:
-    """Return the recording as a pandas DataFrame; see the module for the columns.
-
-    Texts are objects (None where there is none); ``start``, ``end``, ``dur`` and the index, ``row``, are int64; other
-    numbers are nullable Int64.
-
-    Raises:
-        ImportError: pandas is not installed.
-    """
-    pandas = imported("pandas")
-    index = pandas.Index(event_rows(recording), dtype="int64", name=ROW)
-    columns = {name: _pandas_values(pandas, index, values) for name, values in frame_columns(recording).items()}
-    frame: pd.DataFrame = pandas.DataFrame(columns, columns=list(FRAME_COLUMNS), index=index)
-    return frame
-
-
-def to_polars(recording: Recording) -> pl.DataFrame:
-    """Return the recording as a polars DataFrame; see the module for the columns: String, Int64, the device's Int32.
-
-    The last one is ``row``.
-
-    A surrogate, which polars' strings cannot have, is U+FFFD there.
-
-    Raises:
-        ImportError: polars is not installed.
-    """
-    frame: pl.DataFrame = imported("polars").DataFrame(_ArrowStream(arrow_stream(recording)))
-    return frame
-
-
-def arrow_stream(recording: Recording) -> object:
-    """Return the DataFrame as Arrow record batches: a capsule of the Arrow PyCapsule interface; needs no library."""
-    tree = host_tree(recording, merging=False)
-    ids = SpanIds(recording, tree, device_owners(recording, tree))
-    executed, operators = _indices(recording, tree)
-    return recording._arrow_stream(  # noqa: SLF001 the stream of a recording's own knows less of ids and numbers
-        spans=array("i", ids.rows), execution_index=array("q", executed), operator_index=array("q", operators)
-    )
-
-
-class _ArrowStream:
-    """What libraries take an Arrow stream from, once."""
-
-    def __init__(self, capsule: object) -> None:
-        self._capsule = capsule
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        del requested_schema
-        return self._capsule
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """A column of int64.
-
-    Attributes:
-        values: The numbers.
-        none: That one of them that stands for "none"; None where each is a number.
-    """
-
-    values: array[int]
-    none: int | None = None
-
-
-def event_rows(recording: Recording) -> list[int]:
-    """Return the numbers of the rows that are events: all but readings of counters."""
-    return [row for row, kind in enumerate(column(recording, "kind")) if kind != COUNTER]
-
-
-def frame_columns(recording: Recording) -> dict[str, Numbers | list[str | None]]:
-    """Return the columns of the DataFrame, without any library: texts as lists, numbers as ``Numbers``."""
-    rows = event_rows(recording)
-    tree = host_tree(recording, merging=False)
-    owners = device_owners(recording, tree)
-    columns: dict[str, Numbers | list[str | None]] = {name: [] for name in FRAME_COLUMNS}
-    ids = SpanIds(recording, tree, owners)
-    columns["trace_id"] = [ids.trace(row) for row in rows]
-    columns["parent_span_id"] = [ids.parent(row) for row in rows]
-    columns["span_id"] = [ids.own(row) for row in rows]
-    for name, source in _TEXTS.items():
-        columns[name] = _texts(recording, source, rows)
-    columns.update(_times(recording, rows))
-    for name, source in _NUMBERS.items():
-        columns[name] = Numbers(_picked(column(recording, source), rows), recording.none(source))
-    for name, values in zip(("execution_index", "operator_index"), _indices(recording, tree), strict=True):
-        columns[name] = Numbers(_picked(values, rows), -1)
-    kinds = column(recording, "kind")
-    columns["kind"] = [KINDS[kinds[row]] for row in rows]
-    columns["outcome"] = _outcomes(recording, rows)
-    return columns
-
-
-def _picked(values: Sequence[int], rows: Sequence[int]) -> array[int]:
-    return array("q", (values[row] for row in rows))
-
-
-def _texts(recording: Recording, source: str, rows: Sequence[int]) -> list[str | None]:
-    strings: list[str | None] = [*recording.strings]
-    if source != "name":
-        strings[0] = None
-    texts = column(recording, source)
-    return [strings[texts[row]] for row in rows]
-
-
-def _times(recording: Recording, rows: Sequence[int]) -> dict[str, Numbers]:
-    starts = _picked(column(recording, "start_ns"), rows)
-    ends = _picked(column(recording, "end_ns"), rows)
-    durations = array("q", (min(end - start, _LONGEST) for start, end in zip(starts, ends, strict=True)))
-    threads = [thread_number(track) for track in recording.tracks]
-    numbers = [UNKNOWN if isinstance(thread, str) else thread for thread in threads]
-    tracks = column(recording, "track")
-    of_rows = array("q", (numbers[tracks[row]] for row in rows))
-    return {
-        "start": Numbers(starts), "end": Numbers(ends), "dur": Numbers(durations),
-        "thread.id": Numbers(of_rows, UNKNOWN if UNKNOWN in numbers else None),
-    }  # fmt: skip
-
-
-def _indices(recording: Recording, tree: HostTree) -> tuple[list[int], list[int]]:
-    """Return for each row the number of its execution, and its own number within that or the row around it; or -1."""
-    operators, executed = operator_indices(recording, tree), [-1] * len(recording)
-    for execution in executions(recording):
-        for place, row in enumerate(execution.rows):
-            operators[row], executed[row] = place, execution.index
-    return executed, operators
-
-
-def operator_indices(recording: Recording, tree: HostTree) -> list[int]:
-    """Return for each row its running number within the row around it, or on its thread; -1 for rows of no tree."""
-    indices = [-1] * len(recording)
-    inside: dict[int, int] = {}  # how many rows there are so far within a row,
-    outside: dict[int, int] = {}  # and on a thread
-    for row, (parent, track) in enumerate(zip(tree.parents, column(recording, "track"), strict=True)):
-        if parent != -2:
-            counts, around = (inside, parent) if parent >= 0 else (outside, track)
-            indices[row] = counts.get(around, 0)
-            counts[around] = indices[row] + 1
-    return indices
-
-
-def _outcomes(recording: Recording, rows: Sequence[int]) -> list[str | None]:
-    kinds, flags, outcomes = (column(recording, name) for name in ("kind", "flags", "outcome"))
-    shown: list[str | None] = []
-    for row in rows:
-        if kinds[row] > RECORD:
-            shown.append(None)
-        else:
-            shown.append("unfinished" if flags[row] & UNFINISHED else OUTCOMES[outcomes[row]])
-    return shown
-
-
-def imported(library: str, *, install: str | None = None) -> Any:
-    """Return a module that is no part of Python. ImportError, if it is missing, names what to install.
-
-    install: that; by default the extra of its name.
-    """
-    try:
-        return import_module(library)
-    except ImportError as error:
-        wanted = f'pip install "{install or f"cprofiling[{library}]"}"'
-        message = f"{library} is needed for this and cannot be imported ({error}): {wanted}"
-        raise ImportError(message, name=library) from error
-
-
-def own_version() -> str:
-    """Return the version of this package; "unknown" where it was never installed."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("cprofiling")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ELSEWHERE[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_ELSEWHERE})
-
-
-def _pandas_values(pandas: Any, index: Any, values: Numbers | list[str | None]) -> object:
-    """Return a column as pandas takes it."""
-    if not isinstance(values, Numbers):
-        return pandas.Series(values, dtype=object, index=index)
-    import numpy as np
-
-    numbers = np.frombuffer(values.values, dtype=np.int64) if values.values else np.zeros(0, dtype=np.int64)
-    if values.none is None:
-        return numbers.copy()
-    return pandas.arrays.IntegerArray(numbers.copy(), numbers == values.none)
+adopt(globals())

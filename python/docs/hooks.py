@@ -12,8 +12,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cprofiling import cli
-from cprofiling.completion import commands_of
+from cprofiling.commands import main
+from cprofiling.commands.completion import commands_of
 
 if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
@@ -57,6 +57,6 @@ def changes() -> str:
 
 def _help(match: re.Match[str]) -> str:
     os.environ["COLUMNS"] = "80"
-    parser = cli.parser()
+    parser = main.parser()
     shown = commands_of(parser)[match[1]] if match[1] else parser
     return f"```text\n{shown.format_help()}```"

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from cprofiling import device_memory, device_table, devices
+from cprofiling.devices import in_use as devices
+from cprofiling.devices import memory, operations
 
 MODULE_OF = {"rocm": "cuda"}
 
@@ -241,8 +242,8 @@ class FakeEvent:
 def forget_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be as in a process in which no framework was loaded, and nothing is known of any device."""
     for module, name in (
-        (device_table, "_found"), (devices, "_cuda"), (device_memory, "_cupy_in_use"), (device_memory, "_reason"),
-        (device_memory, "_peak_reason"),
+        (operations, "_found"), (devices, "_cuda"), (memory, "_cupy_in_use"), (memory, "_reason"),
+        (memory, "_peak_reason"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, None)
     for name in ("torch", "cupy"):

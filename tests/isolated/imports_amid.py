@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import cprofiling as cp
-from cprofiling import operators
+from cprofiling.recording.torch_operators import collect
 
 imported: list[str] = []
 runs: list[bool] = []  # begun and not ended
@@ -106,6 +106,6 @@ WAYS = {way.__name__: way for way in (by_layers, by_harness, by_hand, by_schedul
 if __name__ == "__main__":
     os.environ["CPROFILING_OUTPUT_DIR"] = sys.argv[1]
     sys.addaudithook(note)
-    watch(operators._Run)
+    watch(collect._Run)
     WAYS[sys.argv[2]]()
     print(json.dumps(imported))

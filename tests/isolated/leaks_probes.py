@@ -25,7 +25,8 @@ subprocess.run(
 )  # fmt: skip
 
 import cprofiling as cp  # noqa: E402 the variable is read before
-from cprofiling import _core, device_events  # noqa: E402
+from cprofiling import _core  # noqa: E402
+from cprofiling.devices import events  # noqa: E402
 from fakes.cuda_process import MS, fake  # noqa: E402
 from fakes.fake_torch import FakeTorch  # noqa: E402
 from isolated import leaks_harness  # noqa: E402
@@ -78,9 +79,9 @@ def settled(scenario: Callable[[cp.Profiler], object]) -> leaks_harness.Scenario
         torch.advance(10)
         fake.advance(10 * MS)
         _core.poll_devices()
-        device_events.poll()
+        events.poll()
         torch.log.clear()
-        assert len(device_events._waiting) == 0
+        assert len(events._waiting) == 0
 
     return settle
 

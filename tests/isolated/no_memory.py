@@ -24,8 +24,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import cprofiling as cp
-from cprofiling import _core, control, details, device_activity, devices, nodes, probers  # noqa: F401
-from cprofiling.asked import fields_maker, shapes_maker
+from cprofiling import _core
+from cprofiling.devices import cupti, in_use  # noqa: F401
+from cprofiling.nodes import decorators, probe_callbacks  # noqa: F401
+from cprofiling.nodes import profiler as control
+from cprofiling.nodes.options import fields_maker, shapes_maker
+from cprofiling.recording import call_details
 
 ENOUGH = 40  # allocations beyond the last that made a difference
 TRIES = 3
@@ -183,7 +187,7 @@ def marked(wrap: Callable[[cp.Profiler], Callable[[], Any]]) -> Callable[[cp.Pro
     mark = Mark()
 
     def wrap_marked(profiler: cp.Profiler) -> Callable[[], Any]:
-        answers = (probers.PROBERS[0], lambda *_: mark, *probers.PROBERS[2:])
+        answers = (probe_callbacks.PROBERS[0], lambda *_: mark, *probe_callbacks.PROBERS[2:])
         control.set_up_core(answers)
         return asked(wrap, gpu_time=True)(profiler)
 
@@ -469,7 +473,7 @@ def pipeline_profilers() -> Round:
 
 CAPACITY = 1000
 IN_DETAIL = (lambda arguments: ("[[1]]", '["float"]', "file.py(1): caller"), True, lambda: (1, 2))
-AS_THE_PACKAGE = (details.describer(shapes=True, stack=True), True, None)
+AS_THE_PACKAGE = (call_details.describer(shapes=True, stack=True), True, None)
 COUNTERS = 6  # from this kind on, rows are no spans
 LABEL = "\udc80"  # its UTF-8 is made anew each time
 

@@ -1,5 +1,1 @@
-"""What a finished recording is asked: averages, stacks, figures of devices, findings.
-
-``rows`` says what of a recording they read, ``tree`` how its rows lie in one another; ``recording.py`` offers the
-results.
-"""
+"""What recordings and statistics mean: averages, stacks, findings, warm-up, gaps."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cprofiling import checks
-from cprofiling.analysis.rows import Recording, drop_notes, has
-from cprofiling.warn import warn
+from cprofiling._internal import arguments
+from cprofiling._internal.messages import warn
+from cprofiling.recording.columns import Recording, drop_notes, has
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -192,10 +192,10 @@ class KeyAverages(list[KeyAverage]):
         if self and "memory" in (sort_by or "") and not self.has_memory:
             warn(f"sort_by={sort_by!r} changes nothing: no memory was recorded; profile_memory=True records it")
         layout = Layout(
-            checks.index_or_none("row_limit", row_limit),
-            checks.index_or_none("max_src_column_width", max_src_column_width, 1),
-            checks.index_or_none("max_name_column_width", max_name_column_width, 1),
-            checks.index_or_none("max_shapes_column_width", max_shapes_column_width, 1),
+            arguments.index_or_none("row_limit", row_limit),
+            arguments.index_or_none("max_src_column_width", max_src_column_width, 1),
+            arguments.index_or_none("max_name_column_width", max_name_column_width, 1),
+            arguments.index_or_none("max_shapes_column_width", max_shapes_column_width, 1),
             header, top_level_events_only, time_unit,
         )  # fmt: skip
         return averages_table(rows, layout, self)
@@ -207,8 +207,8 @@ class KeyAverages(list[KeyAverage]):
         where the whole is 0. Columns that the table has only if there is something in them are left out likewise;
         ``Input Shapes`` and ``Source Location`` have lists. Raises ImportError, naming the extra, without pandas.
         """
+        from cprofiling._internal.text_table import frame_of
         from cprofiling.analysis.averages_table import number_columns
-        from cprofiling.analysis.text_table import frame_of
 
         return frame_of(*number_columns(self))
 
@@ -237,7 +237,7 @@ class KeyAverages(list[KeyAverage]):
         return self.table()
 
     def __repr__(self) -> str:
-        from cprofiling.analysis.text_table import short_repr
+        from cprofiling._internal.text_table import short_repr
 
         return short_repr(type(self).__name__, len(self), "name")
 
@@ -295,7 +295,7 @@ def key_averages(
         TypeError: ``group_by_stack_n`` is no integer.
         ValueError: It is negative.
     """
-    frames = checks.index_between("group_by_stack_n", group_by_stack_n, 0)
+    frames = arguments.index_between("group_by_stack_n", group_by_stack_n, 0)
     from cprofiling.analysis.grouping import Grouping
 
     grouping = Grouping(recording)

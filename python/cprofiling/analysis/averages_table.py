@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from cprofiling._internal.html_table import html_table
+from cprofiling._internal.text_table import first_rows
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
-from cprofiling.analysis.html_table import html_table
-from cprofiling.analysis.text_table import first_rows
-from cprofiling.format import shown_text, shown_value
+from cprofiling.nodes.summary_table import shown_text, shown_value
 
 _WIDTH = 12  # of a column of figures
 _GAP = "  "

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cprofiling.analysis.rows import COPIES, NO_WORK, SETS, UNKNOWN, Recording, column, drop_notes, texts_of
-from cprofiling.analysis.text_table import Figures
-from cprofiling.analysis.tree import launches_of
-from cprofiling.kinds import DEVICE
+from cprofiling._internal.row_kinds import DEVICE
+from cprofiling._internal.text_table import Figures
+from cprofiling.recording.columns import COPIES, NO_WORK, SETS, UNKNOWN, Recording, column, drop_notes, texts_of
+from cprofiling.recording.tree import launches_of
 
 COMPUTATION, COMMUNICATION, MEMORY = "COMPUTATION", "COMMUNICATION", "MEMORY"
 # A gap between two kernels that is shorter, and for which the host is not to blame, is what launching takes: 30 µs.

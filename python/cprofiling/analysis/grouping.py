@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+from cprofiling._internal.row_kinds import DEVICE, INSTANT, NODE
 from cprofiling.analysis.averages import KeyAverage
-from cprofiling.analysis.rows import (
+from cprofiling.recording.columns import (
     ANNOTATIONS,
     MEMORY,
     NO_WORK,
@@ -23,8 +24,7 @@ from cprofiling.analysis.rows import (
     known_args,
     texts_of,
 )
-from cprofiling.analysis.tree import HostTree, Stacks, device_owners, host_tree, nodes_around, self_times, sum_up
-from cprofiling.kinds import DEVICE, INSTANT, NODE
+from cprofiling.recording.tree import HostTree, Stacks, device_owners, host_tree, nodes_around, self_times, sum_up
 
 _STEPS = STEP_PREFIX[:-1] + "*"
 

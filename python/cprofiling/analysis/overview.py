@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cprofiling import checks
+from cprofiling._internal import arguments
+from cprofiling._internal.row_kinds import COUNTER, DEVICE, NODE
 from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times
-from cprofiling.analysis.findings import findings
-from cprofiling.analysis.rows import Recording, column, counted, texts_of
-from cprofiling.kinds import COUNTER, DEVICE, NODE
-from cprofiling.reports import INFERENCE, device_operators, summary
+from cprofiling.analysis.findings.finding import findings
+from cprofiling.analysis.inference_reports import INFERENCE, device_operators, summary
+from cprofiling.recording.columns import Recording, column, counted, texts_of
 
 _ROWS = 20
 
@@ -36,7 +36,7 @@ def overview(
         TypeError: ``row_limit`` is no integer.
         ValueError: ``sort_by`` is unknown.
     """
-    row_limit = checks.index_or_none("row_limit", row_limit)
+    row_limit = arguments.index_or_none("row_limit", row_limit)
     kinds = column(recording, "kind")
     count = sum(kind != COUNTER for kind in kinds)
     has_device = DEVICE in set(kinds)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cprofiling import checks
-from cprofiling.analysis.rows import Recording, column, frames_of
-from cprofiling.analysis.tree import HostTree, device_owners, host_tree, self_times
-from cprofiling.files import atomic_writer
-from cprofiling.format import shown_text
+from cprofiling._internal import arguments
+from cprofiling._internal.files import atomic_writer
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.recording.columns import Recording, column, frames_of
+from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_times
 
 if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
@@ -36,7 +36,7 @@ def export_stacks(recording: Recording, path: StrOrBytesPath, metric: str = _HOS
         ValueError: It is empty, or ``metric`` is another one.
         OSError: The file cannot be written; it names the path.
     """
-    name = checks.path("path", path)
+    name = arguments.path("path", path)
     if metric not in _METRICS:
         raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {metric!r}")
     tree = host_tree(recording)

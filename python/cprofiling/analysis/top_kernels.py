@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cprofiling import checks
+from cprofiling._internal import arguments
+from cprofiling._internal.text_table import Figures
 from cprofiling.analysis.device_figures import work_rows
-from cprofiling.analysis.intervals import length, union
-from cprofiling.analysis.rows import COPIES, SETS, Recording, column, drop_notes, texts_of
-from cprofiling.analysis.text_table import Figures
-from cprofiling.analysis.tree import device_owners, host_tree, nodes_around
-from cprofiling.format import shown_value
+from cprofiling.nodes.summary_table import shown_value
+from cprofiling.recording.columns import COPIES, SETS, Recording, column, drop_notes, texts_of
+from cprofiling.recording.intervals import length, union
+from cprofiling.recording.tree import device_owners, host_tree, nodes_around
 
 _NOTHING = "No kernel of a device was recorded."
 
@@ -74,7 +74,7 @@ def top_kernels(recording: Recording, n: int = 5, *, node: str | None = None) ->
 
     Raises TypeError and ValueError for a wrong ``n`` or ``node``; a node that is not in the recording has no kernels.
     """
-    most = checks.index_between("n", n, 1)
+    most = arguments.index_between("n", n, 1)
     if node is not None and not isinstance(node, str):
         raise TypeError(f"node must be a str or None, got {shown_value(node)}")
     figures: list[NodeKernel] = []

@@ -15,8 +15,8 @@ import math
 import threading
 
 from cprofiling import _core
-from cprofiling.control import Profiler
-from cprofiling.format import shown_value
+from cprofiling.nodes.profiler import Profiler
+from cprofiling.nodes.summary_table import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ import os
 
 from distributed import Client, WorkerPlugin
 
-from cprofiling import control
-from cprofiling.format import shown_value
-from cprofiling.snapshot import FormatError
-from cprofiling.stages import ranks
-from cprofiling.stages.gathered import GatheredStatistics, gathered
-from cprofiling.stages.ranks import RankedSnapshot
+from cprofiling.layers.ranks import rank_snapshot
+from cprofiling.layers.ranks.gathered import GatheredStatistics, gathered
+from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
+from cprofiling.nodes import profiler
+from cprofiling.nodes.snapshot import FormatError
+from cprofiling.nodes.summary_table import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ class ProfilingPlugin(WorkerPlugin):  # type: ignore[misc]  # there are no types
     name = "cprofiling"
 
     def __init__(self, **options: Any) -> None:
-        trial = control.Profiler()
+        trial = profiler.Profiler()
         trial.set_profiling(True, **options)
         trial.set_profiling(False)
         self._options = options
 
     def setup(self, worker: Any) -> None:
         """Switch profiling on in a worker. Dask calls it."""
-        control.set_profiling(True, **self._options)
+        profiler.set_profiling(True, **self._options)
         _with_plugin.add(worker.address)
         worker.log_event(_TOPIC, {"worker": worker.address, "pid": os.getpid()})
 
@@ -58,7 +58,7 @@ class ProfilingPlugin(WorkerPlugin):  # type: ignore[misc]  # there are no types
         """Switch it off when the plugin is taken away, or the last worker of the process ends. Dask calls it."""
         _with_plugin.discard(worker.address)
         if not _with_plugin:
-            control.set_profiling(False)
+            profiler.set_profiling(False)
 
 
 def gather(client: Client, *, timeout: float = 30.0) -> GatheredStatistics:
@@ -129,6 +129,6 @@ def _note(address: str, task: asyncio.Future[Any], taken: dict[str, RankedSnapsh
 
 def _take() -> bytes | None:
     """What a worker answers; None where profiling is off and nothing was counted."""
-    if not control.profiling_enabled() and not control.get_profiling_summary():
+    if not profiler.profiling_enabled() and not profiler.get_profiling_summary():
         return None
-    return ranks.take(control.default_profiler).to_bytes()
+    return rank_snapshot.take(profiler.default_profiler).to_bytes()

@@ -11,16 +11,16 @@ import contextlib
 import functools
 from collections.abc import Mapping
 
-from cprofiling.format import shown_value
-from cprofiling.integrations.profiled import Profiled
-from cprofiling.nodes import NodeSite, profile_node, surround
+from cprofiling.integrations.handle import Profiled
+from cprofiling.nodes.decorators import NodeSite, profile_node, surround
+from cprofiling.nodes.summary_table import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from cprofiling import _core
-    from cprofiling.nodes import Instrumentation, StageName
+    from cprofiling.nodes.decorators import Instrumentation, StageName
 
 __all__ = ["Profiled", "profile_pipeline"]
 

@@ -9,13 +9,13 @@ not written to standard output; reports of an empty recording are empty, and say
 
 from __future__ import annotations
 
-from cprofiling import session
 from cprofiling._core import record as _record
-from cprofiling.activities import RecordFormat
-from cprofiling.activities import Resource as _Resource
-from cprofiling.export import FRAME_COLUMNS
-from cprofiling.kinds import DEVICE, KINDS
-from cprofiling.reports import Report
+from cprofiling._internal.row_kinds import DEVICE, KINDS
+from cprofiling.analysis.inference_reports import Report
+from cprofiling.recording import profile as session
+from cprofiling.recording.activities import RecordFormat
+from cprofiling.recording.activities import Resource as _Resource
+from cprofiling.recording.dataframe import FRAME_COLUMNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

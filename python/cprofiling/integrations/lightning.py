@@ -15,9 +15,10 @@ import os
 import sys
 import threading
 
-from cprofiling import _core, control
-from cprofiling.format import shown_value
-from cprofiling.nodes import NodeSite
+from cprofiling import _core
+from cprofiling.nodes import profiler as control
+from cprofiling.nodes.decorators import NodeSite
+from cprofiling.nodes.summary_table import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

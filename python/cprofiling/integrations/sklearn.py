@@ -12,9 +12,9 @@ import functools
 import threading
 
 from cprofiling import _core
-from cprofiling.format import shown_value
-from cprofiling.integrations.profiled import Profiled
-from cprofiling.nodes import NodeSite, surround
+from cprofiling.integrations.handle import Profiled
+from cprofiling.nodes.decorators import NodeSite, surround
+from cprofiling.nodes.summary_table import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sklearn.pipeline import Pipeline
 
-    from cprofiling.nodes import Instrumentation
+    from cprofiling.nodes.decorators import Instrumentation
 
 __all__ = ["Profiled", "profile_pipeline"]
 

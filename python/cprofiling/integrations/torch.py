@@ -11,9 +11,9 @@ import fnmatch
 import reprlib
 from collections.abc import Mapping
 
-from cprofiling import checks
-from cprofiling.format import checked_text, shown_value
-from cprofiling.integrations.profiled import Profiled
+from cprofiling._internal import arguments
+from cprofiling.integrations.handle import Profiled
+from cprofiling.nodes.summary_table import checked_text, shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from cprofiling import _core
-    from cprofiling.nodes import StageName
+    from cprofiling.nodes.decorators import StageName
 
 __all__ = ["Profiled", "profile_modules"]
 
@@ -62,7 +62,7 @@ def profile_modules(
 
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {shown_value(model)}")
-    depth = checks.index_between("depth", depth, 0)
+    depth = arguments.index_between("depth", depth, 0)
     if isinstance(names, str):
         raise TypeError(f"names must be paths of modules, or a mapping of them, got {names!r}")
     root = type(model).__name__

@@ -10,20 +10,20 @@ import hashlib
 import threading
 import time
 
-from cprofiling import checks
-from cprofiling.format import shown_value
-from cprofiling.snapshot import FormatError
-from cprofiling.stages import ranks
-from cprofiling.stages.gathered import GatheredStatistics, gathered
-from cprofiling.stages.ranks import RankedSnapshot, write_rank_snapshot
-from cprofiling.warn import warn
+from cprofiling._internal import arguments
+from cprofiling._internal.messages import warn
+from cprofiling.layers.ranks import rank_snapshot
+from cprofiling.layers.ranks.gathered import GatheredStatistics, gathered
+from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, write_rank_snapshot
+from cprofiling.nodes.snapshot import FormatError
+from cprofiling.nodes.summary_table import shown_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cprofiling.control import PipelineProfiling, Profiler
+    from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 
 __all__ = ["GatheredStatistics", "gather", "write_rank_snapshot"]
 
@@ -61,7 +61,7 @@ def gather(
     import torch.distributed as dist
 
     seconds = _checked_timeout(timeout)
-    target = checks.index("dst", dst)
+    target = arguments.index("dst", dst)
     if not dist.is_available() or not dist.is_initialized():
         raise RuntimeError("gather() needs a process group: call torch.distributed.init_process_group() first")
     members = _members(dist, group)
@@ -70,7 +70,7 @@ def gather(
     if target not in members:
         raise ValueError(f"dst must be a rank of the group, one of {_shown_ranks(members)}, got {target}")
     deadline = time.monotonic() + seconds
-    own = ranks.take(profiler)
+    own = rank_snapshot.take(profiler)
     rank = dist.get_rank()
     mail = _Mail(dist.distributed_c10d._get_default_store(), members, target, rank)  # noqa: SLF001 there is no other
     if rank == target:

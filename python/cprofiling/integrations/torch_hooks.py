@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-from cprofiling.integrations.profiled import Profiled
-from cprofiling.nodes import NodeSite
+from cprofiling.integrations.handle import Profiled
+from cprofiling.nodes.decorators import NodeSite
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cprofiling import _core
-    from cprofiling.nodes import StageName
+    from cprofiling.nodes.decorators import StageName
 
 _CALL = torch.nn.Module._call_impl.__code__
 _CUT_SHORT = "_StopRecomputationError"  # how torch.utils.checkpoint leaves a module when it has what it needs

@@ -11,8 +11,8 @@ import contextlib
 import functools
 import threading
 
-from cprofiling.integrations.profiled import Profiled
-from cprofiling.nodes import NodeSite, profile_node
+from cprofiling.integrations.handle import Profiled
+from cprofiling.nodes.decorators import NodeSite, profile_node
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchfx import Wave
 
     from cprofiling import _core
-    from cprofiling.nodes import StageName
+    from cprofiling.nodes.decorators import StageName
 
     Settings = tuple[str | None, _core.Profiler | None]
 

@@ -1,0 +1,95 @@
+"""Checks of arguments: each returns the value as it is used, or raises, naming parameter, value and limit."""
+
+from __future__ import annotations
+
+import operator
+import os
+
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+
+def index(parameter: str, value: Any) -> int:
+    """Return an integer, which may be of any type that has ``__index__``, but no bool. TypeError for what is none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
+    return operator.index(value)
+
+
+def index_between(parameter: str, value: Any, least: int, most: int | None = None, unit: str = "") -> int:
+    """Return an integer (see ``index``) within limits, which belong to them; ``unit``: a word for what is counted.
+
+    ValueError for one that is not; without ``most`` there is no upper limit.
+    """
+    number = index(parameter, value)
+    if most is None:
+        if number < least:
+            raise ValueError(f"{parameter} must be >= {least}, got {_shown(number)}")
+    elif not least <= number <= most:
+        limits = f"from {least} to {most} {unit}".rstrip()
+        raise ValueError(f"{parameter} must be {limits}, got {_shown(number)}")
+    return number
+
+
+def index_or_none(parameter: str, value: Any, least: int | None = None) -> int | None:
+    """Return an integer (see ``index``) that is at least as large as ``least``, if that is given; or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{parameter} must be an integer or None, got {shown_value(value)}")
+    return operator.index(value) if least is None else index_between(parameter, value, least)
+
+
+def number_between(parameter: str, value: Any, least: float, most: float) -> float:
+    """Return an int or float, but no bool, within limits, which belong to them. TypeError or ValueError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{parameter} must be a number, got {shown_value(value)}")
+    if not least <= value <= most:
+        raise ValueError(f"{parameter} must be from {least:g} to {most:.10g}, got {shown_value(value)}")
+    return float(value)
+
+
+def path(parameter: str, value: Any) -> str:
+    """Return a path as a str: a str, bytes, or a PathLike of either. An int, which ``open`` takes, is none.
+
+    TypeError for what is no path, ValueError for an empty one, and one that has a NUL.
+    """
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{parameter} must be a path, got {shown_value(value)}")
+    text = os.fsdecode(value)
+    if not text or "\0" in text:
+        raise ValueError(f"{parameter} must {'not have a NUL' if text else 'not be empty'}, got {shown_value(value)}")
+    return text
+
+
+def member(parameter: str, value: Any, kind: type[T]) -> T:
+    """Return a member of a type, such as an enum. TypeError for what is none."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{parameter} must be a {kind.__name__}, got {shown_value(value)}")
+    return value
+
+
+def choice(parameter: str, value: Any, choices: Sequence[str]) -> str:
+    """Return that one of the texts that a value equals. ValueError for another one; it lists them."""
+    for each in choices:
+        if value == each:
+            return each
+    raise ValueError(f"{parameter} must be one of {', '.join(map(repr, choices))}, got {shown_value(value)}")
+
+
+def callable_or_none(parameter: str, value: Any) -> Any:
+    """Return a callable, or None. TypeError for what is neither."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{parameter} must be callable or None, got {shown_value(value)}")
+    return value
+
+
+def _shown(number: int) -> str:
+    """Return a refused number in writing; Python does not convert one of thousands of digits."""
+    return str(number) if number.bit_length() <= 128 else f"an integer of {number.bit_length()} bits"

@@ -1,0 +1,42 @@
+"""Warnings that point to the user's line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+_OWN = __name__.partition(".")[0]
+
+
+def is_own(frame: FrameType) -> bool:
+    """Whether a frame is of this package."""
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] == _OWN
+
+
+def is_import(frame: FrameType) -> bool:
+    """Whether a frame is of the import system; such frames do not count for ``warnings``."""
+    return "importlib" in frame.f_code.co_filename and "_bootstrap" in frame.f_code.co_filename
+
+
+def warn(message: str) -> None:
+    """Give a RuntimeWarning at the innermost frame that is not of this package, nor importing it."""
+    level = 1
+    frame = sys._getframe(0)
+    while frame.f_back is not None and (is_own(frame) or is_import(frame)):
+        frame = frame.f_back
+        level += not is_import(frame)
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
+def mention(message: str) -> None:
+    """Warn while an exception of the user's passes; on stderr where warnings are exceptions, which would replace it."""
+    try:
+        warn(message)
+    except RuntimeWarning:
+        if sys.stderr is not None:
+            sys.stderr.write(f"cprofiling: {message}\n")

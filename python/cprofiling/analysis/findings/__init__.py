@@ -1,0 +1,1 @@
+"""Findings: what costs time or memory in a recording, rule by rule."""

@@ -1,0 +1,257 @@
+"""Rules that compare a recording with another one of the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cprofiling.analysis.device_figures import copy_kind
+from cprofiling.analysis.findings.device import started_by
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.findings.finding import Finding
+from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
+from cprofiling.recording.columns import COPIES, counted, texts_of
+
+# Twice as often is another way of working, not chance.
+MORE_TIMES = 2.0
+MORE_COPIES = 100  # fewer additional ones are not worth a look
+# What makes up a twentieth of the time.
+MORE_SHARE = 0.05
+# A tenth slower is more than runs of one program differ.
+SLOWER_TIMES = 1.1
+_MOST_NAMES = 3  # of each kind
+
+_CODE, _OPERATORS, _WORK = "user's code", "operators", "device"
+
+
+class _Pair:
+    """Two recordings, and how many units of work (steps, else outermost calls of nodes) each has.
+
+    Attributes:
+        units, other_units: The rows of the units, of which either both have some, or neither.
+        scale: How many units the recording has for one of the baseline's; 1.0 without any.
+        what: What the units are.
+        is_alike: Whether each unit is the same work: all are steps, or calls of one node.
+    """
+
+    def __init__(self, evidence: Evidence, baseline: Evidence) -> None:
+        self.units, self.other_units, self.what = evidence.steps, baseline.steps, "steps"
+        if not self.units or not self.other_units:
+            self.units, self.other_units = evidence.outermost_nodes, baseline.outermost_nodes
+            self.what = "calls of nodes"
+        if not self.units or not self.other_units:
+            self.units, self.other_units = [], []
+        names = {evidence.name(row) for row in self.units} | {baseline.name(row) for row in self.other_units}
+        if self.what != "steps" and len(names) == 1:
+            self.what = f"calls of {names.pop()!r}"
+        self.is_alike = bool(self.units) and self.what != "calls of nodes"
+        self.scale = len(self.units) / len(self.other_units) if self.units else 1.0
+
+    @property
+    def unit(self) -> str:
+        """Words for what was made equal."""
+        count, other = len(self.units), len(self.other_units)
+        noun, of, name = self.what.partition(" ")
+        return f", in {counted(count, noun[:-1])}{of}{name} against {other:,}" if count else ""
+
+
+def more_copies(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
+    """Find that a device makes many more copies than in the baseline, for the same number of steps or calls."""
+    rows, before = _copies(evidence), _copies(baseline)
+    pair = _Pair(evidence, baseline)
+    count, expected = len(rows), len(before) * pair.scale
+    if count < MORE_TIMES * expected or count - expected < MORE_COPIES:
+        return
+    times = f"{count / expected:.1f} times as many device copies as" if expected else "Many more device copies than"
+    kinds = _by_kind(evidence, rows)
+    old_kinds = {kind: len(of) for kind, of in _by_kind(baseline, before).items()}
+    grown = max(kinds, key=lambda kind: len(kinds[kind]) - old_kinds.get(kind, 0) * pair.scale)
+    listed = ", ".join(f"{kind} {len(of):,} against {old_kinds.get(kind, 0):,}" for kind, of in kinds.items())
+    time, old_time = sum(map(evidence.duration, rows)), sum(map(baseline.duration, before))
+    yield Finding(
+        "more_copies",
+        f"{times} in the baseline",
+        f"The device made {count:,} copies against {len(before):,}{pair.unit} ({listed}): {milliseconds(time)} against "
+        f"{milliseconds(old_time)}.{started_by(evidence, kinds[grown])}",
+        f"Look at what the {grown} copies were started by, and what it does otherwise than before: other strides or "
+        "memory_format, .contiguous(), .clone(), .to() of what is there already, a loop instead of one call.",
+        {"count": count, "baseline_count": len(before), "time_ns": time, "baseline_time_ns": old_time},
+        tuple(rows),
+        min(time / max(evidence.wall, 1), 1.0),
+    )
+
+
+def _copies(evidence: Evidence) -> list[int]:
+    cats = texts_of(evidence.recording, *COPIES)
+    return [row for row in evidence.work if evidence.cats[row] in cats]
+
+
+def _by_kind(evidence: Evidence, rows: list[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault(copy_kind(evidence.name(row)), []).append(row)
+    return found
+
+
+def more_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
+    """Find nodes, labels, operators and kernels that run at least twice as often as in the baseline, and take time."""
+    pair = _Pair(evidence, baseline)
+    now, before = _by_name(evidence), _by_name(baseline)
+    found = []
+    for (name, side), rows in now.items():
+        expected = len(before.get((name, side), [])) * pair.scale
+        time = sum(map(evidence.duration, rows))
+        old = sum(map(baseline.duration, before.get((name, side), []))) * pair.scale
+        if len(rows) >= MORE_TIMES * expected and time - old >= max(LEAST_NS, MORE_SHARE * evidence.wall):
+            found.append((time - old, name, side, rows, len(before.get((name, side), []))))
+    for extra, name, side, rows, count in sorted(found, key=lambda of: -of[0])[:_MOST_NAMES]:
+        yield Finding(
+            "more_calls",
+            f"{name} runs {counted(len(rows), 'time')} against {count:,} in the baseline",
+            f"{len(rows):,} against {counted(count, 'call')} of {name!r} on the {side}{pair.unit} take "
+            f"{milliseconds(extra)} more.",
+            "Look at where the additional calls come from: key_averages(group_by_node=True) of both recordings.",
+            {"count": len(rows), "baseline_count": count, "extra_ns": extra},
+            longest(evidence, rows),
+            min(extra / max(evidence.wall, 1), 1.0),
+        )
+
+
+def _by_name(evidence: Evidence) -> dict[tuple[str, str], list[int]]:
+    found: dict[tuple[str, str], list[int]] = {}
+    copies = set(_copies(evidence))  # which have a rule of their own
+    kernels = [row for row in evidence.work if row not in copies]
+    for side, rows in (("host", [*evidence.operators, *sorted(evidence.code)]), ("device", kernels)):
+        for row in rows:
+            found.setdefault((evidence.name(row), side), []).append(row)
+    return found
+
+
+class _Cost(NamedTuple):
+    """The rows of one name, and the time that is their own."""
+
+    rows: list[int]
+    time: int
+
+
+class _Growth(NamedTuple):
+    """What rows of one name cost now and in the baseline, and how much of it is more."""
+
+    name: str
+    now: _Cost
+    before: _Cost
+    extra: float
+
+
+def slower_calls(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
+    """Find nodes and labels, operators, and work of devices that take longer than in the baseline, by their names.
+
+    What counts is their own time: of nodes and labels that is without those inside them, of operators without those
+    inside them. For the same number of steps or calls it is their total, else the mean of a call.
+    """
+    pair = _Pair(evidence, baseline)
+    now, before = _own_costs(evidence), _own_costs(baseline)
+    for side, costs in now.items():
+        grown = []
+        for name, cost in costs.items():
+            old = before[side].get(name)
+            if old is not None:
+                expected = old.time * (pair.scale if pair.is_alike else len(cost.rows) / len(old.rows))
+                grown.append((_Growth(name, cost, old, cost.time - expected), expected))
+        whole = sum(growth.extra for growth, _ in grown if growth.extra > 0)
+        least = max(LEAST_NS, MORE_SHARE * evidence.wall)
+        clear = [
+            growth
+            for growth, expected in grown
+            if growth.extra >= least and growth.now.time >= SLOWER_TIMES * expected and not _is_more_calls(growth, pair)
+        ]
+        for growth in sorted(clear, key=lambda growth: -growth.extra)[:_MOST_NAMES]:
+            yield _slower_finding(evidence, growth, growth.extra / whole, pair, side)
+
+
+def _is_more_calls(growth: _Growth, pair: _Pair) -> bool:
+    """Whether it is for twice as many calls that there is more: of which another rule tells."""
+    now, before = growth.now, growth.before
+    is_slower = now.time * len(before.rows) >= SLOWER_TIMES * before.time * len(now.rows)
+    return len(now.rows) >= MORE_TIMES * len(before.rows) * pair.scale and not is_slower
+
+
+def _slower_finding(evidence: Evidence, growth: _Growth, part: float, pair: _Pair, side: str) -> Finding:
+    name, now, before, extra = growth
+    mean, old_mean = now.time / len(now.rows), before.time / len(before.rows)
+    title = f"{name} takes {milliseconds(mean)} a call against {milliseconds(old_mean)} in the baseline"
+    if mean < SLOWER_TIMES * old_mean:
+        title = f"{name} takes {milliseconds(now.time)} in all against {milliseconds(before.time)} in the baseline"
+    return Finding(
+        "slower_calls",
+        title,
+        f"{counted(len(now.rows), 'call')} of {name!r} took {milliseconds(now.time)} against "
+        f"{milliseconds(before.time)} in {counted(len(before.rows), 'call')}{pair.unit}{_WITHOUT[side]}: "
+        f"{milliseconds(extra)} more, {percent(part)} of all growth among {_AMONG[side]}.",
+        _ADVICE[side],
+        {
+            "time_ns": now.time, "baseline_time_ns": before.time, "count": len(now.rows),
+            "baseline_count": len(before.rows), "mean_ns": mean, "baseline_mean_ns": old_mean, "extra_ns": extra,
+            "growth_share": part,
+        },
+        longest(evidence, now.rows),
+        min(extra / max(evidence.wall, 1), 1.0),
+    )  # fmt: skip
+
+
+_AMONG = {_CODE: "nodes and labels", _OPERATORS: "operators", _WORK: "the work of devices"}
+_WITHOUT = {_CODE: ", without nodes and labels inside", _OPERATORS: ", without operators inside", _WORK: ""}
+_ADVICE = {
+    _CODE: "Look at what it does otherwise than before: other arguments (record_shapes=True), other code, waiting for "
+    "something; record() blocks around its parts, in both recordings, tell which of them it is.",
+    _OPERATORS: "Look at what it is called with: record_shapes=True and key_averages(group_by_input_shape=True) of "
+    "both recordings; other types, strides or a number of threads are reasons, too.",
+    _WORK: "Look at what it is called with: larger or other shapes, another precision or memory_format; and whether "
+    "the device's clock is the same, and nobody else works on it.",
+}
+
+
+def _own_costs(evidence: Evidence) -> dict[str, dict[str, _Cost]]:
+    """Return what rows cost by their names: nodes and labels, operators, and work of devices."""
+    times = evidence.host_self_times
+    of_code = dict.fromkeys(evidence.code, 0)
+    around = evidence.tree.nearest(of_code.__contains__)
+    for row in evidence.host_rows:
+        if around[row] >= 0:
+            of_code[around[row]] += times[row]
+    return {
+        _CODE: _costs(evidence, {row: of_code[row] for row in sorted(of_code)}),
+        _OPERATORS: _costs(evidence, {row: times[row] for row in evidence.operators}),
+        _WORK: _costs(evidence, {row: evidence.duration(row) for row in evidence.work}),
+    }
+
+
+def _costs(evidence: Evidence, times: dict[int, int]) -> dict[str, _Cost]:
+    rows: dict[str, list[int]] = {}
+    for row in times:
+        rows.setdefault(evidence.name(row), []).append(row)
+    return {name: _Cost(of, sum(times[row] for row in of)) for name, of in rows.items()}
+
+
+def slower(evidence: Evidence, baseline: Evidence) -> Iterator[Finding]:
+    """Find that steps, or the outermost calls where they are all of one node, take longer than in the baseline."""
+    pair = _Pair(evidence, baseline)
+    if not pair.is_alike:
+        return
+    mean = sum(map(evidence.duration, pair.units)) / len(pair.units)
+    before = sum(map(baseline.duration, pair.other_units)) / len(pair.other_units)
+    if mean < SLOWER_TIMES * before or mean - before < LEAST_NS:
+        return
+    yield Finding(
+        "slower",
+        f"{pair.what[0].upper()}{pair.what[1:]} take {percent(mean / max(before, 1) - 1)} longer than in the baseline",
+        f"The mean of {len(pair.units):,} is {milliseconds(mean)}, that of {len(pair.other_units):,} in the baseline "
+        f"{milliseconds(before)}.",
+        "See what of the other findings is new; compare the tables of key_averages() of both recordings.",
+        {"mean_ns": mean, "baseline_mean_ns": before},
+        longest(evidence, pair.units),
+        min((mean - before) / max(mean, 1), 1.0),
+    )
+
+
+CHANGE_RULES = (more_copies, more_calls, slower_calls, slower)

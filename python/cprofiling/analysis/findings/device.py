@@ -1,0 +1,143 @@
+"""Rules about devices: copies, and stretches in which the device only waits for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cprofiling.analysis.device_figures import copy_kind, launches
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.findings.finding import Finding
+from cprofiling.analysis.findings.host import LEAST_NS, longest, milliseconds, percent
+from cprofiling.recording.columns import COPIES, column, counted, texts_of
+
+# A tenth of the device's work, or of the time of the host, which waits in calls that copy.
+COPY_SHARE = 0.1
+# Half of that for memory that is not pinned, and for copies that are as many as a quarter of the kernels: these can be
+# avoided.
+PAGEABLE_SHARE = 0.05
+COPIES_PER_KERNEL = 0.25
+# Launches that a device begins within 20 µs had no other to wait for: launching itself takes 3 to 10 µs.
+PROMPT_NS = 20_000
+# One such launch says nothing; in twenty in a row the host does not keep up.
+STRETCH_LAUNCHES = 20
+STRETCH_IDLE = 0.5
+STRETCH_SHARE = 0.05
+
+_ADVICE = {
+    "HtoD": "pin_memory=True in the DataLoader and non_blocking=True in .to() let copies run beside kernels; make "
+    "tensors on the device instead of moving them there.",
+    "DtoH": "Fetch results once, not in each step: .item(), .cpu(), .tolist() and print() of tensors wait for the "
+    "device; else non_blocking=True into pinned memory.",
+    "DtoD": "Copies within the device come of .contiguous(), .clone(), torch.cat and other strides: look at what "
+    "started them; write into preallocated tensors (out=, copy_), keep one memory_format.",
+}
+_OTHER_ADVICE = "Look at what started them: key_averages(group_by_node=True)."
+
+
+def copies(evidence: Evidence) -> Iterator[Finding]:
+    """Find directions of copying that take much of the device's time, or hold the host up for long."""
+    cats = texts_of(evidence.recording, *COPIES)
+    by_kind: dict[str, list[int]] = {}
+    for row in evidence.work:
+        if evidence.cats[row] in cats:
+            by_kind.setdefault(copy_kind(evidence.name(row)), []).append(row)
+    copied = sum(map(len, by_kind.values()))
+    waits = {launch.row: launch for launch in launches(evidence.recording)} if by_kind else {}
+    for kind, rows in by_kind.items():
+        time = sum(map(evidence.duration, rows))
+        pageable = sum(evidence.duration(row) for row in rows if "pageable" in evidence.name(row).lower())
+        calls = {waits[row].call_row: waits[row].host_ns for row in rows if row in waits}
+        host_ns = sum(calls.values())
+        many = len(rows) >= COPIES_PER_KERNEL * (len(evidence.work) - copied)
+        least = PAGEABLE_SHARE if many else COPY_SHARE
+        is_long = time >= least * evidence.work_time or pageable >= PAGEABLE_SHARE * evidence.work_time
+        if max(time, host_ns) < LEAST_NS or not (is_long or host_ns >= COPY_SHARE * evidence.wall):
+            continue
+        yield _copy_finding(evidence, kind, rows, {"time_ns": time, "pageable_ns": pageable, "host_ns": host_ns})
+
+
+def _copy_finding(evidence: Evidence, kind: str, rows: list[int], times: dict[str, float]) -> Finding:
+    sizes = column(evidence.recording, "bytes")
+    size = sum(max(sizes[row], 0) for row in rows)
+    time, pageable_ns, host_ns = times["time_ns"], times["pageable_ns"], times["host_ns"]
+    share = time / max(evidence.work_time, 1)
+    pinned = f", {milliseconds(pageable_ns)} of it from or to memory that is not pinned" if pageable_ns else ""
+    title = f"{kind} copies take {percent(share)} of the device's time"
+    if host_ns >= max(time, COPY_SHARE * evidence.wall):
+        title = f"Calls that make {kind} copies take {percent(host_ns / max(evidence.wall, 1))} of the host's time"
+    return Finding(
+        "copies",
+        title,
+        f"{counted(len(rows), 'copy', 'copies')} of {size / (1 << 20):,.1f} MiB took {milliseconds(time)} of "
+        f"{milliseconds(evidence.work_time)} of the device's work{pinned}; the host spent {milliseconds(host_ns)} in "
+        f"the calls that started {'it' if len(rows) == 1 else 'them'}, or waited there.{started_by(evidence, rows)}",
+        _ADVICE.get(kind, _OTHER_ADVICE),
+        {"count": len(rows), "bytes": size, **times, "share": share},
+        longest(evidence, rows),
+        min(max(time, host_ns) / max(evidence.wall, 1), 1.0),
+    )
+
+
+def started_by(evidence: Evidence, rows: list[int]) -> str:
+    """Return a sentence about what most of the work was started by, with a space before it; empty if it is unknown."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        if row in evidence.owners:
+            name = evidence.name(evidence.owners[row])
+            counts[name] = counts.get(name, 0) + 1
+    if not counts:
+        return ""
+    name, count = max(counts.items(), key=lambda item: item[1])
+    return f" {count:,} of {len(rows):,} {'was' if count == 1 else 'were'} started by {name!r}."
+
+
+def launch_bound(evidence: Evidence) -> Iterator[Finding]:
+    """Find stretches of launches that the device began at once, as it had nothing else to do, and was idle between."""
+    streams = column(evidence.recording, "stream")
+    devices = column(evidence.recording, "device")
+    delays = {launch.row: launch.delay_ns for launch in launches(evidence.recording)}
+    by_stream: dict[tuple[int, int], list[int]] = {}
+    for row in evidence.work:
+        by_stream.setdefault((devices[row], streams[row]), []).append(row)
+    for (device, stream), rows in by_stream.items():
+        stretches = [stretch for stretch in _stretches(rows, delays) if _idle_share(evidence, stretch) >= STRETCH_IDLE]
+        time = sum(_length(evidence, stretch) for stretch in stretches)
+        share = time / max(evidence.wall, 1)
+        if time < LEAST_NS or share < STRETCH_SHARE:
+            continue
+        kept = [row for stretch in stretches for row in stretch]
+        work = sum(map(evidence.duration, kept))
+        yield Finding(
+            "launch_bound",
+            f"The device waits for launches in {percent(share)} of the time",
+            f"In {counted(len(stretches), 'stretch', 'stretches')} on stream {stream} of device {device}, "
+            f"{milliseconds(time)} together, {len(kept):,} kernels and copies began as soon as they were launched, and "
+            f"took {milliseconds(work)} only: {work / len(kept) / 1000:,.1f} µs each.",
+            "Launch less often: a CUDA graph (torch.cuda.graph, or torch.compile(mode='reduce-overhead')), fused "
+            "kernels, a larger batch size; and no .item() or synchronize() in between.",
+            {"stretches": len(stretches), "time_ns": time, "work_ns": work, "launches": len(kept), "share": share},
+            longest(evidence, kept),
+            min((time - work) / max(evidence.wall, 1), 1.0),
+        )
+
+
+def _stretches(rows: list[int], delays: dict[int, int]) -> list[list[int]]:
+    """Return the runs of work, each piece of which began soon after its launch, that are long enough."""
+    found: list[list[int]] = [[]]
+    for row in rows:
+        if delays.get(row, PROMPT_NS) < PROMPT_NS:
+            found[-1].append(row)
+        elif found[-1]:
+            found.append([])
+    return [stretch for stretch in found if len(stretch) >= STRETCH_LAUNCHES]
+
+
+def _length(evidence: Evidence, stretch: list[int]) -> int:
+    return evidence.ends[stretch[-1]] - evidence.starts[stretch[0]]
+
+
+def _idle_share(evidence: Evidence, stretch: list[int]) -> float:
+    return 1 - sum(map(evidence.duration, stretch)) / max(_length(evidence, stretch), 1)
+
+
+DEVICE_RULES = (copies, launch_bound)

@@ -1,0 +1,158 @@
+"""What findings rest on: a recording, and what is worked out of it once for all rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from cprofiling._internal.row_kinds import HOST, NODE, RECORD, STEP
+from cprofiling.analysis.device_figures import work_rows
+from cprofiling.recording import intervals
+from cprofiling.recording.columns import ANNOTATIONS, OPERATORS, RUNTIME, STEP_PREFIX, Recording, column, texts_of
+from cprofiling.recording.intervals import Interval
+from cprofiling.recording.tree import HostTree, device_owners, host_tree, self_times
+
+
+class Evidence:
+    """A recording's columns, its trees and its times, each made when it is first asked for.
+
+    Attributes:
+        recording: The recording.
+        strings: Its texts.
+        starts, ends, tracks, names, cats, kinds: Its columns.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        """Look at a finished recording."""
+        self.recording = recording
+        self.strings = recording.strings
+        self.starts = column(recording, "start_ns")
+        self.ends = column(recording, "end_ns")
+        self.tracks = column(recording, "track")
+        self.names = column(recording, "name")
+        self.cats = column(recording, "cat")
+        self.kinds = column(recording, "kind")
+
+    def name(self, row: int) -> str:
+        """Return a row's name."""
+        return self.strings[self.names[row]]
+
+    def duration(self, row: int) -> int:
+        """Return how long a row took, in ns."""
+        return self.ends[row] - self.starts[row]
+
+    def times_of(self, rows: list[int]) -> list[Interval]:
+        """Return the time in which any of the rows was open."""
+        return intervals.union((self.starts[row], self.ends[row]) for row in rows)
+
+    @cached_property
+    def tree(self) -> HostTree:
+        """What was inside what on the host, each row for itself."""
+        return host_tree(self.recording, merging=False)
+
+    @cached_property
+    def host_self_times(self) -> list[int]:
+        """The time of each row without any row inside it, operators among them, in ns."""
+        return self_times(self.recording, self.tree)
+
+    @cached_property
+    def node_self_times(self) -> list[int]:
+        """The time of each call of a node without nodes inside it, in ns; 0 for other rows."""
+        return self_times(self.recording, self.tree.only(self.nodes))
+
+    @cached_property
+    def host_rows(self) -> list[int]:
+        """The rows of the tree."""
+        return [row for row, parent in enumerate(self.tree.parents) if parent != -2]
+
+    @cached_property
+    def nodes(self) -> list[int]:
+        """The calls of nodes."""
+        return [row for row, kind in enumerate(self.kinds) if kind == NODE]
+
+    @cached_property
+    def outermost_nodes(self) -> list[int]:
+        """The calls of nodes that are in no other."""
+        return self.tree.outermost(self.nodes)
+
+    @cached_property
+    def operators(self) -> list[int]:
+        """The operators of a framework."""
+        cats = texts_of(self.recording, *OPERATORS)
+        return [row for row in self.host_rows if self.kinds[row] == HOST and self.cats[row] in cats]
+
+    @cached_property
+    def spans(self) -> set[int]:
+        """The rows that stand for the user's code: nodes, labelled blocks, steps, annotations, Python frames."""
+        code = texts_of(self.recording, *ANNOTATIONS, "python_function")
+        return {row for row in self.host_rows if self.kinds[row] in (NODE, RECORD, STEP) or self.cats[row] in code}
+
+    @cached_property
+    def runtime(self) -> set[int]:
+        """The numbers of the categories of a device's runtime."""
+        return texts_of(self.recording, *RUNTIME)
+
+    @cached_property
+    def work(self) -> list[int]:
+        """The work of devices."""
+        return list(work_rows(self.recording))
+
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """For work of devices the row of the host that it was started for."""
+        return device_owners(self.recording, self.tree)
+
+    @cached_property
+    def framework(self) -> set[int]:
+        """The rows that are, or are around, operators of a framework, and what started work of devices."""
+        rows = {*self.operators, *self.owners.values()}
+        return rows | self.around(rows)
+
+    @cached_property
+    def code(self) -> set[int]:
+        """The rows of the user's code that have names of the user's: nodes, labelled blocks, annotations; no steps."""
+        annotations = texts_of(self.recording, *ANNOTATIONS)
+        spans = self.spans.difference(self.steps)
+        return {row for row in spans if self.kinds[row] in (NODE, RECORD) or self.cats[row] in annotations}
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The steps."""
+        return [row for row in self.host_rows if self.kinds[row] == STEP or self.name(row).startswith(STEP_PREFIX)]
+
+    @cached_property
+    def window(self) -> Interval:
+        """From the first to the last moment at which anything ran; (0, 0) if nothing did."""
+        rows = [*self.host_rows, *self.work]
+        if not rows:
+            return 0, 0
+        return min(self.starts[row] for row in rows), max(self.ends[row] for row in rows)
+
+    @property
+    def wall(self) -> int:
+        """How long the window is, in ns."""
+        return self.window[1] - self.window[0]
+
+    @cached_property
+    def work_time(self) -> int:
+        """The time of all work of devices, added up."""
+        return sum(self.duration(row) for row in self.work)
+
+    def within(self, rows: list[int]) -> bytearray:
+        """Return for each row of the host whether it is one of the rows, or in one."""
+        found = bytearray(len(self.kinds))
+        for row in rows:
+            found[row] = 1
+        for row in self.host_rows:
+            parent = self.tree.parents[row]
+            if parent >= 0 and found[parent]:
+                found[row] = 1
+        return found
+
+    def around(self, rows: Iterable[int]) -> set[int]:
+        """Return the rows around any of the rows."""
+        found = {self.tree.parents[row] for row in rows}
+        for row in reversed(self.host_rows):
+            if row in found:
+                found.add(self.tree.parents[row])
+        return found

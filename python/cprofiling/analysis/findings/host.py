@@ -1,0 +1,308 @@
+"""Rules about the host: each looks at the evidence and yields what it finds, or nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from cprofiling._internal.row_kinds import STEP
+from cprofiling.analysis.device_figures import COMMUNICATION_KERNEL
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.findings.finding import Finding
+from cprofiling.recording import intervals
+from cprofiling.recording.columns import COPIES, SETS, counted, has, texts_of
+
+# Less than this is not worth anybody's time, whatever its share.
+LEAST_NS = 1_000_000
+# A fifth of the time: removing it makes a program a quarter faster.
+OUTSIDE_SHARE = 0.2
+# A tenth of the time in which everything else stands still, waiting for data.
+LOADING_SHARE = 0.1
+# More than half: whatever else is made faster gains less.
+DOMINANT_SHARE = 0.5
+DOMINANT_NAMES = 3  # of which it is one: of two, one always has half
+# As long in Python as in what it calls for.
+PYTHON_SHARE = 0.5
+PYTHON_OF_ALL = 0.1  # of the whole recording's time
+PYTHON_OPERATORS = 10  # too few operators are no pattern
+# Calls of one function, directly within one call of another, that take no longer than what calling costs.
+SHORT_CALLS = 50
+SHORT_NS = 100_000
+SHORT_SHARE = 0.1
+BACKWARD = ("autograd::engine::", "torch::autograd::")  # how the names of what autograd's engine calls begin
+_MOST_ROWS = 10_000  # that a finding cites of its kind, the longest
+
+_BATCH = "a larger batch size makes fewer calls of it, a lower precision (autocast) cheaper ones"
+_ONE_CALL = (
+    "It was called once: put record() blocks around its parts, or make the functions that it calls nodes, to see which "
+    "of them takes the time."
+)
+_PLAIN_CALLS = (
+    "Look inside it first: make the functions that it calls nodes, or put record() blocks around its parts; "
+    "with_stack=True shows the lines that call it. What is not written in Python has no parts to see: call it less "
+    "often, or with less."
+)
+
+_FEWER_OPERATORS = (
+    "Do it in fewer calls: batch the items, use fused or foreach=True optimizers, torch.compile to fuse operators, or "
+    "a larger batch size."
+)
+_FEWER_CALLS = "Do it in fewer calls: give it many items at once, or move the loop into it; cache what comes again."
+
+_LOADING = re.compile(
+    r"data_?loader|prefetch|(next|get)[_ ]?batch"
+    r"|(?<![a-z])(pre)?(load|read|fetch)\w*?[_ ]?(batch|data|sample|image|frame|file)"
+    r"|(batch|data|sample|image|frame|file)s?[_ ]?(load|read|fetch)",
+    re.IGNORECASE,
+)
+
+
+def percent(share: float) -> str:
+    """Return a share as texts show it."""
+    return f"{share * 100:.0f} %"
+
+
+def milliseconds(time_ns: float) -> str:
+    """Return a time as texts show it."""
+    return f"{time_ns / 1e6:,.2f} ms"
+
+
+def longest(evidence: Evidence, rows: Iterable[int]) -> tuple[int, ...]:
+    """Return the rows that took most, as many as a finding cites, by their start."""
+    kept = sorted(rows, key=lambda row: (-evidence.duration(row), row))[:_MOST_ROWS]
+    return tuple(sorted(kept))
+
+
+def outside_nodes(evidence: Evidence) -> Iterator[Finding]:
+    """Find that much of the time between the first and the last node, no node ran on any thread."""
+    rows = evidence.outermost_nodes
+    busy = evidence.times_of(rows)
+    if len(busy) < 2:
+        return
+    idle = intervals.gaps(busy)
+    wall = busy[-1][1] - busy[0][0]
+    idle_ns = intervals.length(idle)
+    if idle_ns < max(LEAST_NS, OUTSIDE_SHARE * wall):
+        return
+    ends = {evidence.ends[row]: row for row in rows}
+    starts = {evidence.starts[row]: row for row in reversed(rows)}
+    widest = sorted(idle, key=lambda gap: gap[0] - gap[1])
+    around = {row for end, start in widest[: _MOST_ROWS // 2] for row in (ends[end], starts[start])}
+    longest_ns = widest[0][1] - widest[0][0]
+    before, after = evidence.name(ends[widest[0][0]]), evidence.name(starts[widest[0][1]])
+    share = idle_ns / wall
+    yield Finding(
+        "outside_nodes",
+        f"{percent(share)} of the time is outside any node",
+        f"No node ran in {milliseconds(idle_ns)} of {milliseconds(wall)}, in {counted(len(idle), 'gap')}; the longest, "
+        f"{milliseconds(longest_ns)}, is between {before!r} and {after!r}.",
+        "Find out what runs there: put record() blocks around the code between the nodes, or profile it as nodes; "
+        "overlap it with the nodes in a thread, if it waits.",
+        {"idle_ns": idle_ns, "wall_ns": wall, "gaps": len(idle), "longest_gap_ns": longest_ns, "share": share},
+        tuple(sorted(around)),
+        idle_ns / max(evidence.wall, 1),
+    )
+
+
+def data_loading(evidence: Evidence) -> Iterator[Finding]:
+    """Find that nothing else ran while data was loaded, for much of the time: loading is known by its name."""
+    names = {number for number, text in enumerate(evidence.strings) if _LOADING.search(text)}
+    rows = evidence.tree.outermost(
+        [row for row in evidence.spans if evidence.names[row] in names and evidence.kinds[row] != STEP]
+    )
+    times = evidence.times_of(sorted(rows))
+    waiting_ns = intervals.length(times) - intervals.length(intervals.common(times, _busy_otherwise(evidence, rows)))
+    share = waiting_ns / max(evidence.wall, 1)
+    if waiting_ns < LEAST_NS or share < LOADING_SHARE:
+        return
+    called = sorted({evidence.name(row) for row in rows})
+    yield Finding(
+        "data_loading",
+        f"Everything waits for data in {percent(share)} of the time",
+        f"In {milliseconds(waiting_ns)} of {milliseconds(evidence.wall)} data was loaded ({', '.join(called[:3])}: "
+        f"{counted(len(rows), 'call')}) while no other node and no device worked.",
+        "Load in the background: DataLoader with more workers (num_workers=...), prefetch_factor and "
+        "persistent_workers=True, pin_memory=True for a device; or a thread that prepares the next batch.",
+        {"waiting_ns": waiting_ns, "loading_ns": intervals.length(times), "calls": len(rows), "share": share},
+        longest(evidence, rows),
+        share,
+    )
+
+
+def _busy_otherwise(evidence: Evidence, loading: list[int]) -> list[intervals.Interval]:
+    """Return the time in which something ran that neither is, nor was started by, nor waits for the loading rows."""
+    within = evidence.within(loading)
+    # A node around others may do nothing but wait for them.
+    waiting = evidence.around({*loading, *evidence.nodes})
+    busy = [row for row in (*evidence.nodes, *evidence.operators) if row not in waiting and not within[row]]
+    busy += [row for row in evidence.work if not within[evidence.owners.get(row, row)]]
+    return evidence.times_of(busy)
+
+
+def dominant_operator(evidence: Evidence) -> Iterator[Finding]:
+    """Find one node, operator or kernel that takes more than half of all the time on its side.
+
+    Nodes are compared by node self time, with the operators inside; operators by host self time.
+    """
+    own = evidence.host_self_times
+    for_nodes = _by_name(evidence, evidence.nodes)
+    for rows in for_nodes.values() if len(for_nodes) >= DOMINANT_NAMES else ():
+        yield from _dominant(evidence, rows, sum(evidence.node_self_times[row] for row in rows), sum(own), "host")
+    for_host = _by_name(evidence, evidence.host_rows)
+    for rows in for_host.values() if len(for_host) >= DOMINANT_NAMES else ():
+        kept = [row for row in rows if row not in evidence.spans and evidence.cats[row] not in evidence.runtime]
+        yield from _dominant(evidence, kept, sum(own[row] for row in kept), sum(own), "host")
+    memory = texts_of(evidence.recording, *COPIES, *SETS)
+    for_device = _by_name(evidence, evidence.work)
+    for rows in for_device.values() if len(for_device) >= DOMINANT_NAMES else ():
+        kept = [row for row in rows if evidence.cats[row] not in memory]
+        yield from _dominant(evidence, kept, sum(map(evidence.duration, kept)), evidence.work_time, "device")
+
+
+def _by_name(evidence: Evidence, rows: list[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(evidence.names[row], []).append(row)
+    return found
+
+
+def _dominant(evidence: Evidence, rows: list[int], time: int, total: int, side: str) -> Iterator[Finding]:
+    if time < max(LEAST_NS, DOMINANT_SHARE * total):
+        return
+    share = time / total
+    name = evidence.name(rows[0])
+    yield Finding(
+        "dominant_operator",
+        f"{name} takes {percent(share)} of the time on the {side}",
+        f"{counted(len(rows), 'call')} of {name!r} took {milliseconds(time)} of {milliseconds(total)} on the {side}, "
+        f"without {'nodes that' if rows[0] in evidence.spans else 'what'} ran inside "
+        f"{'it' if len(rows) == 1 else 'them'}.",
+        _advice_on(evidence, rows, name, side),
+        {"time_ns": time, "total_ns": total, "calls": len(rows), "share": share},
+        longest(evidence, rows),
+        share,
+    )
+
+
+def _advice_on(evidence: Evidence, rows: list[int], name: str, side: str) -> str:
+    """Return what to do about rows of one name that take most of the time."""
+    if COMMUNICATION_KERNEL.match(name):
+        return (
+            "It waits for the slowest rank: compare the ranks; overlap it with computation, send less (bucket_cap_mb, "
+            "gradient accumulation with no_sync(), lower precision)."
+        )
+    if side == "device":
+        return f"Look at it first: key_averages(group_by_node=True) shows where it is called; {_BATCH}."
+    if evidence.framework.isdisjoint(rows):
+        return f"{_ONE_CALL if len(rows) == 1 else _PLAIN_CALLS} {_shapes_advice(evidence)}"
+    if rows[0] in evidence.spans:
+        return (
+            "Look inside it first: key_averages(group_by_node=True) has its operators, and Self CPU of its own row is "
+            f"what it does beside its operators. {_shapes_advice(evidence)} A larger batch size makes fewer calls."
+        )
+    return f"Look at it first. {_shapes_advice(evidence)} {_BATCH[0].upper()}{_BATCH[1:]}."
+
+
+def _shapes_advice(evidence: Evidence) -> str:
+    call = "key_averages(group_by_input_shape=True, group_by_node=True)"
+    if has(evidence.recording, "shapes"):
+        return f"{call} shows what it is called with, and where."
+    return f"Recorded with record_shapes=True, {call} shows what it is called with, and where."
+
+
+def python_overhead(evidence: Evidence) -> Iterator[Finding]:
+    """Find code that called operators, and spent at least as much time outside them, while no other thread ran any."""
+    parents = evidence.tree.parents
+    called: dict[int, list[int]] = {}  # by the row of code directly around them
+    for row in evidence.host_rows:
+        parent = parents[row]
+        if parent >= 0 and parent in evidence.spans and row not in evidence.spans:
+            called.setdefault(parent, []).append(row)
+    by_name: dict[int, list[int]] = {}
+    for row in called:
+        by_name.setdefault(evidence.names[row], []).append(row)
+    least = max(LEAST_NS, PYTHON_OF_ALL * evidence.wall)
+    for rows in by_name.values():
+        operators = [row for around in rows for row in called[around]]
+        called_ns = sum(map(evidence.duration, operators))
+        if len(operators) < PYTHON_OPERATORS or sum(evidence.host_self_times[row] for row in rows) < max(
+            least, called_ns
+        ):
+            continue
+        own = intervals.length(_times_alone(evidence, rows))
+        if own >= max(least, PYTHON_SHARE * (own + called_ns)):
+            yield _python_finding(evidence, rows, own, operators, called_ns)
+
+
+def _times_alone(evidence: Evidence, rows: list[int]) -> list[intervals.Interval]:
+    """Return the time in which the rows were open, but nothing in them, and no operator of another thread."""
+    inside = set(rows)
+    within = [row for row in evidence.host_rows if evidence.tree.parents[row] in inside]
+    tracks = {evidence.tracks[row] for row in rows}
+    elsewhere = [row for row in evidence.operators if evidence.tracks[row] not in tracks]
+    return intervals.without(evidence.times_of(rows), evidence.times_of([*within, *elsewhere]))
+
+
+def _python_finding(evidence: Evidence, rows: list[int], own: int, operators: list[int], called_ns: int) -> Finding:
+    share = own / (own + called_ns)
+    name, they = evidence.name(rows[0]), "it" if len(rows) == 1 else "they"
+    return Finding(
+        "python_overhead",
+        f"{name} spends {percent(share)} of its time outside the operators that it calls",
+        f"{counted(len(rows), 'call')} of {name!r} spent {milliseconds(own)} in Python, or in what is not recorded, "
+        f"and {milliseconds(called_ns)} in the {len(operators):,} operators that {they} called directly.",
+        "Make fewer and larger calls: a larger batch size, whole arrays instead of loops, torch.compile, or a CUDA "
+        "graph; with_stack=True shows the lines.",
+        {
+            "python_ns": own, "operators_ns": called_ns, "operators": len(operators), "calls": len(rows),
+            "share": share,
+        },
+        longest(evidence, rows),
+        min(own / max(evidence.wall, 1), 1.0),
+    )  # fmt: skip
+
+
+def many_short_calls(evidence: Evidence) -> Iterator[Finding]:
+    """Find many short calls of one function directly within one call of another, taking much of the time."""
+    by_names: dict[tuple[int, int], list[list[int]]] = {}
+    for (parent, _, name), rows in _siblings(evidence).items():
+        if len(rows) >= SHORT_CALLS and sum(map(evidence.duration, rows)) <= SHORT_NS * len(rows):
+            by_names.setdefault((evidence.names[parent] if parent >= 0 else -1, name), []).append(rows)
+    for (around, _), runs in by_names.items():
+        rows = [row for run in runs for row in run]
+        time = sum(map(evidence.duration, rows))
+        share = time / max(evidence.wall, 1)
+        if time < LEAST_NS or share < SHORT_SHARE:
+            continue
+        called = evidence.name(rows[0])
+        where = "in nothing recorded"
+        if around >= 0:
+            where = f"in {counted(len(runs), 'call')} of {evidence.strings[around]!r}"
+        yield Finding(
+            "many_short_calls",
+            f"{called} is called {len(rows):,} times for {milliseconds(time / len(rows))} each",
+            f"{len(rows):,} calls of {called!r} {where} took {milliseconds(time)}, {percent(share)} of the time.",
+            _FEWER_CALLS if evidence.framework.isdisjoint(rows) else _FEWER_OPERATORS,
+            {"time_ns": time, "calls": len(rows), "mean_ns": time / len(rows), "share": share},
+            longest(evidence, rows),
+            min(share, 1.0),
+        )
+
+
+def _siblings(evidence: Evidence) -> dict[tuple[int, int, int], list[int]]:
+    """Return the calls of nodes, blocks and operators by the row around them, their thread where none is, and name.
+
+    The calls of a runtime, Python frames, steps, and what autograd's engine calls are nothing that one could batch.
+    """
+    passed = texts_of(evidence.recording, "python_function") | evidence.runtime
+    engine = {number for number, text in enumerate(evidence.strings) if text.startswith(BACKWARD)}
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for row in evidence.host_rows:
+        name = evidence.names[row]
+        if evidence.cats[row] not in passed and evidence.kinds[row] != STEP and name not in engine:
+            parent = evidence.tree.parents[row]
+            found.setdefault((parent, -1 if parent >= 0 else evidence.tracks[row], name), []).append(row)
+    return found
+
+
+HOST_RULES = (outside_nodes, data_loading, dominant_operator, python_overhead, many_short_calls)

@@ -1,0 +1,311 @@
+"""What a frame is in what was measured, and how many of them pass in a second.
+
+A pipeline's ``forward`` is no node, so that statistics know frames only by what their nodes tell, or by being told.
+Where that is not enough, frames are unknown, and why is said: a wrong number of frames makes every figure wrong.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from cprofiling._internal.arguments import index_between, number_between
+from cprofiling._internal.row_kinds import CUT, RECORD, UNFINISHED
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.inference_reports import INFERENCE, percentile
+from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.nodes.stats import ExecutionStage
+from cprofiling.nodes.summary_table import (
+    by_stage,
+    checked_count,
+    checked_text,
+    frame_ms_of,
+    frames_of_stage,
+    listed,
+    shown_value,
+)
+from cprofiling.recording import intervals
+from cprofiling.recording.columns import Recording, counted, drop_notes
+from cprofiling.recording.columns import column as column_of
+
+if TYPE_CHECKING:
+    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
+    from cprofiling.recording.intervals import Interval
+
+_NS_PER_MS = 1e6
+_LEAST_SECONDS, _MOST_SECONDS = 1e-9, 1e12
+_MOST_LISTED = 20  # stages, in a message
+
+
+def stages_of(summary: Iterable[NodeProfilingStats]) -> list[str]:
+    """Return the stages of a summary, also those without a sample."""
+    return list(dict.fromkeys(checked_text("stage", row.stage) for row in summary))
+
+
+def checked_frames(total_frames: object, stages: Sequence[str], others: Iterable[str] = ()) -> dict[str, int | None]:
+    """Return the number of frames by stage: one number, if there is one stage, or a mapping. TypeError, ValueError.
+
+    A mapping may have stages that have not run: those of ``ExecutionStage``, and ``others``. Any other is taken for a
+    mistake, as its number would be none of a stage; but where there is no stage at all, nothing is known of them.
+    """
+    if total_frames is None:
+        return dict.fromkeys(stages)
+    if isinstance(total_frames, Mapping):
+        given = {
+            checked_text("a stage of total_frames", stage): _positive(count) for stage, count in total_frames.items()
+        }
+        known = list(dict.fromkeys([*stages, *others, *(str(stage) for stage in ExecutionStage)]))
+        for stage in given if stages else ():
+            if stage not in known:
+                raise ValueError(
+                    f"total_frames must be by stages that are known ({', '.join(map(repr, known[:_MOST_LISTED]))}), "
+                    f"got {shown_value(stage)}"
+                )
+        return {stage: given.get(stage) for stage in stages}
+    frames = _positive(total_frames)
+    if len(stages) > 1:
+        raise ValueError(
+            f"total_frames must be a dict by stage, as there are {len(stages)} stages "
+            f"({', '.join(map(repr, stages))}), got {shown_value(total_frames)}"
+        )
+    return dict.fromkeys(stages, frames)
+
+
+def _positive(total_frames: object) -> int:
+    return checked_count("total_frames", index_between("total_frames", total_frames, 1))
+
+
+@dataclass(frozen=True)
+class FrameFigures:
+    """Frames of one stage, or one recording, and what they take."""
+
+    stage: str = column("Stage", tip="The execution stage.")
+    frames: int | None = column("Frames", "count", "How many frames; those that were skipped, or failed, included.")
+    basis: str = column("Known by", tip="How the number of frames is known, or why it is not.", whole=True)
+    wall_ms: float | None = column(
+        "Wall", "ms", "From the first frame's begin to the last one's end, without other stages."
+    )
+    fps: float | None = column("Frames per second", "per_second", "Frames that went through, by the wall clock.")
+    latency_ms: float | None = column("Latency", "ms", "Mean time of one frame from its begin to its end.")
+    p99_ms: float | None = column("p99", "ms", "99th percentile of it.")
+    nodes_ms: float | None = column("In nodes", "ms", "Time of all nodes for one frame, added up.")
+    serial_fps: float | None = column("One by one", "per_second", "Frames per second if they went through one by one.")
+    at_once: float | None = column("At once", "number", "How many frames were on their way at a time, on average.")
+
+
+class FramesPerSecond(Insight[FrameFigures]):
+    """Frames per second: by the wall clock where that is known, and as if frames went through one by one."""
+
+    def __init__(self, figures: Iterable[FrameFigures], notes: Iterable[str]) -> None:
+        """Make a table of figures."""
+        super().__init__(FrameFigures, "Frames per second", figures, notes)
+
+
+def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object) -> FramesPerSecond:
+    """Return the frames per second of each stage of a summary; see ``ProfilingSummary.frames_per_second``."""
+    stages = by_stage(summary)
+    given = checked_frames(total_frames, list(stages), stages_of(summary))
+    wall_ms = None if seconds is None else 1000 * number_between("seconds", seconds, _LEAST_SECONDS, _MOST_SECONDS)
+    figures = [_stage_figures(stage, rows, given[stage], wall_ms) for stage, rows in stages.items()]
+    notes = ["No node has a sample."] if not figures else []
+    if figures and wall_ms is None:
+        notes.append("Statistics have no wall clock: seconds=, or a recording, tells how many frames went through.")
+    unknown = [row.node_name for rows in stages.values() for row in rows if row.self_total_ms is None and len(rows) > 1]
+    if unknown:
+        names = listed(list(dict.fromkeys(unknown)))
+        notes.append(f"{names}: self time is not known. If another node ran inside, its time is counted twice.")
+    return FramesPerSecond(figures, notes)
+
+
+def _stage_figures(
+    stage: str, rows: Sequence[NodeProfilingStats], total_frames: int | None, wall_ms: float | None
+) -> FrameFigures:
+    frames, basis = frames_of_stage(rows, total_frames)
+    if frames is None:
+        return FrameFigures(stage, None, basis, wall_ms, *[None] * 6)
+    nodes_ms = frame_ms_of(rows, frames)
+    fps = 1000 * frames / wall_ms if wall_ms is not None else None
+    return FrameFigures(stage, frames, basis, wall_ms, fps, None, None, nodes_ms, _rate(nodes_ms), None)
+
+
+def _rate(frame_ms: float) -> float | None:
+    return 1000 / frame_ms if frame_ms else None
+
+
+class RecordedFrames:
+    """The frames of a recording, and what ran in them.
+
+    Attributes:
+        evidence: The recording.
+        rows: The rows that are frames, by their start; those that failed, or were not recorded to their end, are none.
+        basis: What they are; without any, why there are none.
+        left_out: How many failed, or were not recorded to their end.
+        skipped: How many of the first ones were left out, as was asked for.
+    """
+
+    def __init__(self, evidence: Evidence, frame: str | None = None, skip_first_n: int = 0) -> None:
+        """Find the frames of a recording.
+
+        frame: the name of the node, labelled block or step that is one; None: find out. TypeError if it is no str,
+            ValueError if the recording has none of that name.
+        skip_first_n: how many of the first frames are left out. TypeError, ValueError.
+        """
+        skip = checked_count("skip_first_n", skip_first_n)
+        self.evidence = evidence
+        recording = evidence.recording
+        self.basis, found = self._named(checked_text("frame", frame)) if frame is not None else self._found()
+        flags, outcomes = column_of(recording, "flags"), column_of(recording, "outcome")
+        whole = [row for row in found if not outcomes[row] and not flags[row] & (UNFINISHED | CUT)]
+        self.rows = whole[skip:]
+        self.left_out, self.skipped = len(found) - len(whole), len(whole) - len(self.rows)
+        if found and not self.rows:
+            self.basis = f"all {counted(len(found), 'frame')} ({self.basis}) are left out"
+
+    def _named(self, name: str) -> tuple[str, list[int]]:
+        evidence = self.evidence
+        rows = evidence.tree.outermost([row for row in sorted(evidence.spans) if evidence.name(row) == name])
+        if not rows:
+            raise ValueError(f"frame must be the name of a node, a labelled block or a step, got {shown_value(name)}")
+        return f"calls of {listed([name])}", rows
+
+    def _found(self) -> tuple[str, list[int]]:
+        """Return what is a frame, or why nothing is, and the rows."""
+        evidence, tree = self.evidence, self.evidence.tree
+        spans = sorted(evidence.spans)
+        around = evidence.around(evidence.nodes)
+        labels = [row for row in spans if evidence.kinds[row] == RECORD]
+        labels = [row for row in labels if row in around] or [row for row in labels if self._is_busy(row)]
+        choices = (
+            ("spans", tree.outermost([row for row in spans if evidence.name(row) == INFERENCE])),
+            ("steps", evidence.steps),
+            ("labelled blocks", tree.outermost(labels)),
+            ("nodes", evidence.outermost_nodes),
+        )
+        what, rows = next((choice for choice in choices if choice[1]), ("", []))
+        names = list(dict.fromkeys(map(evidence.name, rows)))
+        if what == "steps":
+            return what, rows
+        if len(names) == 1:
+            return f"{what} {listed(names)}", rows
+        if names:
+            return f"there are {what} {listed(names)}: give frame, the name of those that are frames", []
+        return "no node was recorded", []
+
+    def _is_busy(self, row: int) -> bool:
+        """Whether any node begins while a row is open: in a task, or on another thread."""
+        evidence = self.evidence
+        at = bisect_left(evidence.nodes, evidence.starts[row], key=evidence.starts.__getitem__)
+        return at < len(evidence.nodes) and evidence.starts[evidence.nodes[at]] < evidence.ends[row]
+
+    @cached_property
+    def spans(self) -> list[Interval]:
+        """When each frame began and ended, in ns."""
+        return [(self.evidence.starts[row], self.evidence.ends[row]) for row in self.rows]
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """For the row of each node's call in a frame the place of that among the frames.
+
+        A call on another thread is in the frame in whose time it begins, if no two frames overlap.
+        """
+        evidence, of_row = self.evidence, {row: place for place, row in enumerate(self.rows)}
+        around = evidence.tree.nearest(of_row.__contains__)
+        places = {row: of_row[around[row]] for row in evidence.nodes if around[row] >= 0}
+        spans = self.spans
+        if all(end <= start for (_, end), (start, _) in pairwise(spans)):
+            place = 0
+            for row in evidence.nodes:  # by their starts
+                while place < len(spans) and spans[place][1] <= evidence.starts[row]:
+                    place += 1
+                if row not in places and place < len(spans) and spans[place][0] <= evidence.starts[row]:
+                    places[row] = place
+        return places
+
+    @cached_property
+    def stages(self) -> list[str]:
+        """The stage of each frame: its own, or that of the nodes in it, if they have one."""
+        evidence = self.evidence
+        numbers = column_of(evidence.recording, "stage")
+        inside: list[set[str]] = [set() for _ in self.rows]
+        for row, place in self.places.items():
+            inside[place].add(evidence.strings[numbers[row]])
+        found = []
+        for row, of_nodes in zip(self.rows, inside, strict=True):
+            own = evidence.strings[numbers[row]]
+            found.append(own or (next(iter(of_nodes)) if len(of_nodes) == 1 else ""))
+        return found
+
+    def stages_of_nodes(self) -> dict[int, str]:
+        """Return the stages of all calls of nodes."""
+        numbers = column_of(self.evidence.recording, "stage")
+        return {row: self.evidence.strings[numbers[row]] for row in self.evidence.nodes}
+
+    def notes(self) -> list[str]:
+        """Return what is to be said of the frames."""
+        recording = self.evidence.recording
+        notes = []
+        if self.left_out:
+            notes.append(f"Left out: {counted(self.left_out, 'frame')} that failed, or began or ended unrecorded.")
+        if self.skipped:
+            notes.append(f"Left out: the first {counted(self.skipped, 'frame').removeprefix('1 ')}.")
+        return [*notes, *drop_notes(recording)]
+
+
+def of_recording(recording: Recording, total_frames: object, frame: str | None, skip_first_n: int) -> FramesPerSecond:
+    """Return the frames per second of a recording; see ``Reports.frames_per_second``."""
+    return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), total_frames)
+
+
+def of_frames(found: RecordedFrames, total_frames: object = None) -> FramesPerSecond:
+    """Return the frames per second of frames that have been found, by their stages."""
+    if not found.rows:
+        nodes: dict[str, list[int]] = {}
+        for row, stage in found.stages_of_nodes().items():
+            nodes.setdefault(stage, []).append(row)
+        given = checked_frames(total_frames, list(nodes) or [""])
+        return FramesPerSecond(
+            [_unknown_frames(found, stage, nodes.get(stage, []), count) for stage, count in given.items()],
+            found.notes(),
+        )
+    inside: list[int] = [0] * len(found.rows)
+    for row, place in found.places.items():
+        inside[place] += found.evidence.node_self_times[row]
+    stages = list(dict.fromkeys(found.stages))
+    given = checked_frames(total_frames, stages, found.stages_of_nodes().values())
+    return FramesPerSecond([_known_frames(found, stage, inside, given[stage]) for stage in stages], found.notes())
+
+
+def _unknown_frames(found: RecordedFrames, stage: str, rows: list[int], frames: int | None) -> FrameFigures:
+    """Return the figures of a stage whose frames no span tells: of its nodes."""
+    evidence = found.evidence
+    window = evidence.times_of(rows)
+    wall = window[-1][1] - window[0][0] if window else 0
+    nodes_ms = sum(evidence.node_self_times[row] for row in rows) / frames / _NS_PER_MS if frames else None
+    fps = 1e9 * frames / wall if frames and wall else None
+    basis = "given" if frames else found.basis
+    return FrameFigures(stage, frames, basis, wall / _NS_PER_MS, fps, None, None, nodes_ms, None, None)
+
+
+def _known_frames(found: RecordedFrames, stage: str, inside: Sequence[int], given: int | None) -> FrameFigures:
+    """Return the figures of the frames of a stage; ``inside``: of each frame the time in nodes."""
+    places = [place for place, of in enumerate(found.stages) if of == stage]
+    spans = [found.spans[place] for place in places]
+    others = [span for span, of in zip(found.spans, found.stages, strict=True) if of != stage]
+    busy = intervals.union(spans)
+    window = (busy[0][0], busy[-1][1]) if busy else (0, 0)
+    # What only frames of other stages fill is none of this stage's time.
+    elsewhere = intervals.common([window], intervals.without(intervals.union(others), busy))
+    wall = window[1] - window[0] - intervals.length(elsewhere)
+    frames = given or len(spans)
+    durations = sorted(end - start for start, end in spans)
+    return FrameFigures(
+        stage, frames, "given" if given else found.basis, wall / _NS_PER_MS, 1e9 * frames / wall if wall else None,
+        fmean(durations) / _NS_PER_MS, (percentile(durations, 990) or 0) / _NS_PER_MS,
+        sum(inside[place] for place in places) / frames / _NS_PER_MS, _rate(sum(durations) / frames / _NS_PER_MS),
+        sum(durations) / (intervals.length(busy) or 1),
+    )  # fmt: skip

@@ -1,0 +1,181 @@
+"""Time inside frames in which no node ran, by the nodes before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cprofiling._internal.row_kinds import SUSPENDABLE
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.frames import RecordedFrames
+from cprofiling.analysis.inference_reports import percentile
+from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.nodes.summary_table import checked_count
+from cprofiling.recording import intervals
+from cprofiling.recording.columns import Recording, counted
+from cprofiling.recording.columns import column as column_of
+from cprofiling.recording.tree import nodes_around
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class GapFigures:
+    """The gaps between two nodes that follow each other on a thread. None: the begin, or the end, of the frame.
+
+    Attributes:
+        row: The row after which the longest gap is: of the node before it, else of the frame.
+    """
+
+    previous: str | None = column("After", tip="The node that ended last before the gap.", absent="(begin)")
+    next: str | None = column("Before", tip="The node that began after the gap.", absent="(end)")
+    count: int = column("Gaps", "count", "How many there are.")
+    total_ms: float = column("Total", "ms", "Their time.")
+    p50_ms: float = column("p50", "ms", "Their median.")
+    max_ms: float = column("Longest", "ms", "The longest.")
+    share: float = column("Share", "share", "Their part of the time of all frames.")
+    elsewhere_ms: float | None = column(
+        "Nodes elsewhere", "ms", "The part of it in which nodes ran on other threads, if any did."
+    )
+    threads: int = column("Threads", "count", "On how many threads they are.")
+    row: int = -1
+
+
+class Gaps(Insight[GapFigures]):
+    """The gaps of a recording, those with the longest total first.
+
+    Attributes:
+        share: The part of the time of all frames in which no node ran, 0 to 1; None without any.
+    """
+
+    def __init__(self, figures: Iterable[GapFigures], notes: Iterable[str], share: float | None) -> None:
+        """Make a table of figures; ``share`` becomes the attribute of the same name."""
+        super().__init__(GapFigures, "Gaps between nodes", figures, notes)
+        self.share = share
+
+
+class _Gap(NamedTuple):
+    previous: str | None
+    next: str | None
+    start: int
+    end: int
+    track: int
+    row: int
+
+
+def gaps(recording: Recording, frame: str | None, least_ns: int, skip_first_n: int) -> Gaps:
+    """Return the gaps between nodes; see ``Reports.gaps``."""
+    least = checked_count("least_ns", least_ns)
+    return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), least)
+
+
+def of_frames(found: RecordedFrames, least: int = 0) -> Gaps:
+    """Return the gaps in frames that have been found, those that are longer than ``least`` ns."""
+    whole, listed = _in_frames(found) if found.rows else _on_threads(found)
+    by_pair: dict[tuple[str | None, str | None], list[_Gap]] = {}
+    for gap in listed:
+        if gap.end - gap.start > least:
+            by_pair.setdefault((gap.previous, gap.next), []).append(gap)
+    busy = _busy(found)
+    figures = sorted((_figures(some, whole, busy) for some in by_pair.values()), key=lambda of: -of.total_ms)
+    total = sum(of.total_ms for of in figures) * _NS_PER_MS
+    share = total / whole if whole else None
+    return Gaps(figures, _notes(found, whole, share), share)
+
+
+def _in_frames(found: RecordedFrames) -> tuple[int, list[_Gap]]:
+    """Return the time of all frames, and the gaps in them, each on the thread of the frame."""
+    evidence = found.evidence
+    tracks = evidence.tracks
+    inside: list[list[int]] = [[] for _ in found.rows]
+    frames = set(found.rows)
+    around = nodes_around(evidence.recording, evidence.tree, {})
+    for row, place in found.places.items():
+        frame, parent = found.rows[place], evidence.tree.parents[row]
+        node = around[parent] if parent >= 0 else -1
+        is_outermost = node < 0 or node == frame or found.places.get(node) != place
+        if row not in frames and is_outermost and tracks[row] == tracks[frame]:
+            inside[place].append(row)
+    listed: list[_Gap] = []
+    for frame, rows in zip(found.rows, inside, strict=True):
+        listed += _between(found, sorted(rows), evidence.starts[frame], evidence.ends[frame], frame)
+    return sum(map(evidence.duration, found.rows)), listed
+
+
+def _between(found: RecordedFrames, rows: list[int], start: int, end: int, frame: int) -> Iterator[_Gap]:
+    """Yield the gaps from a start to an end, between nodes by their starts, which may overlap."""
+    evidence = found.evidence
+    previous, done, last = None, start, frame
+    for row in rows:
+        name = evidence.name(row)
+        if evidence.starts[row] > done:
+            yield _Gap(previous, name, done, evidence.starts[row], evidence.tracks[row], last)
+        if evidence.ends[row] >= done:
+            previous, done, last = name, evidence.ends[row], row
+    if end > done:
+        yield _Gap(previous, None, done, end, evidence.tracks[frame], last)
+
+
+def _on_threads(found: RecordedFrames) -> tuple[int, list[_Gap]]:
+    """Return the time from the first to the last node of all threads, and the gaps in it."""
+    evidence = found.evidence
+    tracks: dict[int, list[int]] = {}
+    for row in evidence.outermost_nodes:
+        tracks.setdefault(evidence.tracks[row], []).append(row)
+    whole = 0
+    listed: list[_Gap] = []
+    for rows in tracks.values():
+        start, end = evidence.starts[rows[0]], max(map(evidence.ends.__getitem__, rows))
+        whole += end - start
+        listed += _between(found, rows, start, end, rows[0])
+    return whole, listed
+
+
+def _busy(found: RecordedFrames) -> dict[int, list[intervals.Interval]]:
+    """Return for each thread the time in which nodes ran on others; nothing for one thread alone."""
+    evidence = found.evidence
+    rows: dict[int, list[int]] = {}
+    for row in evidence.outermost_nodes:
+        rows.setdefault(evidence.tracks[row], []).append(row)
+    tracks = {*rows, *(evidence.tracks[row] for row in found.rows)}
+    if len(tracks) == 1:
+        return {}
+    return {
+        track: evidence.times_of([row for other, some in rows.items() if other != track for row in some])
+        for track in tracks
+    }
+
+
+def _figures(some: list[_Gap], whole: int, busy: dict[int, list[intervals.Interval]]) -> GapFigures:
+    longest = max(some, key=lambda gap: gap.end - gap.start)
+    times = sorted(gap.end - gap.start for gap in some)
+    tracks: dict[int, list[intervals.Interval]] = {}
+    for gap in some:
+        tracks.setdefault(gap.track, []).append((gap.start, gap.end))
+    elsewhere = sum(
+        intervals.length(intervals.common(intervals.union(of), busy[track]))
+        for track, of in tracks.items()
+        if track in busy
+    )
+    return GapFigures(
+        longest.previous, longest.next, len(some), sum(times) / _NS_PER_MS, (percentile(times, 500) or 0) / _NS_PER_MS,
+        times[-1] / _NS_PER_MS, sum(times) / whole, elsewhere / _NS_PER_MS if busy else None, len(tracks), longest.row,
+    )  # fmt: skip
+
+
+def _notes(found: RecordedFrames, whole: int, share: float | None) -> list[str]:
+    if share is None:
+        return ["No node was recorded.", *found.notes()]
+    milliseconds = f"{whole / _NS_PER_MS:,.1f} ms"
+    if found.rows:
+        of = f"{counted(len(found.rows), 'frame')} ({found.basis})"
+        notes = [f"In {share:.1%} of the {milliseconds} of {of} no node ran on the frame's thread."]
+    else:
+        notes = [
+            f"In {share:.1%} of the {milliseconds} between the first and the last node of each thread no node ran.",
+            f"What is between frames is in it, as frames are not known: {found.basis}.",
+        ]
+    if any(flag & SUSPENDABLE for flag in column_of(found.evidence.recording, "flags")):
+        notes.append("Coroutines and generators count as running while they are suspended.")
+    return [*notes, *found.notes()]

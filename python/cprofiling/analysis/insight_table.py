@@ -1,0 +1,120 @@
+"""What an insight is given as: a list of frozen values that is a table, with a title and what belongs to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cprofiling._internal.html_table import Shown, Whole, html_table
+from cprofiling._internal.text_table import ROW_LIMIT, Figures, text_table
+from cprofiling.nodes.summary_table import shown_text
+
+if TYPE_CHECKING:
+    from cprofiling.report.document import Section
+
+_T = TypeVar("_T")
+_DIGITS = 4  # that count
+_LEAST = 1e-9  # of what is in ms, which clocks do not know
+_NOTHING = (None, "")
+_OF_COLUMN = ("title", "unit", "tip")
+
+
+class Insight(Figures[_T]):
+    """A list of frozen values that prints itself as a table, under a title, and can be had as a DataFrame.
+
+    Attributes:
+        title: What it is about.
+        columns: The names of the values' fields: the columns.
+        notes: Sentences that belong to it: what it rests on, what is missing.
+    """
+
+    def __init__(self, kind: type[_T], title: str, figures: Iterable[_T] = (), notes: Iterable[str] = ()) -> None:
+        """Make a list of ``figures``, values of the dataclass ``kind``.
+
+        Its fields that are made by ``column`` are columns; others are values only.
+        """
+        super().__init__(kind, figures, notes)
+        self.title = title
+        self._fields = [each for each in fields(kind) if each.metadata]  # type: ignore[arg-type]
+        self.columns = tuple(each.name for each in self._fields)
+
+    def text(self, row_limit: int | None = ROW_LIMIT) -> str:
+        """Return the title, a table of at most so many rows (all, if it is None or negative), and the notes."""
+        title = shown_text("title", self.title)
+        table = text_table(*self._shown(), row_limit)
+        return "\n".join((title, table, *(shown_text("note", note) for note in self.notes)))
+
+    def section(self) -> Section:
+        """Return it as a table of ``cprofiling.report.document``, without columns in which no row has anything.
+
+        It has as many rows as the document's other tables at most, the first ones.
+        """
+        from cprofiling.report.document import MOST_ROWS, Column, Section, more_rows
+
+        used = self._used()
+        columns = (Column(each.name, *map(each.metadata.__getitem__, _OF_COLUMN)) for each in used)
+        rows = tuple(tuple(_plain(getattr(of, each.name), each.metadata) for each in used) for of in self[:MOST_ROWS])
+        return Section(self.title, tuple(columns), rows, (*self.notes, *more_rows(len(self))))
+
+    def __str__(self) -> str:
+        """Return ``text()``."""
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._shown(), self.notes)
+
+    def _used(self) -> list[Field[Any]]:
+        """Return the fields that are shown."""
+        return [
+            each
+            for each in self._fields
+            if each.metadata["absent"] or not self or any(getattr(of, each.name) not in _NOTHING for of in self)
+        ]
+
+    def _shown(self) -> tuple[list[str], list[list[object]]]:
+        """Return the headings and rows that are shown."""
+        used = self._used()
+        shown = [[_shown(getattr(of, each.name), each.metadata) for each in used] for of in self]
+        return [each.name for each in used], shown
+
+
+def column(
+    title: str,
+    unit: str = "text",
+    tip: str = "",
+    *,
+    default: Any = MISSING,
+    absent: str | None = None,
+    whole: bool = False,
+) -> Any:
+    """Return a field of the values of an insight; what is told of it is what the document's columns have.
+
+    ``absent``: what is shown for None. ``whole``: whether a long text is shown to its end.
+    """
+    told = {"title": title, "unit": unit, "tip": tip, "absent": absent, "whole": whole}
+    return field(default=default, metadata=told)
+
+
+def _plain(value: Any, of: Mapping[str, Any]) -> Any:
+    """Return a value as JSON has it, numbers without a unit with three digits."""
+    if not isinstance(value, float):
+        return of["absent"] if value is None else value
+    return None if not math.isfinite(value) else float(f"{value:.3g}") if of["unit"] == "number" else value
+
+
+def _shown(value: object, of: Mapping[str, Any]) -> object:
+    if not isinstance(value, float):
+        return of["absent"] if value is None else Whole(value) if of["whole"] else value
+    if of["unit"] == "number":
+        return Shown(f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}")
+    return Shown(f"{100 * value:.1f} %" if of["unit"] == "share" else shown_number(value))
+
+
+def shown_number(value: float) -> str:
+    """Return a number with four digits that count, never in powers of ten."""
+    if abs(value) < _LEAST or not math.isfinite(value):
+        return "0" if value < math.inf else "inf"
+    decimals = _DIGITS - 1 - math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(decimals, 0), 9)}f}"

@@ -1,0 +1,90 @@
+"""The graph of a pipeline's nodes, as its author tells it: checked edges, the longest way through them, and slack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from cprofiling.nodes.summary_table import checked_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Edge: TypeAlias = tuple[str, str]
+
+_LONGEST_NAME = 4096  # bytes of UTF-8, as a node's name
+
+
+def checked_edges(edges: object) -> tuple[Edge, ...]:
+    """Return edges as pairs of plain texts, each once, in their order.
+
+    Raises TypeError for what is no iterable of pairs of str, ValueError for what is no name of a node and for a cycle.
+    """
+    if isinstance(edges, (str, bytes)) or not isinstance(edges, Iterable):
+        raise TypeError(f"edges must be an iterable of pairs of node names, got {shown_value(edges)}")
+    found = tuple(dict.fromkeys(_checked_edge(place, edge) for place, edge in enumerate(edges)))
+    Graph(found)
+    return found
+
+
+def _checked_edge(place: int, edge: object) -> Edge:
+    if isinstance(edge, (str, bytes)) or not isinstance(edge, Sequence) or len(edge) != 2:
+        raise TypeError(f"edges[{place}] must be a pair of node names, got {shown_value(edge)}")
+    before, after = (_checked_name(f"edges[{place}][{side}]", name) for side, name in enumerate(edge))
+    return before, after
+
+
+def _checked_name(parameter: str, name: object) -> str:
+    text = checked_text(parameter, name)
+    if "\0" in text or len(text.encode("utf-8", "surrogatepass")) > _LONGEST_NAME:
+        raise ValueError(
+            f"{parameter} must be a node's name, without NUL and of at most {_LONGEST_NAME} bytes, "
+            f"got {shown_value(name)}"
+        )
+    return text
+
+
+class Graph:
+    """Nodes, each of which begins when those before it have ended.
+
+    Attributes:
+        nodes: Their names, each after those before it.
+    """
+
+    def __init__(self, edges: Iterable[Edge]) -> None:
+        """Order the nodes of some edges. ValueError for a cycle."""
+        self._before: dict[str, list[str]] = {}
+        for before, after in edges:
+            self._before.setdefault(before, [])
+            self._before.setdefault(after, []).append(before)
+        try:
+            self.nodes = tuple(TopologicalSorter(self._before).static_order())
+        except CycleError as error:
+            cycle = " -> ".join(map(repr, error.args[1]))
+            raise ValueError(f"edges must not go in circles, got {cycle}") from None
+
+    def ends(self, times: Mapping[str, float]) -> dict[str, float]:
+        """Return when each node ends, from the first one's begin on, if each begins as early as it can.
+
+        times: how long nodes take; those that are not in it take none.
+        """
+        ends: dict[str, float] = {}
+        for node in self.nodes:
+            start = max((ends[before] for before in self._before[node]), default=0)
+            ends[node] = start + times.get(node, 0)
+        return ends
+
+    def length(self, times: Mapping[str, float]) -> float:
+        """Return how long the critical path is: from the first begin to the last end."""
+        return max(self.ends(times).values(), default=0)
+
+    def slacks(self, times: Mapping[str, float]) -> dict[str, float]:
+        """Return how much longer each node could take without the whole taking longer; 0 on the critical path."""
+        ends = self.ends(times)
+        whole = max(ends.values(), default=0)
+        latest = dict.fromkeys(self.nodes, whole)
+        for node in reversed(self.nodes):
+            for before in self._before[node]:
+                latest[before] = min(latest[before], latest[node] - times.get(node, 0))
+        return {node: max(latest[node] - ends[node], 0) for node in self.nodes}

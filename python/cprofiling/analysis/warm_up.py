@@ -1,0 +1,298 @@
+"""Cold and warm calls apart: where the warm-up of each node ends, and what ``skip_first_n`` leaves it out.
+
+A recording has each call: ``insight.steady`` tells where their times become steady. Statistics keep the first call and
+the whole: whether the first one is cold can be told, but not which one was the last of its kind. Where calls differ by
+their inputs, or later ones take as long as the first, not even that is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from cprofiling._internal.row_kinds import CUT, UNFINISHED
+from cprofiling.analysis import steady_state
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.analysis.steady_state import Level, steadiness
+from cprofiling.nodes.summary_table import checked_text, listed
+from cprofiling.recording.columns import Recording, counted, drop_notes
+from cprofiling.recording.columns import column as column_of
+
+if TYPE_CHECKING:
+    from cprofiling.nodes.buckets import Bucket
+    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
+    from cprofiling.testing.measure import Measurement
+
+COLD_FIRST, LIKE_OTHERS, UNKNOWN = "cold first call", "first call is like others", "unknown"
+DIFFERING, REACHED = "unknown: inputs differ", "unknown: later calls are as long"
+_TITLE = "Warm-up"
+_NS_PER_MS = 1e6
+_AS_LONG = 0.9  # of the first call: one that takes this long is like it
+# Of the statistics, the highest quantile that one call of so many cannot move: (calls, field, part of the calls above)
+_QUANTILES = (
+    (200, "p99_ms", 0.01),
+    (40, "p95_ms", 0.05),
+    (20, "p90_ms", 0.1),
+    (steady_state.LEAST_CALLS, "p50_ms", 0.5),
+)
+
+
+@dataclass(frozen=True)
+class WarmUpFigures:
+    """The warm-up of one node in one stage.
+
+    Attributes:
+        warm_mean_ms: The mean of the calls that are not cold.
+        levels: The levels of its times in ms, by which calls; of recordings and measurements.
+        rows: The rows of the recording that are its cold calls.
+    """
+
+    node: str = column("Node", tip="The node.")
+    stage: str = column("Stage", tip="Its execution stage.")
+    count: int = column("Calls", "count", "Calls that succeeded; others use up no skip.")
+    state: str = column("State", tip="What the series of its times does, or its first call.")
+    cold: int | None = column("Cold calls", "count", "First calls that are slower than steady ones.", default=None)
+    first_ms: float | None = column("First", "ms", "The first call.", default=None)
+    cold_ms: float | None = column("Cold mean", "ms", "Mean of the cold calls.", default=None)
+    warm_ms: float | None = column("Warm median", "ms", "Median of the others.", default=None)
+    excess_ms: float | None = column("Cost", "ms", "What the cold calls take beyond warm ones.", default=None)
+    own_excess_ms: float | None = column("Own cost", "ms", "The part of it in no node called inside.", default=None)
+    p_value: float | None = column("p", "number", "How likely steady calls are to begin so slowly.", default=None)
+    warm_mean_ms: float | None = None
+    levels: tuple[Level, ...] = ()
+    rows: tuple[int, ...] = ()
+
+
+class WarmUp(Insight[WarmUpFigures]):
+    """The warm-up of all nodes, the most costly first.
+
+    Attributes:
+        skip_first_n: What is suggested for ``set_profiling``: the cold calls of the node that has the most of them.
+            None where nothing can be suggested.
+    """
+
+    def __init__(self, figures: Iterable[WarmUpFigures], notes: Sequence[str], skip_first_n: int | None) -> None:
+        """Make a table of figures in the order of their cost; the keyword becomes the attribute of the same name."""
+        ordered = sorted(figures, key=lambda of: -(of.excess_ms or 0.0))
+        super().__init__(WarmUpFigures, _TITLE, ordered, notes)
+        self.skip_first_n = skip_first_n
+
+
+def of_recording(evidence: Evidence) -> WarmUp:
+    """Return the warm-up of each node, from its calls in the order in which they ended, which is that of skipping."""
+    recording = evidence.recording
+    calls = _calls(recording, evidence.nodes)
+    own = evidence.node_self_times if calls else []
+    starts, ends = column_of(recording, "start_ns"), column_of(recording, "end_ns")
+    figures = []
+    for (stage, name), rows in calls.items():
+        times = [(ends[row] - starts[row]) / _NS_PER_MS for row in rows]
+        figures.append(_figures(name, stage, times, [own[row] / _NS_PER_MS for row in rows], rows))
+    notes = [*_notes(figures, _suggested(figures)), *drop_notes(recording)]
+    if recording.dropped:
+        notes.append(
+            "Where the oldest events were dropped, the first calls here are not the first ones of the program."
+        )
+    return WarmUp(figures, notes, _suggested(figures))
+
+
+def _calls(recording: Recording, nodes: Sequence[int]) -> dict[tuple[str, str], list[int]]:
+    """Return the rows of the calls of each (stage, node) that succeeded, by their ends."""
+    outcomes, flags, ends = (column_of(recording, name) for name in ("outcome", "flags", "end_ns"))
+    names, stages = column_of(recording, "name"), column_of(recording, "stage")
+    strings = recording.strings
+    found: dict[tuple[str, str], list[int]] = {}
+    for row in sorted(nodes, key=ends.__getitem__):
+        if not outcomes[row] and not flags[row] & (UNFINISHED | CUT):
+            found.setdefault((strings[stages[row]], strings[names[row]]), []).append(row)
+    return found
+
+
+def _figures(
+    name: str, stage: str, times: Sequence[float], own: Sequence[float] = (), rows: Sequence[int] = ()
+) -> WarmUpFigures:
+    found = steadiness(times)
+    cold = found.cold
+    known = WarmUpFigures(
+        name, stage, len(times), found.state, first_ms=times[0], p_value=found.p_value, levels=found.levels
+    )
+    if cold is None:
+        return known
+    return replace(
+        known,
+        cold=cold,
+        cold_ms=fmean(times[:cold]) if cold else None,
+        warm_ms=median(times[cold:]),
+        warm_mean_ms=fmean(times[cold:]),
+        excess_ms=_excess(times, cold),
+        own_excess_ms=_excess(own, cold) if own else None,
+        rows=tuple(rows[:cold]),
+    )
+
+
+def _excess(times: Sequence[float], cold: int) -> float:
+    return sum(times[:cold]) - cold * median(times[cold:])
+
+
+def _suggested(figures: Iterable[WarmUpFigures]) -> int | None:
+    known = [of.cold for of in figures if of.cold is not None]
+    return max(known, default=None)
+
+
+def _notes(figures: Sequence[WarmUpFigures], skip: int | None) -> list[str]:
+    """Return what follows from the figures, in sentences."""
+    notes = []
+    if not figures:
+        return ["No call of a node succeeded in it."]
+    if skip:
+        notes.append(f"Suggested: set_profiling(True, skip_first_n={skip}), which leaves out all cold calls.")
+        without = [of.node for of in figures if of.count <= skip]
+        if without:
+            notes.append(f"It leaves no call of {listed(without)}, which ran {skip} times at most.")
+    elif skip == 0:
+        notes.append("No cold calls were found: there are none, or the recording began after them.")
+    for state, text in _STATES.items():
+        those = [of.node for of in figures if of.state == state]
+        if those:
+            notes.append(f"{state[0].upper()}{state[1:]}: {listed(those)}. {text}")
+    return notes
+
+
+_STATES = {
+    steady_state.SLOWDOWN: "Their times rise later on; that is no warm-up, and no skip_first_n helps.",
+    steady_state.NOT_STEADY: f"Their times change within the last {steady_state.LEAST_STEADY:.0%} of the calls.",
+    steady_state.TOO_FEW: f"No warm-up is told from chance; {steady_state.SOME_CALLS} calls are enough.",
+    steady_state.NOT_CERTAIN: "The first call is longer than all others, which may be a cold call, or chance.",
+}  # fmt: skip
+
+
+def of_summary(summary: ProfilingSummary) -> WarmUp:
+    """Return whether the first call of each node was cold, as far as statistics tell."""
+    signatures = Counter((of.node_name, checked_text("stage", of.stage)) for of in summary.shapes if of.count)
+    figures = [_first_call(row, signatures) for row in summary if row.count or row.skipped_count]
+    if any(of.state == COLD_FIRST for of in figures):
+        figures = _without_reached(figures, summary)
+    cold = [of for of in figures if of.state == COLD_FIRST]
+    notes = []
+    skip = None
+    if cold:
+        skip = max(summary.skip_first_n, 1)
+        notes.append(f"Suggested: set_profiling(True, skip_first_n={skip}), if the first call is the only cold one.")
+    for state, text in _DOUBTS.items():
+        those = [of.node for of in figures if of.state == state]
+        if those:
+            notes.append(f"{listed(those)}: {text}")
+    if figures:
+        notes.append(
+            "Statistics keep the first call only; where a warm-up ends is told by a recording of it: "
+            "cp.profile(), then warm_up()."
+        )
+        if summary.skip_first_n:
+            notes.append(f"The first {counted(summary.skip_first_n, 'call')} of each node are not in the others here.")
+    else:
+        notes.append("There are no calls.")
+    return WarmUp(figures, notes, skip)
+
+
+_DOUBTS = {
+    steady_state.NOT_CERTAIN: _STATES[steady_state.NOT_CERTAIN],
+    DIFFERING: "calls have several input signatures; which one the first had is not known, so that it is not judged.",
+    REACHED: "later calls took about as long as the first, which may be one of them as well as a cold one.",
+}  # fmt: skip
+
+
+def _without_reached(figures: Iterable[WarmUpFigures], summary: ProfilingSummary) -> list[WarmUpFigures]:
+    """Return figures in which no first call is cold that later ones are like."""
+    rows = {(row.node_name, checked_text("stage", row.stage)): row for row in summary}
+    find = getattr(summary, "_find_histograms", None)
+    buckets = find() if find is not None else {}
+    return [
+        WarmUpFigures(of.node, of.stage, of.count, REACHED, first_ms=of.first_ms)
+        if of.state == COLD_FIRST and _is_reached(rows[of.node, of.stage], buckets)
+        else of
+        for of in figures
+    ]
+
+
+def _is_reached(row: NodeProfilingStats, buckets: Mapping[tuple[str, str], Sequence[Bucket]]) -> bool:
+    """Whether a later call took about as long as the first; where that is a sample, as far as the histogram tells."""
+    least_ms = _AS_LONG * (row.first_ms or 0.0)
+    if row.skipped_count:
+        return row.max_ms >= least_ms
+    known = buckets.get((row.node_name, checked_text("stage", row.stage)), ())
+    return row.max_ms > (row.first_ms or 0.0) or sum(count for lower, _, count in known if lower >= least_ms) > 1
+
+
+def _first_call(row: NodeProfilingStats, signatures: Counter[tuple[str, str]]) -> WarmUpFigures:
+    stage, calls = checked_text("stage", row.stage), row.count + row.skipped_count
+    first, others = row.first_ms, row.count - (not row.skipped_count)
+    if first is None or others < 1:
+        return WarmUpFigures(
+            row.node_name, stage, calls, UNKNOWN if first is None else steady_state.TOO_FEW, first_ms=first
+        )
+    if signatures[row.node_name, stage] > 1:
+        return WarmUpFigures(row.node_name, stage, calls, DIFFERING, first_ms=first)
+    p_value = _chance_of_first(row, first, others)
+    middle = row.median_ms if row.p50_ms is None else row.p50_ms
+    is_cold = p_value <= steady_state.SIGNIFICANCE and first > middle * (1 + steady_state.ALIKE)
+    state = COLD_FIRST if is_cold else LIKE_OTHERS if others >= steady_state.SOME_CALLS else steady_state.TOO_FEW
+    if state == LIKE_OTHERS and first >= row.max_ms:
+        _, high = next(_quantiles(row), (0.0, first))
+        state = steady_state.NOT_CERTAIN if first > high * (1 + steady_state.ALIKE) else LIKE_OTHERS
+    return WarmUpFigures(
+        row.node_name,
+        stage,
+        calls,
+        state,
+        1 if is_cold else None,
+        first,
+        first if is_cold else None,
+        middle,
+        first - middle if is_cold else None,
+        None,
+        p_value,
+        (row.total_ms - (0.0 if row.skipped_count else first)) / others,
+    )
+
+
+def _chance_of_first(row: NodeProfilingStats, first: float, others: int) -> float:
+    """Return how likely one of a node's calls is to be as long as its first one, on the safe side.
+
+    Of equal calls each is as likely to be the longest. What is longer than a quantile is so by a Pareto tail of index
+    1, the heaviest with which times have something like a mean. As two are asked, the chance is twice the smaller.
+    """
+    chances = [1.0]
+    if first >= row.max_ms:
+        chances.append(1 / (others + 1))
+    chances += [part * quantile / first for part, quantile in _quantiles(row) if first > quantile][:1]
+    return min(1.0, 2 * min(chances))
+
+
+def _quantiles(row: NodeProfilingStats) -> Iterator[tuple[float, float]]:
+    """Yield the quantiles that one call cannot move, the highest first, each after the part of the calls above it."""
+    for calls, name, part in _QUANTILES:
+        quantile = getattr(row, name)
+        if row.count >= calls and quantile is not None:
+            yield part, quantile
+
+
+def of_measurement(measurement: Measurement) -> WarmUp:
+    """Return the warm-up of what was measured, from its timed calls."""
+    figures = [_figures(measurement.name, "", measurement.samples_ms)]
+    [of] = figures
+    notes = []
+    if of.cold:
+        more = measurement.warmup + of.cold
+        notes.append(
+            f"Suggested: measure(..., warmup={more}); {counted(of.cold, 'timed call')} came before the steady state."
+        )
+    elif of.state in _STATES:
+        notes.append(f"{of.state[0].upper()}{of.state[1:]}. {_STATES[of.state]}")
+    if measurement.warmup:
+        before = counted(measurement.warmup, "call")
+        notes.append(f"{before} went before, untimed; warmup=0 shows {'it' if measurement.warmup == 1 else 'them'}.")
+    return WarmUp(figures, notes, _suggested(figures))

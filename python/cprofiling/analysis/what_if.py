@@ -1,0 +1,495 @@
+"""What a pipeline would gain if nodes were faster: each frame without a part of their own time.
+
+Frames whose nodes run one after the other lose exactly that part (G. M. Amdahl, 1967). Where the pipeline tells which
+node waits for which, its branches may run at the same time, and a frame takes as long as its critical path: then only
+what is on it counts, and only up to where another path becomes the longest.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from cprofiling.analysis.findings.evidence import Evidence
+from cprofiling.analysis.frames import RecordedFrames, checked_frames, stages_of
+from cprofiling.analysis.inference_reports import percentile
+from cprofiling.analysis.insight_table import Insight, column
+from cprofiling.analysis.node_graph import Graph, checked_edges
+from cprofiling.nodes.summary_table import (
+    by_stage,
+    calls_of,
+    checked_text,
+    frames_of_stage,
+    listed,
+    own_ms,
+    shown_value,
+)
+from cprofiling.recording.columns import Recording, counted
+from cprofiling.recording.intervals import Interval, common, length, union
+from cprofiling.recording.tree import nodes_around
+
+if TYPE_CHECKING:
+    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
+
+_NS_PER_MS = 1e6
+_ROUNDING = 1e-9
+_FRAME, _RUN = "frame", "whole run"
+_LEAST_FACTOR, _MOST_FACTOR = 1e-9, 1e9
+
+
+@dataclass(frozen=True)
+class WhatIfFigures:
+    """What a frame would take if one node's own time were divided by a factor, or that of several by theirs.
+
+    Where frames are not known, what the whole run would take: ``per`` tells.
+    """
+
+    node: str = column("Node", tip="The node; several, if they are faster together.")
+    stage: str = column("Stage", tip="Its execution stage.")
+    per: str = column("Per", tip="What the figures are of: one frame, or the whole run if frames are not known.")
+    factor: float | None = column("Factor", "number", "How many times as fast; none for several nodes.")
+    calls: float = column("Calls", "number", "Calls in it.")
+    own_ms: float = column("Own time", "ms", "The node's time in it, without nodes called inside.")
+    share: float = column("Share", "share", "That as a part of the whole.")
+    after_ms: float = column("Then", "ms", "Mean time of a frame, or that of the run, with the faster node.")
+    gain_ms: float = column("Gain", "ms", "How much less that is than now.")
+    speedup: float = column("Speed-up", "number", "How many times as many frames in the same time.")
+    most: float = column("At most", "number", "The speed-up if it took no time at all.")
+    p99_after_ms: float | None = column("p99 then", "ms", "99th percentile of frames with it; of recordings.")
+    critical: float | None = column("Critical", "share", "In which part of the frames it is on the critical path.")
+    slack_ms: float | None = column("Slack", "ms", "How much longer it could take for nothing.")
+
+
+class WhatIf(Insight[WhatIfFigures]):
+    """What faster nodes are worth, the largest gain first: those in a frame, then those in whole runs.
+
+    Attributes:
+        frame_ms: By stage: what a frame takes now, on average; of the whole run where frames are not known.
+        frames: By stage: how many frames there are; None where that is not known.
+    """
+
+    def __init__(
+        self,
+        figures: Iterable[WhatIfFigures],
+        notes: Iterable[str],
+        frame_ms: Mapping[str, float],
+        frames: Mapping[str, int | None],
+    ) -> None:
+        """Make a table of figures; the other arguments become attributes."""
+        ordered = sorted(figures, key=lambda of: (of.per == _RUN, -of.gain_ms))
+        super().__init__(WhatIfFigures, "What if a node were faster", ordered, notes)
+        self.frame_ms = dict(frame_ms)
+        self.frames = dict(frames)
+
+
+@dataclass
+class Frame:
+    """One frame, or the mean of many.
+
+    Attributes:
+        time: How long it takes; with a graph, the part of it in which no node of the graph runs.
+        own: The own times of its nodes, by their names.
+        graph: The times of the nodes of the graph.
+        inside: Of the graph's nodes, the own times of what runs in them, themselves included.
+    """
+
+    time: float = 0.0
+    own: dict[str, float] = field(default_factory=dict)
+    graph: dict[str, float] = field(default_factory=dict)
+    inside: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def after(self, factors: Mapping[str, float], graph: Graph | None) -> float:
+        """Return how long it takes if nodes are so many times as fast."""
+        if graph is None:
+            return self.time - _saved(self.own, factors)
+        times = {node: time - _saved(self.inside.get(node, {}), factors) for node, time in self.graph.items()}
+        return self.time + graph.length(times)
+
+
+def _known(frame: Frame, graph: Graph | None) -> set[str]:
+    """Return the nodes of which is known what they gain."""
+    return set(frame.own) if graph is None else {name for inside in frame.inside.values() for name in inside}
+
+
+def _saved(own: Mapping[str, float], factors: Mapping[str, float]) -> float:
+    return sum([own[node] * (1 - 1 / factor) for node, factor in factors.items() if node in own])
+
+
+def checked_factors(node: object, factor: object) -> tuple[dict[str, float] | None, float]:
+    """Return how many times as fast which nodes are, None for each one in its turn; and by which factor those are.
+
+    TypeError or ValueError for what is no name, or no factor.
+    """
+    if isinstance(node, Mapping):
+        factors = {
+            checked_text("a name of node", name): _checked_factor("a factor of node", of) for name, of in node.items()
+        }
+        if not factors:
+            raise ValueError("node must name a node, got {} (dict)")
+        return factors, 1.0
+    known = _checked_factor("factor", factor)
+    return None if node is None else {checked_text("node", node): known}, known
+
+
+def _checked_factor(parameter: str, factor: object) -> float:
+    if isinstance(factor, bool) or not isinstance(factor, (int, float)):
+        raise TypeError(f"{parameter} must be a number, got {shown_value(factor)}")
+    if not (_LEAST_FACTOR <= factor <= _MOST_FACTOR or factor == math.inf):
+        limits = f"from {_LEAST_FACTOR:g} to {_MOST_FACTOR:g}, or math.inf"
+        raise ValueError(f"{parameter} must be {limits}, got {shown_value(factor)}")
+    return float(factor)
+
+
+class _Sequence:
+    """Frames whose nodes run one after the other: what a node gains is looked at in those frames only that have it.
+
+    Attributes:
+        before: The mean time of the frames as they are.
+    """
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self._times = [frame.time for frame in frames]
+        self._whole = math.fsum(self._times)
+        self._ranked = sorted(range(len(frames)), key=self._times.__getitem__)
+        self._own: dict[str, list[tuple[int, float]]] = {}
+        for place, frame in enumerate(frames):
+            for node, own in frame.own.items():
+                self._own.setdefault(node, []).append((place, own))
+        self.before = self._whole / len(frames)
+
+    def own(self, factors: Mapping[str, float]) -> float:
+        """Return the mean own time of nodes in a frame."""
+        return math.fsum(own for node in factors for _, own in self._own.get(node, ())) / len(self._times)
+
+    def mean_after(self, factors: Mapping[str, float]) -> float:
+        """Return the mean time of the frames if nodes are so many times as fast."""
+        return (self._whole - math.fsum(self._saved(factors).values())) / len(self._times)
+
+    def p99_after(self, factors: Mapping[str, float]) -> float | None:
+        """Return the 99th percentile of these times; None for a single frame."""
+        saved = self._saved(factors)
+        count = len(self._times)
+        # The longest of those that stay as they are, also if all that have the nodes were among the longest.
+        kept = (place for place in self._ranked[-(_above_p99(count) + len(saved)) :] if place not in saved)
+        times = [self._times[place] for place in kept]
+        return _p99([*times, *(self._times[place] - of for place, of in saved.items())], count)
+
+    def _saved(self, factors: Mapping[str, float]) -> dict[int, float]:
+        saved: dict[int, float] = {}
+        for node, factor in factors.items():
+            for place, own in self._own.get(node, ()):
+                saved[place] = saved.get(place, 0.0) + own * (1 - 1 / factor)
+        return saved
+
+
+class _Paths:
+    """The same of frames whose nodes wait for each other as a graph tells."""
+
+    def __init__(self, frames: Sequence[Frame], graph: Graph) -> None:
+        self._frames = frames
+        self._graph = graph
+        self.before = self.mean_after({})
+
+    def own(self, factors: Mapping[str, float]) -> float:
+        """Return the mean own time of nodes in a frame."""
+        return fmean([sum([frame.own.get(node, 0.0) for node in factors]) for frame in self._frames])
+
+    def mean_after(self, factors: Mapping[str, float]) -> float:
+        """Return the mean time of the frames if nodes are so many times as fast."""
+        return fmean(self._after(factors))
+
+    def p99_after(self, factors: Mapping[str, float]) -> float | None:
+        """Return the 99th percentile of these times; None for a single frame."""
+        return _p99(self._after(factors), len(self._frames))
+
+    def _after(self, factors: Mapping[str, float]) -> list[float]:
+        return [frame.after(factors, self._graph) for frame in self._frames]
+
+
+def _figures(
+    stage: str,
+    frames: _Sequence | _Paths,
+    calls: Mapping[str, float],
+    factors: Mapping[str, float],
+    slacks: Sequence[Mapping[str, float]],
+) -> WhatIfFigures:
+    """Return the figures for nodes that are faster together."""
+    before, mean, own = frames.before, frames.mean_after(factors), frames.own(factors)
+    least = frames.mean_after(dict.fromkeys(factors, math.inf))
+    names = list(factors)
+    slack = [of[names[0]] for of in slacks if len(names) == 1 and names[0] in of]
+    slack = [each if each > _ROUNDING * before else 0.0 for each in slack]
+    return WhatIfFigures(
+        " + ".join(names), stage, _FRAME, factors[names[0]] if len(names) == 1 else None,
+        sum(calls.get(node, 0.0) for node in names), own, own / before if before else 0.0, mean, before - mean,
+        _ratio(before, mean), _ratio(before, least), frames.p99_after(factors),
+        slack.count(0.0) / len(slack) if slack else None, fmean(slack) if slack else None,
+    )  # fmt: skip
+
+
+def _of_run(figures: Iterable[WhatIfFigures]) -> list[WhatIfFigures]:
+    """Return figures as those of a whole run, which is looked at as one frame."""
+    return [replace(of, per=_RUN) for of in figures]
+
+
+def _ratio(before: float, after: float) -> float:
+    return before / after if after > _ROUNDING * before else math.inf if before else 1.0
+
+
+def _above_p99(count: int) -> int:
+    """Return how many of so many times the 99th percentile is made from, and those above it."""
+    return count - (count - 1) * 990 // 1000
+
+
+def _p99(longest: Sequence[float], count: int) -> float | None:
+    """Return the 99th percentile of ``count`` times, of which the others are not longer than these."""
+    if count < 2:
+        return None
+    ordered = sorted(round(time * _NS_PER_MS) for time in longest)[-_above_p99(count) :]
+    return (percentile(ordered[:2], (count - 1) * 990 % 1000) or 0) / _NS_PER_MS
+
+
+# ---- statistics
+
+
+def of_summary(
+    summary: ProfilingSummary,
+    node: object = None,
+    factor: object = 2.0,
+    total_frames: object = None,
+    edges: object = None,
+    most: int | None = None,
+) -> WhatIf:
+    """Return what faster nodes are worth by a summary; see ``ProfilingSummary.what_if``.
+
+    most: How many nodes of each stage are looked at, those with the most own time; None: all.
+    """
+    factors, each = checked_factors(node, factor)
+    told = summary.edges if edges is None else checked_edges(edges)
+    graph = Graph(told) if told else None
+    stages = by_stage(summary)
+    given = checked_frames(total_frames, list(stages), stages_of(summary))
+    _check_known(factors, [row.node_name for rows in stages.values() for row in rows])
+    figures: list[WhatIfFigures] = []
+    notes: list[str] = []
+    frame_ms, frames = {}, {}
+    for stage, rows in stages.items():
+        frames[stage], basis = frames_of_stage(rows, given[stage])
+        frame, calls = _mean_frame(rows, frames[stage], graph)
+        known = _known(frame, graph)
+        calls = {name: calls[name] for name in calls if name in known}
+        found, left_out = _rows_of(stage, [frame], calls, factors, each, graph, most)
+        figures += found if frames[stage] is not None else _of_run(found)
+        frame_ms[stage] = frame.after({}, graph)
+        notes += [*_stage_notes(stage, rows, frame, frames[stage], basis, graph), *left_out]
+    if not stages:
+        notes = ["No node has a sample."]
+    return WhatIf(figures, notes, frame_ms, frames)
+
+
+def _check_known(factors: Mapping[str, float] | None, names: Sequence[str]) -> None:
+    for node in factors or ():
+        if node not in names:
+            known = listed(list(dict.fromkeys(names))) or "none"
+            raise ValueError(f"node must be one that has samples ({known}), got {shown_value(node)}")
+
+
+def _rows_of(
+    stage: str,
+    frames: Sequence[Frame],
+    calls: Mapping[str, float],
+    factors: Mapping[str, float] | None,
+    factor: float,
+    graph: Graph | None,
+    most: int | None,
+) -> tuple[list[WhatIfFigures], list[str]]:
+    """Return the figures of a stage, and notes; ``most``: of so many nodes only, those with the most own time."""
+    known = _Sequence(frames) if graph is None else _Paths(frames, graph)
+    notes: list[str] = []
+    if factors is None:
+        nodes = list(calls)
+        if most is not None and len(nodes) > most:
+            nodes = heapq.nlargest(most, nodes, key=lambda node: known.own({node: factor}))
+            of = f"{listed([stage])}: " if stage else ""
+            notes = [f"{of}{counted(len(calls) - most, 'more node')} with less own time left out."]
+        wanted = [{node: factor} for node in nodes]
+    else:
+        wanted = [dict(factors)] if any(node in calls for node in factors) else []
+    slacks = [graph.slacks(frame.graph) for frame in frames] if graph is not None else []
+    return [_figures(stage, known, calls, of, slacks) for of in wanted], notes
+
+
+def _mean_frame(
+    rows: Sequence[NodeProfilingStats], frames: int | None, graph: Graph | None
+) -> tuple[Frame, dict[str, float]]:
+    """Return the mean frame of a stage, in ms, and how often each node runs in it; of the whole run without frames."""
+    frame = Frame()
+    calls = {}
+    for row in rows:
+        name = row.node_name
+        calls[name] = calls_of(row) / (frames or 1)
+        frame.own[name] = own_ms(row) / row.count * calls[name]
+        if graph is not None and name in graph.nodes:
+            frame.graph[name] = row.total_ms / row.count * calls[name]
+            frame.inside[name] = {name: frame.own[name]}
+    if graph is None:
+        frame.time = sum(frame.own.values())
+    return frame, calls
+
+
+def _stage_notes(
+    stage: str, rows: Sequence[NodeProfilingStats], frame: Frame, frames: int | None, basis: str, graph: Graph | None
+) -> list[str]:
+    stage = listed([stage])
+    of = f"{stage}: a frame takes" if frames is not None else f"{stage}: the whole run takes"
+    how = "in its nodes, one after the other" if graph is None else "on its critical path, branches at the same time"
+    notes = [f"{of} {frame.after({}, graph):.4g} ms {how}; frames: {basis}."]
+    if graph is None:
+        return notes
+    notes.append(f"{stage}: one after the other its nodes take {sum(frame.own.values()):.4g} ms.")
+    named = {row.node_name for row in rows}
+    absent = [node for node in graph.nodes if node not in named]
+    apart = [row.node_name for row in rows if row.node_name not in graph.nodes]
+    if absent:
+        notes.append(f"{stage}: in the graph, but without a sample: {listed(absent)}; they count as 0 ms.")
+    if apart:
+        notes.append(
+            f"{stage}: not in the graph: {listed(apart)}; statistics do not tell in which node of it they run, and so "
+            "not what they gain. recording.what_if(edges=...) does."
+        )
+    return notes
+
+
+# ---- recordings
+
+
+def of_recording(
+    recording: Recording, node: object, factor: object, edges: object, frame: str | None, skip_first_n: int
+) -> WhatIf:
+    """Return what faster nodes are worth by the frames of a recording; see ``Reports.what_if``."""
+    factors, each = checked_factors(node, factor)
+    graph = Graph(checked_edges(edges)) if edges is not None else None
+    return of_frames(RecordedFrames(Evidence(recording), frame, skip_first_n), factors, each, graph)
+
+
+def of_frames(
+    found: RecordedFrames,
+    factors: Mapping[str, float] | None = None,
+    factor: float = 2.0,
+    graph: Graph | None = None,
+    most: int | None = None,
+) -> WhatIf:
+    """Return what faster nodes are worth in frames that have been found.
+
+    Args:
+        found: The frames.
+        factors: How many times as fast which nodes are; None: each in its turn, by
+        factor: that many times.
+        graph: Which node waits for which.
+        most: How many nodes of each stage are looked at, those with the most own time; None: all.
+    """
+    evidence = found.evidence
+    rows, stages = found.places, found.stages
+    if not found.rows:
+        of_nodes = found.stages_of_nodes()
+        stages = list(dict.fromkeys(of_nodes.values()))
+        rows = {row: stages.index(stage) for row, stage in of_nodes.items()}
+    _check_known(factors, list(dict.fromkeys(map(evidence.name, rows))))
+    if not rows:
+        return WhatIf([], ["No node was recorded.", *found.notes()], {}, {})
+    frames, elsewhere = _recorded_frames(found, rows, len(stages), graph)
+    figures: list[WhatIfFigures] = []
+    notes: list[str] = []
+    means, counts = {}, {}
+    places: dict[str, list[int]] = {}
+    for place, stage in enumerate(stages):
+        places.setdefault(stage, []).append(place)
+    runs: dict[str, Counter[str]] = {stage: Counter() for stage in places}
+    for row, place in rows.items():
+        runs[stages[place]][evidence.name(row)] += 1
+    for stage, of in places.items():
+        some = [frames[place] for place in of]
+        known = {name for frame in some for name in _known(frame, graph)}
+        calls = {name: count / len(some) for name, count in runs[stage].items() if name in known}
+        rows_of, left_out = _rows_of(stage, some, calls, factors, factor, graph, most)
+        figures += rows_of if found.rows else _of_run(rows_of)
+        means[stage] = fmean([each.after({}, graph) for each in some])
+        counts[stage] = len(some) if found.rows else None
+        notes += [*_recorded_notes(found, stage, of, means[stage], graph), *left_out]
+    if elsewhere:
+        why = "are in no node of the graph; what they gain is not known"
+        if graph is None:
+            why = "ran on other threads than their frames; what that gains is known with edges only"
+        notes.append(f"{listed(elsewhere)} {why}.")
+    return WhatIf(figures, [*notes, *found.notes()], means, counts)
+
+
+def _recorded_notes(
+    found: RecordedFrames, stage: str, places: Sequence[int], before: float, graph: Graph | None
+) -> list[str]:
+    of = f"{listed([stage])}: " if stage else ""
+    if not found.rows:
+        return [f"{of}the nodes take {before:.4g} ms in all; frames are not known: {found.basis}."]
+    frames = f"{counted(len(places), 'frame')} ({found.basis})"
+    if graph is None:
+        return [f"{of}a frame takes {before:.4g} ms, the mean of {frames}."]
+    wall = fmean([found.evidence.duration(found.rows[place]) for place in places]) / _NS_PER_MS
+    return [
+        f"{of}a frame takes {before:.4g} ms on its critical path, branches at the same time, and with what is in no "
+        f"node of the graph; as it was recorded it takes {wall:.4g} ms. Both are means of {frames}."
+    ]
+
+
+def _recorded_frames(
+    found: RecordedFrames, rows: Mapping[int, int], count: int, graph: Graph | None
+) -> tuple[list[Frame], list[str]]:
+    """Return the frames, in ms, and nodes that are in none: no graph tells what waits for them, or it lacks them."""
+    evidence = found.evidence
+    frames = [Frame(evidence.duration(row) / _NS_PER_MS) for row in found.rows] or [Frame() for _ in range(count)]
+    around = nodes_around(evidence.recording, evidence.tree, {})
+    outermost = _graph_nodes(found, rows, around, graph)
+    elsewhere: dict[str, None] = {}
+    spans: list[list[Interval]] = [[] for _ in frames]
+    for row, place in rows.items():
+        frame, name = frames[place], evidence.name(row)
+        own = evidence.node_self_times[row] / _NS_PER_MS
+        if graph is None and found.rows and evidence.tracks[row] != evidence.tracks[found.rows[place]]:
+            elsewhere[name] = None
+            continue
+        frame.own[name] = frame.own.get(name, 0.0) + own
+        if not found.rows and graph is None:
+            frame.time += own
+        top = outermost.get(row, -1)
+        if graph is not None and top < 0:
+            elsewhere[name] = None
+        if top == row:
+            frame.graph[name] = frame.graph.get(name, 0.0) + evidence.duration(row) / _NS_PER_MS
+            spans[place].append((evidence.starts[row], evidence.ends[row]))
+        if top >= 0:
+            inside = frame.inside.setdefault(evidence.name(top), {})
+            inside[name] = inside.get(name, 0.0) + own
+    for frame, span, of in zip(frames, found.spans, spans, strict=False):
+        frame.time -= length(common([span], union(of))) / _NS_PER_MS
+    return frames, list(elsewhere)
+
+
+def _graph_nodes(
+    found: RecordedFrames, rows: Mapping[int, int], around: Sequence[int], graph: Graph | None
+) -> dict[int, int]:
+    """Return for the rows of nodes the outermost one of the graph that they are, or are in."""
+    evidence = found.evidence
+    frames = set(found.rows)
+    outermost: dict[int, int] = {}
+    for row in rows if graph is not None else ():
+        parent = evidence.tree.parents[row]
+        node = around[parent] if parent >= 0 else -1
+        if node in outermost and node not in frames:
+            outermost[row] = outermost[node]
+        elif graph is not None and evidence.name(row) in graph.nodes:
+            outermost[row] = row
+    return outermost

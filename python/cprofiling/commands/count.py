@@ -1,0 +1,170 @@
+"""The command ``count``: what a pipeline does, for depth after depth, fused and unfused."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from dataclasses import asdict, astuple, dataclass
+
+from cprofiling.commands.parsing import CommandError, not_empty, whole_number
+from cprofiling.nodes.summary_table import shown_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+DEPTHS = "2,5,10,20"
+_MOST_DEPTH, _MOST_DEPTHS = 1_000_000, 1_000
+_COLUMNS = ("depth", "fused", "native_calls", "operators", "cuda_launches")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one call of a pipeline did; None is what is not known, or not asked for."""
+
+    depth: int
+    fused: bool
+    native_calls: int | None
+    operators: int
+    cuda_launches: int | None
+
+
+def add_count(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``count``."""
+    made = commands.add_parser(
+        "count",
+        help="count what a pipeline does",
+        description="Print, for depth after depth, fused and unfused, how many native functions, operators of PyTorch "
+        "and launches of CUDA one call of a pipeline takes.",
+        epilog="example: cprofiling count --factory app:make_pipeline --native 'torchfx._ops:*'",
+    )
+    made.add_argument(
+        "--factory",
+        required=True,
+        type=not_empty,
+        metavar="MODULE:FUNCTION",
+        help="a function that is called with a depth and with True for fused, False for unfused, and returns what is "
+        "called without arguments; modules are found in the current directory, too",
+    )
+    made.add_argument(
+        "--depths",
+        type=depths,
+        default=DEPTHS,
+        metavar="N,...",
+        help="the depths, in this order (default: %(default)s)",
+    )
+    made.add_argument(
+        "--native",
+        action="append",
+        type=native_glob,
+        default=[],
+        metavar="GLOB",
+        help="what counts as native: MODULE:FUNCTION, both with wildcards if need be. May be given several times",
+    )
+    made.add_argument(
+        "--warmup",
+        type=whole_number(0, _MOST_DEPTH),
+        default=0,
+        metavar="N",
+        help="calls before the one that is counted (default: %(default)s)",
+    )
+    made.add_argument("--json", action="store_true", help="print a list of rows as JSON")
+    made.set_defaults(run=count)
+
+
+def depths(text: str) -> list[int]:
+    """Return depths that commas separate; for argparse, which refuses all else, and more than 1,000."""
+    parts = text.split(",")
+    if len(parts) > _MOST_DEPTHS:
+        raise argparse.ArgumentTypeError(f"expected at most {_MOST_DEPTHS} depths, got {len(parts)}")
+    return list(map(whole_number(0, _MOST_DEPTH), parts))
+
+
+def native_glob(text: str) -> str:
+    """Return a pattern as it is; for argparse, which refuses what is none."""
+    from cprofiling.testing.counting.patterns import checked_patterns
+
+    try:
+        return checked_patterns((text,))[0]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def count(options: argparse.Namespace) -> str:
+    """Return the table, or the rows as JSON. CommandError for what goes wrong in the user's code."""
+    from cprofiling.layers.harness.stage_bench import factory_of
+
+    with contextlib.suppress(FileNotFoundError):  # it was removed
+        sys.path.insert(0, os.getcwd())
+    with contextlib.redirect_stdout(sys.stderr):  # what the pipeline prints is no result
+        make = _attempt("--factory", factory_of, options.factory)
+        rows: list[Row] = []
+        reasons: dict[str | None, None] = {}
+        for depth in options.depths:
+            for fused in (True, False):
+                row, reason = _attempt("the pipeline", _counted, make, depth, fused, options)
+                rows.append(row)
+                reasons[reason] = None
+    if options.json:
+        import json
+
+        return json.dumps([asdict(row) for row in rows], indent=2)
+    return "\n".join([*_table(rows), *(f"cuda_launches: {reason}" for reason in reasons if reason is not None)])
+
+
+def _counted(make: Callable[..., Any], depth: int, fused: bool, options: argparse.Namespace) -> tuple[Row, str | None]:
+    """Return what a call of a pipeline does, and why launches are not known, if they are not."""
+    from cprofiling.testing.counting.calls import count_calls
+    from cprofiling.testing.counting.dispatches import count_dispatches
+
+    pipeline = make(depth, fused)
+    if not callable(pipeline):
+        raise CommandError(f"--factory must return what can be called, got {shown_value(pipeline)}")
+    for _ in range(options.warmup):
+        pipeline()
+    dispatches = count_dispatches()
+    calls = count_calls(*options.native) if options.native else None
+    with contextlib.ExitStack() as stack:
+        if calls is not None:
+            _attempt("--native", calls.__enter__)
+            stack.push(calls)
+        stack.enter_context(dispatches)
+        pipeline()
+    native = None if calls is None else calls.native_calls
+    row = Row(depth, fused, native, dispatches.operator_calls, dispatches.cuda_launches)
+    return row, dispatches.cuda_launches_reason
+
+
+def _attempt(what: str, action: Callable[..., Any], *arguments: Any) -> Any:
+    """Do something of the user's; what it raises, also to end the process, is told in a line, with the place."""
+    try:
+        return action(*arguments)
+    except CommandError:
+        raise
+    except (Exception, SystemExit) as error:
+        import traceback  # only now: programs that `run` runs are shown differently where it is loaded
+
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [f"{os.path.basename(each.filename)}:{each.lineno}" for each in frames if not _is_ours(each.filename)]
+        place = f" ({places[-1]})" if places else ""
+        lines = str(error).splitlines() or [""]
+        raise CommandError(shown_text("error", f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
+
+
+def _is_ours(path: str) -> bool:
+    return path.startswith(os.path.join(os.path.dirname(os.path.dirname(__file__)), ""))
+
+
+def _table(rows: list[Row]) -> list[str]:
+    cells = [_COLUMNS, *(tuple(map(_cell, astuple(row))) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.rjust, line, widths)) for line in cells]
+
+
+def _cell(value: bool | int | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)

@@ -1,0 +1,440 @@
+"""The command ``doctor``: what of the profiler works on this machine, what does not, why, and what to do about it.
+
+Nothing of CUDA is loaded here: a process of its own asks (``cuda_probe``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata, util
+from typing import Any, NamedTuple
+
+from cprofiling import __version__, _core
+from cprofiling._internal import environment
+from cprofiling.devices import cuda_probe, operations
+from cprofiling.devices.cupti import library_folders
+from cprofiling.devices.nsight import tools
+from cprofiling.devices.streams import CUDA
+from cprofiling.nodes.own_cost import own_costs_ns
+from cprofiling.nodes.summary_table import shown_text
+
+FORMAT, FORMAT_VERSION = "cprofiling doctor", 1
+ROOT = "/"  # below which the system's files are
+WIDTH, INDENT = 96, 21
+PATIENCE_S = 20.0  # for a process that is asked: a driver with many devices takes seconds to start
+_MARKS = {True: "ok", False: "no", None: "-"}
+_INJECTED = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")  # what would make a tool record the question
+_CUPTI_NAMES = ("libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8", "libcupti.so")
+_BUILT_FOR = (("cuda", "CUDA"), ("hip", "ROCm"), ("xpu", "XPU"))
+_MULTIPLE_SUBSCRIBERS = 39  # a CUptiResult
+_SYS_ADMIN = 1 << 21  # among the capabilities
+_NOT_ALLOWED, _NOT_OFFERED = ("EACCES", "EPERM"), ("ENOENT", "EOPNOTSUPP", "ENODEV", "ENXIO")
+_SHORT_OF = ("EMFILE", "ENFILE", "ENOMEM", "EBUSY")
+_DRIVER_ADVICE = {
+    34: "take the toolkit's stubs out of LD_LIBRARY_PATH: they are for linking only",
+    100: "see whether nvidia-smi lists a device, and what CUDA_VISIBLE_DEVICES says",
+    802: "wait until the machine has started; with NVSwitch, start nvidia-fabricmanager",
+    803: "restart the machine: the driver's library and its kernel module are of different versions",
+    804: "take the package cuda-compat away, or use a GPU for data centres, which are all that it is for",
+}
+
+
+class Row(NamedTuple):
+    """One thing that was looked at. ``works``: None where that could not be found out, or where it is only a fact."""
+
+    name: str
+    works: bool | None
+    detail: str
+    why: str = ""  # it does not work, or not fully
+    what_to_do: str = ""
+
+
+def examine() -> dict[str, Any]:
+    """Return all that is known, as ``--json`` prints it; python/docs/pages/reference/command.md has the keys."""
+    answers = ask_cuda()
+    sections: list[tuple[str, Callable[[], Iterable[Row]]]] = [
+        ("CUDA driver", lambda: driver_rows(answers)),
+        ("devices", lambda: device_rows(answers)),
+        ("CUPTI", lambda: cupti_rows(answers)),
+        ("NVTX", nvtx_rows),
+        ("ncu", lambda: tool_rows("ncu")),
+        ("nsys", lambda: tool_rows("nsys")),
+        ("GPU counters", gpu_counter_rows),
+        ("perf events", perf_rows),
+        ("torch", torch_rows),
+    ]
+    rows = [row for name, section in sections for row in guarded(name, section)]
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "cprofiling": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "container": in_container(),
+        "clock": clock_facts(),
+        "cost": cost_facts(),
+        "checks": [row._asdict() for row in rows],
+    }
+
+
+def guarded(name: str, section: Callable[[], Iterable[Row]]) -> list[Row]:
+    """Return a section's rows; what goes wrong in it is its row, and does not keep the others from being seen."""
+    try:
+        return list(section())
+    except Exception as error:  # noqa: BLE001 of whatever kind
+        return [Row(name, None, "", f"it could not be found out: {type(error).__name__}: {error}")]
+
+
+def report(*, as_json: bool) -> str:
+    """Return the report: a page of plain text, or JSON."""
+    facts = examine()
+    return json.dumps(facts, indent=2, allow_nan=False) if as_json else page(facts)
+
+
+def page(facts: dict[str, Any]) -> str:
+    """Return what ``examine`` found, as a text that fits a screen."""
+    clock, cost = facts["clock"], facts["cost"]
+    title = f"cprofiling {facts['cprofiling']}, Python {facts['python']}, {facts['system']}"
+    rows = [
+        Row(
+            "clock",
+            True,
+            f"{clock['name']}: steps of {clock['resolution_ns']:.3g} ns, a read takes {clock['read_ns']:.1f} ns",
+            clock["reason"] or "",
+        ),
+        Row("cost of a call", True, f"{cost['call_ns']:.0f} ns for a node; {cost['floor_ns']:.0f} ns are the clock's"),
+        Row("cost of options", None, _shown_costs(cost["options_ns"])),
+        *(Row(**check) for check in facts["checks"]),
+    ]
+    lines = [title + (", in a container" if facts["container"] else ""), ""]
+    return "\n".join(lines + [line for row in rows for line in _lines_of(row)])
+
+
+def _shown_costs(options_ns: dict[str, float]) -> str:
+    without = {"gpu_time": " (no device is in use here)"}
+    costs = (f"{name} {ns:,.0f} ns{without.get(name, '')}" for name, ns in options_ns.items())
+    return f"of a call in all, with {', '.join(costs)}"
+
+
+def _lines_of(row: Row) -> Iterable[str]:
+    texts = [row.detail, row.why and f"why: {row.why}", row.what_to_do and f"do: {row.what_to_do}"]
+    lines = [
+        line
+        for text in texts
+        if text
+        for line in textwrap.wrap(shown_text("text", text), WIDTH - INDENT, break_on_hyphens=False)
+    ]
+    label = f"{shown_text('name', row.name):<{INDENT - 4}}{_MARKS[row.works]:<4}"
+    yield f"{label}{lines[0] if lines else ''}".rstrip()
+    for line in lines[1:]:
+        yield " " * INDENT + line
+
+
+# ---- The profiler itself
+
+
+def clock_facts() -> dict[str, Any]:
+    """Return which clock is in use, why it is not the processor's counter, and how good it is."""
+    step_ps, read_ps = _core.clock_figures()  # first: this chooses the clock
+    name, reason = _core.clock()
+    return {"name": name, "reason": reason, "resolution_ns": step_ps / 1000, "read_ns": read_ps / 1000}
+
+
+def cost_facts() -> dict[str, Any]:
+    """Return what a profiled call costs here, plain and with each option, and how long two reads of the clock take."""
+    return {
+        "call_ns": round(_core.cost_ns(None), 1),
+        "floor_ns": 2 * clock_facts()["read_ns"],
+        "options_ns": own_costs_ns(),
+    }
+
+
+# ---- CUDA
+
+
+def ask_cuda() -> dict[str, Any]:
+    """Return what ``cuda_probe`` answers in a process of its own; under ``fault``, why it did not answer everything."""
+    driver = environment.text("CPROFILING_LIBCUDA") or "libcuda.so.1"
+    cupti = environment.text("CPROFILING_LIBCUPTI")
+    command = [sys.executable or "python3", "-I", cuda_probe.__file__, driver, *([cupti] if cupti else cupti_paths())]
+    output, fault = _output_of(command, {name: os.environ[name] for name in os.environ if name not in _INJECTED})
+    answers: dict[str, Any] = {"fault": fault}
+    for line in output.splitlines():
+        answers.update(_json_of(line))
+    return answers
+
+
+def _json_of(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:  # a library's own words, or a line that was cut
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _output_of(command: Sequence[str], environment: dict[str, str] | None = None) -> tuple[str, str | None]:
+    """Return what a program prints on stdout, and what went wrong; it is not waited for longer than PATIENCE_S."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return (error.stdout or b"").decode("utf-8", "replace"), f"it did not answer within {PATIENCE_S:g} s"
+    except OSError as error:
+        return "", f"it cannot be run: {error.strerror}"
+    fault = None
+    if done.returncode < 0:
+        fault = f"it was ended by signal {-done.returncode}"
+    elif done.returncode:
+        fault = f"it ended with exit status {done.returncode}"
+    return done.stdout.decode("utf-8", "replace"), fault
+
+
+def cupti_paths() -> list[str]:
+    """Return where a libcupti may be, in the order in which the profiler looks: its folders, then the loader's."""
+    paths = [os.path.join(os.fsdecode(folder), name) for folder in library_folders() for name in _CUPTI_NAMES]
+    return [path for path in paths if os.path.exists(path)] + list(_CUPTI_NAMES)
+
+
+def driver_rows(answers: dict[str, Any]) -> Iterable[Row]:
+    """The driver: whether it loads, and starts."""
+    name, driver = "CUDA driver", answers.get("driver")
+    if driver is None:
+        yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
+    elif "error" in driver:
+        yield Row(name, False, "", driver["error"], _missing_driver_advice())
+    elif driver["code"] != 0:
+        why = f"cuInit answers {driver['code_name'] or 'CUresult'} ({driver['code']})"
+        advice = _DRIVER_ADVICE.get(driver["code"], "see whether nvidia-smi answers, and what dmesg says of NVRM")
+        yield Row(name, False, f"for CUDA {_cuda_version(driver['version'])}", why, advice)
+    else:
+        yield Row(name, True, f"for CUDA {_cuda_version(driver['version'])} and earlier")
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _missing_driver_advice() -> str:
+    has_module = os.path.exists(os.path.join(ROOT, "proc/driver/nvidia/version"))
+    if in_container():
+        where = "start the container" if has_module else "install NVIDIA's driver on the host, and start the container"
+        return f"{where} with its GPUs (docker run --gpus all, which needs the NVIDIA Container Toolkit)"
+    if has_module:
+        return "install the driver's libraries, of the version that the kernel's module has"
+    return "install NVIDIA's driver, if there is a GPU of NVIDIA's; nothing else of the profiler needs one"
+
+
+def device_rows(answers: dict[str, Any]) -> Iterable[Row]:
+    """The devices: as the driver lists them, and those that PyTorch has begun to use."""
+    listed = (answers.get("driver") or {}).get("devices")
+    others = [each for each in operations.present() if each.device_type not in (operations.CPU, CUDA)]
+    used = [each for each in others if each.is_in_use]
+    if not listed and not used:
+        yield Row("devices", True, "the CPU only", "" if listed is None else "the driver lists no device")
+    for device in listed or ():
+        memory = f"{device['memory_bytes'] / 2**30:.1f} GiB"
+        kind = f"compute capability {device['compute_capability']}, {device['multiprocessors']} multiprocessors"
+        yield Row(f"device {device['ordinal']}", True, f"{device['name']}, {memory}, {kind}")
+    for each in used:
+        yield Row(f"{each.device_type} devices", True, f"{each.count}", "; ".join(_wants_of(each)))
+    yield from _unused_rows([each for each in others if not each.is_in_use])
+
+
+def _wants_of(device: operations.DevicePresence) -> Iterable[str]:
+    """What cannot be asked of a kind of device, with the reasons."""
+    return (f"no {operation}: {why}" for operation, why in device.operations if why is not None)
+
+
+def _unused_rows(devices: Sequence[operations.DevicePresence]) -> Iterable[Row]:
+    """The kinds of devices that nobody has begun to use, those with one reason in one row."""
+    groups: dict[str, list[str]] = {}
+    for each in devices:
+        why = dict(each.operations)["synchronize"] or "the program has not begun to use it"
+        groups.setdefault(why, []).append(each.device_type)
+    for why, kinds in groups.items():
+        advice = "use one in a program: its summary's reasons tell what is missing then"
+        yield Row("other devices", None, f"through PyTorch: {', '.join(kinds)}", why, advice)
+
+
+def cupti_rows(answers: dict[str, Any]) -> Iterable[Row]:
+    """CUPTI: whether it loads, and has its one subscriber to give."""
+    name, cupti = "CUPTI", answers.get("cupti")
+    if cupti is None:
+        yield Row(name, False, "", f"asked for its version: {answers['fault']}", "see whether nvidia-smi answers")
+        return
+    if "path" not in cupti:
+        advice = "pip install nvidia-cuda-cupti (for CUDA 12: nvidia-cuda-cupti-cu12), or install the CUDA toolkit"
+        yield Row(name, False, "", cupti.get("error", "there is no libcupti"), advice)
+        return
+    if "error" in cupti:
+        yield Row(name, False, cupti["path"], cupti["error"], "install CUPTI anew, or take this one away")
+        return
+    if "code" not in cupti:
+        yield Row(name, False, cupti["path"], "it needs the CUDA driver", "get the CUDA driver to work first")
+        return
+    detail = f"version {cupti['version']}, {cupti['path']}"
+    why = f"cuptiSubscribe answers {cupti['code_name'] or 'CUptiResult'} ({cupti['code']})"
+    works = cupti["code"] == 0
+    yield Row(name, works, detail, "" if works else why, "" if works else _cupti_advice(cupti["code"]))
+
+
+def _cupti_advice(code: int) -> str:
+    if code == _MULTIPLE_SUBSCRIBERS:
+        return "end the other tool (Nsight, a profiler that is preloaded): a process can have one at a time"
+    return "take a CUPTI that is not newer than the driver"
+
+
+def nvtx_rows() -> Iterable[Row]:
+    """NVTX: whether nodes can be ranges, and a tool listens now."""
+    is_heard, reason = _core.nvtx_status()
+    tool = os.environ.get("NVTX_INJECTION64_PATH")
+    if reason is not None:
+        yield Row("NVTX", False, "", reason, "pip install nvidia-nvtx, then build cprofiling again")
+    elif is_heard:
+        yield Row("NVTX", True, "a tool listens")
+    elif tool:
+        advice = "unset NVTX_INJECTION64_PATH, or start the program by the tool that set it"
+        yield Row("NVTX", False, "", f"the tool in NVTX_INJECTION64_PATH does not start: {tool}", advice)
+    else:
+        yield Row("NVTX", True, "built in; no tool listens now")
+
+
+# ---- NVIDIA's tools
+
+
+def tool_rows(name: str) -> Iterable[Row]:
+    """A tool: where it is, and its version."""
+    found = tools.find_tool(name)
+    if found is None:
+        why, advice = tools.missing(name).split("; ", 1)
+        yield Row(name, False, "", why, advice)
+        return
+    path = shutil.which(found) or found
+    output, fault = _output_of([path, "--version"])
+    version = re.search(r"[Vv]ersion:? +([0-9][\w.-]*)", output)
+    if fault is None and version is not None:
+        yield Row(name, True, f"{version[1]}, {path}")
+    else:
+        why = fault or "asked for its version, it tells none"
+        yield Row(name, False, path, why, "install it anew, or take this one away")
+
+
+def gpu_counter_rows() -> Iterable[Row]:
+    """Whether users may read the GPU's counters, which ncu needs; nothing where the driver does not say."""
+    setting = re.search(r"^RmProfilingAdminOnly: *(\d+)", text_of("proc/driver/nvidia/params") or "", re.MULTILINE)
+    if setting is None:
+        return
+    may = setting[1] == "0" or _is_administrator()
+    why = "" if may else "the driver lets only administrators read the GPU's counters, which ncu does"
+    advice = (
+        "load the kernel's module with NVreg_RestrictProfilingToAdminUsers=0, or run ncu with CAP_SYS_ADMIN "
+        "(docker run --cap-add SYS_ADMIN)"
+    )
+    yield Row("GPU counters", may, "ncu may read them" if may else "", why, "" if may else advice)
+
+
+def _is_administrator() -> bool:
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", text_of("proc/self/status") or "", re.MULTILINE)
+    return effective is not None and bool(int(effective[1], 16) & _SYS_ADMIN)
+
+
+# ---- The CPU's counters
+
+
+def perf_rows() -> Iterable[Row]:
+    """The counters, those with one reason in one row; and the kernel's settings that matter to them."""
+    groups: dict[str | None, list[str]] = {}
+    for name, _, reason in _core.perf_status():
+        groups.setdefault(reason, []).append(name)
+    for reason, names in groups.items():
+        if reason is None:
+            yield Row("counters", True, ", ".join(names))
+        else:
+            yield Row("counters", False, ", ".join(names), reason, perf_advice(reason))
+    level, pointers = (text_of(f"proc/sys/kernel/{name}") for name in ("perf_event_paranoid", "kptr_restrict"))
+    how = "in user space" if _core.perf_in_user_space() else "by system calls"
+    settings = f"perf_event_paranoid {_setting(level)}, kptr_restrict {_setting(pointers)}"
+    yield Row("perf events", None, f"hardware events are read {how}; {settings}")
+
+
+def _setting(text: str | None) -> str:
+    return "unknown" if text is None else text.strip() or "empty"
+
+
+def perf_advice(reason: str) -> str:
+    """Return what to do about a counter that is refused for this reason."""
+    if any(word in reason for word in _NOT_OFFERED):
+        return "take a machine that shows its processor's counters: no virtual one, or one with a virtual PMU"
+    level = re.match(r"\s*(-?\d{1,9})\s*$", text_of("proc/sys/kernel/perf_event_paranoid") or "")
+    if level is not None and int(level[1]) > 2:
+        return "sysctl kernel.perf_event_paranoid=2, or give the program CAP_PERFMON"
+    if in_container() and any(word in reason for word in (*_NOT_ALLOWED, "ENOSYS")):
+        return "let the container call perf_event_open: docker run --cap-add PERFMON, or a seccomp profile that has it"
+    if any(word in reason for word in _NOT_ALLOWED):
+        return "give the program CAP_PERFMON, or have what restricts it (SELinux, seccomp) let perf_event_open pass"
+    if any(word in reason for word in _SHORT_OF):
+        return "free what is short, and ask again: open files (ulimit -n), memory, or the counters themselves"
+    return "ask for fewer hardware counters at once, or take a newer kernel"
+
+
+# ---- PyTorch
+
+
+def torch_rows() -> Iterable[Row]:
+    """PyTorch, which is not imported for this."""
+    spec = util.find_spec("torch")
+    if spec is None:
+        yield Row("torch", False, "", "it is not installed", "pip install torch, if the program is to use it")
+        return
+    kinds = [f"{word} {version}" for name, word in _BUILT_FOR if (version := built_for(spec.origin, name))]
+    loaded = ", imported" if "torch" in sys.modules else ""
+    version = _version_of("torch") or "of an unknown version"
+    yield Row("torch", True, f"{version}, for {' and '.join(kinds) or 'the CPU'}{loaded}")
+
+
+def built_for(origin: str | None, name: str) -> str | None:
+    """Return what PyTorch was built for, as the file beside its origin tells: a version, or None."""
+    text = text_of(os.path.join(os.path.dirname(origin), "version.py")) if origin else None
+    found = re.search(rf"^{name}\b[^=\n]*= *'([^'\n]*)'", text or "", re.MULTILINE)
+    return found[1] if found else None
+
+
+# ---- What several ask
+
+
+def text_of(path: str) -> str | None:
+    """Return the text of a file of the system, a path below ROOT; None where it cannot be read."""
+    try:
+        with open(os.path.join(ROOT, path), encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def in_container() -> bool:
+    """Whether this process is in a container, as far as it can tell."""
+    return any(os.path.exists(os.path.join(ROOT, name)) for name in (".dockerenv", "run/.containerenv")) or (
+        re.search(r"docker|kubepods|containerd|lxc", text_of("proc/1/cgroup") or "") is not None
+    )
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,113 @@
+"""The command ``harness``: the stages of a file of signatures, and one of them run alone, as text."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cprofiling._internal import log
+from cprofiling.layers.harness.run_stage import step_of
+from cprofiling.layers.harness.signature_file import load_signatures
+from cprofiling.layers.harness.stage_bench import HarnessConfig, StageBenchHarness, call_factory, folder_for
+from cprofiling.layers.signatures import is_tensor
+from cprofiling.nodes.summary_table import shown_text
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from cprofiling.layers.signatures import StageIOSignature
+
+_ROWS = 10
+
+
+class HarnessError(Exception):
+    """The command failed, for the reason that it says in a line."""
+
+
+def stages_in(path: str) -> str:
+    """Return the stages of a file, a line each, with their inputs in lines below. HarnessError as the file's errors."""
+    lines = []
+    for name, signature in _loaded(path).items():
+        lines.append(_shown(name))
+        for parameter, value in signature.input_signatures.items():
+            lines.append(f"  {_shown(parameter)}: {_shown(_described(value))}")
+    return "\n".join(lines) if lines else f"no stages in {_shown(path)}"
+
+
+def run(options: argparse.Namespace) -> str:
+    """Run a stage as the command's options say, and return what it took and where the files are.
+
+    HarnessError for whatever fails: the file, the factory, the stage.
+    """
+    signatures = _loaded(options.signature)
+    if options.stage not in signatures:
+        known = ", ".join(map(ascii, signatures)) or "none"
+        raise HarnessError(f"--stage must be a stage in {_shown(options.signature)} ({known}), got {options.stage!a}")
+    _speak()
+    with suppress(FileNotFoundError):  # it was removed
+        sys.path.insert(0, os.getcwd())
+    stage = _attempt("--factory", call_factory, options.factory)
+    _attempt("the stage", step_of, stage, options.entry)
+    _attempt("--output-dir", folder_for, options.output_dir)
+    config = HarnessConfig(options.warmup, options.profile_steps, options.output_dir)
+    harness = StageBenchHarness(options.stage, signatures[options.stage], stage, config, entry=options.entry)
+    _attempt("the inputs", harness.setup)
+    return _report(_attempt("the stage", harness.profile))
+
+
+def _loaded(path: str) -> dict[str, StageIOSignature]:
+    try:
+        return load_signatures(path)
+    except OSError as error:
+        raise HarnessError(f"cannot read {_shown(path)}: {error.strerror}") from None
+    except ValueError as error:
+        raise HarnessError(_shown(str(error))) from None
+
+
+def _attempt(what: str, action: Any, *arguments: Any) -> Any:
+    """Do something of the user's; what it raises is told in a line, with the place."""
+    try:
+        return action(*arguments)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        lines = str(error).splitlines() or [""]
+        raise HarnessError(_shown(f"{what}: {type(error).__name__}: {lines[0]}{place}")) from error
+
+
+def _speak() -> None:
+    """Have the log's lines on stderr, unless the program does something with them."""
+    if not log.logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.logger.addHandler(handler)
+        log.logger.setLevel(logging.INFO)
+
+
+def _report(result: dict[str, Any]) -> str:
+    breakdown = result["kernel_breakdown"]
+    times = ", ".join(f"{each:.3f}" for each in result["timing_ms"][:_ROWS])
+    more = "" if len(result["timing_ms"]) <= _ROWS else ", ..."
+    lines = [f"{_shown(result['stage_name'])}: {times}{more} ms per step, recording included"]
+    kernels = breakdown["top_kernels"][:_ROWS]
+    if "note" in breakdown:
+        lines.append(breakdown["note"])
+    lines += [f"{each['ms']:>12.3f} ms  {_shown(each['name'])}" for each in kernels]
+    lines += [f"{key}: {_shown(result[f'{key}_path'])}" for key in ("trace", "breakdown", "script")]
+    return "\n".join(lines)
+
+
+def _described(value: Any) -> str:
+    if is_tensor(value):
+        return f"{value['dtype']} {value['shape']} on {value['device']}"
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _shown(text: str) -> str:
+    return shown_text("text", text)

@@ -1,0 +1,151 @@
+"""What the commands of ``cprofiling`` share: how they fail, where output goes, and the arguments that they take."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from cprofiling.nodes.summary_table import shown_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from _typeshed import SupportsWrite
+
+EXIT_FAILURE = 1
+INT64_MAX = 2**63 - 1
+
+
+class CommandError(Exception):
+    """A failure that the user should read about in one line; ``status`` is the exit status."""
+
+    def __init__(self, message: str, status: int = EXIT_FAILURE) -> None:
+        """Take over message and status."""
+        super().__init__(message)
+        self.status = status
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of arguments, and those of its commands, with help that fits a screen of 24 lines and 80 columns."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take what argparse's own parser takes by keywords, but formatter_class."""
+        super().__init__(**options, formatter_class=HelpFormatter)
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Refuse what this parser does not know, with its own usage and not that of the whole command."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:  # noqa: ARG002 always goes to stdout here
+        """Print the help as a result. CommandError when it cannot be written."""
+        write(self.format_help().rstrip("\n"))
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Names the value of an option once, as CPython 3.13 does, and shows an example as it is written.
+
+    A usage that would take more than two lines says which options must be given, and that there are more.
+    """
+
+    def _format_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None,
+    ) -> str:
+        listed = list(actions)
+        whole = super()._format_usage(usage, listed, groups, prefix)
+        if usage is not None or whole.count("\n") <= 3:  # with the empty line below
+            return whole
+        needed = [action for action in listed if action.required or not action.option_strings]
+        return super()._format_usage(None, needed, (), prefix).replace(self._prog, f"{self._prog} [OPTION]...", 1)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if isinstance(action, argparse._SubParsersAction):  # without a line for its metavar
+            return "".join(map(super()._format_action, self._iter_indented_subactions(action)))
+        return super()._format_action(action)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
+
+
+def write(text: str) -> None:
+    """Print a result on stdout; on a terminal its control characters, which names may have, as backslash escapes.
+
+    CommandError when it cannot be written.
+    """
+    write_as_is(shown_lines(text) if is_terminal() else text)
+
+
+def write_as_is(text: str) -> None:
+    """Print a text on stdout, to control a terminal. CommandError when it cannot be written.
+
+    Raises SystemExit where its reader has closed a pipe, as ``head`` does.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "replace").decode(encoding), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        raise SystemExit(EXIT_FAILURE) from None
+    except OSError as error:
+        raise CommandError(f"cannot write to stdout: {error.strerror}") from None
+
+
+def compared(text: str | None, status: int) -> str | None:
+    """Return what is to be printed of a comparison. CommandError, after that was printed, where it has no verdict."""
+    if status != EXIT_FAILURE:
+        return text
+    if text is not None:
+        write(text)
+    raise CommandError("no row can be judged")
+
+
+def is_terminal() -> bool:
+    """Whether stdout leads to a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def fail(message: str, status: int = EXIT_FAILURE) -> int:
+    """Say on stderr, in one line, what went wrong, and return the exit status for it."""
+    print(f"cprofiling: {message}", file=sys.stderr)
+    return status
+
+
+def whole_number(low: int, high: int) -> Callable[[str], int]:
+    """Return a converter of arguments for argparse, which refuses all but the integers from ``low`` to ``high``."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            limits = f"of at least {low}" if high == INT64_MAX and value < low else f"from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"expected a whole number {limits}, got {text!r}")
+        return value
+
+    return convert
+
+
+def not_empty(text: str) -> str:
+    """Return a text as it is; for argparse, which refuses an empty one."""
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError(f"expected a text that is not empty and has no NUL, got {text!a}")
+    return text

@@ -1,0 +1,65 @@
+"""The command ``report``: what statistics, a timing report or a trace show, in the format that is asked for."""
+
+from __future__ import annotations
+
+import argparse
+
+from cprofiling.commands.parsing import INT64_MAX, CommandError, compared, not_empty, whole_number
+
+ROWS = 20
+FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "prom")
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``report``."""
+    made = commands.add_parser(
+        "report",
+        help="show what a file holds, in any format",
+        description="Show where the time went in a file: statistics, of Snapshot.to_bytes() or of a program that runs, "
+        "a timing report, or a recording, which is a Chrome trace of this package, of PyTorch or of Kineto.",
+        epilog="example: cprofiling report trace.json.gz -o report.html",
+    )
+    made.add_argument("file", metavar="FILE", help="statistics, timing.json, or a trace (.json, .json.gz)")
+    made.add_argument(
+        "-r",
+        "--format",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"{', '.join(FORMATS)} (default: as the name of -o ends, else text)",
+    )
+    made.add_argument("-o", "--output", type=not_empty, metavar="FILE", help="where to write it (default: stdout)")
+    made.add_argument(
+        "--against",
+        type=not_empty,
+        metavar="FILE",
+        help="another run, to compare with, for text, html, md and json. The exit status is that of compare",
+    )
+    made.add_argument("--sort-by", metavar="KEY", help="text of a trace: the figure by which averages are sorted")
+    made.add_argument(
+        "--limit",
+        type=whole_number(1, INT64_MAX),
+        metavar="N",
+        help=f"text of a trace: the most rows of each table (default: {ROWS})",
+    )
+    made.add_argument("--group-by-node", action="store_true", help="text of a trace: tell apart what ran in which node")
+    made.set_defaults(run=report)
+
+
+def report(options: argparse.Namespace) -> str | None:
+    """Return what is to be printed of a file; None where it was written to another one. Sets the exit status."""
+    from cprofiling.commands.file_report import ReportError, Request, report_on
+
+    request = Request(
+        path=options.file,
+        format=options.format,
+        output=options.output,
+        against=options.against,
+        sort_by=options.sort_by,
+        limit=options.limit,
+        group_by_node=options.group_by_node,
+    )
+    try:
+        text, options.status = report_on(request)
+    except ReportError as error:
+        raise CommandError(str(error)) from None
+    return compared(text, options.status)

@@ -1,0 +1,163 @@
+"""The command ``top``: its arguments, and what it is pointed at."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from contextlib import closing, nullcontext
+
+from cprofiling._internal import environment
+from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, whole_number, write_as_is
+from cprofiling.commands.serve import add_client, endpoint
+from cprofiling.monitoring.top.samples import SORT_KEYS
+from cprofiling.recording.dataframe import imported
+from cprofiling.recording.profile import LIVE_VARIABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from cprofiling.monitoring.top.samples import Choice, Moment
+    from cprofiling.monitoring.top.screen import Source, Wait
+
+INTERVAL_S = 1.0
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.1, 3600.0
+INT32_MAX = 2**31 - 1
+_MOST_PORT_DIGITS = 5
+
+
+def add_top(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command ``top``."""
+    made = commands.add_parser(
+        "top",
+        help="show the statistics of another process live",
+        description="Show what the nodes of another process do, and refresh it until it ends or is interrupted: from "
+        "its live file, or from its server.",
+        epilog="example: cprofiling top live.cprof --sort-by p99 --node 'model*'",
+    )
+    made.add_argument(
+        "target",
+        metavar="TARGET",
+        nargs="?",
+        type=not_empty,
+        help=f"a live file, the number of a process that has one, or a server (default: ${LIVE_VARIABLE})",
+    )
+    made.add_argument(
+        "--sort-by",
+        choices=SORT_KEYS,
+        default=SORT_KEYS[0],
+        metavar="KEY",
+        help=f"{', '.join(SORT_KEYS)} (default: total)",
+    )
+    made.add_argument("--reverse", action="store_true", help="the smallest first")
+    made.add_argument(
+        "-n",
+        "--node",
+        action="append",
+        type=not_empty,
+        default=[],
+        metavar="GLOB",
+        help="only these; may be given again",
+    )
+    made.add_argument("--stage", metavar="NAME", help="only the nodes of this stage")
+    made.add_argument(
+        "--interval",
+        type=interval,
+        default=INTERVAL_S,
+        metavar="SECONDS",
+        help=f"between two tables, {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g} (default: %(default)g)",
+    )
+    made.add_argument("--updates", type=whole_number(1, INT32_MAX), metavar="N", help="end after so many tables")
+    add_client(made)
+    made.set_defaults(run=top, refuse=made.error)
+
+
+def interval(text: str) -> float:
+    """Return a number of seconds; for argparse, which refuses what is none, or out of the limits."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not LEAST_INTERVAL_S <= value <= MOST_INTERVAL_S:
+        limits = f"from {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:g}"
+        raise argparse.ArgumentTypeError(f"expected a number of seconds {limits}, got {text!r}")
+    return value
+
+
+def top(options: argparse.Namespace) -> None:
+    """Show the moments, to the end; an interrupt is the usual one."""
+    from cprofiling.monitoring.top.samples import Choice
+
+    target: str = options.target or environment.text(LIVE_VARIABLE) or ""
+    if not target:
+        options.refuse("what to show is required: TARGET")
+    source, errors = live_source(target, options) if not is_address(target) else server_source(target, options)
+    choice = Choice(options.sort_by, options.reverse, tuple(options.node), options.stage)
+    try:
+        show(source, choice)
+    except errors as error:
+        raise CommandError(str(error)) from None
+    except OSError as error:
+        raise CommandError(f"cannot read {target!a}: {error.strerror}") from None
+    except KeyboardInterrupt:
+        pass
+
+
+def is_address(target: str) -> bool:
+    """Whether a target is a server's, and no file."""
+    if target.startswith("unix:"):
+        return True
+    host, colon, port = target.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= _MOST_PORT_DIGITS
+    return bool(host and colon) and is_port and not os.path.exists(target)
+
+
+def live_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
+    """Return what gives the moments of a live file, and the errors that say why it cannot."""
+    from cprofiling.monitoring.top import from_live_file
+    from cprofiling.nodes.snapshot import FormatError
+
+    def moments(wait: Wait) -> Generator[Moment, None, None]:
+        is_number = target.isascii() and target.isdecimal() and not os.path.exists(target)
+        try:
+            with from_live_file.of_process(int(target)) if is_number else nullcontext(target) as path:
+                yield from from_live_file.moments(path, lambda: wait(options.interval), options.updates)
+        except FormatError as error:
+            raise from_live_file.NoLiveFileError(f"{target!a}: {error}") from None
+
+    return moments, (from_live_file.NoLiveFileError, ValueError)
+
+
+def server_source(target: str, options: argparse.Namespace) -> tuple[Source, tuple[type[Exception], ...]]:
+    """Return what gives the moments of a session of a server, and the errors that say why it cannot."""
+    server = endpoint(options, target)
+    from cprofiling.monitoring.top import from_server as client
+
+    milliseconds = round(options.interval * 1000)
+
+    def moments(wait: Wait) -> Generator[Moment, None, None]:
+        about = (server, options.session, options.stage)
+        return client.moments(*about, wait, interval_ms=milliseconds, updates=options.updates)
+
+    return moments, (client.TopError, ValueError)
+
+
+def show(source: Source, choice: Choice) -> None:
+    """Show the moments: on a terminal with rich, else as plain lines."""
+    from cprofiling.monitoring.top import screen
+
+    if is_terminal():
+        try:
+            imported("rich.live", install="cprofiling[rich]")
+        except ImportError as error:
+            raise CommandError(str(error)) from None
+        screen.show_rich(source, choice)
+        return
+    with closing(source(_slept)) as moments:
+        screen.show_plain(moments, choice, write_as_is)
+
+
+def _slept(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True

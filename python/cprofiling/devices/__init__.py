@@ -1,0 +1,1 @@
+"""Devices: which one a call uses, waiting, memory, CUDA's toolkits and tracing."""

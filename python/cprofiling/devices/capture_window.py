@@ -1,0 +1,75 @@
+"""The capture window that ``CPROFILING_CAPTURE`` asks for: tools of NVIDIA's record certain calls of a node only."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from cprofiling import _core
+from cprofiling._internal.messages import mention
+from cprofiling.recording.whole_process import is_first_with, say
+
+OWNER = "CPROFILING_CAPTURE_OWNER"  # says to other processes who tells of the window
+_SHOWN = 80  # characters of a value
+_NO_CALL = "there was no call"  # among the words of the core's report
+_MOST = 2**63 - 1
+_EXPECTED = f"expected node:skip:count, both numbers whole, count from 1 to {_MOST}"
+
+
+class WindowError(ValueError):
+    """A text that names no window, with the reason."""
+
+
+def start(value: str, variable: str) -> None:
+    """Set the window that an environment's variable describes; one warning says why, where it describes none.
+
+    At the end of the process a line on stderr tells of a window that did not get its calls, or not the driver's help.
+    Processes that this one starts have a window each, and tell of it only if they had a call.
+    """
+    is_first = is_first_with(OWNER)
+    try:
+        name, skip, count = parsed(value)
+        _core.set_capture(name, skip, count)
+    except (WindowError, RuntimeError) as error:  # RuntimeError: another interpreter in this process has set one
+        if is_first:  # the others would repeat it
+            shown = ascii(value) if len(value) <= _SHOWN else f"{value[:_SHOWN]!a}..."
+            mention(f"{variable}={shown} is not used, nothing is captured: {error}")
+    else:
+        atexit.register(_tell, variable, count, is_first)
+
+
+def parsed(value: str) -> tuple[str, int, int]:
+    """Return name, skip and count of ``node:skip:count``; the name may have colons. Raises WindowError."""
+    parts = value.rsplit(":", 2)
+    if len(parts) < 3:
+        raise WindowError(_EXPECTED)
+    name, skip, count = parts[0], _number(parts[1]), _number(parts[2])
+    if skip is None or not count:
+        raise WindowError(_EXPECTED)
+    try:
+        return _core.convert_name(name), skip, count
+    except ValueError as error:
+        raise WindowError(str(error)) from None
+
+
+def _number(text: str) -> int | None:
+    """A number of the core's, in plain digits; no sign, no blank, no underscore."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(_MOST))):
+        return None
+    number = int(text)
+    return number if number <= _MOST else None
+
+
+def say_nothing() -> None:
+    """Tell nothing at the end: this process is a command, and the window its program's, which it becomes or starts."""
+    atexit.unregister(_tell)
+    if is_first_with(OWNER):
+        os.environ.pop(OWNER, None)
+
+
+def _tell(variable: str, count: int, is_first: bool) -> None:
+    report = _core.capture_report()
+    if report is None or (report.startswith(f"{count} of {count} calls captured") and ";" not in report):
+        return
+    if is_first or _NO_CALL not in report:
+        say(f"{variable}: {report}")

@@ -1,0 +1,262 @@
+"""Which device and stream a call uses: asked by the core before it waits for one or times it, outside of measured time.
+
+PyTorch is never imported: its objects are recognised by what they answer. No device comes into use by being asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from itertools import chain
+from weakref import ref
+
+from cprofiling.devices import events
+from cprofiling.devices.events import UNSUPPORTED, UNTOLD
+from cprofiling.devices.streams import CUDA, checked_stream, given_stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from cprofiling.devices.events import DeviceMark, Missed
+    from cprofiling.devices.operations import DeviceOperations
+    from cprofiling.devices.streams import GivenStream
+
+    Place = tuple[int, int]  # a CUDA device's ordinal (-1: the current one), and a CUstream there
+
+__all__ = [
+    "checked_stream",
+    "cuda_device_of",
+    "cuda_stream_of",
+    "device_index",
+    "gpu_place",
+    "gpu_place_at_exit",
+    "index_of_call",
+    "prepare",
+    "row_in_use",
+]
+
+_MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
+
+# id(node) -> (node, its first parameter or buffer, a kind of device and the node's one): valid while the node still has
+# the same one.
+_known: dict[int, tuple[ref[Any], ref[Any], tuple[str, int | None]]] = {}
+
+
+class _Cuda:
+    """What a torch that uses CUDA is asked in each call."""
+
+    __slots__ = ("current_device", "is_single", "raw_stream", "torch")
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.current_device: Callable[[], int] = torch.cuda.current_device
+        self.is_single = torch.cuda.device_count() == 1
+        current_stream = torch.cuda.current_stream
+        raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self.raw_stream: Callable[[int], int] = raw_stream or (lambda device: current_stream(device).cuda_stream)
+
+    def device_of(self, arguments: tuple[Any, ...]) -> int:
+        if self.is_single:
+            return 0
+        device = index_of_call(arguments, CUDA)
+        return self.current_device() if device is None else device
+
+
+_cuda: _Cuda | None = None
+_in_use: Callable[[], DeviceOperations | str | None] | None = None
+
+
+def _after_fork_in_child() -> None:
+    global _cuda  # noqa: PLW0603 CUDA does not survive a fork
+    _cuda = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def cuda_device_of(arguments: tuple[Any, ...]) -> int | None:
+    """The index of a call's CUDA device: that of its first argument's parameters or buffers, else of its tensors.
+
+    None when there is none, or PyTorch is not loaded.
+    """
+    if "torch" not in sys.modules:
+        return None
+    device = _device_of_first(arguments, CUDA)
+    return _device_of_tensors(arguments, CUDA) if device is None else device
+
+
+def cuda_stream_of(device: int) -> int:
+    """The handle of the stream that PyTorch now uses on a CUDA device (-1: the current one); 0 when not known."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    stream: int = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device() if device < 0 else device)
+    return stream
+
+
+def gpu_place(arguments: tuple[Any, ...], stream: object | None = None) -> Place | DeviceMark | Missed | None:
+    """Where the work of a call that begins now is to be timed; ``stream`` is what ``checked_stream`` returned.
+
+    The answer is a CUDA device and a stream there; for a device of another kind a mark, whose first event is recorded;
+    a cause's name and a reason: why the time will not be known; None: PyTorch uses no device in this process, and no
+    stream is given.
+    """
+    try:
+        cuda = _cuda
+        if cuda is None or sys.modules.get("torch") is not cuda.torch:
+            return _place_without_cuda(arguments, given_stream(stream))
+        if stream is not None:
+            return _place_on_stream(cuda, arguments, given_stream(stream))
+        device = 0 if cuda.is_single else cuda.device_of(arguments)
+        return device, cuda.raw_stream(device)
+    except Exception as error:  # noqa: BLE001 the framework's, or of a callable that is to return a stream
+        return UNTOLD, f"no stream was told ({type(error).__name__}: {error})"
+
+
+def gpu_place_at_exit(place: Place, stream: object | None = None) -> Place | None:
+    """Where the thread now works on the device of a place that ``gpu_place`` told: its stream may be another one.
+
+    None: nobody can tell.
+    """
+    try:
+        given = given_stream(stream)
+        if given is not None:
+            return place[0], given.handle
+        cuda = _cuda
+        if cuda is None or place[0] < 0 or sys.modules.get("torch") is not cuda.torch:
+            return None
+        return place[0], cuda.raw_stream(place[0])
+    except Exception:  # noqa: BLE001 as above
+        return None
+
+
+def prepare() -> None:
+    """Load what is needed where PyTorch is; else the first call that asks for a device does, in its caller's time."""
+    global _in_use  # noqa: PLW0603 loaded once, and late: a process without PyTorch needs nothing of it
+    from cprofiling.devices.operations import in_use
+
+    _in_use = in_use
+
+
+def row_in_use() -> DeviceOperations | str | None:
+    """The row of the table of devices for the accelerator in use, see ``device_table.in_use``."""
+    if sys.modules.get("torch") is None:
+        return None
+    if _in_use is None:
+        prepare()
+    return _in_use()  # type: ignore[misc]
+
+
+def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
+    """The index of a call's device of the kind of a row: that of its arguments, else the current one."""
+    if isinstance(row.count, str) or isinstance(row.current_index, str) or row.count() == 1:
+        return 0
+    index = index_of_call(arguments, row.tensor_type)
+    return row.current_index() if index is None else index
+
+
+def index_of_call(arguments: tuple[Any, ...], kind: str) -> int | None:
+    """The index of a call's device of a kind, as ``cuda_device_of`` finds it; what raises is passed over.
+
+    That is code of the program's own: it must not cost the call what the tensors, or the framework, can tell.
+    """
+    for find in (_device_of_first, _device_of_tensors):
+        with suppress(Exception):
+            device = find(arguments, kind)
+            if device is not None:
+                return device
+    return None
+
+
+def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -> Place | DeviceMark | Missed | None:
+    """Where a call is timed as long as it is not known that PyTorch uses CUDA."""
+    global _cuda  # noqa: PLW0603 made once
+    row = row_in_use()
+    if row is None or isinstance(row, str):
+        if given is not None:
+            return _place_of_handle(given)
+        return None if row is None else (UNTOLD, row)
+    if row.device_type == CUDA:
+        _cuda = cuda = _Cuda(sys.modules["torch"])
+        return _place_on_stream(cuda, arguments, given)
+    if given is None:
+        return events.begin(row, device_index(row, arguments))
+    if given.kind != row.tensor_type:
+        return _place_of_handle(given)
+    if not hasattr(given.source, "stream_id"):
+        return UNSUPPORTED, f"gpu_stream must be a stream of PyTorch where that uses {row.device_type}"
+    device = given.device if given.device >= 0 else device_index(row, arguments)
+    return events.begin(row, device, given.source)
+
+
+def _place_on_stream(cuda: _Cuda, arguments: tuple[Any, ...], given: GivenStream | None) -> Place | Missed:
+    if given is None:
+        device = cuda.device_of(arguments)
+        return device, cuda.raw_stream(device)
+    if given.kind != CUDA:
+        return _not_used(given)
+    return given.device if given.device >= 0 else cuda.device_of(arguments), given.handle
+
+
+def _place_of_handle(given: GivenStream) -> Place | Missed:
+    """Where a stream is that is not PyTorch's as far as is known."""
+    return (given.device, given.handle) if given.kind == CUDA else _not_used(given)
+
+
+def _not_used(given: GivenStream) -> Missed:
+    return UNSUPPORTED, f"gpu_stream is one of {given.kind}, which PyTorch does not use in this process"
+
+
+def _device_of_first(arguments: tuple[Any, ...], kind: str) -> int | None:
+    return _device_of_module(arguments[0], kind) if arguments else None
+
+
+def _device_of_module(node: Any, kind: str) -> int | None:
+    parameters, buffers = getattr(node, "parameters", None), getattr(node, "buffers", None)
+    if not callable(parameters) or not callable(buffers):
+        return None
+    first = next(chain(parameters(), buffers()), None)
+    if first is None:
+        return None
+    known = _known.get(id(node))
+    if known is not None and known[0]() is node and known[1]() is first and known[2] == (kind, _on(first, kind)):
+        return known[2][1]
+    device = next((on for each in chain(parameters(), buffers()) if (on := _on(each, kind)) is not None), None)
+    _remember(node, first, kind, device)
+    return device
+
+
+def _remember(node: Any, first: Any, kind: str, device: int | None) -> None:
+    key = id(node)
+    with suppress(TypeError):  # what takes no weak reference is looked at anew in each call
+        _known[key] = (ref(node, lambda _: _known.pop(key, None)), ref(first), (kind, device))
+
+
+def _on(tensor: Any, kind: str) -> int | None:
+    """The index of a tensor's device, if that is of this kind."""
+    device = getattr(tensor, "device", None)
+    if kind == CUDA:
+        if getattr(tensor, "is_cuda", False) is not True:
+            return None
+    elif getattr(device, "type", None) != kind:
+        return None
+    index = getattr(device, "index", None)
+    return index if isinstance(index, int) else 0
+
+
+def _device_of_tensors(arguments: Iterable[Any], kind: str) -> int | None:
+    waiting, visited = list(arguments), 0
+    while waiting and visited < _MAX_VISITED:
+        value = waiting.pop(0)
+        visited += 1
+        device = _on(value, kind)
+        if device is not None:
+            return device
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)
+    return None

@@ -1,0 +1,181 @@
+"""The bytes that a node's device has allocated before and after it, and the most there were: the frameworks' figures.
+
+PyTorch's allocator, that of CUDA and of others, or CuPy's default pool. Nobody is imported or made to use a device.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cprofiling.devices.in_use import device_index, row_in_use
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.devices.operations import DeviceOperations
+
+UNKNOWN = -1  # in the place of the most bytes, where nobody keeps them
+
+NO_FRAMEWORK = "neither PyTorch nor CuPy is loaded"
+NOTHING_IN_USE = "PyTorch uses no device in this process"
+NO_PEAK_OF_CUPY = "CuPy's pool does not keep the most bytes used"
+NO_PEAK_OF_DEVICE = "a device tells what is in use now, not the most there was"
+CUPY_UNUSED = "CuPy has shown no array yet, and is not made to begin with CUDA"
+
+_CUPY = 1 << 16  # added to the index in the key of a device whose pool is CuPy's
+_MOST_ARGUMENTS = 64
+
+_reason: str | None = None
+_peak_reason: str | None = None
+_cupy_in_use: Any = None  # the cupy of which an array was seen
+
+
+def _after_fork_in_child() -> None:
+    global _cupy_in_use, _reason, _peak_reason  # noqa: PLW0603 CUDA does not survive a fork
+    _cupy_in_use = _reason = _peak_reason = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, int] | None:
+    """The key of a call's device, the bytes that the framework has allocated there, and the most there were.
+
+    Where its allocator does not tell, the bytes that are not free on the device. The most counts from the start or the
+    last reset; -1 where it is not known (``peak_reason``), as it is where a reset is asked for and cannot be done.
+    ``reset`` has it counted anew, after it is read, for everybody in the process who reads it. CuPy is only asked once
+    an array of it was an argument: its answer could begin CUDA. None: see ``memory_reason``.
+    """
+    try:
+        row = row_in_use()
+        if row is None:
+            return _cupy_at_entry(arguments)
+        if isinstance(row, str):
+            _keep(row)
+            return None
+        index = device_index(row, arguments)
+        figures = _read(row, index)
+        if figures is not None and not _keeps_peak(row, index, figures[1], reset):
+            figures = figures[0], UNKNOWN
+    except Exception as error:  # noqa: BLE001 the framework's
+        _keep(f"the framework does not answer ({type(error).__name__}: {error})")
+        return None
+    return None if figures is None else (index, *figures)
+
+
+def memory_at_exit(device_key: int, reset: bool) -> tuple[int, int] | None:
+    """The bytes allocated on a device that ``memory_at_entry`` named, and the most there were; see there.
+
+    ``reset`` only where the most was known at the entry; whether it can be done now changes nothing about this call.
+    """
+    try:
+        if device_key >= _CUPY:
+            return _cupy_figures(sys.modules["cupy"], device_key - _CUPY)
+        row = row_in_use()
+        if row is None or isinstance(row, str):
+            _keep(row or NOTHING_IN_USE)
+            return None
+        figures = _read(row, device_key)
+        if reset and figures is not None and figures[1] != UNKNOWN:
+            _has_reset(row, device_key)
+    except Exception as error:  # noqa: BLE001 the framework's
+        _keep(f"the framework does not answer ({type(error).__name__}: {error})")
+        return None
+    return figures
+
+
+def memory_reason() -> str | None:
+    """Why the latest answer was None, of those that were; None: none was."""
+    return _reason
+
+
+def peak_reason() -> str | None:
+    """Why the most bytes were not known at the latest entry; None: they were, and any missing one did not rise.
+
+    Where no framework has answered, the core asks CUDA's driver, which does not know them.
+    """
+    return _peak_reason
+
+
+def current_memory() -> tuple[int, int] | None:
+    """The bytes allocated on the current device, and the most there were (0 where it is not known); None: not known."""
+    found = memory_at_entry((), False)
+    return None if found is None else (found[1], max(found[2], 0))
+
+
+def _keep(reason: str) -> None:
+    global _reason, _peak_reason
+    _reason, _peak_reason = reason, NO_PEAK_OF_DEVICE
+
+
+def _without_peak(reason: str | None) -> None:
+    global _peak_reason  # noqa: PLW0603 as above
+    _peak_reason = reason
+
+
+def _read(row: DeviceOperations, index: int) -> tuple[int, int] | None:
+    """The figures of a device's allocator, or of the device; None where neither is told."""
+    if isinstance(row.memory, str):
+        return _not_free(row, index)
+    allocated, most = row.memory(index)
+    return allocated, most
+
+
+def _keeps_peak(row: DeviceOperations, index: int, most: int, reset: bool) -> bool:
+    """Whether the most bytes are kept, and of the time that is asked for; takes note of why not."""
+    if most == UNKNOWN:
+        _without_peak(NO_PEAK_OF_DEVICE if isinstance(row.memory, str) else row.why_not("memory_peak"))
+        return False
+    if reset and not _has_reset(row, index):  # they may be of any time before
+        return False
+    _without_peak(None)
+    return True
+
+
+def _not_free(row: DeviceOperations, index: int) -> tuple[int, int] | None:
+    if isinstance(row.memory_free_total, str):
+        _keep(f"{row.memory}; {row.memory_free_total}")
+        return None
+    free, total = row.memory_free_total(index)
+    return total - free, UNKNOWN
+
+
+def _has_reset(row: DeviceOperations, index: int) -> bool:
+    if isinstance(row.memory_reset_peak, str):
+        _without_peak(row.memory_reset_peak)
+        return False
+    try:
+        row.memory_reset_peak(index)
+    except Exception as error:  # noqa: BLE001 the framework's; what is in use is known all the same
+        _without_peak(f"the most bytes could not be counted anew ({type(error).__name__}: {error})")
+        return False
+    return True
+
+
+def _cupy_at_entry(arguments: tuple[Any, ...]) -> tuple[int, int, int] | None:
+    global _cupy_in_use  # noqa: PLW0603 once in use, it stays so
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        _keep(NO_FRAMEWORK if sys.modules.get("torch") is None else NOTHING_IN_USE)
+        return None
+    if cupy is not _cupy_in_use:
+        if not any(isinstance(each, cupy.ndarray) for each in arguments[:_MOST_ARGUMENTS]):
+            _keep(CUPY_UNUSED)
+            return None
+        _cupy_in_use = cupy
+    index = cupy.cuda.runtime.getDevice()
+    return (_CUPY + index, *_cupy_figures(cupy, index))
+
+
+def _cupy_figures(cupy: Any, index: int) -> tuple[int, int]:
+    """A pool answers for the current device, and keeps no peak."""
+    pool = cupy.get_default_memory_pool()
+    if cupy.cuda.runtime.getDevice() == index:
+        used = pool.used_bytes()
+    else:
+        with cupy.cuda.Device(index):
+            used = pool.used_bytes()
+    _without_peak(NO_PEAK_OF_CUPY)
+    return used, UNKNOWN

@@ -1,0 +1,1 @@
+"""Reports of NVIDIA's ncu and nsys."""

@@ -1,0 +1,294 @@
+"""From the table that ncu printed to kernels: metrics by id in base units, whatever the layout and the locale."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from cprofiling.devices.nsight import csv_table
+from cprofiling.devices.nsight.csv_table import Source, Table
+from cprofiling.devices.nsight.kernels import NcuKernel, NcuReport
+from cprofiling.devices.nsight.metrics import BASES, NO_TEXTS, NUMBERS, Metrics, Texts, metric_id
+from cprofiling.devices.nsight.units import EITHER, ENGLISH, Evidence, Number, base_unit, parsed, scaled
+
+_NUMBERED = {"id": "id", "process id": "process_id", "device": "device", "context": "context", "stream": "stream"}
+_NAMED = {"process name": "process_name", "host name": "host", "cc": "capability", "kernel time": "time"}
+_SIZES = {"block size": "block", "grid size": "grid"}
+_INVOCATIONS = "invocations"
+_OF_METRICS = (
+    "section name", "metric name", "metric unit", "metric value", "value", "minimum", "maximum", "average", "rule name",
+    "rule type", "rule description", "estimated speedup type", "estimated speedup",
+)  # fmt: skip
+_KNOWN = frozenset((*_NUMBERED, *_NAMED, *_SIZES, _INVOCATIONS, *csv_table.KERNEL, *_OF_METRICS))
+_RANGES = re.compile(r"(push/pop|start/stop|start/end)_range", re.IGNORECASE)
+_WITH_UNIT = re.compile(r"(.+\S) ?\[([^\[\]]+)\]")
+_NO_NAME = "(all kernels)"
+_MARKS = str.maketrans("", "", ",.' \u00a0\u2009\u202f\u2019")
+
+
+def read(file: IO[bytes], name: str) -> NcuReport:
+    """Return the report that a CSV file has. FormatError, with ``name``, line and column, for one that has none."""
+    source = Source(file, name)
+    reader = _Reader(source)
+    for table, cells in csv_table.rows(source, csv_table.find_table(source)):
+        reader.take(table, cells)
+    return reader.report()
+
+
+@dataclass(slots=True)
+class _Column:
+    """A metric, and how its values are written.
+
+    Attributes:
+        id: Its id.
+        power: The power of ten that leads to the base unit.
+        base: The base unit.
+        unit: The unit as it is written.
+        refused: The unit as it is written, where it is none that such a metric can have; None where it is one.
+    """
+
+    id: str
+    power: int
+    base: str
+    unit: str
+    refused: str | None
+
+
+class _Draft:
+    """A kernel of which more lines may come."""
+
+    __slots__ = ("facts", "places", "rules", "texts", "units", "values")
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+        self.places: dict[str, int] = {}
+        self.values = array("d")
+        self.texts: dict[str, str] = {}
+        self.units: dict[str, str] = {}
+        self.rules: dict[str, None] = {}
+
+
+class _Reader:
+    """Makes kernels of lines."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._evidence = Evidence()
+        self._open: list[tuple[array[float], int, Number, int]] = []  # values that depend on the locale
+        self._units: dict[str, str] = {}
+        self._refused: dict[str, str] = {}  # units that do not fit their metrics
+        self._columns: dict[tuple[str, str], _Column] = {}
+        self._table: Table | None = None
+        self._layout: _Layout
+        self._drafts: dict[tuple[object, ...], _Draft] = {}
+        self._kernels: list[NcuKernel] = []
+        self._places: dict[tuple[str, ...], dict[str, int]] = {}
+        self._texts: dict[Texts, Texts] = {NO_TEXTS: NO_TEXTS}
+
+    def take(self, table: Table, cells: list[str]) -> None:
+        """Take a line of a table."""
+        if table is not self._table:
+            self._table, self._layout = table, _Layout(table, self._source)
+        if table.is_long:
+            self._take_metric(self._layout, cells)
+        elif table.is_units(cells):
+            self._layout.units = cells
+            self._layout.columns = None
+        else:
+            self._take_kernel(self._layout, cells)
+
+    def _take_kernel(self, layout: _Layout, cells: list[str]) -> None:
+        if layout.columns is None:
+            found: dict[str, tuple[int, _Column]] = {}
+            for place, header in layout.headers():
+                column = self._column(*header)
+                found.setdefault(column.id, (place, column))
+            layout.columns = list(found.values())
+        draft = _Draft(layout.facts(cells))
+        for place, column in layout.columns:
+            self._add(draft, column, cells[place], place)
+        self._finish(draft)
+
+    def _take_metric(self, layout: _Layout, cells: list[str]) -> None:
+        key = tuple(cells[place] for place in layout.key_places)
+        draft = self._drafts.get(key)
+        if draft is None:
+            draft = self._drafts[key] = _Draft(layout.facts(cells))
+        rule = layout.text(cells, "rule description")
+        if rule:
+            draft.rules.setdefault(rule)
+        name = layout.text(cells, "metric name")
+        if name:
+            column = self._column(name, layout.text(cells, "metric unit"))
+            if column.id not in draft.places:
+                self._add(draft, column, cells[layout.value_place], layout.value_place)
+
+    def _column(self, name: str, unit: str) -> _Column:
+        column = self._columns.get((name, unit))
+        if column is None:
+            power, base = base_unit(unit)
+            id_ = metric_id(name, base)
+            refused = None if base in BASES.get(id_, (base,)) else unit
+            column = self._columns[name, unit] = _Column(id_, power, base, unit, refused)
+            self._units.setdefault(column.id, base)
+        return column
+
+    def _add(self, draft: _Draft, column: _Column, text: str, place: int) -> None:
+        """Add a value to a kernel."""
+        number = self._number(column, text)
+        value = math.nan
+        if isinstance(number, float):
+            value = scaled(number, column.power)
+        elif isinstance(number, Number):
+            value = number.value(ENGLISH, column.power)
+            if number.is_ambiguous:
+                self._open.append((draft.values, len(draft.values), number, column.power))
+        elif column.id in NUMBERS:
+            table = self._layout.table
+            problem = f'"{table.names[place]}" must be a number, got {text[:80]!r}'
+            self._source.refuse_cell(place, problem, table.delimiter)
+        else:
+            draft.texts[column.id] = text
+        if column.power:
+            draft.units[column.id] = column.unit
+        draft.places[column.id] = len(draft.values)
+        draft.values.append(value)
+
+    def _number(self, column: _Column, text: str) -> Number | float | None:
+        """Return what a cell says, as ``parsed``; nan for a number in a unit that does not fit."""
+        number = parsed(text)
+        if isinstance(number, Number):
+            self._evidence.add(number, column.base, text)
+        if column.refused is None or number is None or (isinstance(number, float) and math.isnan(number)):
+            return number
+        self._refused[column.id] = column.refused
+        return math.nan
+
+    def _finish(self, draft: _Draft) -> None:
+        """Make a kernel of what is known of it. Those of one layout share its names."""
+        places = self._places.setdefault(tuple(draft.places), draft.places)
+        texts, units = (self._texts.setdefault(each, each) for each in (Texts(draft.texts), Texts(draft.units)))
+        metrics, rules = Metrics(places, draft.values), tuple(draft.rules)
+        self._kernels.append(NcuKernel(metrics=metrics, texts=texts, units=units, rules=rules, **draft.facts))
+
+    def report(self) -> NcuReport:
+        """Return what was read. FormatError if there is no kernel in it."""
+        for draft in self._drafts.values():
+            self._finish(draft)
+        source = self._source
+        if not self._kernels:
+            says = "" if source.complaint is None else f"; ncu says: {source.complaint}"
+            source.refuse_cell(-1, f"the file ends behind the header, without any kernel{says}", ",")
+        notes = self._settle()
+        for name, unit in self._refused.items():
+            why = f"its unit, {unit!r}, does not lead to {BASES[name][0]}" if unit else "the report has no unit of it"
+            notes.append(f"{name} is not known: {why}.")
+        if source.foreign:
+            verb = "line is" if source.foreign == 1 else "lines are"
+            notes.append(f"{source.foreign} {verb} not of the table, and left out.")
+        if not source.is_ended:
+            notes.append("The last line of the file has no end: there may have been more.")
+        return NcuReport(tuple(self._kernels), Texts(self._units), tuple(notes))
+
+    def _settle(self) -> list[str]:
+        """Give the values that depend on the locale that of the file, and return what is to be said of them."""
+        mark = self._evidence.mark()
+        if mark == EITHER and self._open:
+            for values, slot, _, _ in self._open:
+                values[slot] = math.nan
+            count, verb = len(self._open), "is" if len(self._open) == 1 else "are"
+            return [
+                f"The file marks decimals with both points and commas: {count} of its numbers may mean one or a "
+                f"thousand, as 1,234 does, and {verb} not known."
+            ]
+        if mark not in (ENGLISH, EITHER):
+            for values, slot, number, power in self._open:
+                values[slot] = number.value(mark, power)
+        return []
+
+
+class _Layout:
+    """Where in the lines of a table what is.
+
+    Attributes:
+        table: The table.
+        units: The cells of the line of units; None if there is none so far.
+        columns: The metrics of a table with one line per kernel, with their places; None where they are not known yet.
+        key_places: The columns that tell kernels apart, in a table with one line per metric.
+        value_place: The column of the values there.
+    """
+
+    def __init__(self, table: Table, source: Source) -> None:
+        self.table = table
+        self.units: Sequence[str] | None = None
+        self.columns: list[tuple[int, _Column]] | None = None
+        self._converted: dict[tuple[str, str], Any] = {}  # kernels share what they have in common
+        self._places = {name: table.place(name) for name in _KNOWN}
+        fields = ((_NUMBERED, _whole), (_NAMED, str), (_SIZES, _size))
+        self._facts: list[tuple[str, int, str, Callable[[str], Any]]] = [
+            (name, place, own, convert)
+            for names, convert in fields
+            for name, own in names.items()
+            if (place := table.place(name)) is not None
+        ]
+        self._ranges = [place for place, name in enumerate(table.names) if _RANGES.search(name)]
+        known = (*_NUMBERED, *_NAMED, *_SIZES, *csv_table.KERNEL, _INVOCATIONS)
+        self.key_places = [place for name in known if (place := self._places[name]) is not None]
+        value_place = table.place(*csv_table.VALUES)
+        if table.is_long and value_place is None:
+            source.refuse_cell(-1, 'the header has "Metric Name", but neither "Metric Value" nor "Average"', ",")
+        self.value_place = value_place or 0
+
+    def headers(self) -> Iterator[tuple[int, tuple[str, str]]]:
+        """Give the places of the metrics, with name and unit; the latter may be in brackets behind the name."""
+        for place, name in enumerate(self.table.names):
+            if not name or name.lower() in _KNOWN or place in self._ranges:
+                continue
+            unit = self.units[place].strip() if self.units is not None else ""
+            match = None if unit else _WITH_UNIT.fullmatch(name)
+            yield place, (name, unit) if match is None else (match[1], match[2])
+
+    def text(self, cells: Sequence[str], name: str) -> str:
+        """Return a cell by the name of its column; an empty text if there is none."""
+        place = self._places[name]
+        return "" if place is None else cells[place].strip()
+
+    def facts(self, cells: Sequence[str]) -> dict[str, Any]:
+        """Return what a line says of its kernel beside metrics: the fields of ``NcuKernel``, where they are known."""
+        place = self.table.name_place
+        kernel = (cells[place] if place is not None else "") or _NO_NAME
+        facts: dict[str, Any] = {"name": self._converted.setdefault(("name", kernel), kernel)}
+        for name, place, own, convert in self._facts:
+            text = cells[place].strip()
+            if text and own == "id":
+                facts[own] = _whole(text)
+            elif text:
+                facts[own] = self._same(name, text, convert)
+        count = _whole(self.text(cells, _INVOCATIONS))
+        if count is not None:
+            facts["invocations"] = count
+        ranges = tuple(cells[place] for place in self._ranges if cells[place].strip())
+        return {**facts, "ranges": ranges} if ranges else facts
+
+    def _same(self, name: str, text: str, convert: Callable[[str], Any]) -> Any:
+        if (name, text) not in self._converted:
+            self._converted[name, text] = convert(text)
+        return self._converted[name, text]
+
+
+def _whole(text: str) -> int | None:
+    """Return a whole number, with or without marks for thousands; None for what is none."""
+    digits = text.translate(_MARKS)
+    return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) <= 20 else None
+
+
+def _size(text: str) -> tuple[int, ...] | None:
+    """Return the sizes along the axes, such as ``(256, 1, 1)``; None for what has none."""
+    inside = text.strip("() ")
+    sizes = [_whole(part) for part in (inside.split(", ") if ", " in inside else re.split("[,x]", inside))]
+    known = tuple(size for size in sizes if size is not None)
+    return known if len(known) == len(sizes) else None

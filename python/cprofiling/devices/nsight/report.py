@@ -1,0 +1,108 @@
+"""Reports of ncu (Nsight Compute): which kernels there are, what limits each of them, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+
+from cprofiling._internal import arguments
+from cprofiling.nodes.snapshot import FormatError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
+    from _typeshed import StrOrBytesPath
+
+    from cprofiling.devices.nsight.kernels import NcuReport
+
+_BINARY = (".ncu-rep", ".nsight-cuprof-report")
+_SHOWN = 300  # characters of what ncu says
+
+
+def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> NcuReport:
+    """Read a report of ncu, and return its kernels: metrics, verdict, limiter and recommendation of each.
+
+    It reads what ``ncu --csv`` prints, with ``--page raw`` or ``--page details``, summaries too, of versions old and
+    new: by the names of its columns, and among whatever else is in the file. Times become ns, sizes bytes, frequencies
+    Hz, rates byte/s; ``n/a`` becomes None. Thousands and decimals are told apart by all numbers of the file; where none
+    tells (``1,234`` only), they are read as English ones, and where numbers contradict each other, those that may be
+    either become None, with a note. A file ``*.ncu-rep`` is first turned into CSV by ncu itself.
+
+    The verdicts, ``memory_bound``, ``compute_bound``, ``latency_bound`` and ``launch_bound``, are those of
+    ``cprofiling.devices.nsight.verdict``, which has the rules; a kernel without the metrics that it takes has None,
+    with a reason.
+
+    Args:
+        path: The file.
+        timeout_s: How many seconds ncu may take for a file ``*.ncu-rep``: above 0, and below 1e9.
+
+    Returns:
+        An immutable sequence of kernels, which prints itself as a table; see ``cprofiling.devices.nsight.kernels``.
+
+    Raises:
+        TypeError: ``path`` is no path, or ``timeout_s`` no number.
+        ValueError: ``path`` is empty or has a NUL, or ``timeout_s`` is out of range.
+        OSError: The file cannot be read. FileNotFoundError, telling what to install, where ncu is needed and not there;
+            TimeoutError where it took too long.
+        FormatError: The file is no such report, or cut, or damaged; the message tells line and column. So is a file
+            that ncu itself refuses; the message has what it says.
+    """
+    name = arguments.path("path", path)
+    limit_s = _checked_timeout(timeout_s)
+    from cprofiling._internal import files
+
+    with files.open_to_read(name) as file:
+        if name.lower().endswith(_BINARY):
+            return _imported(name, limit_s)
+        from cprofiling.devices.nsight import reader
+
+        return reader.read(file, name)
+
+
+def _checked_timeout(timeout_s: float) -> float:
+    from cprofiling.nodes.summary_table import shown_value
+
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)):
+        raise TypeError(f"timeout_s must be a number, got {shown_value(timeout_s)}")
+    if not 0 < timeout_s < 1e9:
+        raise ValueError(f"timeout_s must be above 0 and below 1e9 seconds, got {shown_value(timeout_s)}")
+    return float(timeout_s)
+
+
+def _imported(name: str, timeout_s: float) -> NcuReport:
+    """Return what is in a report of ncu's own format."""
+    import tempfile
+
+    from cprofiling.devices.nsight import reader, tools
+
+    tool = tools.find_tool("ncu")
+    if tool is None:
+        raise FileNotFoundError(f"ncu is needed to read {name}: {tools.missing('ncu')}")
+    with tempfile.TemporaryFile() as output:
+        _run_import([tool, "--import", os.path.abspath(name), "--csv", "--page", "raw"], name, output, timeout_s)
+        return reader.read(output, f"what ncu prints of {name}")
+
+
+def _run_import(command: list[str], name: str, output: IO[bytes], timeout_s: float) -> None:
+    import subprocess
+    import tempfile
+
+    environment = {**os.environ, "LC_ALL": "C"}  # the numbers of one locale
+    with tempfile.TemporaryFile() as complaints:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=complaints, env=environment, check=False,
+                timeout=timeout_s,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"ncu took more than {timeout_s:g} s to read {name}") from None
+        output.seek(0)
+        if done.returncode:
+            complaints.seek(0)
+            said = _said(complaints.read(1 << 16)) or _said(output.read(1 << 16)) or "nothing"
+            raise FormatError(f"{name}: ncu cannot read it (exit status {done.returncode}), and says: {said}")
+
+
+def _said(data: bytes) -> str:
+    """Return what a program said in one line, cut."""
+    return " ".join(data.decode("utf-8", "replace").split())[:_SHOWN]

@@ -1,0 +1,177 @@
+"""The commands ``ncu`` and ``nsys``: NVIDIA's profilers around chosen calls of one node.
+
+The program itself opens the window, told by ``CPROFILING_CAPTURE``: it starts and stops the tool around exactly those
+calls. ncu's filter of NVTX ranges leaves out what other threads launch meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from cprofiling.devices.cuda_toolkits import newest_first, toolkit_folders
+from cprofiling.recording.trace_handlers import file_name_of
+
+VARIABLE = "CPROFILING_CAPTURE"
+LONGEST_NODE = 4096  # bytes of UTF-8, as names of nodes have
+USUAL_PLACES = {
+    "ncu": (
+        "/usr/local/cuda*/nsight-compute-*", "/opt/nvidia/nsight-compute/*",
+    ),
+    "nsys": (
+        "/usr/local/cuda*/nsight-systems-*/bin", "/opt/nvidia/nsight-systems/*/bin",
+        "/opt/nvidia/nsight-systems-cli/*/bin",
+    ),
+}  # fmt: skip
+_PACKAGES = {"ncu": ("Nsight Compute", "nsight-compute"), "nsys": ("Nsight Systems", "nsight-systems")}
+_SPECIAL = re.compile(r"[\\/\[\]+*@,]")  # what means something in ncu's filter of NVTX ranges
+_WITH_VALUE = ("--node", "--skip", "--count", "--set", "--output", "--analyze")
+_EXPRESSION = "regex:"
+
+
+class ToolError(Exception):
+    """A tool cannot be run, for the reason that it says."""
+
+
+def find_tool(name: str) -> str | None:
+    """Return how to call ``ncu`` or ``nsys``: by its name where PATH leads to it, else by its path; None without it."""
+    if shutil.which(name) is not None:
+        return name
+    toolkits = [os.path.join(folder, "bin") for folder in toolkit_folders()]
+    return shutil.which(name, path=os.pathsep.join([*toolkits, *newest_first(USUAL_PLACES[name])]))
+
+
+def missing(name: str) -> str:
+    """Return the sentence that tells of a tool that is not there, and what to install."""
+    product, package = _PACKAGES[name]
+    return (
+        f"{name} was not found on PATH, nor where it usually is; install {product}: the package {package} of NVIDIA's "
+        f"repositories for Linux, or the CUDA toolkit, which has it"
+    )
+
+
+def checked_node(node: str) -> str:
+    """Return the name of a node. ValueError for one that no node has."""
+    try:
+        data = os.fsencode(node)
+    except UnicodeEncodeError:
+        data = b""  # no command line and no environment has it
+    if not 1 <= len(data) <= LONGEST_NODE or b"\0" in data:
+        raise ValueError(f"expected the name of a node, 1 to {LONGEST_NODE} bytes without NUL, got {_shown(node)}")
+    return node
+
+
+def _shown(text: str) -> str:
+    return ascii(text) if len(text) <= 80 else f"{text[:80]!a}..."
+
+
+def capture(node: str, skip: int, count: int) -> str:
+    """Return the value of ``CPROFILING_CAPTURE``; the name may have colons, as it is read from the right."""
+    return f"{node}:{skip}:{count}"
+
+
+def nvtx_filter(node: str) -> str:
+    """Return ncu's filter for the NVTX range of a node: domain, range, and the mark of ranges that are pushed."""
+    escaped = _SPECIAL.sub(r"\\\g<0>", node)
+    begin = "\\" if node.startswith(_EXPRESSION) else ""
+    return f"cprofiling@{begin}{escaped}/"
+
+
+def output_name(node: str, suffix: str) -> str:
+    """Return the name of a file for a node, inside the working folder whatever the node is called.
+
+    Escapes begin with ``=``: ``%`` begins what the tools themselves put into names, such as ``%p``.
+    """
+    name = file_name_of(node).replace("%", "=")
+    return f"{'=2D' + name[1:] if name.startswith('-') else name}{suffix}"
+
+
+def ncu_command(node: str, program: Sequence[str], metrics: str = "basic", output: str | None = None) -> list[str]:
+    """Return the command line of ncu. ``metrics``: a set of them; ``output``: its CSV file, by default the node's."""
+    return [
+        "ncu", "--profile-from-start", "off", "--nvtx", "--nvtx-include", nvtx_filter(node),
+        "--target-processes", "all", "--set", metrics, "--csv", "--page", "raw",
+        "--log-file", _file(node, ".csv", output), "--", *program,
+    ]  # fmt: skip
+
+
+def nsys_command(node: str, program: Sequence[str], output: str | None = None, count: int = 1) -> list[str]:
+    """Return the command line of nsys.
+
+    ``output``: its file, without the suffix, by default named after the node. ``count``: calls that are captured; each
+    that no other one overlaps has a report of its own.
+    """
+    end = "stop" if count == 1 else f"repeat:{count}"
+    return [
+        "nsys", "profile", "-t", "cuda,nvtx,osrt", "-c", "cudaProfilerApi", f"--capture-range-end={end}",
+        "--cuda-graph-trace=node", "-o", _file(node, "", output), "--", *program,
+    ]  # fmt: skip
+
+
+def _file(node: str, suffix: str, output: str | None) -> str:
+    if output is None:
+        return output_name(node, suffix)
+    return f"./{output}" if output.startswith("-") else output
+
+
+def shell_line(environment: Mapping[str, str], command: Sequence[str], encoding: str = "utf-8") -> str:
+    """Return variables and a command as one line for a shell. What ``encoding`` has not is escaped as bash reads it."""
+    assigned = [f"{name}={quoted(value, encoding)}" for name, value in environment.items()]
+    return " ".join((*assigned, *(quoted(argument, encoding) for argument in command)))
+
+
+def quoted(text: str, encoding: str = "utf-8") -> str:
+    """Return a text as a shell reads it as one word, without a line's end in it.
+
+    Only for what cannot be printed it takes ``$'...'``, which bash, zsh and ksh read, and POSIX has since 2024.
+    """
+    if text.isprintable() and _fits(text, encoding):
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _fits(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _escaped(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isascii() and character.isprintable():
+        return character
+    errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", errors))
+
+
+def execute(name: str, environment: Mapping[str, str], command: Sequence[str]) -> None:
+    """Become the tool, so that its exit status is that of this process. ToolError where that is not possible."""
+    tool = find_tool(name)
+    if tool is None:
+        raise ToolError(missing(name))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(tool, [tool, *command[1:]], {**os.environ, **environment})  # noqa: S606 no shell is wanted
+    except (OSError, ValueError) as error:
+        raise ToolError(f"cannot run {name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the arguments of a command into its own, and the program with its.
+
+    The program is behind the first ``--``, or begins with the first argument that is no option and no option's value.
+    """
+    place = 0
+    while place < len(arguments) and arguments[place].startswith("-"):
+        if arguments[place] == "--":
+            return list(arguments[:place]), list(arguments[place + 1 :])
+        place += 2 if arguments[place] in _WITH_VALUE else 1
+    return list(arguments[:place]), list(arguments[place:])

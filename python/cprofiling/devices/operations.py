@@ -1,0 +1,433 @@
+"""What can be asked of each kind of device: a row of operations per kind, each a callable or the reason for its want.
+
+CUDA devices are timed by the core, which needs no row for that; the others go through PyTorch. That is never imported,
+and a device that the process has not begun to use is never asked for anything: the answer could begin it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import RLock
+from dataclasses import dataclass, fields
+from functools import partial
+
+from cprofiling.devices.streams import CUDA
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+CPU = "cpu"
+ROCM = "rocm"
+XPU = "xpu"
+MPS = "mps"
+NPU = "npu"
+KINDS = (CPU, CUDA, ROCM, XPU, MPS, NPU)
+
+OPERATIONS = ("synchronize", "new_event", "memory", "memory_peak", "memory_reset_peak", "memory_free_total")
+
+_UNNAMED = "privateuseone"  # PyTorch's place for a backend from outside, while none has given it its name
+_RSS_FILE = "/proc/self/statm"
+_STATUS_FILE = "/proc/self/status"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeviceOperations:
+    """What can be asked of one kind of device. A str in the place of a callable says why it cannot be.
+
+    Indices count from 0. The callables are PyTorch's: what they raise is not caught.
+    """
+
+    device_type: str
+    """The kind: ``"cpu"``, ``"cuda"``, ``"rocm"``, ``"xpu"``, ``"mps"``, ``"npu"``, or a backend's own name."""
+    tensor_type: str
+    """What PyTorch calls it in ``tensor.device.type``: ``"cuda"`` for ``"rocm"``, else the same."""
+    count: Callable[[], int] | str
+    """How many devices there are."""
+    current_index: Callable[[], int] | str
+    """The calling thread's current device."""
+    synchronize: Callable[[int], object] | str
+    """Waits for all work of a device."""
+    new_event: Callable[[int], Any] | str
+    """A new event of a device that can be timed: it has ``record``, ``query`` and ``elapsed_time``."""
+    current_stream: Callable[[int], Any] | str
+    """The calling thread's stream on a device, for ``record``; where there is none, ``record`` takes no argument."""
+    is_capturing: Callable[[], bool] | str
+    """Whether the calling thread's stream is being captured: then it must not be asked for events."""
+    memory: Callable[[int], tuple[int, int]] | str
+    """Bytes allocated, and the most there were since the start or the last reset (-1: not known)."""
+    memory_peak: Callable[[int], int] | str
+    """The most bytes allocated since the start or the last reset."""
+    memory_reset_peak: Callable[[int], object] | str
+    """Has the most bytes counted anew, for everybody in the process who reads them."""
+    memory_free_total: Callable[[int], tuple[int, int]] | str
+    """Bytes free and bytes there, for all processes."""
+
+    def why_not(self, operation: str) -> str | None:
+        """Why one of OPERATIONS cannot be done; None: it can."""
+        value = getattr(self, operation)
+        return value if isinstance(value, str) else None
+
+    def is_captured(self) -> bool:
+        """Whether the calling thread's stream is being captured, where that can be."""
+        return not isinstance(self.is_capturing, str) and bool(self.is_capturing())
+
+
+@dataclass(frozen=True)
+class DevicePresence:
+    """What is known of one kind of device without beginning to use it."""
+
+    device_type: str
+    is_in_use: bool
+    """Whether this process uses it."""
+    count: int | None
+    """How many there are; None: not in use, so that nobody was asked."""
+    operations: tuple[tuple[str, str | None], ...]
+    """Each of OPERATIONS, with the reason why it cannot be done or None: it can, once the device is in use."""
+
+
+_found: tuple[Any, DeviceOperations] | None = None  # the torch whose device is in use, and that device's row
+
+
+_lock = RLock()  # of what was found, so that all threads find the same row
+
+
+def _after_fork_in_child() -> None:
+    global _found, _lock
+    _found, _lock = None, RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def in_use() -> DeviceOperations | str | None:
+    """The row of the accelerator that this process uses through PyTorch; a str: why that cannot be told; None: none.
+
+    There is one at a time: CUDA or ROCm before XPU, a backend from outside, and MPS.
+    """
+    torch, found = sys.modules.get("torch"), _found
+    if found is not None and found[0] is torch:
+        return found[1]
+    if torch is None:
+        return None
+    with _lock:
+        return _find(torch)
+
+
+def _find(torch: Any) -> DeviceOperations | str | None:
+    global _found  # noqa: PLW0603 asked in every call; a device that is in use once stays so
+    if _found is not None and _found[0] is torch:
+        return _found[1]
+    try:
+        kind = _kind_in_use(torch)
+        row = None if kind is None else _row_of(torch, kind)
+    except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
+        return _said_by(error)
+    if row is not None:
+        _found = (torch, row)
+    return row
+
+
+def operations_of(device_type: str) -> DeviceOperations:
+    """The row of a kind of device. TypeError for a name that is no str.
+
+    Of a kind that is not there or not in use, all operations are reasons.
+    """
+    if not isinstance(device_type, str):
+        raise TypeError(f"device_type must be a str, got {shown_value(device_type)}")
+    row, used = _row_and_use(device_type)
+    if not used and any(row.why_not(name) is None for name in OPERATIONS):
+        return _without(device_type, f"this process does not use {device_type}, and is not made to")
+    return row
+
+
+def present() -> list[DevicePresence]:
+    """What is known of each kind of device. Nothing is initialised by asking, not even to count devices."""
+    return [_presence(kind) for kind in (*KINDS, *_foreign_kind())]
+
+
+def _presence(kind: str) -> DevicePresence:
+    row, used = _row_and_use(kind)
+    count = None
+    if used and callable(row.count):
+        try:
+            count = int(row.count())
+        except Exception as error:  # noqa: BLE001 the framework's
+            row, used = _without(kind, _said_by(error)), False
+    return DevicePresence(kind, used, count, tuple((name, row.why_not(name)) for name in OPERATIONS))
+
+
+def _foreign_kind() -> list[str]:
+    try:
+        name = _foreign_name(sys.modules.get("torch"))
+    except Exception:  # noqa: BLE001 the other rows say what is wrong
+        return []
+    return [] if name is None or name in KINDS else [name]
+
+
+def _row_and_use(kind: str) -> tuple[DeviceOperations, bool]:
+    if kind == CPU:
+        return _cpu_row(), True
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return _without(kind, "PyTorch is not loaded"), False
+    try:
+        why_not = _why_not(torch, kind)
+        if why_not is not None:
+            return _without(kind, why_not), False
+        return _row_of(torch, kind), _is_in_use(torch, kind)
+    except Exception as error:  # noqa: BLE001 as above
+        return _without(kind, _said_by(error)), False
+
+
+def _said_by(error: Exception) -> str:
+    return f"PyTorch does not answer ({type(error).__name__}: {error})"
+
+
+# ---- what is there -------------------------------------------------------------------------------
+
+
+def _kind_in_use(torch: Any) -> str | None:
+    if torch.cuda.is_initialized():
+        return ROCM if _is_rocm(torch) else CUDA
+    foreign = _foreign_name(torch)
+    for kind in (XPU, foreign, MPS):
+        if kind is not None and _is_in_use(torch, kind):
+            return kind
+    return None
+
+
+def _is_in_use(torch: Any, kind: str) -> bool:
+    if kind == MPS:
+        return _mps_is_in_use(torch)
+    module = getattr(torch, _tensor_type(kind), None)
+    if module is None:
+        return False
+    is_initialized = getattr(module, "is_initialized", None)
+    if is_initialized is not None:
+        return bool(is_initialized())
+    try:
+        return _names_accelerator(torch, kind) and bool(torch._C._accelerator_isAllocatorInitialized())
+    except RuntimeError:  # a backend need not have that kind of allocator
+        return False
+
+
+def _mps_is_in_use(torch: Any) -> bool:
+    """Nobody tells of MPS whether it was begun, so what counts is that something lies in its memory."""
+    if not getattr(torch._C, "_has_mps", False) or not torch.backends.mps.is_available():
+        return False
+    is_in_bad_fork = getattr(torch._C, "_mps_is_in_bad_fork", None)
+    if is_in_bad_fork is not None and is_in_bad_fork():
+        return False
+    return bool(torch.mps.current_allocated_memory() > 0)
+
+
+def _is_rocm(torch: Any) -> bool:
+    return bool(getattr(torch.version, "hip", None))
+
+
+def _tensor_type(kind: str) -> str:
+    return CUDA if kind == ROCM else kind
+
+
+def _foreign_name(torch: Any) -> str | None:
+    """The name of a backend from outside (PrivateUse1), such as ``npu``; None: none has one."""
+    name_of = getattr(getattr(torch, "_C", None), "_get_privateuse1_backend_name", None)
+    name = None if name_of is None else name_of()
+    return None if name == _UNNAMED else name
+
+
+def _names_accelerator(torch: Any, kind: str) -> bool:
+    """Whether the device-generic interface speaks of this kind."""
+    accelerator = getattr(torch, "accelerator", None)
+    device = None if accelerator is None else accelerator.current_accelerator()
+    return device is not None and bool(device.type == _tensor_type(kind))
+
+
+def _why_not(torch: Any, kind: str) -> str | None:
+    """Why PyTorch has no such device; None: it has."""
+    if kind == CUDA:
+        if _is_rocm(torch):
+            return "this PyTorch is built for ROCm"
+        return None if getattr(torch.version, "cuda", None) else "this PyTorch is built without CUDA"
+    if kind == ROCM:
+        return None if _is_rocm(torch) else "this PyTorch is built without ROCm"
+    if kind == MPS:
+        return None if getattr(torch._C, "_has_mps", False) else "this PyTorch is built without MPS"
+    if kind == XPU:
+        is_compiled = getattr(getattr(torch, "xpu", None), "_is_compiled", None)
+        return None if is_compiled is not None and is_compiled() else "this PyTorch is built without XPU"
+    if kind == _foreign_name(torch) and callable(getattr(getattr(torch, kind, None), "device_count", None)):
+        return None
+    advice = ": import torch_npu" if kind == NPU else ""
+    return f"PyTorch has no backend {kind!r}{advice}"
+
+
+# ---- the rows ------------------------------------------------------------------------------------
+
+
+def _without(kind: str, why_not: str) -> DeviceOperations:
+    """A row of reasons."""
+    reasons = dict.fromkeys((field.name for field in fields(DeviceOperations)), why_not)
+    return DeviceOperations(**{**reasons, "device_type": kind, "tensor_type": _tensor_type(kind)})
+
+
+def _row_of(torch: Any, kind: str) -> DeviceOperations:
+    return _mps_row(torch) if kind == MPS else _torch_row(torch, kind)
+
+
+def _torch_row(torch: Any, kind: str) -> DeviceOperations:
+    """CUDA, ROCm, XPU and backends from outside: their modules have the same names."""
+    module = getattr(torch, _tensor_type(kind))
+    generic = torch.accelerator if _names_accelerator(torch, kind) else None
+    memory = _memory_of(torch, kind, module)
+    return DeviceOperations(
+        device_type=kind,
+        tensor_type=_tensor_type(kind),
+        count=_first(kind, "count devices", (module, "device_count")),
+        current_index=_first(
+            kind, "name the current device", (module, "current_device"), (generic, "current_device_index")
+        ),
+        synchronize=_first(kind, "wait for a device", (module, "synchronize"), (generic, "synchronize")),
+        new_event=_events_of(torch, kind, module, generic),
+        current_stream=_first(kind, "name its stream", (module, "current_stream"), (generic, "current_stream")),
+        is_capturing=_first(kind, "capture streams", (module, "is_current_stream_capturing")),
+        memory=memory,
+        memory_peak=memory if isinstance(memory, str) else partial(_second, memory),
+        memory_reset_peak=_first(
+            kind,
+            "reset the most bytes",
+            (module, "reset_peak_memory_stats"),
+            (generic, "reset_peak_memory_stats"),
+        ),
+        memory_free_total=_first(
+            kind, "tell how much memory is free", (module, "mem_get_info"), (generic, "get_memory_info")
+        ),
+    )
+
+
+def _first(kind: str, ability: str, *places: tuple[Any, str]) -> Callable[..., Any] | str:
+    """The first function that is there."""
+    for owner, name in places:
+        function = getattr(owner, name, None)
+        if callable(function):
+            found: Callable[..., Any] = function
+            return found
+    return f"PyTorch's {kind} cannot {ability}"
+
+
+def _events_of(torch: Any, kind: str, module: Any, generic: Any) -> Callable[[int], Any] | str:
+    own = getattr(module, "Event", None)
+    if generic is not None and kind != ROCM and callable(getattr(torch, "Event", None)):
+        return partial(_new_event, torch.Event, kind, own)
+    if not callable(own):
+        return f"PyTorch's {kind} has no events"
+    return lambda _: own(enable_timing=True)
+
+
+def _new_event(make: Callable[..., Any], kind: str, own: Callable[..., Any] | None, index: int) -> Any:
+    """Return an event of the device-generic kind, which costs least, or of the backend's own where that has no such."""
+    try:
+        return make(device=f"{kind}:{index}", enable_timing=True)
+    except RuntimeError:
+        if own is None:
+            raise
+    return own(enable_timing=True)
+
+
+def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int, int]] | str:
+    """The allocator's two figures, from the cheapest interface: flattening all its statistics takes much longer."""
+    nested = getattr(torch._C, f"_{_tensor_type(kind)}_memoryStats", None)
+    if nested is None:
+        nested = getattr(module, "memory_stats_as_nested_dict", None)
+    if nested is not None:
+        return partial(_two_of, nested)
+    allocated, most = getattr(module, "memory_allocated", None), getattr(module, "max_memory_allocated", None)
+    if allocated is not None and most is not None:
+        return lambda index: (allocated(index), most(index))
+    nested = getattr(torch._C, "_accelerator_getDeviceStats", None)
+    if nested is not None and _names_accelerator(torch, kind):
+        return partial(_two_if_begun, torch._C._accelerator_isAllocatorInitialized, nested)
+    return f"PyTorch's {kind} does not tell what it has allocated"
+
+
+def _two_of(nested: Callable[[int], Any], index: int) -> tuple[int, int]:
+    figures = nested(index).get("allocated_bytes")
+    if figures is None:  # nothing was allocated yet
+        return 0, 0
+    everything = figures["all"]
+    return everything["current"], everything["peak"]
+
+
+def _two_if_begun(has_begun: Callable[[], bool], nested: Callable[[int], Any], index: int) -> tuple[int, int]:
+    return _two_of(nested, index) if has_begun() else (0, 0)
+
+
+def _second(memory: Callable[[int], tuple[int, int]], index: int) -> int:
+    return memory(index)[1]
+
+
+def _mps_row(torch: Any) -> DeviceOperations:
+    """There is one device, with one queue; its allocator keeps no peak."""
+    mps = torch.mps
+    make = getattr(getattr(mps, "event", None), "Event", None)
+    no_peak = "PyTorch's mps does not keep the most bytes allocated"
+    return DeviceOperations(
+        device_type=MPS,
+        tensor_type=MPS,
+        count=lambda: 1,
+        current_index=lambda: 0,
+        synchronize=lambda _: mps.synchronize(),
+        new_event="this PyTorch's mps has no events" if make is None else lambda _: make(enable_timing=True),
+        current_stream="mps has one queue",
+        is_capturing="mps captures no streams",
+        memory=lambda _: (mps.current_allocated_memory(), -1),
+        memory_peak=no_peak,
+        memory_reset_peak=no_peak,
+        memory_free_total=lambda _: _mps_free_total(mps),
+    )
+
+
+def _mps_free_total(mps: Any) -> tuple[int, int]:
+    """Of what Metal recommends to use: memory is shared with the CPU."""
+    total = mps.recommended_max_memory()
+    return max(0, total - mps.driver_allocated_memory()), total
+
+
+def _cpu_row() -> DeviceOperations:
+    """What is there always; its memory is the process's resident set."""
+    return DeviceOperations(
+        device_type=CPU,
+        tensor_type=CPU,
+        count=lambda: 1,
+        current_index=lambda: 0,
+        synchronize=lambda _: None,
+        new_event="the CPU has no queue: its time is what every node has",
+        current_stream="the CPU has no queue",
+        is_capturing="the CPU has no queue",
+        memory=lambda _: (_resident_bytes(), _most_resident_bytes()),
+        memory_peak=lambda _: _most_resident_bytes(),
+        memory_reset_peak="the kernel keeps one mark for all who read it",
+        memory_free_total=lambda _: _host_free_total(),
+    )
+
+
+def _resident_bytes() -> int:
+    with open(_RSS_FILE, "rb") as file:  # as text it would import the codec, perhaps amid a recording
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _most_resident_bytes() -> int:
+    with open(_STATUS_FILE, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return -1
+
+
+def _host_free_total() -> tuple[int, int]:
+    page = os.sysconf("SC_PAGE_SIZE")
+    return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page

@@ -1,0 +1,122 @@
+"""Streams that the caller gives: of PyTorch, CuPy, numba and others, their handles, and what returns one of these."""
+
+from __future__ import annotations
+
+import sys
+
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CUDA = "cuda"
+
+_HANDLES = 1 << 64
+
+
+class GivenStream:
+    """A stream by its handle; the object that it is from is kept, and so the stream with it."""
+
+    __slots__ = ("device", "handle", "kind", "source")
+
+    def __init__(self, handle: int, device: int = -1, kind: str = CUDA, source: Any = None) -> None:
+        self.handle = handle  # a CUstream; 0 for streams of other kinds
+        self.device = device  # its index; -1: not known
+        self.kind = kind  # as in tensor.device.type
+        self.source = source
+
+
+def checked_stream(stream: object | None) -> object | None:
+    """Return a stream in the form in which it is asked in each call. TypeError or ValueError for what is none.
+
+    Streams are None (the current one), handles (0 to 2**64 - 1), objects of PyTorch, CuPy, numba or any others with
+    ``__cuda_stream__``, and callables without arguments that return one of these each time.
+    """
+    if stream is None or isinstance(stream, GivenStream):
+        return stream
+    if isinstance(stream, int) and not isinstance(stream, bool) and not _is_handle(stream):
+        raise ValueError(f"gpu_stream must be 0 to 2**64 - 1 where it is a handle, got {shown_value(stream)}")
+    try:
+        given = _stream_in(stream)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _refused(stream) from error
+    if given is not None:
+        return given
+    if callable(stream) and not isinstance(stream, type):
+        return stream
+    raise _refused(stream)
+
+
+def given_stream(stream: Any) -> GivenStream | None:
+    """The stream that is meant by what ``checked_stream`` returned; None: the current one.
+
+    What a callable raises is passed on; TypeError for what it returns.
+    """
+    if stream is None or isinstance(stream, GivenStream):
+        return stream
+    answer = stream()
+    if answer is None:
+        return None
+    given = _stream_in(answer)
+    if given is None:
+        raise _refused(answer, "gpu_stream must return")
+    return given
+
+
+def _refused(stream: object, what: str = "gpu_stream must be") -> TypeError:
+    can_be = "a stream, the handle of one (an int >= 0)"
+    others = ", or None" if what.endswith("return") else ", a callable that returns one of these, or None"
+    return TypeError(f"{what} {can_be}{others}; got {shown_value(stream)}")
+
+
+def _stream_in(value: Any) -> GivenStream | None:
+    if isinstance(value, int):
+        return None if isinstance(value, bool) or not _is_handle(value) else GivenStream(int(value))
+    if isinstance(value, type):
+        return None
+    handle = _handle_of(value)
+    return _stream_of_torch(value) if handle is None else GivenStream(handle, _device_of(value), CUDA, value)
+
+
+def _handle_of(value: Any) -> int | None:
+    """The CUstream of an object of PyTorch, CuPy, cuda.core or numba; None: it is none of these."""
+    for name in ("cuda_stream", "ptr"):
+        handle: Any = getattr(value, name, None)
+        if _is_handle(handle):
+            return int(handle)
+    protocol = getattr(value, "__cuda_stream__", None)
+    if protocol is not None:
+        _, handle = protocol()
+        return int(handle) if _is_handle(handle) else None
+    handle = getattr(value, "handle", None)
+    if hasattr(handle, "value"):  # a c_void_p, which holds None for 0
+        handle = handle.value or 0
+    return int(handle) if _is_handle(handle) else None
+
+
+def _is_handle(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _HANDLES
+
+
+def _device_of(value: Any) -> int:
+    for name in ("device_index", "device_id"):
+        index = getattr(value, name, None)
+        if isinstance(index, int):
+            return index
+    return -1
+
+
+def _stream_of_torch(value: Any) -> GivenStream | None:
+    """A ``torch.Stream``, which is of any kind of device; of CUDA it has a handle only as a ``torch.cuda.Stream``."""
+    kind = getattr(getattr(value, "device", None), "type", None)
+    if not isinstance(kind, str) or not isinstance(getattr(value, "stream_id", None), int):
+        return None
+    if kind != CUDA:
+        return GivenStream(0, _device_of(value), kind, value)
+    same = sys.modules["torch"].cuda.Stream(
+        stream_id=value.stream_id, device_index=value.device_index, device_type=value.device_type
+    )
+    return GivenStream(same.cuda_stream, value.device_index, CUDA, same)

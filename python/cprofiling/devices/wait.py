@@ -1,0 +1,79 @@
+"""Waiting for a call's device where that is not CUDA's, which the core waits for itself: through PyTorch.
+
+Asked by the core before and after a call with ``synchronize_cuda``. PyTorch gives up the GIL while it waits. An error
+of the framework turns this off for the rest of the process: it is the program's own, which is not to be met here again.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cprofiling.devices.in_use import device_index, index_of_call, row_in_use
+from cprofiling.devices.streams import CUDA
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.devices.operations import DeviceOperations
+
+CURRENT = -1
+
+_OFF = "synchronisation is off"
+
+_why_off: str | None = None
+_captured = 0
+
+
+def device_to_wait_for(arguments: tuple[Any, ...]) -> int | None:
+    """The index of a call's device, that of its arguments; -1: they are on none.
+
+    None: this process uses no device, or CUDA's.
+    """
+    row = _row()
+    if row is None:
+        return None
+    index = index_of_call(arguments, row.tensor_type)
+    return -1 if index is None else index
+
+
+def wait_for_device(index: int) -> bool:
+    """Wait until all work of a device (-1: the current one) is done. False: this process uses no device, or CUDA's."""
+    global _why_off, _captured  # noqa: PLW0603 of the process, as the device is
+    row = _row()
+    if row is None:
+        return False
+    if _why_off is not None:
+        return True
+    if isinstance(row.synchronize, str):
+        _why_off = f"{row.synchronize}: {_OFF}"
+        return True
+    try:
+        if row.is_captured():  # to wait now would spoil the capture
+            _captured += 1
+        else:
+            row.synchronize(device_index(row, ()) if index == CURRENT else index)
+    except Exception as error:  # noqa: BLE001 the framework's
+        _why_off = f"{type(error).__name__}: {error}, from waiting for {row.device_type}: {_OFF}"
+    return True
+
+
+def wait_reason() -> str | None:
+    """Why a device was not waited for in this process; None: no reason."""
+    if _why_off is None and _captured:
+        return f"waits left out during stream capture: {_captured}"
+    return _why_off
+
+
+def _row() -> DeviceOperations | None:
+    row = row_in_use()
+    return None if row is None or isinstance(row, str) or row.device_type == CUDA else row
+
+
+def forget() -> None:
+    """Forget why nothing was waited for: of the parent's devices, in the child of a fork."""
+    global _why_off, _captured
+    _why_off, _captured = None, 0
+
+
+os.register_at_fork(after_in_child=forget)

@@ -1,0 +1,185 @@
+"""Drop-in for the profiler of telefuser: a program changes one import, or calls ``install()``.
+
+It has the names of ``telefuser.utils.profiler``, ``.memory_snapshot`` and ``.stage_bench_harness``, and follows their
+variables: ``TELEFUSER_PROFILE_DEBUG`` (when this is imported), ``TELEFUSER_TIMING_REPORT``,
+``TELEFUSER_PIPELINE_NAME``, ``TELEFUSER_PROFILER_OUTPUT_DIR``, ``PROFILER_OUTPUT_DIR``, ``ENABLE_PROFILER_NAMES``, and
+``TELEFUSER_TORCH_PROFILER_RECORD_SHAPES``, ``_PROFILE_MEMORY`` and ``_WITH_STACK``. They go before those of
+``cprofiling.layers``. Neither telefuser nor an accelerator is needed.
+
+It differs in this: a stage that runs again adds up; a use that an exception leaves has no time, and is counted apart;
+nobody waits for a device; metadata must be what JSON can say; lines are logged by ``logging.getLogger("cprofiling")``;
+reports and signatures say more.
+
+``install()`` puts the names into telefuser's own modules, in this process only: what was decorated before stays as it
+is, and a process that was not forked from this one installs them itself.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import sys
+from typing import TYPE_CHECKING
+
+from cprofiling.integrations.telefuser import harness as _harness
+from cprofiling.integrations.telefuser import memory as _memory
+from cprofiling.integrations.telefuser import profiler as _profiler
+from cprofiling.integrations.telefuser.harness import HarnessConfig, StageBenchHarness, main
+from cprofiling.integrations.telefuser.memory import get_memory_info
+from cprofiling.integrations.telefuser.profiler import (
+    NCU_KEY_METRICS,
+    GlobalTimingRegistry,
+    MemorySnapshot,
+    ProfilingContext,
+    ProfilingContext4Debug,
+    StageIOSignature,
+    TensorSignature,
+    analyze_ncu_report,
+    capture_memory_snapshot,
+    compare_timing_reports,
+    dump_io_signatures,
+    dump_timing_report,
+    enable_profiler_for_names,
+    get_io_signatures,
+    get_memory_analysis,
+    get_memory_snapshots,
+    get_profiler_output_dir,
+    get_timing_report,
+    mark_as_worker_process,
+    print_memory_analysis,
+    print_timing_summary,
+    record_memory_snapshot,
+    reset_memory_registry,
+    reset_peak_memory_stats,
+    reset_timing_registry,
+    set_memory_baseline,
+    set_pipeline_name,
+    set_profiler_output_dir,
+    set_timing_metadata,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+__all__ = [
+    "NCU_KEY_METRICS",
+    "GlobalTimingRegistry",
+    "HarnessConfig",
+    "MemorySnapshot",
+    "ProfilingContext",
+    "ProfilingContext4Debug",
+    "StageBenchHarness",
+    "StageIOSignature",
+    "TensorSignature",
+    "analyze_ncu_report",
+    "capture_memory_snapshot",
+    "compare_timing_reports",
+    "dump_io_signatures",
+    "dump_timing_report",
+    "enable_profiler_for_names",
+    "get_io_signatures",
+    "get_memory_analysis",
+    "get_memory_info",
+    "get_memory_snapshots",
+    "get_profiler_output_dir",
+    "get_timing_report",
+    "install",
+    "main",
+    "mark_as_worker_process",
+    "print_memory_analysis",
+    "print_timing_summary",
+    "record_memory_snapshot",
+    "reset_memory_registry",
+    "reset_peak_memory_stats",
+    "reset_timing_registry",
+    "set_memory_baseline",
+    "set_pipeline_name",
+    "set_profiler_output_dir",
+    "set_timing_metadata",
+    "uninstall",
+]
+
+_OURS = {
+    "telefuser.utils.memory_snapshot": _memory,
+    "telefuser.utils.profiler": _profiler,
+    "telefuser.utils.stage_bench_harness": _harness,
+}
+_MISSING = object()
+_replaced: dict[str, tuple[ModuleType, dict[str, object]]] = {}  # by module: it, and what it had
+
+
+def install() -> None:
+    """Put these names into telefuser's modules, those that are imported and those that will be."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    for name in _OURS:
+        module = sys.modules.get(name)
+        if module is not None:
+            _put_into(module)
+
+
+def uninstall() -> None:
+    """Give telefuser's modules back what they had."""
+    if _finder in sys.meta_path:
+        sys.meta_path.remove(_finder)
+    for module, had in _replaced.values():
+        for name, value in had.items():
+            if value is _MISSING:
+                delattr(module, name)
+            else:
+                setattr(module, name, value)
+    _replaced.clear()
+
+
+def _put_into(module: ModuleType) -> None:
+    """Put the names into a module, and keep what it had. One that is imported anew is another module."""
+    known = _replaced.get(module.__name__)
+    if known is not None and known[0] is module:
+        return
+    ours = _OURS[module.__name__]
+    _replaced[module.__name__] = module, {name: vars(module).get(name, _MISSING) for name in ours.__all__}
+    for name in ours.__all__:
+        setattr(module, name, getattr(ours, name))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds telefuser's modules as they are found without it, and has the names put into them."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the specification of one of the modules; None for any other one."""
+        if fullname not in _OURS:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if finder is self or find is None else find(fullname, path, target)
+            if spec is not None:
+                spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads a module as its own loader does, and puts the names into it."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Have the module made."""
+        module: ModuleType | None = self._own.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Have the module run."""
+        self._own.exec_module(module)
+        _put_into(module)
+
+
+_finder = _Finder()

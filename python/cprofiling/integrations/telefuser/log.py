@@ -1,0 +1,18 @@
+"""How the drop-in for telefuser prints what somebody asks for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import suppress
+
+from cprofiling._internal import log
+
+
+def tell(text: str) -> None:
+    """Log a text at INFO; print it on stderr where nobody would see that."""
+    if log.logger.isEnabledFor(logging.INFO) and log.logger.hasHandlers():
+        log.logger.info("%s", text)
+    elif sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            print(text, file=sys.stderr)

@@ -1,0 +1,259 @@
+"""The names of ``telefuser.utils.memory_snapshot``, on what stage reports know of memory; see ``.telefuser``.
+
+Where no accelerator is in use, the memory is that of the process.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from cprofiling.integrations.telefuser.log import tell
+from cprofiling.layers import context
+from cprofiling.layers.memory import StageMemory
+from cprofiling.nodes.summary_table import checked_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+__all__ = [
+    "MemorySnapshot",
+    "capture_memory_snapshot",
+    "get_memory_analysis",
+    "get_memory_info",
+    "get_memory_snapshots",
+    "print_memory_analysis",
+    "record_memory_snapshot",
+    "reset_memory_registry",
+    "reset_peak_memory_stats",
+    "set_memory_baseline",
+]
+
+_MIB = 1024 * 1024
+_NAMES = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+
+
+@dataclass(eq=True, repr=False)
+class MemorySnapshot:
+    """Memory at a moment, in units of 1024 * 1024 bytes.
+
+    Attributes:
+        allocated_mb: In use.
+        reserved_mb: Taken from the device, or resident.
+        peak_allocated_mb: The most in use since the peaks were reset.
+        peak_reserved_mb: The most taken.
+    """
+
+    __slots__ = ("allocated_mb", "peak_allocated_mb", "peak_reserved_mb", "reserved_mb")
+
+    allocated_mb: float
+    reserved_mb: float
+    peak_allocated_mb: float
+    peak_reserved_mb: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the four figures, with two decimals."""
+        names = ("allocated_mb", "reserved_mb", "peak_allocated_mb", "peak_reserved_mb")
+        return {name: round(getattr(self, name), 2) for name in names}
+
+    @property
+    def allocated_gb(self) -> float:
+        """In use, in units of 1024**3 bytes."""
+        return self.allocated_mb / 1024
+
+    @property
+    def reserved_gb(self) -> float:
+        """Taken, in units of 1024**3 bytes."""
+        return self.reserved_mb / 1024
+
+    @property
+    def peak_allocated_gb(self) -> float:
+        """The most in use, in units of 1024**3 bytes."""
+        return self.peak_allocated_mb / 1024
+
+    @property
+    def peak_reserved_gb(self) -> float:
+        """The most taken, in units of 1024**3 bytes."""
+        return self.peak_reserved_mb / 1024
+
+    @property
+    def pool_overhead_mb(self) -> float:
+        """What is taken and not in use."""
+        return self.reserved_mb - self.allocated_mb
+
+    @property
+    def pool_overhead_gb(self) -> float:
+        """What is taken and not in use, in units of 1024**3 bytes."""
+        return self.pool_overhead_mb / 1024
+
+    @property
+    def pool_overhead_pct(self) -> float:
+        """What is taken and not in use, in percent of what is taken; 0 if nothing is."""
+        return self.pool_overhead_mb / self.reserved_mb * 100 if self.reserved_mb else 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"MemorySnapshot(allocated={self.allocated_mb:.1f}MB, reserved={self.reserved_mb:.1f}MB, "
+            f"peak_allocated={self.peak_allocated_mb:.1f}MB, peak_reserved={self.peak_reserved_mb:.1f}MB)"
+        )
+
+
+_baseline: MemorySnapshot | None = None
+
+
+def snapshot_of(memory: StageMemory | None) -> MemorySnapshot:
+    """Return memory as a snapshot; zeros where it is not known."""
+    return MemorySnapshot(*(value / _MIB for value in memory or (0, 0, 0, 0)))
+
+
+def memory_of(snapshot: Any) -> StageMemory | None:
+    """Return what a snapshot says, of this module or of telefuser's; None for None."""
+    if snapshot is None:
+        return None
+    named = (f"{name}_mb" for name in StageMemory._fields)
+    return StageMemory(*(round(getattr(snapshot, name) * _MIB) for name in named))
+
+
+def capture_memory_snapshot(device: Any = None) -> MemorySnapshot:
+    """Return the memory now.
+
+    device: As PyTorch has it; None: the accelerator in use, of the current device, else the process. A device whose
+        memory PyTorch does not tell, such as the CPU, stands for the process.
+    """
+    if device is not None:
+        module = _module_of(device)
+        if all(hasattr(module, name) for name in _NAMES):
+            return snapshot_of(StageMemory(*(int(getattr(module, name)(device)) for name in _NAMES)))
+    return snapshot_of(context._memory.read_anew())
+
+
+def _module_of(device: Any) -> Any:
+    import torch
+
+    return getattr(torch, torch.device(device).type, None)
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Have the peaks of a device's memory counted anew; nothing happens where there is none. ``device``: as above."""
+    if device is not None:
+        reset = getattr(_module_of(device), "reset_peak_memory_stats", None)
+        if reset is not None:
+            reset(device)
+    elif context._memory.uses_device(perf_counter_ns()):
+        begun = context._memory.begin_peak()  # which keeps the peaks of stages around
+        if begun is not None:
+            context._memory.end_peak(begun)
+
+
+def get_memory_info(device: Any = None) -> dict[str, float]:
+    """Return the memory now as a dict; ``device``: as above."""
+    return capture_memory_snapshot(device).to_dict()
+
+
+def record_memory_snapshot(checkpoint_name: str) -> MemorySnapshot:
+    """Keep the memory now under a name, for the report, and return it. TypeError for a name that is no str."""
+    snapshot = capture_memory_snapshot()
+    memory = memory_of(snapshot)
+    assert memory is not None  # noqa: S101 only that of no snapshot is
+    report_analyses()
+    context._registry.add_checkpoint(checked_text("checkpoint_name", checkpoint_name), memory)
+    return snapshot
+
+
+def get_memory_snapshots() -> dict[str, MemorySnapshot]:
+    """Return what was kept, by name."""
+    return {name: snapshot_of(memory) for name, memory in context._registry.checkpoints().items()}
+
+
+def reset_memory_registry() -> None:
+    """Forget what was kept, and the baseline."""
+    global _baseline  # noqa: PLW0603 one for the process, as the registry is
+    context._registry.forget_checkpoints()
+    _baseline = None
+
+
+def set_memory_baseline() -> MemorySnapshot:
+    """Take the memory now as that with which the analysis compares, and return it."""
+    global _baseline  # noqa: PLW0603 as above
+    _baseline = capture_memory_snapshot()
+    return _baseline
+
+
+def get_memory_analysis() -> dict[str, Any]:
+    """Return the highest of what was kept, what there is beside it, and all that was kept; empty if nothing was."""
+    kept = context._registry.checkpoints()
+    return analysis_of(kept) if kept else {}
+
+
+def analysis_of(kept: Mapping[str, StageMemory]) -> dict[str, Any]:
+    """Return the analysis of memory at several moments, at least one."""
+    snapshots = {name: snapshot_of(memory) for name, memory in kept.items()}
+    highest = max(snapshots.values(), key=lambda each: each.peak_reserved_mb)
+    total_mb = _total_bytes() / _MIB
+    remaining_mb = total_mb - highest.peak_reserved_mb if total_mb else 0.0
+    analysis: dict[str, Any] = {
+        "peak_reserved_mb": highest.peak_reserved_mb,
+        "peak_allocated_mb": highest.peak_allocated_mb,
+        "peak_reserved_gb": highest.peak_reserved_gb,
+        "peak_allocated_gb": highest.peak_allocated_gb,
+        "pool_overhead_mb": highest.pool_overhead_mb,
+        "pool_overhead_pct": round(highest.pool_overhead_pct, 1),
+        "remaining_memory_mb": round(remaining_mb, 2),
+        "remaining_memory_gb": round(remaining_mb / 1024, 3),
+        "total_device_memory_mb": round(total_mb, 2),
+        "total_device_memory_gb": round(total_mb / 1024, 3),
+        "snapshots": {name: snapshot.to_dict() for name, snapshot in snapshots.items()},
+    }
+    if _baseline is not None:
+        increase_mb = highest.peak_reserved_mb - _baseline.reserved_mb
+        analysis["baseline"] = _baseline.to_dict()
+        analysis["memory_increase_mb"] = round(increase_mb, 2)
+        analysis["memory_increase_gb"] = round(increase_mb / 1024, 3)
+    return analysis
+
+
+def report_analyses() -> None:
+    """Have reports say of memory what an analysis does."""
+    context._registry.report_memory = analysis_of
+
+
+def _total_bytes() -> int:
+    """Return how much memory there is, of the accelerator in use or the machine; 0 where that is not known."""
+    try:
+        if not context._memory.uses_device(perf_counter_ns()):
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        from cprofiling.devices.in_use import row_in_use
+
+        row: Any = row_in_use()
+        index = 0 if isinstance(row.current_index, str) else row.current_index()
+        return int(row.memory_free_total(index)[1])
+    except Exception:  # noqa: BLE001 a framework's, or that of a system without such figures
+        return 0
+
+
+def print_memory_analysis() -> None:
+    """Log the analysis at INFO; on stderr where logging is not configured."""
+    tell(_analysis_text())
+
+
+def _analysis_text() -> str:
+    analysis = get_memory_analysis()
+    if not analysis:
+        return "No memory was recorded."
+    lines = [
+        "Memory (MB)",
+        f"  Peak reserved: {analysis['peak_reserved_mb']:.0f}, in use: {analysis['peak_allocated_mb']:.0f}",
+        f"  Reserved and not in use: {analysis['pool_overhead_mb']:.0f} ({analysis['pool_overhead_pct']:.1f} %)",
+        f"  Remaining: {analysis['remaining_memory_mb']:.0f} of {analysis['total_device_memory_mb']:.0f}",
+    ]
+    if "memory_increase_mb" in analysis:
+        lines.append(f"  Above the baseline: {analysis['memory_increase_mb']:.0f}")
+    lines += [
+        f"  {name!a}: {each['allocated_mb']:.0f}/{each['reserved_mb']:.0f} "
+        f"(peak: {each['peak_allocated_mb']:.0f}/{each['peak_reserved_mb']:.0f})"
+        for name, each in analysis["snapshots"].items()
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,489 @@
+"""The names of ``telefuser.utils.profiler``, on ``cprofiling.layers``; see ``.telefuser``."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cprofiling import _core
+from cprofiling._internal import arguments, environment, log
+from cprofiling.integrations.telefuser.log import tell
+from cprofiling.integrations.telefuser.memory import (
+    MemorySnapshot,
+    capture_memory_snapshot,
+    get_memory_analysis,
+    get_memory_snapshots,
+    memory_of,
+    print_memory_analysis,
+    record_memory_snapshot,
+    report_analyses,
+    reset_memory_registry,
+    reset_peak_memory_stats,
+    set_memory_baseline,
+)
+from cprofiling.layers import context, signatures
+from cprofiling.layers.context import mark_as_worker_process, set_timing_metadata
+from cprofiling.layers.recording import StageRecording, options
+from cprofiling.layers.registry import checked_name
+from cprofiling.nodes.decorators import ASYNC_GENERATOR, GENERATOR, kind_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from _typeshed import StrPath
+
+    from cprofiling.recording.profile import profile
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = [
+    "NCU_KEY_METRICS",
+    "GlobalTimingRegistry",
+    "MemorySnapshot",
+    "ProfilingContext",
+    "ProfilingContext4Debug",
+    "StageIOSignature",
+    "TensorSignature",
+    "analyze_ncu_report",
+    "capture_memory_snapshot",
+    "compare_timing_reports",
+    "dump_io_signatures",
+    "dump_timing_report",
+    "enable_profiler_for_names",
+    "get_io_signatures",
+    "get_memory_analysis",
+    "get_memory_snapshots",
+    "get_profiler_output_dir",
+    "get_timing_report",
+    "mark_as_worker_process",
+    "print_memory_analysis",
+    "print_timing_summary",
+    "record_memory_snapshot",
+    "reset_memory_registry",
+    "reset_peak_memory_stats",
+    "reset_timing_registry",
+    "set_memory_baseline",
+    "set_pipeline_name",
+    "set_profiler_output_dir",
+    "set_timing_metadata",
+]
+
+DEBUG = "TELEFUSER_PROFILE_DEBUG"
+NAMES = "ENABLE_PROFILER_NAMES"
+PIPELINE = "TELEFUSER_PIPELINE_NAME"
+OUTPUT_DIR = "TELEFUSER_PROFILER_OUTPUT_DIR"
+
+environment.also(environment.TIMING_REPORT, "TELEFUSER_TIMING_REPORT")
+environment.also(environment.PIPELINE, PIPELINE)
+environment.also(environment.OUTPUT_DIR, OUTPUT_DIR, "PROFILER_OUTPUT_DIR")
+environment.also(environment.SHAPES, "TELEFUSER_TORCH_PROFILER_RECORD_SHAPES")
+environment.also(environment.MEMORY, "TELEFUSER_TORCH_PROFILER_PROFILE_MEMORY")
+environment.also(environment.STACK, "TELEFUSER_TORCH_PROFILER_WITH_STACK")
+_debug = environment.boolean(DEBUG, default=log.debug)
+log.debug = log.debug or _debug
+
+
+# ---- Signatures
+
+
+@dataclass
+class TensorSignature:
+    """What is known of a tensor.
+
+    Attributes:
+        shape: Its sizes.
+        dtype: The type of its elements, without ``torch.``.
+        device: Where it is.
+        requires_grad: Whether gradients are computed for it.
+        stride: Its strides in elements, where they are known.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    requires_grad: bool = False
+    stride: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as files have it."""
+        made: dict[str, Any] = {"shape": list(self.shape), "dtype": self.dtype, "device": self.device}
+        if self.stride is not None:
+            made["stride"] = list(self.stride)
+        return {**made, "requires_grad": self.requires_grad}
+
+    @classmethod
+    def from_tensor(cls, tensor: Any) -> TensorSignature:
+        """Return the signature of a tensor."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        return cls(tuple(tensor.shape), dtype, str(tensor.device), bool(tensor.requires_grad))
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> TensorSignature:
+        """Return the signature that a file has."""
+        stride = value.get("stride")
+        return cls(
+            tuple(value["shape"]),
+            value["dtype"],
+            value["device"],
+            value.get("requires_grad", False),
+            None if stride is None else tuple(stride),
+        )
+
+
+@dataclass
+class StageIOSignature:
+    """What a stage was given and gave back.
+
+    Attributes:
+        stage_name: The stage.
+        input_signatures: By parameter: a TensorSignature, a plain value, or lists and dicts of these.
+        output_signature: The tensor that it gave back; None for anything else.
+        metadata: The numbers and texts among the inputs.
+    """
+
+    stage_name: str
+    input_signatures: dict[str, Any]
+    output_signature: TensorSignature | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as files have it."""
+        return {
+            "stage_name": self.stage_name,
+            "input_signatures": {name: _plain(value) for name, value in self.input_signatures.items()},
+            "output_signature": _plain(self.output_signature),
+            "metadata": self.metadata,
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a signature as JSON has it."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _with_tensors(value: Any) -> Any:
+    """Return a value of a file with its tensors as TensorSignature."""
+    if isinstance(value, Mapping):
+        if {"shape", "dtype", "device"} <= value.keys() <= set(signatures.TENSOR_KEYS):
+            return TensorSignature.from_dict(value)
+        return {key: _with_tensors(item) for key, item in value.items()}
+    return [_with_tensors(item) for item in value] if isinstance(value, list) else value
+
+
+def signature_with_tensors(found: signatures.StageIOSignature) -> StageIOSignature:
+    """Return a signature of ``cprofiling.layers`` with its tensors as TensorSignature."""
+    result = _with_tensors(found.output_signature)
+    return StageIOSignature(
+        found.stage_name,
+        {name: _with_tensors(value) for name, value in found.input_signatures.items()},
+        result if isinstance(result, TensorSignature) else None,
+        dict(found.metadata),
+    )
+
+
+# ---- Contexts
+
+
+class ProfilingContext(context.ProfilingContext):
+    """``cprofiling.layers.ProfilingContext``, which looks at telefuser's variables each time that it is used."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, *, reset_peak_memory: bool = True, capture_memory: bool = False) -> None:
+        super().__init__(name, reset_peak_memory=reset_peak_memory, capture_memory=capture_memory)
+        _want_report()
+
+    @property
+    def _profiler(self) -> profile | None:
+        """Return the recording that runs for the latest use, under telefuser's name for it."""
+        beyond = None if self._latest is None else self._latest[3]
+        return None if beyond is None or beyond.recording is None else beyond.recording.profile
+
+    def __enter__(self) -> ProfilingContext:
+        _follow_environment()
+        super().__enter__()
+        return self
+
+    def __call__(self, function: F) -> F:
+        """Return a function that measures each call; of one that yields, only the call itself."""
+        if kind_of(function) not in (GENERATOR, ASYNC_GENERATOR):
+            return super().__call__(function)
+
+        @functools.wraps(function)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return measured  # type: ignore[return-value]
+
+
+def _want_report() -> None:
+    """Have the report written at the end of the process in any case, as telefuser does for what is always on."""
+    context._Automatic.is_wanted = True
+    report_analyses()
+
+
+ProfilingContext4Debug: Any = ProfilingContext if _debug else _core.IdleContext
+"""``ProfilingContext`` where ``TELEFUSER_PROFILE_DEBUG`` was true on import; else one that does nothing."""
+
+
+class _Followed:
+    """What of the environment was looked at last."""
+
+    variables = (
+        NAMES,
+        "TELEFUSER_TORCH_PROFILER_RECORD_SHAPES",
+        "TELEFUSER_TORCH_PROFILER_PROFILE_MEMORY",
+        "TELEFUSER_TORCH_PROFILER_WITH_STACK",
+    )
+    values: tuple[str | None, ...] = (None,) * len(variables)
+
+
+def _follow_environment() -> None:
+    """Have stages recorded as the environment says now: it may be changed at any time."""
+    values = tuple(map(environment.given, _Followed.variables))
+    if values != _Followed.values:
+        if values[0] != _Followed.values[0]:
+            context.enable_profiler_for_names(values[0] or "")
+        _Followed.values = values
+        StageRecording.chosen = options()
+
+
+def enable_profiler_for_names(names: str) -> None:
+    """Have these stages recorded; see ``cprofiling.layers``."""
+    context.enable_profiler_for_names(names)
+    os.environ[NAMES] = names
+
+
+def set_pipeline_name(name: str) -> None:
+    """Name the pipeline, and so the folder of its runs."""
+    context.set_pipeline_name(name)
+    os.environ[PIPELINE] = name
+
+
+def set_profiler_output_dir(path: StrPath) -> None:
+    """Have files written into this folder."""
+    context.set_profiler_output_dir(path)
+    os.environ[OUTPUT_DIR] = arguments.path("path", path)
+
+
+def get_profiler_output_dir() -> Path:
+    """Return the folder of this run's files, which is made."""
+    return context.get_profiler_output_dir()
+
+
+# ---- The registry
+
+
+class GlobalTimingRegistry:
+    """All that stage reports know of this process: another way to the functions of ``cprofiling.layers``."""
+
+    _instance: GlobalTimingRegistry | None = None
+    _records: tuple[()] = ()  # telefuser's own function at the end of the process asks for these; the report is ours
+
+    def __init__(self) -> None:
+        """Stand for the one registry that there is."""
+        self._is_final = False
+
+    @classmethod
+    def get_instance(cls) -> GlobalTimingRegistry:
+        """Return the one instance."""
+        if cls._instance is None:
+            cls._instance = cls()
+        return cls._instance
+
+    @classmethod
+    def reset(cls, request_id: str | None = "", metadata: Mapping[str, Any] | None = None) -> GlobalTimingRegistry:
+        """Forget all stages and memory, begin with a request, and return the instance. No name: the time is it."""
+        instance = cls.get_instance()
+        instance._is_final = False
+        reset_memory_registry()
+        context.reset_timing_registry(request_id or "", metadata)
+        return instance
+
+    def record(self, name: str, duration_ms: float, memory_snapshot: Any = None) -> None:
+        """Add a use of a stage that took so many ms; ``memory_snapshot``: a MemorySnapshot or None.
+
+        TypeError and ValueError for what is no name, and for what is no time from 0 to 1e12 ms.
+        """
+        _want_report()
+        now_ns = time.perf_counter_ns()
+        context._registry.add_ms(checked_name(name), duration_ms, now_ns, now_ns, memory_of(memory_snapshot))
+
+    def record_parallel_stage(self, name: str, rank_records: Mapping[int, Mapping[str, Any]]) -> None:
+        """Add a use of a stage over ranks, with the time of the slowest; the ranks of the latest use are told.
+
+        rank_records: By rank, at least one, ``duration_ms`` and ``peak_memory_gb``.
+        """
+        slowest_ms = max(record["duration_ms"] for record in rank_records.values())
+        self.record(name, slowest_ms)
+        ranks = []
+        for rank, record in sorted(rank_records.items()):
+            time_ms = record["duration_ms"]
+            times = dict.fromkeys(("mean_ms", "min_ms", "max_ms"), time_ms)
+            ranks.append({"rank": rank, "count": 1, **times, "std_ms": 0.0, "peak_memory_gb": None, **record})
+        context._registry.beside[name] = {"parallel_info": {"num_ranks": len(ranks), "ranks": ranks}}
+
+    def record_signature(self, signature: StageIOSignature) -> None:
+        """Keep a signature that somebody has made, in the place of what the stage's calls had."""
+        told = signature.to_dict()
+        name = told["stage_name"]
+        context._registry.made_signatures[name] = signatures.StageIOSignature(
+            name, told["input_signatures"], told["output_signature"], told["metadata"]
+        )
+
+    def get_io_signatures(self) -> dict[str, StageIOSignature]:
+        """Return the signatures, by stage."""
+        return {name: signature_with_tensors(found) for name, found in context.get_io_signatures().items()}
+
+    def dump_io_signatures(self, path: StrPath) -> None:
+        """Write the signatures, for the harness."""
+        context.dump_io_signatures(path)
+
+    def set_metadata(self, key: str, value: Any) -> None:
+        """Add something that the report is to say."""
+        set_timing_metadata(key, value)
+
+    def finalize(self) -> None:
+        """Have the wall clock's time end now; the first time only."""
+        if not self._is_final:
+            self._is_final = True
+            context._registry.ended_ns = time.perf_counter_ns()
+
+    def get_report(self) -> dict[str, Any]:
+        """Return the report; see ``cprofiling.layers.get_timing_report``."""
+        return context.get_timing_report()
+
+    def dump(self, path: StrPath) -> None:
+        """Write the report."""
+        context.dump_timing_report(path)
+
+    def summary(self) -> str:
+        """Return the report as a table."""
+        from cprofiling.layers.timing_table import timing_table
+
+        return timing_table(self.get_report())
+
+
+def reset_timing_registry(
+    request_id: str | None = "", metadata: Mapping[str, Any] | None = None
+) -> GlobalTimingRegistry:
+    """Forget all stages and memory, begin with a request, and return the registry."""
+    return GlobalTimingRegistry.reset(request_id, metadata)
+
+
+def get_timing_report() -> dict[str, Any]:
+    """Return the report; see ``cprofiling.layers``."""
+    return context.get_timing_report()
+
+
+def dump_timing_report(path: StrPath) -> None:
+    """Write the report."""
+    context.dump_timing_report(path)
+
+
+def print_timing_summary() -> None:
+    """Log the report as a table; on stderr where logging is not configured."""
+    tell(GlobalTimingRegistry.get_instance().summary())
+
+
+def get_io_signatures() -> dict[str, StageIOSignature]:
+    """Return the stages' signatures, by name."""
+    return GlobalTimingRegistry.get_instance().get_io_signatures()
+
+
+def dump_io_signatures(path: StrPath) -> None:
+    """Write the signatures, for the harness."""
+    context.dump_io_signatures(path)
+
+
+# ---- Kernels and comparisons
+
+NCU_KEY_METRICS = [
+    "gpu__time_duration.avg",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+]
+_ADVICE = {
+    "memory_bound": "The device's memory is at its limit: move fewer bytes, such as by fusing kernels.",
+    "compute_bound": "The SMs are busy: compute less, or with faster instructions, such as those of tensor cores.",
+    "latency_bound": "Neither is busy: have more warps in flight, and accesses to memory that go together.",
+}
+
+
+def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
+    """Return what limits the kernel of a report of ncu that took longest.
+
+    report_path: What ``cprofiling.analyze_ncu_report`` reads, which raises what is raised here.
+
+    Returns:
+        ``metrics``: those of NCU_KEY_METRICS that the report has, as texts, in the units that it has;
+        ``dram_throughput_pct`` and ``sm_throughput_pct``, 0.0 where they are not known; ``bottleneck``:
+        ``memory_bound`` above 80 % of the one, else ``compute_bound`` above 60 % of the other, else ``latency_bound``;
+        and a ``recommendation``.
+    """
+    from cprofiling.devices.nsight.metrics import DURATION
+    from cprofiling.devices.nsight.report import analyze_ncu_report as analyze
+    from cprofiling.devices.nsight.units import base_unit, scaled
+
+    kernels = analyze(report_path)
+    longest = max(kernels, key=lambda kernel: kernel.duration_ns or 0.0, default=None)
+    names = ("duration_ns", "compute_percent", "dram_percent", "occupancy_percent")
+    figures = [getattr(longest, name, None) for name in names]
+    if longest is not None and figures[0] is not None:
+        unit = next(longest.units.get(name, "") for name in DURATION if longest.metrics.get(name) is not None)
+        figures[0] = scaled(figures[0], -base_unit(unit)[0])
+    metrics = {key: f"{value:.12g}" for key, value in zip(NCU_KEY_METRICS, figures, strict=True) if value is not None}
+    sm, dram = (float(value or 0.0) for value in figures[1:3])
+    bottleneck = "memory_bound" if dram > 80 else "compute_bound" if sm > 60 else "latency_bound"
+    return {
+        "metrics": metrics,
+        "dram_throughput_pct": dram,
+        "sm_throughput_pct": sm,
+        "bottleneck": bottleneck,
+        "recommendation": _ADVICE[bottleneck],
+    }
+
+
+def compare_timing_reports(baseline_path: StrPath, new_path: StrPath) -> str:
+    """Return two timing reports side by side as Markdown, each change by more than 5 % with a mark.
+
+    ``cprofiling.layers.compare.timing_reports.compare_timing_reports`` knows noise from change. Errors: as those of it.
+    """
+    from cprofiling.layers.compare.comparison_text import in_cell
+    from cprofiling.layers.compare.timing_file import load_timing_report
+
+    reports = load_timing_report(baseline_path), load_timing_report(new_path)
+    totals = [float(report.get("total_stages_ms", report.get("total_ms", 0.0))) for report in reports]
+    peaks = [float(report.get("peak_memory_gb", 0.0)) for report in reports]
+    lines = [
+        "### Performance Comparison\n",
+        "| Metric | Baseline | New | Diff |",
+        "|--------|----------|-----|------|",
+        f"| Total (ms) | {totals[0]:.1f} | {totals[1]:.1f} | {_change(*totals)} |",
+        f"| Peak Memory (GB) | {peaks[0]:.2f} | {peaks[1]:.2f} | - |",
+        "\n### Stage Breakdown",
+        "| Stage | Baseline (ms) | New (ms) | Diff (%) |",
+        "|-------|---------------|----------|----------|",
+    ]
+    for name in sorted({*reports[0]["stages"], *reports[1]["stages"]}):
+        times = [float(report["stages"].get(name, {}).get("duration_ms", 0.0)) for report in reports]
+        lines.append(f"| {in_cell(name)} | {times[0]:.1f} | {times[1]:.1f} | {_change(*times)} |")
+    return "\n".join(lines)
+
+
+def _change(baseline: float, new: float) -> str:
+    percent = (new - baseline) / baseline * 100 if baseline else 0.0
+    mark = "\N{LARGE RED CIRCLE}" if percent > 5 else "\N{LARGE GREEN CIRCLE}"
+    return f"{percent:+.1f}% {mark if abs(percent) > 5 else chr(0x26AA)}"

@@ -1,0 +1,82 @@
+"""What of a recording took the most time, as the breakdown file of a stage has it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from cprofiling._internal import arguments
+from cprofiling.analysis.averages import key_averages
+from cprofiling.nodes.summary_table import checked_text
+from cprofiling.recording.columns import RUNTIME, column, texts_of
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.analysis.averages import KeyAverage
+    from cprofiling.recording.result import Reports
+
+MOST_KERNELS = 50
+STAND_IN = "no work of a device was recorded: operators of the host stand in for kernels, with the time of their own"
+NOTHING = "nothing was recorded that takes time: neither work of a device nor operators of the host"
+
+_DIGITS = 6  # of milliseconds: nanoseconds
+_PYTHON = "python_function"
+
+
+def breakdown_of(recording: Reports, name: str, rank: int | None = None) -> dict[str, Any]:
+    """Return the breakdown of a stage: what took the most time in a recording, as a value for JSON.
+
+    Args:
+        recording: The recording, or the ``profile`` that made it.
+        name: The stage's name, verbatim.
+        rank: The process's rank, 0 or more; None: it has none, and the breakdown no key ``rank``.
+
+    Returns:
+        ``name``, ``rank`` if it is given, ``total_kernel_time_ms``, ``num_kernels`` (how many have different names),
+        and ``top_kernels``: the 50 that took the most time, each with ``name``, ``ms``, ``cuda_ms`` (on a device) and
+        ``cpu_ms`` (on the host). Kernels, copies and settings of memory count; what ran at the same time is added up.
+        Where the recording has no work of a device, operators of the host stand in, each with its self time, which
+        ``note`` says. ``dropped`` is there if events are missing from the figures: how many.
+
+    Raises TypeError for a name that is no str and a rank that is no integer, ValueError for one below 0.
+    """
+    text = checked_text("name", name)
+    finished = recording._finished()  # noqa: SLF001 what all reports ask
+    averages = key_averages(finished)
+    rows = [_row(each.key, each.self_device_time_total, 0.0) for each in averages if each.is_device_work]
+    note = None
+    if not rows:
+        other = _names_of_no_operators(finished)
+        rows = [_row(each.key, 0.0, each.self_cpu_time_total) for each in averages if _is_operator(each, other)]
+        note = STAND_IN if rows else NOTHING
+    rows.sort(key=lambda row: (-row["ms"], row["name"]))
+    found: dict[str, Any] = {"name": text}
+    if rank is not None:
+        found["rank"] = arguments.index_between("rank", rank, 0)
+    found["total_kernel_time_ms"] = round(math.fsum(row["ms"] for row in rows), _DIGITS)
+    found["num_kernels"] = len(rows)
+    found["top_kernels"] = rows[:MOST_KERNELS]
+    if note is not None:
+        found["note"] = note
+    if finished.dropped:
+        found["dropped"] = finished.dropped
+    return found
+
+
+def _row(name: str, device_us: float, host_us: float) -> dict[str, Any]:
+    device_ms, host_ms = round(device_us / 1e3, _DIGITS), round(host_us / 1e3, _DIGITS)
+    return {"name": name, "ms": max(device_ms, host_ms), "cuda_ms": device_ms, "cpu_ms": host_ms}
+
+
+def _is_operator(average: KeyAverage, other: set[str]) -> bool:
+    return average.device_type == "cpu" and not average.is_user_annotation and average.key not in other
+
+
+def _names_of_no_operators(recording: Any) -> set[str]:
+    """The names of what is on the host beside operators and nodes: Python's frames, calls of a device's runtime."""
+    cats = texts_of(recording, _PYTHON, *RUNTIME)
+    if not cats:
+        return set()
+    rows = zip(column(recording, "cat"), column(recording, "name"), strict=True)
+    return {recording.strings[name] for name in {name for cat, name in rows if cat in cats}}

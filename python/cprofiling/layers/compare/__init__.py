@@ -1,0 +1,1 @@
+"""Comparison of runs, and the timing reports that it reads."""

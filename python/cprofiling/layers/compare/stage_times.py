@@ -1,0 +1,92 @@
+"""What timing reports tell of the time that one call of a stage takes, and how sure that is."""
+
+from __future__ import annotations
+
+from itertools import chain
+from statistics import fmean, variance
+from typing import TYPE_CHECKING
+
+from cprofiling._internal.quantiles import Sample, cautious_interval, interval_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+Interval = tuple[float, float]
+
+
+class StageTimes:
+    """What the reports of one side tell of a stage.
+
+    Attributes:
+        is_there: Whether any report has the stage.
+        runs: How many reports have times of it.
+        count: The calls in all reports; None if one does not say.
+        mean_ms: The time of a call, where each report counts the same; None: no call has succeeded.
+        range_ms: The shortest and the longest call; None if that is not known.
+        sample: The means of the reports, or of one report its calls; None if their spread is not known.
+    """
+
+    def __init__(self, told: Sequence[Mapping[str, Any]]) -> None:
+        """``told``: the stage's part of each report that has it. One without counts has the last call only."""
+        self.is_there = bool(told)
+        counts = [figures.get("count") for figures in told]
+        self.count: int | None = None if None in counts or not told else sum(filter(None, counts))
+        known = [figures for figures in told if figures.get("count") != 0]
+        means = [_mean(figures) for figures in known]
+        self.runs = len(known)
+        self.mean_ms = fmean(means) if means else None
+        self.range_ms = _range([_range_of(figures) for figures in known])
+        self.sample = Sample(len(means), fmean(means), variance(means)) if len(means) > 1 else None
+        if len(known) == 1:
+            self.sample = _sample_of(known[0], means[0])
+
+    @property
+    def lack(self) -> str:
+        """Why there is no sample, if there is none."""
+        return "" if self.sample is not None else "only one call" if self.count == 1 else "no spread known"
+
+
+def interval_between(old: StageTimes, new: StageTimes, confidence: float) -> Interval | None:
+    """Return the interval for the difference of a call's time; None where a spread is not known.
+
+    Of one report against several the spread from run to run is taken to be the same, as calls do not tell it.
+    """
+    several = max(old, new, key=lambda times: times.runs)
+    one = old if several is new else new
+    if several.sample is not None and several.runs > 1 and one.runs == 1:
+        difference = (new.mean_ms or 0.0) - (old.mean_ms or 0.0)
+        terms = [(several.sample.variance * (1 + 1 / several.runs), several.runs - 1)]
+        return interval_of(difference, terms, confidence)
+    if old.sample is None or new.sample is None:
+        return None
+    return cautious_interval(old.sample, new.sample, confidence)
+
+
+def _mean(figures: Mapping[str, Any]) -> float:
+    mean = figures.get("mean_ms")
+    return float(mean) if mean is not None else figures["duration_ms"] / (figures.get("count") or 1)
+
+
+def _range_of(figures: Mapping[str, Any]) -> Interval | None:
+    """Return the range of a report's calls."""
+    if figures.get("count") == 1:
+        return _mean(figures), _mean(figures)
+    least, most = figures.get("min_ms"), figures.get("max_ms")
+    return None if figures.get("count") is None or least is None or most is None else (least, most)
+
+
+def _range(ranges: Sequence[Interval | None]) -> Interval | None:
+    known = [each for each in ranges if each is not None]
+    if not known or len(known) < len(ranges):
+        return None
+    ends = list(chain.from_iterable(known))
+    return min(ends), max(ends)
+
+
+def _sample_of(figures: Mapping[str, Any], mean_ms: float) -> Sample | None:
+    """Return the sample of repeated calls; the report's standard deviation is that of a population."""
+    count, deviation = figures.get("count"), figures.get("std_ms")
+    if count is None or count < 2 or deviation is None:
+        return None
+    return Sample(count, mean_ms, deviation**2 * (count / (count - 1)))

@@ -1,0 +1,537 @@
+"""Reports of a pipeline's stages that are always at hand: times, memory, signatures, and traces of chosen stages.
+
+``ProfilingContext`` measures a stage each time that it is used, and logs a line. ``get_timing_report`` tells what all
+uses have taken, ``enable_profiler_for_names`` has stages recorded, ``dump_io_signatures`` writes what they were given,
+so that ``cprofiling.harness`` can run one of them alone.
+
+The environment, beside the functions of the same meaning: ``CPROFILING_PROFILE_DEBUG`` (false; read when this is
+imported), ``CPROFILING_PROFILER_NAMES`` (read when this is imported), ``CPROFILING_PIPELINE_NAME``,
+``CPROFILING_OUTPUT_DIR``, ``CPROFILING_TIMING_REPORT``, and, for recordings, ``CPROFILING_RECORD_SHAPES``,
+``CPROFILING_PROFILE_MEMORY`` and ``CPROFILING_WITH_STACK`` (all true).
+
+In debug mode, or where ``CPROFILING_TIMING_REPORT`` says where, the reports are written when the process ends: also by
+an exception or ``sys.exit``, but not by a signal that it does not handle, or ``os._exit``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+from logging import INFO
+from pathlib import Path
+from time import perf_counter_ns
+
+from cprofiling import _core
+from cprofiling._internal import arguments, environment, log, process
+from cprofiling.layers import output_folder, workers
+from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison, compare_timing_reports
+from cprofiling.layers.ending import Ending
+from cprofiling.layers.memory import MemoryReader
+from cprofiling.layers.recording import StageRecording
+from cprofiling.layers.registry import STAGE, Registry, checked_name, json_value
+from cprofiling.layers.signatures import NO_INPUTS, Capture, StageIOSignature, signature_of_output
+from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, kind_of
+from cprofiling.nodes.summary_table import shown_value
+from cprofiling.recording import profile as session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    from _typeshed import StrPath
+
+    from cprofiling.layers.memory import DevicePeak, StageMemory
+    from cprofiling.layers.signatures import Inputs
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+__all__ = [
+    "ProfilingContext",
+    "ProfilingContextDebug",
+    "StageComparison",
+    "StageIOSignature",
+    "TimingComparison",
+    "compare_timing_reports",
+    "dump_io_signatures",
+    "dump_timing_report",
+    "enable_profiler_for_names",
+    "get_io_signatures",
+    "get_profiler_output_dir",
+    "get_timing_report",
+    "mark_as_worker_process",
+    "print_timing_summary",
+    "reset_timing_registry",
+    "set_pipeline_name",
+    "set_profiler_output_dir",
+    "set_timing_metadata",
+]
+
+_registry = Registry()
+_memory = MemoryReader()
+_folder_of_main = workers.folder_of_main()
+_names: tuple[str, ...] = ()  # patterns of the stages to record
+
+
+_claim = session._claim  # noqa: SLF001 of whoever records now; what it has is looked at in each use
+_logs = log.logger.isEnabledFor
+
+# One use of a context: the context, the use around it in this thread or task, the time of its start, and what it takes
+# part in beyond the time.
+_Use = tuple["ProfilingContext", "Any", int, "_Beyond | None"]
+_innermost: ContextVar[_Use | None] = ContextVar("cprofiling_stage", default=None)
+
+
+class ProfilingContext:
+    """Measures a stage: the time and memory of each use, as a context manager, an async one, or a decorator.
+
+    As ``with ProfilingContext("vae_decode"):``, ``async with``, or ``@ProfilingContext("vae_decode")`` on a function,
+    method or coroutine function; a decorated one also keeps what it is given and gives back (``get_io_signatures``).
+    One object may be used any number of times, by any threads and tasks, and inside itself. It is always on. Each use
+    logs a line at INFO to ``logging.getLogger("cprofiling")``. One that an exception leaves has no time, and is counted
+    apart; the exception passes.
+
+    The memory is that of the accelerator that the process uses through PyTorch, of the current device; else the
+    process's resident memory, which is read at most once in a millisecond, and whose peak is that since the start of
+    the process.
+
+    Args:
+        name: The stage; see ``profile_node`` for what a name may be.
+        reset_peak_memory: Have the device's peak counted anew at the start, for everybody in the process who reads it;
+            stages around this one still have theirs. It does nothing where there is no device.
+        capture_memory: Keep the memory before and after, as ``before_{name}`` and ``after_{name}`` of the report.
+
+    Raises TypeError and ValueError for what is no name; as a decorator TypeError for a class and for what is no
+    function, and for functions that yield, of which a call has no end.
+    """
+
+    __slots__ = ("_latest", "capture_memory", "name", "reset_peak_memory")
+
+    def __init__(self, name: str, *, reset_peak_memory: bool = True, capture_memory: bool = False) -> None:
+        self.name = checked_name(name)
+        self.reset_peak_memory = reset_peak_memory
+        self.capture_memory = capture_memory
+        self._latest: _Use | None = None  # that has not ended
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies are new ones."""
+        return _made_again, (type(self), self.name, self.reset_peak_memory, self.capture_memory)
+
+    def __repr__(self) -> str:
+        return f"ProfilingContext({self.name!r})"
+
+    def __enter__(self) -> ProfilingContext:
+        start_ns = perf_counter_ns()
+        beyond = None
+        is_recording = _claim._owner is not None  # noqa: SLF001
+        if is_recording or self.capture_memory or _names or start_ns >= _memory.look_ns:
+            beyond = _begin_beyond(self, start_ns)
+            start_ns = perf_counter_ns()
+        self._latest = use = (self, _innermost.get(), start_ns, beyond)
+        _innermost.set(use)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        end_ns = perf_counter_ns()
+        use = _innermost.get()
+        if use is not None and use[0] is self:
+            _innermost.set(use[1])
+        else:
+            use = self._take_out(use)
+            if use is None:
+                return
+        self._latest = None
+        name, start_ns = self.name, use[2]
+        if (
+            kind is None
+            and use[3] is None
+            and end_ns < _memory.stale_ns
+            and _registry.latest.get(name) is _memory.host
+            and start_ns >= _registry.reset_ns
+            and _registry.worker is None
+            and not (log.debug or _logs(INFO))
+        ):
+            _registry.record_ms(STAGE, name, (end_ns - start_ns) / 1e6)
+            _registry.ended_ns = end_ns
+        else:
+            _end_use(self, use, end_ns, kind)
+
+    def _take_out(self, use: _Use | None) -> _Use | None:
+        """Find the use that ends, where it is not the innermost: blocks may end out of order, or in another task."""
+        inner = []
+        while use is not None and use[0] is not self:
+            inner.append(use)
+            use = use[1]
+        if use is None:
+            return self._latest
+        around = use[1]
+        for each in reversed(inner):
+            around = (each[0], around, each[2], each[3])
+        _innermost.set(around)
+        return use
+
+    async def __aenter__(self) -> ProfilingContext:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, traceback)
+
+    def __call__(self, function: F) -> F:
+        """Return a function that measures each call of the one given, or of that in a static or class method."""
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(self(function.__func__))
+        if isinstance(function, type) or not callable(function):
+            raise TypeError(f"function must be a function, got {shown_value(function)}")
+        kind = kind_of(function)
+        if kind in (GENERATOR, ASYNC_GENERATOR):
+            raise TypeError(f"function must not yield, got {shown_value(function)}: use cprofiling.profile_node")
+        capture = Capture(function)
+        if kind == COROUTINE:
+            return self._coroutine(function, capture)  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            start_ns = perf_counter_ns()
+            inputs = _captured(self.name, capture, args, kwargs)
+            with self:
+                result = function(*args, **kwargs)
+            _keep_signature(self.name, start_ns, inputs, result)
+            return result
+
+        capture.measured = measured
+        return measured  # type: ignore[return-value]
+
+    def _coroutine(self, function: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def measured(*args: Any, **kwargs: Any) -> Any:
+            start_ns = perf_counter_ns()
+            inputs = _captured(self.name, capture, args, kwargs)
+            with self:
+                result = await function(*args, **kwargs)
+            _keep_signature(self.name, start_ns, inputs, result)
+            return result
+
+        capture.measured = measured
+        return measured
+
+
+def _made_again(kind: type[ProfilingContext], name: str, reset: bool, capture: bool) -> ProfilingContext:
+    return kind(name, reset_peak_memory=reset, capture_memory=capture)
+
+
+_context: Any = ProfilingContext if log.debug else _core.IdleContext
+ProfilingContextDebug: type[ProfilingContext] = _context
+"""``ProfilingContext`` where ``CPROFILING_PROFILE_DEBUG`` is true; else one that does nothing, and as a decorator
+returns the function itself, at which it does not look."""
+
+
+# ---- What a use does beyond taking the time
+
+
+class _Beyond:
+    """What a use takes part in beyond the time."""
+
+    __slots__ = ("label", "peak", "recording")
+
+    def __init__(self) -> None:
+        self.label: _core.record | None = None
+        self.peak: DevicePeak | None = None
+        self.recording: StageRecording | None = None
+
+
+def _begin_beyond(context: ProfilingContext, now_ns: int) -> _Beyond:
+    """Do what is asked for before a stage starts."""
+    beyond = _Beyond()
+    name = context.name
+    with _told(name):
+        if _names and is_enabled(name):
+            beyond.recording = StageRecording.begin(name)
+    with _told(name):
+        if context.capture_memory:
+            _checkpoint(f"before_{name}")
+        if _memory.uses_device(now_ns) and context.reset_peak_memory:
+            beyond.peak = _memory.begin_peak()
+    if _claim.owner is not None:
+        beyond.label = _core.record(name)
+        beyond.label.__enter__()
+    return beyond
+
+
+def _end_use(context: ProfilingContext, use: _Use, end_ns: int, kind: type[BaseException] | None) -> None:
+    """Take note of a use that has ended."""
+    name = context.name
+    _, _, start_ns, beyond = use
+    if beyond is not None and beyond.label is not None:
+        beyond.label.__exit__(kind, None, None)
+    memory = None
+    with _told(name):
+        peak = None if beyond is None else beyond.peak
+        memory = _memory.read(end_ns) if peak is None else _memory.end_peak(peak)
+    with _told(name):
+        if kind is None:
+            _registry.add(name, start_ns, end_ns, memory)
+        else:
+            _registry.add_fault(name, start_ns, is_cancelled=kind.__name__ == "CancelledError")
+        if context.capture_memory:
+            _checkpoint(f"after_{name}")
+        if log.is_heard():
+            log.say(_line(name, end_ns - start_ns, memory, kind))
+    if beyond is not None and beyond.recording is not None:
+        with _told(name):
+            beyond.recording.end(process.rank())
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Tell of what goes wrong in the profiler; the stage is to run, and its result or exception is what counts."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 for that
+        _tell(name, error)
+
+
+def _tell(name: str, error: Exception) -> None:
+    with suppress(Exception):  # an error's own text can be one
+        log.complain(f"[Profiler] {name!a}: {type(error).__name__}: {error}")
+
+
+def _checkpoint(name: str) -> None:
+    memory = _memory.read_anew()
+    if memory is not None:
+        _registry.add_checkpoint(name, memory)
+
+
+def _line(name: str, elapsed_ns: int, memory: StageMemory | None, kind: type[BaseException] | None) -> str:
+    """Return what is logged of a use. Of the name, control characters are escaped."""
+    shown = name if name.isprintable() else ascii(name)[1:-1]
+    failed = "" if kind is None else f" ({kind.__name__})"
+    line = f"[Rank {process.rank()}] [Timing] {shown}: {elapsed_ns / 1e6:.2f} ms{failed}"
+    if memory is None:
+        return line
+    mb = memory.as_mb()
+    return (
+        f"{line}, memory: {mb['allocated_mb']:.0f}/{mb['reserved_mb']:.0f} MB "
+        f"(peak: {mb['peak_allocated_mb']:.0f}/{mb['peak_reserved_mb']:.0f} MB)"
+    )
+
+
+def _captured(name: str, capture: Capture, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs | None:
+    """Return the signatures of a call's arguments; None where code of theirs raises."""
+    if not args and not kwargs:
+        return NO_INPUTS
+    try:
+        return capture.inputs(args, kwargs)
+    except Exception as error:  # noqa: BLE001 as in _told(), which takes longer
+        _tell(name, error)
+        return None
+
+
+def _keep_signature(name: str, start_ns: int, inputs: Inputs | None, result: Any) -> None:
+    if inputs is None or start_ns < _registry.reset_ns:
+        return
+    try:
+        output_signature = None if result is None else signature_of_output(result)
+        _registry.add_signature(name, inputs, output_signature)
+    except Exception as error:  # noqa: BLE001 as above
+        _tell(name, error)
+
+
+# ---- Which stages are recorded, and where files go
+
+
+def enable_profiler_for_names(names: str) -> None:
+    """Have the stages of these names recorded, each time that they are used, and their traces written.
+
+    names: Names with commas between them, with wildcards as in a shell (``dit_*``); ``*`` is all, an empty text none.
+        Child processes that start later do likewise.
+
+    Each use writes ``{stage}_rank{r}.trace.json.gz`` and ``{stage}_rank{r}.breakdown.json`` into the folder of the run,
+    later ones with ``-2`` and so on. There can be one recording at a time: a stage inside one that is being recorded,
+    or in another thread meanwhile, is not recorded itself, and a line in the log says so.
+
+    Raises TypeError for what is no str.
+    """
+    global _names  # noqa: PLW0603 looked at in each use
+    if not isinstance(names, str):
+        raise TypeError(f"names must be a str, got {shown_value(names)}")
+    _set_environment(environment.NAMES, names)
+    _names = _patterns(names)
+
+
+def _patterns(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+def is_enabled(name: str) -> bool:
+    """Whether a stage of this name is recorded."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in _names)
+
+
+def set_pipeline_name(name: str) -> None:
+    """Name the pipeline: the folder of its runs is called so. TypeError and ValueError for what is no name."""
+    _set_environment(environment.PIPELINE, checked_name(name))
+
+
+def set_profiler_output_dir(path: StrPath) -> None:
+    """Have files written into this folder itself, which is made; TypeError and ValueError for what is no path."""
+    _set_environment(environment.OUTPUT_DIR, arguments.path("path", path))
+
+
+def get_profiler_output_dir() -> Path:
+    """Return the folder of this run's files, which is made.
+
+    ``work_dirs/profiler_output/{pipeline}/{YYYYMMDD_HHMM}``, with ``-2`` and so on where an earlier run has that,
+    unless another one was set. The same for the whole run. OSError where it cannot be made.
+    """
+    return output_folder.folder()
+
+
+def _set_environment(variable: str, value: str) -> None:
+    """Set a variable, for this process and those that it starts. ValueError for what the system does not take."""
+    try:
+        os.environ[variable] = value
+    except ValueError as error:  # a NUL, or surrogates that are no bytes
+        raise ValueError(f"{variable} cannot be {shown_value(value)}: {error}") from None
+
+
+# ---- The report
+
+
+def reset_timing_registry(request_id: str = "", metadata: Mapping[str, Any] | None = None) -> None:
+    """Forget all stages, and begin with a request.
+
+    request_id: What the report calls it; default: ``req_`` and the time.
+    metadata: What the report is to say of it: keys that are str, values that JSON can say.
+
+    TypeError and ValueError for others. A stage that is in use meanwhile is not counted.
+    """
+    if not isinstance(request_id, str):
+        raise TypeError(f"request_id must be a str, got {shown_value(request_id)}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping or None, got {shown_value(metadata)}")
+    checked = json_value("metadata", dict(metadata or {}))
+    _registry.reset(request_id or _request_of_now(), checked, perf_counter_ns())
+
+
+def _request_of_now() -> str:
+    from datetime import datetime
+
+    return f"req_{datetime.now():%Y%m%d_%H%M%S_%f}"  # noqa: DTZ005 for people, in their time
+
+
+def set_timing_metadata(key: str, value: Any) -> None:
+    """Add something that the report is to say. TypeError for a key that is no str, and for what JSON cannot say."""
+    if not isinstance(key, str):
+        raise TypeError(f"key must be a str, got {shown_value(key)}")
+    _registry.set_metadata(key, value)
+
+
+def get_timing_report() -> dict[str, Any]:
+    """Return what the stages have taken since the last reset.
+
+    The keys are those of ``timing.json``, of which the package has a schema: ``request_id``, ``timestamp``,
+    ``wall_clock_ms`` (from the reset, or the first use, to the end of the last), ``total_stages_ms``, ``num_stages``,
+    ``metadata``, and ``stages``: by name ``count``, ``duration_ms`` (of all uses), ``mean_ms``, ``min_ms``, ``max_ms``,
+    ``std_ms``, ``percentage`` (of ``total_stages_ms``, to which stages inside others add too), ``memory`` in MiB (in
+    use after the last use, and the highest of all), and ``error_count`` and ``cancelled_count`` where there were any. A
+    stage that worker processes have used has the times of the slowest process, and those of all in ``parallel_info``.
+    ``memory`` at the top has the checkpoints of ``capture_memory``.
+    """
+    return _registry.report()
+
+
+def dump_timing_report(path: StrPath | None = None) -> Path:
+    """Write the timing report, and return its path.
+
+    path: Used exactly; its folder is made. Default: that of ``CPROFILING_TIMING_REPORT``, else ``timing.json`` in the
+        folder of this run. OSError where it cannot be written; TypeError and ValueError for what is no path.
+    """
+    target = _report_path() if path is None else Path(arguments.path("path", path))
+    output_folder.write_json(target, _registry.report())
+    log.say(f"[Profiler] Timing report saved to: {target}")
+    return target
+
+
+def print_timing_summary() -> None:
+    """Print the timing report as a table."""
+    from cprofiling.layers.timing_table import timing_table
+
+    print(timing_table(_registry.report()))
+
+
+def get_io_signatures() -> dict[str, StageIOSignature]:
+    """Return what each decorated stage was given and gave back in its latest use, by name."""
+    return _registry.signatures()
+
+
+def dump_io_signatures(path: StrPath | None = None) -> Path:
+    """Write the signatures, for the harness, and return their path.
+
+    path: As for ``dump_timing_report``; default: beside the timing report, ``_io_signature`` being added to its name.
+    """
+    target = _signature_path(_report_path()) if path is None else Path(arguments.path("path", path))
+    output_folder.write_json(target, _registry.signature_file())
+    log.say(f"[Profiler] Stage I/O signatures saved to: {target}")
+    return target
+
+
+def _report_path() -> Path:
+    given = environment.text(environment.TIMING_REPORT)
+    if given is None:
+        return output_folder.named(output_folder.folder(), "timing", ".json")
+    path = Path(given)
+    return output_folder.named(path.parent, path.name.removesuffix(".json"), ".json" if path.suffix == ".json" else "")
+
+
+def _signature_path(report: Path) -> Path:
+    return report.with_name(f"{report.name.removesuffix('.json')}_io_signature.json")
+
+
+def mark_as_worker_process() -> None:
+    """Say that this process works for another one, which started it: it writes no report when it ends.
+
+    What it uses from now on is in the report of the main process, if that has imported this module too: times, memory,
+    faults and signatures, up to the last use if it is killed.
+    """
+    if _registry.worker is not None:
+        return
+    folder = _folder_of_main if _folder_of_main is not None and process.is_as_imported() else workers.folder_of_main()
+    if folder is not None:
+        _registry.worker = workers.WorkerWriter(folder)
+    _Automatic.is_worker = True
+
+
+class _Automatic:
+    """What happens by itself: the report at the end of the process."""
+
+    is_worker = False
+    is_wanted = False  # in any case
+
+    @classmethod
+    def at_exit(cls) -> None:
+        """Write the report where that is asked for, and remove what workers have left."""
+        try:
+            wanted = log.debug or cls.is_wanted or environment.text(environment.TIMING_REPORT) is not None
+            if wanted and not cls.is_worker and not _registry.is_empty():
+                report = dump_timing_report()
+                if _registry.signatures():
+                    dump_io_signatures(_signature_path(report))
+        except Exception as error:  # noqa: BLE001 the program's exit status is its own
+            log.complain(f"[Profiler] The timing report is lost: {type(error).__name__}: {error}")
+        if process.is_as_imported():
+            _registry.records.remove()
+
+
+_names = _patterns(environment.text(environment.NAMES) or "")
+if not workers.is_child():
+    _registry.records.open()
+Ending(_Automatic.at_exit).watch()

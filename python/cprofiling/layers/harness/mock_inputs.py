@@ -1,0 +1,493 @@
+"""Inputs made up from a signature: tensors of the recorded shapes and types with random values, the rest as recorded.
+
+Numbers come from generators of our own, so that two runs have equal inputs and the program's own random state stays as
+it is. Nothing is imported but PyTorch and NumPy, and these only where the signature has something of theirs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from cprofiling._internal import arguments, log
+from cprofiling.layers.harness.signature_file import element_size
+from cprofiling.layers.signatures import NUMPY, is_tensor
+from cprofiling.nodes.summary_table import shown_text, shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from cprofiling.layers.signatures import StageIOSignature
+
+    Range = tuple[float, float]
+
+INTEGERS = (0, 2)  # from the first to below the second: valid as indices, tokens and masks nearly everywhere
+SEED = 0
+
+_ARRAY_DTYPE = re.compile(r"[<>=|]?\w+(\[\w+\])?", re.ASCII)
+_MOST_GAPS = 4  # times the elements: a view into so much more memory is made without its gaps
+_MOST_DRAWN = 2**63 - 1
+_SMALL_VIEW = 1 << 26  # bytes that such a view may have anyway
+
+
+class MockInputs(dict[str, "Any"]):
+    """Inputs by parameter.
+
+    Attributes:
+        unknown: The inputs whose values the signature does not have, by parameter, each with the name of its type; they
+            are None. Those of a part of an input have its JSON pointer.
+        given: The names of those that were not made, but given.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unknown: dict[str, str] = {}
+        self.given: frozenset[str] = frozenset()
+
+    def for_a_run(self) -> MockInputs:
+        """Return the inputs for one run, which may change what is in its lists, dicts, sets and dataclasses.
+
+        Tensors and arrays are the same in each run, without the gradients of earlier ones, and so are given inputs.
+        """
+        made = MockInputs()
+        made.unknown, made.given = self.unknown, self.given
+        made.update((name, value if name in self.given else _unused(value)) for name, value in self.items())
+        return made
+
+
+def _unused(value: Any) -> Any:
+    """A value that was made, as it was before a run had it."""
+    kind = type(value)
+    if kind in (list, tuple, set):
+        return kind(map(_unused, value))
+    if kind is dict:
+        return {key: _unused(each) for key, each in value.items()}
+    if kind is SimpleNamespace:
+        return SimpleNamespace(**_unused(vars(value)))
+    if getattr(value, "grad", None) is not None:
+        value.grad = None
+    return value
+
+
+def make_inputs(
+    signature: StageIOSignature,
+    *,
+    value_ranges: Mapping[str, Range] | None = None,
+    device: Any = None,
+    seed: int = SEED,
+    given: Mapping[str, Any] | None = None,
+) -> MockInputs:
+    """Make inputs for a stage.
+
+    Floating and complex tensors are normally distributed, integers 0 or 1, booleans random. Tensors have their recorded
+    strides, unless these leave much memory unused, and ``requires_grad``. A dataclass becomes a
+    ``types.SimpleNamespace`` with its fields, a named tuple a plain tuple. A value of which only the type is known
+    becomes None, which a line in the log says.
+
+    Args:
+        signature: The signature.
+        value_ranges: Limits of the values by parameter, or by JSON pointer for a part of one (``"/batch/tokens"``): a
+            pair, from the first to below the second, such as ``(0, 32000)``; between them, values are uniform. Complex
+            and boolean ones have no limits.
+        device: The device for all tensors that were on an accelerator; None: the recorded one, or where this machine
+            lacks it, another accelerator or the CPU, which a line in the log says.
+        seed: Of the values, 0 to 2^63 - 1; equal seeds give equal inputs.
+        given: Values by parameter that are not made, but taken as they are.
+
+    Raises:
+        TypeError: An argument is of another type.
+        ValueError: A range is for no tensor or array that is made, or has no value that its type can have; a tensor's
+            type or device is unknown.
+        ImportError: PyTorch or NumPy is needed, and not there.
+        MemoryError: A tensor is larger than this machine's memory.
+    """
+    maker = _Maker(signature, checked_ranges(value_ranges, signature), device, seed)
+    given = given or {}
+    maker.made.given = frozenset(given)
+    for name, value in signature.input_signatures.items():
+        maker.made[name] = given[name] if name in given else maker.value(value, f"/{_escaped(name)}")
+    maker.made.update(given)
+    maker.check_ranges()
+    return maker.made
+
+
+def checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]:
+    """Return the ranges by JSON pointer, as ``make_inputs`` takes them too. TypeError and ValueError as it says."""
+    if ranges is None:
+        return {}
+    if not hasattr(ranges, "items"):
+        raise TypeError(f"value_ranges must be a mapping, got {shown_value(ranges)}")
+    made = {}
+    for key, limits in ranges.items():
+        if not isinstance(key, str):
+            raise TypeError(f"value_ranges must have names of parameters as keys, got {shown_value(key)}")
+        pointer = key if key.startswith("/") else f"/{_escaped(key)}"
+        if _unescaped(pointer.split("/")[1]) not in signature.input_signatures:
+            known = ", ".join(map(repr, signature.input_signatures))
+            raise ValueError(f"value_ranges must be for inputs of the stage ({known}), got {shown_value(key)}")
+        made[pointer] = _checked_range(key, limits)
+    return made
+
+
+def _checked_range(key: str, limits: Any) -> Range:
+    parameter = f"value_ranges[{key!r}]"
+    if not isinstance(limits, (tuple, list)) or len(limits) != 2:
+        raise TypeError(f"{parameter} must be a pair of numbers, got {shown_value(limits)}")
+    for limit in limits:
+        if isinstance(limit, bool) or not isinstance(limit, (int, float)):
+            raise TypeError(f"{parameter} must be a pair of numbers, got {shown_value(limits)}")
+    low, high = limits
+    if not math.isfinite(low) or not math.isfinite(high) or low >= high:
+        raise ValueError(f"{parameter} must be finite and rise, got {shown_value(limits)}")
+    return low, high
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _unescaped(key: str) -> str:
+    return key.replace("~1", "/").replace("~0", "~")
+
+
+class _Maker:
+    """Makes the values of one stage."""
+
+    def __init__(self, signature: StageIOSignature, ranges: dict[str, Range], device: Any, seed: int) -> None:
+        self.made = MockInputs()
+        self._types = signature.types
+        self._ranges = ranges
+        self._unused_ranges = set(ranges)
+        self._seed = arguments.index_between("seed", seed, 0, 2**63 - 1)
+        self._device = device
+        self._torch: _TorchValues | None = None
+        self._numpy: Any = None
+
+    def value(self, value: Any, pointer: str) -> Any:
+        """Return the value that a signature's value stands for."""
+        kind = self._types.get(pointer)
+        if kind is not None:
+            return self._typed(value, pointer, kind.partition(" ")[0])
+        if is_tensor(value):
+            return self._tensor(value, pointer)
+        if type(value) is dict:
+            return {key: self.value(each, f"{pointer}/{_escaped(key)}") for key, each in value.items()}
+        if type(value) is list:
+            return self._items(value, pointer)
+        return value
+
+    def _items(self, value: list[Any], pointer: str) -> list[Any]:
+        return [self.value(each, f"{pointer}/{place}") for place, each in enumerate(value)]
+
+    def _typed(self, value: Any, pointer: str, kind: str) -> Any:
+        if kind in ("tuple", "namedtuple"):
+            return tuple(self._items(value, pointer))
+        if kind == "set":
+            return _as_set(self._items(value, pointer))
+        if kind == "dataclass":
+            fields = {key: self.value(each, f"{pointer}/{_escaped(key)}") for key, each in value.items()}
+            return SimpleNamespace(**fields)
+        if kind == "dict":
+            return _as_dict([self._items(pair, f"{pointer}/{place}") for place, pair in enumerate(value)])
+        if kind == "float":
+            return float(value)
+        if kind == "dtype":
+            return self._dtype(value, pointer)
+        if kind == "device":
+            return self._of_torch().device(value)
+        is_part = "/" in pointer[1:]
+        self.made.unknown[pointer if is_part else _unescaped(pointer[1:])] = value
+        log.say(f"[Harness] Input {_shown(pointer)}: only its type is known, {_shown(value)}; None stands in for it")
+        return None
+
+    def _dtype(self, name: str, pointer: str) -> Any:
+        try:
+            return self._of_torch().dtype(name)
+        except ValueError as error:
+            raise ValueError(f"input {_shown(pointer)}: {error}") from None
+
+    def _tensor(self, tensor: dict[str, Any], pointer: str) -> Any:
+        limits = self._limits(pointer)
+        _check_memory(tensor, pointer)
+        make = self._array if tensor["device"] == NUMPY else self._of_torch().tensor
+        try:
+            return make(tensor, limits)
+        except (RuntimeError, TypeError, ValueError, OverflowError, NotImplementedError) as error:
+            shown = _shown(f"{tensor['dtype']} {tensor['shape']} on {tensor['device']}")
+            raise ValueError(f"input {_shown(pointer)}: no such tensor can be made here ({shown}): {error}") from None
+
+    def _limits(self, pointer: str) -> Range | None:
+        """The range that is nearest: of the value itself, of what it is in, of the parameter."""
+        while pointer:
+            if pointer in self._ranges:
+                self._unused_ranges.discard(pointer)
+                return self._ranges[pointer]
+            pointer = pointer.rpartition("/")[0]
+        return None
+
+    def check_ranges(self) -> None:
+        """Raise ValueError for a range that was for nothing of what was made."""
+        if self._unused_ranges:
+            pointer = _shown(min(self._unused_ranges))
+            raise ValueError(f"value_ranges must be for tensors or arrays that are made; none is at {pointer}")
+
+    def _of_torch(self) -> _TorchValues:
+        if self._torch is None:
+            self._torch = _TorchValues(self._device, self._seed)
+        return self._torch
+
+    def _array(self, tensor: dict[str, Any], limits: Range | None) -> Any:
+        if self._numpy is None:
+            numpy = _imported("numpy")
+            self._numpy = numpy.random.Generator(numpy.random.PCG64(self._seed))
+        return _array(_imported("numpy"), self._numpy, tensor, limits)
+
+
+def _as_set(items: list[Any]) -> Any:
+    """A set; a list where an item, such as a dict, cannot be in one."""
+    try:
+        return set(items)
+    except TypeError:
+        return items
+
+
+def _as_dict(pairs: list[list[Any]]) -> dict[Any, Any]:
+    made = {}
+    for key, value in pairs:
+        try:
+            made[key] = value
+        except TypeError:
+            made[str(key)] = value
+    return made
+
+
+def _imported(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ImportError(f"the signature has values of {name}, which is not installed: pip install {name}") from None
+
+
+def _check_memory(tensor: dict[str, Any], pointer: str) -> None:
+    if 0 in tensor["shape"]:
+        return
+    size = _storage(tensor["shape"], _steps(tensor) or _contiguous(tensor["shape"])) * element_size(tensor["dtype"])
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > there and tensor["device"] != "meta":
+        what = f"{tensor['dtype']} {tensor['shape']} takes {size >> 20} MiB"
+        raise MemoryError(f"input {_shown(pointer)}: {what}, and this machine has {there >> 20}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _shown(text: str) -> str:
+    return shown_text("text", text)
+
+
+def _integers(limits: Range | None) -> tuple[int, int]:
+    """The limits of integers, from the first to below the second; ValueError where there is no integer between."""
+    low, high = map(math.ceil, limits or INTEGERS)
+    if low == high:
+        raise ValueError(f"there is no integer from {limits} on")
+    return low, high
+
+
+def _check_reach(limits: Range, most: float) -> None:
+    """Raise ValueError for limits of floating numbers which are, or are apart, more than the largest number."""
+    if max(*map(abs, limits), limits[1] - limits[0]) > most:
+        raise ValueError(f"its values, and the distance of the limits, are at most {most:g}")
+
+
+# --- Strides --------------------------------------------------------------------------------------
+
+
+def _contiguous(shape: list[int]) -> list[int]:
+    steps, step = [], 1
+    for length in reversed(shape):
+        steps.append(step)
+        step *= max(length, 1)
+    return steps[::-1]
+
+
+def _storage(shape: list[int], steps: list[int]) -> int:
+    """The elements from the first to the last that a view of the memory has."""
+    return 1 + sum((length - 1) * step for length, step in zip(shape, steps, strict=True))
+
+
+def _steps(tensor: dict[str, Any]) -> list[int] | None:
+    """The strides to make; None: those of a contiguous tensor, which the recorded ones are, or cannot be made."""
+    shape, steps = tensor["shape"], tensor.get("stride")
+    if not steps or 0 in shape or min(steps) < 0:
+        return None
+    pairs = zip(shape, steps, _contiguous(shape), strict=True)
+    if all(length == 1 or step == plain for length, step, plain in pairs):
+        return None
+    size = _storage(shape, steps)
+    if size > math.prod(shape) * _MOST_GAPS and size * element_size(tensor["dtype"]) > _SMALL_VIEW:
+        return None
+    return list(steps)
+
+
+# --- PyTorch --------------------------------------------------------------------------------------
+
+
+class _TorchValues:
+    """Makes values of PyTorch's."""
+
+    def __init__(self, device: Any, seed: int) -> None:
+        self._torch = _imported("torch")
+        try:
+            self._wanted = None if device is None else self._torch.empty(0, device=device).device
+        except Exception as error:  # noqa: BLE001 each backend has an error of its own
+            reason = _first_line(error)
+            raise ValueError(f"device must be one that is here, got {shown_value(device)}: {reason}") from None
+        self._seed = seed
+        self._generators: dict[str, Any] = {}
+        self._devices: dict[str, Any] = {}
+
+    def dtype(self, name: str) -> Any:
+        """Return the type of elements that has a name."""
+        found = getattr(self._torch, name, None)
+        if not isinstance(found, self._torch.dtype):
+            raise ValueError(f"this PyTorch has no dtype {shown_value(name)}")
+        return found
+
+    def device(self, name: str) -> Any:
+        """Return the device to use for a recorded one."""
+        if name not in self._devices:
+            self._devices[name] = self._found(name)
+        return self._devices[name]
+
+    def _found(self, name: str) -> Any:
+        torch = self._torch
+        kind = name.partition(":")[0]
+        if self._wanted is not None and kind not in ("cpu", "meta"):
+            return self._wanted
+        try:
+            device = torch.device(name)
+            torch.empty(0, device=device)
+        except Exception as error:  # noqa: BLE001 each backend has an error of its own
+            other = self._substitute(kind)
+            reason = _first_line(error)
+            log.complain(f"[Harness] Device {_shown(name)} is not here ({reason}); {other} stands in for it")
+            return other
+        return device
+
+    def _substitute(self, kind: str) -> Any:
+        torch = self._torch
+        accelerator = getattr(torch, "accelerator", None)
+        if accelerator is not None and accelerator.is_available():
+            found = accelerator.current_accelerator()
+            return torch.device(found.type, accelerator.current_device_index())
+        module = getattr(torch, kind, None)
+        if accelerator is None and module is not None and module.is_available():  # an index that there is not
+            return torch.device(kind, 0)
+        return torch.device("cpu")
+
+    def tensor(self, tensor: dict[str, Any], limits: Range | None) -> Any:
+        """Return a tensor."""
+        torch = self._torch
+        dtype = self.dtype(tensor["dtype"])
+        device = self.device(tensor["device"])
+        shape, steps = tensor["shape"], _steps(tensor)
+        if steps is None:
+            made = self._filled(shape, dtype, device, limits)
+        else:
+            flat = self._filled([_storage(shape, steps)], dtype, device, limits)
+            made = torch.as_strided(flat, shape, steps)
+        return made.requires_grad_() if tensor.get("requires_grad") else made
+
+    def _filled(self, shape: list[int], dtype: Any, device: Any, limits: Range | None) -> Any:
+        torch = self._torch
+        if device.type == "meta":
+            return torch.empty(shape, dtype=dtype, device=device)
+        generator = self._generator(device)
+        made = self._values(shape, dtype, limits, generator)
+        return made if made.device == device else made.to(device)
+
+    def _generator(self, device: Any) -> Any:
+        key = str(device)
+        if key not in self._generators:
+            try:
+                generator = self._torch.Generator(device=device)
+            except RuntimeError:  # values are made on the CPU then, and moved
+                generator = self._torch.Generator()
+            self._generators[key] = generator.manual_seed(self._seed)
+        return self._generators[key]
+
+    def _values(self, shape: list[int], dtype: Any, limits: Range | None, generator: Any) -> Any:
+        torch = self._torch
+        place = {"generator": generator, "device": generator.device}
+        if dtype.is_complex:
+            plain = dtype if dtype in (torch.complex64, torch.complex128) else torch.complex64
+            return torch.randn(shape, dtype=plain, **place).to(dtype)
+        if dtype.is_floating_point:
+            return self._floats(shape, dtype, limits, place)
+        if dtype == torch.bool:
+            return torch.randint(0, 2, shape, dtype=torch.uint8, **place).to(torch.bool)
+        low, high = _integers(limits)
+        kept = torch.iinfo(dtype)
+        if low < kept.min or high - 1 > kept.max:
+            raise ValueError(f"its values are from {kept.min} to {kept.max}, not from {low} to {high - 1}")
+        if high > _MOST_DRAWN:
+            raise ValueError(f"values from {_MOST_DRAWN} on cannot be drawn")
+        return torch.randint(low, high, shape, dtype=torch.int64, **place).to(dtype)
+
+    def _floats(self, shape: list[int], dtype: Any, limits: Range | None, place: dict[str, Any]) -> Any:
+        torch = self._torch
+        plain = dtype if dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16) else torch.float32
+        if limits is not None:
+            low, high = limits
+            _check_reach(limits, torch.finfo(dtype).max)
+            made = torch.rand(shape, dtype=plain, **place).mul_(high - low).add_(low)
+        else:
+            made = torch.randn(shape, dtype=plain, **place)
+        if plain == dtype:
+            return made
+        if "e8m0" in str(dtype):  # which has no sign
+            made = made.abs_()
+        if "_x2" in str(dtype):  # two in a byte, and nothing that makes them
+            return torch.zeros(shape, dtype=torch.uint8, device=made.device).view(dtype)
+        return made.to(dtype)
+
+
+# --- NumPy ----------------------------------------------------------------------------------------
+
+
+def _array(numpy: Any, generator: Any, tensor: dict[str, Any], limits: Range | None) -> Any:
+    if not _ARRAY_DTYPE.fullmatch(tensor["dtype"]):  # of the others, NumPy makes records by evaluating them
+        raise ValueError(f"no values can be made for {shown_value(tensor['dtype'])}")
+    dtype = numpy.dtype(tensor["dtype"])
+    shape, steps = tensor["shape"], _steps(tensor)
+    if steps is None:
+        return _array_values(numpy, generator, shape, dtype, limits)
+    flat = _array_values(numpy, generator, [_storage(shape, steps)], dtype, limits)
+    return numpy.lib.stride_tricks.as_strided(flat, shape, [step * dtype.itemsize for step in steps])
+
+
+def _array_values(numpy: Any, generator: Any, shape: list[int], dtype: Any, limits: Range | None) -> Any:
+    make: dict[str, Callable[[], Any]] = {
+        "b": lambda: generator.integers(0, 2, shape),
+        "c": lambda: generator.standard_normal(shape) + 1j * generator.standard_normal(shape),
+        "f": lambda: generator.standard_normal(shape) if limits is None else generator.uniform(*limits, shape),
+    }
+    if dtype.kind == "f" and limits is not None:
+        _check_reach(limits, float(numpy.finfo(dtype).max))
+    if dtype.kind in "iu":
+        low, high = _integers(limits)
+        return generator.integers(low, high, shape, dtype=dtype.newbyteorder("=")).astype(dtype, copy=False)
+    if dtype.kind in make:
+        return numpy.asarray(make[dtype.kind]()).astype(dtype, copy=False)
+    if dtype.hasobject:
+        return numpy.full(shape, None, dtype=object)
+    return numpy.zeros(shape, dtype)  # texts, dates, records

@@ -1,0 +1,419 @@
+"""How a stage is run: its entry, or a single denoising step of a stage that has a ``dit`` and a ``scheduler``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Coroutine
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from cprofiling._internal import log
+from cprofiling.nodes.summary_table import shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+ENTRY = "process"
+OWN_STEP = "profile_step"
+STEPS = 2  # of the schedule, of which the first is taken
+
+_PREDICT = "predict_noise_with_cfg"
+# What a stage's inputs, and the parameters of models, are called that mean the same.
+_LATENTS = ("latents", "hidden_states", "sample", "x", "latent", "noise")
+_OF_A_UNET = "sample"  # what it calls its latents
+_TIMESTEP = ("timestep", "timesteps", "t", "time")
+_CONDITION = (
+    "encoder_hidden_states", "context", "prompt_embeds", "prompt_emb", "prompt_emb_posi", "prompt_embeddings",
+)  # fmt: skip
+_REFERENCE = ("ref_latent", "ref_latents", "reference_latents")
+_SHIFT = ("sigma_shift", "shift")
+# What of a scheduler's set_timesteps() says another number of steps, or which ones.
+_OF_THE_SCHEDULE = frozenset(("num_inference_steps", "sigmas", "timesteps", "device", "shift", "args", "kwargs"))
+_MU = 0.5  # where neither the inputs nor the scheduler's configuration have one
+
+
+class Step:
+    """One run of a stage, to be repeated: ``step(inputs)``.
+
+    Attributes:
+        name: What is run, in words: ``"process()"``, ``"a single denoising step"``, ...
+    """
+
+    def __init__(self, name: str, run: Callable[[Mapping[str, Any]], Any], *changed: Any) -> None:
+        """``changed``: the objects whose state a run changes, and which ``restored()`` puts back."""
+        self.name = name
+        self._run = run
+        self._changed = changed
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+        """Run the stage with inputs by parameter, of which it gets those that it accepts; return what it gives back."""
+        return self._run(inputs)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Have the state of scheduler and sparse attention afterwards as it was before, also after an exception."""
+        states = [_State(each) for each in self._changed]
+        try:
+            yield
+        finally:
+            for state in states:
+                state.restore()
+
+
+def step_of(stage: Any, entry: str | None = None) -> Step:
+    """Return how a stage is run.
+
+    That is by the method ``entry``, if one is named; else by the stage's own ``profile_step``; else by a single
+    denoising step, if it has a ``dit`` and a ``scheduler`` (see ``DenoisingStep``); else by ``process``; else by a call
+    of the stage.
+
+    Raises TypeError for an entry that is no str, ValueError where the stage has nothing of it.
+    """
+    if entry is not None:
+        if not isinstance(entry, str):
+            raise TypeError(f"entry must be a str or None, got {shown_value(entry)}")
+        method = getattr(stage, entry, None)
+        if not callable(method):
+            raise ValueError(f"entry must be a method of the stage, a {type(stage).__name__}, got {shown_value(entry)}")
+        return Step(f"{entry}()", _caller(method))
+    if callable(getattr(stage, OWN_STEP, None)):
+        return Step(f"{OWN_STEP}()", _caller(getattr(stage, OWN_STEP)))
+    if getattr(stage, "dit", None) is not None and getattr(stage, "scheduler", None) is not None:
+        step = DenoisingStep(stage)
+        return Step(
+            "a single denoising step", step, stage.scheduler, getattr(stage.dit, "sparse_attention_state", None)
+        )
+    if callable(getattr(stage, ENTRY, None)):
+        return Step(f"{ENTRY}()", _caller(getattr(stage, ENTRY)))
+    if callable(stage):
+        return Step("a call", _caller(stage))
+    raise ValueError(
+        f"stage_instance must have a method {ENTRY!r} or {OWN_STEP!r}, or be callable, or an entry must be named, "
+        f"got {shown_value(stage)}"
+    )
+
+
+def _caller(method: Callable[..., Any]) -> Callable[[Mapping[str, Any]], Any]:
+    def run(inputs: Mapping[str, Any]) -> Any:
+        args, kwargs = arguments_for(method, inputs)
+        return _ended(method(*args, **kwargs))
+
+    return run
+
+
+def _ended(result: Any) -> Any:
+    """What a call gives back; of a coroutine, or a generator, what it does once it has run to its end."""
+    if isinstance(result, Coroutine):
+        import asyncio
+
+        return asyncio.run(result)
+    return list(result) if inspect.isgenerator(result) else result
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """The parameters of a callable by name; None: nobody knows them."""
+    known: Any = getattr(function, "_orig_mod", function)  # of torch.compile
+    is_module = hasattr(known, "forward") and hasattr(known, "_parameters")  # whose __call__ takes anything
+    if is_module and hasattr(getattr(known, "module", None), "forward"):  # for data-parallel work
+        known = known.module
+    try:
+        return dict(inspect.signature(known.forward if is_module else known).parameters)
+    except (TypeError, ValueError):
+        return None
+
+
+def accepts(function: Callable[..., Any], name: str) -> bool:
+    """Whether a callable takes an argument of a name, as one of its parameters or by ``**kwargs``."""
+    parameters = parameters_of(function)
+    if parameters is None:
+        return True
+    found = parameters.get(name)
+    if found is not None and found.kind not in (found.VAR_POSITIONAL, found.VAR_KEYWORD, found.POSITIONAL_ONLY):
+        return True
+    return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def arguments_for(function: Callable[..., Any], inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return those of the inputs that a callable accepts, as its arguments; TypeError for what it lacks, by name.
+
+    An input of ``MockInputs`` of which only the type is known is left out where there is a default for it.
+    """
+    parameters = parameters_of(function)
+    if parameters is None:
+        return [], dict(inputs)
+    unknown = getattr(inputs, "unknown", {})
+    rest = {name: value for name, value in inputs.items() if name not in unknown or _is_required(parameters, name)}
+    gathers = next((each.name for each in parameters.values() if each.kind is each.VAR_POSITIONAL), "")
+    gathered = rest.pop(gathers, None) or ()
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        by_place = parameter.kind is parameter.POSITIONAL_ONLY or (gathered and _is_by_place(parameter))
+        if parameter.kind is parameter.VAR_KEYWORD:
+            kwargs.update(rest)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            args.extend(gathered)
+        elif name in rest:
+            value = rest.pop(name)
+            args.append(value) if by_place else kwargs.update({name: value})
+        elif parameter.default is parameter.empty:
+            _refuse(function, name, inputs)
+        elif by_place:
+            args.append(parameter.default)
+    return args, kwargs
+
+
+def _is_required(parameters: Mapping[str, inspect.Parameter], name: str) -> bool:
+    return name in parameters and parameters[name].default is inspect.Parameter.empty
+
+
+def _is_by_place(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is not parameter.KEYWORD_ONLY
+
+
+def _refuse(function: Callable[..., Any], name: str, inputs: Mapping[str, Any]) -> None:
+    known = ", ".join(map(repr, inputs)) or "none"
+    called = getattr(function, "__qualname__", None) or type(function).__name__
+    raise TypeError(f"{called} needs {name!r}, which is not among the inputs ({known})")
+
+
+# --- A denoising step -----------------------------------------------------------------------------
+
+
+class DenoisingStep:
+    """A single denoising step of a stage that has a ``dit`` and a ``scheduler``.
+
+    The scheduler is set to two steps, of which the first is taken: one call of the stage's ``predict_noise_with_cfg``,
+    or, where it has none, of ``dit``; then, unless the noise is None, one of ``scheduler.step``. What the recorded
+    inputs have goes to whoever accepts it. A model that is called itself gets the latents as the scheduler's
+    ``scale_model_input`` makes them, where it has that. A stage whose inputs have no latents is run by its ``process``.
+    """
+
+    def __init__(self, stage: Any) -> None:
+        """``stage``: the stage; nothing of it is changed, but what its methods change."""
+        self._stage = stage
+
+    def __call__(self, inputs: Mapping[str, Any]) -> Any:
+        """Run one step; return the latents after it."""
+        latents = _first(inputs, _LATENTS)
+        if latents is None:
+            return self._run_whole(inputs)
+        torch = sys.modules.get("torch")
+        scheduler = self._stage.scheduler
+        self._set_timesteps(inputs)
+        first = scheduler.timesteps[0]
+        dtype, device = getattr(self._stage, "torch_dtype", None), getattr(self._stage, "device", None)
+        is_unet = self._is_model_called() and _name_for(self._stage.dit, _LATENTS) == _OF_A_UNET
+        timestep = _moved(first if is_unet else scheduler.timesteps[0:1], dtype=dtype, device=device)
+        reference = _first(inputs, _REFERENCE)
+        latent_input = self._as_a_model_sees(latents, first)
+        if reference is not None and torch is not None:
+            latent_input = torch.cat([latent_input, reference], dim=1)
+        latent_input = _moved(latent_input, dtype=dtype)
+        arguments = {**inputs, "latents": latent_input, "timestep": timestep, "sparse_state": self._sparse_state()}
+        with _without_gradients(torch, inputs, scheduler):
+            with _autocast(torch, self._stage):
+                noise = self._predicted(arguments)
+            if noise is None:
+                return latents
+            return _result(scheduler.step(noise, first, latents), "prev_sample")
+
+    def _run_whole(self, inputs: Mapping[str, Any]) -> Any:
+        process = getattr(self._stage, ENTRY, None)
+        names = ", ".join(map(repr, inputs)) or "none"
+        if not callable(process):
+            raise TypeError(f"a denoising step needs 'latents', which are not among the inputs ({names})")
+        log.say(f"[Harness] There are no latents among the inputs ({names}): {ENTRY}() is run as a whole")
+        return _caller(process)(inputs)
+
+    def _set_timesteps(self, inputs: Mapping[str, Any]) -> None:
+        scheduler = self._stage.scheduler
+        set_timesteps = scheduler.set_timesteps
+        known = list(parameters_of(set_timesteps) or {})
+        arguments: dict[str, Any] = {
+            name: inputs[name]
+            for name in known[1:]  # the first is the number of steps
+            if name not in _OF_THE_SCHEDULE and inputs.get(name) is not None
+        }
+        shift = _first(inputs, _SHIFT)
+        if shift is not None and accepts(set_timesteps, "shift"):
+            arguments["shift"] = shift
+        device = getattr(self._stage, "device", None)
+        if device is not None and "device" in known:
+            arguments["device"] = device
+        config = getattr(scheduler, "config", None)
+        if "mu" in known and getattr(config, "use_dynamic_shifting", False):  # which the loop makes of the image's size
+            arguments.setdefault("mu", getattr(config, "base_shift", _MU))
+        set_timesteps(STEPS, **arguments)
+
+    def _as_a_model_sees(self, latents: Any, timestep: Any) -> Any:
+        """The latents, scaled where the scheduler scales them for a bare model; a stage's own predicting does it."""
+        scale = getattr(self._stage.scheduler, "scale_model_input", None)
+        return scale(latents, timestep) if self._is_model_called() and callable(scale) else latents
+
+    def _is_model_called(self) -> bool:
+        return not callable(getattr(self._stage, _PREDICT, None))
+
+    def _sparse_state(self) -> Any:
+        dit = self._stage.dit
+        create = getattr(dit, "create_sparse_state", None)
+        if not hasattr(dit, "sparse_attention_state") or not callable(create):
+            return None
+        args, kwargs = arguments_for(create, {"numeral_timestep": STEPS - 1, "layer_idx": 0})
+        return create(*args, **kwargs)
+
+    def _predicted(self, arguments: dict[str, Any]) -> Any:
+        if not self._is_model_called():
+            predict = getattr(self._stage, _PREDICT)
+            args, kwargs = arguments_for(predict, self._with_attributes(predict, arguments))
+            return predict(*args, **kwargs)
+        dit = self._stage.dit
+        given = {name: value for name, value in arguments.items() if name not in ("latents", "timestep")}
+        if given["sparse_state"] is None:
+            del given["sparse_state"]
+        condition = _first(given, _CONDITION)
+        if condition is not None:
+            given.setdefault(_name_for(dit, _CONDITION), condition)
+        latents = arguments["latents"]
+        name = _name_for(dit, _LATENTS)
+        given[name] = latents
+        given[_name_for(dit, _TIMESTEP)] = _timestep_for(name, arguments["timestep"], latents)
+        args, kwargs = arguments_for(dit, given)
+        return _result(dit(*args, **kwargs), "sample")
+
+    def _with_attributes(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, and for required ones that are not among them the stage's attributes of the same name."""
+        found = dict(arguments)
+        for name, parameter in (parameters_of(function) or {}).items():
+            is_needed = parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+            if is_needed and name not in found and hasattr(self._stage, name):
+                found[name] = getattr(self._stage, name)
+        return found
+
+
+def _first(inputs: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """The first input that has one of the names and is known; None: there is none."""
+    return next((inputs[name] for name in names if inputs.get(name) is not None), None)
+
+
+def _name_for(function: Callable[..., Any], names: tuple[str, ...]) -> str:
+    """The name that a callable has for something; the first of its names where it has none, or nobody knows."""
+    return next((name for name in names if name in (parameters_of(function) or {})), names[0])
+
+
+def _moved(value: Any, **wanted: Any) -> Any:
+    """A tensor with another type of elements, or on another device, where one is named and it is not there."""
+    arguments = {name: each for name, each in wanted.items() if each is not None}
+    return value.to(**arguments) if arguments and hasattr(value, "to") else value
+
+
+def _timestep_for(name: str, timestep: Any, latents: Any) -> Any:
+    """The timestep as loops give it to a model: a U-Net one number, others one per sample."""
+    if name == _OF_A_UNET:
+        return timestep
+    shape: tuple[int, ...] = getattr(latents, "shape", ())
+    return timestep.expand(shape[0]) if len(shape) > 0 and hasattr(timestep, "expand") else timestep
+
+
+def _result(value: Any, attribute: str) -> Any:
+    """What a model or a scheduler gives back: it, its first part, or its attribute."""
+    found = getattr(value, attribute, None)
+    if found is not None:
+        return found
+    if isinstance(value, (tuple, list)):
+        return next(iter(value), value)
+    return value
+
+
+@contextmanager
+def _without_gradients(torch: Any, inputs: Mapping[str, Any], scheduler: Any) -> Iterator[None]:
+    """Run as inference does, unless an input has a gradient.
+
+    A scheduler that has run in inference mode has tensors that may be changed in that mode only.
+    """
+    with ExitStack() as stack:
+        if torch is not None and not any(getattr(value, "requires_grad", False) for value in inputs.values()):
+            tensors = [value for value in _attributes(scheduler).values() if isinstance(value, torch.Tensor)]
+            has_run_so = any(tensor.is_inference() for tensor in tensors)
+            stack.enter_context(torch.inference_mode() if has_run_so else torch.no_grad())
+        yield
+
+
+@contextmanager
+def _autocast(torch: Any, stage: Any) -> Iterator[None]:
+    """Cast as the stage's loop does: where it names a kind of device, and half as its type of elements."""
+    kind, dtype = getattr(stage, "device_type", None), getattr(stage, "torch_dtype", None)
+    with ExitStack() as stack:
+        if torch is not None and isinstance(kind, str) and dtype in (torch.float16, torch.bfloat16):
+            stack.enter_context(torch.autocast(device_type=kind, dtype=dtype))
+        yield
+
+
+# --- State ----------------------------------------------------------------------------------------
+
+
+class _State:
+    """The attributes of an object as they are now: lists, dicts and sets with items, tensors with values."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._attributes = {name: (value, _contents(value)) for name, value in _attributes(owner).items()}
+
+    def restore(self) -> None:
+        """Have everything as it was; what was added is gone."""
+        for name in _attributes(self._owner).keys() - self._attributes.keys():
+            object.__delattr__(self._owner, name)
+        now = _attributes(self._owner)
+        for name, (value, contents) in self._attributes.items():
+            _put_back(value, contents)
+            if name not in now or now[name] is not value:
+                object.__setattr__(self._owner, name, value)
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    found = dict(getattr(owner, "__dict__", {}))
+    for kind in type(owner).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
+                found[name] = getattr(owner, name)
+    return found
+
+
+def _contents(value: Any) -> Any:
+    """What in a value may change while it stays the same object; None: nothing that is known."""
+    if type(value) in (list, dict, set) or _is_deque(value):
+        return value.copy()
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor) and value.device.type != "meta":
+        return value.detach().clone(), _version_of(value)
+    return None
+
+
+def _version_of(tensor: Any) -> int | None:
+    """Return the only sign of a change in place; None for a tensor made in inference mode, which has none."""
+    return None if tensor.is_inference() else tensor._version  # noqa: SLF001 there is no public one
+
+
+def _is_deque(value: Any) -> bool:
+    return type(value).__name__ == "deque" and hasattr(value, "extendleft")
+
+
+def _put_back(value: Any, contents: Any) -> None:
+    if contents is None:
+        return
+    if isinstance(contents, tuple):
+        saved, version = contents
+        if version is None:  # it may be changed in that mode only
+            with sys.modules["torch"].inference_mode():
+                value.copy_(saved)
+        elif _version_of(value) != version:
+            value.detach().copy_(saved)
+        return
+    value.clear()
+    (value.extend if hasattr(value, "extend") else value.update)(contents)

@@ -1,0 +1,431 @@
+"""One stage of a pipeline alone under a profiler, with inputs made up from its recorded signature.
+
+The signatures are in a file that stage reports have written (``timing_io_signature.json``); see ``cprofiling.layers``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from cprofiling._internal import arguments, log
+from cprofiling._internal.files import atomic_writer, make_folders
+from cprofiling._internal.progress import progress
+from cprofiling.layers import output_folder
+from cprofiling.layers import recording as stage_recording
+from cprofiling.layers.breakdown import breakdown_of
+from cprofiling.layers.harness.mock_inputs import SEED, MockInputs, checked_ranges, make_inputs
+from cprofiling.layers.harness.program import program_for
+from cprofiling.layers.harness.run_stage import Step, step_of
+from cprofiling.layers.harness.signature_file import checked_signature, load_signatures
+from cprofiling.layers.signatures import is_tensor, signature_of_output
+from cprofiling.nodes.summary_table import checked_text, shown_text, shown_value
+from cprofiling.recording.profile import profile
+from cprofiling.recording.trace_handlers import file_name_of
+from cprofiling.recording.traces import chrome_writer
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import Any
+
+    from _typeshed import StrOrBytesPath, StrPath
+
+    from cprofiling.layers.harness.mock_inputs import Range
+    from cprofiling.layers.signatures import StageIOSignature
+    from cprofiling.recording.result import Recording
+
+__all__ = ["HarnessConfig", "StageBenchHarness", "call_factory"]
+
+MOST_TRACE_BYTES = 10_000_000  # of one step
+
+_MOST_RUNS = 1_000_000
+# What a trace that is too large does without, in this order, and the options of a recording that ask for it.
+_SPARED = (("Python's frames", "with_stack"), ("events of memory", "profile_memory"))
+
+
+@dataclass
+class HarnessConfig:
+    """How a stage is run.
+
+    Attributes:
+        warmup: Runs before the recorded ones, 0 or more.
+        profile_steps: Recorded runs, 1 or more.
+        output_dir: Where the files go; it is made. None: where the pipeline's own reports go, see
+            ``cprofiling.layers.get_profiler_output_dir``.
+        capture_output: Keep what the last recorded run gave back, and compare it with the signature.
+
+    TypeError and ValueError for what is out of these ranges.
+    """
+
+    warmup: int = 1
+    profile_steps: int = 1
+    output_dir: StrPath | None = None
+    capture_output: bool = False
+
+    def __post_init__(self) -> None:
+        self.warmup = arguments.index_between("warmup", self.warmup, 0, _MOST_RUNS)
+        self.profile_steps = arguments.index_between("profile_steps", self.profile_steps, 1, _MOST_RUNS)
+        if self.output_dir is not None:
+            self.output_dir = arguments.path("output_dir", self.output_dir)
+
+
+class StageBenchHarness:
+    """Runs one stage alone: ``StageBenchHarness.from_signature_file(path, name, stage).profile()``.
+
+    Inputs are made as ``cprofiling.layers.harness.mock_inputs.make_inputs`` says: equal ones in each process. Each run
+    has lists and dicts of its own; what it changes in a tensor, the next one finds.
+
+    The stage is run as ``cprofiling.layers.harness.run_stage.step_of`` says: by the method ``entry``, if one is named;
+    else by its own ``profile_step``; else, if it has a ``dit`` and a ``scheduler``, by a single denoising step; else by
+    its ``process``; else by a call of it. It gets those inputs that it accepts; a coroutine is awaited. The reports of
+    ``cprofiling.layers`` have nothing of what stages do meanwhile.
+
+    Args:
+        stage_name: The stage's name.
+        io_signature: Its signature: as ``cprofiling.layers.get_io_signatures`` has it, or as a file does.
+        stage_instance: The stage, or a callable; it can be set later, as the attribute of this name.
+        config: See ``HarnessConfig``.
+        entry: The method to run.
+        value_ranges: Limits of the inputs' values by parameter, such as ``{"tokens": (0, 32000)}``.
+        device: The device of all tensors that were on an accelerator; None: as recorded, or what there is.
+        seed: Of the inputs' values.
+        inputs: Values of inputs that are not made up, such as those of which the signature only has the type.
+
+    Raises TypeError for arguments of other types, ValueError for a range of no input, and FormatError (a ValueError)
+    for a signature that makes no sense.
+    """
+
+    def __init__(  # noqa: PLR0913 the options of a harness
+        self,
+        stage_name: str,
+        io_signature: StageIOSignature | Mapping[str, Any],
+        stage_instance: Any = None,
+        config: HarnessConfig | None = None,
+        *,
+        entry: str | None = None,
+        value_ranges: Mapping[str, Range] | None = None,
+        device: Any = None,
+        seed: int = SEED,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.stage_name = checked_text("stage_name", stage_name)
+        self._signature = self.io_signature = checked_signature("io_signature", io_signature)
+        self.stage_instance = stage_instance
+        self.config = HarnessConfig() if config is None else arguments.member("config", config, HarnessConfig)
+        self.entry = entry
+        self._ranges = checked_ranges(value_ranges, self._signature)
+        self._device = device
+        self._seed = arguments.index_between("seed", seed, 0, 2**63 - 1)
+        self._given = dict(arguments.member("inputs", inputs or {}, Mapping))  # type: ignore[type-abstract]
+        self._inputs: MockInputs | None = None
+        self._step: tuple[Any, str | None, Step] | None = None
+
+    @classmethod
+    def from_signature_file(
+        cls,
+        signature_path: StrOrBytesPath,
+        stage_name: str,
+        stage_instance: Any = None,
+        config: HarnessConfig | None = None,
+        **options: Any,
+    ) -> StageBenchHarness:
+        """Make a harness for a stage of a file of signatures; ``options``: those of the class.
+
+        Raises as the class, FormatError for a damaged file, OSError for one that cannot be read, and ValueError for a
+        stage that it does not have; the message lists those that it has.
+        """
+        signatures = load_signatures(signature_path)
+        if checked_text("stage_name", stage_name) not in signatures:
+            known = ", ".join(map(repr, signatures)) or "none"
+            raise ValueError(
+                f"stage_name must be a stage in {signature_path!r} ({known}), got {shown_value(stage_name)}"
+            )
+        return cls(stage_name, signatures[stage_name], stage_instance, config, **options)
+
+    def setup(self) -> None:
+        """Make the inputs, and see how the stage is run, if there is one. Raises as ``make_inputs`` and ``step_of``."""
+        made = make_inputs(
+            self._signature, value_ranges=self._ranges, device=self._device, seed=self._seed, given=self._given
+        )
+        self._inputs = made
+        shown = shown_text("stage_name", self.stage_name)
+        if self.stage_instance is not None:
+            log.say(f"[Harness] Stage '{shown}' is run by {self._how_to_run().name}")
+        log.say(f"[Harness] Setup complete for stage '{shown}'")
+        log.say(f"[Harness] Mock inputs: {list(made)}")
+
+    def _made_inputs(self) -> MockInputs:
+        if self._inputs is None:
+            self.setup()
+        assert self._inputs is not None  # noqa: S101 setup() has made them
+        return self._inputs
+
+    def _how_to_run(self) -> Step:
+        if self.stage_instance is None:
+            raise RuntimeError("there is no stage to run: give stage_instance")
+        if self._step is None or self._step[0] is not self.stage_instance or self._step[1] != self.entry:
+            self._step = (self.stage_instance, self.entry, step_of(self.stage_instance, self.entry))
+        return self._step[2]
+
+    def run_single_step(self, inputs: Mapping[str, Any] | None = None) -> Any:
+        """Run the stage once and return what it gives back; ``inputs``: by parameter, in the place of those made up.
+
+        RuntimeError without a stage; what the stage raises is passed on.
+        """
+        step = self._how_to_run()
+        given = self._made_inputs().for_a_run() if inputs is None else inputs
+        with _unreported(), step.restored():
+            return self._run(step, given)
+
+    def _run(self, step: Step, inputs: Mapping[str, Any]) -> Any:
+        try:
+            return step(inputs)
+        except Exception:
+            unknown = getattr(inputs, "unknown", None)
+            if unknown:
+                shown = ", ".join(f"{name!a} ({kind!a})" for name, kind in unknown.items())
+                log.complain(f"[Harness] The stage failed; None stood in for what only the type is known of: {shown}")
+            raise
+
+    def profile(
+        self, warmup: int | None = None, profile_steps: int | None = None, output_suffix: str = ""
+    ) -> dict[str, Any]:
+        """Run the stage under ``cprofiling.profile``, and write trace, breakdown and program into ``output_dir``.
+
+        Args:
+            warmup: Runs before, 0 or more; None: as configured.
+            profile_steps: Recorded runs, 1 or more; None: as configured.
+            output_suffix: Added to the stage's name in those of trace and breakdown.
+
+        Returns:
+            ``stage_name``, ``warmup``, ``profile_steps``, ``timing_ms`` (of each recorded run, with what recording
+            costs, up to the end of the device's work), ``kernel_breakdown`` (see
+            ``cprofiling.layers.breakdown.breakdown_of``), ``trace_path``, ``breakdown_path``, ``script_path``; with
+            ``capture_output`` also ``output`` and ``output_differences``, a list of where it is not as recorded.
+
+        Raises TypeError and ValueError for wrong arguments, RuntimeError without a stage or where another recording
+        runs, OSError where files cannot be written. What the stage raises is passed on.
+        """
+        config = HarnessConfig(
+            self.config.warmup if warmup is None else warmup,
+            self.config.profile_steps if profile_steps is None else profile_steps,
+            self.config.output_dir,
+            self.config.capture_output,
+        )
+        suffix = checked_text("output_suffix", output_suffix)
+        step, inputs = self._how_to_run(), self._made_inputs()
+        folder = folder_for(config.output_dir)
+        with _unreported(), step.restored():
+            self._warm_up(step, inputs, config.warmup)
+            recorder = _Recorder(self, step, inputs, config.profile_steps)
+            trace_path = _named(folder, f"{self.stage_name}{suffix}", "_trace.json.gz")
+            recorder.record_to(trace_path)
+        breakdown = breakdown_of(recorder.recording, self.stage_name)
+        breakdown_path = _named(folder, f"{self.stage_name}{suffix}", "_breakdown.json")
+        output_folder.write_json(breakdown_path, breakdown)
+        log.say(f"[Harness] Kernel breakdown saved to: {breakdown_path}")
+        result: dict[str, Any] = {
+            "stage_name": self.stage_name,
+            "warmup": config.warmup,
+            "profile_steps": config.profile_steps,
+            "timing_ms": recorder.timing_ms,
+            "kernel_breakdown": breakdown,
+            "trace_path": str(trace_path),
+            "breakdown_path": str(breakdown_path),
+            "script_path": str(self._save_program(folder)),
+        }
+        if config.capture_output:
+            result["output"] = recorder.output
+            result["output_differences"] = _differences(
+                signature_of_output(recorder.output), self._signature.output_signature
+            )
+        mean_ms = sum(recorder.timing_ms) / len(recorder.timing_ms)
+        log.say(f"[Harness] Average iteration time: {mean_ms:.2f} ms")
+        return result
+
+    def _warm_up(self, step: Step, inputs: MockInputs, runs: int) -> None:
+        log.say(f"[Harness] Running {runs} warmup iteration(s)...")
+        with progress("warmup", runs) as advance:
+            for _ in range(runs):
+                self._run(step, inputs.for_a_run())
+                synchronize(inputs)
+                advance()
+
+    def generate_test_script(self) -> str:
+        """Return a program that profiles the stage without this package.
+
+        ``python profile_x.py --factory module:function`` runs it. It has the functions ``create_inputs``,
+        ``run_single_step`` and ``profile_stage``, and writes a trace of PyTorch's profiler.
+        Its inputs have the shapes and types of those here; it also makes those that this harness was given.
+        """
+        options = {
+            "warmup": self.config.warmup,
+            "profile_steps": self.config.profile_steps,
+            "entry": self.entry,
+            "value_ranges": self._ranges or None,
+            "device": None if self._device is None else str(self._device),
+            "seed": self._seed,
+            "file": file_name_of(self.stage_name),
+        }
+        return program_for(self.stage_name, self._signature.to_dict(), options)
+
+    def _save_program(self, folder: Path) -> Path:
+        path = output_folder.named(folder, f"profile_{file_name_of(self.stage_name)}", ".py")
+        if _is_running(path):  # its user may have changed it
+            return path
+        with atomic_writer(path) as file:
+            file.write(self.generate_test_script().encode("ascii"))
+        log.say(f"[Harness] Test script saved to: {path}")
+        return path
+
+
+class _Recorder:
+    """Records runs of a stage.
+
+    Attributes:
+        recording: What was recorded last.
+        timing_ms: The time of each of its runs.
+        output: What the last one gave back.
+    """
+
+    recording: Recording
+
+    def __init__(self, harness: StageBenchHarness, step: Step, inputs: MockInputs, runs: int) -> None:
+        self._harness, self._step, self._inputs, self._runs = harness, step, inputs, runs
+        self._options = dict(stage_recording.options())
+        self.timing_ms: list[float] = []
+        self.output: Any = None
+
+    def record_to(self, path: Path) -> None:
+        """Record the runs and write their trace; while it is too large, do it again with less in it."""
+        log.say(f"[Harness] Running {self._runs} profile iteration(s)...")
+        self._record_once(path)
+        for what, option in _SPARED:
+            size = path.stat().st_size
+            if size > MOST_TRACE_BYTES * self._runs and self._options[option]:
+                log.say(f"[Harness] The trace has {size / 1e6:.1f} MB: it is recorded again, without {what}")
+                self._options[option] = False
+                self._record_once(path)
+        log.say(f"[Harness] Chrome trace saved to: {path}")
+
+    def _record_once(self, path: Path) -> None:
+        times = []
+        with progress("profile", self._runs) as advance, profile(**self._options) as prof:
+            for number in range(self._runs):
+                inputs = self._inputs.for_a_run()
+                start_ns = perf_counter_ns()
+                with prof.record(f"step {number}"):
+                    self.output = self._harness._run(self._step, inputs)  # noqa: SLF001 parts of one thing
+                    synchronize(inputs)
+                times.append((perf_counter_ns() - start_ns) / 1e6)
+                advance()
+        self.timing_ms, self.recording = times, prof.recording
+        chrome_writer.export_to_path(self.recording, path, compress=True)
+
+
+def call_factory(spec: str) -> Any:
+    """Call a function without arguments, and return the stage, or callable, that it returns.
+
+    spec: ``module:function``; the function may be one of an object in the module, as in ``module:Class.method``.
+
+    Raises TypeError for what is no str; ValueError for one of another form, an unknown module or function, and for a
+    function that returns None. What module and function raise is passed on.
+    """
+    found = factory_of(spec)
+    stage = found()
+    if stage is None:
+        raise ValueError(f"factory must return a stage, {shown_value(spec)} returned None")
+    return stage
+
+
+def factory_of(spec: str) -> Callable[..., Any]:
+    """Return the function that ``module:function`` names. Raises as ``call_factory``, which calls it."""
+    module_name, _, name = checked_text("factory", spec).partition(":")
+    if not module_name or module_name.startswith(".") or not name:
+        raise ValueError(f"factory must be MODULE:FUNCTION, got {shown_value(spec)}")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"factory must be in a module that can be imported, got {shown_value(spec)}") from None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ValueError(f"factory must name a function in its module, got {shown_value(spec)}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def synchronize(inputs: Mapping[str, Any]) -> None:
+    """Wait for the work of the device in use, and of those where inputs are; where none is in use, do nothing."""
+    from cprofiling.devices.operations import DeviceOperations, in_use
+
+    row = in_use()
+    if not isinstance(row, DeviceOperations) or isinstance(row.synchronize, str) or isinstance(row.current_index, str):
+        return
+    indices = {row.current_index()}
+    for value in inputs.values():
+        device: Any = getattr(value, "device", None)
+        if getattr(device, "type", None) == row.tensor_type and device.index is not None:
+            indices.add(device.index)
+    for index in sorted(indices):
+        row.synchronize(index)
+
+
+def _unreported() -> AbstractContextManager[None]:
+    """Have stages leave nothing in the reports of ``cprofiling.layers``: what runs is no pipeline."""
+    layers = sys.modules.get("cprofiling.layers.context")
+    return nullcontext() if layers is None else layers._registry.paused()  # noqa: SLF001 what all stages report to
+
+
+def _is_running(path: Path) -> bool:
+    """Whether a file is the program that runs now."""
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        return program is not None and os.path.samefile(program, path)
+    except OSError:  # one of them is not there
+        return False
+
+
+def folder_for(output_dir: StrPath | None) -> Path:
+    """Return the folder that files go to, which is made; None: that of the pipeline's reports. Raises OSError."""
+    from pathlib import Path
+
+    if output_dir is None:
+        from cprofiling.layers.context import get_profiler_output_dir
+
+        return get_profiler_output_dir()
+    folder = Path(output_dir)
+    make_folders(folder)
+    return folder
+
+
+def _named(folder: Path, name: str, ending: str) -> Path:
+    stem, _, rest = ending.partition(".")
+    return output_folder.named(folder, f"{file_name_of(name)}{stem}", f".{rest}")
+
+
+def _differences(made: Any, recorded: Any, where: str = "output") -> list[str]:
+    """Where an output's signature is not the recorded one, in its structure, shapes and types of elements."""
+    if is_tensor(made) and is_tensor(recorded):
+        return [
+            f"{where}: {key} is {made[key]}, was {recorded[key]}"
+            for key in ("shape", "dtype")
+            if made[key] != recorded[key]
+        ]
+    if isinstance(made, dict) and isinstance(recorded, dict) and made.keys() == recorded.keys():
+        return [line for key in made for line in _differences(made[key], recorded[key], f"{where}[{key!r}]")]
+    if isinstance(made, list) and isinstance(recorded, list) and len(made) == len(recorded):
+        pairs = zip(made, recorded, strict=True)
+        return [line for place, pair in enumerate(pairs) for line in _differences(*pair, f"{where}[{place}]")]
+    if type(made) is type(recorded) and not isinstance(made, (dict, list)):
+        return []
+    return [f"{where}: is {shown_value(made)}, was {shown_value(recorded)}"]

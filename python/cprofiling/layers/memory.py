@@ -1,0 +1,147 @@
+"""The memory of a stage: that of the accelerator in use as its framework tells it, else that of the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+from cprofiling.devices.in_use import row_in_use
+from cprofiling.devices.operations import CPU, DeviceOperations, operations_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MEBIBYTE = 1024 * 1024
+_GOOD_FOR_NS = 1_000_000  # the kernel takes some microseconds to tell of the process's memory
+
+
+class StageMemory(NamedTuple):
+    """Bytes in use, and the most there were. On a host what is reserved is what is resident."""
+
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+
+    def as_mb(self) -> dict[str, float]:
+        """The figures as reports have them, in units of 1024 * 1024 bytes."""
+        return {f"{name}_mb": round(value / _MEBIBYTE, 2) for name, value in zip(self._fields, self, strict=True)}
+
+    def with_peaks_of(self, other: StageMemory) -> StageMemory:
+        """Return these figures with the higher ones of both peaks."""
+        return self._replace(
+            peak_allocated=max(self.peak_allocated, other.peak_allocated),
+            peak_reserved=max(self.peak_reserved, other.peak_reserved),
+        )
+
+
+class MemoryReader:
+    """Reads the memory of the accelerator that this process uses through PyTorch, or of the process.
+
+    What the process has is read at most once in a millisecond: stages that take less cost less, and share a reading.
+    There may be no accelerator in use yet; that is looked at as often. Times are those of ``perf_counter_ns``.
+
+    Attributes:
+        look_ns: When to look whether an accelerator is in use; a time long ago once one is.
+        stale_ns: When what was read of the process is too old; a time long ago while an accelerator is in use.
+        host: What was read of the process.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._cpu = operations_of(CPU)
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Know nothing, as in a forked child, which cannot use the accelerator of its parent."""
+        self._row: DeviceOperations | None = None
+        self._open: list[DevicePeak] = []
+        self.look_ns = self.stale_ns = 0
+        self.host: StageMemory | None = None
+
+    def uses_device(self, now_ns: int) -> bool:
+        """Whether an accelerator is in use, as it was seen lately."""
+        if self._row is None and now_ns >= self.look_ns:
+            self.look_ns = now_ns + _GOOD_FOR_NS
+            row = row_in_use()
+            if isinstance(row, DeviceOperations):
+                self._row = row
+                self.look_ns = self.stale_ns = 0
+        return self._row is not None
+
+    def read(self, now_ns: int) -> StageMemory | None:
+        """Return the memory in use; None where neither framework nor kernel tells. Raises what the framework raises."""
+        if self.uses_device(now_ns):
+            return self._device_memory()
+        if now_ns >= self.stale_ns:
+            self.stale_ns = now_ns + _GOOD_FOR_NS
+            self.host = self._host_memory()
+        return self.host
+
+    def read_anew(self) -> StageMemory | None:
+        """Return the memory in use now; None and errors as ``read``."""
+        return self._device_memory() if self.uses_device(self.look_ns) else self._host_memory()
+
+    def _host_memory(self) -> StageMemory | None:
+        memory = self._cpu.memory
+        if isinstance(memory, str):
+            return None
+        resident, most = memory(0)
+        most = max(most, resident)
+        return StageMemory(resident, resident, most, most)
+
+    def _device_memory(self) -> StageMemory | None:
+        row = self._row
+        if row is None or isinstance(row.memory, str):
+            return None
+        index = 0 if isinstance(row.current_index, str) else row.current_index()
+        allocated, most = row.memory(index)
+        module = getattr(sys.modules.get("torch"), row.tensor_type, None)
+        reserved = _told(getattr(module, "memory_reserved", None), index, allocated)
+        most = max(most, allocated)
+        return StageMemory(
+            allocated, reserved, most, max(_told(getattr(module, "max_memory_reserved", None), index, most), reserved)
+        )
+
+    # ---- Peaks from a stage's start on
+
+    def begin_peak(self) -> DevicePeak | None:
+        """Have the device's peak counted anew; that of the stages around is kept for them. None: it cannot be."""
+        row = self._row
+        before = self._device_memory()
+        if row is None or before is None or isinstance(row.memory_reset_peak, str):
+            return None
+        for peak in self._open:
+            peak.raise_to(before)
+        row.memory_reset_peak(0 if isinstance(row.current_index, str) else row.current_index())
+        begun = DevicePeak(before._replace(peak_allocated=before.allocated, peak_reserved=before.reserved))
+        self._open.append(begun)
+        return begun
+
+    def end_peak(self, begun: DevicePeak) -> StageMemory | None:
+        """Return the memory in use, with the peak since ``begin_peak``."""
+        if begun in self._open:
+            self._open.remove(begun)
+        now = self._device_memory()
+        return None if now is None else now.with_peaks_of(begun.highest)
+
+
+class DevicePeak:
+    """The highest figures inside a stage, as far as stages inside it have had them counted anew."""
+
+    __slots__ = ("highest",)
+
+    def __init__(self, highest: StageMemory) -> None:
+        """``highest``: at the start."""
+        self.highest = highest
+
+    def raise_to(self, memory: StageMemory) -> None:
+        """Take note of what there was before somebody counts anew."""
+        self.highest = self.highest.with_peaks_of(memory)
+
+
+def _told(tell: Callable[[int], int] | None, index: int, otherwise: int) -> int:
+    return otherwise if tell is None else int(tell(index))

@@ -1,0 +1,147 @@
+"""Where the files of a run go: ``work_dirs/profiler_output/{pipeline}/{YYYYMMDD_HHMM}/``, or what the caller says.
+
+The main process of rank 0 has a folder of its own for each run, and the plain names in it. Other ranks and processes
+join it, and add their rank and number to each name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from itertools import chain, count
+from pathlib import Path
+
+from cprofiling._internal import environment, process
+from cprofiling._internal.files import atomic_writer, make_folders
+from cprofiling.recording.trace_handlers import file_name_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+_TREE = ("work_dirs", "profiler_output")
+_JOINED = "_CPROFILING_RUN_FOLDERS"  # in the environment of child processes: the folders of the run by pipeline
+_EARLY = ".ranks"  # in a folder that another rank has made before rank 0 came
+_MODE = 0o700
+
+_folders: dict[str, Path] = {}
+
+
+def folder() -> Path:
+    """Return the folder of this run, and make it.
+
+    That of ``CPROFILING_OUTPUT_DIR`` is taken as it is. Else it is made of the pipeline's name and the minute in which
+    it is first asked for, below the folder in which the process works then; where an earlier run has that name, ``-2``
+    is added, or a higher number.
+
+    Raises OSError where it cannot be made.
+    """
+    given = environment.text(environment.OUTPUT_DIR)
+    if given is not None:
+        path = Path(given)
+        make_folders(path)
+        return path
+    pipeline = file_name_of(environment.text(environment.PIPELINE) or environment.DEFAULT_PIPELINE)
+    if pipeline not in _folders or not _folders[pipeline].is_dir():
+        _folders[pipeline] = _joined(pipeline) or _made(pipeline)
+    return _folders[pipeline]
+
+
+def forget() -> None:
+    """Take part in no run any more."""
+    _folders.clear()
+    os.environ.pop(_JOINED, None)
+
+
+def _made(pipeline: str) -> Path:
+    """Make a folder for this minute, or join one, and tell child processes of it."""
+    parent = Path(*_TREE, pipeline).absolute()
+    make_folders(parent)
+    minute = datetime.now().strftime("%Y%m%d_%H%M")  # noqa: DTZ005 the name is for people, in their time
+    owns = process.is_main() and process.rank() == 0
+    made = _claimed(parent, minute) if owns else _shared(parent, minute)
+    if owns:
+        known = json.loads(environment.text(_JOINED) or "{}")
+        os.environ[_JOINED] = json.dumps({**known, pipeline: str(made)})
+    return made
+
+
+def _joined(pipeline: str) -> Path | None:
+    """Return the folder that the main process of this run has, where this is a child of it."""
+    if process.is_main():
+        return None
+    try:
+        told = Path(json.loads(environment.text(_JOINED) or "{}")[pipeline])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return told if told.is_dir() else None
+
+
+def _numbered(parent: Path, minute: str) -> Iterator[Path]:
+    yield parent / minute
+    for number in count(2):
+        yield parent / f"{minute}-{number}"
+
+
+def _claimed(parent: Path, minute: str) -> Path:
+    """Make a folder that no other run has. One that another rank has made early is taken over, by one process only."""
+    return next(path for path in _numbered(parent, minute) if _is_claimed(path))
+
+
+def _is_claimed(path: Path) -> bool:
+    try:
+        path.mkdir(_MODE)
+    except FileExistsError:
+        try:
+            (path / _EARLY).unlink()
+        except OSError:
+            return False
+    return True
+
+
+def _shared(parent: Path, minute: str) -> Path:
+    """Return the latest folder of this minute, which is made if rank 0 has none yet."""
+    latest = parent / minute
+    try:
+        latest.mkdir(_MODE)
+        (latest / _EARLY).touch(0o600, exist_ok=False)
+    except FileExistsError:
+        for path in _numbered(parent, minute):
+            if not path.is_dir():
+                break
+            latest = path
+    return latest
+
+
+def named(where: Path, stem: str, ending: str) -> Path:
+    """Return the path of a file that a run has once: rank 0's main process has the plain name."""
+    rank = process.rank()
+    if process.is_main() and rank == 0:
+        return where / f"{stem}{ending}"
+    return where / f"{stem}_rank{rank}_{os.getpid()}{ending}"
+
+
+def reserved(where: Path, stem: str, ending: str) -> tuple[Path, str]:
+    """Return the path of a new, empty file, and its stem, with ``-2`` or a higher number where the name is taken."""
+    stems = chain([stem], (f"{stem}-{number}" for number in count(2)))
+    return next((where / f"{each}{ending}", each) for each in stems if _is_new(where / f"{each}{ending}"))
+
+
+def _is_new(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def write_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write a JSON file, complete or not at all; its folder is made. Raises as ``files.atomic_writer``."""
+    text = json.dumps(content, indent=2, allow_nan=False)
+    parent = Path(path).parent
+    if not parent.exists():
+        make_folders(parent)
+    with atomic_writer(path) as file:
+        file.write(text.encode("ascii") + b"\n")

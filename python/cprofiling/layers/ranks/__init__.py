@@ -1,0 +1,1 @@
+"""Many ranks: snapshots, merging, skew."""

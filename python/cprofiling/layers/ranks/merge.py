@@ -1,0 +1,266 @@
+"""The command ``merge``: what many ranks wrote, as one.
+
+The files are of one kind: statistics (live files, and ``Snapshot.to_bytes()``, with or without the record of a rank),
+timing reports, or Chrome traces. Where they are not, the most frequent kind is merged. A file that is damaged, empty,
+of another version or kind, or has what another one has already, is named, and the others are merged. The order of the
+files means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from cprofiling._internal import arguments
+from cprofiling._internal.file_kinds import LIVE_MAGIC, NEITHER, STATISTICS_MAGICS
+from cprofiling._internal.files import atomic_writer, open_regular
+from cprofiling.layers.ranks import merge_statistics, merge_timing, merge_traces
+from cprofiling.layers.ranks.merge_statistics import MergedStatistics, missing_ranks, reason_of
+from cprofiling.layers.ranks.merge_timing import MergedTiming
+from cprofiling.layers.ranks.merge_traces import MergedTraces
+from cprofiling.layers.ranks.skew import Skew, label_order
+from cprofiling.nodes.snapshot import FormatError
+from cprofiling.nodes.summary_table import format_profiling_table, shown_text
+from cprofiling.recording.columns import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, TypeVar
+
+    from _typeshed import StrOrBytesPath
+
+    T = TypeVar("T")
+    Merged = MergedStatistics | MergedTiming | MergedTraces
+
+STATISTICS, TIMING, TRACES = "statistics", "timing reports", "traces"
+NOTHING = "there is nothing to merge"
+_KINDS = (STATISTICS, TIMING, TRACES)
+_GZIP_MAGIC = b"\x1f\x8b"
+_HEAD = 4096  # bytes by which a file is told
+_MOST_NAMED = 100  # ranks that are missing
+_MOST_HOSTS = 10
+_TRACE_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
+
+
+class MergeError(Exception):
+    """Nothing is merged, for the reason that it says; ``complaints``: lines that tell what is wrong with the files."""
+
+    def __init__(self, message: str, complaints: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.complaints = tuple(complaints)
+
+
+class Outcome:
+    """What came of merging files.
+
+    Attributes:
+        text: What was merged, and the ranks compared, to be printed.
+        complaints: Lines that tell what was not merged and which ranks are missing; none if all is well.
+    """
+
+    def __init__(self, text: str, complaints: Sequence[str]) -> None:
+        self.text = text
+        self.complaints = tuple(complaints)
+
+
+def merge_files(
+    paths: Iterable[StrOrBytesPath], output: StrOrBytesPath | None = None, expected: int | None = None
+) -> Outcome:
+    """Merge files, and write the result.
+
+    paths: The files. output: Where to; it must be none of the files. None: nowhere; traces
+        need one. expected: How many ranks there should be; None: as the files say.
+
+    Raises TypeError and ValueError for wrong arguments, MergeError where nothing can be merged, OSError where the
+    output cannot be written.
+    """
+    expected = arguments.index_or_none("expected", expected, 1)
+    target = None if output is None else arguments.path("output", output)
+    given = [arguments.path("paths", path) for path in paths]
+    files, refused = _distinct(given)
+    if target is not None and os.path.realpath(target) in {os.path.realpath(path) for path in files}:
+        raise MergeError(f"{shown_text('output', target)} is one of the files to be merged")
+    kind, files = _of_one_kind(files, refused)
+    if kind == TRACES and target is None:
+        raise MergeError("merged traces need a file: say which with -o")
+    merged = _merge(kind, files, target, refused)
+    return _outcome(kind, merged, expected, {**refused, **merged.refused}, target)
+
+
+def _distinct(paths: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the files, once each, and what is wrong with others."""
+    files: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for path in sorted(paths):
+        real = os.path.realpath(path)
+        if real in files:
+            refused[path] = f"it was given more than once{'' if files[real] == path else f', also as {files[real]}'}"
+        else:
+            files[real] = path
+    return list(files.values()), refused
+
+
+def _of_one_kind(files: Sequence[str], refused: dict[str, str]) -> tuple[str, list[str]]:
+    """Return the most frequent kind, and the files of it."""
+    by_kind: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+    for path in files:
+        try:
+            by_kind[_kind_of(path)].append(path)
+        except (OSError, FormatError) as error:
+            refused[path] = reason_of(error)
+    kind = max(_KINDS, key=lambda kind: len(by_kind[kind]))
+    for other, paths in by_kind.items():
+        if other != kind:
+            refused.update(dict.fromkeys(paths, f"it is one of {other}, and {kind} are merged"))
+    return kind, by_kind[kind]
+
+
+def _kind_of(path: str) -> str:
+    """Return what a file is by its first bytes; whether it is damaged shows later."""
+    with open_regular(path) as file:
+        head = file.read(_HEAD)
+    if not head:
+        raise FormatError("it is empty")
+    if head.startswith((*STATISTICS_MAGICS, LIVE_MAGIC)):
+        return STATISTICS
+    text = head.lstrip()
+    if head.startswith(_GZIP_MAGIC) or text.startswith(b"[") or any(key in head for key in _TRACE_KEYS):
+        return TRACES
+    if text.startswith(b"{"):
+        return TIMING
+    raise FormatError(NEITHER)
+
+
+def _merge(kind: str, files: Sequence[str], target: str | None, refused: dict[str, str]) -> Merged:
+    if kind == STATISTICS:
+        merged = merge_statistics.merge_parts(_read(files, merge_statistics.part_of_file, refused))
+        if target is not None and merged.snapshot is not None:
+            _write(target, merged.snapshot.to_bytes())
+        return merged
+    if kind == TIMING:
+        timing = merge_timing.merge_reports(_read(files, merge_timing.read_report, refused))
+        if target is not None and timing.report is not None:
+            _write(target, json.dumps(timing.report, indent=2, allow_nan=False).encode("ascii") + b"\n")
+        return timing
+    traces = list(_read(files, merge_traces.read_trace, refused))
+    assert target is not None  # noqa: S101 it was looked at
+    return _write_traces(traces, target) if traces else MergedTraces((), Skew(), None, "")
+
+
+def _read(files: Sequence[str], read: Callable[[str], T], refused: dict[str, str]) -> Iterable[T]:
+    """Read files; those that cannot be read are noted."""
+    for path in files:
+        try:
+            yield read(path)
+        except FormatError as error:
+            refused[path] = str(error).removeprefix(f"{path}: ").removeprefix(f"{shown_text('path', path)}: ")
+        except OSError as error:
+            refused[path] = reason_of(error)
+        except MemoryError:
+            refused[path] = "there is not enough memory"
+
+
+def _write(target: str, data: bytes) -> None:
+    with atomic_writer(target) as file:
+        file.write(data)
+
+
+def _write_traces(traces: Sequence[merge_traces.Trace], target: str) -> MergedTraces:
+    if not target.endswith(".gz"):
+        with atomic_writer(target) as file:
+            return _some(merge_traces.merge_traces(traces, file.write))
+    import gzip
+
+    with atomic_writer(target) as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+        return _some(merge_traces.merge_traces(traces, packed.write))
+
+
+def _some(merged: MergedTraces) -> MergedTraces:
+    """Return what was merged; where it is nothing, no file appears."""
+    if not merged.labels:
+        raise MergeError(NOTHING, [_complaint(path, reason) for path, reason in merged.refused.items()])
+    return merged
+
+
+def _outcome(kind: str, merged: Merged, expected: int | None, refused: dict[str, str], target: str | None) -> Outcome:
+    complaints = [_complaint(path, reason) for path, reason in sorted(refused.items())]
+    if not merged.labels:
+        raise MergeError(NOTHING, complaints)
+    complaints += _missing(merged.labels, expected if expected is not None else merged.world_size)
+    parts = [_described(kind, merged, target), *_tables(merged), f"Ranks\n{merged.skew}"]
+    return Outcome("\n\n".join(parts), complaints)
+
+
+def _complaint(path: str, reason: str) -> str:
+    return f"{shown_text('path', path)} is not merged: {shown_text('reason', reason)}"
+
+
+def _missing(labels: Sequence[str], expected: int | None) -> list[str]:
+    """Return a line that names the ranks that are missing, or says how many they are, or none."""
+    if expected is None:
+        return []
+    missing, first = missing_ranks(labels, expected, _MOST_NAMED)
+    unnamed = sum(not label.isdecimal() for label in labels)
+    if unnamed >= missing:
+        return []
+    if unnamed:
+        return [f"{missing - unnamed:,} of {expected:,} ranks are missing; of {unnamed:,} files the rank is not known"]
+    more = f" and {missing - len(first):,} more" if missing > len(first) else ""
+    return [f"missing of {expected:,} ranks: {', '.join(first)}{more}"]
+
+
+def _described(kind: str, merged: Merged, target: str | None) -> str:
+    where = "" if target is None else f", written to {shown_text('output', target)}"
+    lines = [f"Merged: {kind} of {counted(len(merged.labels), 'rank')}{where}"]
+    if isinstance(merged, MergedTraces):
+        lines.append(f"Clock: {merged.clock}")
+    return "\n".join([*lines, *_shared(merged.hosts)])
+
+
+def _shared(hosts: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a line that tells of ranks that several machines say they are, if there are any: of two jobs, perhaps."""
+    hosts_of: dict[str, set[str]] = {}
+    for label, host in hosts:
+        if host:
+            hosts_of.setdefault(label, set()).add(host)
+    shared = sorted((label for label in hosts_of if len(hosts_of[label]) > 1), key=label_order)
+    if not shared:
+        return []
+    machines = ", ".join(shown_text("host", host) for host in sorted(hosts_of[shared[0]])[:_MOST_HOSTS])
+    more = f"; {counted(len(shared) - 1, 'more rank')} likewise" if len(shared) > 1 else ""
+    return [f"Rank {shown_text('rank', shared[0])} is of several machines, and adds up: {machines}{more}"]
+
+
+def _tables(merged: Merged) -> list[str]:
+    """Return the table of what was merged; traces have none."""
+    if isinstance(merged, MergedStatistics):
+        assert merged.snapshot is not None  # noqa: S101 there are ranks
+        stats = merged.snapshot.stats()
+        reasons = [*stats.reasons, *merged.notes]
+        return [format_profiling_table(stats, skip_first_n=stats.skip_first_n), *_reasons(reasons)]
+    if isinstance(merged, MergedTiming):
+        assert merged.report is not None  # noqa: S101 there are ranks
+        return [_timing_table(merged.report)]
+    return []
+
+
+def _reasons(reasons: Sequence[str]) -> list[str]:
+    return ["\n".join(shown_text("reason", reason) for reason in reasons)] if reasons else []
+
+
+def _timing_table(report: dict[str, Any]) -> str:
+    from cprofiling._internal.text_table import text_table
+
+    columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
+    rows = [
+        (
+            name,
+            stage["parallel_info"]["num_ranks"],
+            stage.get("count"),
+            f"{stage['duration_ms']:.3f}",
+            stage["percentage"],
+        )
+        for name, stage in report["stages"].items()
+    ]
+    return text_table(columns, rows)

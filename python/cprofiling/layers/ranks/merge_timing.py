@@ -1,0 +1,273 @@
+"""Merging the timing reports of many ranks into one: a stage lasts as long as on its slowest rank.
+
+In a merged report ``count, duration_ms, mean_ms, std_ms`` of a stage are those of its slowest rank, ``min_ms`` and
+``max_ms`` those of all ranks, ``error_count`` and ``cancelled_count`` sums, memory the most on any rank;
+``parallel_info`` has each rank. Reports of several processes of one rank add up there. ``processes`` lists whose
+reports are in it, in place of ``process``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+
+from cprofiling.layers.compare.timing_file import SCHEMA_VERSION, load_timing_report, processes_of
+from cprofiling.layers.ranks.rank_snapshot import rank_of_name
+from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from typing import Any
+
+_TIMES = ("mean_ms", "min_ms", "max_ms", "std_ms")
+_FAULTS = ("error_count", "cancelled_count")  # they are there where there were any
+_PEAKS = ("peak_allocated_mb", "peak_reserved_mb")
+_MB_PER_GB = 1024
+
+
+@dataclass(frozen=True)
+class Report:
+    """A timing report, as it is merged.
+
+    Attributes:
+        path: Its file.
+        label: The rank, or the file's name where none is known.
+        content: The JSON object.
+        identities: What tells the data: ids of processes, with the request; else a text of the whole.
+    """
+
+    path: str
+    label: str
+    content: dict[str, Any]
+    identities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MergedTiming:
+    """Timing reports of several ranks as one: see the attributes of MergedStatistics; ``report`` is the JSON object."""
+
+    report: dict[str, Any] | None
+    labels: tuple[str, ...]
+    skew: Skew
+    world_size: int | None
+    hosts: tuple[tuple[str, str], ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def read_report(path: str) -> Report:
+    """Read a timing report, ours or one of telefuser. OSError where it cannot be read, FormatError for what is none."""
+    content = load_timing_report(path)
+    rank = content.get("rank", rank_of_name(path))
+    label = path if rank is None else str(int(rank))
+    return Report(path, label, content, _identities(content))
+
+
+def _identities(content: dict[str, Any]) -> tuple[str, ...]:
+    """What tells the data of a report: of whose records it is made, or the whole of it where that is not said."""
+    named = tuple(f"{process['id']} {process['request_id']}" for process in _processes(content))
+    return named or (json.dumps(content, sort_keys=True),)
+
+
+def _processes(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return whose records are in a report, with rank and request."""
+    known = {"rank": content.get("rank", 0), "request_id": content.get("request_id", "")}
+    return [{**known, **process} for process in processes_of(content)]
+
+
+def merge_reports(reports: Iterable[Report]) -> MergedTiming:
+    """Merge timing reports, in any order; the result is the same.
+
+    Of two with records of one process and request, that with the longer time, of all its ranks, is merged; the other
+    is refused.
+    """
+    chosen, refused = _chosen(reports)
+    skew = SkewBuilder()
+    ranks: dict[str, dict[str, dict[str, Any]]] = {}  # by stage, then by label
+    for report in chosen:
+        for name, stage in report.content["stages"].items():
+            for label, figures in _ranks_of(report.label, stage):
+                skew.add(label, [("", name, figures["duration_ms"])])
+                of_stage = ranks.setdefault(name, {})
+                of_stage[label] = _added(of_stage[label], figures) if label in of_stage else figures
+    labels = sorted({label for of_stage in ranks.values() for label in of_stage}, key=label_order)
+    labels = labels or sorted({report.label for report in chosen}, key=label_order)
+    sizes = [int(report.content["world_size"]) for report in chosen if report.content.get("world_size")]
+    merged = _merged(chosen, ranks, labels) if chosen else None
+    whose = [process for report in chosen for process in _processes(report.content)]
+    return MergedTiming(
+        merged,
+        tuple(labels),
+        skew.build(),
+        max(sizes, default=None),
+        tuple((str(int(process["rank"])), process["host"]) for process in whose),
+        dict(sorted(refused.items())),
+    )
+
+
+def _chosen(reports: Iterable[Report]) -> tuple[list[Report], dict[str, str]]:
+    """Return the reports that are merged, by rank, and why others are not."""
+
+    def order(report: Report) -> tuple[float, int, str, str]:
+        ranks = [rank for stage in report.content["stages"].values() for rank in _ranks_of("", stage)]
+        total_ms = math.fsum(figures["duration_ms"] for _, figures in ranks)
+        return (-total_ms, -len(report.identities), json.dumps(report.content, sort_keys=True), report.path)
+
+    chosen: list[Report] = []
+    refused: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for report in sorted(reports, key=order):
+        other = next((owners[each] for each in report.identities if each in owners), None)
+        if other is None:
+            owners.update(dict.fromkeys(report.identities, report.path))
+            chosen.append(report)
+        else:
+            refused[report.path] = f"it has data of the same process and request as {other}, and is not counted again"
+    return sorted(chosen, key=lambda report: (label_order(report.label), order(report))), refused
+
+
+def _ranks_of(label: str, stage: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the figures of a stage by rank: those that it lists, or the report's own."""
+    ranks = stage.get("parallel_info", {}).get("ranks")
+    if not ranks:
+        return [(label, _figures(stage))]
+    found = [(str(int(rank["rank"])), _figures(rank)) for rank in ranks]
+    first = found[0][1]  # gets what is of one of them, but is not said of which
+    if stage.get("memory"):
+        first["memory"] = stage["memory"]
+    for key in _FAULTS:
+        unsaid = stage.get(key, 0) - sum(figures.get(key, 0) for _, figures in found)
+        if unsaid > 0:
+            first[key] = first.get(key, 0) + unsaid
+    return found
+
+
+def _figures(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what counts of the figures of a stage, or of a rank there; without a call there are no times of calls."""
+    times = () if told.get("count") == 0 else _TIMES
+    keys = ("duration_ms", "count", *_FAULTS, *times, "peak_memory_gb", "memory")
+    figures = {key: told[key] for key in keys if told.get(key) is not None}
+    peak_mb = figures.get("memory", {}).get("peak_allocated_mb")
+    if peak_mb is not None:
+        figures.setdefault("peak_memory_gb", peak_mb / _MB_PER_GB)
+    return figures
+
+
+def _added(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of two processes of one rank together; what only one of them knows is left out."""
+    both = a.keys() & b.keys()
+    total = {"duration_ms": a["duration_ms"] + b["duration_ms"], **_faults((a, b)), **_range((a, b))}
+    if "count" in both:
+        total["count"] = a["count"] + b["count"]
+    if total.get("count"):
+        total["mean_ms"] = total["duration_ms"] / total["count"]
+        called = [each for each in (a, b) if each["count"]]
+        if all({"mean_ms", "std_ms"} <= each.keys() for each in called):
+            total["std_ms"] = _pooled(called, total["mean_ms"])
+    if "peak_memory_gb" in both:
+        total["peak_memory_gb"] = max(a["peak_memory_gb"], b["peak_memory_gb"])
+    if "memory" in both:
+        total["memory"] = _most(a["memory"], b["memory"])
+    return total
+
+
+def _faults(parts: Collection[dict[str, Any]]) -> dict[str, int]:
+    """Return how many calls failed or were cancelled; where there were none, nothing is said of it."""
+    return {key: sum(part.get(key, 0) for part in parts) for key in _FAULTS if any(key in part for part in parts)}
+
+
+def _range(parts: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Return the shortest and the longest call, where all parts with calls tell theirs."""
+    called = [part for part in parts if part.get("count") != 0]
+    return {
+        key: pick(part[key] for part in called)
+        for key, pick in (("min_ms", min), ("max_ms", max))
+        if called and all(key in part for part in called)
+    }
+
+
+def _pooled(parts: Sequence[dict[str, Any]], mean_ms: float) -> float:
+    """Return the standard deviation of sets of samples together."""
+    squares = (part["count"] * (part["std_ms"] ** 2 + (part["mean_ms"] - mean_ms) ** 2) for part in parts)
+    return math.sqrt(math.fsum(squares) / sum(part["count"] for part in parts))
+
+
+def _most(*memories: dict[str, float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for memory in memories:
+        for key, value in memory.items():
+            found[key] = max(value, found.get(key, 0))
+    return found
+
+
+def _merged(
+    reports: Sequence[Report], ranks: dict[str, dict[str, dict[str, Any]]], labels: Sequence[str]
+) -> dict[str, Any]:
+    numbers = _numbers(labels)
+    stages = {name: _stage(ranks[name], numbers) for name in _in_order(reports)}
+    total_ms = sum(stage["duration_ms"] for stage in stages.values())
+    for stage in stages.values():
+        stage["percentage"] = round(100 * stage["duration_ms"] / total_ms, 2) if total_ms else 0.0
+    contents = [report.content for report in reports]
+    merged: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "request_id": _common(contents, "request_id", "merged"),
+        "timestamp": max(each.get("timestamp", "") for each in contents),
+        "wall_clock_ms": max(each.get("wall_clock_ms", 0.0) for each in contents),
+        "total_stages_ms": total_ms,
+        "num_stages": len(stages),
+        "stages": stages,
+        "metadata": _common_metadata(contents),
+        "rank": min((int(label) for label in labels if label.isdecimal()), default=0),
+        "world_size": max(len(labels), *(each.get("world_size", 1) for each in contents)),
+        "processes": [process for content in contents for process in _processes(content)],
+    }
+    memories = [each.get("memory", {}) for each in contents]
+    peaks = _most(*({key: memory[key] for key in _PEAKS if key in memory} for memory in memories))
+    return {**merged, "memory": {**peaks, "snapshots": {}}} if peaks else merged
+
+
+def _numbers(labels: Sequence[str]) -> dict[str, int]:
+    """Return a rank for each label: those that have none come after the others."""
+    known = {label: int(label) for label in labels if label.isdecimal()}
+    free = max(known.values(), default=-1) + 1
+    return {**known, **{label: free + place for place, label in enumerate(sorted(set(labels) - known.keys()))}}
+
+
+def _in_order(reports: Sequence[Report]) -> list[str]:
+    """Return the names of the stages, each as early as in any of the reports."""
+    places: dict[str, int] = {}
+    for report in reports:
+        for place, name in enumerate(report.content["stages"]):
+            places[name] = min(place, places.get(name, place))
+    return sorted(places, key=lambda name: (places[name], name))
+
+
+def _stage(of_stage: dict[str, dict[str, Any]], numbers: dict[str, int]) -> dict[str, Any]:
+    """Return a stage over ranks."""
+    labels = sorted(of_stage, key=label_order)
+    slowest = of_stage[max(labels, key=lambda label: of_stage[label]["duration_ms"])]
+    stage: dict[str, Any] = {
+        key: slowest[key] for key in ("count", "duration_ms", "mean_ms", "std_ms") if key in slowest
+    }
+    stage |= {**_range(of_stage.values()), **_faults(of_stage.values())}
+    memory = _most(*(figures["memory"] for figures in of_stage.values() if "memory" in figures))
+    if memory:
+        stage["memory"] = memory
+    ranks = [{"rank": numbers[label], **of_stage[label]} for label in labels]
+    for rank in ranks:
+        rank.pop("memory", None)
+    stage["parallel_info"] = {"num_ranks": len(ranks), "ranks": ranks}
+    return stage
+
+
+def _common(contents: Sequence[dict[str, Any]], key: str, otherwise: str) -> str:
+    values = {each.get(key, otherwise) for each in contents}
+    return values.pop() if len(values) == 1 else otherwise
+
+
+def _common_metadata(contents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what all of them say alike."""
+    first, *others = (each.get("metadata", {}) for each in contents)
+    return {key: value for key, value in first.items() if all(key in each and each[key] == value for each in others)}

@@ -1,0 +1,286 @@
+"""Merging the traces of many ranks into one, with rows of its own for each rank, on a common clock.
+
+Times of traces of one boot of one machine are brought to its CLOCK_MONOTONIC, which all its processes share: their
+uncertainty is that of the clock's calibration, about a microsecond. Between machines, and for traces that do not tell
+their clock, there is only the time of day: as good as the machines' clocks agree, which nobody has measured.
+The merged trace says so among its facts: ``cprofiling.merged``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+
+from cprofiling._internal.row_kinds import NODE
+from cprofiling.layers.ranks.merge_statistics import CHANGED, reason_of
+from cprofiling.layers.ranks.rank_snapshot import rank_of_name
+from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
+from cprofiling.layers.ranks.trace_writer import TRACK, Splitter, TraceWriter
+from cprofiling.nodes.snapshot import FormatError
+from cprofiling.nodes.summary_table import shown_value
+from cprofiling.recording.metadata import FORMAT_VERSION
+from cprofiling.recording.traces.reader import load
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from cprofiling.recording.result import Recording
+
+    Write = Callable[[bytes], object]
+
+ON_ONE_CLOCK = "CLOCK_MONOTONIC of one machine: exact to about a microsecond"
+ON_SEVERAL = (
+    "the time of day of several machines, or of traces that do not tell their clock: as good as these clocks agree, "
+    "which was not measured; within one machine exact to about a microsecond"
+)
+_BASE = "baseTimeNanoseconds"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace that may be merged: what is known of it before it is.
+
+    Attributes:
+        path: Its file.
+        label: The rank, or the path where none is known.
+        world_size: As the trace tells; None: not known.
+        identity: What tells the recording: its id, or a hash of it.
+        digest: A hash of it.
+        events: How many rows it has.
+        dropped: How many more there were.
+        base_ns: What the times in its file are counted from.
+        clock: Which CLOCK_MONOTONIC it has; None: not known.
+        since_epoch_ns: What its times are ahead of that.
+        host: The machine; empty: not known.
+        where: Host and process, as far as they are known.
+        totals: Of each node: stage, name, ms.
+    """
+
+    path: str
+    label: str
+    world_size: int | None
+    identity: str
+    digest: str
+    events: int
+    dropped: int
+    base_ns: int
+    clock: str | None
+    since_epoch_ns: int
+    host: str
+    where: str
+    totals: tuple[tuple[str, str, float], ...]
+
+
+@dataclass(frozen=True)
+class MergedTraces:
+    """What was merged: see the attributes of MergedStatistics; ``clock`` is what the times are, and how certain."""
+
+    labels: tuple[str, ...]
+    skew: Skew
+    world_size: int | None
+    clock: str
+    hosts: tuple[tuple[str, str], ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def read_trace(path: str) -> Trace:
+    """Read a trace, to learn what it is of.
+
+    OSError where it cannot be read, FormatError for one that is damaged, of another version, or merged already.
+    """
+    recording = load(path)
+    known = {key: _parsed(value) for key, value in recording.facts.items()}
+    own = _object(known, "cprofiling")
+    _check_own(own)
+    process = _object(own, "process")
+    distributed = _object(known, "distributedInfo")
+    rank = _rank(distributed, path)
+    clock = _clock(process)
+    identity = process.get("id")
+    survey = _Survey(recording)
+    return Trace(
+        path,
+        path if rank is None else str(rank),
+        distributed["world_size"] if _is_index(distributed.get("world_size")) and rank is not None else None,
+        identity if isinstance(identity, str) else survey.digest,
+        survey.digest,
+        len(recording),
+        recording.dropped,
+        survey.base_ns,
+        clock[0],
+        clock[1],
+        process["host"] if isinstance(process.get("host"), str) else "",
+        ":".join(str(process[key]) for key in ("host", "pid") if isinstance(process.get(key), (str, int))),
+        _totals(recording),
+    )
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(known: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return an object of what is known; an empty one where it is none."""
+    value = known.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _check_own(own: dict[str, Any]) -> None:
+    """Refuse what is written by rules that are not known here, and what would hide that a recording is there twice."""
+    version = own.get("format_version", FORMAT_VERSION)
+    if version != FORMAT_VERSION:
+        raise FormatError(f"it is of format version {shown_value(version)}, expected {FORMAT_VERSION}")
+    if "merged" in own:
+        raise FormatError("it is merged already: merge the traces that it is made of")
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _clock(process: dict[str, Any]) -> tuple[str | None, int]:
+    """Which CLOCK_MONOTONIC a process has, if it is known, and what its times are ahead of that."""
+    clock, since_epoch_ns = process.get("clock"), process.get("since_epoch_ns")
+    if isinstance(clock, str) and isinstance(since_epoch_ns, int) and abs(since_epoch_ns) < 2**62:
+        return clock, since_epoch_ns
+    return None, 0
+
+
+def _rank(distributed: dict[str, Any], path: str) -> int | None:
+    """The rank that a trace tells, where it is one of several; else that of its name."""
+    rank: Any = distributed.get("rank")
+    size: Any = distributed.get("world_size")
+    if _is_index(rank) and _is_index(size) and size > 1:
+        return int(rank)
+    named = rank_of_name(path)
+    return named if named is not None or not _is_index(rank) or rank == 0 else int(rank)
+
+
+class _Survey:
+    """What a trace is when it is written: a hash of it, and what its times are counted from.
+
+    FormatError where its events cannot be told apart: somebody has hidden some in others.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self._digest = hashlib.sha256()
+        self._rows = 0
+        splitter = Splitter(self._look)
+
+        def take(piece: bytes) -> None:
+            self._digest.update(piece)
+            splitter.take(piece)
+
+        recording.write_chrome(take)
+        splitter.close()
+        if self._rows != len(recording):
+            raise FormatError(f"{len(recording)} events look like {self._rows}")
+        found = re.search(rb'\n"baseTimeNanoseconds":(-?\d+),\n', splitter.head or b"")
+        self.base_ns = int(found[1]) if found is not None else 0
+        self.digest = self._digest.hexdigest()
+
+    def _look(self, event: bytes) -> None:
+        self._rows += event.startswith((b"X", b"i", b"C"))
+        if TRACK.search(event) is None:
+            raise FormatError(f"an event has no process: {event[:80]!r}")
+
+
+def _totals(recording: Recording) -> tuple[tuple[str, str, float], ...]:
+    """The total time of each node, in ms."""
+    sums: dict[tuple[int, int], int] = {}
+    names = ("kind", "name", "start_ns", "end_ns")
+    kinds, texts, starts, ends = (recording.column(name) or () for name in names)
+    stages = recording.column("stage") or [0] * len(recording)
+    for kind, text, stage, start, end in zip(kinds, texts, stages, starts, ends, strict=True):
+        if kind == NODE:
+            sums[stage, text] = sums.get((stage, text), 0) + end - start
+    strings = recording.strings
+    return tuple((strings[stage], strings[text], total / 1e6) for (stage, text), total in sums.items())
+
+
+def merge_traces(traces: Iterable[Trace], write: Write) -> MergedTraces:
+    """Merge traces, in any order, into one, which goes through ``write`` piece by piece; the result is the same.
+
+    At any time one of them is in memory. Of two with the same recording the one with more events is merged, the other
+    refused; so is one that cannot be read again. Raises what ``write`` raises.
+    """
+    chosen, refused = _chosen(traces)
+    shifts, clock = _shifts(chosen)
+    base_ns = min((trace.base_ns + shifts[trace.path] for trace in chosen), default=0)
+    skew = SkewBuilder()
+    writer = TraceWriter(write, _facts(chosen, shifts, clock, base_ns))
+    for place, trace in enumerate(chosen):
+        try:
+            recording = load(trace.path)
+            if _Survey(recording).digest != trace.digest:
+                raise FormatError(CHANGED)
+        except (OSError, FormatError) as error:
+            refused[trace.path] = reason_of(error)
+            continue
+        writer.add(recording, trace, place, trace.base_ns + shifts[trace.path] - base_ns)
+        skew.add(trace.label, trace.totals)
+    writer.close()
+    merged = [trace for trace in chosen if trace.path not in refused]
+    return MergedTraces(
+        tuple(sorted({trace.label for trace in merged}, key=label_order)),
+        skew.build(),
+        max((trace.world_size for trace in merged if trace.world_size), default=None),
+        clock,
+        tuple((trace.label, trace.host) for trace in merged),
+        dict(sorted(refused.items())),
+    )
+
+
+def _chosen(traces: Iterable[Trace]) -> tuple[list[Trace], dict[str, str]]:
+    """Return the traces that are merged, by rank, and why others are not."""
+    chosen: list[Trace] = []
+    refused: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for trace in sorted(traces, key=lambda trace: (-trace.events, trace.digest, trace.path)):
+        other = owners.get(trace.identity)
+        if other is None:
+            owners[trace.identity] = trace.path
+            chosen.append(trace)
+        else:
+            refused[trace.path] = f"it has the same recording as {other}, and is not merged again"
+    return sorted(chosen, key=lambda trace: (label_order(trace.label), trace.where, trace.digest)), refused
+
+
+def _shifts(traces: Sequence[Trace]) -> tuple[dict[str, int], str]:
+    """Return what is to be added to the times of each trace, in ns, and what the common clock is.
+
+    Of each machine the trace of the lowest rank keeps its times of day, and the others of that machine follow it.
+    """
+    firsts: dict[str, int] = {}
+    for trace in traces:
+        if trace.clock is not None:
+            firsts.setdefault(trace.clock, trace.since_epoch_ns)
+    shifts = {trace.path: 0 if trace.clock is None else firsts[trace.clock] - trace.since_epoch_ns for trace in traces}
+    clocks = {trace.clock for trace in traces}
+    return shifts, ON_ONE_CLOCK if len(clocks) == 1 and None not in clocks else ON_SEVERAL
+
+
+def _facts(traces: Sequence[Trace], shifts: dict[str, int], clock: str, base_ns: int) -> dict[str, Any]:
+    """What the merged trace says of itself."""
+    ranks = [
+        {"rank": trace.label, "where": trace.where, "shift_ns": shifts[trace.path], "events": trace.events}
+        for trace in traces
+    ]
+    sizes = [trace.world_size for trace in traces if trace.world_size]
+    dropped = sum(trace.dropped for trace in traces)
+    return {
+        "schemaVersion": 1,
+        _BASE: base_ns,
+        "displayTimeUnit": "ms",
+        "deviceProperties": [],
+        "distributedInfo": {"backend": "", "rank": 0, "world_size": max([len({t.label for t in traces}), *sizes])},
+        **({"droppedEvents": dropped} if dropped else {}),
+        "cprofiling": {"format_version": FORMAT_VERSION, "merged": {"clock": clock, "ranks": ranks}},
+    }

@@ -1,0 +1,165 @@
+"""How unevenly ranks share the work: each node's slowest rank, and those that are slow by a stated rule.
+
+A straggler in a node is a rank whose total time there is at least 1.2 times the median of the ranks that ran the node,
+and beyond it by at least 1 % of a rank's time in all nodes (the median of the ranks).
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from statistics import median
+
+from cprofiling._internal.text_table import ROW_LIMIT, frame_of, short_repr, text_table
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.recording.columns import counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pandas as pd
+
+LEAST_RATIO = 1.2
+LEAST_SHARE = 0.01
+RULE = (
+    f"A straggler takes at least {LEAST_RATIO} times the median of the ranks in a node, "
+    f"and {LEAST_SHARE:.0%} of a rank's time in all nodes more than that."
+)
+_COLUMNS = ("node", "stage", "ranks", "slowest", "total (ms)", "median (ms)", "ratio", "straggler")
+_MOST_NAMED = 20  # stragglers
+
+
+@dataclass(frozen=True)
+class NodeSkew:
+    """One node over the ranks that ran it.
+
+    Attributes:
+        node_name: The node.
+        stage: Its execution stage; empty where there is none.
+        ranks: How many ranks ran it.
+        slowest: The label of the rank with the largest total time; of equal ones the first.
+        slowest_ms: That total, in ms.
+        median_ms: The median of the totals.
+        ratio: ``slowest_ms / median_ms``; None where the median is 0.
+        stragglers: The ranks that are stragglers in this node: label, and ms beyond the median.
+    """
+
+    node_name: str
+    stage: str
+    ranks: int
+    slowest: str
+    slowest_ms: float
+    median_ms: float
+    ratio: float | None
+    stragglers: tuple[tuple[str, float], ...]
+
+
+class Skew(list[NodeSkew]):
+    """The nodes over the ranks, the most uneven first: by what the slowest rank is beyond the median.
+
+    It is text when it is printed, and has ``to_pandas()``.
+    """
+
+    def stragglers(self) -> dict[str, tuple[int, float]]:
+        """Return the ranks that are stragglers anywhere: in how many nodes, and how many ms beyond the medians there.
+
+        The slowest come first.
+        """
+        found: dict[str, tuple[int, float]] = {}
+        for row in self:
+            for label, more_ms in row.stragglers:
+                nodes, beyond_ms = found.get(label, (0, 0.0))
+                found[label] = nodes + 1, beyond_ms + more_ms
+        return dict(sorted(found.items(), key=lambda item: (-item[1][1], -item[1][0], label_order(item[0]))))
+
+    def text(self, row_limit: int | None = ROW_LIMIT) -> str:
+        """Return the table, of at most so many nodes (all, if that is None or negative), and who the stragglers are."""
+        rows = [_shown(row) for row in self]
+        return "\n".join((text_table(_COLUMNS, rows, row_limit), *self._notes()))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the nodes as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+        names = tuple(NodeSkew.__dataclass_fields__)
+        return frame_of(names, [tuple(getattr(row, name) for name in names) for row in self])
+
+    def _notes(self) -> list[str]:
+        found = self.stragglers()
+        if not found:
+            return ["No rank is a straggler.", RULE]
+        named = [
+            f"{shown_text('rank', label)} ({counted(nodes, 'node')}, {beyond:,.1f} ms beyond the median)"
+            for label, (nodes, beyond) in list(found.items())[:_MOST_NAMED]
+        ]
+        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+        return [f"Stragglers: {', '.join(named)}{more}.", RULE]
+
+    def __str__(self) -> str:
+        """Return the table."""
+        return self.text()
+
+    def __repr__(self) -> str:
+        return short_repr("Skew", len(self), "node")
+
+
+def _shown(row: NodeSkew) -> tuple[object, ...]:
+    ratio = None if row.ratio is None else f"{row.ratio:.2f}"
+    times = (f"{row.slowest_ms:.3f}", f"{row.median_ms:.3f}")
+    slow = ", ".join(label for label, _ in row.stragglers) or None
+    return (row.node_name, row.stage, row.ranks, row.slowest, *times, ratio, slow)
+
+
+def label_order(label: str) -> tuple[bool, int, str]:
+    """The key by which labels of ranks are sorted: numbers first, by their value."""
+    is_number = label.isdecimal() and label.isascii()
+    return (not is_number, int(label) if is_number else 0, label)
+
+
+class SkewBuilder:
+    """Gathers the total times of nodes, rank by rank; the order in which they come does not matter."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._labels: dict[str, int] = {}
+        self._totals: dict[tuple[str, str], tuple[array[int], array[float]]] = {}
+
+    def add(self, label: str, totals: Iterable[tuple[str, str, float]]) -> None:
+        """Add what a rank has: stage, node and total time in ms, of each. Of one rank, it adds up."""
+        number = self._labels.setdefault(label, len(self._labels))
+        for stage, node, total_ms in totals:
+            ranks, times = self._totals.setdefault((stage, node), (array("q"), array("d")))
+            ranks.append(number)
+            times.append(total_ms)
+
+    def build(self) -> Skew:
+        """Return the table."""
+        labels = list(self._labels)
+        nodes = {key: _summed(labels, ranks, times) for key, (ranks, times) in self._totals.items()}
+        of_ranks: dict[str, list[float]] = {}
+        for totals in nodes.values():
+            for label, total_ms in totals.items():
+                of_ranks.setdefault(label, []).append(total_ms)
+        floor_ms = LEAST_SHARE * median([sum(sorted(times)) for times in of_ranks.values()] or [0.0])
+        rows = [_row(stage, node, totals, floor_ms) for (stage, node), totals in nodes.items()]
+        rows.sort(key=lambda row: (row.median_ms - row.slowest_ms, row.stage, row.node_name))
+        return Skew(rows)
+
+
+def _summed(labels: Sequence[str], ranks: Sequence[int], times: Sequence[float]) -> dict[str, float]:
+    """Return the total of each rank, in the order of the ranks; sums do not depend on the order of their parts."""
+    parts: dict[str, list[float]] = {}
+    for rank, time_ms in zip(ranks, times, strict=True):
+        parts.setdefault(labels[rank], []).append(time_ms)
+    return {label: sum(sorted(parts[label])) for label in sorted(parts, key=label_order)}
+
+
+def _row(stage: str, node: str, totals: Mapping[str, float], floor_ms: float) -> NodeSkew:
+    middle = median(totals.values())
+    slowest = max(totals, key=lambda label: totals[label])
+    slow = tuple(
+        (label, total_ms - middle)
+        for label, total_ms in totals.items()
+        if total_ms > 0 and total_ms >= LEAST_RATIO * middle and total_ms - middle >= floor_ms
+    )
+    ratio = totals[slowest] / middle if middle > 0 else None
+    return NodeSkew(node, stage, len(totals), slowest, totals[slowest], middle, ratio, slow)

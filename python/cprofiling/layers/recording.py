@@ -1,0 +1,78 @@
+"""The recording of one use of a stage, and the files that come of it."""
+
+from __future__ import annotations
+
+import os
+
+from cprofiling._internal import environment, log
+from cprofiling.layers import output_folder
+from cprofiling.layers.breakdown import breakdown_of
+from cprofiling.recording.profile import profile
+from cprofiling.recording.trace_handlers import file_name_of
+from cprofiling.recording.traces import chrome_writer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+
+def options() -> dict[str, Any]:
+    """Return what a stage's recording is asked for, as the environment says: all, unless it says otherwise."""
+    return {
+        "record_shapes": environment.boolean(environment.SHAPES, default=True),
+        "profile_memory": environment.boolean(environment.MEMORY, default=True),
+        "with_stack": environment.boolean(environment.STACK, default=True),
+    }
+
+
+class StageRecording:
+    """A recording that runs from the start of a stage to its end.
+
+    Attributes:
+        profile: What records.
+    """
+
+    chosen = options()  # read once: a value that makes no sense is warned of once
+
+    def __init__(self, name: str, prof: profile) -> None:
+        """``prof``: is running."""
+        self._name = name
+        self.profile = prof
+        self._process = os.getpid()
+
+    @classmethod
+    def begin(cls, name: str) -> StageRecording | None:
+        """Start one; None, and a line in the log, where another recording is running."""
+        prof = profile(**cls.chosen)
+        try:
+            prof.start()
+        except RuntimeError as error:
+            log.complain(f"[Profiler] {name!a} is not recorded: {error}")
+            return None
+        return cls(name, prof)
+
+    def end(self, rank: int) -> None:
+        """Stop, and write the trace and the breakdown. OSError where they cannot be written.
+
+        In a forked child there is nothing to do: the recording is its parent's.
+        """
+        if os.getpid() == self._process:
+            self.profile.stop()
+            self._write(rank)
+
+    def _write(self, rank: int) -> None:
+        recording = self.profile.recording
+        stem = f"{file_name_of(self._name)}_rank{rank}"
+        trace, stem = output_folder.reserved(output_folder.folder(), stem, ".trace.json.gz")
+        try:
+            chrome_writer.export_to_path(recording, trace, compress=True)
+        except BaseException:
+            os.unlink(trace)
+            raise
+        log.say(f"[Profiler] Chrome trace saved to: {trace}")
+        self._write_breakdown(trace.with_name(f"{stem}.breakdown.json"), rank)
+
+    def _write_breakdown(self, path: Path, rank: int) -> None:
+        output_folder.write_json(path, breakdown_of(self.profile.recording, self._name, rank))
+        log.say(f"[Profiler] Kernel breakdown saved to: {path}")

@@ -1,0 +1,302 @@
+"""What is known of the stages of a run: their times, memory and signatures, those of worker processes among them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from cprofiling import _core
+from cprofiling._internal import process
+from cprofiling.layers.report_figures import RankUse, ms, times_of
+from cprofiling.layers.signatures import SCHEMA_VERSION as SIGNATURE_VERSION
+from cprofiling.layers.signatures import StageIOSignature
+from cprofiling.layers.workers import WorkerRecords, WorkerWriter
+from cprofiling.nodes.profiler import Profiler
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from cprofiling.layers.memory import StageMemory
+    from cprofiling.layers.signatures import Inputs
+    from cprofiling.nodes.stats import NodeProfilingStats
+
+SCHEMA_VERSION = 1
+
+STAGE = "inference"  # of the Profiler that adds up; nobody sees it
+_NS_PER_MS = 1e6
+_NEVER = 2**63 - 1  # later than any time
+
+
+class Registry:
+    """Adds up each use of a stage. Any thread may use it at any time.
+
+    Attributes:
+        record_ms: Adds a use that succeeded to the times: called with STAGE, the name, and ms.
+        reset_ns: When the stages were forgotten last, as ``perf_counter_ns``; uses that began before do not count.
+        ended_ns: When the latest use ended.
+        latest: The memory after the latest use of each stage.
+        worker: Where the records of this process go too, if it works for another one.
+        beside: What somebody has a stage's part of the report say beside its figures.
+        made_signatures: Signatures that somebody has made, by stage: they go before those of calls.
+        report_memory: Makes the report's part on the checkpoints.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing; the request has no name."""
+        self._lock = threading.RLock()
+        self._profiler = Profiler()
+        self._profiler._count_no_nodes()  # noqa: SLF001 as nodes that are off cost more where some Profiler is on
+        self._profiler.set_profiling(True)
+        self.record_ms = self._profiler.record
+        self.reset_ns = 0
+        self.worker: WorkerWriter | None = None
+        self.records = WorkerRecords()
+        self.report_memory: Callable[[Mapping[str, StageMemory]], dict[str, Any]] = checkpoints_report
+        self._begin("", {})
+        os.register_at_fork(after_in_child=self._after_fork_in_child)
+
+    def _begin(self, request_id: str, metadata: Mapping[str, Any]) -> None:
+        self.request_id = request_id
+        self.metadata = dict(metadata)
+        self.ended_ns = 0
+        self.latest: dict[str, StageMemory | None] = {}
+        self._begun_ns: int | None = None
+        self._identity = os.urandom(16).hex()
+        self._memories: dict[str, StageMemory] = {}
+        self._signatures: dict[str, tuple[Inputs, Any]] = {}
+        self._checkpoints: dict[str, StageMemory] = {}
+        self._faults: dict[str, list[int]] = {}
+        self.beside: dict[str, dict[str, Any]] = {}
+        self.made_signatures: dict[str, StageIOSignature] = {}
+
+    def reset(self, request_id: str, metadata: Mapping[str, Any], now_ns: int) -> None:
+        """Forget everything, and begin with a request. What is being measured meanwhile belongs to neither."""
+        with self._lock:
+            self._profiler.reset_profiling()
+            self._begin(request_id, metadata)
+            self.reset_ns = self._begun_ns = now_ns
+            self.records.pass_by()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep nothing of the uses that begin meanwhile, in any thread: they are no part of the request."""
+        before, self.reset_ns = self.reset_ns, _NEVER
+        try:
+            yield
+        finally:
+            if self.reset_ns == _NEVER:
+                self.reset_ns = before
+
+    def _after_fork_in_child(self) -> None:
+        """The child has done nothing yet; what its parent has, and has begun, is the parent's."""
+        self._lock = threading.RLock()
+        self.reset_ns = perf_counter_ns()
+        self.worker = None
+        self.records = WorkerRecords()
+        self._begin(self.request_id, self.metadata)
+
+    # ---- Taking notes
+
+    def add(self, name: str, start_ns: int, end_ns: int, memory: StageMemory | None) -> None:
+        """Add a use that succeeded."""
+        if start_ns >= self.reset_ns:
+            self.add_ms(name, (end_ns - start_ns) / _NS_PER_MS, start_ns, end_ns, memory)
+
+    def add_ms(self, name: str, elapsed_ms: float, start_ns: int, end_ns: int, memory: StageMemory | None) -> None:
+        """Add a use that took so long, between these times."""
+        self.record_ms(STAGE, name, elapsed_ms)
+        with self._lock:
+            self._begun_ns = start_ns if self._begun_ns is None else min(self._begun_ns, start_ns)
+            self.ended_ns = max(self.ended_ns, end_ns)
+            self.latest[name] = memory
+            if memory is not None:
+                known = self._memories.get(name)
+                self._memories[name] = memory if known is None else memory.with_peaks_of(known)
+        if self.worker is not None:
+            self.worker.use(name, elapsed_ms, memory)
+
+    def add_fault(self, name: str, start_ns: int, *, is_cancelled: bool) -> None:
+        """Add a use that an exception has left; it has no time."""
+        with self._lock:
+            if start_ns < self.reset_ns:
+                return
+            self._faults.setdefault(name, [0, 0])[is_cancelled] += 1
+        if self.worker is not None:
+            self.worker.fault(name, is_cancelled=is_cancelled)
+
+    def add_checkpoint(self, name: str, memory: StageMemory) -> None:
+        """Keep the memory at a moment, under a name; a later one of that name takes its place."""
+        with self._lock:
+            if self.reset_ns == _NEVER:
+                return
+            self._checkpoints[name] = memory
+        if self.worker is not None:
+            self.worker.checkpoint(name, memory)
+
+    def checkpoints(self) -> dict[str, StageMemory]:
+        """Return the memory that was kept, by name: of this process, else the highest that a worker has of it."""
+        made: dict[str, StageMemory] = {}
+        for each in self.records.read().processes:
+            for name, memory in each.checkpoints.items():
+                made[name] = max(memory, made.get(name, memory), key=lambda each: each.peak_reserved)
+        with self._lock:
+            return {**made, **self._checkpoints}
+
+    def forget_checkpoints(self) -> None:
+        """Forget the memory that was kept."""
+        with self._lock:
+            self._checkpoints = {}
+            for each in self.records.read().processes:
+                each.checkpoints.clear()
+
+    def add_signature(self, name: str, inputs: Inputs, output: Any) -> None:
+        """Keep a stage's signature; the latest counts."""
+        self._signatures[name] = (inputs, output)
+        if self.worker is not None:
+            self.worker.signature(StageIOSignature.of_call(name, inputs, output))
+
+    def set_metadata(self, key: str, value: Any) -> None:
+        """Keep something that the report is to say. TypeError and ValueError for what JSON cannot say."""
+        checked = json_value(f"metadata {key!a}", value)
+        with self._lock:
+            self.metadata[key] = checked
+
+    # ---- Telling
+
+    def is_empty(self) -> bool:
+        """Whether no stage was used."""
+        return not (self._profiler.get_profiling_summary() or self._faults or self.records.read())
+
+    def signatures(self) -> dict[str, StageIOSignature]:
+        """Return the signatures, by stage: those of this process before those of workers."""
+        own = dict(self._signatures)
+        made = self.records.read().signatures
+        made.update((name, StageIOSignature.of_call(name, *call)) for name, call in own.items())
+        made.update(self.made_signatures)
+        return made
+
+    def signature_file(self) -> dict[str, Any]:
+        """Return the signatures as their file has them."""
+        return {
+            "schema_version": SIGNATURE_VERSION,
+            "request_id": self.request_id,
+            "timestamp": _now(),
+            "stages": {name: signature.to_dict() for name, signature in self.signatures().items()},
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return the timing report."""
+        with self._lock:
+            uses = list(self._uses())
+            total_ms = sum(use.row.total_ms for use in uses)
+            made: dict[str, Any] = {
+                "schema_version": SCHEMA_VERSION,
+                "request_id": self.request_id,
+                "timestamp": _now(),
+                "wall_clock_ms": self._wall_clock_ms(uses),
+                "total_stages_ms": ms(total_ms),
+                "num_stages": len(uses),
+                "stages": {use.name: self._stage(use, total_ms) for use in uses},
+                "metadata": dict(self.metadata),
+                "rank": process.rank(),
+                "world_size": process.world_size(),
+                "process": {"host": process.host(), "pid": os.getpid(), "id": self._identity},
+            }
+            checkpoints = self.checkpoints()
+            if checkpoints:
+                made["memory"] = self.report_memory(checkpoints)
+            return made
+
+    def _wall_clock_ms(self, uses: list[StageUse]) -> float:
+        """From the reset, or the first use, to the end of the last; at least the longest stage, which a worker had."""
+        own = 0.0 if self._begun_ns is None else max(self.ended_ns - self._begun_ns, 0) / _NS_PER_MS
+        return ms(max([own, *(use.row.total_ms for use in uses if use.workers)]))
+
+    def _uses(self) -> Iterator[StageUse]:
+        """Each stage once, in the order of first use, with the figures of the process in which it took longest."""
+        own = {row.node_name: row for row in self._profiler.get_profiling_summary()}
+        workers = self.records.read().processes
+        of_workers = (name for each in workers for name in (*each.rows, *each.faults))
+        for name in dict.fromkeys([*own, *self._faults, *of_workers]):
+            ranks = [each.use_of(name) for each in workers if name in each.rows]
+            row = own.get(name)
+            if ranks and row is not None:
+                ranks.append(RankUse(process.rank(), row, self._memories.get(name)))
+            rows = [each.row for each in ranks] or [row if row is not None else _unused(name)]
+            slowest = max(rows, key=lambda each: each.total_ms)
+            faults = [each.get(name, (0, 0)) for each in (self._faults, *(each.faults for each in workers))]
+            errors, cancelled = map(sum, zip(*faults, strict=True))
+            yield StageUse(name, slowest, sorted(ranks, key=lambda each: each.rank), errors, cancelled)
+
+    def _stage(self, use: StageUse, total_ms: float) -> dict[str, Any]:
+        made = times_of(use.row)
+        made["percentage"] = round(use.row.total_ms / total_ms * 100, 2) if total_ms > 0 else 0.0
+        for key, number in (("error_count", use.errors), ("cancelled_count", use.cancelled)):
+            if number:
+                made[key] = number
+        memory = self._memories.get(use.name) or _highest(use.workers)
+        if memory is not None:
+            made["memory"] = memory.as_mb()
+        if use.workers:
+            made["parallel_info"] = {
+                "num_ranks": len(use.workers),
+                "ranks": [each.as_dict() for each in use.workers],
+            }
+        made.update(self.beside.get(use.name, {}))
+        return made
+
+
+class StageUse(NamedTuple):
+    """A stage with the figures that count, and those of each process where workers had a part in it."""
+
+    name: str
+    row: NodeProfilingStats
+    workers: list[RankUse]
+    errors: int  # of all processes, as the next
+    cancelled: int
+
+
+def checkpoints_report(checkpoints: Mapping[str, StageMemory]) -> dict[str, Any]:
+    """Return memory at several moments as reports have it, with the highest of them."""
+    highest = max(checkpoints.values(), key=lambda each: each.peak_reserved).as_mb()
+    return {
+        "peak_reserved_mb": highest["peak_reserved_mb"],
+        "peak_allocated_mb": highest["peak_allocated_mb"],
+        "snapshots": {name: memory.as_mb() for name, memory in checkpoints.items()},
+    }
+
+
+def json_value(parameter: str, value: Any) -> Any:
+    """Return a copy of a value that JSON can say. TypeError and ValueError, naming the parameter, for another one."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{parameter} must be a value that JSON can say, got {shown_value(value)}: {error}") from None
+
+
+def _highest(ranks: list[RankUse]) -> StageMemory | None:
+    known = [each.memory for each in ranks if each.memory is not None]
+    return max(known, key=lambda each: each.peak_reserved, default=None)
+
+
+def _unused(name: str) -> NodeProfilingStats:
+    """The figures of a stage that never succeeded."""
+    from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats
+
+    return NodeProfilingStats(name, ExecutionStage.INFERENCE, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat()
+
+
+checked_name = _core.convert_name

@@ -1,0 +1,63 @@
+"""The timing report as a table."""
+
+from __future__ import annotations
+
+from cprofiling.nodes.summary_table import shown_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_HEAD = (
+    f"{'Stage':<32} {'Count':>7} {'Total(ms)':>12} {'Mean(ms)':>11} {'Min(ms)':>11} {'Max(ms)':>11} {'%':>6} "
+    f"{'Peak(MB)':>9}"
+)
+
+
+def timing_table(report: Mapping[str, Any]) -> str:
+    """Return a report, as ``get_timing_report`` gives it, as a table: a row a stage, and one a rank.
+
+    The peaks are those of what was reserved, in units of 1024 * 1024 bytes.
+    """
+    lines = [
+        f"Pipeline timing{_of_request(report['request_id'])}",
+        f"Wall clock: {report['wall_clock_ms']:.2f} ms, stages: {report['total_stages_ms']:.2f} ms",
+        _HEAD,
+        "-" * len(_HEAD),
+    ]
+    for name, stage in report["stages"].items():
+        lines.append(_row(shown_text("name", name), stage, stage["percentage"], _peak_mb(stage)))
+        for rank in stage.get("parallel_info", {}).get("ranks", ()):
+            peak = rank["peak_memory_gb"]
+            lines.append(_row(f"  rank {rank['rank']}", rank, None, None if peak is None else peak * 1024))
+    lines.append("-" * len(_HEAD))
+    if "memory" in report:
+        lines.append("Memory checkpoints (MB): in use / reserved (peaks)")
+        lines += [_checkpoint(shown_text("name", name), each) for name, each in report["memory"]["snapshots"].items()]
+    return "\n".join(lines)
+
+
+def _of_request(request_id: str) -> str:
+    return f" of {shown_text('request_id', request_id)}" if request_id else ""
+
+
+def _peak_mb(stage: Mapping[str, Any]) -> float | None:
+    memory = stage.get("memory")
+    return None if memory is None else float(memory["peak_reserved_mb"])
+
+
+def _row(name: str, of: Mapping[str, Any], percentage: float | None, peak_mb: float | None) -> str:
+    share = "" if percentage is None else f"{percentage:.1f}"
+    peak = "" if peak_mb is None else f"{peak_mb:.0f}"
+    return (
+        f"{name:<32} {of['count']:>7} {of['duration_ms']:>12.2f} {of['mean_ms']:>11.2f} {of['min_ms']:>11.2f} "
+        f"{of['max_ms']:>11.2f} {share:>6} {peak:>9}"
+    ).rstrip()
+
+
+def _checkpoint(name: str, memory: Mapping[str, float]) -> str:
+    return (
+        f"  {name}: {memory['allocated_mb']:.0f} / {memory['reserved_mb']:.0f} "
+        f"({memory['peak_allocated_mb']:.0f} / {memory['peak_reserved_mb']:.0f})"
+    )

@@ -1,0 +1,206 @@
+"""Records of worker processes: each writes its own file in a folder of the main process, which reads what is there.
+
+A file has a JSON text a line, and each line is written at once, so that what a killed worker has written can be read;
+a last line that is not whole is passed over until it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from cprofiling._internal import environment, process
+from cprofiling._internal.files import make_folders
+from cprofiling._internal.log import complain
+from cprofiling.layers.memory import StageMemory
+from cprofiling.layers.report_figures import RankUse
+from cprofiling.layers.signatures import StageIOSignature
+from cprofiling.nodes.profiler import Profiler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cprofiling.nodes.stats import NodeProfilingStats
+
+_FOLDER = "_CPROFILING_WORKER_FOLDER"  # in the environment: where the workers of a process write
+_ENDING = ".jsonl"
+_STAGE = "inference"
+
+
+class WorkerWriter:
+    """Writes the records of this process, which is a worker, to where the main process reads them."""
+
+    def __init__(self, folder: str) -> None:
+        """``folder``: that of the main process. What cannot be written is complained of once, and left out."""
+        self._signatures: dict[str, Any] = {}
+        self._descriptor = -1
+        try:
+            make_folders(folder)
+            path = os.path.join(folder, f"{os.getpid()}_{os.urandom(8).hex()}{_ENDING}")
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            complain(f"[Profiler] The records of this worker are lost: cannot write to {folder!a}: {error.strerror}")
+
+    def use(self, name: str, elapsed_ms: float, memory: StageMemory | None) -> None:
+        """Write a use of a stage."""
+        self._write({"rank": process.rank(), "name": name, "ms": elapsed_ms, "memory": memory})
+
+    def checkpoint(self, name: str, memory: StageMemory) -> None:
+        """Write the memory at a moment."""
+        self._write({"rank": process.rank(), "checkpoint": name, "memory": memory})
+
+    def fault(self, name: str, *, is_cancelled: bool) -> None:
+        """Write that an exception has left a stage."""
+        self._write({"rank": process.rank(), "name": name, "is_cancelled": is_cancelled})
+
+    def signature(self, signature: StageIOSignature) -> None:
+        """Write a signature, if it is another one than the stage had."""
+        made = signature.to_dict()
+        if self._signatures.get(signature.stage_name) != made:
+            self._signatures[signature.stage_name] = made
+            self._write({"rank": process.rank(), "signature": made})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._descriptor < 0:
+            return
+        line = json.dumps(record).encode("ascii") + b"\n"
+        try:
+            if os.write(self._descriptor, line) != len(line):
+                raise OSError(0, "there is no room")
+        except OSError as error:
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+            complain(f"[Profiler] Further records of this worker are lost: {error.strerror}")
+
+
+class WorkerProcess:
+    """What one worker has written so far."""
+
+    def __init__(self, path: Path, begin: int) -> None:
+        """``begin``: where in its file the records begin that count."""
+        self.rank = 0
+        self.memories: dict[str, StageMemory] = {}
+        self.signatures: dict[str, StageIOSignature] = {}
+        self.rows: dict[str, NodeProfilingStats] = {}
+        self.faults: dict[str, list[int]] = {}  # errors and cancellations by stage
+        self.checkpoints: dict[str, StageMemory] = {}
+        self._path = path
+        self._read = begin
+        self._profiler = Profiler()
+        self._profiler.set_profiling(True)
+
+    def read(self) -> None:
+        """Read what was written meanwhile."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return
+        self._read += len(whole) + len(newline)
+        for line in whole.splitlines():
+            with suppress(ValueError, KeyError, TypeError):  # a line that somebody else has written
+                self._add(json.loads(line))
+        self.rows = {row.node_name: row for row in self._profiler.get_profiling_summary()}
+
+    def use_of(self, name: str) -> RankUse:
+        """Return what this worker has of a stage that it has used."""
+        return RankUse(self.rank, self.rows[name], self.memories.get(name))
+
+    def _add(self, record: dict[str, Any]) -> None:
+        self.rank = int(record["rank"])
+        if "signature" in record:
+            signature = StageIOSignature(**record["signature"])
+            self.signatures[signature.stage_name] = signature
+            return
+        if "checkpoint" in record:
+            self.checkpoints[record["checkpoint"]] = StageMemory(*record["memory"])
+            return
+        name = record["name"]
+        if "is_cancelled" in record:
+            self.faults.setdefault(name, [0, 0])[bool(record["is_cancelled"])] += 1
+            return
+        self._profiler.record(_STAGE, name, record["ms"])
+        if record["memory"] is not None:
+            memory = StageMemory(*record["memory"])
+            known = self.memories.get(name)
+            self.memories[name] = memory if known is None else memory.with_peaks_of(known)
+
+
+class WorkerRecords:
+    """Reads what the workers of this process write."""
+
+    def __init__(self) -> None:
+        """Read from nowhere until ``open``."""
+        self._folder: Path | None = None
+        self._files: dict[str, WorkerProcess] = {}
+        self._begins: dict[str, int] = {}
+
+    def open(self) -> None:
+        """Have a folder of this process's own, which child processes find; it is made by the first of them to write."""
+        if self._folder is None:
+            self._folder = Path(tempfile.gettempdir(), f"cprofiling-workers-{os.getuid()}-{os.urandom(16).hex()}")
+            os.environ[_FOLDER] = str(self._folder)
+
+    def read(self) -> WorkerRecords:
+        """Read what was written meanwhile, and return this object."""
+        for path in self._paths():
+            if path.name not in self._files:
+                self._files[path.name] = WorkerProcess(path, self._begins.get(path.name, 0))
+        for each in self._files.values():
+            each.read()
+        return self
+
+    def __bool__(self) -> bool:
+        """Whether workers have used a stage."""
+        return bool(self.processes)
+
+    @property
+    def processes(self) -> list[WorkerProcess]:
+        """The workers that have used a stage, by rank."""
+        return sorted((each for each in self._files.values() if each.rows or each.faults), key=lambda each: each.rank)
+
+    @property
+    def signatures(self) -> dict[str, StageIOSignature]:
+        """The signatures by stage; of several workers, that of the lowest rank."""
+        made: dict[str, StageIOSignature] = {}
+        for each in sorted(self._files.values(), key=lambda each: -each.rank):
+            made.update(each.signatures)
+        return made
+
+    def pass_by(self) -> None:
+        """Have what was written so far not count."""
+        self._files = {}
+        for path in self._paths():
+            with suppress(OSError):
+                self._begins[path.name] = path.stat().st_size
+
+    def _paths(self) -> list[Path]:
+        if self._folder is None:
+            return []
+        with suppress(OSError):
+            return sorted(path for path in self._folder.iterdir() if path.suffix == _ENDING)
+        return []
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def folder_of_main() -> str | None:
+    """Return where the main process of this worker reads; None where nobody does."""
+    return environment.text(_FOLDER)
+
+
+def is_child() -> bool:
+    """Whether this process was started by multiprocessing, whose environment is that of its parent."""
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and module.parent_process() is not None

@@ -1,0 +1,1 @@
+"""Watching programs that run: live files, top, gRPC, Prometheus, OpenTelemetry."""

@@ -1,0 +1,373 @@
+"""Keeping statistics in live files: which Profiler is in which, and how such a file comes to be.
+
+The core writes them, in a thread of its own for each (``cprofiling/live.h``); here is decided where.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import stat
+import weakref
+from _thread import RLock
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from cprofiling import _core
+from cprofiling._internal import arguments, termination
+from cprofiling._internal.messages import mention
+from cprofiling._internal.process_exit import call_before_worker_ends
+from cprofiling.nodes.live_file import head
+from cprofiling.nodes.live_file.reading import ENDED, read
+from cprofiling.nodes.missing_figures import reasons_of
+from cprofiling.recording.output_names import OutputPath, UnusablePathError, has_lock, named, reason, shown_path
+from cprofiling.recording.whole_process import is_first_with, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cprofiling.nodes.profiler import Profiler
+
+OWNER = "CPROFILING_LIVE_OWNER"  # says to other processes who has the path
+ROOM = 2 * 1024 * 1024  # bytes for the statistics: of about 4,000 keys; there are two such areas
+INTERVAL_NS = 100_000_000
+_AREAS = 8192  # bytes before them
+_MODE = 0o600
+_MOST_NAMES = 9  # as CPROF_LIVE_NAMES
+_NOT_LIVE = "there is a file that is no live file"
+_IN_USE = "another process writes its statistics to it"
+
+
+class LiveWriter:
+    """A live file of this process.
+
+    Attributes:
+        path: Where it is; absolute.
+        is_automatic: Whether it was asked for by the environment, for all Profilers.
+    """
+
+    def __init__(self, path: str, core: _core.LiveFile, *, is_automatic: bool = False) -> None:
+        """``core``: the opened file."""
+        self.path = path
+        self.is_automatic = is_automatic
+        self._core = core
+        self._profilers: list[tuple[weakref.ref[Profiler], str]] = []
+
+    def holds(self, profiler: Profiler) -> bool:
+        """Whether a Profiler's statistics are kept here."""
+        return self._core.holds(profiler)
+
+    def add(self, profiler: Profiler) -> None:
+        """Keep a Profiler's statistics from now on."""
+        self._prune()
+        label = self._free_label(_label_of(profiler))
+        self._add(profiler, label)
+        self._profilers.append((weakref.ref(profiler), label))
+
+    def remove(self, profiler: Profiler) -> None:
+        """Keep a Profiler's statistics no longer; they stay as those of one that is gone."""
+        self._core.remove(profiler)
+        self._profilers = [pair for pair in self._profilers if pair[0]() not in (None, profiler)]
+
+    def is_only(self, profiler: Profiler) -> bool:
+        """Whether it ends when that is taken out: it is that Profiler's alone, and not the environment's."""
+        self._prune()
+        return not self.is_automatic and all(pair[0]() is profiler for pair in self._profilers)
+
+    def close(self) -> None:
+        """Write for the last time. What goes wrong is told, and nothing is raised: there may be more to close."""
+        *_, error = self._core.close()
+        if error:
+            mention(f"the newest statistics are not in {self.path!a}: {os.strerror(error)}")
+
+    def commit(self) -> None:
+        """Write now."""
+        self._core.commit()
+
+    def continue_beside(self) -> None:
+        """In a forked process: let go of the parent's file, and go on in one of this process's, once it counts."""
+        self._core.close()
+        self.path = OutputPath(self.path, is_first=False).wanted()
+        self._core = _later(self.path)
+        for profiler, label in self._profilers:
+            alive = profiler()
+            if alive is not None:
+                self._add(alive, label)
+
+    def _add(self, profiler: Profiler, label: str) -> None:
+        notes = tuple(_encoded(note) for note in reasons_of(0, 0, 0))
+        self._core.add(profiler, _encoded(label), notes)
+
+    def _prune(self) -> None:
+        self._profilers = [pair for pair in self._profilers if pair[0]() is not None]
+
+    def _free_label(self, label: str) -> str:
+        """Return a label that no other Profiler has here."""
+        taken = {label for _, label in self._profilers}
+        numbered = (f"{label} {number}" for number in range(2, len(taken) + 3))
+        return next(each for each in (label, *numbered) if each not in taken)
+
+
+class _Files:
+    """The live files of this process, and what the environment asks for."""
+
+    def __init__(self) -> None:
+        self.lock = RLock()
+        self.open: dict[str, LiveWriter] = {}
+        self.automatic: LiveWriter | None = None
+
+    def of(self, profiler: Profiler) -> LiveWriter | None:
+        """Return the file that a Profiler's statistics are kept in."""
+        return next((file for file in self.open.values() if file.holds(profiler)), None)
+
+
+_files = _Files()
+
+
+def switch(profiler: Profiler, live: object, enabled: bool) -> Callable[[], None] | None:
+    """Prepare what a call of ``set_profiling`` changes, and return what is to be called once it has; None: nothing.
+
+    Raises:
+        OSError: The file cannot be had; FileExistsError where there is one that is no live file.
+        TypeError: ``live`` is no path.
+        ValueError: It is empty, has a NUL, or leads to a device or the like.
+    """
+    path = None if live is None else os.path.abspath(arguments.path("live", live))
+    with _files.lock:
+        current = _files.of(profiler)
+        if not enabled:
+            return None if current is None or current.is_automatic else partial(_move, profiler, None)
+        wanted = _files.automatic if path is None else _files.open.get(path)
+        if path is not None and wanted is None:
+            wanted = _files.open[path] = LiveWriter(path, _opened(path, mention))
+        return None if wanted is current else partial(_move, profiler, wanted)
+
+
+def _move(profiler: Profiler, wanted: LiveWriter | None) -> None:
+    """Have a Profiler in one file, or none, and in no other."""
+    with _files.lock:
+        current = _files.of(profiler)
+        if current is wanted:
+            return
+        if current is not None and current.is_only(profiler):
+            del _files.open[current.path]
+            current.close()
+        elif current is not None:
+            current.remove(profiler)
+        if wanted is not None:
+            wanted.add(profiler)
+
+
+def start(value: str, variable: str, default: Profiler) -> None:
+    """Keep the statistics of all Profilers of this process at the path that an environment's variable gives.
+
+    The default Profiler is switched on. Where that cannot be, one line on stderr says so, and nothing else happens. A
+    process that another one with the same path has started, or whose rank is not 0, has a file beside that path, and
+    only once it has counted something.
+    """
+    is_first = is_first_with(OWNER)
+    try:
+        path = os.path.abspath(arguments.path(variable, value))
+        output = OutputPath(path, is_first=is_first)
+        core = _opened_or_later(output)
+    except (OSError, ValueError, UnusablePathError) as error:
+        if is_first:  # the others would repeat it
+            say(f"{variable}={shown_path(value)} cannot be used, so no statistics are kept there: {reason(error)}")
+        return
+    file = LiveWriter(output.wanted(), core, is_automatic=True)
+    _files.automatic = _files.open[file.path] = file
+    termination.watch(_close_all)
+    default.set_profiling(True)
+
+
+def commit() -> None:
+    """Write all live files of this process now, without waiting for their time."""
+    with _files.lock:
+        for file in _files.open.values():
+            file.commit()
+
+
+# ---- How a file comes to be
+
+
+def _opened_or_later(output: OutputPath) -> _core.LiveFile:
+    """Return a new live file at its path, or beside it where that is for another process. Raises as ``_opened``."""
+    if output.is_owner:
+        try:
+            return _opened(output.path, say)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            output.is_owner = False  # a server has several workers, and knows nothing of this itself
+            say(f"{output.path!a} is another process's: statistics are kept in {output.wanted()!a}")
+    return _later(output.wanted())
+
+
+def _opened(path: str, tell: Callable[[str], None]) -> _core.LiveFile:
+    """Return a new live file at a path: whole before it has its name, with room for what will be written.
+
+    ``tell`` is given where that of a process that was killed is then.
+    """
+    try:
+        with _place(path) as keep:
+            made, kept = _made(path, keep=keep)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    if kept is not None:
+        tell(f"{path!a} was of a process that was killed, or ended without its interpreter: it is kept as {kept!a}")
+    return made
+
+
+def _later(path: str) -> _core.LiveFile:
+    """Return a live file that is made once something is counted."""
+    return _core.LiveFile(-1, os.fsencode(path), head.own().to_bytes(), ROOM, INTERVAL_NS)
+
+
+@contextmanager
+def _place(path: str) -> Iterator[bool]:
+    """Have a path for the block, if there is nothing, or a live file that nobody writes to.
+
+    Gives whether what is there is to be kept: nobody may have seen yet what a process had counted that was killed.
+    """
+    with suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISREG(mode):
+            raise ValueError(f"live must be the path of a regular file, got {path!a}")
+    descriptor, is_new = _descriptor(path)
+    try:
+        if not has_lock(descriptor) or not _is_at(path, descriptor):
+            raise OSError(errno.EBUSY, _IN_USE)
+        magic = os.pread(descriptor, len(head.MAGIC), 0)
+        if magic not in (b"", head.MAGIC):
+            raise FileExistsError(errno.EEXIST, _NOT_LIVE)
+        try:
+            yield bool(magic) and not _is_complete(path)
+        except BaseException:
+            if is_new:
+                os.unlink(path)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _descriptor(path: str) -> tuple[int, bool]:
+    """Open a file. Whether it is made by that."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
+    except FileExistsError:
+        return os.open(path, flags), False
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    """Whether a path still leads to an open file: another process may have put its own there."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except OSError:
+        return False
+
+
+def _is_complete(path: str) -> bool:
+    """Whether nothing is lost with a live file that nobody writes to: its process ended well, or counted nothing."""
+    try:
+        statistics = read(path)
+    except (OSError, _core.FormatError):
+        return False
+    return statistics.state == ENDED or not any(len(part.summary) for part in statistics.parts)
+
+
+def _made(path: str, *, keep: bool) -> tuple[_core.LiveFile, str | None]:
+    """Return a new live file, and where what was at its path is kept, if it is."""
+    temporary = os.path.join(os.path.dirname(path), f".cprofiling-{os.urandom(8).hex()}.tmp")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, _MODE)
+    made = kept = None
+    try:
+        has_lock(descriptor)
+        os.posix_fallocate(descriptor, 0, _AREAS + 2 * ROOM)
+        own = head.own().to_bytes()
+        os.pwrite(descriptor, own, 0)
+        made = _core.LiveFile(descriptor, b"", own, ROOM, INTERVAL_NS)
+        if keep:
+            kept = _kept(path)
+            if not named(temporary, path):  # there was nothing for a moment
+                raise OSError(errno.EBUSY, _IN_USE)
+        else:
+            os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        if made is None:
+            os.close(descriptor)
+        raise
+    return made, kept
+
+
+def _kept(path: str) -> str:
+    """Give a live file a name beside its own, and return that: ``live-2.cprof`` to ``live-9.cprof``.
+
+    Where all are taken, the oldest goes of those that nobody writes to.
+    """
+    stem, suffix = os.path.splitext(path)
+    names = [f"{stem}-{number}{suffix}" for number in range(2, _MOST_NAMES + 1)]
+    for name in names:
+        if named(path, name):
+            return name
+    for name in sorted(names, key=_changed_ns):
+        with suppress(OSError, ValueError), _place(name):
+            os.replace(path, name)
+            return name
+    raise FileExistsError(errno.EEXIST, "it is of a process that was killed, and there is no name left to keep it")
+
+
+def _changed_ns(path: str) -> int:
+    with suppress(OSError):
+        return os.stat(path).st_mtime_ns
+    return 0
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _label_of(profiler: Profiler) -> str:
+    if profiler is _core_default():
+        return "default"
+    return (profiler._label or "Profiler").rpartition("<locals>.")[2]
+
+
+def _core_default() -> Profiler:
+    from cprofiling.nodes.profiler import default_profiler
+
+    return default_profiler
+
+
+# ---- The end of the process, and forks
+
+
+def _close_all() -> bool:
+    with _files.lock:
+        _files.automatic = None
+        while _files.open:  # a signal may have this called amid itself
+            _files.open.popitem()[1].close()
+        termination.unwatch(_close_all)
+    return True
+
+
+def _after_fork_in_child() -> None:
+    """Go on in files of this process; a failure must not be the program's."""
+    _files.lock = RLock()
+    files, _files.open, automatic, _files.automatic = list(_files.open.values()), {}, _files.automatic, None
+    for file in files:
+        with suppress(Exception):
+            file.continue_beside()
+            _files.open[file.path] = file
+            _files.automatic = file if file is automatic else _files.automatic
+    call_before_worker_ends(_close_all)
+
+
+_core.set_live_switch(switch)
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)
+call_before_worker_ends(_close_all)

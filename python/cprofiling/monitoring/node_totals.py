@@ -1,0 +1,248 @@
+"""What exporters of metrics read: the figures of the nodes of Profilers, one snapshot each, as plain sums."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from cprofiling import _core
+from cprofiling._internal import arguments
+from cprofiling._internal.log import complain
+from cprofiling.nodes.buckets import LAST, edge_ns
+from cprofiling.nodes.profiler import PipelineProfiling, Profiler
+from cprofiling.nodes.snapshot import Snapshot
+from cprofiling.nodes.summary_table import SEPARATING_OR_TURNING, shown_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    Source: TypeAlias = Profiler | PipelineProfiling | Callable[[], Snapshot]
+    Sources: TypeAlias = Source | Mapping[str, Source]
+    Key: TypeAlias = tuple[str, str]  # stage and node
+
+OVERFLOW = "__overflow__"
+# Powers of two of a microsecond, up to 134 s: each is an edge of the histograms' buckets.
+DEFAULT_BOUNDS = tuple(2**power / 1e6 for power in range(28))
+MAX_NODES = 1000
+# What NodeTotals counts, besides samples, and what that is.
+COUNTERS = {
+    "calls": "Calls that have finished: samples, errors, cancelled, skipped and dropped ones.",
+    "errors": "Calls that an exception left.",
+    "cancelled": "Calls that asyncio.CancelledError left.",
+    "skipped": "First calls that were left out of the samples.",
+    "dropped": "Calls whose statistics were discarded before they ended.",
+}
+_NS_PER_S = 1e9
+_NOT_EXPORTABLE = re.compile(f"[\ud800-\udfff{SEPARATING_OR_TURNING}]")
+_LEAST_S, _MOST_S = 1e-9, 1e5
+
+
+class NodeTotals:
+    """What is known of one node in one stage, or of several under one name: sums.
+
+    Attributes:
+        count: Samples.
+        total_ms: The sum of their times.
+        times: How many of them each group of buckets holds, by its number; empty groups are left out.
+        errors: Calls that an exception left, but for those that were
+        cancelled: by ``asyncio.CancelledError``.
+        skipped: First calls left out of the samples.
+        dropped: Calls whose statistics were discarded before they ended.
+        gpu_count: Samples with a GPU time; 0 where none was asked for, or none is known.
+        gpu_total_ms: The sum of these times.
+        gpu_times: As ``times``.
+        peaks: The highest peaks of memory in bytes, by ``device`` and ``host``, where they are known.
+    """
+
+    __slots__ = (
+        "cancelled", "count", "dropped", "errors", "gpu_count", "gpu_times", "gpu_total_ms", "peaks", "skipped",
+        "times", "total_ms",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.count = self.errors = self.cancelled = self.skipped = self.dropped = self.gpu_count = 0
+        self.total_ms = self.gpu_total_ms = 0.0
+        self.times: dict[int, int] = {}
+        self.gpu_times: dict[int, int] = {}
+        self.peaks: dict[str, int] = {}
+
+    @property
+    def calls(self) -> int:
+        """All calls that have finished."""
+        return self.count + self.errors + self.cancelled + self.skipped + self.dropped
+
+    def add(self, row: tuple[Any, ...], times: tuple[int, ...], gpu_times: tuple[int, ...]) -> None:
+        """Add the figures of a key: a row of a snapshot, and its groups."""
+        self.count += row[2]
+        self.total_ms += row[8]
+        self.errors += row[15]
+        self.cancelled += row[16]
+        self.skipped += row[17]
+        self.dropped += row[18]
+        _add_groups(self.times, times)
+        if row[22] is not None:
+            _, gpu, _, _, device_memory, host_memory, *_ = row[22]
+            self.gpu_count += gpu[0]
+            self.gpu_total_ms += gpu[4] or 0.0
+            _add_groups(self.gpu_times, gpu_times)
+            self._add_peak("device", device_memory)
+            self._add_peak("host", host_memory)
+
+    def _add_peak(self, kind: str, memory: tuple[int, ...]) -> None:
+        calls, *_, peak = memory
+        if calls and peak >= 0:
+            self.peaks[kind] = max(peak, self.peaks.get(kind, 0))
+
+
+def _add_groups(sums: dict[int, int], groups: tuple[int, ...]) -> None:
+    for group, count in zip(groups[::2], groups[1::2], strict=True):
+        sums[group] = sums.get(group, 0) + count
+
+
+def nodes_of(snapshot: Snapshot, bounds: tuple[int, ...], limit: int) -> tuple[dict[Key, NodeTotals], int]:
+    """Return the nodes of a snapshot by stage and name, and how many of them are among others in ``__overflow__``.
+
+    The first ``limit`` have figures of their own; the others are added up under ``__overflow__`` of their stage, or,
+    where no node of it is among the first, of a stage of that name. Names are such as any text can have: surrogates
+    and what ``exportable`` names are backslash escapes.
+
+    bounds: numbers of buckets, which divide them into groups.
+    """
+    nodes: dict[Key, NodeTotals] = {}
+    stages: set[str] = set()
+    own = folded = 0
+    rows, *_ = snapshot._rows(None)
+    for row, (times, gpu_times) in zip(rows, snapshot._groups(bounds), strict=True):
+        stage, node = exportable(row[1]), exportable(row[0])
+        if (stage, node) not in nodes:
+            if own < limit:
+                own += 1
+                stages.add(stage)
+            else:
+                folded += 1
+                stage, node = stage if stage in stages else OVERFLOW, OVERFLOW
+        nodes.setdefault((stage, node), NodeTotals()).add(row, times, gpu_times)
+    return nodes, folded
+
+
+class Complaints:
+    """Tells the log of sources that cannot be read: of each once, until it can."""
+
+    def __init__(self, whom: str) -> None:
+        self._whom = whom
+        self._told: set[str | None] = set()
+
+    def add(self, name: str | None, error: Exception) -> None:
+        """Tell that a source cannot be read."""
+        if name not in self._told:
+            self._told.add(name)
+            whose = "" if name is None else f" of {name!r}"
+            complain(f"statistics{whose} cannot be read for {self._whom}: {error}")
+
+    def forget(self, name: str | None) -> None:
+        """Take note that it can."""
+        self._told.discard(name)
+
+
+def exportable(name: str) -> str:
+    """Return a name as other programs can take and show it.
+
+    Lone surrogates, separators of lines and what turns the direction of writing become backslash escapes.
+    """
+    return name if name.isprintable() else _NOT_EXPORTABLE.sub(lambda found: shown_text("name", found[0]), name)
+
+
+@cache
+def edges_s() -> list[float]:
+    """Return the lower edges of all buckets in seconds, exactly, and the upper one of the last."""
+    return [edge_ns(number) / _NS_PER_S for number in range(LAST + 2)]
+
+
+def bounds_of(parameter: str, bounds_s: Iterable[float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return the numbers of the buckets before which groups of times end, and these bounds, exactly, in seconds.
+
+    A bound that is no edge of a bucket is moved to the nearest one, by 0.8 % at most.
+
+    Raises:
+        TypeError: It is no iterable of numbers.
+        ValueError: A bound is below 1 ns or above 100,000 s, they do not rise, or two of them are the same edge.
+    """
+    if isinstance(bounds_s, (str, bytes)) or not isinstance(bounds_s, Iterable):
+        raise TypeError(f"{parameter} must be an iterable of numbers, got {shown_value(bounds_s)}")
+    edges = edges_s()
+    numbers: list[int] = []
+    for place, bound in enumerate(bounds_s):
+        wanted = arguments.number_between(f"{parameter}[{place}]", bound, _LEAST_S, _MOST_S)
+        above = bisect_left(edges, wanted)
+        number = above if edges[above] - wanted < wanted - edges[above - 1] else above - 1
+        if numbers and number <= numbers[-1]:
+            raise ValueError(
+                f"{parameter} must rise, by 2 % at least, got {shown_value(bound)} after {edges[numbers[-1]]}"
+            )
+        numbers.append(number)
+    if not numbers:
+        raise ValueError(f"{parameter} must not be empty")
+    return tuple(numbers), tuple(edges[number] for number in numbers)
+
+
+def sources_of(profiler: Any) -> Callable[[], Mapping[str | None, Any]]:
+    """Return a callable that returns what ``snapshot_of`` is to read now, by name; a single source has the name None.
+
+    profiler: a Profiler, a pipeline, a callable that returns a Snapshot, or a mapping of names to such, which may
+        change at any time.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: A name of the mapping is none that a node may have.
+    """
+    if not isinstance(profiler, Mapping):
+        single: dict[str | None, Any] = {None: _checked_source("profiler", profiler)}
+        return lambda: single
+    for name, source in profiler.items():
+        _checked_source(f"profiler[{_core.convert_name(name)!r}]", source)
+    return lambda: dict(_named(name, source) for name, source in dict(profiler).items())
+
+
+def _named(name: Any, source: Any) -> tuple[str, Any]:
+    """Return the name of a source and it; of a name that is none, which came later, what it is and what says so."""
+    try:
+        return exportable(_core.convert_name(name)), source
+    except (TypeError, ValueError) as error:
+        refusal = str(error)
+
+    def refused() -> Snapshot:
+        raise ValueError(refusal)
+
+    return exportable(shown_value(name)), refused
+
+
+def now_of(sources: Callable[[], Mapping[str | None, Any]], complaints: Complaints) -> Mapping[str | None, Any]:
+    """Return what ``sources_of`` has now; nothing, and a complaint, where the mapping cannot be read."""
+    try:
+        found = sources()
+    except Exception as error:  # noqa: BLE001 it is the user's, and the program's other metrics are not to fail with it
+        complaints.add(None, error)
+        return {}
+    if None not in found:
+        complaints.forget(None)
+    return found
+
+
+def snapshot_of(source: Any) -> Snapshot:
+    """Return a snapshot of what ``sources_of`` has. TypeError for anything else; what the callable raises."""
+    if isinstance(source, Profiler):
+        return source.snapshot()
+    if isinstance(source, PipelineProfiling):
+        return source.profiler.snapshot()
+    return arguments.member("what the callable returns", _checked_source("the source", source)(), Snapshot)
+
+
+def _checked_source(parameter: str, source: Any) -> Any:
+    if isinstance(source, (Profiler, PipelineProfiling)) or callable(source):
+        return source
+    raise TypeError(
+        f"{parameter} must be a Profiler, a pipeline, or a callable that returns a Snapshot, got {shown_value(source)}"
+    )

@@ -1,0 +1,165 @@
+"""Recordings for OpenTelemetry: their spans, with the ids that they have."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from cprofiling._internal import arguments
+from cprofiling._internal.row_kinds import CUT, NODE, OUTCOMES, UNFINISHED
+from cprofiling.monitoring.node_totals import exportable
+from cprofiling.nodes.summary_table import shown_value
+from cprofiling.recording.columns import Recording, column, has, thread_number
+from cprofiling.recording.result import Reports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import SpanContext
+
+    from cprofiling.recording.profile import profile
+
+_BATCH = 512  # spans that an exporter is given at a time, as the SDK does
+_ERROR = OUTCOMES.index("error")
+
+
+def open_telemetry_spans(recording: Recording | profile, *, resource: Resource | None = None) -> Iterator[ReadableSpan]:
+    """Yield the spans of a finished recording: nodes, labelled blocks, and whatever else has an id of its own.
+
+    They have the trace, span and parent ids, the times and the names of the recording; attributes ``node`` (of nodes),
+    ``stage``, ``thread.id`` and ``thread.name``; and ``outcome`` where a call did not simply end: ``error``,
+    ``cancelled``, ``unfinished`` when the recording ended, or ``cut`` by a pause. The status of an error is ERROR; that
+    of others is not set. A lone surrogate in a text is a backslash escape. Operators and work of devices have no ids,
+    and are not among them.
+
+    OpenTelemetry's API makes ids itself, in this moment; spans of the past with ids of their own are made by the SDK's
+    ``ReadableSpan``. So this needs opentelemetry-sdk, which whoever exports spans has.
+
+    recording: a Recording, or a ``profile`` that has one. Times of what ``load_trace`` read are those of the file.
+    resource: what made the spans; by default that of the global tracer provider, or of the environment.
+
+    Raises:
+        ImportError: opentelemetry-sdk is not installed.
+        TypeError: An argument is of another kind.
+        RuntimeError: The ``profile`` has no recording yet.
+    """
+    from cprofiling.recording.dataframe import imported
+
+    if not isinstance(recording, Reports):
+        raise TypeError(f"recording must be a Recording, or a profile that has one, got {shown_value(recording)}")
+    sdk = imported("opentelemetry.sdk.trace", install="opentelemetry-sdk")
+    if resource is None:
+        resource = getattr(sdk.trace_api.get_tracer_provider(), "resource", None) or sdk.Resource.create()
+    arguments.member("resource", resource, sdk.Resource)
+    return _Maker(sdk, resource).spans(recording._finished())
+
+
+def export_spans(
+    recording: Recording | profile, exporter: SpanExporter | SpanProcessor, *, resource: Resource | None = None
+) -> int:
+    """Give the spans of a finished recording to an exporter, and return how many it took; see ``open_telemetry_spans``.
+
+    exporter: a ``SpanExporter``, which is called here, with 512 spans at a time, and stays open; or a
+        ``SpanProcessor`` such as that of the program, which exports when it likes, and may leave out what does not fit
+        into its queue.
+    recording, resource: see there.
+
+    Raises:
+        ImportError: opentelemetry-sdk is not installed.
+        TypeError: An argument is of another kind.
+        RuntimeError: The ``profile`` has no recording yet.
+    """
+    spans = open_telemetry_spans(recording, resource=resource)
+    on_end, export = getattr(exporter, "on_end", None), getattr(exporter, "export", None)
+    taken = 0
+    if callable(on_end):
+        for span in spans:
+            on_end(span)
+            taken += 1
+    elif callable(export):
+        while batch := tuple(islice(spans, _BATCH)):
+            taken += len(batch) if getattr(export(batch), "name", "") == "SUCCESS" else 0
+    else:
+        raise TypeError(f"exporter must be a SpanExporter or a SpanProcessor, got {shown_value(exporter)}")
+    return taken
+
+
+class _Maker:
+    """Makes the SDK's spans."""
+
+    def __init__(self, sdk: Any, resource: Resource) -> None:
+        from opentelemetry import trace
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+        from cprofiling.recording.dataframe import own_version
+
+        self._trace, self._span = trace, sdk.ReadableSpan
+        self._sampled = trace.TraceFlags(trace.TraceFlags.SAMPLED)
+        self._common = {
+            "resource": resource,
+            "instrumentation_scope": InstrumentationScope("cprofiling", own_version()),
+        }
+
+    def spans(self, recording: Recording) -> Iterator[ReadableSpan]:
+        """Yield the spans of a recording by their start."""
+        if not has(recording, "span"):
+            return
+        names = ("span", "parent_span", "trace_high", "trace_low", "start_ns", "end_ns", "outcome")
+        columns = [column(recording, name) for name in names]
+        attributes = _Attributes(recording)
+        texts, name_of = recording.strings, column(recording, "name")
+        none = self._trace.Status()
+        error = self._trace.Status(self._trace.StatusCode.ERROR)
+        for row, (span, parent, high, low, start, end, outcome) in enumerate(zip(*columns, strict=True)):
+            if span:
+                trace = high << 64 | low
+                yield self._span(
+                    exportable(texts[name_of[row]]),
+                    self._context(trace, span),
+                    self._context(trace, parent) if parent else None,
+                    attributes=attributes.of(row),
+                    status=error if outcome == _ERROR else none,
+                    start_time=max(start, 0),  # since 1970, which is where OpenTelemetry begins
+                    end_time=max(end, 0),
+                    **self._common,
+                )
+
+    def _context(self, trace: int, span: int) -> SpanContext:
+        return self._trace.SpanContext(trace, span, is_remote=False, trace_flags=self._sampled)
+
+
+class _Attributes:
+    """What is known of the rows of a recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._texts = recording.strings
+        self._kinds, self._outcomes, self._flags = (column(recording, name) for name in ("kind", "outcome", "flags"))
+        self._names, self._stages, self._tracks = (column(recording, name) for name in ("name", "stage", "track"))
+        self._threads = [_thread(track) for track in recording.tracks]
+
+    def of(self, row: int) -> dict[str, str | int]:
+        """Return the attributes of a row."""
+        attributes = dict(self._threads[self._tracks[row]])
+        if self._kinds[row] == NODE:
+            attributes["node"] = exportable(self._texts[self._names[row]])
+        if stage := self._texts[self._stages[row]]:
+            attributes["stage"] = exportable(stage)
+        if self._flags[row] & (UNFINISHED | CUT):
+            attributes["outcome"] = "unfinished" if self._flags[row] & UNFINISHED else "cut"
+        elif self._outcomes[row]:
+            attributes["outcome"] = OUTCOMES[self._outcomes[row]]
+        return attributes
+
+
+def _thread(track: Sequence[Any]) -> dict[str, str | int]:
+    number, name = thread_number(track), track[6]
+    attributes: dict[str, str | int] = {}
+    if isinstance(number, int):  # a text that stands for one is none
+        attributes["thread.id"] = number
+    if name:
+        attributes["thread.name"] = exportable(name)
+    return attributes

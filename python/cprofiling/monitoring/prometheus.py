@@ -1,0 +1,179 @@
+"""Statistics for Prometheus: a collector that reads a snapshot whenever somebody scrapes."""
+
+from __future__ import annotations
+
+import platform
+
+from cprofiling import _core
+from cprofiling._internal import arguments
+from cprofiling.monitoring.node_totals import (
+    COUNTERS,
+    DEFAULT_BOUNDS,
+    MAX_NODES,
+    Complaints,
+    bounds_of,
+    nodes_of,
+    now_of,
+    snapshot_of,
+    sources_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from prometheus_client.core import Metric
+
+    from cprofiling.monitoring.node_totals import NodeTotals, Sources
+
+_NODE = ("stage", "node")
+_EXTRA = "cprofiling[prometheus]"
+_MS_PER_S, _NS_PER_S = 1e3, 1e9
+
+
+class PrometheusCollector:
+    """A collector for a ``prometheus_client`` registry: the statistics of Profilers as they are at each scrape.
+
+    ``prometheus_client.REGISTRY.register(PrometheusCollector(profiler))`` is all there is to do. Nothing runs between
+    scrapes: there is no thread, no file, and no cost for the nodes. A scrape takes one snapshot of each Profiler.
+
+    One collector serves all Profilers of a registry, which refuses a second one: give a mapping of names to them. Each
+    series has its name in the label ``pipeline`` then. Those of nodes have the labels ``stage`` and ``node``:
+
+    * ``cprofiling_node_duration_seconds``, a histogram: samples, which are calls that were neither left by an exception
+      nor skipped
+    * ``cprofiling_node_gpu_duration_seconds``, a histogram: their GPU times; nodes without one are not in it
+    * ``cprofiling_node_calls_total``: all calls that finished while profiling was on
+    * ``cprofiling_node_errors_total``: those that an exception left, but for
+    * ``cprofiling_node_cancelled_total``: those that ``asyncio.CancelledError`` left
+    * ``cprofiling_node_skipped_total``: those that ``skip_first_n`` left out
+    * ``cprofiling_node_dropped_total``: those whose statistics were discarded before they ended
+    * ``cprofiling_node_memory_peak_bytes``, a gauge, by ``memory``, which is ``device`` or ``host``: where it is known
+
+    Those of Profilers:
+
+    * ``cprofiling_folded_nodes``, a gauge: how many nodes are in ``__overflow__``; see ``max_nodes``
+    * ``cprofiling_internal_errors_total``: faults inside the profiler
+    * ``cprofiling_call_cost_seconds``, a gauge: what measuring a call costs, as measured
+    * ``cprofiling_read_failed``, a gauge: 1 where the statistics could not be read, and are missing; the log says why
+
+    And ``cprofiling_build_info`` has versions, and the clock in use.
+
+    When statistics are reset, counters and histograms begin anew, as after a restart of the process, which ``rate()``
+    and ``increase()`` know; there are no ``_created`` series, as nobody keeps that time. In a forked child they begin
+    at zero. A lone surrogate in a name is a backslash escape.
+
+    Of several processes each has its own statistics, also in the multiprocess mode of ``prometheus_client``, whose
+    files have no place for those of custom collectors. Scrape each process; or give a callable that merges what the
+    processes wrote, ``lambda: Snapshot.merge(map(read, paths))``, which any of them may answer with.
+    """
+
+    def __init__(
+        self, profiler: Sources, *, buckets: Iterable[float] = DEFAULT_BOUNDS, max_nodes: int = MAX_NODES
+    ) -> None:
+        """Make a collector, which is to be registered.
+
+        profiler: A Profiler, a pipeline, a callable that returns a Snapshot (called at each scrape), or a mapping of
+            names to such, which is read at each scrape and may change at any time.
+        buckets: The upper bounds of the histograms' buckets in seconds, rising, from 1e-9 to 1e5; by default the powers
+            of two of a microsecond up to 134 s. One that is no edge of the buckets of the statistics, which are 1.6 %
+            wide at most, is moved to the nearest, so that all counts are exact; ``le`` has the bound as it is used.
+            A time that equals a bound counts above it.
+        max_nodes: How many nodes of a Profiler have series of their own, from 1 on; the later ones are added up under
+            the node ``__overflow__`` of their stage.
+
+        Raises:
+            ImportError: prometheus_client is not installed.
+            TypeError: An argument is of another kind.
+            ValueError: A number is out of its limits, or buckets do not rise.
+        """
+        from cprofiling.recording.dataframe import imported
+
+        self._core = imported("prometheus_client.core", install=_EXTRA)
+        self._sources = sources_of(profiler)
+        self._bounds, bounds_s = bounds_of("buckets", buckets)
+        self._le = tuple(map(imported("prometheus_client.utils", install=_EXTRA).floatToGoString, bounds_s))
+        self._max_nodes = arguments.index_between("max_nodes", max_nodes, 1)
+        self._labels = () if None in self._sources() else ("pipeline",)
+        self._complaints = Complaints("Prometheus")
+
+    def describe(self) -> list[Metric]:
+        """Return the families without a series: a registry asks for their names, and nothing is read for that."""
+        return [*self._families().values()]
+
+    def collect(self) -> list[Metric]:
+        """Return all families, of one snapshot of each Profiler; what cannot be read is logged, and left out."""
+        families = self._families()
+        for name, source in now_of(self._sources, self._complaints).items():
+            labels = [] if name is None else [name]
+            try:
+                snapshot = snapshot_of(source)
+                nodes, folded = nodes_of(snapshot, self._bounds, self._max_nodes)
+                *_, internal_errors, cost_ns, _ = snapshot._facts()
+            except Exception as error:  # noqa: BLE001 the program's other series are not to fail with ours
+                self._complaints.add(name, error)
+                families["read_failed"].add_metric(labels, 1)
+                continue
+            self._complaints.forget(name)
+            families["read_failed"].add_metric(labels, 0)
+            families["folded_nodes"].add_metric(labels, folded)
+            families["internal_errors"].add_metric(labels, internal_errors)
+            families["call_cost_seconds"].add_metric(labels, cost_ns / _NS_PER_S)
+            for key, totals in nodes.items():
+                self._add_node(families, [*labels, *key], totals)
+        families["build"].add_metric([], _build())
+        return [*families.values()]
+
+    def _families(self) -> dict[str, Any]:
+        core, pipeline, node = self._core, self._labels, (*self._labels, *_NODE)
+        families = {
+            "node_duration_seconds": core.HistogramMetricFamily(
+                "cprofiling_node_duration_seconds", "Time that calls of a node took.", labels=node
+            ),
+            "node_gpu_duration_seconds": core.HistogramMetricFamily(
+                "cprofiling_node_gpu_duration_seconds", "Time that a device took for calls of a node.", labels=node
+            ),
+        }
+        for name, help_text in COUNTERS.items():
+            families[name] = core.CounterMetricFamily(f"cprofiling_node_{name}", help_text, labels=node)
+        gauges = {
+            "node_memory_peak_bytes": ("The most memory in use inside a call.", (*node, "memory")),
+            "folded_nodes": ("Nodes that have no series of their own.", pipeline),
+            "call_cost_seconds": ("What measuring a call costs.", pipeline),
+            "read_failed": ("Whether the statistics could not be read.", pipeline),
+        }
+        for name, (help_text, labels) in gauges.items():
+            families[name] = core.GaugeMetricFamily(f"cprofiling_{name}", help_text, labels=labels)
+        families["internal_errors"] = core.CounterMetricFamily(
+            "cprofiling_internal_errors", "Faults inside the profiler.", labels=pipeline
+        )
+        families["build"] = core.InfoMetricFamily("cprofiling_build", "Versions, and the clock in use.", labels=())
+        return families
+
+    def _add_node(self, families: Mapping[str, Any], labels: list[str], totals: NodeTotals) -> None:
+        for name in COUNTERS:
+            families[name].add_metric(labels, getattr(totals, name))
+        families["node_duration_seconds"].add_metric(
+            labels, self._buckets(totals.times, totals.count), totals.total_ms / _MS_PER_S
+        )
+        if totals.gpu_count:
+            families["node_gpu_duration_seconds"].add_metric(
+                labels, self._buckets(totals.gpu_times, totals.gpu_count), totals.gpu_total_ms / _MS_PER_S
+            )
+        for memory, peak in totals.peaks.items():
+            families["node_memory_peak_bytes"].add_metric([*labels, memory], peak)
+
+    def _buckets(self, groups: Mapping[int, int], count: int) -> list[tuple[str, float]]:
+        """Return the buckets, each with all below; samples that the statistics' histogram lost are in the last one."""
+        below, buckets = 0, []
+        for group, bound in enumerate(self._le):
+            below += groups.get(group, 0)
+            buckets.append((bound, below))
+        return [*buckets, ("+Inf", count)]
+
+
+def _build() -> dict[str, str]:
+    from cprofiling.recording.dataframe import own_version
+
+    return {"version": own_version(), "python": platform.python_version(), "clock": _core.clock()[0]}

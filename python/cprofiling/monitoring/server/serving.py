@@ -1,0 +1,288 @@
+"""The server: a thread with an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import errno
+import os
+import socket
+import ssl
+import stat
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from cprofiling._internal import arguments, files
+from cprofiling.monitoring.server import profiling_pb2, profiling_pb2_grpc
+from cprofiling.monitoring.server.addresses import (
+    checked_address,
+    is_ip,
+    is_local,
+    join_address,
+    socket_path,
+    split_address,
+)
+from cprofiling.monitoring.server.guard import Guard, checked_token
+from cprofiling.monitoring.server.messages import MOST_BYTES
+from cprofiling.monitoring.server.service import ProfilingService, cuvis_handlers
+from cprofiling.monitoring.server.sessions import Sessions
+from cprofiling.nodes.summary_table import shown_value
+from cprofiling.recording.output_names import named
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    from _typeshed import StrOrBytesPath
+
+SERVICE = profiling_pb2.DESCRIPTOR.services_by_name["ProfilingService"].full_name
+_running: list[int] = []  # of each server that runs, the process: in a forked child it is another one
+_PATIENCE_S = 5.0  # with the thread, beyond what a stop gives to calls
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that is taken is refused, instead of shared
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.max_allowed_incoming_connections", 256),  # each takes one of the program's file descriptors
+    ("grpc.max_connection_idle_ms", 5_000),  # without a call
+    ("grpc.server_handshake_timeout_ms", 5_000),  # a connection that says nothing
+    ("grpc.keepalive_time_ms", 30_000),  # one whose other end is gone
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+def serve(
+    sessions: Mapping[str, Any],
+    address: str = "127.0.0.1:0",
+    *,
+    tls: tuple[StrOrBytesPath, StrOrBytesPath] | None = None,
+    token: str | None = None,
+) -> Server:
+    """Start a server in a thread of its own, and return it when clients can call.
+
+    Args:
+        sessions: What clients can control: Profilers, or pipelines, by names of 1 to 256 bytes of UTF-8, at most 1,024.
+            A pipeline is what has ``set_profiling``, ``get_profiling_summary``, ``reset_profiling`` and
+            ``profiling_enabled``. It is called in threads of the server's, if it is not of ``PipelineProfiling``.
+        address: ``host:port``; port 0: a free one. The default, and any other address of this machine for itself only,
+            is open to all users and programs of this machine if there is no token. Or ``unix:PATH``, a socket that only
+            this user can use, of mode 0600, which is removed at the end.
+        tls: Two files in PEM format, the certificate with its chain and the private key: calls are encrypted.
+        token: 16 to 4096 printable ASCII characters without blanks, which all calls must have in their metadata, as
+            ``authorization: Bearer TOKEN``, but the check of health. Without ``tls`` the network can read it.
+
+    Raises:
+        OSError: The address cannot be had, or a file of ``tls`` not be read.
+        RuntimeError: This process was forked while a server ran.
+        TypeError: An argument is of the wrong type, a session no pipeline.
+        ValueError: An argument is out of its limits; the address is reached from other machines, and neither ``tls``
+            nor ``token`` is given; the files of ``tls`` are no certificate and key.
+    """
+    checked = checked_address(address)
+    wanted = checked_token(token)
+    if tls is None and wanted is None and not is_local(checked):
+        raise ValueError(
+            f"address {shown_value(address)} can be reached from other machines: give tls or token, or an address such "
+            "as 127.0.0.1:0"
+        )
+    server = Server(Sessions(sessions), checked, _credentials(tls), wanted)
+    if any(pid != os.getpid() for pid in _running):
+        raise RuntimeError(
+            "gRPC does not serve in a process that was forked while it served: start the process by spawn"
+        )
+    server._start()  # noqa: SLF001 nobody else does
+    return server
+
+
+def _credentials(tls: Any) -> Any:
+    """Return the credentials in two files; None: without TLS."""
+    if tls is None:
+        return None
+    if not isinstance(tls, tuple) or len(tls) != 2:
+        raise TypeError(f"tls must be a pair of paths (certificate, key) or None, got {shown_value(tls)}")
+    certificate, key = (
+        arguments.path(f"tls ({name})", path) for name, path in zip(("certificate", "key"), tls, strict=True)
+    )
+    pair = (files.read_whole(key), files.read_whole(certificate))
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise ValueError(f"tls must be a certificate and its key, got {certificate!a} and {key!a}: {error}") from None
+    return grpc.ssl_server_credentials([pair])
+
+
+class Server:
+    """A server that runs; made by ``serve``. Also a context manager, which stops it.
+
+    It serves until it is stopped or the process ends. A forked child has none.
+
+    Attributes:
+        address: The ``host:port``, or ``unix:PATH``, that it has.
+    """
+
+    def __init__(self, sessions: Sessions, address: str, credentials: Any, token: str | None) -> None:
+        """Take over what has been checked."""
+        self.address = address
+        self._sessions = sessions
+        self._credentials = credentials
+        self._guard = Guard(token)
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._is_ready = threading.Event()
+        self._failure: Exception | None = None
+        self._grace_s: float = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._service: ProfilingService
+        self._thread = threading.Thread(target=self._run, name="cprofiling-server", daemon=True)
+
+    def add_session(self, session_id: str, target: Any) -> None:
+        """Add a session, as of ``serve``. ValueError where there is one of that name."""
+        self._sessions.add(session_id, target)
+
+    def remove_session(self, session_id: str) -> None:
+        """Remove a session: calls to it end with NOT_FOUND. KeyError where there is none of that name."""
+        self._sessions.remove(session_id)
+
+    def stop(self, grace_s: float = 0.5) -> None:
+        """Take no more calls, give those that run some time to finish, 0 to 60 s, and return when all has ended.
+
+        To stop it again is fine, and so is to stop it in a forked child, where it never ran.
+        """
+        grace = arguments.number_between("grace_s", grace_s, 0, 60)
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                _running.remove(self._pid)
+                self._grace_s = grace
+                loop.call_soon_threadsafe(self._service.stopping.set_result, None)
+        atexit.unregister(self.stop)
+        if threading.current_thread() is not self._thread:  # where an object's __del__ may be called, too
+            self._thread.join(grace + _PATIENCE_S)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Server address={self.address!r} sessions={len(self._sessions.all())}>"
+
+    def _start(self) -> None:
+        """Start the thread and wait until it serves; raises what keeps it from that."""
+        self._thread.start()
+        try:
+            self._is_ready.wait()
+        except BaseException:  # an interrupt
+            self._is_ready.wait(_PATIENCE_S)
+            self.stop(0)
+            raise
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        atexit.register(self.stop)
+
+    def _run(self) -> None:
+        """Serve in this thread, to the end. The loop is none of the program's, whatever policy that has set."""
+        loop = asyncio.SelectorEventLoop()
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(self._serve())
+        except Exception as error:  # noqa: BLE001 the program goes on, and serve() raises it
+            self._failure = error
+        finally:
+            self._loop = None
+            self._is_ready.set()
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    async def _serve(self) -> None:
+        server = grpc.aio.server(interceptors=(self._guard,), options=_OPTIONS)
+        self._service = ProfilingService(self._sessions)
+        profiling_pb2_grpc.add_ProfilingServiceServicer_to_server(self._service, server)
+        server.add_generic_rpc_handlers((cuvis_handlers(self._service),))
+        healthy = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        path = socket_path(self.address)
+        if path is None:
+            self._bind_port(server)
+        else:
+            self._bind_socket(server, path)
+        await server.start()
+        self._loop = asyncio.get_running_loop()
+        _running.append(self._pid)
+        self._is_ready.set()
+        await self._service.stopping
+        await healthy.enter_graceful_shutdown()
+        await server.stop(self._grace_s)
+        if path is not None:
+            with suppress(OSError):
+                os.unlink(path)
+
+    def _bind_port(self, server: Any) -> None:
+        """Take the address. OSError where it cannot be had."""
+        host, port = split_address(self.address)
+        _try_address(host, port)
+        self.address = join_address(host, self._added(server, self.address))
+
+    def _bind_socket(self, server: Any, path: str) -> None:
+        """Make a socket, which gets its name when nobody else can use it. OSError where it cannot be had."""
+        try:
+            _remove_old_socket(path)
+            with tempfile.TemporaryDirectory(prefix=".cprofiling-", dir=os.path.dirname(path)) as folder:
+                made = os.path.join(folder, "s")
+                self._added(server, f"unix:{made}")
+                os.chmod(made, 0o600)
+                if not named(made, path):
+                    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        except OSError as error:
+            if error.errno is None:
+                raise
+            raise OSError(error.errno, f"cannot serve on {self.address}: {error.strerror}") from None
+
+    def _added(self, server: Any, address: str) -> int:
+        try:
+            if self._credentials is None:
+                port: int = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, self._credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot serve on {self.address}: {error}") from None
+        return port
+
+
+def _remove_old_socket(path: str) -> None:
+    """Remove a socket of this user that nobody serves any more: its process was killed."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            return
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.setblocking(False)
+            if tried.connect_ex(path) == errno.ECONNREFUSED:
+                os.unlink(path)
+
+
+def _try_address(host: str, port: int) -> None:
+    """Raise the OSError that gRPC would not raise, but write to stderr. Names are left to it."""
+    if not (is_ip(host, 4) or is_ip(host, 6)):
+        return
+    with socket.socket(socket.AF_INET6 if is_ip(host, 6) else socket.AF_INET) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            text = f"cannot serve on {join_address(host, port)}: {os.strerror(error.errno or 0)}"
+            raise OSError(error.errno, text) from None

@@ -1,0 +1,164 @@
+"""The sessions of a server: what clients control by name."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+import grpc
+
+from cprofiling.monitoring.server.refusal import Refusal, described
+from cprofiling.nodes.profiler import PipelineProfiling, Profiler
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Outcome = tuple[Any, Refusal | None]
+
+_METHODS = ("set_profiling", "get_profiling_summary", "reset_profiling")
+_LONGEST_ID = 256
+_MOST_SESSIONS = 1024
+_MOST_ASIDE = 8  # calls of others' methods that run at once, in all sessions
+
+
+class Session:
+    """One name, and what it controls.
+
+    A Profiler of this package answers at once and never waits. Others' methods may wait for whatever they like, so
+    each call of theirs has a thread of its own.
+    """
+
+    def __init__(self, name: str, target: Any) -> None:
+        """Take over a target, which has been checked."""
+        self.name = name
+        self.target = target
+        self._controls = _own_profiler(target)
+
+    async def call(self, function: Callable[[Any], Any], free: threading.Semaphore) -> Any:
+        """Return what a function of the target returns. Refusal where it fails, or too many wait for theirs."""
+        if self._controls is not None:
+            result, refusal = _outcome(function, self._controls)
+        else:
+            result, refusal = await _aside(functools.partial(_outcome, function, self.target), free)
+        if refusal is not None:
+            raise refusal
+        return result
+
+
+def _own_profiler(target: Any) -> Profiler | None:
+    """Return the Profiler by which a target is controlled, if nobody has put other methods before it."""
+    if type(target) is Profiler:
+        return target
+    if isinstance(target, PipelineProfiling):
+        names = (*_METHODS, "profiling_enabled", "profiler")
+        if all(getattr(type(target), name) is getattr(PipelineProfiling, name) for name in names):
+            return target.profiler
+    return None
+
+
+def _outcome(function: Callable[[Any], Any], target: Any) -> Outcome:
+    """Return what a function returns, or what the client is to hear of its exception, of whatever kind that is."""
+    try:
+        return function(target), None
+    except Refusal as refusal:
+        return None, refusal
+    except BaseException as error:  # noqa: BLE001
+        return None, Refusal(grpc.StatusCode.INTERNAL, f"the session's pipeline failed: {described(error)}")
+
+
+async def _aside(function: Callable[[], Outcome], free: threading.Semaphore) -> Outcome:
+    """Return what a function returns in a thread; how many there are is bounded, also of those whose call has ended."""
+    if not free.acquire(blocking=False):
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASIDE} calls wait for their pipelines already")
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Outcome] = loop.create_future()
+
+    def give(outcome: Outcome) -> None:
+        if not answer.done():
+            answer.set_result(outcome)
+
+    def run() -> None:
+        outcome = function()
+        free.release()
+        with suppress(RuntimeError):  # the server has stopped meanwhile
+            loop.call_soon_threadsafe(give, outcome)
+
+    try:
+        threading.Thread(target=run, name="cprofiling-session", daemon=True).start()
+    except RuntimeError as error:
+        free.release()
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"there is no thread to be had: {error}") from None
+    return await answer
+
+
+class Sessions:
+    """All sessions of a server, by name; may be changed by any thread while it serves."""
+
+    def __init__(self, targets: Mapping[str, Any]) -> None:
+        """Take over all. TypeError or ValueError for what cannot be a session, or its name."""
+        if not isinstance(targets, Mapping):
+            raise TypeError(
+                f"sessions must be a mapping of names to pipelines or Profilers, got {shown_value(targets)}"
+            )
+        self._lock = threading.Lock()
+        self._sessions: dict[str, Session] = {}
+        self.free = threading.BoundedSemaphore(_MOST_ASIDE)
+        for name, target in targets.items():
+            self.add(name, target)
+
+    def add(self, name: str, target: Any) -> None:
+        """Add a session. ValueError where there is one of that name, or there are too many."""
+        session = Session(_checked_name(name), _checked_target(name, target))
+        with self._lock:
+            if name in self._sessions:
+                raise ValueError(f"there is a session {shown_value(name)} already")
+            if len(self._sessions) >= _MOST_SESSIONS:
+                raise ValueError(f"there are {_MOST_SESSIONS} sessions already, the most that a server has")
+            self._sessions = {**self._sessions, name: session}
+
+    def remove(self, name: str) -> None:
+        """Remove a session; what was gathered stays with its Profiler. KeyError where there is none."""
+        with self._lock:
+            left = dict(self._sessions)
+            del left[name]
+            self._sessions = left
+
+    def get(self, name: str) -> Session:
+        """Return a session. Refusal where there is none."""
+        session = self._sessions.get(name)
+        if session is None:
+            raise Refusal(grpc.StatusCode.NOT_FOUND, f"there is no session {shown_value(name)}")
+        return session
+
+    def all(self) -> list[Session]:
+        """Return all, sorted by name."""
+        sessions = self._sessions  # which is replaced, never changed
+        return [sessions[name] for name in sorted(sessions)]
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"a session's name must be a str, got {shown_value(name)}")
+    try:
+        size = len(name.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise ValueError(f"a session's name must have no surrogates, got {shown_value(name)}") from None
+    if not 1 <= size <= _LONGEST_ID:
+        raise ValueError(f"a session's name must have 1 to {_LONGEST_ID} bytes of UTF-8, got {shown_value(name)}")
+    return name
+
+
+def _checked_target(name: Any, target: Any) -> Any:
+    has_methods = all(callable(getattr(target, each, None)) for each in _METHODS)
+    has_property = hasattr(type(target), "profiling_enabled")  # which is not asked for its value yet
+    if isinstance(target, type) or not has_methods or not (has_property or hasattr(target, "profiling_enabled")):
+        raise TypeError(
+            f"session {shown_value(name)} must be a Profiler, or a pipeline with {', '.join(_METHODS)} and "
+            f"profiling_enabled, got {shown_value(target)}"
+        )
+    return target

@@ -1,0 +1,116 @@
+"""Moments from a live file, which is found by its path, or by the process that writes it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+from cprofiling.monitoring.top.samples import Moment, Part
+from cprofiling.nodes.live_file.head import MAGIC
+from cprofiling.nodes.live_file.reading import RUNNING, LiveStatistics, read
+from cprofiling.nodes.summary_table import shown_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+    from typing import BinaryIO
+
+_STALE_S = 2.0  # without a commit, while the process is there: it is stopped, or the machine asleep
+
+
+class NoLiveFileError(Exception):
+    """A process has no live file, or more than one."""
+
+
+def moments(path: str, pause: Callable[[], object], updates: int | None) -> Generator[Moment, None, None]:
+    """Give the statistics of a live file, again after each pause, until its process is gone.
+
+    Raises as ``live.read``.
+    """
+    given = 0
+    while True:
+        moment = moment_of(read(path))
+        yield moment
+        given += 1
+        if moment.is_over or given == updates:
+            return
+        pause()
+
+
+def moment_of(statistics: LiveStatistics) -> Moment:
+    """Return what a live file says."""
+    process = statistics.process
+    several = len(statistics.parts) > 1
+    notes = list(statistics.reasons)
+    parts = []
+    for part in statistics.parts:
+        summary = part.summary
+        notes += summary.reasons
+        if summary.internal_errors:
+            notes.append(f"{summary.internal_errors} faults inside the profiler")
+        label = ("before" if part.is_gone else part.label) if several else ""
+        parts.append(Part(label, summary))
+    silent_s = time.time() - statistics.taken_ns / 1e9
+    if statistics.state == RUNNING and silent_s > _STALE_S:
+        notes.append(f"nothing was written for {silent_s:.0f} s: the process may be stopped")
+    return Moment(
+        title=f"process {process.pid}, {statistics.state}: {shown_text('command', process.command)}",
+        whose=(process.pid, process.started_ticks, process.made_ns),
+        taken_s=statistics.taken_ns / 1e9,
+        parts=tuple(parts),
+        notes=tuple(dict.fromkeys(notes)),
+        is_over=statistics.state != RUNNING,
+    )
+
+
+@contextmanager
+def of_process(pid: int) -> Iterator[str]:
+    """Give a path of the live file that a process writes. NoLiveFileError where there is not exactly one.
+
+    It leads to the file itself, which is open here meanwhile: the name that it has may be one of another namespace, or
+    gone, and it is to be read also when its process is no more.
+    """
+    with ExitStack() as opened:
+        found: dict[tuple[int, int], tuple[str, int]] = {}  # each file once: its name, and our descriptor
+        for descriptor in _descriptors(pid):
+            with suppress(OSError):  # it was closed meanwhile
+                file = _live_file(descriptor)
+                if file is not None:
+                    opened.enter_context(file)
+                    status = os.fstat(file.fileno())
+                    found[status.st_dev, status.st_ino] = os.readlink(descriptor), file.fileno()
+        if not found:
+            raise NoLiveFileError(
+                f"process {pid} writes no live file: it does when it is started with CPROFILING_LIVE=PATH, or calls "
+                "set_profiling(True, live=PATH)"
+            )
+        if len(found) > 1:
+            listed = ", ".join(f"{name!a}" for name, _ in sorted(found.values()))
+            raise NoLiveFileError(f"process {pid} writes several live files, give one of them: {listed}")
+        ((_, own),) = found.values()
+        yield f"/proc/self/fd/{own}"
+
+
+def _descriptors(pid: int) -> list[str]:
+    """Return the paths of what a process has open."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return [f"{folder}/{number}" for number in sorted(os.listdir(folder), key=int)]
+    except FileNotFoundError:
+        raise NoLiveFileError(f"there is no process {pid}") from None
+    except OSError as error:
+        raise NoLiveFileError(f"process {pid}: {error.strerror}") from None
+
+
+def _live_file(descriptor: str) -> BinaryIO | None:
+    """Open what a descriptor of another process is of; None where it is no live file."""
+    if not stat.S_ISREG(os.stat(descriptor).st_mode):
+        return None
+    with ExitStack() as otherwise:
+        file = otherwise.enter_context(open(descriptor, "rb", buffering=0))
+        if file.read(len(MAGIC)) != MAGIC:
+            return None
+        otherwise.pop_all()
+        return file

@@ -1,0 +1,191 @@
+"""What ``top`` shows: statistics as they were at one moment, wherever they come from, and how they have changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from cprofiling.nodes.summary_table import NO_DATA, format_time, shown_names, shown_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    from cprofiling.nodes.stats import NodeProfilingStats
+
+HEADINGS = ("Node", "Stage", "Calls", "Calls/s", "Load", "Mean", "p50", "p99", "Max", "Total", "Errors")
+TEXTS = 2  # of them; the others are figures
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The nodes of one Profiler.
+
+    Attributes:
+        label: Whose they are; "" where there is one only.
+        stats: The statistics.
+    """
+
+    label: str
+    stats: Sequence[NodeProfilingStats]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The statistics of a process at one moment.
+
+    Attributes:
+        title: What is shown, in one line.
+        whose: Tells them from those of another process or session, which have nothing to do with these.
+        taken_s: When they were taken, in seconds from any time on.
+        parts: The statistics.
+        notes: What is to be said of them.
+        is_over: Whether there will be no others.
+    """
+
+    title: str
+    whose: Hashable
+    taken_s: float
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...] = ()
+    is_over: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A node: its statistics, and what it did since the moment before.
+
+    Attributes:
+        name: The node, with the label of its part where there are several.
+        stats: The statistics.
+        rate: Calls a second; None: there is no moment before.
+        load: Seconds in it for each second; above 1 where threads or tasks run it at once, or calls are long. None: as
+            above.
+    """
+
+    name: str
+    stats: NodeProfilingStats
+    rate: float | None
+    load: float | None
+
+    def cells(self) -> tuple[str, ...]:
+        """Return what stands under the headings."""
+        stats = self.stats
+        times = (stats.mean_ms, stats.p50_ms, stats.p99_ms, stats.max_ms, stats.total_ms)
+        return (
+            self.name,
+            shown_text("stage", stats.stage),
+            f"{stats.count:,}",
+            _UNKNOWN if self.rate is None else f"{self.rate:,.1f}",
+            _UNKNOWN if self.load is None else f"{100 * self.load:.1f} %",
+            *(_UNKNOWN if time is None or not stats.count else format_time(time) for time in times),
+            f"{stats.error_count:,}",
+        )
+
+
+_KEYS: dict[str, Callable[[Row], float]] = {
+    "total": lambda row: row.stats.total_ms,
+    "load": lambda row: row.load or 0.0,
+    "rate": lambda row: row.rate or 0.0,
+    "count": lambda row: row.stats.count,
+    "mean": lambda row: row.stats.mean_ms,
+    "p99": lambda row: row.stats.p99_ms or 0.0,
+    "max": lambda row: row.stats.max_ms,
+    "errors": lambda row: row.stats.error_count,
+}
+SORT_KEYS = (*_KEYS, "name")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which nodes are shown, and in which order.
+
+    Attributes:
+        sort_by: One of SORT_KEYS; figures with the largest first, names with the first.
+        reverse: The other way round.
+        globs: Patterns of names, of which one must match; none: all nodes.
+        stage: Only this one; None: all.
+    """
+
+    sort_by: str = SORT_KEYS[0]
+    reverse: bool = False
+    globs: tuple[str, ...] = ()
+    stage: str | None = None
+
+    def rows(self, now: Moment, before: Moment | None) -> list[Row]:
+        """Return the rows of a moment; ``before``: an earlier one, for what has changed since."""
+        if before is not None and (before.whose != now.whose or now.taken_s <= before.taken_s):
+            before = None
+        rows = [row for row in _all_rows(now, before) if self._takes(row)]
+        if self.sort_by == "name":
+            rows.sort(key=lambda row: (row.name, row.stats.stage), reverse=self.reverse)
+        else:
+            rows.sort(key=_KEYS[self.sort_by], reverse=not self.reverse)
+        return rows
+
+    def nothing(self, now: Moment) -> str:
+        """Return what stands in place of a table without rows: nothing was collected, or all of it is left out."""
+        rows = list(_all_rows(now, None))
+        if not rows:
+            return NO_DATA
+        stages = {row.stats.stage for row in rows}
+        if self.stage is not None and self.stage not in stages:
+            return f"There is no stage {shown_names([self.stage])}; there are: {shown_names(stages)}"
+        where = "" if self.stage is None else f" in the stage {shown_names([self.stage])}"
+        names = {row.stats.node_name for row in rows if self.stage in (None, row.stats.stage)}
+        return f"No node{where} matches {shown_names(self.globs)}; there are: {shown_names(names)}"
+
+    def _takes(self, row: Row) -> bool:
+        names = (row.name, row.stats.node_name)
+        is_meant = not self.globs or any(fnmatchcase(name, glob) for name in names for glob in self.globs)
+        return is_meant and (self.stage is None or row.stats.stage == self.stage)
+
+
+def _all_rows(now: Moment, before: Moment | None) -> Iterable[Row]:
+    last = {} if before is None else _by_key(before)
+    seconds = 0.0 if before is None else now.taken_s - before.taken_s
+    for part in now.parts:
+        for stats in part.stats:
+            calls, total_ms = stats.count, stats.total_ms
+            earlier = last.get((part.label, stats.node_name, stats.stage))
+            if earlier is not None and earlier.count <= calls:  # else it was reset, and all are new
+                calls, total_ms = calls - earlier.count, max(0.0, total_ms - earlier.total_ms)
+            yield Row(
+                name=_name(part, stats),
+                stats=stats,
+                rate=None if before is None else calls / seconds,
+                load=None if before is None else total_ms / 1000 / seconds,
+            )
+
+
+def _by_key(moment: Moment) -> dict[tuple[str, str, str], NodeProfilingStats]:
+    return {(part.label, stats.node_name, stats.stage): stats for part in moment.parts for stats in part.stats}
+
+
+def _name(part: Part, stats: NodeProfilingStats) -> str:
+    name = shown_text("node_name", stats.node_name)
+    return f"{shown_text('label', part.label)}: {name}" if part.label else name
+
+
+def plain_table(rows: Iterable[Row]) -> list[str]:
+    """Return the lines of a table; names are never cut."""
+    cells = [row.cells() for row in rows]
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *cells, strict=True)]
+    lines = [_line(HEADINGS, widths), "-" * (sum(widths) + 2 * (len(widths) - 1))]
+    return [*lines, *(_line(row, widths) for row in cells)]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [
+        f"{cell:<{width}}" if place < TEXTS else f"{cell:>{width}}"
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
+
+
+def plain_text(now: Moment, before: Moment | None, choice: Choice) -> str:
+    """Return a moment as text: title, table, notes."""
+    notes = [f"note: {shown_text('note', note)}" for note in now.notes]
+    rows = choice.rows(now, before)
+    return "\n".join([now.title, *(plain_table(rows) if rows else [choice.nothing(now)]), *notes])

@@ -1,0 +1,316 @@
+"""Show the moments of `top`, as plain lines or on the screen with rich."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from cprofiling.monitoring.top.samples import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, Row, plain_text
+from cprofiling.nodes.summary_table import shown_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from typing import Any, TypeAlias
+
+    # Waits for so many seconds, in which keys are answered, and returns whether there is to be another moment.
+    Wait: TypeAlias = Callable[[float], bool]
+    Source: TypeAlias = Callable[[Wait], Generator[Moment, None, None]]
+
+_KEYS = "q quit   s sort by the next   r reverse   p pause"
+_UP, _DOWN = " above (Up, PageUp)", " more (Down, PageDown)"
+_DISPENSABLE = ("p50", "Max", "Total", "Stage", "Errors", "Load", "Calls/s", "Calls")
+_GAP, _LEAST_NAME = 3, 20  # columns of characters: between two, and what names have at least
+_KEY_S = 0.05  # between two looks for a key
+# Keys that are no characters send sequences, which begin as the key Escape does: ECMA-48, 5.4.
+_ONE_KEY = re.compile("\x1b+(?:\\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\x1b])?|[^\x1b]", re.DOTALL)
+_BEGUN = re.compile("\x1b(?:\\[[0-?]*[ -/]*|O)?\\Z")
+_ALL = 1_000_000  # lines
+_AROUND = 7  # lines of the screen that are no rows: title, frame and heading, how many more there are, keys
+_SIDES = 2  # columns of characters beside the table
+
+
+def show_plain(moments: Iterable[Moment], choice: Choice, write: Callable[[str], None]) -> None:
+    """Write each moment below the one before it."""
+    before = last = None
+    for now in moments:
+        before = _earlier(now, last, before)
+        text = plain_text(now, before, choice)
+        write(f"\n{text}" if last is not None else text)
+        last = now
+
+
+def _earlier(now: Moment, last: Moment | None, before: Moment | None) -> Moment | None:
+    """Return what a moment is compared with: the last one, or what that was, if nothing was written since."""
+    is_same = last is not None and (now.whose, now.taken_s) == (last.whose, last.taken_s)
+    return before if is_same else last
+
+
+_NO_MOMENT = Moment("", None, 0.0, ())
+
+
+@dataclass
+class _Screen:
+    """What is on the screen, and what the keys have changed.
+
+    Attributes:
+        choice: Which nodes are shown.
+        now: The moment that is shown.
+        before: What it is compared with.
+        is_paused: Whether the next ones have to wait.
+        is_over: Whether the user has ended it.
+        waiting: The last one that came while it was paused.
+        first: The number of rows above those that are shown.
+        shown: The number of those.
+        below: The number of rows below them.
+    """
+
+    choice: Choice
+    now: Moment = _NO_MOMENT
+    before: Moment | None = None
+    is_paused: bool = False
+    is_over: bool = False
+    waiting: Moment | None = None
+    first: int = 0
+    shown: int = 0
+    below: int = 0
+
+    def take(self, moment: Moment) -> None:
+        """Show the next moment, unless the user looks at this one."""
+        if self.is_paused:
+            self.waiting = moment
+        else:
+            self.before, self.now = _earlier(moment, self.now, self.before), moment
+            self.waiting = None
+
+    def end(self) -> None:
+        """Show the last moment, also where the user still looks at an earlier one."""
+        self.is_paused = False
+        if self.waiting is not None:
+            self.take(self.waiting)
+
+    def press(self, key: str) -> None:
+        """Do what a key is for."""
+        if key in {"q", "Q", "\x1b"}:
+            self.is_over = True
+        elif key == "s":
+            following = SORT_KEYS[(SORT_KEYS.index(self.choice.sort_by) + 1) % len(SORT_KEYS)]
+            self.choice, self.first = replace(self.choice, sort_by=following), 0
+        elif key == "r":
+            self.choice, self.first = replace(self.choice, reverse=not self.choice.reverse), 0
+        elif key in {"p", " "}:
+            self.is_paused = not self.is_paused
+        elif key in {"\x1b[A", "\x1bOA"}:  # Up
+            self._scroll(-1)
+        elif key in {"\x1b[B", "\x1bOB"}:  # Down
+            self._scroll(1)
+        elif key == "\x1b[5~":  # PageUp
+            self._scroll(-self.shown)
+        elif key == "\x1b[6~":  # PageDown
+            self._scroll(self.shown)
+
+    def _scroll(self, rows: int) -> None:
+        self.first += max(rows, -self.first) if rows < 0 else min(rows, self.below)
+
+    def render(self, columns: int, lines: int) -> Any:
+        """Return what rich is to show on a screen of this size, in characters."""
+        from rich.console import Group
+        from rich.text import Text
+
+        order = f"by {self.choice.sort_by}{', reversed' if self.choice.reverse else ''}"
+        notes = [Text(f"note: {shown_text('note', note)}", style="yellow") for note in self.now.notes]
+        room = max(1, lines - _AROUND - sum(len(_folded(note, columns)) for note in notes))
+        table = self._table(columns, room)
+        beyond = ", ".join(f"{count}{side}" for count, side in ((self.first, _UP), (self.below, _DOWN)) if count)
+        state = ", paused" if self.is_paused else ""
+        keys = f"{order}{state}   {_KEYS}"
+        return Group(
+            _line(self.now.title, "bold"),
+            table,
+            *([_line(f"... {beyond}", "dim")] if beyond else []),
+            *notes,
+            _line(keys, "dim"),
+        )
+
+    def _table(self, columns: int, room: int) -> Any:
+        """Return the rows that there is room for, all of them if possible, and note how many are above and below."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        rows = self.choice.rows(self.now, self.before)
+        self.first = max(0, min(self.first, len(rows) - 1))
+        page = _Page(rows, columns, room)
+        if page.count == len(rows):
+            self.first = 0
+        elif self.first:
+            page = _Page(rows[self.first :], columns, room)
+        self.shown, self.below = page.count, len(rows) - self.first - page.count
+        if not rows:
+            return Text(f"\n{self.choice.nothing(self.now)}\n")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for place in page.places:
+            # Figures keep their width where there is little; names are folded.
+            table.add_column(
+                HEADINGS[place],
+                justify="left" if place < TEXTS else "right",
+                no_wrap=place > 0,
+                overflow="fold",
+                width=None if place else page.name_width,
+            )
+        for row, cells in zip(rows[self.first :], page.cells[: page.count], strict=False):
+            texts = [Text(cells[place], style=_style(row, HEADINGS[place])) for place in page.places]
+            table.add_row(*texts, style="dim" if row.rate == 0 else "")
+        return table
+
+
+class _Page:
+    """The first of some rows, as many as there is room for where long names take several lines; at least one.
+
+    Attributes:
+        cells: What is in the rows, and perhaps in some more.
+        places: The columns that there is room for.
+        name_width: That of the names, in characters.
+        count: The number of rows.
+    """
+
+    def __init__(self, rows: list[Row], columns: int, room: int) -> None:
+        from rich.text import Text
+
+        self.cells = [row.cells() for row in rows[:room]]
+        widths = _widths(self.cells)
+        self.places = _fitting(widths, columns)
+        left = columns - _SIDES - sum(widths[place] for place in self.places[1:])
+        self.name_width = max(1, min(widths[0] - _GAP, left))
+        heights = accumulate(len(_folded(Text(each[0]), self.name_width)) for each in self.cells)
+        self.count = sum(height <= room for height in heights)
+        if rows and not self.count:  # the screen is too small for the first name, of which it has the beginning
+            name, *figures = self.cells[0]
+            self.cells[0] = ("\n".join(_folded(Text(name), self.name_width)[:room]), *figures)
+            self.count = 1
+
+
+def _line(text: str, style: str) -> Any:
+    from rich.text import Text
+
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _folded(text: Any, width: int) -> list[str]:
+    """Return the lines that a text takes."""
+    from rich.console import Console
+
+    if text.cell_len <= width:
+        return [text.plain]
+    return [line.plain for line in text.wrap(Console(), width, overflow="fold")]
+
+
+def _style(row: Row, heading: str) -> str:
+    return "red" if heading == "Errors" and row.stats.error_count else ""
+
+
+def _widths(rows: list[tuple[str, ...]]) -> list[int]:
+    """Return the columns of characters that each of the table's takes, with the gap to the next one."""
+    from rich.cells import cell_len
+
+    return [max(map(cell_len, column)) + _GAP for column in zip(HEADINGS, *rows, strict=True)]
+
+
+def _fitting(widths: list[int], columns: int) -> list[int]:
+    """Return the places of the columns that there is room for; the least needed ones go first."""
+    widths = [min(widths[0], _LEAST_NAME), *widths[1:]]
+    places = list(range(len(HEADINGS)))
+    for heading in _DISPENSABLE:
+        if sum(widths[place] for place in places) <= columns:
+            break
+        places.remove(HEADINGS.index(heading))
+    return places
+
+
+def show_rich(source: Source, choice: Choice) -> None:
+    """Show the moments on the whole screen, until the last or until a key ends it; the last one stays to be read."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    screen = _Screen(choice)
+    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live:
+
+        def refresh() -> None:
+            if screen.now is not _NO_MOMENT:
+                live.update(screen.render(*console.size), refresh=True)
+
+        def wait(seconds: float) -> bool:
+            until = time.monotonic() + seconds
+            while not screen.is_over and (left := until - time.monotonic()) > 0:
+                answer()
+                time.sleep(min(_KEY_S, left))
+            return not screen.is_over
+
+        def answer() -> None:
+            while not screen.is_over and (key := pressed()):
+                screen.press(key)
+                refresh()
+
+        with closing(source(wait)) as moments:
+            for moment in moments:
+                screen.take(moment)
+                refresh()
+                answer()
+                if screen.is_over:
+                    break
+            else:
+                screen.end()
+    if screen.now is not _NO_MOMENT:
+        console.print(screen.render(console.size.width, _ALL))
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[], str]]:
+    """Give a function that returns the key pressed next, or "", without waiting; the terminal shows none of them."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield lambda: ""
+        return
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    settings = termios.tcgetattr(descriptor)
+    waiting: list[str] = []
+
+    def pressed() -> str:
+        if not waiting:
+            waiting.extend(reversed(_keys_in(_pending(descriptor))))
+        return waiting.pop() if waiting else ""
+
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        # What was typed and not read is not for whoever reads next, which is the user's shell.
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, settings)
+
+
+def _pending(descriptor: int) -> str:
+    """Return what was typed; the rest of a sequence that has begun to come is waited for, but not for long."""
+    read = ""
+    while select.select([descriptor], [], [], _KEY_S if read else 0)[0]:
+        more = os.read(descriptor, 1024).decode("ascii", "replace")
+        read += more
+        if not more or not _BEGUN.search(read):
+            break
+    return read
+
+
+def _keys_in(typed: str) -> list[str]:
+    """Return the keys of what was typed: characters, and those that send sequences, as arrows and the wheel do.
+
+    The key Escape is what none of these begins with.
+    """
+    return ["\x1b" if not key.strip("\x1b") else key for key in _ONE_KEY.findall(typed)]

@@ -1,0 +1,125 @@
+"""CPU counters: the names that ``set_profiling(counters=...)`` takes, and what the statistics of a node say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cprofiling import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+UNITS = dict(_core.perf_units())  # in the order of the bits in cprofiling/perf.h
+COUNTERS = tuple(UNITS)
+HARDWARE_COUNTERS = COUNTERS[COUNTERS.index("cycles") :]
+
+
+@dataclass(frozen=True)
+class CounterValue:
+    """What one counter counted in the calls of a node: an immutable, hashable, picklable value.
+
+    Attributes:
+        mean: ``total`` divided by ``samples``.
+        total: Sum over the samples in which the counter had a value.
+        samples: Number of these, at least 1; less than the node's samples where some had none.
+        unit: What is counted: ``ns`` for ``cpu_time``, ``times`` for all others.
+        estimated: Whether any sample was scaled up, as the hardware counted for a part of the time only.
+    """
+
+    mean: float
+    total: int
+    samples: int
+    unit: str
+    estimated: bool = False
+
+
+class NodeCounters(dict[str, "CounterValue | None"]):
+    """The counters of a node by name: those that were asked for, in a fixed order.
+
+    A counter that the kernel, the container or the (virtual) machine refuses is None, and so is one that had a value
+    in no sample. The dict is immutable and hashable, a copy of it is itself, and it can be pickled. Hardware counters
+    (``cycles`` and those after it) count what a node's thread does in user space, not what the kernel does for it.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, values: Mapping[str, CounterValue | None] | Iterable[tuple[str, CounterValue | None]] = ()
+    ) -> None:
+        """Make one of what ``dict`` takes: names, each with a ``CounterValue`` or None. TypeError for other values.
+
+        ``dataclasses.asdict`` makes one with dicts in their place, which ``json`` can write.
+        """
+        super().__init__(values)
+        checked: dict[Any, Any] = self
+        if not all(isinstance(name, str) and isinstance(value, _VALUES) for name, value in checked.items()):
+            _refuse(self)
+
+    @property
+    def ipc(self) -> float | None:
+        """Instructions per cycle; None where either is not known for all the samples of the other, or 0 cycles."""
+        cycles, instructions = self.get("cycles"), self.get("instructions")
+        if cycles is None or instructions is None or cycles.samples != instructions.samples or cycles.total == 0:
+            return None
+        return instructions.total / cycles.total
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({super().__repr__()})"
+
+    def _stay(self, *_: NoReturn, **__: NoReturn) -> None:
+        """Refuse to change. Raises TypeError always."""
+        raise TypeError(f"{type(self).__name__} is immutable")
+
+    __setitem__ = __delitem__ = __ior__ = _stay  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _stay  # type: ignore[assignment]
+
+    def __copy__(self) -> NodeCounters:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NodeCounters:
+        return self
+
+    def __reduce__(self) -> tuple[type[NodeCounters], tuple[dict[str, CounterValue | None]]]:
+        return type(self), (dict(self),)
+
+
+_VALUES = (CounterValue, type(None), dict)
+NO_COUNTERS = NodeCounters()
+
+
+def _refuse(values: Mapping[Any, Any]) -> None:
+    from cprofiling._internal import arguments  # here, as what it shows is made of these values
+    from cprofiling.nodes.summary_table import checked_text
+
+    for name, value in values.items():
+        checked_text("a counter's name", name)
+        if value is not None:
+            arguments.member(f"the value of {name}", value, CounterValue)
+
+
+def counters_from(asked: int, counted: Sequence[int], totals: Sequence[int], estimated: int) -> NodeCounters:
+    """Make a node's counters from the core's figures.
+
+    Args:
+        asked: The bits that ``probers.checked_counters`` returned.
+        counted: For each of ``COUNTERS``, the samples with a value.
+        totals: For each, the sum of these.
+        estimated: The samples whose hardware counters were scaled.
+    """
+    values: dict[str, CounterValue | None] = {}
+    for bit, name in enumerate(COUNTERS):
+        if asked >> bit & 1:
+            values[name] = _value(name, counted[bit], totals[bit], estimated)
+    return NodeCounters(values)
+
+
+def _value(name: str, samples: int, total: int, estimated: int) -> CounterValue | None:
+    if samples == 0:
+        return None
+    return CounterValue(total / samples, total, samples, UNITS[name], estimated > 0 and name in HARDWARE_COUNTERS)

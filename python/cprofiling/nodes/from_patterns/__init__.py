@@ -1,0 +1,1 @@
+"""Nodes that patterns name, made while modules are imported."""

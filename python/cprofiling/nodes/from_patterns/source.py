@@ -1,0 +1,141 @@
+"""Compiling a module's source so that its functions are nodes from their first call on."""
+
+from __future__ import annotations
+
+import ast
+import os
+from importlib.machinery import SourceFileLoader
+
+from cprofiling.nodes.decorators import wrap
+from cprofiling.nodes.profiler import Profiler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType
+    from typing import Any
+
+    from cprofiling.nodes.from_patterns.patterns import Selection
+
+    Definition = ast.FunctionDef | ast.AsyncFunctionDef
+    Compiler = Callable[[Any, str], CodeType]
+
+# Apart, so that the program's own statistics are what they are without us; of the commands, only serve switches it on.
+PROFILER = Profiler()
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")  # the fields of statements that hold statements
+# What type.__new__() makes of plain functions in a class's body, and not of nodes.
+_IMPLICIT: dict[str, Callable[..., Any]] = {
+    "__new__": staticmethod,
+    "__init_subclass__": classmethod,
+    "__class_getitem__": classmethod,
+}
+
+# Decorators that need the function itself, and whose functions call what they have made of others: hands off.
+_COMPILERS = {"cfunc", "guvectorize", "jit", "njit", "script", "vectorize"}
+_MARKING = "coroutine"  # types.coroutine marks the function itself; a node on top of that is told what it is
+
+
+def as_node(function: Any, name: str | None = None) -> Any:
+    """Make a node of a function, under its qualified name by default; where that cannot be, leave it as it is."""
+    try:
+        node = wrap(function, name=function.__qualname__ if name is None else name, stage=None, profiler=PROFILER)
+    except Exception:  # noqa: BLE001 the program goes on as without us
+        return function
+    return node.__func__ if isinstance(node, classmethod) and not isinstance(function, classmethod) else node
+
+
+# Decorators have no names in the compiled program, so that none can clash: they are constants, put where marks are.
+_TOKEN = os.urandom(16).hex()
+MARKED: dict[str, Callable[..., Any]] = {
+    f"{_TOKEN} {decorator.__name__}": decorator for decorator in (as_node, staticmethod, classmethod)
+}
+_MARKS = {decorator: text for text, decorator in MARKED.items()}
+
+
+def compiled(source: bytes | str, path: str, is_wanted: Callable[[str], bool], compiler: Compiler) -> CodeType | None:
+    """Compile a module, with those of its functions that are wanted made nodes; return None if there are none.
+
+    The nodes are below all decorators, but for some that need the function itself. Lines and columns are those of the
+    source.
+
+    Args:
+        source: The text of the module; bytes are decoded as Python does.
+        path: Its name in tracebacks.
+        is_wanted: Whether the function of this qualified name is wanted; asked for each that is defined by ``def``.
+        compiler: Makes code of a syntax tree and the path.
+
+    Raises SyntaxError, ValueError (a NUL) or RecursionError for what Python does not compile either.
+    """
+    tree = ast.parse(source, path)
+    return _with_decorators(compiler(tree, path)) if mark(tree, is_wanted) else None
+
+
+def mark(tree: ast.Module, is_wanted: Callable[[str], bool]) -> bool:
+    """Give the functions that are wanted, of a module, decorators that are marks (see ``MARKED``); False: none is."""
+    wanted = [(definition, in_class) for definition, name, in_class in _definitions(tree) if is_wanted(name)]
+    for definition, in_class in wanted:
+        _mark(definition, in_class)
+    return bool(wanted)
+
+
+def compiled_script(path: str, selection: Selection) -> CodeType | None:
+    """Compile a script as ``compiled`` does. None also for what cannot be read or compiled: Python is to say why."""
+    if not os.path.isfile(path):  # a pipe, which can be read once
+        return None
+    loader = SourceFileLoader("__main__", path)
+    try:
+        source = loader.get_data(path)
+        return None if selection.spares(source) else compiled(source, path, selection, loader.source_to_code)
+    except Exception:  # noqa: BLE001 of whatever kind
+        return None
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[Definition, str, bool]]:
+    """Give the functions, their qualified names, and whether they are in the body of a class."""
+    todo: list[tuple[ast.AST, str, bool]] = [(tree, "", False)]
+    while todo:
+        parent, prefix, in_class = todo.pop()
+        for child in _statements(parent):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield child, prefix + child.name, in_class
+                todo.append((child, f"{prefix}{child.name}.<locals>.", False))
+            elif isinstance(child, ast.ClassDef):
+                todo.append((child, f"{prefix}{child.name}.", True))
+            else:
+                todo.append((child, prefix, in_class))
+
+
+def _statements(parent: ast.AST) -> Iterator[ast.AST]:
+    for block in _BLOCKS:
+        yield from getattr(parent, block, ())
+
+
+def _mark(definition: Definition, in_class: bool) -> None:
+    names = [_last_name(decorator) for decorator in definition.decorator_list]
+    if not _COMPILERS.isdisjoint(names):
+        return
+    decorators: list[Callable[..., Any]] = [as_node]
+    if in_class and not names and definition.name in _IMPLICIT:
+        decorators.insert(0, _IMPLICIT[definition.name])
+    place = names.index(_MARKING) if _MARKING in names else len(names)
+    below = [*definition.decorator_list, definition][place]  # where a line begins that tracebacks may show
+    marks = [ast.copy_location(ast.Constant(_MARKS[decorator]), below) for decorator in decorators]
+    definition.decorator_list[place:place] = marks
+
+
+def _last_name(decorator: ast.expr) -> str:
+    """The last part of a decorator's name: ``jit`` of ``@numba.jit(cache=True)``."""
+    if isinstance(decorator, ast.Call):
+        decorator = decorator.func
+    return getattr(decorator, "attr", getattr(decorator, "id", ""))
+
+
+def _with_decorators(code: CodeType) -> CodeType:
+    """Put the decorators themselves where their marks are."""
+    return code.replace(co_consts=tuple(_constant(value) for value in code.co_consts))
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, str):
+        return MARKED.get(value, value)
+    return _with_decorators(value) if hasattr(value, "co_consts") else value

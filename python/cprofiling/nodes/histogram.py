@@ -1,0 +1,131 @@
+"""How the times of a node are distributed."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections import Counter
+from dataclasses import dataclass
+from itertools import accumulate
+
+from cprofiling._internal import arguments
+from cprofiling.nodes.summary_table import checked_text, format_time, shown_names, shown_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from matplotlib.axes import Axes
+
+    from cprofiling.nodes.buckets import Bucket
+    from cprofiling.nodes.decorators import StageName
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_WIDTH = 40
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """The times of a node by buckets, each at most 1/64 of its times wide from 1 ns up; an immutable value.
+
+    It is a sequence of its buckets.
+
+    Attributes:
+        node_name: The name of the node.
+        stage: The execution stage; None: all stages together.
+        buckets: Those that hold something, ascending: ``(lower_ms, upper_ms, count)``. A time in a bucket is at least
+            ``lower_ms`` and less than ``upper_ms``; in the last there is (from 39 hours up) it may be longer.
+    """
+
+    node_name: str
+    stage: str | None
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of samples."""
+        return sum(count for *_, count in self.buckets)
+
+    def quantile(self, fraction: float) -> float | None:
+        """Return the time in ms that this part of the samples does not exceed, within 1 %; None without samples.
+
+        It is what ``p50_ms``, ``p99_ms``, ... are, within the extremes of the bucket. fraction: 0 to 1. TypeError or
+        ValueError for anything else.
+        """
+        wanted = arguments.number_between("fraction", fraction, 0.0, 1.0)
+        rank = max(math.ceil(wanted * self.count), 1)
+        for (lower_ms, upper_ms, _), seen in zip(
+            self.buckets, accumulate(each[2] for each in self.buckets), strict=True
+        ):
+            if seen >= rank:
+                return (lower_ms + upper_ms) / 2
+        return None
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw it, over a logarithmic axis of time where it is wide, with the 50th, 90th and 99th percentile.
+
+        ax: matplotlib's axes to draw on; None: those of a new figure. Returns the axes. ImportError without matplotlib,
+        naming the extra.
+        """
+        from cprofiling.report import plots
+
+        return plots.plot_histogram(self, ax)
+
+    def title(self) -> str:
+        """Return what it is of, as can be printed."""
+        stage = "" if self.stage is None else f" ({shown_text('stage', self.stage)})"
+        return f"{shown_text('node_name', self.node_name)}{stage}"
+
+    def __len__(self) -> int:
+        return len(self.buckets)
+
+    def __iter__(self) -> Iterator[Bucket]:
+        return iter(self.buckets)
+
+    def __getitem__(self, place: int) -> Bucket:
+        return self.buckets[place]
+
+    def __repr__(self) -> str:
+        return f"<Histogram of {self.title()!r}: {self.count:,} samples in {len(self)} buckets>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def __str__(self) -> str:
+        """Return it as two lines: what it is of, and a strip of blocks from the least time to the longest."""
+        if not self.buckets:
+            return f"{self.title()}: no samples"
+        low, high = self.buckets[0][0], self.buckets[-1][1]
+        counts = [0] * _WIDTH
+        for place, (*_, count) in zip(self._places(low, high), self.buckets, strict=True):
+            counts[place] += count
+        most = max(counts)
+        strip = "".join(_BLOCKS[math.ceil(8 * count / most)] for count in counts)
+        return f"{self.title()}: {self.count:,} samples\n{format_time(low)} |{strip}| {format_time(high)}"
+
+    def _places(self, low: float, high: float) -> Iterator[int]:
+        """Give each bucket's place in the strip, whose axis is logarithmic."""
+        start = max(low, 1e-9)
+        scale = _WIDTH / math.log(high / start)
+        for lower_ms, upper_ms, _ in self.buckets:
+            yield min(max(int(math.log((lower_ms + upper_ms) / 2 / start) * scale), 0), _WIDTH - 1)
+
+
+def histogram_of(known: Mapping[tuple[str, str], Sequence[Bucket]], node: str, stage: StageName) -> Histogram:
+    """Return that of a node, in a stage or in all together. TypeError or ValueError for what is not there."""
+    name = checked_text("node", node)
+    wanted = None if stage is None else checked_text("stage", stage)
+    found = [buckets for (each, of), buckets in known.items() if each == name and wanted in (None, of)]
+    if not found:
+        stages = [of for each, of in known if each == name]
+        if stages:
+            raise ValueError(
+                f"stage must be one in which the node ran ({shown_names(stages)}), got {shown_value(wanted)}"
+            )
+        nodes = shown_names(each for each, _ in known) or "none"
+        raise ValueError(f"node must be one that has been called ({nodes}), got {shown_value(name)}")
+    counts: Counter[tuple[float, float]] = Counter()
+    for buckets in found:
+        for lower_ms, upper_ms, count in buckets:
+            counts[lower_ms, upper_ms] += count
+    return Histogram(name, wanted, tuple((*edges, counts[edges]) for edges in sorted(counts)))

@@ -1,0 +1,239 @@
+"""Latency by input signature: the calls of a node told apart by the shapes and dtypes of their tensor arguments.
+
+``set_profiling(True, by_shape=True)`` asks for it; ``get_profiling_summary().shapes`` and ``snapshot().stats().shapes``
+have it, and the printed summary shows it, with the signature that makes a node's slowest calls.
+
+A tensor is anything with ``shape``, a sequence of ints, and ``dtype``: an argument, or an item of a list, tuple, dict
+(a value) or dataclass that is one, whose tensors are in parentheses. Whether a class has them is found out at its first
+instance. ``self``, the first parameter of a method when it has that name, is not looked at, nor are more than 64 values
+of a call. Names of arguments are no part of a signature. A dimension that is no int is ``?``; what is longer than 1,024
+bytes ends with ``...``. Calls without a tensor, ``with`` blocks among them, have the empty signature.
+
+A node keeps the first 16 signatures in each stage; calls of all others count under ``OVERFLOW``. A call counts under
+its signature in the same moment as in its node: as a sample, an error or a cancellation. What is skipped, dropped or
+recorded by ``record()`` has no signature.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import groupby
+
+from cprofiling.nodes.summary_table import format_time, shown_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+__all__ = ["OVERFLOW", "ShapeStats", "ShapeSummary", "ShapeVerdict"]
+
+OVERFLOW = "__overflow__"  # the signature that stands for all but the first 16 of a node
+
+LEAST_CALLS = 200  # of a node that a verdict is about,
+LEAST_OF_SHAPE = 5  # and of the signature
+_LEAST_TAIL_SHARE = 0.5
+_LEAST_LIFT = 2.0
+_MOST_CHANCE = 0.001
+
+
+@dataclass(frozen=True)
+class ShapeStats:
+    """What is known of the calls of one node and stage with one signature: an immutable, hashable, picklable value.
+
+    Times are as in ``NodeProfilingStats``; with a count of 0 they are 0.0, and the percentiles None.
+
+    Attributes:
+        node_name: Name of the node.
+        stage: Execution stage of the calls; for the four known stages an ``ExecutionStage``, which is a str.
+        signature: Dtypes and shapes of the tensors, such as ``float32[8,3,224,224], int64[8]``; empty for none;
+            ``OVERFLOW`` for all signatures but the first 16.
+        count: Number of samples, 0 or more.
+        error_count: Calls that an exception left.
+        cancelled_count: Calls that ``asyncio.CancelledError`` left.
+        mean_ms: Arithmetic mean of the samples.
+        p50_ms: 50th percentile, within 1 %; None if it is not known.
+        p99_ms: 99th percentile, as ``p50_ms``.
+        min_ms: Smallest sample, exact.
+        max_ms: Largest sample, exact.
+        total_ms: Sum of the samples, exact to rounding.
+        share: Part of the node's samples that have this signature, of those that have one: 0 to 1.
+        tail_count: How many of the node's slowest samples are among these: of a hundredth of them, or of ten where that
+            is more, as exactly as the buckets of a histogram tell them apart.
+        tail_share: Part of the node's slowest samples that are among these: 0 to 1.
+    """
+
+    node_name: str
+    stage: str
+    signature: str
+    count: int
+    error_count: int
+    cancelled_count: int
+    mean_ms: float
+    p50_ms: float | None
+    p99_ms: float | None
+    min_ms: float
+    max_ms: float
+    total_ms: float
+    share: float
+    tail_count: int
+    tail_share: float
+
+
+@dataclass(frozen=True)
+class ShapeVerdict:
+    """The signature that makes the slowest calls of a node, with the evidence.
+
+    Attributes:
+        stats: The signature's figures: it has at least half of the node's slowest samples, and at least twice its share
+            of all samples; by chance alone, that would be so in less than one node of a thousand.
+        node_p50_ms: 50th percentile of all the node's samples, of those without a signature, too.
+        node_p99_ms: 99th percentile of these.
+        node_count: How many they are: at least 200, 5 of them of the signature.
+    """
+
+    stats: ShapeStats
+    node_p50_ms: float
+    node_p99_ms: float
+    node_count: int
+
+    def __str__(self) -> str:
+        """Return it as a sentence that can be printed."""
+        stats = self.stats
+        return (
+            f"{shown_text('node_name', stats.node_name)} ({shown_text('stage', stats.stage)}): "
+            f"{shown_signature(stats.signature)} makes the tail: it is {_percent(stats.share)} of the calls and "
+            f"{_percent(stats.tail_share)} of the slowest ({stats.tail_count}); its p50 is "
+            f"{_time(stats, stats.p50_ms)} and its p99 {_time(stats, stats.p99_ms)}, where all calls have "
+            f"{format_time(self.node_p50_ms)} and {format_time(self.node_p99_ms)}"
+        )
+
+
+class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are an attribute
+    """The figures of all signatures: nodes in the summary's order, each one's signatures by total time, largest first.
+
+    ``print`` shows it as a table, with the verdicts below it; notebooks do so, too.
+
+    Attributes:
+        verdicts: For nodes whose slowest calls have one signature much more often than others: which, and the evidence.
+    """
+
+    verdicts: tuple[ShapeVerdict, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the text table, and the verdicts, a line each. Nodes of which no call had a tensor are left out."""
+        return "\n".join([*_table_lines(shown_rows(self)), *map(str, self.verdicts)])
+
+    def _repr_html_(self) -> str:
+        from cprofiling.report.notebook.summary import shapes_html  # most programs never show HTML
+
+        return shapes_html(self)
+
+
+def shapes_from(rows: Iterable[tuple[Any, ...]], nodes: Iterable[Any]) -> ShapeSummary:
+    """Make the summary of the core's rows (csrc/statistics/summary_shapes.c) and the nodes' ``NodeProfilingStats``."""
+    known = {(node.node_name, node.stage): node for node in nodes}
+    stats: list[ShapeStats] = []
+    verdicts: list[ShapeVerdict] = []
+    for key, group in groupby(rows, key=lambda row: row[:2]):
+        node = known[key]
+        of_node = _stats_of_node(node.stage, list(group))
+        stats += of_node
+        found = _verdict(of_node, node)
+        verdicts += [found] if found is not None else []
+    summary = ShapeSummary(stats)
+    summary.verdicts = tuple(verdicts)
+    return summary
+
+
+def _stats_of_node(stage: str, rows: Sequence[tuple[Any, ...]]) -> list[ShapeStats]:
+    samples = sum(row[3] for row in rows)
+    stats = []
+    for row in rows:
+        *figures, tail, slowest = row[2:]
+        shares = (row[3] / samples if samples else 0.0, tail, tail / slowest if slowest else 0.0)
+        values: tuple[Any, ...] = (row[0], stage, *figures, *shares)
+        stats.append(ShapeStats(*values))
+    return sorted(stats, key=lambda each: (-each.total_ms, each.signature))
+
+
+def _verdict(stats: Sequence[ShapeStats], node: Any) -> ShapeVerdict | None:
+    """Return the signature that makes a node's tail; None if none does, or there are too few calls to tell."""
+    samples = sum(each.count for each in stats)
+    if samples < LEAST_CALLS or len(stats) < 2 or node.p99_ms is None:
+        return None
+    worst = max(stats, key=lambda each: each.tail_share)
+    is_odd = worst.tail_share >= max(_LEAST_TAIL_SHARE, _LEAST_LIFT * worst.share)
+    if not is_odd or worst.count < LEAST_OF_SHAPE or _chance(worst) > _MOST_CHANCE:
+        return None
+    return ShapeVerdict(worst, node.p50_ms, node.p99_ms, node.count)
+
+
+def _chance(stats: ShapeStats) -> float:
+    """Return a bound for the chance that a signature has so many of the slowest calls, were all alike.
+
+    That of Chernoff and Hoeffding for the sum of independent trials, which holds for draws without replacement as well.
+    """
+    slowest = stats.tail_count / stats.tail_share
+    part, expected = stats.tail_share, stats.share
+    divergence = part * math.log(part / expected)
+    if part < 1:
+        divergence += (1 - part) * math.log((1 - part) / (1 - expected))
+    return math.exp(-slowest * divergence)
+
+
+def shown_signature(signature: str) -> str:
+    """Return a signature as people read it, without line breaks."""
+    if signature == OVERFLOW:
+        return "(all other signatures)"
+    return shown_text("signature", signature) if signature else "(no tensor)"
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return (
+        f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %" if percent >= 0.05 else "<0.1 %"
+    )
+
+
+def _time(row: ShapeStats, time_ms: float | None) -> str:
+    return "-" if time_ms is None or row.count == 0 else format_time(time_ms)
+
+
+def shown_rows(rows: Iterable[ShapeStats]) -> list[ShapeStats]:
+    """Return what people are shown: nodes of which no call had a tensor are left out."""
+    listed = list(rows)
+    told = {(row.node_name, row.stage) for row in listed if row.signature}
+    return [row for row in listed if (row.node_name, row.stage) in told]
+
+
+COLUMNS: tuple[tuple[str, str, Callable[[ShapeStats], str]], ...] = (
+    ("Calls", "number of samples", lambda row: str(row.count)),
+    ("Share", "part of the node's samples", lambda row: _percent(row.share)),
+    ("Mean", "arithmetic mean of the samples", lambda row: _time(row, row.mean_ms)),
+    ("p50", "50th percentile, within 1 %", lambda row: _time(row, row.p50_ms)),
+    ("p99", "99th percentile, within 1 %", lambda row: _time(row, row.p99_ms)),
+    ("Max", "largest sample", lambda row: _time(row, row.max_ms)),
+    ("Total", "sum of the samples", lambda row: _time(row, row.total_ms)),
+    ("Tail", "part of the node's slowest samples", lambda row: _percent(row.tail_share)),
+    ("Errors", "calls that an exception left", lambda row: str(row.error_count)),
+)  # fmt: skip
+
+
+def _table_lines(rows: Sequence[ShapeStats]) -> list[str]:
+    if not rows:
+        return []
+    cells = [[text(row) for _, _, text in COLUMNS] for row in rows]
+    widths = [max(9, *(len(line[at]) for line in cells)) for at in range(len(COLUMNS))]
+    header = _line(("Node", "Stage"), [label for label, _, _ in COLUMNS], widths, "Signature")
+    lines = [header, "-" * len(header)]
+    for row, line in zip(rows, cells, strict=True):
+        names = (shown_text("node_name", row.node_name), shown_text("stage", row.stage))
+        lines.append(_line(names, line, widths, shown_signature(row.signature)))
+    return lines
+
+
+def _line(names: tuple[str, str], cells: Sequence[str], widths: Sequence[int], signature: str) -> str:
+    shown = "".join(f" {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    return f"{names[0]:<40} {names[1]:<12}{shown}  {signature}"

@@ -1,0 +1,1 @@
+"""Live files, as readers see them."""

@@ -1,0 +1,98 @@
+"""Why figures of a summary are missing or uncertain, in sentences."""
+
+from __future__ import annotations
+
+from cprofiling import _core
+from cprofiling.devices.memory import memory_reason, peak_reason
+from cprofiling.devices.wait import wait_reason
+from cprofiling.nodes.options import COUNTER_SHIFT, COUNTERS, GPU, LAUNCHES, LAUNCHES_UNKNOWN, MEMORY, PEAK_UNKNOWN
+from cprofiling.nodes.snapshot import lost_reason
+from cprofiling.nodes.summary_table import shown_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+REFUSED = "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage"
+_NO_CUDA = 1  # among the causes of cprof_gpu_cause
+_NOT_IN_ALL = (
+    "not counted in all calls: CUPTI was not to be had then, or they were blocks in tasks outside of a profiled "
+    "coroutine, where others run in the thread meanwhile"
+)
+
+
+def not_entered(stages: Iterable[str]) -> str:
+    """Say that no node ran in stages that were entered, and what the reason may be."""
+    return (
+        f"no node has run in stage {shown_names(stages)}, which was entered: new threads do not inherit cp.stage() or "
+        "`with profiler`; submit contextvars.copy_context().run, or use cp.stage(..., default=True)"
+    )
+
+
+def reasons_beyond(rows: Iterable[tuple[Any, ...]], note: str | None) -> tuple[str, ...]:
+    """Why figures beyond times are missing from a summary's rows, as the core gives them: one sentence each.
+
+    ``note``: what a device has said of itself, or None.
+    """
+    known = [row[-1] for row in rows if row[-1] is not None]
+    asked = 0
+    for each in known:
+        asked |= each[0]
+    told: list[tuple[str, str | None]] = []
+    if asked & GPU:
+        told += [("", reason) for reason in _gpu_reasons(known, note)]
+    if asked & (LAUNCHES | LAUNCHES_UNKNOWN):
+        told.append(("launches: ", _core.cupti_reason() or (_NOT_IN_ALL if asked & LAUNCHES_UNKNOWN else None)))
+    if any(each[0] & MEMORY and each[4][0] == 0 for each in known):
+        told.append(("", memory_reason()))
+    if asked & PEAK_UNKNOWN:
+        told.append(("", peak_reason()))
+    reasons = [what + reason for what, reason in told if reason]
+    if asked & COUNTERS:
+        reasons += _counter_reasons(asked >> COUNTER_SHIFT)
+    return tuple(dict.fromkeys(reasons))
+
+
+def _gpu_reasons(known: Iterable[tuple[Any, ...]], note: str | None) -> list[str | None]:
+    """What the driver and the framework have said, if that can be why any of the calls has no time."""
+    causes = {cause for each in known for cause, calls in enumerate(each[1][-1]) if calls}
+    reasons = [_core.gpu_time_reason()] if causes else []
+    return [*reasons, note] if causes - {_NO_CUDA} else reasons
+
+
+def _counter_reasons(wanted: int) -> list[str]:
+    """Why counters have no value here, those of one reason together."""
+    refused: dict[str, list[str]] = {}
+    for at, (name, _, reason) in enumerate(_core.perf_status()):
+        if reason is not None and wanted >> at & 1:
+            refused.setdefault(reason, []).append(name)
+    return [
+        f"the {'counter' if len(names) == 1 else 'counters'} {', '.join(names)} "
+        f"{'is' if len(names) == 1 else 'are'} not to be had: {reason}"
+        for reason, names in refused.items()
+    ]
+
+
+def reasons_of(lost: int, unread: int, refused: int) -> tuple[str, ...]:
+    """Why figures are less certain, or features off: what a reader of the summary should know."""
+    name, refusal = _core.clock()
+    backward = _core.clock_backward()
+    gpu = _core.gpu_reason()
+    reasons = []
+    if refusal is not None:
+        reasons.append(f"the clock is {name}, as {refusal}")
+    if backward:
+        reasons.append(f"the clock went backwards {backward} times; these calls count as 0 ns")
+    if gpu is not None:
+        reasons.append(gpu)
+    not_waited = wait_reason()
+    if not_waited is not None:
+        reasons.append(not_waited)
+    if lost:
+        reasons.append(lost_reason(lost))
+    if unread:
+        reasons.append(f"{unread} keys or more are missing, as a thread has stopped in the middle of an update")
+    if refused:
+        reasons.append(REFUSED)
+    return tuple(reasons)

@@ -1,0 +1,78 @@
+"""What a profiled call costs on this machine with each thing that can be asked for, measured in a moment."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from itertools import repeat
+from statistics import median
+from time import perf_counter_ns
+
+from cprofiling import _core
+from cprofiling.nodes.profiler import Profiler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+_CALLS, _ROUNDS = 100, 21
+_DRIVER = "CPROFILING_LIBCUDA"
+
+
+def options() -> dict[str, dict[str, Any]]:
+    """Return what is measured: keywords of ``set_profiling`` by a name. Counters that are refused are not among them.
+
+    CUPTI is left to others, and no device is used: ``gpu_time`` is what it costs where there is none.
+    """
+    counters = [name for name, _, reason in _core.perf_status() if reason is None]
+    return {
+        "gpu_time": {"gpu_time": True},
+        "memory": {"memory": True},
+        **{name: {"counters": (name,)} for name in counters},
+    }
+
+
+def own_costs_ns() -> dict[str, float]:
+    """Return how many ns a call with one of the options takes more than an unprofiled one, by the option.
+
+    That of plain statistics is part of it. They are medians of short loops, in turn, so that all meet the same machine;
+    each option has a Profiler of its own.
+    """
+    with _without_driver():
+        nodes = {name: _node(keywords) for name, keywords in options().items()}
+        rounds = [_round(nodes) for _ in range(_ROUNDS + 1)][1:]
+    return {name: round(max(median(each[name] for each in rounds), 0.0), 1) for name in nodes}
+
+
+@contextmanager
+def _without_driver() -> Iterator[None]:
+    """Hide the driver that the environment names, which the first call that asks for a device would load."""
+    hidden = os.environ.pop(_DRIVER, None)
+    try:
+        yield
+    finally:
+        if hidden is not None:
+            os.environ[_DRIVER] = hidden
+
+
+def _node(keywords: dict[str, Any]) -> Callable[[], None]:
+    profiler = Profiler()
+    profiler.set_profiling(True, **keywords)
+    return profiler.profile_node("nothing")(_nothing)
+
+
+def _nothing() -> None:
+    """What is called."""
+
+
+def _round(nodes: dict[str, Callable[[], None]]) -> dict[str, float]:
+    bare_ns = _loop_ns(_nothing)
+    return {name: (_loop_ns(node) - bare_ns) / _CALLS for name, node in nodes.items()}
+
+
+def _loop_ns(function: Callable[[], None]) -> int:
+    start_ns = perf_counter_ns()
+    for _ in repeat(None, _CALLS):
+        function()
+    return perf_counter_ns() - start_ns

@@ -1,0 +1,102 @@
+"""What the core asks of the package for calls that are measured beyond time, in the order of csrc/probes/probe.h."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterable
+from functools import partial
+from weakref import ref
+
+from cprofiling import _core
+from cprofiling._internal import arguments
+from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_exit, prepare
+from cprofiling.devices.memory import memory_at_entry, memory_at_exit
+from cprofiling.devices.wait import device_to_wait_for, wait_for_device
+from cprofiling.nodes.counters import COUNTERS
+from cprofiling.nodes.options import fields_maker, shapes_maker
+from cprofiling.nodes.summary_table import checked_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+PEAK = "peak"
+
+
+def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[object, bool, bool, int]:
+    """What ``set_profiling`` was given, checked: (stream, whether memory is looked at, peaks reset, mask of counters).
+
+    Raises TypeError or ValueError naming the parameter.
+    """
+    fields_maker()
+    shapes_maker()
+    looks, resets = _checked_memory(memory)
+    if "torch" in sys.modules:
+        prepare()
+    return checked_stream(gpu_stream), looks, resets, 0 if counters is None else checked_counters(counters)
+
+
+def _checked_memory(memory: object) -> tuple[bool, bool]:
+    if isinstance(memory, str):
+        if memory != PEAK:
+            raise ValueError(f'memory must be a bool or "peak", got {shown_value(memory)}')
+        return True, True
+    if memory is not True and memory is not False:
+        raise TypeError(f'memory must be a bool or "peak", got {shown_value(memory)}')
+    return memory, False
+
+
+def checked_counters(counters: Iterable[str]) -> int:
+    """Return the counters that are asked for as bits, in the order of ``COUNTERS``; 0 for an empty iterable.
+
+    Names may come more than once. TypeError for what is no iterable of str, a single str among it; ValueError for a
+    name that is not known: it lists those that are.
+    """
+    if isinstance(counters, (str, bytes)) or not isinstance(counters, Iterable):
+        raise TypeError(f"counters must be a tuple of names, such as ('cpu_time',), got {shown_value(counters)}")
+    asked = 0
+    for index, name in enumerate(counters):
+        parameter = f"counters[{index}]"
+        asked |= 1 << COUNTERS.index(arguments.choice(parameter, checked_text(parameter, name), COUNTERS))
+    return asked
+
+
+_launching: dict[int, ref[_core.Profiler]] = {}  # by their ids, until they are gone
+_is_at_exit = False
+
+
+def _hold_launches(profiler: _core.Profiler) -> None:
+    """Say where CUPTI may be, and see to it that it is given back before the interpreter ends, as the driver does."""
+    from cprofiling.devices.cupti import library_folders
+
+    _core.cupti_set_folders(library_folders())
+    global _is_at_exit  # noqa: PLW0603 once is enough
+    if not _is_at_exit:
+        _is_at_exit = True
+        atexit.register(_stop_launches)
+    _launching[id(profiler)] = ref(profiler, partial(_launching.pop, id(profiler)))
+
+
+def _stop_launches() -> None:
+    for held in tuple(_launching.values()):
+        profiler = held()
+        if profiler is not None:
+            profiler._stop_launches()
+
+
+os.register_at_fork(after_in_child=_stop_launches)  # CUPTI is the parent's: what the child launches is not known
+
+
+PROBERS: tuple[Callable[..., Any], ...] = (
+    checked_options,
+    gpu_place,
+    gpu_place_at_exit,
+    memory_at_entry,
+    memory_at_exit,
+    _hold_launches,
+    device_to_wait_for,
+    wait_for_device,
+)

@@ -1,0 +1,147 @@
+"""What is known of a node's calls beyond their times: values of ``NodeProfilingStats``, made of the core's figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cprofiling.nodes.counters import counters_from
+from cprofiling.nodes.options import COUNTERS, GPU, LAUNCHES, MEMORY, PEAK_UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# By cprof_gpu_cause; the first stands for what is known.
+_CAUSES = (
+    "",
+    "no device was in use",
+    "there was no context on the device",
+    "the stream was being captured",
+    "the call ended on another device than it began on",
+    "the context was destroyed",
+    "the device refused",
+    "too many calls waited for the device",
+    "the device cannot tell",
+    "it gave way to its consumer, whose work is on the same stream",
+    "the stream was not told",
+)
+_NO_QUEUE = "queue_delay_ms is not known, as the device's events tell nothing of its queue"
+_NO_DEVICE_MEMORY = "neither a framework's allocator nor a driver told how much of it was in use"
+_NO_PEAK = "nobody keeps the most there was, or it cannot be counted anew"
+_NO_RISE = "in no call it rose above the most before, so that what a call reached is not known"
+
+
+@dataclass(frozen=True)
+class NodeLaunches:
+    """What the calls of one node gave to devices, nodes called inside not counted: totals.
+
+    Calls that an exception left have done so, too, and are part of it.
+
+    Attributes:
+        launches: Calls that launch kernels or graphs.
+        kernels: Kernels that have run, 0 or more; those that are still under way are not counted yet.
+        kernel_ms: Sum of their times on the device.
+        copies: Copies in any direction; those from host to host have no bytes here.
+        bytes_to_device: Bytes copied from host to device.
+        bytes_to_host: Bytes copied from device to host.
+        bytes_on_device: Bytes copied on or between devices.
+        fills: Fills of device memory (memset).
+    """
+
+    launches: int
+    kernels: int
+    kernel_ms: float
+    copies: int
+    bytes_to_device: int
+    bytes_to_host: int
+    bytes_on_device: int
+    fills: int
+
+
+@dataclass(frozen=True)
+class MemoryFigures:
+    """Bytes of one kind of memory around the calls of a node.
+
+    Attributes:
+        calls: Calls with known figures, 1 or more.
+        entry: Bytes in use when the last call began.
+        exit: Bytes in use when it ended.
+        change: Sum of what the calls added, negative if they freed more.
+        peak: The most inside any call, what was in use before included; None where no call is known to have reached
+            it (a counter of peaks tells only when it rises).
+        peak_reason: Why ``peak`` is None; None otherwise. No part of comparisons.
+    """
+
+    calls: int
+    entry: int
+    exit: int
+    change: int
+    peak: int | None
+    peak_reason: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """Memory around the calls of a node.
+
+    Attributes:
+        device: Of the device: what the framework's allocator has given out, or, without one, what is not free on it.
+            None where there is no device, or none was asked.
+        host: Resident memory of the process; None where the system does not tell.
+        reason: Why ``device`` is None; None otherwise. The summary's reasons have what was answered when it was asked.
+    """
+
+    device: MemoryFigures | None
+    host: MemoryFigures | None
+    reason: str | None = None
+
+
+def fields_from(beyond: tuple[Any, ...]) -> dict[str, Any]:
+    """The fields of ``NodeProfilingStats`` from one row of the core (csrc/statistics/summary_extra.c), but waits."""
+    asked, gpu, launches, counters, device_memory, host_memory, *_ = beyond
+    fields: dict[str, Any] = {}
+    if asked & GPU:
+        fields.update(_gpu_fields(gpu))
+    if asked & LAUNCHES:
+        fields["launches"] = _launches(launches)
+    if asked & COUNTERS:
+        fields["counters"] = counters_from(*counters)
+    if asked & MEMORY:
+        fields["memory"] = _memory(device_memory, host_memory, is_kept=not asked & PEAK_UNKNOWN)
+    return fields
+
+
+def _gpu_fields(gpu: tuple[Any, ...]) -> dict[str, Any]:
+    count, mean_ms, p50_ms, p99_ms, total_ms, delay_ms, multi_stream, missed = gpu
+    notes = [f"{cause} ({_calls(number)})" for cause, number in zip(_CAUSES, missed, strict=True) if number]
+    if multi_stream:
+        notes.append(f"{_calls(multi_stream)} began on one stream and ended on another")
+    if delay_ms is None and count > multi_stream:
+        notes.append(_NO_QUEUE)
+    return {
+        "gpu_count": count, "gpu_mean_ms": mean_ms, "gpu_p50_ms": p50_ms, "gpu_p99_ms": p99_ms,
+        "gpu_total_ms": total_ms, "queue_delay_ms": delay_ms,
+        "gpu_reason": "; ".join(notes) or (None if count else "the device has not told yet"),
+    }  # fmt: skip
+
+
+def _calls(number: int) -> str:
+    return f"{number} call" if number == 1 else f"{number} calls"
+
+
+def _launches(figures: tuple[int, ...]) -> NodeLaunches:
+    launches, kernels, kernel_ns, *copied = figures
+    return NodeLaunches(launches, kernels, kernel_ns / 1e6, *copied)
+
+
+def _memory(device: tuple[int, ...], host: tuple[int, ...], *, is_kept: bool) -> NodeMemory:
+    figures = _memory_figures(device, _NO_RISE if is_kept else _NO_PEAK)
+    return NodeMemory(figures, _memory_figures(host, _NO_RISE), None if figures is not None else _NO_DEVICE_MEMORY)
+
+
+def _memory_figures(figures: tuple[int, ...], why_no_peak: str) -> MemoryFigures | None:
+    calls, entry, exit_, change, peak = figures
+    if calls == 0:
+        return None
+    known = (peak, None) if peak >= 0 else (None, why_no_peak)
+    return MemoryFigures(calls, entry, exit_, change, *known)

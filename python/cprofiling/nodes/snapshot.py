@@ -1,0 +1,105 @@
+"""Statistics that travel: an immutable copy of a Profiler's, to be pickled, stored, sent and merged."""
+
+from __future__ import annotations
+
+from cprofiling import _core
+from cprofiling.nodes.exports import Viewable
+from cprofiling.nodes.options import shapes_maker
+from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
+from cprofiling.nodes.summary_table import checked_text, no_such_stage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cprofiling.nodes.buckets import Bucket
+    from cprofiling.nodes.decorators import StageName
+    from cprofiling.nodes.histogram import Histogram
+
+FormatError = _core.FormatError
+
+
+class Snapshot(_core.Snapshot, Viewable):
+    """The statistics of one Profiler at one moment, or several of them merged: an immutable, hashable value.
+
+    ``Profiler.snapshot()`` takes one, ``Snapshot.merge([a, b, ...])`` makes one of many, ``to_bytes()`` and
+    ``Snapshot.from_bytes()`` carry it anywhere; so does pickle. Copies are the object itself. Two are equal if they
+    hold the same figures, taken from the same Profilers at the same moments.
+
+    Each Profiler has a random identity, and each reset begins data of its own; so merging never counts a call twice.
+    A forked child's Profiler has another identity than its parent's. In merged statistics ``median_ms`` is ``p50_ms``,
+    as the P-square estimate cannot be merged.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def stats(self, stage: StageName = None) -> ProfilingSummary:
+        """The statistics of all nodes, or of those of one stage, as ``Profiler.get_profiling_summary`` gives them.
+
+        stage: a str, or an enum whose value is one; None for all. TypeError or ValueError for anything else.
+
+        Of merged snapshots the summary has the sum of the internal errors, the largest ``cost_ns`` and, if they
+        differ, the largest ``skip_first_n``; ``reasons`` has those of all, and what merging made less certain.
+        """
+        rows, skip_first_n, lost, _, shapes = self._rows(stage)
+        _, _, is_merged, skip_least, skip_most, internal_errors, cost_ns, notes = self._facts()
+        reasons = list(notes)
+        known = () if rows or stage is None else {row[1] for row in self._rows(None)[0]}
+        if known:
+            reasons.append(no_such_stage(checked_text("stage", stage), known))
+        if lost:
+            reasons.append(lost_reason(lost))
+        if is_merged:
+            reasons.append(
+                "the statistics are merged: median_ms is p50_ms, last_ms that of the snapshot taken last, "
+                "and first_ms known only where one snapshot has it"
+            )
+        if skip_least != skip_most:
+            reasons.append(f"the merged statistics were gathered with skip_first_n from {skip_least} to {skip_most}")
+        summary = ProfilingSummary(
+            map(stats_from_row, rows),
+            skip_first_n=skip_first_n,
+            reasons=reasons,
+            internal_errors=internal_errors,
+            cost_ns=cost_ns,
+        )
+        summary._find_histograms = self._find_histograms  # noqa: SLF001 the package's own
+        if shapes:
+            summary.shapes = shapes_maker()(shapes, summary)
+        return summary
+
+    def histogram(self, node: str, stage: StageName = None) -> Histogram:
+        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
+
+        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
+
+        TypeError for anything else, ValueError for a node that is not there.
+        """
+        from cprofiling.nodes import histogram
+
+        return histogram.histogram_of(self._find_histograms(), node, stage)
+
+    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
+        """Draw the total time of each node; see ``ProfilingSummary.plot``."""
+        return self.stats().plot(ax, top=top)
+
+    def _find_histograms(self) -> dict[tuple[str, str], tuple[Bucket, ...]]:
+        from cprofiling.nodes.buckets import spread
+
+        return {(node, stage): spread(times) for node, stage, times, _ in self._histograms()}
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The statistics of all nodes as an Arrow stream; see ``ProfilingSummary.__arrow_c_stream__``."""
+        return self.stats().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        keys, sources, *_ = self._facts()
+        return f"<Snapshot keys={keys} sources={sources}>"
+
+    def _repr_html_(self) -> str:
+        return self.stats()._repr_html_()
+
+
+def lost_reason(lost: int) -> str:
+    """Return the sentence that tells of samples that the histograms could not count."""
+    return f"{lost} samples are missing from the percentiles, for want of memory"

@@ -1,0 +1,387 @@
+"""The statistics that a summary is made of: frozen values, one per (execution stage, node name)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+
+from cprofiling.nodes.counters import NO_COUNTERS, NodeCounters
+from cprofiling.nodes.exports import Viewable
+from cprofiling.nodes.options import WAITS, fields_maker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from matplotlib.axes import Axes
+
+    from cprofiling.analysis.frames import FramesPerSecond
+    from cprofiling.analysis.warm_up import WarmUp
+    from cprofiling.analysis.what_if import WhatIf
+    from cprofiling.nodes.buckets import Bucket
+    from cprofiling.nodes.decorators import StageName
+    from cprofiling.nodes.histogram import Histogram
+    from cprofiling.nodes.input_shapes import ShapeStats
+    from cprofiling.nodes.resources import NodeLaunches, NodeMemory
+
+
+class ExecutionStage(str, Enum):
+    """The stages that are known by name. Any other str is a stage too; a member and its value are one key."""
+
+    TRAIN = "train"
+    VAL = "val"
+    TEST = "test"
+    INFERENCE = "inference"
+
+    def __str__(self) -> str:
+        """Return the value, so that a stage reads the same however it was given."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class NodeProfilingStats:
+    """What is known about one node in one execution stage: an immutable, hashable, picklable value.
+
+    The first ten fields are enough to make one. A sample is one finished call (or block, or generator iteration)
+    that was neither skipped nor dropped and that no exception left. All times are in milliseconds of elapsed time,
+    0 or more, as read from a monotonic clock; nothing is subtracted from what was measured. With a count of 0 the
+    times among the first ten fields are 0.0; among the later fields None means that the figure is not known.
+
+    Attributes:
+        node_name: Name of the node, any str.
+        stage: Execution stage of the calls; for the four known stages an ``ExecutionStage``, which is a str.
+        count: Number of samples, 0 or more.
+        mean_ms: Arithmetic mean of the samples, between ``min_ms`` and ``max_ms``.
+        median_ms: Median of the samples: exact for up to five, then the P-square estimate (R. Jain and I. Chlamtac,
+            "The P2 Algorithm for Dynamic Calculation of Quantiles and Histograms Without Storing Observations",
+            Communications of the ACM 28(10), 1985), whose error has no bound on streams that shift. The text table
+            shows it, other views ``p50_ms``. In merged statistics it comes from the histogram, as ``p50_ms`` does.
+        std_ms: Population standard deviation of the samples (divides by ``count``); 0.0 for one sample.
+        min_ms: Smallest sample, exact.
+        max_ms: Largest sample, exact.
+        total_ms: Sum of the samples, exact to rounding; includes the time of nodes called inside.
+        last_ms: The sample that was recorded last.
+        p50_ms: 50th percentile from a log-linear histogram, within 1 % from 1 ns to 24 h, clamped beyond.
+        p90_ms: 90th percentile, as ``p50_ms``.
+        p95_ms: 95th percentile, as ``p50_ms``.
+        p99_ms: 99th percentile, as ``p50_ms``.
+        p999_ms: 99.9th percentile, as ``p50_ms``.
+        error_count: Calls that an exception left; they are no samples and use up no skip.
+        cancelled_count: Calls that ``asyncio.CancelledError`` left; they are not among the errors.
+        skipped_count: First successful calls left out of the samples, at most ``skip_first_n``.
+        dropped_count: Calls that finished after the statistics in force at their start had been discarded.
+        first_ms: First successful call since the reset, whether it was skipped or not.
+        self_total_ms: ``total_ms`` without the time of nodes called directly inside, in the same thread or task.
+        active_total_ms: For coroutines, the part of ``total_ms`` in which they ran, without the awaiting.
+        gpu_count: Samples with a GPU time, 0 or more. Like all that follows it is there where ``set_profiling`` asked
+            for it; calls that began while their key was still skipping have none of it.
+        gpu_mean_ms: Mean GPU time: what the device's stream took between the node's start and its end, gaps in its
+            queue included, so a span and no busy time. Resolution about 0.5 µs.
+        gpu_p50_ms: 50th percentile of the GPU times, within 1 %.
+        gpu_p99_ms: 99th percentile of the GPU times, within 1 %.
+        gpu_total_ms: Sum of the GPU times.
+        queue_delay_ms: Mean time by which the device began with the node later than the host did, beyond the least
+            such delay of the stream in the last seconds: how far the device runs behind.
+        gpu_reason: Why GPU times are missing or uncertain, with the number of calls; None if there is nothing to say.
+        counters: For each counter that was asked for a value with ``mean`` and ``total``, or None where it was refused,
+            or the key has no sample yet. The values hold what reading them costs, about 1 µs of ``cpu_time`` a call.
+        launches: What the node itself launched on devices, without nodes called inside; None if not known.
+        memory: Memory of device and process around the calls; None if it was not asked for.
+        sync_total_ms: Time spent waiting for devices because of ``synchronize_cuda``, before the calls (which is no
+            part of ``total_ms``) and after them (which is); None if nothing was waited for.
+        sync_count: How often devices were waited for: mostly twice a call; 0 if not at all, or not known.
+    """
+
+    node_name: str
+    stage: str
+    count: int
+    mean_ms: float
+    median_ms: float
+    std_ms: float
+    min_ms: float
+    max_ms: float
+    total_ms: float
+    last_ms: float
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    p999_ms: float | None = None
+    error_count: int = 0
+    cancelled_count: int = 0
+    skipped_count: int = 0
+    dropped_count: int = 0
+    first_ms: float | None = None
+    self_total_ms: float | None = None
+    active_total_ms: float | None = None
+    gpu_count: int = 0
+    gpu_mean_ms: float | None = None
+    gpu_p50_ms: float | None = None
+    gpu_p99_ms: float | None = None
+    gpu_total_ms: float | None = None
+    queue_delay_ms: float | None = None
+    gpu_reason: str | None = None
+    counters: NodeCounters = field(default_factory=NodeCounters)
+    launches: NodeLaunches | None = None
+    memory: NodeMemory | None = None
+    sync_total_ms: float | None = None
+    sync_count: int = 0
+
+    @property
+    def cpu_share(self) -> float | None:
+        """The part of ``total_ms`` in which the thread had a processor, from 0 to about 1; the rest was waiting.
+
+        None without the counter ``cpu_time``, and where a call takes less than 0.02 ms on average: that the counter is
+        read, which costs about 1 µs, would be too large a part of it.
+        """
+        cpu_time = self.counters.get("cpu_time")
+        if cpu_time is None or cpu_time.samples != self.count or self.total_ms < self.count * _LEAST_SHARED_MS:
+            return None
+        return float(cpu_time.total / 1e6 / self.total_ms)
+
+
+_LEAST_SHARED_MS = 0.02
+_KNOWN_STAGES: dict[str, str] = {member.value: member for member in ExecutionStage}
+_new = object.__new__
+_LAST_OF_TIMES = "active_total_ms"
+# CPython 3.10 takes no dict for a default, immutable or not; pickles from before the field existed find it here.
+type.__setattr__(NodeProfilingStats, "counters", NO_COUNTERS)
+_NAMES = [part.name for part in fields(NodeProfilingStats)]
+_UNASKED = {name: getattr(NodeProfilingStats, name) for name in _NAMES[_NAMES.index(_LAST_OF_TIMES) + 1 :]}
+
+
+def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
+    """Make the statistics of one key from a plain tuple: its first 22 values, in field order, and what is beyond times.
+
+    A stage that is one of the four known values becomes its ``ExecutionStage`` member. The values are taken as they
+    are; the last item is None, or a tuple for ``extras.fields_from``. Raises ValueError if the tuple has more or fewer
+    than 23 items.
+    """
+    stats = _new(NodeProfilingStats)
+    # Stores into the instance's dict cost a quarter of the constructor, which pays a guarded setattr for each field.
+    # Nobody else has seen the object yet, so it is as frozen as any other.
+    values = stats.__dict__
+    (
+        values["node_name"], values["stage"], values["count"], values["mean_ms"], values["median_ms"],
+        values["std_ms"], values["min_ms"], values["max_ms"], values["total_ms"], values["last_ms"],
+        values["p50_ms"], values["p90_ms"], values["p95_ms"], values["p99_ms"], values["p999_ms"],
+        values["error_count"], values["cancelled_count"], values["skipped_count"], values["dropped_count"],
+        values["first_ms"], values["self_total_ms"], values["active_total_ms"], beyond,
+    ) = row  # fmt: skip
+    stage = values["stage"]
+    values["stage"] = _KNOWN_STAGES.get(stage, stage)
+    values.update(_UNASKED)
+    if beyond is not None:
+        asked, *_, waits, wait_ms = beyond
+        if waits:
+            values["sync_total_ms"], values["sync_count"] = wait_ms, waits
+        if asked & ~WAITS:
+            values.update(fields_maker()(beyond))
+    return stats
+
+
+class ProfilingSummary(list[NodeProfilingStats], Viewable):
+    """A list of ``NodeProfilingStats``, in order of each key's first finished call, with what one must know to read it.
+
+    It is a list in every respect: it equals a plain list with equal members, and slices are plain lists. Copies and
+    pickles keep the attributes. In a notebook it shows itself as an HTML table.
+
+    Attributes:
+        skip_first_n: First successful calls of each key that the statistics leave out, 0 or more.
+        reasons: Why figures are unknown or features are off, one sentence each; empty if there is nothing to say.
+        internal_errors: Faults inside the profiler since the reset, 0 or more; the nodes never notice them.
+        cost_ns: Measured own cost of one profiled call in nanoseconds; None if it was not measured.
+        edges: The graph of the nodes as ``Profiler.set_graph`` was told it, pairs of names; empty if it was not.
+        shapes: The calls by input signature, where ``by_shape`` asked for them: a ``ShapeSummary``;
+            empty otherwise.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_find_histograms")
+
+    # Where there are histograms, what gives the buckets of each key, (node, stage); neither pickled nor copied.
+    _find_histograms: Callable[[], Mapping[tuple[str, str], Sequence[Bucket]]]
+    edges: tuple[tuple[str, str], ...] = ()  # here, too, for pickles of those that had none
+    shapes: Sequence[ShapeStats] = ()
+    _reasons_beyond: tuple[str, ...] = ()  # of the reasons, those of figures beyond times, where a Profiler told them
+    _hints: tuple[str, ...] = ()  # and those why there is nothing
+
+    def __init__(
+        self,
+        stats: Iterable[NodeProfilingStats] = (),
+        *,
+        skip_first_n: int = 0,
+        reasons: Iterable[str] = (),
+        internal_errors: int = 0,
+        cost_ns: float | None = None,
+        edges: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        """Make a list of ``stats``; the keywords become the attributes of the same names."""
+        super().__init__(stats)
+        self.skip_first_n = skip_first_n
+        self.reasons = tuple(reasons)
+        self.internal_errors = internal_errors
+        self.cost_ns = cost_ns
+        if edges:
+            self.edges = edges
+
+    def copy(self) -> ProfilingSummary:
+        """Return a shallow copy that keeps the attributes."""
+        copied = ProfilingSummary(
+            self,
+            skip_first_n=self.skip_first_n,
+            reasons=self.reasons,
+            internal_errors=self.internal_errors,
+            cost_ns=self.cost_ns,
+            edges=self.edges,
+        )
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def node(self, name: str, stage: StageName = None) -> NodeProfilingStats:
+        """Return the row of a node.
+
+        Args:
+            name: The name of the node.
+            stage: A str, or an enum whose value is one; None where the node has run in one stage only.
+
+        Raises:
+            TypeError: ``name`` or ``stage`` is of another kind.
+            ValueError: There is no such row, or one in each of several stages; the message lists those there are.
+        """
+        from cprofiling.nodes.summary_table import checked_text, shown_names
+
+        wanted = checked_text("name", name)
+        rows = [row for row in self if row.node_name == wanted]
+        if not rows:
+            known = shown_names(row.node_name for row in self) or "none"
+            raise ValueError(f"name must be that of a node ({known}), got {shown_names([wanted])}")
+        in_stage = None if stage is None else checked_text("stage", stage)
+        found = [row for row in rows if in_stage in (None, row.stage)]
+        if len(found) == 1:
+            return found[0]
+        got = "None" if in_stage is None else shown_names([in_stage])
+        raise ValueError(
+            f"stage must be one in which the node ran ({shown_names(row.stage for row in rows)}), got {got}"
+        )
+
+    def __str__(self) -> str:
+        """Return the table that ``format_profiling_summary()`` prints."""
+        from cprofiling.nodes.resource_columns import summary_text
+
+        return summary_text(self)
+
+    def warm_up(self) -> WarmUp:
+        """Whether the first call of each node was cold, with the evidence; a recording's tells where a warm-up ends.
+
+        Nothing is said of a node whose calls have several input signatures (``by_shape=True``), and of one that has
+        later calls about as long as the first: at least 0.9 times, as far as maximum and histogram tell.
+        """
+        from cprofiling.analysis import warm_up
+
+        return warm_up.of_summary(self)
+
+    def what_if(
+        self,
+        node: str | Mapping[str, float] | None = None,
+        factor: float = 2.0,
+        *,
+        total_frames: int | Mapping[str, int] | None = None,
+        edges: Iterable[tuple[str, str]] | None = None,
+    ) -> WhatIf:
+        """What a frame would take if a node's own time were a part of what it is.
+
+        Without edges that is exact for nodes that run one after the other: the own times of all nodes, added up. With
+        edges it is the critical path through the mean times of the nodes, as if branches ran at the same time.
+
+        Args:
+            node: Its name; a dict of factors by names, for several at once; None: each node in its turn.
+            factor: How many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
+            total_frames: How many frames there were; a mapping by stage where there are several stages. None: as far as
+                the nodes tell (see ``frames_per_second``).
+            edges: Pairs of names: the second node begins when the first has ended. None: those of ``set_graph``;
+                ``()``: none.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong, the node has no sample, or the edges have a cycle.
+        """
+        from cprofiling.analysis import what_if
+
+        return what_if.of_summary(self, node, factor, total_frames, edges)
+
+    def frames_per_second(
+        self, total_frames: int | Mapping[str, int] | None = None, *, seconds: float | None = None
+    ) -> FramesPerSecond:
+        """Frames per second of each stage, right also where nodes run more or less often than once a frame.
+
+        How many frames there were is what is given; else the calls of a node inside which all others ran; else those of
+        each node, if all ran, or succeeded, equally often; else it is unknown. Calls that failed are calls.
+
+        Args:
+            total_frames: How many frames were processed, skipped and failed ones included, 1 to 2^63-1; a mapping by
+                stage where there are several stages. It may have stages of ``ExecutionStage`` that have not run;
+                another stage that the summary does not have is refused.
+            seconds: How long that took by the wall clock, which statistics do not know; 1e-9 to 1e12.
+
+        Raises:
+            TypeError, ValueError: An argument is wrong.
+        """
+        from cprofiling.analysis import frames
+
+        return frames.of_summary(self, total_frames, seconds)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream, for any library that takes one; needs none itself.
+
+        The columns are those of ``cprofiling.report.flat_columns``; what is not known is null. A schema that is asked
+        for is not followed.
+        """
+        from cprofiling.report.flat_columns import arrow_stream
+
+        return arrow_stream(self)
+
+    def _repr_html_(self) -> str:
+        """Return the HTML table that notebooks show in place of the list."""
+        # Imported here because most programs never show HTML.
+        from cprofiling.report.notebook.summary import shapes_html, summary_html
+
+        html = summary_html(
+            self,
+            skip_first_n=self.skip_first_n,
+            reasons=self.reasons,
+            internal_errors=self.internal_errors,
+            cost_ns=self.cost_ns,
+        )
+        return f"{html}\n{shapes_html(self.shapes)}" if self.shapes else html
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
+
+    def histogram(self, node: str, stage: StageName = None) -> Histogram:
+        """How the times of a node are distributed: a ``Histogram``, which has ``plot()``.
+
+        Of a summary that a Profiler gave it is the histogram of now: calls that have finished since then are in it.
+
+        node: the name of the node. stage: a str, or an enum whose value is one; None for all stages together.
+
+        TypeError for anything else, ValueError for a node that is not there, and for a summary that has no histograms:
+        one that was made of rows, copied or unpickled.
+        """
+        from cprofiling.nodes import histogram
+
+        if not hasattr(self, "_find_histograms"):
+            raise ValueError("the summary has no histograms: those of a Profiler, a Snapshot or a cell have them")
+        return histogram.histogram_of(self._find_histograms(), node, stage)
+
+    def plot(self, ax: Axes | None = None, *, top: int = 30) -> Axes:
+        """Draw the total time of each node as a bar, with what is its own in it; returns the axes.
+
+        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many rows are drawn, the longest; the
+            sum of the others is told. 1 to 1,000.
+
+        ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no number of rows.
+        """
+        from cprofiling.report import plots
+
+        return plots.plot_summary(self, ax, top=top)

@@ -1,0 +1,371 @@
+"""The plain-text table of a summary, and what every presentation of it shares: checks, names, the title line."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from enum import Enum
+from typing import NamedTuple
+
+from cprofiling.nodes.stats import NodeProfilingStats
+
+NO_DATA = "No profiling data collected."
+
+_INT64_MAX = 2**63 - 1
+_UNITS = (("ns", 1e6), ("µs", 1e3), ("ms", 1.0), ("s", 1e-3))
+# What separates lines, or turns the direction of writing, beside control characters: ranges for a regular expression.
+SEPARATING_OR_TURNING = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+_NOT_SHOWN = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff{SEPARATING_OR_TURNING}]")
+_ROUNDING, _ESTIMATED = 1e-9, 0.01  # of sums of the same times; of sums in which calls without a sample are estimated
+_NAMED = 4  # of names in a sentence
+_EXACT = 5  # samples, of which the P² estimate of the median is exact
+_APART = 0.05  # medians that differ by a larger part are told
+_REQUIRED_FIELDS = tuple(field.name for field in fields(NodeProfilingStats)[:10])
+
+
+def format_profiling_table(
+    stats: Iterable[NodeProfilingStats],
+    *,
+    total_frames: int | None = None,
+    skip_first_n: int = 0,
+) -> str:
+    """Return the statistics as a plain-text table, without a newline at its end.
+
+    Rows are sorted by total time, largest first; equal totals keep their order. Times are in milliseconds with two
+    decimals, totals in seconds with three. A name that is longer than its column is never cut; control characters,
+    separators of lines, surrogates and what turns the direction of writing are shown as backslash escapes. Keys that
+    only have errors, cancellations or drops are left out; a key whose calls were all skipped is a row of zeros.
+
+    The last line is the time of a frame, where the rows are of one stage, ran equally often, and none is known to run
+    inside another. Else there is a line per stage, with the number of frames or why that is not known, as
+    ``ProfilingSummary.frames_per_second`` has it. Rows that are no ``NodeProfilingStats`` always have the one line,
+    which is that of cuvis-ai-core. The median is ``median_ms``, the P-square estimate; a line tells ``p50_ms`` where
+    that differs by more than 5 %.
+
+    Args:
+        stats: ``NodeProfilingStats``, or other objects that have its first ten fields as attributes.
+        total_frames: Number of frames that were processed, shown in the title; 0 to 2^63-1, None if not known.
+        skip_first_n: Number of first calls of each key that the statistics leave out, shown in the title when
+            greater than 0; 0 to 2^63-1.
+
+    Returns:
+        The table, or ``No profiling data collected.`` if it would have no row.
+
+    Raises:
+        TypeError: ``stats`` or one of its items is of another kind, a name or stage is no str, or ``total_frames`` or
+            ``skip_first_n`` is no integer (a bool is none).
+        ValueError: ``total_frames`` or ``skip_first_n`` is out of range.
+    """
+    title = summary_title(checked_frames(total_frames), checked_count("skip_first_n", skip_first_n))
+    rows = sorted_rows(row for row in checked_rows(stats) if not is_failures_only(row))
+    if not rows:
+        return NO_DATA
+    header = (
+        f"{'Node':<40} {'Stage':<12} {'Count':>5} {'Mean(ms)':>10} {'Std(ms)':>10} "
+        f"{'Min(ms)':>10} {'Max(ms)':>10} {'Median(ms)':>10} {'Total(s)':>10}"
+    )
+    dashes = "-" * len(header)
+    # A plain running sum, in row order: sum() compensates from 3.12 on, which can change the last digit shown.
+    total_ms = 0.0
+    for row in rows:
+        total_ms += row.total_ms
+    total_line = f"{'TOTAL':<{len(header) - 11}} {total_ms / 1000:>10.3f}"
+    lines = [title, header, dashes, *map(_table_row, rows), dashes, total_line]
+    if not _is_one_after_the_other(rows):
+        lines += frame_lines(rows, total_frames)
+    elif rows[0].count > 0:
+        frame_ms = total_ms / rows[0].count
+        lines.append(f"Average per-frame pipeline time: {frame_ms:.2f} ms ({frames_per_second(frame_ms):.1f} FPS)")
+    return "\n".join([*lines, *_median_lines(rows)])
+
+
+def _median_lines(rows: Iterable[NodeProfilingStats]) -> list[str]:
+    """Say which median the column has, where the other one that there is tells something else."""
+    told = []
+    for row in rows:
+        p50_ms = getattr(row, "p50_ms", None)
+        if row.count <= _EXACT or p50_ms is None or f"{p50_ms:.2f}" == f"{row.median_ms:.2f}":
+            continue  # the same, or not to be told apart in the column
+        if abs(row.median_ms - p50_ms) > _APART * p50_ms:
+            told.append(f"{listed([row.node_name])} ({shown_text('stage', row.stage)}) {p50_ms:.2f} ms")
+    more = f" and {len(told) - _NAMED:,} more" if len(told) > _NAMED else ""
+    return [f"Median(ms) is the P² estimate; p50_ms, within 1 %, is: {', '.join(told[:_NAMED])}{more}"] if told else []
+
+
+def _is_one_after_the_other(rows: Sequence[NodeProfilingStats]) -> bool:
+    """Tell whether the sum of all totals, over the count of the first row, is the time of a frame."""
+    if not all(isinstance(row, NodeProfilingStats) for row in rows):
+        return True  # as cuvis-ai-core prints its own
+    is_flat = all(row.self_total_ms is None or row.self_total_ms >= row.total_ms * (1 - _ROUNDING) for row in rows)
+    return is_flat and len({(checked_text("stage", row.stage), row.count) for row in rows}) == 1
+
+
+class FrameCount(NamedTuple):
+    """How many frames there were in one stage; None if that is not known, and how it is known, or why not."""
+
+    frames: int | None
+    basis: str
+
+
+def calls_of(row: NodeProfilingStats) -> int:
+    """Return how often a node ran: skipped calls, failed and cancelled ones are calls, too.
+
+    Dropped ones are none: they began before the statistics did, and what ran in them is not all known.
+    """
+    return _succeeded(row) + failed_calls(row)
+
+
+def failed_calls(row: NodeProfilingStats) -> int:
+    """Return how many calls of a node an exception left, that of a cancellation included."""
+    return getattr(row, "error_count", 0) + getattr(row, "cancelled_count", 0)
+
+
+def _succeeded(row: NodeProfilingStats) -> int:
+    return row.count + getattr(row, "skipped_count", 0)
+
+
+def own_ms(row: NodeProfilingStats) -> float:
+    """Return the time of a node's samples without those of nodes inside; with them where that is not known."""
+    self_ms = getattr(row, "self_total_ms", None)
+    return row.total_ms if self_ms is None else self_ms
+
+
+def frame_ms_of(rows: Iterable[NodeProfilingStats], frames: int) -> float:
+    """Return the time of a frame in nodes, one after the other.
+
+    Of a node with calls that were skipped, or failed, the samples stand for those, too.
+    """
+    return sum(own_ms(row) / row.count * calls_of(row) for row in rows) / frames
+
+
+def by_stage(summary: Iterable[NodeProfilingStats]) -> dict[str, list[NodeProfilingStats]]:
+    """Return the nodes that have samples, by their stages, in the order of their appearance."""
+    found: dict[str, list[NodeProfilingStats]] = {}
+    for row in summary:
+        if row.count:
+            found.setdefault(checked_text("stage", row.stage), []).append(row)
+    return found
+
+
+def frames_of_stage(rows: Sequence[NodeProfilingStats], total_frames: int | None) -> FrameCount:
+    """Return how many frames the nodes of one stage have seen, which are all samples of it.
+
+    Known are, in this order: the number that was given; the calls of a node inside which all the others ran, which is
+    so if its time is that of all nodes; the calls of each node, if all have the same number; those that succeeded, if
+    these have, as where a node is called again after an error.
+    """
+    if total_frames:
+        return FrameCount(total_frames, "given")
+    whole_ms = sum(map(own_ms, rows))
+    around = [row for row in rows if _has_inside(row) and abs(row.total_ms - whole_ms) <= _ROUNDING * whole_ms]
+    if around and len(rows) > 1:
+        return _calls_around(around)
+    if len({calls_of(row) for row in rows}) == 1:
+        basis = "each node ran as often" if len(rows) > 1 else f"calls of {listed([rows[0].node_name])}"
+        return FrameCount(calls_of(rows[0]), basis + _with_failed(rows))
+    if len({_succeeded(row) for row in rows}) == 1:
+        return FrameCount(_succeeded(rows[0]), "each node succeeded as often")
+    whole_ms = frame_ms_of(rows, 1)  # with calls that gave no sample
+    around = [row for row in rows if _has_inside(row) and abs(_calls_ms(row) - whole_ms) <= _ESTIMATED * whole_ms]
+    if around and any(calls_of(row) > row.count for row in rows):
+        return _calls_around(around)
+    least, most = min(rows, key=calls_of), max(rows, key=calls_of)
+    fewest, highest = (f"{calls_of(row):,} ({listed([row.node_name])})" for row in (least, most))
+    return FrameCount(
+        None,
+        f"nodes ran from {fewest} to {highest} times, and none is known to be around all others: give total_frames",
+    )
+
+
+def _has_inside(row: NodeProfilingStats) -> bool:
+    return own_ms(row) < row.total_ms
+
+
+def _calls_ms(row: NodeProfilingStats) -> float:
+    return row.total_ms / row.count * calls_of(row)
+
+
+def _calls_around(rows: Iterable[NodeProfilingStats]) -> FrameCount:
+    """Return the calls of the outermost of nodes that each are around all others, which is that with the fewest."""
+    row = min(rows, key=calls_of)
+    basis = f"calls of {listed([row.node_name])}, in which all others ran"
+    return FrameCount(calls_of(row), basis + _with_failed([row]))
+
+
+def _with_failed(rows: Sequence[NodeProfilingStats]) -> str:
+    return ", failed calls included" if any(map(failed_calls, rows)) else ""
+
+
+def frame_lines(rows: Iterable[NodeProfilingStats], total_frames: int | None) -> list[str]:
+    """Return a line about the time of a frame for each stage that has samples."""
+    stages = by_stage(rows)
+    lines = []
+    for stage, members in stages.items():
+        frames, basis = frames_of_stage(members, total_frames if len(stages) == 1 else None)
+        line = f"Average per-frame pipeline time ({shown_text('stage', stage)}): "
+        if frames is None:
+            lines.append(f"{line}not known, as {basis}")
+            continue
+        frame_ms = frame_ms_of(members, frames)
+        line += f"{format_time(frame_ms)} ({frames_per_second(frame_ms):.1f} FPS), frames: {frames} ({basis})"
+        unknown = [row.node_name for row in members if getattr(row, "self_total_ms", None) is None]
+        if unknown and len(members) > 1:
+            line += f"; self time is not known of {listed(unknown)}"
+        lines.append(line)
+    return lines
+
+
+def summary_title(total_frames: int | None, skip_first_n: int) -> str:
+    """Return the title line, with the number of frames if known and ``skip_first_n`` if not 0."""
+    known = []
+    if total_frames is not None:
+        known.append(f"{total_frames} frames")
+    if skip_first_n > 0:
+        known.append(f"skip_first_n={skip_first_n}")
+    return "Profiling Summary" + (f" ({', '.join(known)})" if known else "")
+
+
+def checked_frames(total_frames: object) -> int | None:
+    """Return ``total_frames`` as an int, or None if it is None; raises as ``checked_count``."""
+    return None if total_frames is None else checked_count("total_frames", total_frames)
+
+
+def checked_count(parameter: str, value: object) -> int:
+    """Return ``value`` as an int from 0 to 2^63-1.
+
+    Raises TypeError if it is a bool or has no ``__index__``, ValueError if it is out of range.
+    """
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{parameter} must be an integer, got {shown_value(value)}")
+    count = operator.index(value)  # type: ignore[arg-type]
+    if count < 0:
+        raise ValueError(f"{parameter} must be >= 0, got {_refused(count)}")
+    if count > _INT64_MAX:
+        raise ValueError(f"{parameter} must be <= {_INT64_MAX}, got {_refused(count)}")
+    return count
+
+
+def checked_rows(stats: Iterable[NodeProfilingStats]) -> list[NodeProfilingStats]:
+    """Return the items of ``stats`` as a list.
+
+    Raises TypeError if it is not iterable, or if an item is no ``NodeProfilingStats`` and lacks one of its first ten
+    fields.
+    """
+    if not isinstance(stats, Iterable):
+        raise TypeError(f"stats must be an iterable of NodeProfilingStats, got {type(stats).__name__}")
+    rows = list(stats)
+    for index, row in enumerate(rows):
+        if isinstance(row, NodeProfilingStats):
+            continue
+        missing = [name for name in _REQUIRED_FIELDS if not hasattr(row, name)]
+        if missing:
+            raise TypeError(
+                f"stats[{index}] must be a NodeProfilingStats or have its first ten fields, "
+                f"got {type(row).__name__} without {', '.join(missing)}"
+            )
+    return rows
+
+
+def sorted_rows(rows: Iterable[NodeProfilingStats]) -> list[NodeProfilingStats]:
+    """Return the rows by total time, largest first; rows with equal totals keep their order."""
+    return sorted(rows, key=operator.attrgetter("total_ms"), reverse=True)
+
+
+def shown_value(value: object) -> str:
+    """Return how an error message shows a refused value: its representation, cut to 80 characters, and its type."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 a broken __repr__ must not hide the error that is being reported
+        text = "a value without repr"
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"
+
+
+def checked_text(parameter: str, value: object) -> str:
+    """Return a name or stage as a plain str; an enum stands for its value.
+
+    Raises TypeError, naming ``parameter``, for anything but a str.
+    """
+    text = value.value if isinstance(value, Enum) else value
+    if not isinstance(text, str):
+        raise TypeError(f"{parameter} must be a str, got {shown_value(value)}")
+    # The characters themselves: a subclass may have other ideas of how it is shown.
+    return str.__str__(text)
+
+
+def shown_text(parameter: str, value: object) -> str:
+    r"""Return a name or stage as text that can be printed, without a line break, and encoded.
+
+    Control characters, surrogates, separators of lines and what turns the direction of writing become backslash escapes
+    such as ``\n``, ``\x1b``, ``\ud800`` and ``\u202e``; a backslash stays as it is. Raises as ``checked_text``.
+    """
+    text = checked_text(parameter, value)
+    # Most names end here: none of these characters is printable.
+    return text if text.isprintable() else _NOT_SHOWN.sub(_escape, text)
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Return names in quotes, each as ``shown_text``: the first ten by the alphabet, and how many more there are."""
+    ordered = sorted(set(names))
+    more = f" and {len(ordered) - 10} more" if len(ordered) > 10 else ""
+    return ", ".join([f"'{shown_text('name', name)}'" for name in ordered[:10]]) + more
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a sentence: the first ones, how many more there are, without control characters."""
+    named = ", ".join([shown_text("name", name) for name in names[:_NAMED]])
+    return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED:,} more"
+
+
+def no_such_stage(stage: str, known: Iterable[str]) -> str:
+    """Say that no node ran in a stage that was asked for, and in which stages there are some."""
+    return f"no node has run in stage {shown_names([stage])}; stages with nodes: {shown_names(known)}"
+
+
+def shown_lines(text: str) -> str:
+    """Return a text as ``shown_text`` does, with its line breaks."""
+    return "\n".join(shown_text("text", line) for line in text.split("\n"))
+
+
+def frames_per_second(frame_ms: float) -> float:
+    """Return the frames per second for a time per frame in milliseconds; 0.0 if the time is 0."""
+    return 1000.0 / frame_ms if frame_ms > 0 else 0.0
+
+
+def format_time(time_ms: float) -> str:
+    """Return a time in ms with the unit (ns, µs, ms or s) that shows it as 1 to 999.9, with three to four digits."""
+    for unit, per_ms in _UNITS:
+        value = float(time_ms) * per_ms
+        number = f"{value:.2f}"
+        if float(number) >= 100:
+            number = f"{value:.1f}"
+        text = f"{number} {unit}"
+        # Decided on the rounded number, so that 999.96 ns is 1.00 µs and never 1000.0 ns.
+        if float(number) < 1000:
+            break
+    return text
+
+
+def _refused(value: int) -> str:
+    """Return a refused int as text; Python does not convert one of thousands of digits."""
+    return str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+def _table_row(row: NodeProfilingStats) -> str:
+    return (
+        f"{shown_text('node_name', row.node_name):<40} {shown_text('stage', row.stage):<12} {row.count:>5} "
+        f"{row.mean_ms:>10.2f} {row.std_ms:>10.2f} {row.min_ms:>10.2f} {row.max_ms:>10.2f} {row.median_ms:>10.2f} "
+        f"{row.total_ms / 1000:>10.3f}"
+    )
+
+
+def is_failures_only(row: NodeProfilingStats) -> bool:
+    """Tell whether a key has no sample and no skipped call, but errors, cancellations or drops."""
+    if row.count > 0 or getattr(row, "skipped_count", 0) > 0:
+        return False
+    return any(getattr(row, name, 0) > 0 for name in ("error_count", "cancelled_count", "dropped_count"))

@@ -1,0 +1,1 @@
+"""Recordings: profile, schedules, events, traces in and out."""

@@ -1,0 +1,118 @@
+"""What a recording takes in: ``ProfilerActivity``, ``Resource``, ``RecordFormat``."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum, Flag, IntEnum
+
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+
+class ProfilerActivity(Enum):
+    """A kind of processor whose work is recorded. The names are those of torch.profiler."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    XPU = "xpu"
+    PrivateUse1 = "npu"
+    NPU = PrivateUse1  # the same, by the name that such devices go by
+
+
+class Resource(Flag):
+    """Categories of events: what is not selected is neither recorded nor paid for."""
+
+    CPU = 1
+    """Nodes, labelled blocks, operators."""
+    NPU = 2
+    """What runs on a device of whatever kind, and what starts it."""
+    ALL = 3
+
+
+class RecordFormat(IntEnum):
+    """What is made of a recording when it ends."""
+
+    ChromeTrace = 0
+    """A Chrome trace, in the file that was given, if any."""
+    PandasDataFrame = 1
+    """Nothing is written."""
+
+
+ON_DEVICES = frozenset((ProfilerActivity.CUDA, ProfilerActivity.XPU, ProfilerActivity.NPU))
+
+
+def activities_of(wanted: Iterable[Any] | None) -> frozenset[ProfilerActivity] | None:
+    """The activities that are asked for; None: all there are.
+
+    wanted: members of ``ProfilerActivity``, of torch's class of that name, or names like "cpu". TypeError or ValueError
+    for anything else, and for an empty collection.
+    """
+    if wanted is None:
+        return None
+    if isinstance(wanted, (str, Enum)) or not hasattr(wanted, "__iter__"):
+        raise TypeError(f"activities must be a collection of ProfilerActivity, got {shown_value(wanted)}")
+    found = frozenset(map(_activity_of, wanted))
+    if not found:
+        raise ValueError("activities must name at least one activity, got none; None stands for all there are")
+    return found
+
+
+def _activity_of(value: Any) -> ProfilerActivity:
+    if isinstance(value, ProfilerActivity):
+        return value
+    name = value if isinstance(value, str) else getattr(value, "name", None)
+    if not isinstance(name, str) or not (isinstance(value, str) or type(value).__name__ == "ProfilerActivity"):
+        raise TypeError(f"activities must be members of ProfilerActivity or their names, got {shown_value(value)}")
+    for known, activity in ProfilerActivity.__members__.items():
+        if known.lower() == name.lower():
+            return activity
+    names = ", ".join(ProfilerActivity.__members__)
+    raise ValueError(f"activities must be of {names}, got {shown_value(value)}")
+
+
+def missing_reason(activity: ProfilerActivity) -> str | None:
+    """Why work of this kind cannot be recorded here; None: it can, as far as that is known beforehand.
+
+    PyTorch is asked if it is loaded, never imported. CUDA devices are recorded without it, too.
+    """
+    reason = torch_reason(activity)
+    if reason is None or activity is not ProfilerActivity.CUDA:
+        return reason
+    from cprofiling.devices import cupti
+
+    other = cupti.missing_reason()
+    return None if other is None else f"{reason}; and {other}"
+
+
+def torch_reason(activity: ProfilerActivity) -> str | None:
+    """Why PyTorch's profiler cannot record work of this kind here; None: it can, or it is the CPU's."""
+    if activity is ProfilerActivity.CPU:
+        return None
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "work on devices is recorded through PyTorch, which this program has not loaded"
+    try:
+        return _torch_reason(torch, activity)
+    except Exception as error:  # noqa: BLE001 whatever a driver answers with, it is a reason
+        return f"PyTorch cannot tell: {error}"
+
+
+def supported_activities() -> set[ProfilerActivity]:
+    """The activities that can be recorded here, as things are: PyTorch is asked if it is loaded, never imported."""
+    return {activity for activity in ProfilerActivity if missing_reason(activity) is None}
+
+
+def _torch_reason(torch: Any, activity: ProfilerActivity) -> str | None:
+    name = {ProfilerActivity.CUDA: "cuda", ProfilerActivity.XPU: "xpu"}.get(activity)
+    if name is None:
+        name = torch._C._get_privateuse1_backend_name()
+    backend = getattr(torch, name, None)
+    if backend is None or not backend.is_available():
+        return f"PyTorch {torch.__version__} finds no device of this kind"
+    if not any(each.name == activity.name for each in torch.profiler.supported_activities()):
+        return f"the profiler of PyTorch {torch.__version__} was built without it"
+    return None

@@ -1,0 +1,93 @@
+"""What a recording may ask of each call beyond its times: shapes of arguments, the Python stack, a device's memory."""
+
+from __future__ import annotations
+
+import json
+import sys
+from numbers import Number
+
+from cprofiling._internal.messages import is_own
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+    from typing import Any
+
+    Description = tuple[str | None, str | None, str | None]
+
+_MOST_FRAMES = 64
+_MOST_ITEMS = 64  # of a list of arrays: a large batch must not cost a walk through it
+
+
+def describer(*, shapes: bool, stack: bool) -> Callable[[tuple[Any, ...]], Description] | None:
+    """Return what describes a call by its arguments: (shapes, types, stack), each a text or None. None: nobody asks."""
+    if not shapes and not stack:
+        return None
+    known: dict[tuple[CodeType, int], str] = {}
+
+    def describe(arguments: tuple[Any, ...]) -> Description:
+        dims, types = described_arguments(arguments) if shapes and arguments else (None, None)
+        return dims, types, described_stack(known) if stack else None
+
+    return describe
+
+
+def described_arguments(arguments: tuple[Any, ...]) -> tuple[str | None, str | None]:
+    """The arguments' shapes and types as JSON lists, in the way of torch.profiler; None where no argument has a shape.
+
+    What has ``shape`` and ``dtype`` is described by these, a list or tuple of such by those of its items; the shape of
+    anything else is ``[]``, its type ``Scalar`` for a number and otherwise empty.
+    """
+    described = [_described(argument) for argument in arguments]
+    if not any(shape for shape, _ in described) and not any(kind not in ("", "Scalar") for _, kind in described):
+        return None, None
+    return json.dumps([shape for shape, _ in described]), json.dumps([kind for _, kind in described])
+
+
+def _described(value: Any) -> tuple[list[Any], str]:
+    if isinstance(value, (list, tuple)) and 0 < len(value) <= _MOST_ITEMS:
+        items = [_array(item) for item in value]
+        found = [item for item in items if item is not None]
+        if len(found) == len(items):
+            return [shape for shape, _ in found], "TensorList"
+    array = _array(value)
+    if array is not None:
+        return array
+    return [], "Scalar" if isinstance(value, Number) else ""
+
+
+def _array(value: Any) -> tuple[list[int], str] | None:
+    try:
+        return [int(size) for size in value.shape], str(value.dtype).rpartition(".")[2]
+    except Exception:  # noqa: BLE001 a shape that cannot be asked for is none
+        return None
+
+
+def described_stack(known: dict[tuple[CodeType, int], str]) -> str:
+    """The Python frames of the caller, innermost first, a line each: ``file(line): function``. Our own are left out."""
+    frame: FrameType | None = sys._getframe(1)
+    lines: list[str] = []
+    while frame is not None and len(lines) < _MOST_FRAMES:
+        if not is_own(frame):
+            place = (frame.f_code, frame.f_lineno)
+            text = known.get(place)
+            if text is None:
+                code = frame.f_code
+                name = getattr(code, "co_qualname", code.co_name)
+                text = known[place] = f"{code.co_filename}({frame.f_lineno}): {name}".replace("\n", "\\n")
+            lines.append(text)
+        frame = frame.f_back
+    return "\n".join(lines)
+
+
+def device_memory_finder() -> Callable[[], tuple[int, int] | None] | None:
+    """Return what tells the bytes that PyTorch has allocated on the current device, and the most it ever had.
+
+    None where PyTorch is not loaded. That it uses a device is seen later, too; it is never made to.
+    """
+    if sys.modules.get("torch") is None:
+        return None
+    from cprofiling.devices.memory import current_memory
+
+    return current_memory

@@ -1,0 +1,122 @@
+"""What a recording says of itself at the top of its trace, in Kineto's words, and the names of its rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from cprofiling import _core
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from cprofiling.recording.result import Recording
+
+FORMAT_VERSION = 1
+_OWN = "cprofiling"
+_EVENTS = ("traceEvents", "baseTimeNanoseconds", "droppedEvents")
+_STANDARD = ("schemaVersion", "displayTimeUnit", "deviceProperties", "distributedInfo")
+_RANK, _WORLD_SIZE = "RANK", "WORLD_SIZE"  # the environment's words for them, as torchrun sets them
+_MAIN_FIRST = 0
+_MOST_DIGITS = 19  # of a number
+
+
+def of_recording(recording: Recording, note: str | None, since_epoch_ns: int | None = None) -> dict[str, str]:
+    """Return the facts, as JSON texts by their keys, but for those that the recording has already.
+
+    ``since_epoch_ns``: what the recording's times are ahead of CLOCK_MONOTONIC, where that is known.
+    """
+    clock, refusal = _core.clock()
+    own: dict[str, Any] = {"format_version": FORMAT_VERSION, "clock": clock, "dropped": recording.dropped}
+    own["process"] = _process(since_epoch_ns)
+    if refusal is not None:
+        own["clock_reason"] = refusal
+    if note is not None:
+        own["note"] = note
+    facts = {
+        "schemaVersion": 1,
+        "displayTimeUnit": "ms",
+        "deviceProperties": [],
+        "distributedInfo": _distributed(),
+        _OWN: own,
+    }
+    known = recording.facts
+    return {key: json.dumps(value) for key, value in facts.items() if key not in known}
+
+
+def checked_key(key: Any) -> str:
+    """Return a key that a user gives a fact of their own."""
+    if not isinstance(key, str):
+        raise TypeError(f"key must be a str, got {shown_value(key)}")
+    if key in (_OWN, *_EVENTS, *_STANDARD):
+        raise ValueError(f"key must be none of those that each trace has itself, got {key!r}")
+    return key
+
+
+def checked_json(value: Any) -> str:
+    """Return a JSON text."""
+    if not isinstance(value, str):
+        raise TypeError(f"value must be a JSON text, got {shown_value(value)}")
+    try:
+        json.loads(value, parse_constant=_refuse)
+    except ValueError as error:
+        raise ValueError(f"value must be a JSON text, got {shown_value(value)}: {error}") from None
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"there is no {constant} in JSON")
+
+
+def _process(since_epoch_ns: int | None) -> dict[str, Any]:
+    """Which process this is, for those who put the traces of several together.
+
+    ``id`` is random, so that the same recording twice is recognised; ``clock``: processes where this is the same have
+    one CLOCK_MONOTONIC, and ``since_epoch_ns`` leads to it.
+    """
+    facts: dict[str, Any] = {"host": os.uname().nodename, "pid": os.getpid(), "id": os.urandom(16).hex()}
+    if since_epoch_ns is not None:
+        facts |= {"clock": _monotonic_clock(), "since_epoch_ns": since_epoch_ns}
+    return facts
+
+
+def _monotonic_clock() -> str | None:
+    """Which CLOCK_MONOTONIC this process has: that of a boot of a machine, and of a name space of times in it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.readlink('/proc/self/ns/time')}"
+    except (OSError, ValueError):
+        return None
+
+
+def _distributed() -> dict[str, Any]:
+    """The rank of this process, as its environment tells it; rank 0 of 1 where it does not."""
+    return {"backend": "", "rank": rank() or 0, "world_size": world_size()}
+
+
+def rank() -> int | None:
+    """Return which of several processes this is, as its environment tells; None where it does not."""
+    return _number(_RANK)
+
+
+def world_size() -> int:
+    """Return how many ranks there are, as the environment of this process tells it; 1 where it does not."""
+    return max(1, _number(_WORLD_SIZE) or 1)
+
+
+def _number(variable: str) -> int | None:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else None
+
+
+def name_process(recording: Recording, threads: Mapping[int, str]) -> None:
+    """Name the process by its program, its threads as they are known; the main thread comes first."""
+    pid = os.getpid()
+    program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) and sys.argv[0] else "python"
+    recording._name_process(pid, program, "CPU", None)
+    for tid, name in threads.items():
+        recording._name_thread(pid, tid, name, _MAIN_FIRST if tid == pid else tid)

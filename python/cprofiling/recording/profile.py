@@ -1,0 +1,705 @@
+"""The recording that runs: ``profile``, its schedule, its handlers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from _thread import RLock
+
+from cprofiling import _core
+from cprofiling._internal import arguments as checks
+from cprofiling._internal.environment import given
+from cprofiling._internal.messages import mention, warn
+from cprofiling._internal.row_kinds import KINDS
+from cprofiling.nodes.summary_table import shown_value
+from cprofiling.recording.active import IN_USE, Claim
+from cprofiling.recording.activities import (
+    ON_DEVICES,
+    ProfilerActivity,
+    RecordFormat,
+    Resource,
+    activities_of,
+    missing_reason,
+    torch_reason,
+)
+from cprofiling.recording.result import Recording, Reports
+from cprofiling.recording.schedule import ProfilerAction
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    from _typeshed import StrOrBytesPath
+
+    from cprofiling.devices.cupti import DeviceActivity
+    from cprofiling.recording.torch_operators.collect import Operators
+
+    P = TypeVar("P", bound="profile")
+    ScheduleFunction = Callable[[int], Any]
+
+_RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+_WHEN_FULL = ("drop_oldest", "drop_newest")
+_STEP_NAME = "ProfilerStep#{}"
+_MOST_NAMES = 65_536  # of threads
+_NOTHING_OF_IT = "nothing of this cycle was recorded; reports cover the cycle before"
+_NO_DEVICE = "work on devices is recorded through PyTorch, where it has a device, or of CUDA, where that is in use"
+_PATIENCE_S = 5.0  # with another thread that is at work on a recording when the process ends
+PATH_VARIABLE = "CPROFILING_OUTPUT_PATH"
+_VENDORS_PATH_VARIABLES = ("FURIOSA_PROFILER_OUTPUT_PATH", "NUX_PROFILER_PATH")  # of Furiosa's SDK, new and old
+LIVE_VARIABLE = "CPROFILING_LIVE"
+_PROGRAMS = ("run", "serve", "demo")  # what of the command is, or becomes, a program whose statistics these are
+CAPTURE_VARIABLE = "CPROFILING_CAPTURE"
+_MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
+
+
+_claim = Claim()
+
+
+class profile(Reports):  # noqa: N801 a context manager, named as others name theirs
+    """Record what happens inside: each call of a profiled node, each block labelled by ``record()``.
+
+    Used as ``with cp.profile(...) as prof:``, or by ``prof.start()`` and ``prof.stop()``. There can be one at a time in
+    a process. It is independent of statistics: nodes are recorded whether or not their Profiler is on.
+
+    Args:
+        activities: Members of ``ProfilerActivity`` (or of torch's), or names; None: all that there are. One that was
+            asked for by name and that this machine lacks is warned of.
+        schedule: What is to be done in which step: ``schedule(...)``, or a callable of the step's number that answers
+            with a ``ProfilerAction``. None: record everything from the start to the end.
+        on_trace_ready: Called with this object when a cycle of the schedule is finished; without one, at the end.
+        record_shapes: Also record shapes and types of the arguments that have ``shape`` and ``dtype``.
+        profile_memory: Also record, of each node, the change of the process's resident memory and its peak where it
+            rose; and of the framework's allocator where a device is in use. A counter shows it over time.
+        with_stack: Also record the Python frames at each node's start.
+        operators: Whether PyTorch's operators, and what they start on devices, are recorded, as children of the nodes
+            that ran them: "auto", if PyTorch is loaded when the recording starts; True or False. They are recorded by
+            torch.profiler, so that it cannot be used for something else meanwhile: where it is, there are no operators,
+            with a warning. The first start in a process takes a second then, as PyTorch sets its profiler up.
+        resource: The categories to record.
+        format: ``ChromeTrace``, which is written into ``file`` at the end; or ``PandasDataFrame``. All reports are
+            there whatever it is.
+        file: A path, or an open file, text or binary. Of a path that ends in ".gz" the trace is compressed.
+        capacity: Events that are kept of each thread, 1 to 1,000,000,000; each takes 64 bytes. Names, shapes and stacks
+            are kept beside them, once each, also those of events that were dropped: at most 1,048,576, of 256 MiB in
+            all. Further names become ``__overflow__``; further shapes and stacks are left out.
+        when_full: "drop_oldest" or "drop_newest": which events go when there are more. They are counted in ``dropped``.
+        with_flops, with_modules, experimental_config, acc_events: Options of torch.profiler that there are for programs
+            written for that; they do nothing, which is warned of where one is asked for.
+
+    A block that is open when the recording ends, or when a cycle of it does, is recorded as long as that, and marked
+    ``unfinished``. A recording that is running when the program ends is stopped then; one whose object nobody has any
+    more is ended, with a RuntimeWarning, and lost.
+
+    Attributes:
+        step_num: The number of the present step, from 0 on.
+        current_action: What the schedule has for it, a ``ProfilerAction``.
+
+    Raises TypeError and ValueError for wrong arguments, naming the parameter.
+    """
+
+    _running = False
+    _synchronizes = False  # whether nodes wait for their devices; set before it starts, by the package itself
+
+    def __init__(  # noqa: PLR0913 the options of a recording
+        self,
+        activities: Iterable[Any] | None = None,
+        *,
+        schedule: ScheduleFunction | None = None,
+        on_trace_ready: Callable[[profile], object] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        operators: bool | str = "auto",
+        resource: Resource = Resource.ALL,
+        format: RecordFormat = RecordFormat.ChromeTrace,  # noqa: A002 as others call it
+        file: Any = None,
+        capacity: int = 1_000_000,
+        when_full: str = "drop_oldest",
+        with_flops: bool = False,
+        with_modules: bool = False,
+        experimental_config: object = None,
+        acc_events: bool = False,
+    ) -> None:
+        self._activities = activities_of(activities)
+        self._schedule = checks.callable_or_none("schedule", schedule)
+        self._handler = checks.callable_or_none("on_trace_ready", on_trace_ready)
+        self._shapes = bool(record_shapes)
+        self._memory = bool(profile_memory)
+        self._stack = bool(with_stack)
+        self._wants_operators = _checked_operators(operators)
+        self._resource = checks.member("resource", resource, Resource)
+        self._format = checks.member("format", format, RecordFormat)
+        self._file = _checked_file(file, self._format)
+        self._capacity = checks.index_between("capacity", capacity, 1, _MOST_CAPACITY, "events")
+        self._when_full = checks.choice("when_full", when_full, _WHEN_FULL)
+        others = {
+            "with_flops": with_flops, "with_modules": with_modules, "experimental_config": experimental_config,
+            "acc_events": acc_events,
+        }  # fmt: skip
+        for name in [name for name, value in others.items() if value]:
+            warn(f"{name} does nothing here: it is an option of torch.profiler")
+        self._lock = RLock()
+        self._metadata: dict[str, str] = {}
+        self._clear()
+
+    def __del__(self) -> None:
+        if self._running:
+            self._give_up()
+            mention("a recording was running that nobody can stop any more: it ends here, and what it recorded is lost")
+
+    def __repr__(self) -> str:
+        if self._running:
+            state = "paused" if self._paused else "running"
+        elif self._is_parents:
+            state = "of the parent process"
+        else:
+            state = "not started" if self._recording is None else f"stopped, {self._recording!r}"
+        return f"<profile: {state}>"
+
+    def _repr_html_(self) -> str:
+        """Return the table of averages that notebooks show; what it is doing while there is none."""
+        if self._recording is not None:
+            return super()._repr_html_()
+        from html import escape
+
+        return f"<p>{escape(repr(self))}</p>"
+
+    def _forget(self) -> None:
+        """Let go of the recording: this is a forked child, and it is the parent's."""
+        self._lock = RLock()
+        self._running = False
+        for source in self._sources:
+            source.forget()
+        self._clear()
+        self._is_parents = True
+
+    def _clear(self) -> None:
+        """Be as one that was never started."""
+        self._is_parents = False
+        self._recorder: _core.Recorder | None = None
+        self._sources: list[Operators | DeviceActivity] = []  # of what there is beside ours
+        self._recording: Recording | None = None
+        self._paused = False
+        self._pid = 0
+        self._names: dict[int, str] = {}
+        self._note: str | None = None
+        self._since_epoch_ns: int | None = None
+        self._cycles = 0
+        self._cycle_ended_before = 0  # the step that followed the last cycle
+        self.step_num = 0
+        self.current_action = ProfilerAction.NONE
+
+    # ---- Control
+
+    def start(self) -> None:
+        """Begin. RuntimeError if a recording is running already."""
+        with self._lock:
+            if self._running:
+                raise RuntimeError(IN_USE)
+            try:
+                self._running = True
+                _claim.take(self)
+                self._begin()
+            except BaseException:
+                self._give_up()
+                raise
+
+    def _begin(self) -> None:
+        self._clear()
+        self._warn_of_missing()
+        self._pid = os.getpid()
+        self._sources = self._begin_sources()
+        if not self._sources and not self._records_host() and self._activities is None:
+            warn(f"resource {self._resource!r} selects nothing that can be recorded here: {_NO_DEVICE}")
+        self.current_action = self._action(0)
+        self._warm_up()
+        if self.current_action in _RECORDING:
+            self._begin_cycle()
+
+    def _give_up(self) -> None:
+        self._running = False
+        recorder, self._recorder = self._recorder, None
+        del recorder  # which ends it, if nobody did
+        sources, self._sources = self._sources, []
+        for source in sources:
+            source.cancel()
+        if _claim.give_back(self):
+            _core.set_thread_namer(None)
+
+    def _make_way(self) -> None:
+        """End for the sake of a recording that is to start, if this is one that nobody has started; it is not."""
+
+    def stop(self) -> None:
+        """End. The handler is called if anything was recorded since its last call; then the file is written.
+
+        RuntimeError if the recording is not running. What handler and file raise is passed on; the recording has ended
+        all the same. In a forked child the recording is the parent's, and nothing is called or written.
+        """
+        with self._lock:
+            if self._is_parents:
+                return
+            if not self._running:
+                raise RuntimeError("stop() needs a recording that is running: call start() first")
+            is_ready = False
+            try:
+                self._running = False
+                self._note = self._unrecorded()
+                is_ready = self._recorder is not None and self._finish_last_cycle()
+            finally:
+                self._give_up()
+            if self._recording is None:
+                self._keep(Recording.empty())
+            note = self._note
+        try:
+            try:
+                if is_ready and self._handler is not None:
+                    self._handler(self)
+            finally:
+                self._write_file()
+        finally:
+            if note is not None:  # last of all, as filters may make an exception of it
+                warn(note)
+
+    def step(self) -> None:
+        """End a step of the schedule, and begin the next. At the end of a cycle the handler is called.
+
+        RuntimeError if there is no schedule, or the recording is not running.
+        """
+        with self._lock:
+            if self._schedule is None:
+                raise RuntimeError("step() needs a schedule: give profile(schedule=...) one")
+            if self._is_parents:
+                return
+            if not self._running:
+                raise RuntimeError("step() needs a recording that is running: call start() first")
+            is_ready = self._take_step()
+        if not is_ready:
+            return
+        try:
+            if self._handler is not None:
+                self._handler(self)
+        finally:
+            self._resume_cycle()
+
+    def _take_step(self) -> bool:
+        """Go on to the next step. True: a cycle was finished, and its handler is to be called."""
+        before = self.current_action
+        self.step_num += 1
+        self.current_action = self._action(self.step_num)
+        records = self.current_action in _RECORDING
+        if self._recorder is not None and (before is ProfilerAction.RECORD_AND_SAVE or not records):
+            self._finish_cycle()
+            self._cycle_ended_before = self.step_num
+            return True
+        self._resume_cycle()
+        return False
+
+    def _resume_cycle(self) -> None:
+        """Begin the cycle that the present step belongs to, or its next step."""
+        with self._lock:
+            if not self._running:
+                return
+            self._warm_up()
+            if self.current_action not in _RECORDING:
+                return
+            if self._recorder is None:
+                self._begin_cycle()
+            else:
+                self._recorder.step(_STEP_NAME.format(self.step_num))
+
+    def pause(self) -> None:
+        """Record nothing until ``resume()``.
+
+        A block that is open then is one event: from its start to its end, the pause included, if it ends after
+        ``resume()``; if it ends during the pause, it is recorded up to the pause, and marked ``cut``. A block that
+        begins during the pause is not recorded. RuntimeError if the recording is not running, or paused.
+        """
+        with self._lock:
+            if self._is_parents:
+                return
+            if not self._running or self._paused:
+                raise RuntimeError("pause() needs a recording that is running, and is not paused")
+            if self._recorder is None:
+                self._paused = True
+                return
+            for source in self._sources:
+                source.end()
+            self._recorder.pause()
+            self._paused = True
+            for source in self._sources:
+                source.stop()
+
+    def resume(self) -> None:
+        """Go on after ``pause()``. RuntimeError if the recording is not paused."""
+        with self._lock:
+            if self._is_parents:
+                return
+            if not self._running or not self._paused:
+                raise RuntimeError("resume() needs a recording that is paused: call pause() first")
+            if self._recorder is not None:
+                for source in self._sources:
+                    source.start()
+                self._recorder.resume()
+            self._paused = False  # last: whoever could not resume can try again
+
+    def record(self, name: str, warm_up: bool = False) -> _core.record:
+        """As ``cprofiling.record``."""
+        return _core.record(name, warm_up=warm_up)
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Add a text to the traces that are written after this, at their top level. Errors: as add_metadata_json."""
+        import json
+
+        self.add_metadata_json(key, json.dumps(str(value)))
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """Add a JSON value, given as its text, to the traces of the cycles that end after this.
+
+        TypeError for a key that is no str; ValueError for one that traces have themselves, and for what is no JSON.
+        """
+        from cprofiling.recording import metadata
+
+        self._metadata[metadata.checked_key(key)] = metadata.checked_json(value)
+
+    preset_metadata_json = add_metadata_json
+
+    def __enter__(self: P) -> P:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._running:
+            return
+        try:
+            self.stop()
+        except Exception as failure:
+            if error is None:
+                raise
+            mention(f"the recording was not finished as it should have been: {failure!r}")
+
+    def _end_with_process(self) -> None:
+        """Stop at the end of the process, for the sake of handler and file."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            return
+        self._lock.release()
+        if self._running:
+            self.__exit__(SystemExit, SystemExit(), None)
+
+    # ---- What it knows of itself
+
+    @property
+    def dropped(self) -> int:
+        """Events of the last finished cycle that are missing, as there was no room for them."""
+        return self._finished().dropped
+
+    @property
+    def recording(self) -> Recording:
+        """The last finished cycle. RuntimeError while there is none."""
+        return self._finished()
+
+    def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
+        """Write folded Python stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``.
+
+        Raises RuntimeError unless the recording was made ``with_stack=True``, as torch.profiler does: those of nodes,
+        blocks and operators alone are what ``recording.export_stacks()`` writes.
+        """
+        if not self._stack:
+            raise RuntimeError(
+                "export_stacks() requires with_stack=True; recording.export_stacks() writes the names of nodes, blocks "
+                "and operators inside one another"
+            )
+        super().export_stacks(path, metric)
+
+    def _finished(self) -> Recording:
+        recording = self._recording
+        if recording is None:
+            hint = "stop() it first" if self._running else "start() it first"
+            raise RuntimeError(f"nothing is recorded yet: {hint}, or wait for a cycle of the schedule to end")
+        return recording
+
+    # ---- Cycles
+
+    def _action(self, step: int) -> ProfilerAction:
+        return ProfilerAction.RECORD if self._schedule is None else _checked_action(self._schedule(step))
+
+    def _has(self, activity: ProfilerActivity) -> bool:
+        return self._activities is None or activity in self._activities
+
+    def _devices(self) -> frozenset[str] | None:
+        """The kinds of devices whose work is to be recorded, by torch's names; None: whatever there is."""
+        if Resource.NPU not in self._resource:
+            return frozenset()
+        return None if self._activities is None else frozenset(each.name for each in self._activities & ON_DEVICES)
+
+    def _warn_of_missing(self) -> None:
+        for activity in sorted(self._activities or (), key=lambda each: each.name):
+            reason = missing_reason(activity)
+            if reason is not None:
+                warn(f"activity {activity.name} is not recorded: {reason}")
+
+    def _records_host(self) -> bool:
+        return Resource.CPU in self._resource and self._has(ProfilerActivity.CPU)
+
+    def _begin_cycle(self) -> None:
+        from cprofiling.recording import call_details
+
+        self._note_threads()
+        # Before the sources start: what is imported amid a recording of PyTorch's with stacks spoils names in it.
+        describer = call_details.describer(shapes=self._shapes, stack=self._stack)
+        memory_finder = call_details.device_memory_finder() if self._memory else None
+        for source in self._sources if not self._paused else ():
+            source.start()
+        _core.set_thread_namer(_weakly(self._note_thread))
+        self._recorder = _core.Recorder(
+            self._capacity,
+            self._when_full == "drop_newest",
+            describer,
+            self._memory,
+            memory_finder,
+            self._records_host(),
+            self._synchronizes,
+        )
+        if self._schedule is not None:
+            self._recorder.step(_STEP_NAME.format(self.step_num))
+        if self._paused:
+            self._recorder.pause()
+
+    def _begin_sources(self) -> list[Operators | DeviceActivity]:
+        operators = self._begin_operators()
+        activity = self._begin_device_activity(uses_torch=operators is not None)
+        return [source for source in (operators, activity) if source is not None]
+
+    def _begin_device_activity(self, *, uses_torch: bool) -> DeviceActivity | None:
+        """What records CUDA devices, unless PyTorch's profiler does, or there are none in use."""
+        if Resource.NPU not in self._resource or not self._has(ProfilerActivity.CUDA):
+            return None
+        if uses_torch and torch_reason(ProfilerActivity.CUDA) is None:
+            return None
+        from cprofiling.devices import cupti
+
+        if cupti.missing_reason() is not None:
+            return None
+        return cupti.DeviceActivity(is_wanted=self._activities is not None)
+
+    def _begin_operators(self) -> Operators | None:
+        if self._wants_operators is False or (self._wants_operators == "auto" and "torch" not in sys.modules):
+            return None
+        from cprofiling.recording.torch_operators import collect as operators
+
+        return operators.begin(
+            host=self._records_host(),
+            devices=self._devices(),
+            record_shapes=self._shapes,
+            profile_memory=self._memory,
+            with_stack=self._stack,
+            is_wanted=self._wants_operators is True,
+        )
+
+    def _warm_up(self) -> None:
+        """Let what has to warm up for a cycle do that; where the schedule has gone on without the cycle, leave it."""
+        for source in self._sources:
+            if self.current_action is ProfilerAction.WARMUP:
+                source.prepare()
+            elif self.current_action is ProfilerAction.NONE:
+                source.cancel()
+
+    def _finish_last_cycle(self) -> bool:
+        """End the recording of the cycle that the run ends in. False: nothing happened in it, and it is left out.
+
+        The last step() of a loop begins a step, too. That is no reason for the reports to forget the cycle before.
+        """
+        before = self._recording
+        self._finish_cycle()
+        kinds = self._finished().column("kind") or ()
+        if self._schedule is None or before is None or any(KINDS[kind] not in ("step", "counter") for kind in kinds):
+            return True
+        self._recording = before
+        self._cycles -= 1
+        had_begun = self._cycle_ended_before != self.step_num
+        self._note = f"{self._where()}: {_NOTHING_OF_IT}" if had_begun else None
+        return False
+
+    def _finish_cycle(self) -> None:
+        """End the cycle's recording."""
+        recorder, self._recorder = self._recorder, None
+        assert recorder is not None  # noqa: S101 the callers have looked
+        self._note_threads()
+        for source in self._sources:
+            source.end()
+        self._since_epoch_ns = recorder.since_epoch_ns
+        recording = recorder.finish(Recording)
+        for source in self._sources:
+            source.join(recording)
+        self._cycles += 1
+        self._keep(recording)
+
+    def _keep(self, recording: Recording) -> None:
+        """Finish a recording, which becomes the one that all reports are about."""
+        self._describe(recording)
+        recording._finish()
+        self._recording = recording
+
+    def _describe(self, recording: Recording) -> None:
+        """Give names to threads and process, and say how it was recorded."""
+        from cprofiling.recording import metadata
+
+        for key, value in metadata.of_recording(recording, self._note, self._since_epoch_ns).items():
+            recording._set_fact(key, value)
+        for key, value in self._metadata.items():
+            recording._set_fact(key, value)
+        metadata.name_process(recording, dict(self._names))  # threads may be adding theirs
+
+    def _note_threads(self) -> None:
+        import threading
+
+        for thread in threading.enumerate():
+            if thread.native_id is not None:
+                self._names[thread.native_id] = thread.name
+
+    def _note_thread(self) -> None:
+        """Note the name of a thread that is new: it may be gone when the recording ends."""
+        threading = sys.modules["threading"]
+        thread = threading._active.get(threading.get_ident())
+        if thread is not None and thread.native_id is not None:
+            self._names[thread.native_id] = thread.name
+        if len(self._names) > _MOST_NAMES:
+            self._names.pop(next(iter(self._names)), None)
+
+    def _unrecorded(self) -> str | None:
+        """What a run that ends now leaves unrecorded, in words; None: nothing that was planned."""
+        if self._schedule is None:
+            return None
+        where = self._where()
+        if self.current_action in _RECORDING:
+            return (
+                f"{where}, which no step() has ended: the cycle is incomplete, its trace has what there is up to here"
+            )
+        if self._cycles == 0:
+            return f"{where}: no cycle of its schedule was recorded"
+        if self.current_action is ProfilerAction.WARMUP:
+            return f"{where}: {_NOTHING_OF_IT}"
+        return None
+
+    def _where(self) -> str:
+        """Where in its schedule a run was stopped."""
+        where = f"the recording was stopped in step {self.step_num}"
+        describe = getattr(self._schedule, "describe", None)
+        return where if describe is None else f"{where} ({describe(self.step_num)})"
+
+    def _write_file(self) -> None:
+        if self._file is None or self._pid != os.getpid():
+            return
+        if isinstance(self._file, str):
+            self.export_chrome_trace(self._file)
+        else:
+            self.export_chrome_trace(file=self._file)
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """A method of an object that it does not keep alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
+
+
+def _checked_operators(value: Any) -> bool | str:
+    if value is True or value is False or value == "auto":
+        return value  # type: ignore[no-any-return]
+    raise (ValueError if isinstance(value, str) else TypeError)(
+        f'operators must be True, False or "auto", got {shown_value(value)}'
+    )
+
+
+def _checked_file(file: Any, form: RecordFormat) -> Any:
+    if file is None:
+        return None
+    if form is not RecordFormat.ChromeTrace:
+        raise ValueError("file is for the format ChromeTrace: use to_pandas() for a DataFrame")
+    from cprofiling.recording.traces import chrome_writer  # at the end of a process it may not be importable
+
+    if not isinstance(file, (str, bytes, os.PathLike)):
+        if not hasattr(file, "write"):
+            raise TypeError(f"file must be a path or an open file, got {shown_value(file)}")
+        chrome_writer.checked_writer(file)
+        return file
+    path = checks.path("file", file)
+    chrome_writer.check_name(path)
+    return path
+
+
+def _checked_action(action: Any) -> ProfilerAction:
+    """An action of ours; torch's are told by their names."""
+    if isinstance(action, ProfilerAction):
+        return action
+    name = getattr(action, "name", None)
+    if isinstance(name, str) and name in ProfilerAction.__members__:
+        return ProfilerAction[name]
+    raise TypeError(f"schedule must answer with a ProfilerAction, got {shown_value(action)}")
+
+
+def _record_program() -> None:
+    for variable in (PATH_VARIABLE, *_VENDORS_PATH_VARIABLES):
+        path = given(variable)
+        if path is not None:
+            from cprofiling.recording import whole_process
+
+            whole_process.start(path, variable)
+            return
+
+
+def _capture_calls() -> None:
+    window = given(CAPTURE_VARIABLE)
+    if window is not None:
+        from cprofiling.devices import capture_window
+
+        capture_window.start(window, CAPTURE_VARIABLE)
+
+
+def _keep_statistics() -> None:
+    path = given(LIVE_VARIABLE)
+    if path is not None and not _only_reads():
+        from cprofiling.monitoring import live_writer
+        from cprofiling.nodes.profiler import default_profiler
+
+        live_writer.start(path, LIVE_VARIABLE, default_profiler)
+
+
+def _only_reads() -> bool:
+    """Whether this process is the command, which counts nothing: the file may be the very one that it is to read."""
+    arguments = sys.argv
+    if arguments[:1] == ["-m"]:  # the module is not known yet
+        arguments = _module_and_arguments(sys.orig_argv)
+    own = [os.path.basename(argument) for argument in arguments[:1]] == ["cprofiling"]
+    return own and arguments[1:2] not in [[program] for program in _PROGRAMS]
+
+
+def _module_and_arguments(original: list[str]) -> list[str]:
+    """Return what follows -m among the interpreter's arguments: `-Bm name`, `-mname`; options may have values."""
+    at = 1
+    while at < len(original) and original[at].startswith("-"):
+        word = original[at]
+        at += 1 + (word == "--check-hash-based-pycs")
+        letters = word[1:] if not word.startswith("--") else ""
+        place = next((place for place, letter in enumerate(letters) if letter in "cmWX"), len(letters))
+        value = letters[place + 1 :]
+        if letters[place:].startswith("m"):
+            return [*([value] if value else []), *original[at:]]
+        if letters[place:].startswith("c"):
+            break
+        at += bool(letters[place:]) and not value
+    return []
+
+
+_record_program()
+_capture_calls()
+_keep_statistics()

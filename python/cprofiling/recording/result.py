@@ -1,0 +1,535 @@
+"""A finished recording: what happened, as events, tables, reports and files."""
+
+from __future__ import annotations
+
+from cprofiling import _core
+from cprofiling._internal.row_kinds import COUNTER, CUT, KINDS, OUTCOMES, UNFINISHED
+from cprofiling.nodes.exports import Viewable
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import IO, Any
+
+    import pandas as pd
+    import polars as pl
+    from _typeshed import StrOrBytesPath
+    from matplotlib.axes import Axes
+
+    from cprofiling._internal.text_table import Figures
+    from cprofiling.analysis.averages import KeyAverages
+    from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
+    from cprofiling.analysis.findings.finding import Findings
+    from cprofiling.analysis.frames import FramesPerSecond
+    from cprofiling.analysis.gaps import Gaps
+    from cprofiling.analysis.inference_reports import Report, Summary
+    from cprofiling.analysis.top_kernels import NodeKernel
+    from cprofiling.analysis.warm_up import WarmUp
+    from cprofiling.analysis.what_if import WhatIf
+
+
+class Event:
+    """One thing that happened: a view of a recording's row.
+
+    Attributes:
+        row: The number of the row, by which ``Recording.event(row)`` finds it again. Rows are numbered by their start,
+            of equal starts the longer first; moments at which a counter was read are numbered among them.
+    """
+
+    __slots__ = ("_recording", "row")
+
+    def __init__(self, recording: Recording, row: int) -> None:
+        self._recording = recording
+        self.row = row
+
+    def _value(self, column: str) -> int | None:
+        values = self._recording.column(column)
+        none = self._recording.none(column)
+        value = none if values is None else values[self.row]
+        return None if value == none else int(value)
+
+    def _text(self, column: str) -> str | None:
+        number = self._value(column)
+        return None if number is None else self._recording.strings[number]
+
+    def _flag(self, flag: int) -> bool:
+        return bool((self._value("flags") or 0) & flag)
+
+    @property
+    def name(self) -> str:
+        """What: a node, a label, an operator, a kernel."""
+        return self._text("name") or ""
+
+    @property
+    def cat(self) -> str:
+        """The category, in Kineto's words: ``cpu_op``, ``user_annotation``, ``kernel``, ..."""
+        return self._text("cat") or ""
+
+    @property
+    def stage(self) -> str:
+        """The execution stage; empty where there is none."""
+        return self._text("stage") or ""
+
+    @property
+    def kind(self) -> str:
+        """``node``, ``record``, ``step``, ``host``, ``device`` or ``instant``; ``counter``: a reading, no event."""
+        return KINDS[self._value("kind") or 0]
+
+    @property
+    def outcome(self) -> str:
+        """``success``, ``error`` or ``cancelled``."""
+        return OUTCOMES[self._value("outcome") or 0]
+
+    @property
+    def start(self) -> int:
+        """When it began: ns since 1970 (UTC), or as the loaded file counts."""
+        return self._value("start_ns") or 0
+
+    @property
+    def end(self) -> int:
+        """When it ended."""
+        return self._value("end_ns") or 0
+
+    @property
+    def dur(self) -> int:
+        """``end - start``, in ns."""
+        return self.end - self.start
+
+    @property
+    def trace_id(self) -> str | None:
+        """W3C's id of the trace, 32 lower-case hex digits; None where there is none."""
+        number = ((self._value("trace_high") or 0) << 64) | (self._value("trace_low") or 0)
+        return f"{number:032x}" if number else None
+
+    @property
+    def span_id(self) -> str | None:
+        """W3C's id of the span, 16 digits; None where there is none."""
+        number = self._value("span")
+        return None if number is None else f"{number:016x}"
+
+    @property
+    def parent_span_id(self) -> str | None:
+        """That of the span around it; None where there is none."""
+        number = self._value("parent_span")
+        return None if number is None else f"{number:016x}"
+
+    @property
+    def parent(self) -> int | None:
+        """The row of the enclosing event, which ``Recording.event(row)`` gives; None where there is none.
+
+        A step (``kind`` is ``step``) encloses nothing here: what runs in it has no parent, or one that began before the
+        step. ``key_averages()`` and the other reports put steps around what is in them.
+        """
+        return self._value("parent")
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it was still open when the recording ended, which is its ``end``."""
+        return self._flag(UNFINISHED)
+
+    @property
+    def cut(self) -> bool:
+        """Whether it ended during a pause, whose beginning is its ``end``."""
+        return self._flag(CUT)
+
+    @property
+    def thread_id(self) -> int | str:
+        """The number of the thread, as the system counts; on a device, the stream."""
+        _, tid, _, tid_text, *_ = self._recording.tracks[self._value("track") or 0]
+        return tid if tid_text is None else tid_text
+
+    @property
+    def thread_name(self) -> str | None:
+        """The name of the thread, where it is known."""
+        name: str | None = self._recording.tracks[self._value("track") or 0][6]
+        return name
+
+    @property
+    def device(self) -> int | None:
+        """The number of the device; None on the host."""
+        return self._value("device")
+
+    @property
+    def stream(self) -> int | None:
+        """The stream of the device; None on the host."""
+        return self._value("stream")
+
+    @property
+    def correlation(self) -> int | None:
+        """Joins a runtime's call with what it started on a device; None where there is none."""
+        return self._value("correlation")
+
+    @property
+    def shapes(self) -> str | None:
+        """The arguments' shapes, a JSON list; None where they were not recorded."""
+        return self._text("shapes")
+
+    @property
+    def types(self) -> str | None:
+        """The arguments' types, a JSON list; None likewise."""
+        return self._text("types")
+
+    @property
+    def stack(self) -> str | None:
+        """The Python frames at its start, innermost first, a line each; None where they were not recorded."""
+        text = self._text("stack")
+        return None if text is None else text.strip("\n")  # PyTorch ends each frame of its traces as one begins
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes that were copied, set or allocated; None where unknown."""
+        return self._value("bytes")
+
+    @property
+    def memory_change(self) -> int | None:
+        """The change of the process's resident memory, in bytes; None where unknown."""
+        return self._value("memory_change")
+
+    @property
+    def memory_peak(self) -> int | None:
+        """The most resident memory there was, in bytes, where that rose; else None."""
+        return self._value("memory_peak")
+
+    @property
+    def device_memory_change(self) -> int | None:
+        """The change of what the framework's allocator gave out, in bytes; None where unknown."""
+        return self._value("device_memory_change")
+
+    @property
+    def device_memory_peak(self) -> int | None:
+        """The most it gave out, in bytes, where that rose; else None."""
+        return self._value("device_memory_peak")
+
+    def __repr__(self) -> str:
+        return f"<Event {self.name!r} {self.kind} of {self.dur / 1e3:.3f} us>"
+
+
+class Reports(Viewable):
+    """What can be asked of a recording: of a ``Recording``, and of the ``profile`` that made it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def _finished(self) -> Recording: ...
+
+    def events(self) -> list[Event]:
+        """What happened, in the order of its start; counters are left out."""
+        recording = self._finished()
+        kinds = recording.column("kind") or ()
+        return [Event(recording, row) for row, kind in enumerate(kinds) if kind != COUNTER]
+
+    def event(self, row: int) -> Event:
+        """The event of a row: what ``Event.row``, ``Event.parent`` and ``Finding.rows`` are numbers of.
+
+        So are ``row`` and ``call_row`` of the launches of devices, and the index of the pandas DataFrame. Moments at
+        which a counter was read have rows, too: ``len(recording)`` counts all rows, ``events()`` leaves those out.
+
+        TypeError for what is no integer, IndexError for one that is no row's number.
+        """
+        from cprofiling._internal import arguments
+
+        recording = self._finished()
+        number = arguments.index("row", row)
+        count = len(recording)
+        if not 0 <= number < count:
+            raise IndexError(f"row must be that of one of {count} rows, counted from 0, got {shown_value(row)}")
+        return Event(recording, number)
+
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0, group_by_node: bool = False
+    ) -> KeyAverages:
+        """The figures of all events by name; see ``cprofiling.analysis.averages.key_averages``."""
+        from cprofiling.analysis import averages
+
+        return averages.key_averages(self._finished(), group_by_input_shape, group_by_stack_n, group_by_node)
+
+    def _repr_html_(self) -> str:
+        """Return the table of averages that notebooks show."""
+        return self.key_averages()._repr_html_()
+
+    def export_stacks(self, path: StrOrBytesPath, metric: str = "self_cpu_time_total") -> None:
+        """Write folded stacks, as flame graphs are made of; see ``cprofiling.analysis.stacks.export_stacks``."""
+        from cprofiling.analysis import stacks
+
+        stacks.export_stacks(self._finished(), path, metric)
+
+    def export_chrome_trace(
+        self,
+        path: StrOrBytesPath | None = None,
+        use_python_export: object = False,  # noqa: ARG002 as torch.profiler calls it
+        *,
+        file: IO[str] | IO[bytes] | None = None,
+    ) -> None:
+        """Write a Chrome trace, for Perfetto, chrome://tracing, TensorBoard and other readers of Kineto's traces.
+
+        path: Where; one that ends in ``.gz`` is compressed. The file appears under its name when it is complete.
+        use_python_export: Means nothing: torch.profiler's own handlers give it, which choose there between two ways of
+            writing the same trace.
+        file: Instead of a path, an open file, binary or text; it is written to, and stays open.
+
+        Raises TypeError unless one of the two is given, and for what is no path or file; ValueError for an empty path
+        and for a closed file; OSError where writing fails.
+        """
+        from cprofiling.recording.traces import chrome_writer
+
+        chrome_writer.export(self._finished(), path, file)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The events as a pandas DataFrame, by the numbers of their rows; see ``cprofiling.export`` for its columns.
+
+        ImportError without pandas.
+        """
+        from cprofiling.recording import dataframe
+
+        return dataframe.to_pandas(self._finished())
+
+    def to_polars(self) -> pl.DataFrame:
+        """The events as a polars DataFrame, whose last column is ``row``. ImportError without polars."""
+        from cprofiling.recording import dataframe
+
+        return dataframe.to_polars(self._finished())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The DataFrame as an Arrow stream, for any library that takes one; needs none itself."""
+        from cprofiling.recording import dataframe
+
+        return dataframe.arrow_stream(self._finished())
+
+    def summary(self) -> Summary:
+        """The latencies of the inferences: count, extremes, mean, median and high percentiles, in ns.
+
+        An inference is a span named ``Inference``; where there is none, each outermost call of a node; where there is
+        none, each root. This and the other reports are text when they are printed, and have ``to_pandas()``.
+        """
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.summary(self._finished())
+
+    def inferences(self) -> Report:
+        """Each inference: trace_id, span_id, thread.id, dur."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.inferences(self._finished())
+
+    def device_executions(self) -> Report:
+        """What each span had a device do: Total, Run and IoWait, in ns, signed."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.device_executions(self._finished())
+
+    def device_operators(self) -> Report:
+        """The work of devices by name: average_elapsed (ns) and count, the longest first."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.device_operators(self._finished())
+
+    def external_operators(self) -> Report:
+        """The operators of frameworks on the host: ids, thread.id, name, operator_index, dur."""
+        from cprofiling.analysis import inference_reports
+
+        return inference_reports.external_operators(self._finished())
+
+    def kernel_breakdown(self, *, launched_only: bool = False) -> Figures[KernelFigures]:
+        """The time of each kernel: count, total, mean, extremes, deviation; see ``cprofiling.analysis.device_figures``.
+
+        launched_only: leave out work whose launch the recording does not have, here and in ``copy_breakdown`` and
+            ``idle_times``.
+        """
+        from cprofiling.analysis import device_figures
+
+        return device_figures.kernel_breakdown(self._finished(), launched_only=launched_only)
+
+    def top_kernels(self, n: int = 5, *, node: str | None = None) -> Figures[NodeKernel]:
+        """The kernels of each node that took the most time; see ``cprofiling.analysis.top_kernels``.
+
+        n: how many of each node. node: that node's only; else of all, those of the busiest first.
+        """
+        from cprofiling.analysis import top_kernels
+
+        return top_kernels.top_kernels(self._finished(), n, node=node)
+
+    def copy_breakdown(self, *, launched_only: bool = False) -> Figures[CopyFigures]:
+        """The copies to, from and on devices, by kind: count, bytes, time, bandwidth."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.copy_breakdown(self._finished(), launched_only=launched_only)
+
+    def launch_statistics(self) -> Figures[LaunchFigures]:
+        """The calls that started work on devices, by name: how long they took, how long the work waited."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.launch_statistics(self._finished())
+
+    def idle_times(self, *, launched_only: bool = False) -> Figures[IdleTimes]:
+        """What each stream of a device waited for: the host, the next kernel, something else."""
+        from cprofiling.analysis import device_figures
+
+        return device_figures.idle_times(self._finished(), launched_only=launched_only)
+
+    def warm_up(self) -> WarmUp:
+        """Where the warm-up of each node ends, what it cost, and which ``skip_first_n`` leaves it out.
+
+        It is of the calls that the recording has: it is to begin before the first of them.
+        """
+        from cprofiling.analysis import warm_up
+        from cprofiling.analysis.findings.evidence import Evidence
+
+        return warm_up.of_recording(Evidence(self._finished()))
+
+    def gaps(self, frame: str | None = None, *, least_ns: int = 0, skip_first_n: int = 0) -> Gaps:
+        """Time inside frames in which no node ran, by the nodes before and after it, the longest total first.
+
+        Each gap is on the thread of its frame. Where frames are not known, it is between nodes of one thread.
+
+        frame: the name of the node, labelled block or step that is a frame. None: spans named ``Inference``; else the
+            steps; else the outermost labelled blocks around nodes, or the outermost nodes, if all have one name.
+        least_ns: gaps that are not longer are left out; 0 or more.
+        skip_first_n: so many of the first frames are left out; 0 or more.
+
+        TypeError for what is no str or integer, ValueError for a name that nothing has, or a number out of range.
+        """
+        from cprofiling.analysis import gaps
+
+        return gaps.gaps(self._finished(), frame, least_ns, skip_first_n)
+
+    def what_if(
+        self,
+        node: str | Mapping[str, float] | None = None,
+        factor: float = 2.0,
+        *,
+        edges: Iterable[tuple[str, str]] | None = None,
+        frame: str | None = None,
+        skip_first_n: int = 0,
+    ) -> WhatIf:
+        """What each frame would have taken if a node's own time were a part of what it was.
+
+        As ``ProfilingSummary.what_if``, frame by frame; what is in a frame and in no node stays as it is.
+
+        node: its name; a dict of factors by names, for several at once; None: each node in its turn.
+        factor: how many times as fast, 1e-9 to 1e9; ``math.inf``: as if it took no time.
+        edges: pairs of names, as ``set_graph`` takes them, such as ``pipeline.profiler.graph``. None: the nodes of a
+            frame's thread run one after the other.
+        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+
+        TypeError or ValueError for a wrong argument, a node that the recording does not have, and a cycle.
+        """
+        from cprofiling.analysis import what_if
+
+        return what_if.of_recording(self._finished(), node, factor, edges, frame, skip_first_n)
+
+    def frames_per_second(
+        self,
+        total_frames: int | Mapping[str, int] | None = None,
+        *,
+        frame: str | None = None,
+        skip_first_n: int = 0,
+    ) -> FramesPerSecond:
+        """Frames per second by the wall clock, and if frames went one by one; latency; how many were on their way.
+
+        total_frames: how many frames were processed, if one span is not one of them; a mapping by stage where there are
+            several stages, as ``ProfilingSummary.frames_per_second`` takes it.
+        frame, skip_first_n: what is a frame, and which are left out, as ``gaps`` takes them.
+
+        TypeError or ValueError for a wrong argument.
+        """
+        from cprofiling.analysis import frames
+
+        return frames.of_recording(self._finished(), total_frames, frame, skip_first_n)
+
+    def findings(self, baseline: Reports | None = None) -> Findings:
+        """What the bottlenecks are, with figures, advice and the rows that show it.
+
+        baseline: another recording of the same program; then also what has changed since. TypeError for what is none.
+        """
+        from cprofiling.analysis.findings import finding as findings
+
+        return findings.findings(self._finished(), _baseline(baseline))
+
+    def plot(self, ax: Axes | None = None, *, top: int = 10) -> Axes:
+        """Draw the timeline: a lane for each thread and each stream of a device, in it what is inside what.
+
+        Spans finer than a pixel are drawn together; the title says of how many.
+
+        ax: matplotlib's axes to draw on; None: those of a new figure. top: how many names get a colour of their own,
+            those with the most time of their own; 1 to 18.
+
+        Returns the axes. ImportError without matplotlib, naming the extra; TypeError and ValueError for what is no such
+        number.
+        """
+        from cprofiling.report import plots
+
+        return plots.plot_recording(self._finished(), ax, top=top)
+
+    def overview(
+        self,
+        baseline: Reports | None = None,
+        row_limit: int | None = 20,
+        sort_by: str | None = None,
+        group_by_node: bool = False,
+    ) -> str:
+        """All of the above that has something to say, as a text; see ``cprofiling.analysis.overview``.
+
+        It is what ``cprofiling report`` prints.
+        """
+        from cprofiling.analysis import overview
+
+        return overview.overview(self._finished(), _baseline(baseline), row_limit, sort_by, group_by_node)
+
+
+def _baseline(baseline: Reports | None) -> Recording | None:
+    if baseline is None:
+        return None
+    if not isinstance(baseline, Reports):
+        raise TypeError(f"baseline must be a recording, got {shown_value(baseline)}")
+    return baseline._finished()
+
+
+class Recording(_core.Recording, Reports):
+    """A finished recording: what ``profile`` makes, and ``load_trace`` reads. Immutable.
+
+    Its ``len()`` is the number of its rows, which ``event(row)`` takes: the events, and each reading of a counter.
+    """
+
+    __slots__ = ("__weakref__",)
+    __arrow_c_stream__ = Reports.__arrow_c_stream__  # of the DataFrame, which knows more than the table
+
+    def _finished(self) -> Recording:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Reduce to its Chrome trace, which is read again elsewhere."""
+        from cprofiling.recording.traces import reader
+
+        pieces: list[bytes] = []
+        self.write_chrome(pieces.append)
+        return reader.load_again, (b"".join(pieces),)
+
+    def __repr__(self) -> str:
+        try:
+            kinds = bytes(self.column("kind") or b"")
+        except RuntimeError:
+            return "<Recording that is not finished>"
+        dropped = f", {self.dropped} dropped" if self.dropped else ""
+        return f"<Recording of {len(kinds) - kinds.count(COUNTER)} events{dropped}>"
+
+
+def load_trace(path: StrOrBytesPath) -> Recording:
+    """Read a Chrome trace into a recording: one of torch.profiler (1.13 and later), or one of our own; gzip or not.
+
+    On a terminal a bar on stderr shows the progress with large files. Time is linear in the size of the file; memory is
+    that of the events, about as much as the uncompressed text at most, and a window of the file.
+
+    What the file has and a recording has not (asynchronous events, samples) is left out, with a RuntimeWarning.
+
+    Raises:
+        TypeError: ``path`` is no path.
+        ValueError: It is empty.
+        OSError: The file cannot be read.
+        FormatError: It is damaged, or no trace; ``FormatError`` is a ``ValueError``, and tells the offset in the
+            uncompressed text. So is a compressed file that unpacks to more than 300 times its size and 64 MiB.
+    """
+    from cprofiling.recording.traces import reader
+
+    return reader.load(path)

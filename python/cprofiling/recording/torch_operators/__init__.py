@@ -1,0 +1,1 @@
+"""The operators that PyTorch's own profiler records."""

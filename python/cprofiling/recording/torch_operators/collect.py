@@ -1,0 +1,491 @@
+"""PyTorch's operators and kernels in a recording: torch.profiler itself records them, underneath ours.
+
+Each stretch of a recording, from its start or ``resume()`` to its ``pause()`` or end, is one run of torch.profiler: its
+own switch for pauses knows one thread only, and writes to stderr each time.
+
+torch.profiler cannot be used twice at a time, and hardly notices: the one that was started first loses what it has, or
+the process crashes. So nothing is started where another one is in use, and nothing is stopped that may not be ours.
+It must not be on when the process ends, nor be ended by another thread, if it records only one. And once it was used, a
+forked child that ends through ``sys.exit()``, and not ``os._exit()``, is aborted by PyTorch's library at its end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import io
+import json
+import mmap
+import os
+import shutil
+import sys
+import tempfile
+from _thread import get_ident, get_native_id
+from contextlib import suppress
+from time import monotonic_ns, time_ns
+
+from cprofiling._internal.messages import mention, warn
+from cprofiling.devices.in_use import prepare as prepare_devices
+from cprofiling.nodes.snapshot import FormatError
+from cprofiling.recording.result import Recording
+from cprofiling.recording.torch_operators.rows import MARK, Rows, may_be_damaged, mended, true_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any
+
+    from cprofiling import _core
+
+# What torch.autograd.profiler._is_profiler_enabled is while we record: as true as the True that all others set.
+_OURS = 1
+_NOT_LOADED = "PyTorch is not loaded; import torch before the recording starts"
+_NO_PROFILER = "this PyTorch has no profiler that could record them"
+_IN_USE = "a profiler of PyTorch is in use already, and there can be only one at a time"
+_NOT_ENDED = (
+    "an earlier run of PyTorch's profiler goes on, which only the main thread can end, or the process that this one was"
+    " forked from"
+)
+_TAKEN = "another profiler of PyTorch was started meanwhile, and took them"
+_OTHER_THREAD = "where PyTorch's profiler does not record all threads, only the main thread may start and end it"
+_NO_WORK = (
+    "the work of the device is not recorded: PyTorch's profiler was told of the calls that start it, but not of the"
+    " work, for which a process may need a privilege"
+)
+_STEP = "ProfilerStep"
+_MARKS = 40  # at either end of a run: the first are slow, and an interrupt may fall into any
+_OFFSETS = 20
+_LOG_LEVEL, _ERRORS = "KINETO_LOG_LEVEL", "6"
+# Activities, and the modules of torch that stand for their devices, in the order in which torch.profiler chooses one.
+_DEVICES = {"CUDA": "cuda", "XPU": "xpu", "MTIA": "mtia", "HPU": "hpu"}
+
+
+def begin(
+    *,
+    host: bool,
+    devices: frozenset[str] | None,
+    record_shapes: bool,
+    profile_memory: bool,
+    with_stack: bool,
+    is_wanted: bool,
+) -> Operators | None:
+    """Return what records the operators of a recording that starts; None: there can be none.
+
+    PyTorch is never imported. The first ``start()`` in a process takes about a second, in which PyTorch sets its
+    profiler up; later ones take half a millisecond.
+
+    Args:
+        host: Record operators.
+        devices: The kinds of devices whose work is recorded, and the calls that start it, by torch's names; None: of
+            whatever kind there is. Of several, torch.profiler records the first, which is warned of if they were named.
+        record_shapes: With the shapes and types of the operators' arguments.
+        profile_memory: With the memory that they allocate. PyTorch tells that of one thread only, here the main thread:
+            a recording that it starts has the operators of no other thread then.
+        with_stack: With the Python frames around them.
+        is_wanted: They were asked for: warn where there can be none.
+    """
+    activities, reason = _activities(sys.modules.get("torch"), host, devices)
+    if activities:
+        prepare_devices()  # now, as nothing is to be imported while stacks are recorded
+        settings = {
+            "activities": activities, "record_shapes": record_shapes, "profile_memory": profile_memory,
+            "with_stack": with_stack,
+        }  # fmt: skip
+        return Operators(sys.modules["torch"], settings)
+    if is_wanted and reason is not None:
+        warn(f"operators are not recorded: {reason}")
+    return None
+
+
+class Operators:
+    """The operators of one recording. What goes wrong is warned of, and leaves the rest of the recording as it is."""
+
+    def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
+        self._torch = torch
+        self._settings = settings
+        self._was_prepared = False
+        self._prepared: _Run | None = None
+        self._run: _Run | None = None
+        self._ended: list[_Run] = []
+        self._said: set[str] = set()
+
+    def prepare(self) -> None:
+        """Let torch.profiler warm up, so that what it sets up does not distort what ``start()`` begins to record."""
+        if self._prepared is None:
+            self._attempt(self._prepare)
+
+    def start(self) -> None:
+        """Begin to record."""
+        if self._run is None and _at_exit.watch(self):
+            self._attempt(self._start)
+
+    def end(self) -> None:
+        """Record up to now; ``stop()`` or ``join()`` is to follow."""
+        run = self._run
+        if run is not None and not self._attempt(run.end):
+            self._run = None
+            _at_exit.leave(run)
+
+    def stop(self) -> None:
+        """Stop torch.profiler, after ``end()``, which takes the longer the more it has recorded."""
+        run, self._run = self._run, None
+        if run is not None and self._attempt(run.stop):
+            self._ended.append(run)
+
+    def join(self, recording: _core.Recording) -> None:
+        """Add what was recorded since the last time to an unfinished recording."""
+        self.stop()
+        runs, self._ended = self._ended, []
+        for run in runs:
+            self._attempt(run.add_to, recording)
+
+    def cancel(self) -> None:
+        """Let go of everything that runs or was not joined."""
+        self.stop()
+        self._ended.clear()
+        run, self._prepared = self._prepared, None
+        if run is not None:
+            self._attempt(run.cancel)
+
+    def forget(self) -> None:
+        """Leave what runs to the process that this one was forked from."""
+        self._run = self._prepared = None
+
+    def silence_thread(self) -> bool:
+        """Have this thread, which forks, record nothing. Whether it did: ``unsilence_thread()`` is to follow.
+
+        The child's only thread must not record into what is the parent's. It can neither stop the profiler nor be
+        silenced itself: another thread may have held a lock of PyTorch's, which nobody gives back there.
+        """
+        is_running = self._run is not None
+        if is_running:
+            self._torch._C._autograd._enable_record_function(False)
+        return is_running
+
+    def unsilence_thread(self) -> None:
+        """Have this thread record again."""
+        self._torch._C._autograd._enable_record_function(True)
+
+    def _prepare(self) -> None:
+        self._prepared = self._prepared_run()
+
+    def _start(self) -> None:
+        run, self._prepared = self._prepared, None
+        if run is None or not run.is_untouched():
+            run = self._prepared_run()
+        run.start()
+        self._run = run
+
+    def _prepared_run(self) -> _Run:
+        _check_free(self._torch)
+        run = _Run(self._torch, self._settings)
+        if self._was_prepared or _LOG_LEVEL in os.environ:
+            run.prepare()
+        else:
+            with _Silence():
+                run.prepare()
+        self._was_prepared = True
+        return run
+
+    def _attempt(self, action: Callable[..., None], *arguments: object) -> bool:
+        """Do something that may fail; each reason for that is told once."""
+        try:
+            action(*arguments)
+        except Exception as error:  # noqa: BLE001 whatever PyTorch raises, the user's recording goes on
+            reason = str(error) if isinstance(error, _UnavailableError) else f"{type(error).__name__}: {error}"
+            if reason not in self._said:
+                self._said.add(reason)
+                mention(f"operators are not recorded: {reason}")
+            return False
+        return True
+
+
+class _AtExit:
+    """Stops torch.profiler when the process ends, which would crash otherwise, and keeps it out of forked children."""
+
+    def __init__(self) -> None:
+        self._watched: Operators | None = None
+        self._silenced: dict[int, Operators] = {}  # by the thread that forks
+        self._left: list[_Run] = []
+        self._is_over = False
+
+    def watch(self, operators: Operators) -> bool:
+        """Watch what is started now. False: the process ends already."""
+        if self._watched is None:
+            atexit.register(self._stop)
+            os.register_at_fork(
+                before=self._before_fork,
+                after_in_parent=self._after_fork_in_parent,
+                after_in_child=self._silenced.clear,
+            )
+        self._watched = operators
+        self._stop_left()
+        return not self._is_over
+
+    def leave(self, run: _Run) -> None:
+        """Stop a run as soon as the main thread comes by, if it can be stopped at all."""
+        self._left.append(run)
+        self._stop_left()
+
+    def _stop_left(self) -> None:
+        if _is_main_thread():
+            for run in self._left:
+                with suppress(Exception):
+                    run.stop()
+            self._left.clear()
+
+    def _before_fork(self) -> None:
+        if self._watched is not None and self._watched.silence_thread():
+            self._silenced[get_ident()] = self._watched
+
+    def _after_fork_in_parent(self) -> None:
+        operators = self._silenced.pop(get_ident(), None)
+        if operators is not None:
+            operators.unsilence_thread()
+
+    def _stop(self) -> None:
+        self._is_over = True
+        self._stop_left()
+        if self._watched is not None:
+            self._watched.end()
+            self._watched.stop()
+
+
+_at_exit = _AtExit()
+
+
+class _UnavailableError(Exception):
+    """There are no operators, for the reason given."""
+
+
+class _Silence:
+    """Keeps torch.profiler from telling of each run on stderr; at its first use it asks what to tell, here errors."""
+
+    def __enter__(self) -> None:
+        os.environ[_LOG_LEVEL] = _ERRORS
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        del os.environ[_LOG_LEVEL]
+
+
+class _Run:
+    """One run of torch.profiler."""
+
+    def __init__(self, torch: Any, settings: dict[str, Any]) -> None:
+        self._torch = torch
+        self._pid = os.getpid()
+        self._offset_ns = 0  # what the time of day is ahead of the monotonic clock: recordings take it at their start
+        self._begin_ns = self._end_ns = 0
+        self._marks: list[tuple[int, int]] = []  # the moments before and after each
+        self._has_marks = torch.profiler.ProfilerActivity.CPU in settings["activities"]
+        configuration, self._has_all_threads = _configuration(
+            torch,
+            all_threads=not settings["profile_memory"] or not _is_main_thread(),
+            with_stack=settings["with_stack"],
+        )
+        tracker = _step_tracker(torch)
+        is_known = _STEP in getattr(tracker, "_step_dict", ())
+        self._profile = torch.profiler.profile(experimental_config=configuration, **settings)
+        if tracker is not None and not is_known:
+            tracker.erase_step_count(_STEP)  # it has no schedule: see _warms_up()
+
+    def prepare(self) -> None:
+        self._check_thread()
+        self._profile.prepare_trace()
+        # Some versions make an object of each event when they stop, which takes twenty times as long as all the rest.
+        self._profile.profiler._parse_kineto_results = lambda *_, **__: []
+        self._claim()
+
+    def is_untouched(self) -> bool:
+        """Whether no other profiler was started or prepared since this one was, by this process."""
+        is_ours = type(self._torch.autograd.profiler._is_profiler_enabled) is int and self._pid == os.getpid()
+        return is_ours and not _warms_up(self._torch)
+
+    def start(self) -> None:
+        self._check_thread()
+        try:
+            self._profile.start_trace()
+        except BaseException:
+            self._torch.autograd.profiler._is_profiler_enabled = False
+            raise
+        self._claim()
+        self._offset_ns = _offset_ns()
+        self._mark()
+        self._begin_ns = self._now_ns()
+
+    def end(self) -> None:
+        self._end_ns = self._now_ns()
+        self._check_own()
+        self._mark()
+
+    def stop(self) -> None:
+        self._check_own()
+        backend = self._profile.profiler
+        device = getattr(self._torch, backend.use_device or "", None)
+        if device is not None and hasattr(device, "is_initialized") and not device.is_initialized():
+            backend.use_device = None  # which it would initialise, to wait for work that it does not have
+        self._profile.stop_trace()
+
+    def cancel(self) -> None:
+        """End what was prepared and never started."""
+        if self.is_untouched():
+            self._profile.start_trace()
+            self._claim()
+            self.stop()
+
+    def add_to(self, recording: _core.Recording) -> None:
+        """Add what was recorded to an unfinished recording."""
+        found = self._found()
+        rows = Rows(found, self._marks, self._begin_ns, self._end_ns, self._names(found))
+        before = len(recording)
+        recording._load(rows.reader(), 0)
+        if len(recording) == before:
+            return
+        for pid, name, labels, sort in rows.processes():
+            recording._name_process(pid, name, labels, sort)
+        for pid, tid, name, sort in rows.threads():
+            recording._name_thread(pid, tid, name, sort)
+        for key, value in rows.facts():
+            recording._set_fact(key, value)
+        recording._set_fact("operators", json.dumps(self._facts()))
+        if rows.lacks_work():
+            mention(_NO_WORK)
+
+    def _claim(self) -> None:
+        self._torch.autograd.profiler._is_profiler_enabled = _OURS
+
+    def _check_own(self) -> None:
+        if not self.is_untouched():
+            raise _UnavailableError(_TAKEN)
+        self._check_thread()
+
+    def _check_thread(self) -> None:
+        if not self._has_all_threads and not _is_main_thread():
+            raise _UnavailableError(_OTHER_THREAD)
+
+    def _mark(self) -> None:
+        if not self._has_marks:
+            return
+        kind = getattr(self._torch._C._profiler, "_RecordFunctionFast", self._torch.profiler.record_function)
+        for mark in [kind(MARK) for _ in range(_MARKS)]:
+            before = self._now_ns()
+            with mark:
+                pass
+            self._marks.append((before, self._now_ns()))
+
+    def _now_ns(self) -> int:
+        return monotonic_ns() + self._offset_ns
+
+    def _found(self) -> Recording:
+        """What torch.profiler has recorded, as a recording with its times."""
+        folder = tempfile.mkdtemp(prefix="cprofiling-")
+        try:
+            path = os.path.join(folder, "operators.json")
+            self._profile.export_chrome_trace(path)
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as trace:
+                try:
+                    return _loaded(trace.read)
+                except FormatError:
+                    return _loaded(io.BytesIO(mended(trace[:])).read)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _names(self, found: Recording) -> dict[tuple[int, int], str]:
+        """The names that the trace does not have as they are."""
+        return true_names(self._profile.profiler.kineto_results.events()) if may_be_damaged(found) else {}
+
+    def _facts(self) -> dict[str, str]:
+        threads = "all" if self._has_all_threads else "the main thread"
+        return {"torch": self._torch.__version__, "threads": threads}
+
+
+def _activities(torch: Any, host: bool, devices: frozenset[str] | None) -> tuple[list[Any], str | None]:
+    """The activities of torch.profiler to record; and if there are none that could be, why."""
+    if torch is None:
+        return [], _NOT_LOADED
+    try:
+        if not torch.profiler.kineto_available() or not hasattr(torch.autograd.profiler, "_is_profiler_enabled"):
+            return [], _NO_PROFILER
+        supported = {activity.name: activity for activity in torch.profiler.supported_activities()}
+        there = [name for name in _available_devices(torch) if devices is None or name in devices]
+    except Exception as error:  # noqa: BLE001 something else of that name, or PyTorch while it is being imported
+        return [], f"{_NO_PROFILER}: {error!r}"
+    if devices is not None and len(there) > 1:
+        others = ", ".join(there[1:])
+        warn(f"{others} is not recorded: torch.profiler records one kind of device at a time, here {there[0]}")
+    wanted = (["CPU"] if host else []) + there[:1]
+    return [supported[name] for name in wanted if name in supported], None
+
+
+def _available_devices(torch: Any) -> list[str]:
+    """The kinds of devices that there are; torch.profiler records one kind at a time, the first of these."""
+    modules = {**_DEVICES, "PrivateUse1": torch._C._get_privateuse1_backend_name()}
+    return [name for name, module in modules.items() if _is_available(getattr(torch, module, None))]
+
+
+def _is_available(device: Any) -> bool:
+    return device is not None and device.is_available()
+
+
+def _configuration(torch: Any, *, all_threads: bool, with_stack: bool) -> tuple[Any, bool]:
+    """What is beyond the usual arguments, and whether all threads are recorded, which old versions cannot."""
+    kind = torch._C._profiler._ExperimentalConfig
+    stacks = {"verbose": True} if with_stack else {}
+    if all_threads:
+        with suppress(TypeError):
+            return kind(profile_all_threads=True, **stacks), True
+    return kind(**stacks), False
+
+
+def _check_free(torch: Any) -> None:
+    """Raise _UnavailableError where a profiler of PyTorch is in use."""
+    flag = torch.autograd.profiler._is_profiler_enabled
+    warms_up = _warms_up(torch)
+    if type(flag) is int and not warms_up:
+        raise _UnavailableError(_NOT_ENDED)
+    if flag or warms_up or torch.autograd._profiler_enabled():
+        raise _UnavailableError(_IN_USE)
+
+
+def _warms_up(torch: Any) -> bool:
+    """Whether a torch.profiler.profile is in the warm-up of its schedule, of which no flag of PyTorch's tells.
+
+    Its objects are looked for where one was made that has not been left as a context since.
+    """
+    if _STEP not in getattr(_step_tracker(torch), "_step_dict", ()):
+        return False
+    kind = torch.profiler.profile
+    return any(issubclass(type(each), kind) and _is_in_warm_up(each) for each in gc.get_objects())
+
+
+def _step_tracker(torch: Any) -> Any:
+    """What knows of the objects of torch.profiler that were made; None: this version has nothing of the kind."""
+    return getattr(torch.autograd.profiler, "KinetoStepTracker", None)
+
+
+def _is_in_warm_up(profile: Any) -> bool:
+    action = getattr(profile, "current_action", None)
+    return getattr(action, "name", None) == "WARMUP" and getattr(profile, "step_rec_fn", None) is not None
+
+
+def _is_main_thread() -> bool:
+    return get_native_id() == os.getpid()
+
+
+def _offset_ns() -> int:
+    """What the time of day is ahead of the monotonic clock: the closest of several readings."""
+    readings = []
+    for _ in range(_OFFSETS):
+        before, day, after = monotonic_ns(), time_ns(), monotonic_ns()
+        readings.append((after - before, day - (before + after) // 2))
+    return min(readings)[1]
+
+
+def _loaded(read: Callable[[int], bytes]) -> Recording:
+    recording = Recording.empty()
+    recording._load(read, 0)
+    recording._finish()
+    return recording

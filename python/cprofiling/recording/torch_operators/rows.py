@@ -1,0 +1,245 @@
+"""What a run of torch.profiler recorded, made fit for a recording of ours: its times, its threads, its names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from itertools import chain, islice
+
+from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
+from cprofiling.recording.columns import ANNOTATIONS, column, texts_of
+from cprofiling.recording.torch_operators.frames import LOST, Frames
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from cprofiling.recording.result import Recording
+
+    Marks = Sequence[tuple[int, int]]
+
+MARK = "cprofiling: mark of the time"
+# Of the whole file that was read, not of what was recorded; or ours, which the rows are joined to.
+_FILE_FACTS = frozenset(("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds", "traceName", "trace_id"))
+_PHASES = {INSTANT: '"ph":"i","s":"t"', COUNTER: '"ph":"C"'}
+_REPLACED = "unknown"  # what stands for names that have anything but ASCII's visible characters
+# A name that is not as it should be in torch's traces, which have slashes for backslashes, and no escapes.
+_DAMAGED = re.compile(r"[^ !#-\[\]-~]")
+# Such a name in a trace, or the names of a stack: up to the member that comes after it, or the end of its object.
+_NAME = re.compile(rb'("name": ")([^\n]*?)("(?=\s*(?:,\s*"(?:ph|s|pid|ts|tid|args)":|\})))')
+_STACK = re.compile(rb'("Call stack": ")(.*?)("(?=\s*(?:,\s*"[A-Z][\w ]*":|\})))', re.DOTALL)
+_CONTROL = re.compile(rb"[\x00-\x1f]")
+_BATCH = 400  # events, of mostly 100 to 300 bytes: what a recording reads at a time
+_STEADY_NS = 100
+_LAUNCH = re.compile(r"(cuda|cu|hip)(Ext)?LaunchKernel")
+
+
+class Clock:
+    """Our times for those of torch.profiler, by marks whose times are known in both.
+
+    Each clock runs evenly by the other: what they differ by at the beginning and at the end of a run is known from the
+    marks there, to some ten ns. A node begins and ends some 200 ns before and after the operator that it consists of.
+    Durations stay as they are but in runs that are so long that the clocks have drifted apart.
+
+    PyTorch before 2.3 has whole microseconds only. Then nothing begins too early, and ends may be too late by as much,
+    which recordings allow for; but short operators may not be found within their nodes.
+    """
+
+    def __init__(self, marks: Marks, found: Marks) -> None:
+        """Compare the moments before and after each mark with the start and the end that were found for it."""
+        if len(marks) != len(found):
+            raise ValueError(f"{len(found)} of {len(marks)} marks of the time are in what torch.profiler recorded")
+        half = len(marks) // 2
+        self._first_ns, self._span_ns, self._ahead_ns, self._drift_ns = 0, 1, 0, 0
+        if any(start % 1000 for start, _ in found):
+            self._first_ns, self._span_ns = found[0][0], found[-1][0] - found[0][0]
+            first, last = _difference(marks[:half], found[:half]), _difference(marks[half:], found[half:])
+            is_steady = abs(last - first) <= _STEADY_NS
+            self._ahead_ns = (first + last) // 2 if is_steady else first
+            self._drift_ns = 0 if is_steady else last - first
+        elif found:
+            self._ahead_ns = _least_difference(marks, found)
+
+    def __call__(self, ns: int) -> int:
+        """Return our time."""
+        return ns + self._ahead_ns + self._drift_ns * (ns - self._first_ns) // self._span_ns
+
+
+def _least_difference(marks: Marks, found: Marks) -> int:
+    """What is to be added to times at least, so that no mark begins before the moment before it."""
+    return max(before - start for (before, _), (start, _) in zip(marks, found, strict=True))
+
+
+def _difference(marks: Marks, found: Marks) -> int:
+    """What is to be added to times so that the marks lie between the moments before and after them."""
+    most = min(after - end for (_, after), (_, end) in zip(marks, found, strict=True))
+    return (_least_difference(marks, found) + most) // 2
+
+
+class Rows:
+    """The rows of a run, but for torch.profiler's own: of its traces, and the marks."""
+
+    def __init__(
+        self, found: Recording, marks: Marks, begin_ns: int, end_ns: int, names: dict[tuple[int, int], str]
+    ) -> None:
+        """Look through what was found.
+
+        Args:
+            found: torch.profiler's trace, with its times.
+            marks: The moments before and after each mark, in our time.
+            begin_ns: Where the run began, in our time: what began before on the host is left out.
+            end_ns: Where it ended: what began later on the host is left out, and what ended later ends here.
+            names: Names that are to replace those found, by thread and torch.profiler's time of their start.
+        """
+        self._found = found
+        self._begin_ns, self._end_ns = begin_ns, end_ns
+        self._names = names
+        self._marks = texts_of(found, MARK)
+        self._clock = Clock(marks, list(self._found_marks()))
+
+    def reader(self) -> Callable[[int], bytes]:
+        """Return what reads the rows, and the arrows between them, as a Chrome trace. It cannot fail."""
+        pieces = [*self._pieces()][::-1]
+
+        def read(size: int) -> bytes:
+            piece = pieces.pop() if pieces else b""
+            if len(piece) > size:
+                pieces.append(piece[size:])
+            return piece[:size]
+
+        return read
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yield what is known of the whole: keys, and JSON."""
+        yield from ((key, value) for key, value in self._found.facts.items() if key not in _FILE_FACTS)
+
+    def processes(self) -> Iterator[tuple[int, str | None, str | None, int | None]]:
+        """Yield number, name, label and sort number of the devices, which are as processes."""
+        for pid, _, pid_text, _, name, label, _, sort, _, _ in self._found.tracks:
+            if pid_text is None and pid != os.getpid():
+                yield pid, name, label, sort
+
+    def threads(self) -> Iterator[tuple[int, int | str, str | None, int | None]]:
+        """Yield process, number, name and sort number of threads and streams."""
+        for pid, tid, pid_text, tid_text, _, _, name, _, sort, _ in self._found.tracks:
+            if pid_text is None:
+                yield pid, tid if tid_text is None else tid_text, name, sort
+
+    def lacks_work(self) -> bool:
+        """Whether there are calls that start work on a device, and none of that work."""
+        found = self._found
+        launches = {number for number, name in enumerate(found.strings) if _LAUNCH.match(name)}
+        return DEVICE not in column(found, "kind") and not launches.isdisjoint(column(found, "name"))
+
+    def _pieces(self) -> Iterator[bytes]:
+        events = chain(self._events(), self._arrows())
+        before = b"["
+        while batch := list(islice(events, _BATCH)):
+            yield before + ",\n".join(batch).encode()
+            before = b",\n"
+        yield b"[]" if before == b"[" else b"]"
+
+    def _found_marks(self) -> Iterator[tuple[int, int]]:
+        columns = (column(self._found, name) for name in ("name", "start_ns", "end_ns"))
+        return ((start, end) for name, start, end in zip(*columns, strict=True) if name in self._marks)
+
+    def _events(self) -> Iterator[str]:
+        found, at, names, frames = self._found, self._clock, self._names, Frames(self._found)
+        threads = [track[1] for track in found.tracks]
+        heads: dict[tuple[int, int, int, int, str | None], str] = {}
+        columns = (column(found, name) for name in ("start_ns", "end_ns", "name", "cat", "kind", "track"))
+        for row, (found_start, found_end, name, cat, kind, track) in enumerate(zip(*columns, strict=True)):
+            start, end = at(found_start), at(found_end)
+            if kind != DEVICE:
+                if not self._begin_ns <= start < self._end_ns:
+                    continue
+                end = min(end, self._end_ns)
+            key = (name, cat, kind, track, names.get((threads[track], found_start)) if names else None)
+            head = heads.get(key)
+            if head is None:
+                head = heads[key] = self._head(*key)
+            if head and frames.has(row):
+                yield f'{head}{_us(start)},"dur":{_us(end - start)},"args":{frames.args(row)}}}'
+
+    def _head(self, name: int, cat: int, kind: int, track: int, true_name: str | None) -> str:
+        """The beginning of such events, up to their time; empty: they are left out."""
+        strings = self._found.strings
+        thread = self._thread(track)
+        if not thread or name in self._marks:
+            return ""
+        phase = _PHASES.get(kind, '"ph":"X"')
+        text = json.dumps(strings[name] if true_name is None else true_name)
+        return f'{{{phase},"name":{text},"cat":{json.dumps(strings[cat])},{thread},"ts":'
+
+    def _thread(self, track: int) -> str:
+        """Process and thread, as members of events; empty for torch.profiler's own, which are no numbers."""
+        pid, tid, pid_text, tid_text, *_ = self._found.tracks[track]
+        return f'"pid":{pid},"tid":{tid if tid_text is None else json.dumps(tid_text)}' if pid_text is None else ""
+
+    def _arrows(self) -> Iterator[str]:
+        """Yield the ends of arrows, but for those of which one end is on the host and not within the run."""
+        kinds, tracks = column(self._found, "kind"), column(self._found, "track")
+        devices = {track for kind, track in zip(kinds, tracks, strict=True) if kind == DEVICE}
+        left_out = {
+            number
+            for _, ns, number, track, *_ in self._found.flows
+            if track not in devices and not self._begin_ns <= self._clock(ns) < self._end_ns
+        }
+        for phase, ns, number, track, name, cat, is_bound in self._found.flows:
+            thread = self._thread(track)
+            if thread and number not in left_out:
+                bound = ',"bp":"e"' if is_bound else ""
+                yield (
+                    f'{{"ph":"{phase}","id":{number},"name":{json.dumps(name)},"cat":{json.dumps(cat)},{thread},'
+                    f'"ts":{_us(self._clock(ns))}{bound}}}'
+                )
+
+
+def _us(ns: int) -> str:
+    """Microseconds, of a number that is not negative."""
+    return f"{ns // 1000}.{ns % 1000:03}"
+
+
+def may_be_damaged(found: Recording) -> bool:
+    """Whether names may be other than those that were recorded."""
+    strings = found.strings
+    names = (strings[name] for name in set(column(found, "name")))
+    has_annotations = not texts_of(found, *ANNOTATIONS).isdisjoint(column(found, "cat"))
+    return has_annotations or any(name == _REPLACED or "/" in name for name in names)
+
+
+def true_names(events: Iterable[Any]) -> dict[tuple[int, int], str]:
+    """Return the names that traces have damaged, by thread and start, of events as torch.profiler has them."""
+    names: dict[tuple[int, int], str] = {}
+    sound: set[str] = set()
+    for event in events:
+        try:
+            name = event.name()
+        except UnicodeDecodeError:  # PyTorch kept no reference to it, and something else is there now
+            continue
+        if name not in sound:
+            if _DAMAGED.search(name):
+                names[event.device_resource_id(), _start_ns(event)] = name
+            else:
+                sound.add(name)
+    return names
+
+
+def _start_ns(event: Any) -> int:
+    start: int = event.start_ns() if hasattr(event, "start_ns") else event.start_us() * 1000
+    return start
+
+
+def mended(trace: bytes) -> bytes:
+    """Return a trace of torch.profiler, which escapes nothing, with escapes in names."""
+
+    def escaped(instead: bytes) -> Callable[[re.Match[bytes]], bytes]:
+        def of(match: re.Match[bytes]) -> bytes:
+            before, name, after = match.groups()
+            return before + _CONTROL.sub(instead, name.replace(b"\\", rb"\\").replace(b'"', rb"\"")) + after
+
+        return of
+
+    return _STACK.sub(escaped(LOST.encode()), _NAME.sub(escaped(b" "), trace))

@@ -1,0 +1,65 @@
+"""What to do with a trace that is ready: handlers for ``profile(on_trace_ready=...)``."""
+
+from __future__ import annotations
+
+import os
+
+from cprofiling._internal import arguments
+from cprofiling.nodes.summary_table import shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import StrOrBytesPath
+
+    from cprofiling.recording.profile import profile
+
+_LONGEST_NAME = 200  # bytes of a worker's name; a file's name has at most 255
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def tensorboard_trace_handler(
+    dir_name: StrOrBytesPath, worker_name: str | None = None, use_gzip: bool = False
+) -> Callable[[profile], None]:
+    """Return a handler that writes each trace as ``{worker}.{time}.pt.trace.json`` into a folder, as TensorBoard reads.
+
+    dir_name: The folder; it is made, mode 0700, if it is not there.
+    worker_name: Default: the host's name and the process's number. What could lead out of the folder is escaped.
+    use_gzip: Compress; then the name ends in ``.gz``.
+
+    The time is ns since 1970. TypeError for a folder that is no path, ValueError for an empty one. The handler raises
+    OSError where the folder or the file cannot be made.
+    """
+    if worker_name is not None and not isinstance(worker_name, str):
+        raise TypeError(f"worker_name must be a str or None, got {shown_value(worker_name)}")
+    folder = arguments.path("dir_name", dir_name)
+
+    def handler(prof: profile) -> None:
+        import time
+
+        from cprofiling._internal.files import make_folders
+        from cprofiling.recording.traces.chrome_writer import export_to_path
+
+        make_folders(folder)
+        worker = worker_name if worker_name is not None else f"{os.uname().nodename}_{os.getpid()}"
+        name = f"{file_name_of(worker)}.{time.time_ns()}.pt.trace.json{'.gz' if use_gzip else ''}"
+        export_to_path(prof.recording, os.path.join(folder, name), compress=use_gzip)
+
+    return handler
+
+
+def file_name_of(name: str) -> str:
+    """Return a name as a part of a file's name: what is no plain letter is percent-escaped, what is too long is cut.
+
+    Never empty, never ``.`` or ``..``; names that are cut end in a hash of the whole.
+    """
+    data = name.encode("utf-8", "surrogatepass")
+    escaped = "".join(chr(byte) if chr(byte) in _PLAIN else f"%{byte:02X}" for byte in data)
+    if not escaped.strip("."):
+        escaped = escaped.replace(".", "%2E") or "%"
+    if len(escaped) > _LONGEST_NAME:
+        import hashlib
+
+        escaped = f"{escaped[: _LONGEST_NAME - 17]}-{hashlib.sha256(data).hexdigest()[:16]}"
+    return escaped

@@ -1,0 +1,1 @@
+"""Traces: writing and reading Chrome's JSON."""

@@ -1,0 +1,326 @@
+"""Which rows of a recording belong together: what was inside what on the host, and what devices did for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from cprofiling._internal.row_kinds import DEVICE, HOST, NODE, STEP, SUSPENDABLE
+from cprofiling.recording.columns import NO_WORK, RUNTIME, Recording, column, frames_of, has, texts_of
+
+# The span of a whole profiler run, which torch.profiler's traces have beside its threads.
+_NO_EVENTS = frozenset(("Trace",))
+# What torch.profiler makes itself, or leaves out of its reports as too small to tell anything.
+_LEFT_OUT = frozenset((
+    "profiler::_record_function_enter", "profiler::_record_function_enter_new", "profiler::_record_function_exit",
+    "aten::is_leaf", "aten::output_nr", "aten::_version",
+))  # fmt: skip
+_LONGEST_CLIMB = 100
+
+
+@dataclass
+class HostTree:
+    """The rows on the host that reports count, and which is inside which.
+
+    A row inside a step is a child of the step, unless another row is between them. A row of the host whose only child
+    has the same name stands for that, too, as in torch.profiler; calls of nodes and record() blocks always count.
+
+    Attributes:
+        parents: For each row the row around it, which is before it; -1 where there is none, -2 for a row that is not
+            in the tree.
+        merged: Rows that another row stands for, and that row.
+    """
+
+    parents: list[int]
+    merged: dict[int, int] = field(default_factory=dict)
+
+    def __contains__(self, row: int) -> bool:
+        return self.parents[row] != -2
+
+    def ancestors(self, row: int) -> Iterator[int]:
+        """Yield the rows around a row, the innermost first."""
+        row = self.parents[row]
+        while row >= 0:
+            yield row
+            row = self.parents[row]
+
+    def nearest(self, wanted: Callable[[int], bool]) -> list[int]:
+        """Return for each row the innermost wanted one that it is, or is in; -1 where there is none."""
+        found = [-1] * len(self.parents)
+        for row, parent in enumerate(self.parents):
+            if parent != -2:
+                found[row] = row if wanted(row) else found[parent] if parent >= 0 else -1
+        return found
+
+    def only(self, rows: Collection[int]) -> HostTree:
+        """Return the tree of some rows alone, each inside the nearest of them around it."""
+        around = self.nearest(set(rows).__contains__)
+        parents = [
+            -2 if around[row] != row else around[parent] if parent >= 0 else -1
+            for row, parent in enumerate(self.parents)
+        ]
+        return HostTree(parents)
+
+    def outermost(self, rows: Collection[int]) -> list[int]:
+        """Return those of some rows of the tree that are in no other of them, in their order."""
+        wanted = set(rows)
+        around = self.nearest(wanted.__contains__)
+        return [row for row in rows if self.parents[row] < 0 or around[self.parents[row]] < 0]
+
+
+def host_tree(recording: Recording, *, merging: bool = True) -> HostTree:
+    """Return the tree of what happened on the host; ``merging``: with one row for pairs of the same name."""
+    parents = _counted_parents(recording, _counted(recording))
+    kinds = column(recording, "kind")
+    if STEP in set(kinds):
+        _insert_steps(recording, parents)
+    tree = HostTree(parents)
+    if merging:
+        _merge_pairs(tree, column(recording, "name"), kinds)
+    return tree
+
+
+def _counted(recording: Recording) -> bytearray:
+    """Return for each row whether it is one of the tree."""
+    no_events = texts_of(recording, *_NO_EVENTS)
+    left_out = texts_of(recording, *_LEFT_OUT)
+    rows = zip(column(recording, "kind"), column(recording, "cat"), column(recording, "name"), strict=True)
+    return bytearray(kind <= HOST and cat not in no_events and name not in left_out for kind, cat, name in rows)
+
+
+def _counted_parents(recording: Recording, counted: bytearray) -> list[int]:
+    """Return for each row the nearest row around it that counts and is before it, -1 or -2."""
+    starts, ends, spans = (column(recording, name) for name in ("start_ns", "end_ns", "span"))
+    parents = column(recording, "parent")
+    found = [-2] * len(counted)
+    nearest = [-1] * len(counted)  # of rows that do not count, too
+    for row, parent in enumerate(parents):
+        climbed = 0
+        # Spans of the same time are in any order; one that is around another is before it, here.
+        while parent >= row:
+            climbed += 1
+            parent = parents[parent] if climbed < _LONGEST_CLIMB else -1  # noqa: PLW2901
+        if parent >= 0 and not counted[parent]:
+            parent = nearest[parent]  # noqa: PLW2901
+        # What begins where another row ends is not inside it, unless ids say so.
+        while parent >= 0 and starts[row] >= ends[parent] and not spans[row]:
+            parent = nearest[parent]  # noqa: PLW2901
+        nearest[row] = parent
+        if counted[row]:
+            found[row] = parent
+    return found
+
+
+def _insert_steps(recording: Recording, parents: list[int]) -> None:
+    """Make steps the parents of what is in them."""
+    ends, tracks = column(recording, "end_ns"), column(recording, "track")
+    steps: dict[int, int] = {}  # the latest of each track
+    for row, kind in enumerate(column(recording, "kind")):
+        if kind == STEP:
+            steps[tracks[row]] = row
+        elif parents[row] != -2:
+            step = steps.get(tracks[row], -1)
+            if parents[row] < step and ends[row] <= ends[step]:
+                parents[row] = step
+
+
+def _merge_pairs(tree: HostTree, names: memoryview, kinds: memoryview) -> None:
+    """Let a row of the host stand for its only child, if that has its name and is one of the host as well."""
+    parents, merged = tree.parents, tree.merged
+    children = [0] * len(parents)
+    for parent in parents:
+        if parent >= 0:
+            children[parent] += 1
+    for row, parent in enumerate(parents):
+        if parent < 0:
+            continue
+        if parent in merged:
+            parents[row] = parent = merged[parent]  # noqa: PLW2901
+        if children[parent] == 1 and names[row] == names[parent] and kinds[row] == kinds[parent] == HOST:
+            merged[row] = parent
+            children[parent] = children[row]
+            parents[row] = -2
+
+
+class Stacks:
+    """The Python stacks of rows: as recorded with the row, else by the Python frames that were recorded around it."""
+
+    def __init__(self, recording: Recording, tree: HostTree) -> None:
+        """Find out which of both the recording has."""
+        self._tree = tree
+        self._strings = recording.strings
+        self._stacks = column(recording, "stack")
+        self._names = column(recording, "name")
+        self._cats = column(recording, "cat")
+        self._frames = texts_of(recording, "python_function")
+
+    def of(self, row: int, most: int) -> list[str]:
+        """Return the frames of a row's stack, so many at most, the innermost first; none where it is not known."""
+        stack = self._strings[self._stacks[row]]
+        if stack or not self._frames or row not in self._tree:
+            return frames_of(stack)[:most]
+        around = (place for place in self._tree.ancestors(row) if self._cats[place] in self._frames)
+        return [self._strings[self._names[place]] for place in islice(around, most)]
+
+
+def self_times(recording: Recording, tree: HostTree) -> list[int]:
+    """Return for each row of the tree the time in which it was the innermost of those open on its thread.
+
+    In the tree of all rows that is host self time, without operators inside. In ``only()`` the nodes it is node self
+    time, without nodes inside.
+
+    Of rows that overlap, that is the one that began last. On a thread of generators or coroutines, which take turns, it
+    is the time in which a row was not suspended, less that of its children on the thread. 0 for rows of no tree.
+    """
+    tracks, flags = column(recording, "track"), column(recording, "flags")
+    taking_turns = {track for track, flag in zip(tracks, flags, strict=True) if flag & SUSPENDABLE}
+    times = _innermost_times(recording, tree, taking_turns)
+    if taking_turns:
+        _add_times_in_turns(recording, tree, taking_turns, times)
+    return times
+
+
+def _innermost_times(recording: Recording, tree: HostTree, without: set[int]) -> list[int]:
+    """Return the time in which each row was the innermost on its track, 0 for rows of some tracks."""
+    starts, ends, tracks = (column(recording, name) for name in ("start_ns", "end_ns", "track"))
+    times = [0] * len(starts)
+    threads: dict[int, tuple[list[int], list[int]]] = {}  # the open rows of each track, and up to when it is done
+    for row, parent in enumerate(tree.parents):
+        if parent == -2 or tracks[row] in without:
+            continue
+        start = starts[row]
+        rows, done = threads.setdefault(tracks[row], ([], [start]))
+        while rows and ends[rows[-1]] <= start:
+            _finish(rows.pop(), ends, done, times)
+        if rows and done[0] < start:
+            times[rows[-1]] += start - done[0]
+        done[0] = max(done[0], start)
+        rows.append(row)
+    for rows, done in threads.values():
+        while rows:
+            _finish(rows.pop(), ends, done, times)
+    return times
+
+
+def _finish(row: int, ends: memoryview, done: list[int], times: list[int]) -> None:
+    """Give a row the time up to its end that no other row has got."""
+    if ends[row] > done[0]:
+        times[row] += ends[row] - done[0]
+        done[0] = ends[row]
+
+
+def _add_times_in_turns(recording: Recording, tree: HostTree, wanted: set[int], times: list[int]) -> None:
+    """Give the rows of some tracks the time in which they were not suspended, and no child ran."""
+    starts, ends, tracks = (column(recording, name) for name in ("start_ns", "end_ns", "track"))
+    suspended = column(recording, "suspended_ns")
+    for row, parent in enumerate(tree.parents):
+        if parent == -2 or tracks[row] not in wanted:
+            continue
+        ran = ends[row] - starts[row] - suspended[row]
+        times[row] += ran
+        if parent >= 0 and tracks[parent] == tracks[row]:
+            times[parent] -= ran
+    for row, time in enumerate(times):
+        times[row] = max(time, 0)
+
+
+def device_owners(recording: Recording, tree: HostTree) -> dict[int, int]:
+    """Return for each row of work on a device the row of the host that it was started for, where that is known.
+
+    As torch.profiler has it, that is the operator (or annotation, or node) inside which the call of the device's
+    runtime was, not this call: by the external id that tools give both, else by the place of the call, which has the
+    same correlation. Traces in which external ids are but correlations once more go by the call. Work that has neither,
+    but a parent, as in traces of Furiosa's SDK, belongs to the first row of the host among its parents.
+    """
+    launches, operators = _joins(recording)
+    cats, kinds = column(recording, "cat"), column(recording, "kind")
+    passed = texts_of(recording, *RUNTIME, "python_function")
+    callers = tree.nearest(lambda row: cats[row] not in passed)
+    no_work = texts_of(recording, *NO_WORK)
+    correlations, external_ids = column(recording, "correlation"), column(recording, "external_id")
+    owners = {}
+    orphans = []
+    for row, cat in enumerate(cats):
+        if kinds[row] != DEVICE or cat in no_work:
+            continue
+        owner = operators.get(external_ids[row], -1)
+        launch = launches.get(correlations[row], -1)
+        around = callers[tree.merged.get(launch, launch)] if launch >= 0 else -1
+        # A span of ours knows nothing of the operator that it is in.
+        if owner < 0 or (around >= 0 and kinds[around] != HOST and owner <= around):
+            owner = around
+        if owner >= 0:
+            owners[row] = tree.merged.get(owner, owner)
+        else:
+            orphans.append(row)
+    if orphans and has(recording, "parent_span"):
+        owners.update(_owners_by_parents(recording, orphans))
+    return owners
+
+
+def _owners_by_parents(recording: Recording, orphans: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield rows of devices, each with the first row of the host among those that its parents lead to."""
+    kinds, parents = column(recording, "kind"), column(recording, "parent_span")
+    spans = {span: row for row, span in enumerate(column(recording, "span")) if span}
+    for orphan in orphans:
+        row, seen = orphan, set[int]()
+        while kinds[row] == DEVICE and row not in seen:
+            seen.add(row)
+            row = spans.get(parents[row], row)
+        if kinds[row] != DEVICE:
+            yield orphan, row
+
+
+def _joins(recording: Recording) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the calls of a runtime by correlation, and the operators by external id."""
+    runtime = texts_of(recording, *RUNTIME)
+    correlations, external_ids = column(recording, "correlation"), column(recording, "external_id")
+    launches: dict[int, int] = {}
+    operators: dict[int, int] = {}
+    distinct = False
+    for row, (kind, cat) in enumerate(zip(column(recording, "kind"), column(recording, "cat"), strict=True)):
+        correlation, external_id = correlations[row], external_ids[row]
+        if kind == DEVICE:
+            distinct = distinct or (0 < external_id != correlation)
+        elif kind <= HOST:
+            if correlation > 0:
+                launches[correlation] = row
+            elif external_id > 0 and cat not in runtime:
+                operators[external_id] = row
+    return launches, operators if distinct else {}
+
+
+def launches_of(recording: Recording) -> dict[int, int]:
+    """Return the rows of the host that have a correlation, by it: the calls that start work on a device."""
+    found = {}
+    rows = zip(column(recording, "kind"), column(recording, "correlation"), strict=True)
+    for row, (kind, correlation) in enumerate(rows):
+        if kind <= HOST and correlation > 0:
+            found[correlation] = row
+    return found
+
+
+def sum_up(values: list[int], parents: Sequence[int]) -> list[int]:
+    """Return for each row its value and those of all rows inside it; parents are before their children."""
+    totals = list(values)
+    for row in range(len(totals) - 1, -1, -1):
+        if parents[row] >= 0:
+            totals[parents[row]] += totals[row]
+    return totals
+
+
+def nodes_around(recording: Recording, tree: HostTree, owners: dict[int, int]) -> list[int]:
+    """Return for each row the innermost profiled node that it is or is in, -1 where there is none.
+
+    Work on a device is in the node that started it.
+    """
+    nodes = [-1] * len(recording)
+    for row, kind in enumerate(column(recording, "kind")):
+        if kind == NODE:
+            nodes[row] = row
+        elif tree.parents[row] >= 0:
+            nodes[row] = nodes[tree.parents[row]]
+    for row, owner in owners.items():
+        nodes[row] = nodes[owner]
+    return nodes

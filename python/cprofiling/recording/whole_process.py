@@ -1,0 +1,182 @@
+"""Recordings that nobody starts: of a whole process, as CPROFILING_OUTPUT_PATH or ``cprofiling run`` asks for them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from contextlib import suppress
+
+from cprofiling._internal import termination
+from cprofiling._internal.process_exit import call_before_worker_ends
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.recording import call_details, metadata  # noqa: F401 what the end needs may not be there to import then
+from cprofiling.recording.output_names import OutputPath, UnusablePathError, checked_path, reason, shown_path
+from cprofiling.recording.profile import profile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import ClassVar
+
+    from cprofiling.recording.result import Recording
+
+OWNER = "CPROFILING_OUTPUT_OWNER"  # says to other processes who has the path
+_IDLE, _RUNNING, _ENDING, _ENDED = range(4)
+
+
+def start(value: str, variable: str) -> None:
+    """Record this process from now to its end, and write the trace to the path that an environment's variable gives.
+
+    Where that cannot be, one line on stderr says so, and nothing else happens. The trace of a process that another one
+    with the same path has started, or whose rank (``RANK``) is not 0, goes beside that path, with its rank, if it has
+    one, and its number in the name, and only if it has an event. PyTorch's operators are not recorded.
+    """
+    if Automatic.current is not None:
+        return
+    is_first = is_first_with(OWNER)
+    try:
+        path = checked_path(value)
+    except UnusablePathError as error:
+        if is_first:  # the others would repeat it
+            say(f"{variable}={shown_path(value)} cannot be used, so nothing is recorded: {error}")
+        return
+    try:
+        Automatic(path, is_first=is_first).begin()
+    except RuntimeError:  # another interpreter in this process has one
+        return
+    except Exception as error:  # noqa: BLE001 the program goes on as without us
+        say(f"{variable} is set, but nothing is recorded: {reason(error)}")
+
+
+def is_first_with(owner: str) -> bool:
+    """Whether no process above this one has what this variable is for: one that has says so to those that it starts."""
+    own = f"{os.getpid()}:{_start_time()}"
+    return os.environ.setdefault(owner, own) == own
+
+
+def _start_time() -> str:
+    """When this process began, as the system counts: tells it from others that had its number, and outlives exec."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+class Automatic(profile):
+    """A recording from the start of a process to its end, which then writes it.
+
+    It ends with the interpreter, on SIGTERM (see ``termination``), and when the program starts a recording of
+    its own. A process that is killed otherwise, or ends by ``os._exit`` or becomes another program, leaves no trace. A
+    forked process begins with a recording of its own.
+
+    PyTorch's operators are not recorded: torch.profiler, which would record them, is left to the program.
+    """
+
+    current: ClassVar[Automatic | None] = None  # that of this process, also when it has ended
+
+    def __init__(self, path: str, *, is_first: bool) -> None:
+        """Prepare the recording. ``path``: checked; ``is_first``: whether no process above this one has it."""
+        super().__init__(operators=False)
+        self.output = OutputPath(path, is_first=is_first)
+        self._guard = threading.RLock()
+        self._phase = _IDLE
+        self._is_empty = False  # told at the end
+
+    def begin(self) -> None:
+        """Start, and see to the end. Raises as ``start``."""
+        self.start()
+        self._phase = _RUNNING
+        Automatic.current = self
+        atexit.register(self.end)
+        os.register_at_fork(after_in_child=self._after_fork)
+        termination.watch(self._finish)
+        call_before_worker_ends(self.end)
+
+    def end(self) -> None:
+        """Stop and write, once. Whatever goes wrong is said in one line; nothing is raised."""
+        if self._phase == _RUNNING:
+            self._finish()
+            termination.go_on()
+
+    def _finish(self) -> bool:
+        """Do so. False: it is being done by what this thread has interrupted."""
+        with self._guard:
+            if self._phase == _RUNNING:
+                self._phase = _ENDING
+                try:
+                    self.stop()
+                    self._write()
+                    self._conclude()
+                except BaseException as error:  # noqa: BLE001 the exit status is the program's
+                    say(f"the recording is lost: {reason(error)}")
+                self._phase = _ENDED
+                self._recording = None
+                termination.unwatch(self._finish)
+            return self._phase != _ENDING
+
+    def cancel(self) -> None:
+        """End without a trace."""
+        with self._guard:
+            if self._phase == _RUNNING:
+                self._phase = _ENDED
+                self.stop()
+                self._recording = None
+                termination.unwatch(self._finish)
+
+    def _make_way(self) -> None:
+        was_running = self._phase == _RUNNING
+        self.end()
+        if was_running:
+            where = f"ends here{' without an event' if self._is_empty else ''}"
+            path = self.output.wanted()
+            say(f"the program starts a recording of its own: the automatic one, for {path!a}, {where}")
+
+    # ---- The file
+
+    def _write(self) -> None:
+        recording = self.recording
+        self._is_empty = not len(recording)
+        if self._is_empty and not self.output.is_owner:
+            return
+        try:
+            path = self.output.write(recording)
+        except BaseException as error:  # noqa: BLE001 an interrupt, too, is to leave the exit status as it is
+            say(f"the trace is not written to {self.output.wanted()!a}: {reason(error)}")
+        else:
+            if path is not None:
+                self._written(recording, path)
+
+    def _written(self, recording: Recording, path: str) -> None:  # noqa: ARG002 others tell more
+        """Say what was written and where; here nothing, where that is as the environment asks."""
+        if self.output.is_owner and path != self.output.path:
+            say(f"{self.output.path!a} is another process's by now: the trace is {path!a}")
+
+    def _conclude(self) -> None:
+        """Say what is to be said at the end."""
+
+    # ---- Other processes
+
+    def _after_fork(self) -> None:
+        """Record the forked process, too; what was recorded so far is the parent's."""
+        was_running = self._phase == _RUNNING
+        self._guard = threading.RLock()
+        self._phase = _ENDED
+        self.output.is_owner = False
+        if not was_running:
+            return
+        try:
+            self.start()
+        except Exception:  # noqa: BLE001 the program goes on as without us
+            return
+        self._phase = _RUNNING
+        call_before_worker_ends(self.end)
+
+
+def say(message: str) -> None:
+    """Write a line to stderr, if there is one."""
+    line = f"cprofiling: {shown_text('message', message)}\n"
+    with suppress(Exception):
+        sys.stderr.write(line)
+        sys.stderr.flush()

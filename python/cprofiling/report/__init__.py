@@ -1,0 +1,1 @@
+"""Reports: one document in every format."""

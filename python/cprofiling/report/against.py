@@ -1,0 +1,108 @@
+"""Runs side by side: which nodes became slower, judged as timing reports are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cprofiling.layers.compare.timing_reports import Run, compare_runs, run_of_report
+from cprofiling.report.document import Column, Section
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, TypeAlias
+
+    from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison
+    from cprofiling.report.document import Document, Node
+    from cprofiling.report.formats import View
+
+    Key: TypeAlias = tuple[str, str]  # stage and node
+
+SECTION = "comparison"
+_COLUMNS = (
+    Column("node_name", "Node"),
+    Column("stage", "Stage"),
+    Column("baseline_count", "Calls before", "count"),
+    Column("count", "Calls", "count"),
+    Column("baseline_ms", "Mean before", "ms"),
+    Column("mean_ms", "Mean", "ms"),
+    Column("difference_ms", "Difference", "ms"),
+    Column("difference_pct", "Change", "percent"),
+    Column("low_ms", "At least", "ms", "lower end of the interval of the difference, for all rows together"),
+    Column("high_ms", "At most", "ms", "upper end of the interval of the difference, for all rows together"),
+    Column("verdict", "Verdict"),
+    Column("reason", "Reason"),
+)
+
+
+def comparison_of(baseline: Sequence[View], new: Sequence[View], **options: float) -> TimingComparison:
+    """Compare the calls of runs; ``options`` are those of ``stages.compare.compare_runs``.
+
+    ValueError for runs of several kinds, and as ``compare_runs``.
+    """
+    kinds = {view.kind: None for view in (*baseline, *new)}
+    if len(kinds) > 1:
+        raise ValueError(f"what is compared must be of one kind, got {' with '.join(kinds)}")
+    labels = _labels(view.tables for view in (*baseline, *new))
+    old, current = ([_run(view, labels) for view in side] for side in (baseline, new))
+    return compare_runs(old, current, **options)
+
+
+def compared(view: View, against: View) -> Document:
+    """Return the document of a comparison: the nodes of the first run, and a section on what has changed."""
+    found = comparison_of([against], [view])
+    keys = {label: key for key, label in _labels((against.tables, view.tables)).items()}
+    rows = tuple((keys[row.name][1], keys[row.name][0], *_figures(row)) for row in found.stages)
+    other = against.tables
+    section = Section(f"Compared with {other.source or other.title}", _COLUMNS, rows, found.notes)
+    return replace(view.document, kind="comparison", sections={SECTION: section, **view.document.sections})
+
+
+def _figures(row: StageComparison) -> tuple[Any, ...]:
+    low, high = row.interval_ms or (None, None)
+    return (
+        row.baseline_count, row.new_count, row.baseline_ms, row.new_ms, row.difference_ms, row.difference_pct,
+        low, high, "missing" if row.is_missing else row.verdict, row.reason,
+    )  # fmt: skip
+
+
+def _labels(documents: Iterable[Document]) -> dict[Key, str]:
+    """Return what the nodes are called, each differently: their names, with the stage where there are several."""
+    keys = list(dict.fromkeys(_key(node) for document in documents for node in document.nodes))
+    is_one_stage = len({stage for stage, _ in keys}) <= 1
+    labels = {(stage, name): name if is_one_stage else f"{name} ({stage})" for stage, name in keys}
+    if len(set(labels.values())) < len(labels):  # of names made to look like others
+        labels = {key: f"{key[1]!r} ({key[0]!r})" for key in keys}
+    return labels
+
+
+def _key(node: Node) -> Key:
+    return node.stage, node.node_name
+
+
+def _run(view: View, labels: dict[Key, str]) -> Run:
+    """Return what a run tells; a timing report has more than its nodes."""
+    if isinstance(view.of, Mapping):
+        return run_of_report(view.of)
+    document, rows = view.tables, {labels[_key(node)]: _stage(node) for node in view.tables.nodes}
+    told = tuple((label, *figures.values()) for label, figures in rows.items())  # runs are never equal in all of it
+    host, world_size = document.facts.get("host"), document.facts.get("world_size")
+    return Run(
+        rows,
+        math.fsum(figures["duration_ms"] for figures in rows.values()),
+        document.source or document.title,
+        told or None,
+        () if host is None else (str(host),),
+        world_size if isinstance(world_size, int) else None,
+    )
+
+
+def _stage(node: Node) -> dict[str, Any]:
+    """Return the figures of a node with the keys of a stage in a timing report."""
+    figures = {"duration_ms": node.total_ms or 0.0, "error_count": node.error_count, "count": node.count}
+    names = ("mean_ms", "min_ms", "max_ms", "std_ms") if node.count != 0 else ()
+    return {name: value for name, value in figures.items() if value is not None} | {
+        name: getattr(node, name) for name in names if getattr(node, name) is not None
+    }

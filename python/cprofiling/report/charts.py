@@ -1,0 +1,102 @@
+"""Distributions as small drawings: histograms on a logarithmic axis, as paths of SVG."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cprofiling.nodes.summary_table import format_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from cprofiling.nodes.buckets import Bucket
+
+    Bins: TypeAlias = list[tuple[int, int]]  # the number of a bin, and how many samples are in it; ascending
+
+PER_OCTAVE = 16  # bins to each power of two
+_LAST = 50 * PER_OCTAVE
+WIDTH, HEIGHT = 180, 22  # of a drawing in a table
+_COLUMN = 2  # pixels that one bar of it is wide
+_LABEL = 44  # pixels that the label of a tick needs
+
+
+def bins(histogram: Iterable[Bucket]) -> Bins:
+    """Return a histogram in coarser bins: the number of one is its lower edge in ns, as ``PER_OCTAVE * log2``."""
+    counts: Counter[int] = Counter()
+    for lower_ms, upper_ms, count in histogram:
+        middle_ns = (lower_ms + upper_ms) / 2 * 1e6
+        counts[min(max(math.floor(PER_OCTAVE * math.log2(middle_ns)), 0), _LAST) if middle_ns > 1 else 0] += count
+    return sorted(counts.items())
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A logarithmic axis of time: from and to which power of ten of ns."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def around(cls, times_ms: Iterable[float]) -> Axis:
+        """Return the axis of whole decades that has room for some times; what is below 1 ns is at its begin."""
+        known = [max(time_ms * 1e6, 1.0) for time_ms in times_ms]
+        if not known:
+            return cls(3, 6)
+        first = math.floor(math.log10(min(known)))
+        return cls(first, max(math.ceil(math.log10(max(known))), first + 1))
+
+    def x(self, time_ms: float, width: float = WIDTH) -> float:
+        """Return where a time is, in pixels."""
+        place = (math.log10(max(time_ms * 1e6, 1.0)) - self.first) / (self.last - self.first)
+        return round(min(max(place, 0.0), 1.0) * width, 1)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """The places of its decades, and the texts of those that have room for one."""
+        decades = range(self.first, self.last + 1)
+        every = math.ceil(_LABEL / (WIDTH / (self.last - self.first)))
+        return [
+            (self.x(10.0**decade / 1e6), _decade(decade) if (decade - self.first) % every == 0 else "")
+            for decade in decades
+        ]
+
+
+def _decade(power: int) -> str:
+    number, unit = format_time(10.0**power / 1e6).split()
+    return f"{float(number):.0f} {unit}"
+
+
+def bars(filled: Bins, axis: Axis) -> str:
+    """Return the outline of a histogram; heights are square roots, so that rare samples are seen."""
+    columns: Counter[int] = Counter()
+    for number, count in filled:
+        columns[min(int(axis.x(2 ** ((number + 0.5) / PER_OCTAVE) / 1e6) / _COLUMN), WIDTH // _COLUMN - 1)] += count
+    most = max(columns.values(), default=1)
+    drawn: list[str] = []
+    before = -2
+    for column, count in sorted(columns.items()):
+        if column != before + 1:
+            drawn.append(f"{f'V{HEIGHT}' if drawn else ''}M{column * _COLUMN} {HEIGHT}")
+        height = max((HEIGHT - 1) * math.sqrt(count / most), 1.5)
+        drawn.append(f"V{HEIGHT - height:.0f}h{_COLUMN}")
+        before = column
+    return "".join(drawn) + (f"V{HEIGHT}" if drawn else "")
+
+
+def lines(times_ms: Iterable[float | None], axis: Axis) -> str:
+    """Return upright lines at some times."""
+    return "".join(f"M{axis.x(time_ms)} 0V{HEIGHT}" for time_ms in times_ms if time_ms is not None)
+
+
+def packed(filled: Bins) -> list[int]:
+    """Return bins as the page's script takes them: numbers and counts by turns."""
+    return [value for pair in filled for value in pair]
+
+
+def ascending(values: Sequence[int]) -> list[int]:
+    """Return ascending numbers as the differences between them, which are shorter."""
+    return [after - before for before, after in zip([0, *values], values, strict=False)]

@@ -1,0 +1,86 @@
+r"""Figures as CSV (RFC 4180, lines end with \n, UTF-8): a line for each node, or for each event of a recording.
+
+The columns are those of ``cprofiling.report.flat_columns``, or of ``cprofiling.export``. Numbers are written so that
+they come back exactly; a field that is not known is empty, a text is always in quotes. Two things that readers of CSV
+cannot take as they are, are changed in texts, so that each text still has a form of its own:
+
+* What spreadsheets would take for a formula, or another text that begins like it (``= + - @ '``, tab, carriage return),
+  gets an apostrophe before it.
+* A surrogate, which UTF-8 does not have, is written as ``\udc80``, and so is what separates lines or turns the
+  direction of writing, such as ``\u202e``; backslashes right before such, or before what looks like it, are doubled.
+
+``text_of`` is the way back.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cprofiling.nodes.summary_table import SEPARATING_OR_TURNING, shown_text
+from cprofiling.report.flat_columns import columns_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from cprofiling.recording.columns import Recording
+    from cprofiling.report.flat_columns import Stats
+
+_FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
+_ESCAPED = re.compile(f"[\ud800-\udfff{SEPARATING_OR_TURNING}]")
+_WRITTEN_AS = "u(?:d[89a-f][0-9a-f]{2}|061c|20(?:0[ef]|2[89a-e]|6[6-9]))"
+_BEFORE_ESCAPED = re.compile(rf"\\+(?={_ESCAPED.pattern}|{_WRITTEN_AS})")
+_WRITTEN = re.compile(rf"(\\+)({_WRITTEN_AS})")
+
+
+def render(nodes: Iterable[Stats]) -> str:
+    """Return nodes as CSV, with a line of names before them."""
+    columns = columns_of(nodes)
+    return _table([name for name, _, _ in columns], [values for _, _, values in columns])
+
+
+def render_events(recording: Recording) -> str:
+    """Return the events of a recording as CSV, with a line of names before them."""
+    from cprofiling.recording.dataframe import ROW, Numbers, event_rows, frame_columns
+
+    columns: dict[str, Sequence[Any]] = {ROW: event_rows(recording)}
+    for name, values in frame_columns(recording).items():
+        if isinstance(values, Numbers):
+            none = values.none
+            columns[name] = [None if value == none else value for value in values.values]
+        else:
+            columns[name] = values
+    return _table(list(columns), list(columns.values()))
+
+
+def text_of(cell: str) -> str:
+    """Return the text that a cell of CSV stands for, as a reader has taken it out of its quotes."""
+    return _WRITTEN.sub(_read, cell.removeprefix("'"))
+
+
+def _table(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> str:
+    lines = [",".join(map(_quoted, names)), *(",".join(map(_cell, row)) for row in zip(*columns, strict=True))]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return _quoted(_guarded(value)) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _guarded(text: str) -> str:
+    if not text.isascii() or "\\u" in text:
+        text = _BEFORE_ESCAPED.sub(lambda found: found[0] * 2, text)
+        text = _ESCAPED.sub(lambda found: shown_text("text", found[0]), text)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _read(found: re.Match[str]) -> str:
+    backslashes = "\\" * (len(found[1]) // 2)
+    return backslashes + (chr(int(found[2][1:], 16)) if len(found[1]) % 2 else found[2])

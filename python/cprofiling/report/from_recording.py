@@ -1,0 +1,223 @@
+"""The document of a recording: its nodes, summed up from spans, and its tables and findings."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
+from cprofiling.analysis.averages import key_averages
+from cprofiling.analysis.device_figures import copy_breakdown, idle_times, kernel_breakdown
+from cprofiling.analysis.findings.finding import findings
+from cprofiling.nodes.buckets import histogram_of
+from cprofiling.recording.columns import column
+from cprofiling.recording.tree import host_tree, self_times
+from cprofiling.report import insight_sections as insights
+from cprofiling.report.document import MOST_ROWS, Column, Document, Finding, Measurement, Node, Section, more_rows
+from cprofiling.report.icicle import icicle
+from cprofiling.report.timeline import timeline
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from cprofiling._internal.text_table import Figures
+    from cprofiling.recording.columns import Recording
+    from cprofiling.recording.result import Reports
+    from cprofiling.report.document import Cell, Unit
+
+_NS_PER_MS = 1e6
+_QUANTILES = {"p50_ms": (1, 2), "p90_ms": (9, 10), "p95_ms": (19, 20), "p99_ms": (99, 100), "p999_ms": (999, 1000)}
+_SUCCESS, _ERROR, _CANCELLED = range(3)
+_UNITS: tuple[tuple[str, Unit], ...] = (
+    ("_ns", "ns"), ("_ms", "ms"), ("_us", "us"), ("_bytes", "bytes"), ("bytes", "bytes"), ("count", "count"),
+    ("share", "share"), ("_pct", "percent"), ("_per_second", "per_second"),
+)  # fmt: skip
+
+
+def of_recording(reports: Reports, *, title: str | None = None, source: str | None = None) -> Document:
+    """Return the document of a recording, without timeline and icicle, which take time that not every view needs.
+
+    Its nodes are the calls of nodes and the labelled blocks; their figures are exact, percentiles (nearest rank) too.
+    """
+    recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
+    nodes, open_spans = nodes_of(recording)
+    facts, clock = _facts(recording)
+    reasons: tuple[str, ...] = ()
+    if open_spans:
+        reasons = (f"{open_spans} spans were cut off by a pause or the end of the recording, and are no samples",)
+    found = tuple(
+        Finding(each.kind, each.title, each.text, each.advice, each.share, dict(each.figures))
+        for each in findings(recording)
+    )
+    return Document(
+        title or "Recording",
+        "recording",
+        nodes,
+        Measurement(clock=clock, dropped=recording.dropped, reasons=reasons),
+        source,
+        facts,
+        _sections(recording),
+        findings=found,
+    )
+
+
+def with_pictures(document: Document, reports: Reports) -> Document:
+    """Return the document of a recording with its timeline and icicle."""
+    recording = reports._finished()  # noqa: SLF001 what a profile has recorded, too
+    return replace(document, timeline=timeline(recording), icicle=icicle(recording))
+
+
+class _Calls:
+    """The calls of one node."""
+
+    __slots__ = ("active_ns", "outcomes", "self_ns", "skipped", "times_ns")
+
+    def __init__(self) -> None:
+        self.times_ns: list[int] = []
+        self.outcomes = [0, 0, 0]
+        self.skipped = 0
+        self.self_ns = 0
+        self.active_ns: int | None = None
+
+
+def nodes_of(recording: Recording, skip_first_n: int = 0) -> tuple[tuple[Node, ...], int]:
+    """Return the nodes in the order in which they first ended, and how many spans are no samples.
+
+    skip_first_n: how many successful calls of each are left out, the first.
+    """
+    names, stages, starts, ends, outcomes, flags, suspended = (
+        column(recording, name) for name in ("name", "stage", "start_ns", "end_ns", "outcome", "flags", "suspended_ns")
+    )
+    rows = [row for row, kind in enumerate(column(recording, "kind")) if kind <= RECORD]
+    own = self_times(recording, host_tree(recording, merging=False).only(rows)) if rows else []
+    known: dict[tuple[int, int], _Calls] = {}
+    open_spans = 0
+    for row in sorted(rows, key=ends.__getitem__):
+        calls = known.setdefault((stages[row], names[row]), _Calls())
+        if flags[row] & (UNFINISHED | CUT):
+            open_spans += 1
+            continue
+        calls.outcomes[outcomes[row]] += 1
+        if outcomes[row] != _SUCCESS:
+            continue
+        if calls.skipped < skip_first_n:
+            calls.skipped += 1
+            continue
+        calls.times_ns.append(ends[row] - starts[row])
+        calls.self_ns += own[row]
+        if flags[row] & SUSPENDABLE:
+            calls.active_ns = (calls.active_ns or 0) + ends[row] - starts[row] - max(suspended[row], 0)
+    strings = recording.strings
+    nodes = (_node(strings[name], strings[stage] if stage else "", calls) for (stage, name), calls in known.items())
+    return tuple(nodes), open_spans
+
+
+def _node(name: str, stage: str, calls: _Calls) -> Node:
+    times = calls.times_ns
+    counts: dict[str, Any] = {
+        "count": len(times),
+        "error_count": calls.outcomes[_ERROR],
+        "cancelled_count": calls.outcomes[_CANCELLED],
+        "skipped_count": calls.skipped,
+    }
+    if not times:
+        return Node(name, stage, **counts, unknown={"mean_ms": "no call has succeeded"})
+    ranked = sorted(times)
+    count, total = len(times), sum(times)
+    squares = sum(time * time for time in times)
+    quantiles: dict[str, Any] = {
+        key: ranked[max(-(-count * part // whole), 1) - 1] / _NS_PER_MS for key, (part, whole) in _QUANTILES.items()
+    }
+    return Node(
+        name,
+        stage,
+        **counts,
+        mean_ms=total / count / _NS_PER_MS,
+        median_ms=(ranked[(count - 1) // 2] + ranked[count // 2]) / 2 / _NS_PER_MS,
+        std_ms=math.sqrt(max(count * squares - total * total, 0)) / count / _NS_PER_MS,
+        min_ms=ranked[0] / _NS_PER_MS,
+        max_ms=ranked[-1] / _NS_PER_MS,
+        total_ms=total / _NS_PER_MS,
+        last_ms=times[-1] / _NS_PER_MS,
+        first_ms=times[0] / _NS_PER_MS,
+        self_total_ms=calls.self_ns / _NS_PER_MS,
+        active_total_ms=None if calls.active_ns is None else calls.active_ns / _NS_PER_MS,
+        histogram=histogram_of(times),
+        unknown={} if calls.active_ns is not None else {"active_total_ms": "it is no coroutine or generator"},
+        **quantiles,
+    )
+
+
+def _facts(recording: Recording) -> tuple[dict[str, Cell], str | None]:
+    """Return what is known of the run, and the clock."""
+    known = {key: _loaded(text) for key, text in recording.facts.items()}
+    own, distributed = known.get("cprofiling"), known.get("distributedInfo")
+    own = own if isinstance(own, dict) else {}
+    process = own.get("process")
+    facts: dict[str, Cell] = {}
+    if isinstance(process, dict) and "host" in process and "pid" in process:
+        facts["process"] = f"{process['host']}, pid {process['pid']}"
+    if isinstance(distributed, dict) and isinstance(distributed.get("world_size"), int):
+        facts |= {key: distributed[key] for key in ("rank", "world_size") if isinstance(distributed.get(key), int)}
+    clock = own.get("clock")
+    return facts, clock if isinstance(clock, str) else None
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # what a file of somebody else's says of itself
+        return None
+
+
+def _sections(recording: Recording) -> dict[str, Section]:
+    sections = {"averages": _averages(recording), **insights.of_recording(recording)}
+    if DEVICE in set(column(recording, "kind")):
+        sections["kernels"] = _section("Kernels", kernel_breakdown(recording))
+        sections["copies"] = _section("Copies", copy_breakdown(recording))
+        sections["idle_times"] = _section("Idle time of streams", idle_times(recording))
+    return {name: section for name, section in sections.items() if section.rows}
+
+
+def _averages(recording: Recording) -> Section:
+    averages = key_averages(recording)
+    has_device = DEVICE in set(column(recording, "kind"))
+    by = "self_device_time_total" if has_device else "self_cpu_time_total"
+    ranked = sorted(averages, key=lambda each: getattr(each, by), reverse=True)
+    columns = [
+        Column("name", "Name"),
+        Column("count", "Calls", "count"),
+        Column("self_host_us", "Self host", "us", "time in which it was the innermost on its thread"),
+        Column("host_us", "Host", "us", "time on the host, what is inside included"),
+    ]
+    if has_device:
+        columns += [
+            Column("self_device_us", "Self device", "us", "work of devices that was started in it itself"),
+            Column("device_us", "Device", "us", "work of devices that was started in it, or in what is inside"),
+        ]
+    figures = ("key", "count", "self_cpu_time_total", "cpu_time_total", "self_device_time_total", "device_time_total")
+    rows = tuple(tuple(getattr(each, name) for name in figures[: len(columns)]) for each in ranked[:MOST_ROWS])
+    return Section("Averages by name", tuple(columns), rows, more_rows(len(ranked)))
+
+
+def _section(title: str, figures: Figures[Any]) -> Section:
+    """Return figures of a report as a section."""
+    rows = figures.rows()
+    columns = tuple(
+        Column(name, name.replace("_", " ").capitalize(), _unit(name, rows, at))
+        for at, name in enumerate(figures.columns)
+    )
+    return Section(title, columns, tuple(map(_cells, rows[:MOST_ROWS])), (*figures.notes, *more_rows(len(rows))))
+
+
+def _cells(row: Sequence[object]) -> tuple[Cell, ...]:
+    return tuple(value if value is None or isinstance(value, (str, int, float)) else str(value) for value in row)
+
+
+def _unit(name: str, rows: Sequence[Sequence[object]], at: int) -> Unit:
+    if any(isinstance(row[at], str) for row in rows):
+        return "text"
+    return next((unit for ending, unit in _UNITS if name.endswith(ending)), "number")

@@ -1,0 +1,428 @@
+"""The tables of a page: what is in their cells, by what the page's script sorts them, and why figures are missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling.report import tables
+from cprofiling.report.charts import Axis, bars, bins, lines
+from cprofiling.report.document import Column, Document, Node, Section
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cprofiling.report.charts import Bins
+    from cprofiling.report.document import Unit
+
+UNKNOWN = "not known"
+_NO_SAMPLES = "no call has succeeded"
+_MOST_MARKED = 20  # reasons that stand below a table with a number
+_DIGITS = 6
+_TIMES = {"ms": 1.0, "us": 1e-3, "ns": 1e-6}
+_LEAST_CHANGE = 0.0005
+
+
+class Heading(NamedTuple):
+    """A column.
+
+    Attributes:
+        title: What stands above it.
+        kind: ``time`` (in ms); ``change`` or ``growth``: by which share it is more, where more is worse of a change;
+            ``chart``; or a unit of a section's column.
+        tip: What it means.
+        extra: Whether it is shown only when somebody asks for all figures.
+        group: What stands above it and its neighbours.
+        is_bad: Whether it counts what should not be.
+    """
+
+    title: str
+    kind: str
+    tip: str = ""
+    extra: bool = False
+    group: str = ""
+    is_bad: bool = False
+
+
+class Group(NamedTuple):
+    """Columns under one title, or without any; and the place of the first."""
+
+    title: str
+    first: int
+    headings: list[Heading]
+
+
+class Cell(NamedTuple):
+    """What is in a cell: a number and its unit, or a text; or a dash, its reason, and the number of its note."""
+
+    text: str = ""
+    unit: str = ""
+    reason: str = ""
+    note: int = 0
+    tone: str = ""
+    chart: Chart | None = None
+
+
+class Chart(NamedTuple):
+    """A distribution: the outlines of one or two histograms, lines at percentiles, and all that in words."""
+
+    outlines: tuple[str, ...]
+    lines: str
+    label: str
+
+
+@dataclass
+class Table:
+    """A table.
+
+    Attributes:
+        name: Its id in the page.
+        caption: What it shows.
+        headings: The columns.
+        rows: The cells.
+        values: The same for the page's script: numbers (times in ms), texts, None where there is nothing to sort by.
+        distributions: For each row its histograms.
+        sorted_by: The place of the column by which it is sorted, descending; -1: by none.
+        notes: What is said below it.
+        reasons: Why figures are missing: those with a number.
+        marked: Of these numbers, those in a column that is there from the start.
+    """
+
+    name: str
+    caption: str
+    headings: list[Heading]
+    rows: list[list[Cell]] = field(default_factory=list)
+    values: list[list[str | float | None]] = field(default_factory=list)
+    distributions: list[list[Bins]] = field(default_factory=list)
+    sorted_by: int = -1
+    notes: list[str] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+    marked: set[int] = field(default_factory=set)
+
+    @property
+    def groups(self) -> list[Group]:
+        """The columns, those that stand side by side under one title together."""
+        found: list[Group] = []
+        for at, heading in enumerate(self.headings):
+            if not found or found[-1].title != heading.group:
+                found.append(Group(heading.group, at, []))
+            found[-1].headings.append(heading)
+        return found
+
+    def add(self, values: Sequence[Any], reasons: Mapping[int, str], charts: Mapping[int, Chart]) -> None:
+        """Add a row; ``reasons`` and ``charts``: by column, why values are None, and what is drawn."""
+        cells = []
+        for at, (heading, value) in enumerate(zip(self.headings, values, strict=True)):
+            if at in charts:
+                cells.append(Cell(chart=charts[at]))
+            elif value is None:
+                cells.append(self._unknown(reasons.get(at, UNKNOWN)))
+                if not heading.extra:
+                    self.marked.add(cells[-1].note)
+            else:
+                cells.append(shown(value, heading.kind))
+        self.rows.append(cells)
+        self.values.append([_sortable(value) for value in values])
+
+    def _unknown(self, reason: str) -> Cell:
+        text = shown_text("reason", reason)
+        number = self.reasons.get(text, 0)
+        if not number and len(self.reasons) < _MOST_MARKED:
+            number = self.reasons[text] = len(self.reasons) + 1
+        return Cell("\N{EN DASH}", reason=text, note=number)
+
+
+def shown(value: Any, kind: str) -> Cell:
+    """Return a value as people read it."""
+    if kind in ("change", "growth"):
+        return _change(value, kind)
+    text = tables.shown(value, "ms" if kind == "time" else cast("Unit", kind))
+    number, _, unit = (text, "", "") if isinstance(value, str) else text.partition(" ")
+    return Cell(number, unit)
+
+
+def _change(share: float, kind: str) -> Cell:
+    """Return by how much something is more or less; of times (``change``), more is worse."""
+    if abs(share) < _LEAST_CHANGE:
+        return Cell("0.0", "%")
+    arrow, tone = (
+        ("\N{BLACK UP-POINTING TRIANGLE}", "worse") if share > 0 else ("\N{BLACK DOWN-POINTING TRIANGLE}", "better")
+    )
+    text = f"{arrow} {100 * share:+.1f}".replace("-", "\N{MINUS SIGN}")
+    return Cell(text, "%", tone=tone if kind == "change" else "")
+
+
+def _sortable(value: Any) -> str | float | None:
+    if isinstance(value, str):
+        return shown_text("text", value)
+    if value is None or isinstance(value, int):
+        return value
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+
+
+# ---- the nodes
+
+_NODE = Heading("Node", "text", "name of the node")
+_STAGE = Heading("Stage", "text", "execution stage of the calls")
+_CHART = Heading("Distribution", "chart", "all samples on a logarithmic axis; lines at p50 and p99")
+# The fields of a node, in the order of the table; dots lead into what they hold.
+_FIELDS: dict[str, Heading] = {
+    "count": Heading("Count", "count", "number of samples"),
+    "total_ms": Heading("Total", "time", "sum of the samples, nodes called inside included"),
+    "self_total_ms": Heading("Self", "time", "total without the nodes called inside; with operators inside"),
+    "share": Heading("Share", "share", "part of the time of all rows, by self time where it is known"),
+    "mean_ms": Heading("Mean", "time", "arithmetic mean of the samples"),
+    "std_ms": Heading("Std", "time", "population standard deviation of the samples", extra=True),
+    "min_ms": Heading("Min", "time", "smallest sample", extra=True),
+    "p50_ms": Heading("p50", "time", "50th percentile, the median within 1 %"),
+    "p90_ms": Heading("p90", "time", "90th percentile"),
+    "p95_ms": Heading("p95", "time", "95th percentile", extra=True),
+    "p99_ms": Heading("p99", "time", "99th percentile"),
+    "p999_ms": Heading("p99.9", "time", "99.9th percentile"),
+    "max_ms": Heading("Max", "time", "largest sample"),
+    "median_ms": Heading(
+        "Median (P²)",
+        "time",
+        "median_ms: the P² estimate of statistics; exact of recordings, p50 of merged ones",
+        extra=True,
+    ),
+    "first_ms": Heading("First", "time", "first successful call, skipped or not", extra=True),
+    "last_ms": Heading("Last", "time", "the sample that was recorded last", extra=True),
+    "active_total_ms": Heading(
+        "Active", "time", "of coroutines and generators, the time in which they ran", extra=True
+    ),
+    "error_count": Heading("Errors", "count", "calls that an exception left", is_bad=True),
+    "cancelled_count": Heading("Cancelled", "count", "calls that were cancelled", is_bad=True),
+    "skipped_count": Heading("Skipped", "count", "first calls left out of the samples"),
+    "dropped_count": Heading("Dropped", "count", "calls whose statistics were discarded meanwhile", is_bad=True),
+    "gpu_count": Heading("GPU count", "count", "samples with a GPU time", extra=True),
+    "gpu_mean_ms": Heading("GPU mean", "time", "mean time on the device's stream, gaps in its queue included"),
+    "gpu_p50_ms": Heading("GPU p50", "time", "50th percentile of the GPU times", extra=True),
+    "gpu_p99_ms": Heading("GPU p99", "time", "99th percentile of the GPU times"),
+    "gpu_total_ms": Heading("GPU total", "time", "sum of the GPU times"),
+    "queue_delay_ms": Heading("Queue", "time", "mean time by which the device began later than the host", extra=True),
+    "launches.launches": Heading("Launches", "count", "calls that launched kernels or graphs"),
+    "launches.kernels": Heading("Kernels", "count", "kernels that have run", extra=True),
+    "launches.kernel_ms": Heading("Kernel time", "time", "sum of the kernels' times"),
+    "launches.bytes_to_device": Heading("To device", "bytes", "bytes copied from host to device", extra=True),
+    "launches.bytes_to_host": Heading("To host", "bytes", "bytes copied from device to host", extra=True),
+    "launches.bytes_on_device": Heading("On device", "bytes", "bytes copied on or between devices", extra=True),
+    "memory.device.change": Heading("Device change", "bytes", "device memory that the calls added, all together"),
+    "memory.device.peak": Heading("Device peak", "bytes", "the most device memory in use inside a call"),
+    "memory.host.change": Heading("Host change", "bytes", "resident memory that the calls added, all together"),
+    "memory.host.peak": Heading("Host peak", "bytes", "the most resident memory inside a call", extra=True),
+    "sync_total_ms": Heading("Waiting", "time", "waiting for devices because of synchronize_cuda"),
+}
+_TEN = (
+    "share",
+    "mean_ms",
+    "median_ms",
+    "std_ms",
+    "min_ms",
+    "max_ms",
+    "total_ms",
+    "last_ms",
+)  # 0.0 where there is no sample
+
+
+def node_table(document: Document) -> Table:
+    """Return the table of all nodes, the largest total first."""
+    nodes = sorted(document.nodes, key=lambda node: node.total_ms or 0.0, reverse=True)
+    whole_ms = math.fsum(map(own_ms, nodes))
+    shares = [own_ms(node) / whole_ms if whole_ms > 0 and node.count != 0 else None for node in nodes]
+    headings = _headings(nodes)
+    named = [_NODE, _STAGE, _CHART] if any(node.stage for node in nodes) else [_NODE, _CHART]
+    first = len(named)
+    table = Table("nodes", "Nodes", [*named, *headings.values()])
+    axis = axis_of(nodes)
+    for node, share in zip(nodes, shares, strict=True):
+        filled = bins(node.histogram or ())
+        names = [node.node_name, node.stage][: first - 1]
+        figures = [share if path == "share" else figure(node, path) for path in headings]
+        reasons = {at: reason(node, path) for at, path in enumerate(headings, first)}
+        table.add([*names, node.p50_ms, *figures], reasons, {first - 1: distribution([node], [filled], axis)})
+        table.distributions.append([filled])
+    if "total_ms" in headings:
+        table.sorted_by = first + list(headings).index("total_ms")
+    table.notes = _nowhere_known(nodes, headings)
+    return table
+
+
+def _headings(nodes: Sequence[Node]) -> dict[str, Heading]:
+    """Return the columns in which any node has something to show, by field."""
+    counters = dict.fromkeys(name for node in nodes for name in node.counters)
+    fields = {**_FIELDS, **{f"counters.{name}": _counter_heading(name) for name in counters}}
+    return {path: heading for path, heading in fields.items() if any(_is_told(node, path) for node in nodes)}
+
+
+def _is_told(node: Node, path: str) -> bool:
+    """Tell whether a node has something to show; of the counts only the first one shows that there was nothing."""
+    return path == "share" or (bool(figure(node, path)) if path.endswith("_count") else figure(node, path) is not None)
+
+
+def _counter_heading(name: str) -> Heading:
+    title = "CPU time" if name == "cpu_time" else shown_text("counter", name).replace("_", " ").capitalize()
+    return Heading(
+        title, "time" if name == "cpu_time" else "number", f"mean of {shown_text('counter', name)} in a call"
+    )
+
+
+def figure(node: Node, path: str) -> Any:
+    """Return what a node has at the end of a path; None where it is not known."""
+    if path in _TEN and node.count == 0:
+        return None
+    if path.startswith("counters."):
+        value = node.counters.get(path.partition(".")[2])
+        return None if value is None else value.mean / 1e6 if path == "counters.cpu_time" else value.mean
+    found: Any = node
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def reason(node: Node, path: str) -> str:
+    """Return why a node does not have what is at the end of a path."""
+    told = node.unknown.get(path)
+    if told is None and path in _TEN and node.count == 0:
+        return _NO_SAMPLES
+    if told is None and path.startswith("memory."):
+        kind, name = path.split(".")[1:]
+        of_kind = getattr(node.memory, kind, None)
+        told = of_kind.peak_reason if of_kind is not None and name == "peak" else getattr(node.memory, "reason", None)
+    return told or UNKNOWN
+
+
+def _nowhere_known(nodes: Sequence[Node], headings: Mapping[str, Heading]) -> list[str]:
+    """Return what is not known of any node, and why: a sentence for each reason."""
+    titles: dict[str, list[str]] = {}
+    for path, heading in _FIELDS.items():
+        told = {reason(node, path) for node in nodes if figure(node, path) is None} - {UNKNOWN}
+        if nodes and path not in headings and told:
+            titles.setdefault("; ".join(sorted(told)), []).append(heading.title)
+    return [f"Of no node known: {', '.join(names)} ({shown_text('reason', why)})." for why, names in titles.items()]
+
+
+def own_ms(node: Node) -> float:
+    """Return the time that a node adds to the whole: its self time, or its total where that is not known."""
+    return node.self_total_ms if node.self_total_ms is not None else node.total_ms or 0.0
+
+
+def axis_of(nodes: Iterable[Node]) -> Axis:
+    """Return an axis for the samples of all nodes."""
+    known = [node for node in nodes if node.count and node.min_ms is not None and node.max_ms is not None]
+    return Axis.around([*(node.min_ms or 0.0 for node in known), *(node.max_ms or 0.0 for node in known)])
+
+
+def distribution(nodes: Sequence[Node | None], filled: Sequence[Bins], axis: Axis) -> Chart:
+    """Return the drawing of one or two nodes' samples; of two, the latter is drawn as an outline."""
+    words = [_in_words(node) for node in nodes]
+    label = words[0] if len(words) == 1 else f"This run: {words[0]}. The other: {words[1]}"
+    node = nodes[0]
+    marked = lines((node.p50_ms, node.p99_ms), axis) if node is not None and node.count else ""
+    return Chart(tuple(bars(each, axis) for each in filled), marked, label)
+
+
+def _in_words(node: Node | None) -> str:
+    if node is None or not node.count or node.min_ms is None or node.max_ms is None:
+        return "no samples"
+    told = f"{node.count:,} samples from {format_time(node.min_ms)} to {format_time(node.max_ms)}"
+    if node.p50_ms is None or node.p99_ms is None:
+        return told
+    return f"{told}, half below {format_time(node.p50_ms)}, 99 of 100 below {format_time(node.p99_ms)}"
+
+
+# ---- two runs
+
+_COMPARED = ("mean_ms", "p50_ms", "p99_ms", "self_total_ms", "count", "error_count")
+_NO_CHANGE = ("same", "unclear")
+_SIDES = ("other", "this", "change")
+_MISSING = "it takes both runs to have it"
+_FROM_NOTHING = "there is no share of 0, or one of the runs has no such figure"
+_VERDICT = Heading("Verdict", "text", "what a comparison has said of it, or in which run it is")
+
+
+def comparison_table(document: Document, against: Document) -> Table:
+    """Return the nodes of two runs side by side, those first whose time changed most."""
+    ours = {(node.stage, node.node_name): node for node in document.nodes}
+    theirs = {(node.stage, node.node_name): node for node in against.nodes}
+    verdicts = verdicts_of(document) or {
+        key: "this run only" if key in ours else "the other only" for key in ours.keys() ^ theirs.keys()
+    }
+    keys = sorted(dict.fromkeys((*ours, *theirs)), key=lambda key: -abs(_moved_ms(ours.get(key), theirs.get(key))))
+    compared = [name for name in _COMPARED if any(figure(node, name) for node in (*ours.values(), *theirs.values()))]
+    headings = [_NODE, _STAGE, *([_VERDICT] if verdicts else []), _CHART]
+    first = len(headings)
+    headings += [_side(name, side) for name in compared for side in _SIDES]
+    table = Table("comparison", "Nodes of both runs", headings)
+    axis = axis_of((*ours.values(), *theirs.values()))
+    for key in keys:
+        nodes = ours.get(key), theirs.get(key)
+        filled = [bins(node.histogram or ()) if node is not None else [] for node in nodes]
+        values: list[Any] = [key[1], key[0], *([verdicts.get(key, "")] if verdicts else []), _moved_ms(*nodes)]
+        for name in compared:
+            now, before = (None if node is None else figure(node, name) for node in nodes)
+            values += [before, now, _growth(before, now)]
+        reason = _MISSING if None in nodes else _FROM_NOTHING
+        table.add(values, dict.fromkeys(range(len(headings)), reason), {first - 1: distribution(nodes, filled, axis)})
+        if verdicts.get(key) in _NO_CHANGE:  # what may be noise is not called worse or better by a colour
+            table.rows[-1] = [cell._replace(tone="") for cell in table.rows[-1]]
+        table.distributions.append(filled)
+    return table
+
+
+def _growth(before: float | None, now: float | None) -> float | None:
+    if now is None or before is None:
+        return None
+    return now / before - 1 if before else 0.0 if not now else None
+
+
+def _side(name: str, side: str) -> Heading:
+    heading = _FIELDS[name]
+    kind = heading.kind if side != "change" else "change" if heading.kind == "time" else "growth"
+    return Heading(side.capitalize(), kind, f"{heading.tip}: {side}", group=heading.title)
+
+
+def _moved_ms(ours: Node | None, theirs: Node | None) -> float:
+    """Return by how much the time of a node is more than in the other run, in ms."""
+    return (own_ms(ours) if ours else 0.0) - (own_ms(theirs) if theirs else 0.0)
+
+
+def verdicts_of(document: Document) -> dict[tuple[str, str], str]:
+    """Return what a comparison has said of nodes, by stage and name: of the first section that has verdicts."""
+    for section in document.sections.values():
+        places = {column.name: at for at, column in enumerate(section.columns)}
+        node, verdict, stage = (places.get(name) for name in ("node_name", "verdict", "stage"))
+        if node is not None and verdict is not None:
+            return {
+                ("" if stage is None else str(row[stage] or ""), str(row[node])): str(row[verdict])
+                for row in section.rows
+                if row[verdict] is not None
+            }
+    return {}
+
+
+# ---- other tables
+
+
+def section_table(name: str, section: Section) -> Table:
+    """Return a section as a table; all times become ms."""
+    table = Table(name, section.title, [Heading(*_heading(column)) for column in section.columns])
+    factors = [_TIMES.get(column.unit) for column in section.columns]
+    for row in section.rows:
+        table.add(
+            [
+                value * factor if factor is not None and isinstance(value, (int, float)) else value
+                for value, factor in zip(row, factors, strict=True)
+            ],
+            {},
+            {},
+        )
+    table.notes = [shown_text("note", note) for note in section.notes]
+    return table
+
+
+def _heading(column: Column) -> tuple[str, str, str]:
+    kind = "time" if column.unit in _TIMES else column.unit
+    return shown_text("title", column.title), kind, shown_text("tip", column.tip)

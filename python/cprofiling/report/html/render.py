@@ -1,0 +1,208 @@
+"""The report as a page: one file that needs nothing else, with its styles, its script and its data in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from functools import cache
+from typing import Any
+
+import cprofiling
+from cprofiling.nodes.summary_table import NO_DATA, format_time, shown_text, shown_value
+from cprofiling.recording.dataframe import imported
+from cprofiling.report.charts import packed
+from cprofiling.report.document import Document, Finding, Measurement
+from cprofiling.report.html import figures, page
+from cprofiling.report.html.figures import Table
+from cprofiling.report.tables import shown
+
+_FOLDER = os.path.dirname(__file__)
+_NOT_TOLD = "not known"
+_SHARE = re.compile(r"\d %")
+_NO_NODES = "No node and no labelled block was recorded."
+
+
+def render(document: Document, against: Document | None = None) -> str:
+    """Return a report as an HTML page.
+
+    The page is one file that asks nothing of the network: a policy in it forbids that, and any script but its own.
+    Names are data: each is shown as in the other reports, with control characters and surrogates as escapes. Without
+    scripts its tables are still there.
+
+    Args:
+        document: What is shown.
+        against: Another run, which is shown beside it: the differences of each node, both timelines, and how both were
+            measured.
+
+    Raises:
+        TypeError: ``document`` or ``against`` is no document.
+        ImportError: Jinja2 is not installed; the message names the extra.
+    """
+    for parameter, value in (("document", document), ("against", against)):
+        if not isinstance(value, Document) and (parameter == "document" or value is not None):
+            raise TypeError(f"{parameter} must be a Document, got {shown_value(value)}")
+    runs = [document] if against is None else [document, against]
+    titles, tables = _titles(runs), _tables(document, against)
+    parts = [_part(number, run) for number, run in enumerate(runs)]
+    script, style = _text("report.js"), _text("report.css")
+    html: str = _template().render(
+        title=shown_text("title", document.title),
+        titles=titles,
+        kind=document.kind,
+        sources=[shown_text("source", run.source) if run.source else "" for run in runs],
+        is_named_by_file=bool(titles[1:]) and titles[1] == os.path.basename(runs[-1].source or ""),
+        tiles=_tiles(document),
+        findings=[_finding(found) for found in document.findings],
+        comparison=tables.get("comparison"),
+        nodes=tables["nodes"],
+        sections=[table for name, table in tables.items() if name.startswith("section-")],
+        parts=parts,
+        axis=figures.axis_of(document.nodes),
+        compared_axis=figures.axis_of((*document.nodes, *against.nodes)) if against is not None else None,
+        measured=_measured(runs),
+        reasons=[
+            (name, [shown_text("reason", reason) for reason in run.measurement.reasons])
+            for name, run in zip(titles, runs, strict=True)
+            if run.measurement.reasons
+        ],
+        made_by=f"cprofiling {getattr(cprofiling, '__version__', '')}".rstrip(),
+        nothing=_NO_NODES if document.kind == "recording" else NO_DATA,
+        data=_data([*tables.values(), *(table for part in parts for table in part["tables"])], parts),
+        style=style,
+        script=script,
+        policy=_policy(style, script),
+    )
+    return html
+
+
+def _titles(runs: list[Document]) -> list[str]:
+    """Return what the runs are called: by their titles, or files, or, where these are the same, one after the other."""
+    for names in ([run.title for run in runs], [os.path.basename(run.source or "") for run in runs]):
+        if len(set(names)) == len(runs) and all(names):
+            return [shown_text("title", name) for name in names]
+    return ["this run", "the other run"]
+
+
+def _tables(document: Document, against: Document | None) -> dict[str, Table]:
+    tables = {"nodes": figures.node_table(document)}
+    if against is not None:
+        tables["comparison"] = figures.comparison_table(document, against)
+    for number, section in enumerate(document.sections.values()):
+        name = f"section-{number}"
+        tables[name] = figures.section_table(name, section)
+    return tables
+
+
+def _part(number: int, run: Document) -> dict[str, Any]:
+    """Return what is drawn of a run: its timeline and its icicle, in words and as the script draws them."""
+    names = page.Names()
+    part: dict[str, Any] = {"number": number, "tables": [], "timeline": None, "icicle": None}
+    data: dict[str, Any] = {}
+    if run.timeline is not None and run.timeline.spans:
+        data["timeline"] = page.timeline_data(run.timeline, names)
+        table = page.track_table(run.timeline, f"tracks-{number}")
+        part["timeline"] = {"table": table, "notes": page.timeline_notes(run.timeline)}
+        part["tables"].append(table)
+    if run.icicle:
+        data["icicle"] = page.icicle_data(run.icicle, names)
+        table = page.icicle_table(run.icicle, f"tree-{number}")
+        part["icicle"] = {"table": table}
+        part["tables"].append(table)
+    part["data"] = {"names": names.shown, **data}
+    return part
+
+
+def _tiles(document: Document) -> list[tuple[str, str]]:
+    """Return the figures that stand above all: labels and texts."""
+    nodes = document.nodes
+    tiles = [("Nodes", f"{len(nodes):,}"), ("Calls", f"{sum(node.count or 0 for node in nodes):,}")]
+    if nodes:
+        tiles.append(("Time in nodes", format_time(sum(map(figures.own_ms, nodes)))))
+    if document.timeline is not None and document.timeline.spans:
+        tiles.append(("Recorded", format_time(document.timeline.duration_ns / 1e6)))
+    for label, name in (("Errors", "error_count"), ("Cancelled", "cancelled_count"), ("Skipped", "skipped_count")):
+        count = sum(getattr(node, name) for node in nodes)
+        if count:
+            tiles.append((label, f"{count:,}"))
+    if document.measurement.dropped:
+        tiles.append(("Dropped", f"{document.measurement.dropped:,}"))
+    return tiles
+
+
+def _finding(found: Finding) -> dict[str, str]:
+    texts = {name: shown_text(name, getattr(found, name)) for name in ("title", "text", "advice")}
+    # A title has the share of what it is about, which may be less than the whole: a second one beside it is a riddle.
+    return {**texts, "share": "" if _SHARE.search(found.title) else f"{100 * found.share:.0f}"}
+
+
+def _measured(runs: list[Document]) -> list[tuple[str, list[str]]]:
+    """Return how the runs were measured: what, and the text of each run."""
+    told = [{**_of_measurement(run.measurement), **_facts(run)} for run in runs]
+    return [
+        (label, [each.get(label, "") for each in told]) for label in dict.fromkeys(key for each in told for key in each)
+    ]
+
+
+def _of_measurement(measured: Measurement) -> dict[str, str]:
+    cost, skipped, waited = measured.cost_ns, measured.skip_first_n, measured.synchronized
+    return {
+        "Clock": _NOT_TOLD if measured.clock is None else shown_text("clock", measured.clock),
+        "Own cost of one profiled call": (
+            _NOT_TOLD if cost is None else f"{format_time(cost / 1e6)}, measured and not subtracted"
+        ),
+        **({} if skipped is None else {"First calls of each node left out": f"{skipped:,}"}),
+        **({} if waited is None else {"Nodes waited for their devices": "yes" if waited else "no"}),
+        "Dropped": f"{measured.dropped:,}",
+        "Internal errors of the profiler": f"{measured.internal_errors:,}",
+    }
+
+
+def _facts(run: Document) -> dict[str, str]:
+    return {
+        shown_text("fact", name.removesuffix("_ms").replace("_", " ")): shown(
+            value, "ms" if name.endswith("_ms") else "number"
+        )
+        for name, value in run.facts.items()
+    }
+
+
+def _data(tables: list[Table], parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the script is given."""
+    return {
+        "tables": {
+            table.name: {
+                "kinds": [heading.kind for heading in table.headings],
+                "rows": table.values,
+                "bins": [[packed(filled) for filled in row] for row in table.distributions],
+            }
+            for table in tables
+        },
+        "runs": [part["data"] for part in parts],
+    }
+
+
+def _policy(style: str, script: str) -> str:
+    """Return the content security policy: nothing from anywhere, no script and no style but these."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    return (
+        f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def _text(name: str) -> str:
+    with open(os.path.join(_FOLDER, name), encoding="utf-8", newline="\n") as file:
+        return file.read()
+
+
+@cache
+def _template() -> Any:
+    jinja2 = imported("jinja2", install="cprofiling[report]")
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return environment.from_string(_text("report.html.j2"))

@@ -1,0 +1,76 @@
+"""A document as GitHub's Markdown: tables that no name breaks, for pull requests and issues."""
+
+from __future__ import annotations
+
+import re
+
+from cprofiling.layers.compare.comparison_text import in_cell, literal
+from cprofiling.nodes.summary_table import NO_DATA
+from cprofiling.report.tables import is_text, measured, node_section, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cprofiling.report.document import Cell, Document, Finding, Section
+
+_INSIDE_WORDS = re.compile(r"(?<=[^\W_])&#95;(?=[^\W_])")  # underscores that mean nothing anyway
+
+
+def render(document: Document) -> str:
+    """Return a document as Markdown. Names are shown as in text tables: control characters as backslash escapes."""
+    parts = [f"# {_sentence(document.title)}"]
+    if document.source is not None:
+        parts.append(_sentence(document.source))
+    nodes = node_section(document)
+    parts += [table(nodes) if nodes.rows else NO_DATA]
+    parts += [_section(section) for section in document.sections.values()]
+    if document.findings:
+        parts.append("## Findings")
+        parts.append("\n".join(map(_finding, document.findings)))
+    lines = measured(document)
+    if lines:
+        parts += ["## How it was measured", _list(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section) -> str:
+    parts = [f"## {_sentence(section.title)}", table(section)]
+    return "\n\n".join([*parts, _list(section.notes)] if section.notes else parts)
+
+
+def _finding(finding: Finding) -> str:
+    return f"1. **{_sentence(finding.title)}** {_sentence(finding.text)} Advice: {_sentence(finding.advice)}"
+
+
+def _list(lines: list[str] | tuple[str, ...]) -> str:
+    return "\n".join(f"- {_sentence(line)}" for line in lines)
+
+
+def _sentence(text: str) -> str:
+    """Return text in which nothing means anything to Markdown."""
+    return _INSIDE_WORDS.sub("_", literal(shown(text, "text")))
+
+
+def table(section: Section) -> str:
+    """Return the table of a section."""
+    columns = section.columns
+    rules = ["---" if is_text(columns, at) else "--:" for at in range(len(columns))]
+    rows = [[_cell(value, section, at) for at, value in enumerate(row)] for row in section.rows]
+    lines = [[literal(column.title) for column in columns], rules, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Cell, section: Section, at: int) -> str:
+    unit = section.columns[at].unit
+    if not isinstance(value, str):
+        return shown(value, unit)
+    text = in_cell(value)
+    # At the ends of a cell readers take white space for padding.
+    inner = text.strip()
+    if len(inner) == len(text):
+        return text
+    before, _, after = text.partition(inner) if inner else (text, "", "")
+    return f"{_spelled(before)}{inner}{_spelled(after)}"
+
+
+def _spelled(space: str) -> str:
+    return "".join(f"&#{ord(character)};" for character in space)

@@ -1,0 +1,1 @@
+"""Tables and magics for notebooks."""

@@ -1,0 +1,194 @@
+"""Making nodes of functions for as long as a notebook's cell runs: those it defines, and those of modules."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import os
+import sys
+import sysconfig
+from functools import partial
+
+from cprofiling.nodes.from_patterns import source as node_source
+from cprofiling.nodes.from_patterns.import_hook import LoaderThen, NodeFinder, wrap_members
+from cprofiling.nodes.from_patterns.patterns import MAIN, Pattern, Patterns, Selection
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    from cprofiling.nodes.from_patterns.import_hook import Replaced
+
+_WILD = "*?["
+_INSTALLED = {"site-packages", "dist-packages"}
+_active: list[CellNodes] = []
+_numbers = itertools.count()
+
+
+class CellPatterns(Patterns):
+    """Patterns of a cell. ``:FUNCTION`` stands for a function of the notebook itself. ``number`` tells them apart."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        """Take all apart; ValueError for one that has no function behind its colon, or is empty."""
+        super().__init__(f"{MAIN}{text}" if text.startswith(":") else text for text in texts)
+        self.number = next(_numbers)
+
+    def selection_of_loaded(self, name: str) -> Selection | None:
+        """What is meant in a module that is there already, as in a notebook most are.
+
+        A wildcard in the first part of a module's name takes the notebook and the modules that lie beside it: neither
+        Python's own nor installed ones, on which the notebook itself runs.
+        """
+        found = [pattern for pattern in self._patterns if pattern.takes_module(name)]
+        for pattern in found:
+            if not _may_take(pattern, name):
+                pattern.passed.append(name)
+        return self._selection([pattern for pattern in found if _may_take(pattern, name)])
+
+    def complaints(self, modules: Iterable[str]) -> Iterator[str]:
+        """Say of each pattern that has met no function what it may have been meant for."""
+        own = vars(sys.modules[MAIN])
+        for pattern, complaint in zip(self._unmet(), super().complaints(modules), strict=True):
+            if ":" not in pattern.text and callable(own.get(pattern.text)):
+                own_name = f":{pattern.text}"
+                yield f"-n {pattern.text!r} matched nothing: a function of the notebook is named by {own_name!r}"
+            else:
+                yield complaint
+
+    def _unmet(self) -> list[Pattern]:
+        return [pattern for pattern in self._patterns if not pattern.is_met]
+
+
+def _may_take(pattern: Pattern, name: str) -> bool:
+    is_open = any(sign in pattern.module.partition(".")[0] for sign in _WILD)
+    return not is_open or name == MAIN or _lies_beside(sys.modules.get(name))
+
+
+def _lies_beside(module: ModuleType | None) -> bool:
+    """Whether a module is of the user's own files."""
+    path = getattr(module, "__file__", None)
+    if not isinstance(path, str) or not _INSTALLED.isdisjoint(path.split(os.sep)):
+        return False
+    paths = sysconfig.get_paths()
+    return not path.startswith((paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep))
+
+
+class CellNodes:
+    """The nodes that there are while a cell runs; afterwards everything is as before."""
+
+    def __init__(self, patterns: CellPatterns) -> None:
+        """Have the patterns ready; they note what they meet."""
+        self.patterns = patterns
+        self._replaced: list[Replaced] = []
+        self._finder = NodeFinder(patterns, None, self._prepared)
+
+    def begin(self) -> None:
+        """Make nodes of what is meant in the modules that there are, and in those that will be imported."""
+        _active.append(self)
+        if not self.patterns.texts:
+            return
+        for name, module in list(sys.modules.items()):
+            selection = None if _is_own(name) else self.patterns.selection_of_loaded(name)
+            if selection is not None:
+                self._wrap(module, selection)
+        self._replace({id(member): node for _, _, member, node in self._replaced})
+        sys.meta_path.insert(0, self._finder)
+
+    def end(self) -> None:
+        """Put everything back. A node that somebody has kept counts nothing any more."""
+        _active.remove(self)
+        if not self.patterns.texts:
+            return
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+        for owner, name, member, node in reversed(self._replaced):
+            if getattr(owner, "__dict__", {}).get(name) is node:
+                setattr(owner, name, member)
+        self._replace({id(node): member for _, _, member, node in self._replaced})
+        for *_, node in self._replaced:
+            if hasattr(node, "detach"):
+                node.detach()
+
+    def made(self, function: Any) -> Any:
+        """Make a node of a function that the cell defines."""
+        node = node_source.as_node(function)
+        if node is not function:
+            self._replaced.append((None, "", function, node))
+        return node
+
+    def _wrap(self, module: ModuleType, selection: Selection) -> None:
+        self._replaced += wrap_members(module, selection)
+
+    def _prepared(self, _spec: ModuleSpec, loader: Any, selection: Selection) -> Any:
+        return LoaderThen(loader, partial(self._wrap, selection=selection))
+
+    def _replace(self, others: dict[int, Any]) -> None:
+        """Put others in the place of functions, where the notebook or modules of their packages have names for them."""
+        packages = {MAIN, *(_package_of(member) for _, _, member, _ in self._replaced)}
+        for name, module in list(sys.modules.items()):
+            if name.partition(".")[0] in packages:
+                _replace_in(module, others)
+                if name == MAIN:
+                    for kind in [each for each in list(vars(module).values()) if _is_class_of(each, name)]:
+                        _replace_in(kind, others)
+
+
+def _replace_in(owner: Any, others: dict[int, Any]) -> None:
+    for name, value in list(vars(owner).items()):
+        function = getattr(value, "__func__", value) if isinstance(value, (staticmethod, classmethod)) else value
+        if id(function) in others:
+            other = others[id(function)]
+            setattr(owner, name, other if function is value else type(value)(other))
+
+
+def _is_class_of(value: Any, module: str) -> bool:
+    return isinstance(value, type) and value.__module__ == module
+
+
+def _package_of(function: Any) -> str:
+    return str(getattr(function, "__module__", MAIN)).partition(".")[0]
+
+
+def _is_own(name: str) -> bool:
+    return name.partition(".")[0] == __name__.partition(".")[0]
+
+
+def decorator(mark: str, number: int) -> Callable[[Any], Any]:
+    """Return what a mark (see ``node_source``) stands for, for functions that the cell with these patterns defines.
+
+    A function inside another one may be defined when its cell has long ended; then it stays as it is.
+    """
+    found = node_source.MARKED[mark]
+    if found is not node_source.as_node:
+        return found
+    return next((nodes.made for nodes in _active if nodes.patterns.number == number), _as_it_is)
+
+
+def _as_it_is(function: Any) -> Any:
+    return function
+
+
+def mark_definitions(tree: ast.Module, patterns: CellPatterns) -> None:
+    """Have the functions that a cell defines decorated where they are meant."""
+    selection = patterns.selection(MAIN)
+    if selection is not None and node_source.mark(tree, selection):
+        _Naming(patterns.number).visit(tree)
+
+
+class _Naming(ast.NodeTransformer):
+    """Puts calls of ``decorator`` in the place of marks: what a constant stands for, IPython would compile as it is."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, str) or node.value not in node_source.MARKED:
+            return node
+        source = f"__import__({__name__!r}).report.notebook.cell_nodes.decorator({node.value!r}, {self._number})"
+        call = ast.parse(source, mode="eval").body
+        return ast.fix_missing_locations(ast.copy_location(call, node))

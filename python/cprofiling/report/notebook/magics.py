@@ -1,0 +1,429 @@
+"""The magics of IPython: ``%cprofiling`` for a statement, ``%%cprofiling`` for a cell.
+
+A cell that begins with the magic stays the cell that it is: IPython runs it, shows its last value and its exceptions,
+and lets it await. It is only put into a ``with`` block, which records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import itertools
+import os
+import re
+import weakref
+from contextlib import ExitStack
+
+from cprofiling._core import stage as _stage
+from cprofiling._internal import arguments
+from cprofiling._internal.messages import mention
+from cprofiling.recording.traces import chrome_writer
+from cprofiling.report.notebook import cell_profile
+from cprofiling.report.notebook.cell_nodes import CellNodes, CellPatterns, mark_definitions
+from cprofiling.report.notebook.cell_profile import CellRecording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, NoReturn
+
+
+_NAME = "cprofiling"
+_CELL = re.compile(rf"%%{_NAME}(?![\w?])(.*)", re.DOTALL)
+_TOKEN = re.compile(r"""\s*((?:[^\s"']|"[^"]*"|'[^']*')+)""")
+_CAPACITY = 1_000_000
+_MOST_CAPACITY = 1_000_000_000  # as in cprofiling/trace.h
+_HELP = f"""Profile a statement, or a cell, and show how long each node took.
+
+  %{_NAME} [options] STATEMENT       returns the value of an expression: x = %{_NAME} f()
+  %%{_NAME} [options]                the cell below this line, which may await
+
+It records all nodes that are called meanwhile, in all threads: those of cprofiling.profile_node, of pipelines, and what
+-n names. No Profiler's statistics or settings change. An exception ends the cell as ever; what was measured until then
+is shown.
+
+options:
+"""
+
+
+# ---- What is on the line
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains as IPython does of wrong use."""
+
+    def error(self, message: str) -> NoReturn:
+        raise _usage(message)
+
+
+def _usage(message: str) -> Exception:
+    from IPython.core.error import UsageError
+
+    return UsageError(f"%{_NAME}: {message}; %{_NAME}? shows the options")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog=f"%{_NAME}", add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
+    add = parser.add_argument
+    add("-n", "--node", metavar="GLOB", action="append", default=[],
+        help="make nodes of functions meanwhile: MODULE:FUNCTION or MODULE, both globs; :FUNCTION is of the notebook "
+        "itself; can be given several times")  # fmt: skip
+    add("-o", "--output", metavar="VAR", help="keep the result in this variable: .summary, .recording, .elapsed_ms")
+    add("-q", "--quiet", action="store_true", help="show nothing")
+    add("--trace", metavar="FILE", help="write the recording as a Chrome trace (.gz compresses)")
+    add("--stage", metavar="STAGE", help="the stage of calls that have none of their own, in all threads")
+    add("--skip-first-n", metavar="N", default="0", help="leave the first N calls of each node out of the table")
+    add("--sync-cuda", action="store_true", help="wait for a node's device before and after it")
+    add(
+        "--operators", action="store_true", help="record PyTorch's operators, and devices, too (through torch.profiler)"
+    )
+    add("--capacity", metavar="N", default=str(_CAPACITY), help="events that are kept of each thread (1,000,000)")
+    return parser
+
+
+_PARSER = _parser()
+_WITHOUT_VALUE = {"-q", "--quiet", "--sync-cuda", "--operators"}
+
+
+def _split(line: str) -> tuple[list[str], str]:
+    """Split a line into its options and the statement, which is left as it is."""
+    tokens: list[str] = []
+    place = 0
+    while (found := _TOKEN.match(line, place)) is not None and found[1].startswith("-"):
+        place = found.end()
+        if found[1] == "--":
+            break
+        tokens.append(_unquoted(found[1]))
+        if found[1] not in _WITHOUT_VALUE and "=" not in found[1]:
+            value = _TOKEN.match(line, place)
+            if value is not None:
+                tokens.append(_unquoted(value[1]))
+                place = value.end()
+    return tokens, line[place:].strip()
+
+
+def _unquoted(token: str) -> str:
+    return re.sub(r'"([^"]*)"|\'([^\']*)\'', lambda found: found[1] or found[2] or "", token)
+
+
+class _Options:
+    """The options of one use, checked."""
+
+    def __init__(self, shell: Any, line: str) -> None:
+        """Read them; IPython's UsageError for what is wrong. Variables are expanded in values, never in a statement."""
+        tokens, self.statement = _split(line)
+        given = _PARSER.parse_args(
+            [shell.var_expand(token) if "$" in token or "{" in token else token for token in tokens]
+        )
+        self.sync_cuda: bool = given.sync_cuda
+        self.operators: bool = given.operators
+        self.quiet: bool = given.quiet
+        self.output: str | None = given.output
+        self.trace: str | None = given.trace
+        try:
+            self.patterns = CellPatterns(given.node)
+            self.skip_first_n = _count("--skip-first-n", given.skip_first_n, 0, 2**63 - 1)
+            self.capacity = _count("--capacity", given.capacity, 1, _MOST_CAPACITY)
+            self.stage = None if given.stage is None else _stage(given.stage, default=True)
+            self._check_targets()
+        except (TypeError, ValueError, ImportError, OSError) as error:
+            raise _usage(str(error)) from None
+
+    def _check_targets(self) -> None:
+        if self.output is not None and not self.output.isidentifier():
+            raise ValueError(f"--output must be the name of a variable, got {self.output!r}")
+        if self.trace is None:
+            return
+        self.trace = arguments.path("--trace", os.path.expanduser(self.trace))
+        chrome_writer.check_name(self.trace)
+        folder = os.path.dirname(self.trace) or "."
+        if os.path.isdir(self.trace) or not os.path.isdir(folder):
+            raise ValueError(f"--trace must be a file in a folder that is there, got {self.trace!r}")
+
+
+def _count(option: str, text: str, least: int, most: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"{option} must be an integer, got {text!r}") from None
+    return arguments.index_between(option, number, least, most)
+
+
+# ---- What is done meanwhile
+
+
+class Profiled:
+    """Records a block and shows the result: what the magics put around a statement or a cell."""
+
+    _running: list[CellRecording] = []  # noqa: RUF012 of all, the innermost last
+
+    def __init__(self, shell: Any, options: _Options) -> None:
+        """Have it ready."""
+        self._shell = shell
+        self._options = options
+        self._nodes = CellNodes(options.patterns)
+        self._recording = CellRecording(
+            synchronizes=options.sync_cuda, operators=options.operators, capacity=options.capacity
+        )
+        self._undo = ExitStack()
+        self._values: list[object] = []
+
+    def __enter__(self) -> None:
+        with ExitStack() as undo:
+            if self._options.stage is not None:
+                undo.enter_context(self._options.stage)
+            undo.callback(self._nodes.end)
+            self._nodes.begin()
+            if self._running:
+                self._running[-1].stand_aside()
+                undo.callback(self._running[-1].resume, self._recording)
+            try:
+                self._recording.begin()
+            except RuntimeError as error:
+                raise _usage(f"{error}; stop that one first") from None
+            self._running.append(self._recording)
+            self._undo = undo.pop_all()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        __tracebackhide__ = True
+        failure: OSError | None = None
+        try:
+            self._stop()
+            for value in self._values:
+                self._shell.displayhook(value)
+            failure = self._show(failed=kind is not None)
+        except Exception as fault:  # noqa: BLE001 the cell's value or exception is what it would be without us
+            mention(f"nothing is shown of what was profiled: {type(fault).__name__}: {fault}")
+        if failure is not None and kind is None:
+            raise failure
+
+    def keep(self, value: object) -> None:
+        """Show a value when it is over: what showing it takes is no part of it."""
+        self._values.append(value)
+
+    def _stop(self) -> None:
+        """Stop, and put all back."""
+        self._running.remove(self._recording)
+        try:
+            self._recording.stop()
+        finally:
+            self._undo.close()
+
+    def _show(self, *, failed: bool) -> OSError | None:
+        """Show, write and keep the result; returns why the trace was not written."""
+        options = self._options
+        cell = self._recording.result(failed=failed, skip_first_n=options.skip_first_n)
+        cell.add_notes(f"{complaint}." for complaint in options.patterns.complaints(_modules()))
+        failure = None
+        if options.trace is not None:
+            try:
+                cell.add_notes([cell_profile.written(cell, options.trace)])
+            except OSError as error:
+                cell.add_notes([f"The trace is not written: {error}."])
+                failure = error
+        if options.output is not None:
+            self._shell.user_ns[options.output] = cell
+        if not options.quiet:
+            from IPython.display import display
+
+            display(cell)  # type: ignore[no-untyped-call]
+        return failure
+
+
+def _modules() -> list[str]:
+    import sys
+
+    others = {*sys.stdlib_module_names, _NAME}
+    return [name for name in list(sys.modules) if name.partition(".")[0] not in others]
+
+
+class _Cells:
+    """The cells that have been prepared and not run yet, by numbers; IPython runs them from their syntax trees."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._prepared: dict[int, _Options | Exception] = {}
+
+    def prepare(self, options: _Options | Exception) -> int:
+        """Keep the options of a cell, or what is wrong with them."""
+        number = next(self._numbers)
+        self._prepared = {number: options, **dict(itertools.islice(self._prepared.items(), 99))}
+        return number
+
+    def options(self, number: int) -> _Options:
+        """Return them, once. Raises what was wrong."""
+        options = self._prepared.pop(number)
+        if isinstance(options, Exception):
+            raise options
+        return options
+
+
+_cells = _Cells()
+
+
+_opened: weakref.WeakValueDictionary[int, Profiled] = weakref.WeakValueDictionary()
+
+
+def profiled(shell: Any, number: int) -> Profiled:
+    """Return what records a prepared cell; called by the cell itself."""
+    __tracebackhide__ = True
+    made = Profiled(shell, _cells.options(number))
+    _opened[number] = made
+    return made
+
+
+def keep(number: int, value: object) -> None:
+    """Show the value of a cell's last statement when the cell is over; called by the cell itself."""
+    _opened[number].keep(value)
+
+
+# ---- How a cell gets there
+
+
+def mark_cell(lines: list[str]) -> list[str]:
+    """Put a call in the place of the first line of a cell that begins with the magic; its other lines stay.
+
+    IPython calls it with each cell. A cell of other magics inside is run by these.
+    """
+    found = _CELL.match(lines[0]) if lines else None
+    rest = lines[1:]
+    body = next((place for place, line in enumerate(rest) if line.strip()), None)
+    if found is None or body is None:
+        return lines
+    if rest[body].startswith("%%"):
+        from IPython.core.inputtransformer2 import cell_magic
+
+        rest = [*rest[:body], *cell_magic(mark_cell(rest[body:]))]  # type: ignore[no-untyped-call]
+    return [f"get_ipython().run_cell_magic({_NAME!r}, {found[1].strip()!r}, '')\n", *rest]
+
+
+class CellTransformer(ast.NodeTransformer):
+    """Puts a cell that is marked into the block that records it. IPython calls it with each tree."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """Return the tree of a cell."""
+        line = _marked_line(node)
+        if not isinstance(node, ast.Module) or line is None:
+            return node
+        mark, *body = node.body
+        body = self.visit(ast.Module(body, [])).body  # type: ignore[attr-defined]
+        try:
+            options: _Options | Exception = _Options(self._shell, line)
+            if isinstance(options, _Options):
+                if options.statement:
+                    raise _usage(f"there is {options.statement!r} behind the options of a cell")
+                mark_definitions(node, options.patterns)
+        except Exception as error:  # noqa: BLE001 it is raised when the cell runs
+            options = error
+        number = _cells.prepare(options)
+        manager = ast.parse(
+            f"__import__('cprofiling.report.notebook.magics').report.notebook.magics.profiled(get_ipython(), {number})",
+            mode="eval",
+        ).body
+        inside = [statement for statement in body if not _is_future(statement)] or [ast.copy_location(ast.Pass(), mark)]
+        block = ast.With(
+            [ast.withitem(manager)], _with_shown_values(inside, self._shell.ast_node_interactivity, number)
+        )
+        node.body = [*filter(_is_future, body), ast.copy_location(block, mark)]
+        for each in ast.walk(manager):
+            ast.copy_location(each, mark)
+        return ast.fix_missing_locations(node)
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _marked_line(node: ast.AST) -> str | None:
+    """Return what stood behind the magic in a cell's first line; None: it is another cell."""
+    first = node.body[0] if isinstance(node, ast.Module) and len(node.body) > 1 else None
+    call = first.value if isinstance(first, ast.Expr) else None
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", "") != "run_cell_magic" or len(call.args) != 3:
+        return None
+    name, line, body = (getattr(each, "value", None) for each in call.args)
+    return line if name == _NAME and body == "" and isinstance(line, str) else None
+
+
+def _with_shown_values(body: list[ast.stmt], interactivity: str, number: int) -> list[ast.stmt]:
+    """Have the values shown that IPython shows of the statements of a cell, which are in a block now.
+
+    The last one is shown when the block is over; where all are, each in its turn, among what the cell prints.
+    """
+    shown = body if interactivity == "all" else body[-1:] if interactivity.startswith("last_expr") else []
+    source = f"__import__('cprofiling.report.notebook.magics').report.notebook.magics.keep({number})"
+    if interactivity == "all":
+        source = "get_ipython().displayhook()"
+    for statement in shown:
+        if isinstance(statement, ast.Expr):
+            hook = ast.parse(source, mode="eval").body
+            assert isinstance(hook, ast.Call)  # noqa: S101 as it is written
+            hook.args.append(statement.value)
+            for each in (hook, *hook.args[:-1], *ast.walk(hook.func)):
+                ast.copy_location(each, statement)
+            statement.value = hook
+    return body
+
+
+# ---- The magic itself
+
+
+def _run(shell: Any, source: str, local_ns: dict[str, Any] | None, line: str | None) -> Any:
+    """Run a statement, or a cell in which it stands, as IPython would; ``line``: with options, for a statement."""
+    __tracebackhide__ = True
+    text = shell.transform_cell(source)
+    name = shell.compile.cache(text, shell.execution_count)
+    tree = shell.transform_ast(shell.compile.ast_parse(text, filename=name))
+    is_expression = len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr)
+    top = ast.Expression(tree.body[0].value) if is_expression else tree
+    with shell.compile.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+        code = shell.compile(top, name, "eval" if is_expression else "exec")
+    if code.co_flags & inspect.CO_COROUTINE:
+        raise _usage(f"a statement cannot await: begin the cell with %%{_NAME}")
+    run = eval if is_expression else exec
+    if line is None:
+        return run(code, shell.user_ns, local_ns)
+    with Profiled(shell, _Options(shell, line)):
+        return run(code, shell.user_ns, local_ns)
+
+
+def _magic(shell: Any) -> Any:
+    from IPython.core.magic import needs_local_scope, no_var_expand
+
+    @no_var_expand
+    @needs_local_scope
+    def cprofiling(line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
+        __tracebackhide__ = True
+        if cell is None:
+            statement = _split(line)[1]
+            if not statement:
+                raise _usage(f"expected a statement to profile, or a cell that begins with %%{_NAME}")
+            return _run(shell, statement, local_ns, line)
+        if not cell.strip():
+            raise _usage("the cell is empty")
+        return _run(shell, f"%%{_NAME} {line}\n{cell}", local_ns, None)
+
+    cprofiling.__doc__ = _HELP + _PARSER.format_help().partition("\n")[2]
+    return cprofiling
+
+
+def load(shell: Any) -> None:
+    """Make the magics known to IPython: ``%load_ext cprofiling``."""
+    unload(shell)
+    shell.input_transformer_manager.line_transforms.insert(0, mark_cell)
+    shell.ast_transformers.append(CellTransformer(shell))
+    shell.register_magic_function(_magic(shell), "line_cell", _NAME)
+
+
+def unload(shell: Any) -> None:
+    """Take them away: ``%unload_ext cprofiling``."""
+    transforms = shell.input_transformer_manager.line_transforms
+    transforms[:] = [each for each in transforms if each is not mark_cell]
+    shell.ast_transformers[:] = [each for each in shell.ast_transformers if not isinstance(each, CellTransformer)]
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop(_NAME, None)

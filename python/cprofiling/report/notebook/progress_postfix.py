@@ -1,0 +1,117 @@
+"""What a progress bar can tell about a pipeline while it runs."""
+
+from __future__ import annotations
+
+import time
+import weakref
+
+from cprofiling._internal import arguments
+from cprofiling.nodes import profiler as control
+from cprofiling.nodes.summary_table import format_time, own_ms, shown_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Key: TypeAlias = tuple[str, str]
+
+_known: weakref.WeakKeyDictionary[control.Profiler, _Reading] = weakref.WeakKeyDictionary()
+
+
+def postfix(
+    profiler: control.Profiler | control.PipelineProfiling | None = None,
+    *,
+    frames: int | None = None,
+    top: int = 2,
+    interval_s: float = 0.5,
+) -> dict[str, str]:
+    """Return frames per second and the slowest nodes, for ``bar.set_postfix`` of tqdm.
+
+    ``for batch in (bar := tqdm(loader)): pipeline(batch); bar.set_postfix(postfix(pipeline), refresh=False)``
+
+    The figures are those of the calls since the last reading. ``fps`` is frames per second of wall time: of those that
+    are told, or else of the calls of each node of a stage, if all ran as often (one more or less is a frame under way);
+    it is left out where they did not. With each of the slowest nodes, by their own time, is the mean time of a call.
+    Without calls, as with profiling off, it is empty.
+
+    Args:
+        profiler: Whose nodes: a Profiler, or a pipeline that has one. None: the default Profiler.
+        frames: How many frames there were up to now, 0 or more: ``bar.n``, times what is in a batch. None: see above.
+        top: How many nodes, 0 or more.
+        interval_s: The least time between two readings, in seconds, 0 or more: in between, what was read is returned
+            again, at the cost of looking at the clock.
+
+    Raises:
+        TypeError, ValueError: An argument is of another kind, or out of range.
+    """
+    whose = _profiler_of(profiler)
+    known_frames = arguments.index_or_none("frames", frames, 0)
+    count = arguments.index_between("top", top, 0)
+    least_s = arguments.number_between("interval_s", interval_s, 0.0, 1e9)
+    reading = _known.get(whose)
+    now = time.monotonic()
+    if reading is not None and now - reading.at < least_s:
+        return dict(reading.shown)
+    reading = _Reading(whose, now, reading, known_frames)
+    reading.tell(count)
+    _known[whose] = reading
+    return dict(reading.shown)
+
+
+def _profiler_of(given: object) -> control.Profiler:
+    if given is None:
+        return control.default_profiler
+    profiler = given.profiler if isinstance(given, control.PipelineProfiling) else given
+    if not isinstance(profiler, control.Profiler):
+        raise TypeError(f"profiler must be a Profiler, or a pipeline that has one, got {shown_value(given)}")
+    return profiler
+
+
+class _Reading:
+    """What a Profiler's figures were at a moment, and what had happened since the one before."""
+
+    def __init__(self, profiler: control.Profiler, now: float, before: _Reading | None, frames: int | None) -> None:
+        rows = profiler.get_profiling_summary()
+        self.at = now
+        self.shown: dict[str, str] = {}
+        self._figures = {(row.stage, row.node_name): (row.count, row.total_ms, own_ms(row)) for row in rows}
+        self._frames = frames
+        self._before = before
+        known = {} if before is None else before._figures  # noqa: SLF001 of its own kind
+        changed = {key: _since(figures, known.get(key)) for key, figures in self._figures.items()}
+        self._changes = {key: change for key, change in changed.items() if change[0] > 0}
+
+    def tell(self, top: int) -> None:
+        """Say how it goes."""
+        if not self._changes:
+            return
+        before = self._before
+        if before is not None and self.at > before.at:
+            frames = self._frames_since(before)
+            if frames is not None:
+                self.shown["fps"] = f"{frames / (self.at - before.at):.1f}"
+        self._before = None
+        slowest = sorted(self._changes.items(), key=lambda item: item[1][2], reverse=True)[:top]
+        names = [name for (_, name), _ in slowest]
+        for (stage, name), (count, total_ms, _) in slowest:
+            key = name if names.count(name) == 1 else f"{name} ({stage})"
+            self.shown[shown_text("node_name", key)] = format_time(total_ms / count).replace(" ", "")
+
+    def _frames_since(self, before: _Reading) -> int | None:
+        """How many frames there were since then; None: that is not known."""
+        if self._frames is not None and before._frames is not None:
+            return max(self._frames - before._frames, 0)
+        counts: dict[str, list[int]] = {}
+        for (stage, _), (count, *_) in self._changes.items():
+            counts.setdefault(stage, []).append(count)
+        if any(max(each) - min(each) > 1 for each in counts.values()):
+            return None
+        return sum(map(max, counts.values()))
+
+
+def _since(figures: tuple[int, float, float], before: tuple[int, float, float] | None) -> tuple[int, float, float]:
+    """Return what came since; all of it where the statistics were reset meanwhile."""
+    if before is None or figures[0] < before[0]:
+        return figures
+    count, total_ms, own_ms = (now - then for now, then in zip(figures, before, strict=True))
+    return int(count), total_ms, own_ms

@@ -1,0 +1,298 @@
+"""Pictures of summaries, histograms and recordings, by matplotlib. Nothing is shown, saved or closed here."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from cprofiling._internal import arguments
+from cprofiling.analysis.timeline_layout import Timeline, timeline_of
+from cprofiling.nodes.summary_table import NO_DATA, format_time, own_ms, shown_text, shown_value, sorted_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from matplotlib.axes import Axes
+    from matplotlib.text import Text
+
+    from cprofiling.nodes.histogram import Histogram
+    from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
+    from cprofiling.recording.result import Recording
+
+_NEEDED = 'plots need matplotlib, which cannot be imported ({}): pip install "cprofiling[plot]"'
+_LONGEST = 40  # characters of a name that are drawn
+_LONGEST_IN_LEGEND = 24
+_MOST_BARS = 1000
+_MOST_COLOURS = 18
+_OTHERS = (0.6, 0.6, 0.6)
+_BINS = 50
+_PERCENTILES = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
+_WIDE = 2.0  # how many times the least time the longest must be for a logarithmic axis
+_NS_PER_MS = 1e6
+
+
+def plot_summary(summary: ProfilingSummary, ax: Axes | None, *, top: int) -> Axes:
+    """Draw a summary; see ``ProfilingSummary.plot``."""
+    limit = arguments.index_between("top", top, 1, _MOST_BARS)
+    rows = sorted_rows(row for row in summary if row.count > 0)
+    bars = [_bar_of(row) for row in rows[:limit]]
+    rest = rows[limit:]
+    if rest:
+        rest_ms = math.fsum(map(own_ms, rest))  # no bar: it might be longer than all others
+        bars.append((f"{len(rest):,} more", "", 0.0, 0.0, f"{format_time(rest_ms)} of their own together"))
+    axes = _axes(ax, (8.0, 1.2 + 0.32 * max(len(bars), 2)))
+    axes.set_title("Total time of each node")
+    if not bars:
+        return _without_data(axes)
+    _draw_bars(axes, bars)
+    return axes
+
+
+def _bar_of(row: NodeProfilingStats) -> tuple[str, str, float, float, str]:
+    """Return name, stage, total, own total and label of a row."""
+    label = f"{row.count:,} \N{MULTIPLICATION SIGN} {format_time(row.mean_ms)}"
+    return row.node_name, shown_text("stage", row.stage), row.total_ms, own_ms(row), label
+
+
+def _draw_bars(axes: Axes, bars: list[tuple[str, str, float, float, str]]) -> None:
+    stages = list(dict.fromkeys(stage for _, stage, *_ in bars if stage))
+    colours = {stage: f"C{number % 10}" for number, stage in enumerate(stages)}
+    longest_ms = max(total for _, _, total, _, _ in bars) or 1.0
+    per_unit, unit = _unit_of(longest_ms)
+    faces = [colours.get(stage, "0.5") for _, stage, *_ in bars]
+    places = range(len(bars))
+    axes.barh(places, [total_ms * per_unit for _, _, total_ms, _, _ in bars], color=faces, alpha=0.35, linewidth=0)
+    axes.barh(places, [min(own, total) * per_unit for _, _, total, own, _ in bars], color=faces, linewidth=0)
+    for place, (_, _, total_ms, _, label) in enumerate(bars):
+        axes.text((total_ms + longest_ms * 0.01) * per_unit, place, label, va="center", fontsize="small")
+    axes.set_yticks(places)
+    _plainly(axes.set_yticklabels([_shortened(name) for name, *_ in bars]))
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_xlim(0, longest_ms * per_unit * 1.25)
+    axes.set_xlabel(f"total time ({unit}); the stronger part is the node's own, without nodes inside")
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(stages) > 1:
+        _legend(axes, [(stage, colours[stage]) for stage in stages[:_MOST_COLOURS]], title="Stage")
+
+
+def plot_histogram(histogram: Histogram, ax: Axes | None) -> Axes:
+    """Draw a histogram; see ``Histogram.plot``."""
+    axes = _axes(ax, (7.0, 3.2))
+    count = histogram.count
+    _plainly([axes.set_title(f"{_shortened(histogram.title())}: {count:,} {'sample' if count == 1 else 'samples'}")])
+    if not histogram.buckets:
+        return _without_data(axes)
+    edges, counts = _bins_of(histogram)
+    per_unit, unit = _unit_of(edges[-1])
+    is_wide = edges[0] > 0 and edges[-1] > edges[0] * _WIDE
+    edges = [edge if is_wide else edge * per_unit for edge in edges]
+    axes.stairs(counts, edges, fill=True, color="C0", alpha=0.8)
+    if is_wide:
+        _set_log_axis(axes, edges[0], edges[-1])
+    axes.set_xlabel("time" if is_wide else f"time ({unit})")
+    axes.set_ylabel("samples")
+    axes.margins(y=0.2)
+    _draw_percentiles(axes, histogram, 1.0 if is_wide else per_unit)
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _bins_of(histogram: Histogram) -> tuple[list[float], list[int]]:
+    """Return edges in ms and counts of bins, empty ones among them, that are whole numbers of buckets wide.
+
+    They are as many buckets wide as it takes for at most 50 of them, none narrower than a nanosecond.
+    """
+    from cprofiling.nodes.buckets import edge_ms, number_of
+
+    numbers = [_number(lower_ms, number_of, edge_ms) for lower_ms, *_ in histogram.buckets]
+    first, last = numbers[0], numbers[-1]
+    step = 1
+    while last // step - first // step >= _BINS or edge_ms(first + step) - edge_ms(first) < 1 / _NS_PER_MS:
+        step *= 2
+    counts = [0] * (last // step - first // step + 1)
+    for number, (*_, count) in zip(numbers, histogram.buckets, strict=True):
+        counts[number // step - first // step] += count
+    return [edge_ms((first // step + place) * step) for place in range(len(counts) + 1)], counts
+
+
+def _number(lower_ms: float, number_of: Any, edge_ms: Any) -> int:
+    """Return the number of the bucket that begins there."""
+    number: int = number_of(int(lower_ms * _NS_PER_MS))
+    while edge_ms(number) < lower_ms * (1 - 1e-9):
+        number += 1
+    return number
+
+
+def _set_log_axis(axes: Axes, low: float, high: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    decades = math.log10(high / low)
+    steps: tuple[int, ...] = (1, 2, 5) if decades < 3 else (1,)
+    if decades < 0.7:
+        steps = tuple(range(1, 10))
+    axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=30))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda time_ms, _: _tick(time_ms)))
+    axes.set_xlim(low, high)
+
+
+def _tick(time_ms: float) -> str:
+    number, unit = format_time(time_ms).split(" ")
+    return f"{float(number):g} {unit}"
+
+
+def _draw_percentiles(axes: Axes, histogram: Histogram, per_unit: float) -> None:
+    height = 0.98
+    for fraction, label in _PERCENTILES:
+        time_ms = histogram.quantile(fraction) or 0.0
+        place = time_ms * per_unit
+        axes.axvline(place, color="C3", linewidth=1, linestyle="--")
+        to_axes = (axes.transData + axes.transAxes.inverted()).transform
+        side = "right" if to_axes((place, 0.0))[0] > 0.7 else "left"
+        text = f" {label} {format_time(time_ms)} "
+        axes.text(place, height, text, transform=axes.get_xaxis_transform(), ha=side, va="top", fontsize="small")
+        height -= 0.09
+
+
+def plot_recording(recording: Recording, ax: Axes | None, *, top: int) -> Axes:
+    """Draw a recording; see ``Recording.plot``."""
+    names = arguments.index_between("top", top, 1, _MOST_COLOURS)
+    timeline = timeline_of(recording)
+    rows = max(timeline.height, 3, 0.75 * min(names + 1, len(timeline.names)))
+    axes = _axes(ax, (11.0, 1.3 + 0.28 * rows))
+    axes.set_title("Timeline" + (f" ({'; '.join(timeline.notes)})" if timeline.notes else ""), fontsize="medium")
+    if not timeline.lanes:
+        return _without_data(axes)
+    _draw_timeline(axes, timeline, names)
+    return axes
+
+
+def _draw_timeline(axes: Axes, timeline: Timeline, names: int) -> None:
+    colours = dict(zip(timeline.names[:names], _palette(), strict=False))
+    per_unit, unit = _unit_of((timeline.end_ns - timeline.start_ns) / _NS_PER_MS)
+    per_ns = per_unit / _NS_PER_MS
+    width = (timeline.end_ns - timeline.start_ns) * per_ns
+    pixels = axes.bbox.width / (width or 1.0)
+    bottom = 0
+    ticks = []
+    for lane in timeline.lanes:
+        ticks.append((bottom + lane.depth / 2, lane.title))
+        for level, boxes in enumerate(lane.levels):
+            place = bottom + level
+            spans = [
+                ((box.start_ns - timeline.start_ns) * per_ns, (box.end_ns - box.start_ns) * per_ns) for box in boxes
+            ]
+            faces = [colours.get(box.name, _OTHERS) for box in boxes]
+            axes.broken_barh(spans, (place + 0.05, 0.9), facecolors=faces, edgecolors="face", linewidth=0.2)
+            _label_boxes(axes, spans, [box.name for box in boxes], faces, place + 0.5, pixels)
+        bottom += lane.depth
+        axes.axhline(bottom, color="0.7", linewidth=0.6)
+    axes.set_yticks([place for place, _ in ticks])
+    _plainly(axes.set_yticklabels([_shortened(title) for _, title in ticks]))
+    axes.set_ylim(bottom, 0)
+    axes.set_xlim(0, width or 1.0)
+    axes.set_xlabel(f"time since the first event ({unit})")
+    _legend(axes, [*colours.items(), *([("others", _OTHERS)] if len(timeline.names) > names else [])])
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _palette() -> list[Any]:
+    """Return colours, the strong ones first, without the greys, which are for others."""
+    import matplotlib as mpl
+
+    colours = list(mpl.colormaps["tab20"](range(20)))
+    return [colours[place] for place in (*range(0, 20, 2), *range(1, 20, 2)) if place not in (14, 15)]
+
+
+def _label_boxes(
+    axes: Axes,
+    spans: Sequence[tuple[float, float]],
+    names: Sequence[str],
+    faces: Sequence[Any],
+    y: float,
+    pixels: float,
+) -> None:
+    """Write names in those boxes that are wide enough."""
+    for (start, length), name, face in zip(spans, names, faces, strict=True):
+        text = _shortened(name)
+        if length * pixels > 8 * max(len(text), 2):
+            light = 0.3 * face[0] + 0.59 * face[1] + 0.11 * face[2] > 0.55
+            _plainly([
+                axes.text(
+                    start + length / 2, y, text, ha="center", va="center", fontsize="x-small", clip_on=True,
+                    color="black" if light else "white",
+                )
+            ])  # fmt: skip
+
+
+def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Return the axes to draw on: those given, or of a new figure."""
+    try:
+        import matplotlib.axes
+    except ImportError as error:
+        raise ImportError(_NEEDED.format(error), name="matplotlib") from error
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        return plt.subplots(figsize=size, layout="constrained")[1]
+    if not isinstance(ax, matplotlib.axes.Axes):
+        raise TypeError(f"ax must be axes of matplotlib, or None, got {shown_value(ax)}")
+    return ax
+
+
+def _without_data(axes: Axes) -> Axes:
+    axes.text(0.5, 0.5, NO_DATA, transform=axes.transAxes, ha="center", va="center")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return axes
+
+
+def _legend(axes: Axes, known: Iterable[tuple[str, Any]], title: str | None = None) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=colour, label=_unhidden(_shortened(label, _LONGEST_IN_LEGEND))) for label, colour in known
+    ]
+    legend = axes.legend(handles=handles, title=title, loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize="small")
+    _plainly(legend.get_texts())
+
+
+def _unhidden(label: str) -> str:
+    """A label that begins with an underscore, matplotlib would leave out."""
+    return f"\N{WORD JOINER}{label}" if label.startswith("_") else label
+
+
+def _plainly(texts: Iterable[Text]) -> None:
+    """Have names drawn as they are: a dollar sign begins no formula."""
+    for text in texts:
+        text.set_parse_math(False)
+
+
+def _shortened(name: str, longest: int = _LONGEST) -> str:
+    """Return a name as it can be printed, of a bearable length: the middle is left out."""
+    shown = shown_text("name", name)
+    if sum(map(_width, shown)) <= longest:
+        return shown
+    half = longest // 2
+    return f"{_beginning(shown, half)}\N{HORIZONTAL ELLIPSIS}{_beginning(shown[::-1], half - 1)[::-1]}"
+
+
+def _beginning(text: str, width: int) -> str:
+    """Return as many of the first characters as are no wider; the text is."""
+    return text[: next(place for place, wide in enumerate(accumulate(map(_width, text))) if wide > width)]
+
+
+def _width(character: str) -> int:
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _unit_of(time_ms: float) -> tuple[float, str]:
+    """Return the unit that fits a time: how many there are in a millisecond, and its name."""
+    units = ((1e-6, 1e6, "ns"), (1e-3, 1e3, "µs"), (1.0, 1.0, "ms"), (1e3, 1e-3, "s"))
+    place = bisect_left([least for least, *_ in units], time_ms * (1 + 1e-9)) - 1
+    return units[max(place, 0)][1:]

@@ -1,0 +1,130 @@
+"""The nodes of a document as a table for people, and how figures are written in it."""
+
+from __future__ import annotations
+
+from cprofiling.nodes.resource_columns import shown_bytes
+from cprofiling.nodes.summary_table import format_time, shown_text
+from cprofiling.report.document import Column, Section
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from cprofiling.report.document import Cell, Document, Node, Unit
+
+UNKNOWN = "-"
+_NS_PER_MS, _US_PER_MS = 1e6, 1e3
+_MOST_BITS = 128  # of an integer that is shown with all its digits
+_NAMES = (Column("node_name", "Node"), Column("stage", "Stage"))
+_FIGURES = (
+    Column("count", "Count", "count", "number of samples"),
+    Column("mean_ms", "Mean", "ms", "arithmetic mean of the samples"),
+    Column("std_ms", "Std", "ms", "population standard deviation of the samples"),
+    Column("min_ms", "Min", "ms", "smallest sample"),
+    Column("p50_ms", "p50", "ms", "50th percentile"),
+    Column("p90_ms", "p90", "ms", "90th percentile"),
+    Column("p99_ms", "p99", "ms", "99th percentile"),
+    Column("p999_ms", "p99.9", "ms", "99.9th percentile"),
+    Column("max_ms", "Max", "ms", "largest sample"),
+    Column("total_ms", "Total", "ms", "sum of the samples, nodes called inside included"),
+    Column("self_total_ms", "Self", "ms", "the same without nodes called inside; with operators inside"),
+    Column("gpu_mean_ms", "GPU mean", "ms", "mean time on the device's stream"),
+    Column("gpu_p99_ms", "GPU p99", "ms", "99th percentile of the times on the device's stream"),
+    Column("queue_delay_ms", "Queue", "ms", "mean time by which the device began later than the host"),
+    Column("error_count", "Errors", "count", "calls that an exception left"),
+    Column("cancelled_count", "Cancelled", "count", "calls that were cancelled"),
+    Column("skipped_count", "Skipped", "count", "first calls left out of the samples"),
+    Column("dropped_count", "Dropped", "count", "calls whose statistics were discarded before they ended"),
+)
+
+
+def node_section(document: Document) -> Section:
+    """Return the nodes, that with the largest total first, with the columns that any of them has something for.
+
+    Times of a node without a sample are not known there.
+    """
+    nodes = sorted(document.nodes, key=lambda node: node.total_ms or 0.0, reverse=True)
+    names = _NAMES if any(node.stage for node in nodes) else _NAMES[:1]
+    columns = (*names, *(column for column in _FIGURES if any(_cell(node, column) for node in nodes)))
+    rows = tuple(tuple(_cell(node, column) for column in columns) for node in nodes)
+    return Section("Nodes", columns, rows)
+
+
+def _cell(node: Node, column: Column) -> Any:
+    if node.count == 0 and column.unit == "ms":
+        return None
+    return getattr(node, column.name)
+
+
+def shown(value: Cell, unit: Unit) -> str:
+    """Return a value with a unit that fits it, as one line; a dash for what is not known."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, str):
+        return shown_text("value", value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _shown_number(value, unit)
+
+
+def _shown_number(value: float, unit: Unit) -> str:
+    if unit in ("ms", "us", "ns"):
+        time = format_time(abs(value) / {"ms": 1.0, "us": _US_PER_MS, "ns": _NS_PER_MS}[unit])
+        return f"-{time}" if value < 0 else time
+    if unit == "bytes":
+        return shown_bytes(value)
+    if unit in ("share", "percent"):
+        return f"{value * 100 if unit == 'share' else value:.1f} %"
+    if unit == "count":
+        return f"{value:,}"
+    if unit == "per_second":
+        return f"{value:,.1f}/s"
+    if isinstance(value, int):
+        return _shown_integer(value)
+    return f"{value:.6g}"
+
+
+def _shown_integer(value: int) -> str:
+    """Return an integer with all its digits, as it may be a number of a process; one that no machine has, rounded.
+
+    It may be beyond what a float can be.
+    """
+    if value.bit_length() <= _MOST_BITS:
+        return str(value)
+    from decimal import Decimal
+
+    return f"{Decimal(value).normalize():.6g}"
+
+
+def is_text(columns: Sequence[Column], at: int) -> bool:
+    """Whether a column is of texts, which begin at the left."""
+    return columns[at].unit == "text"
+
+
+def measured(document: Document) -> list[str]:
+    """Return how it was measured, and what else is known of the run, a line each, as they are."""
+    known = document.measurement
+    told: Iterable[tuple[str, str | None]] = (
+        *((_fact_name(name), shown(value, _fact_unit(name))) for name, value in document.facts.items()),
+        ("first calls of each node left out", str(known.skip_first_n) if known.skip_first_n else None),
+        ("clock", known.clock),
+        ("own cost of a call, not subtracted", _cost(known.cost_ns)),
+        ("nodes waited for their devices", "yes" if known.synchronized else None),
+        ("dropped", f"{known.dropped:,}" if known.dropped else None),
+        ("internal errors of the profiler", f"{known.internal_errors:,}" if known.internal_errors else None),
+    )
+    lines = [f"{shown_text('fact', name)}: {shown_text('fact', value)}" for name, value in told if value is not None]
+    return [*lines, *(shown_text("reason", reason) for reason in known.reasons)]
+
+
+def _fact_name(name: str) -> str:
+    return name.removesuffix("_ms").replace("_", " ")
+
+
+def _fact_unit(name: str) -> Unit:
+    return "ms" if name.endswith("_ms") else "number"
+
+
+def _cost(cost_ns: float | None) -> str | None:
+    return None if cost_ns is None else format_time(cost_ns / _NS_PER_MS)

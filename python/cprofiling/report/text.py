@@ -1,0 +1,44 @@
+"""A document as plain text, for terminals."""
+
+from __future__ import annotations
+
+from cprofiling.nodes.resource_columns import beyond_text
+from cprofiling.nodes.summary_table import NO_DATA
+from cprofiling.report.tables import is_text, measured, node_section, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cprofiling.nodes.stats import ProfilingSummary
+    from cprofiling.report.document import Document, Section
+
+
+def render(document: Document, summary: ProfilingSummary | None = None) -> str:
+    """Return a document as text: its nodes, its sections, and how it was measured.
+
+    summary: The statistics that it was made of: then what is known of them beyond times is shown, too.
+    """
+    nodes = node_section(document)
+    parts = [table(nodes) if nodes.rows else NO_DATA]
+    if summary is not None:
+        parts.append(beyond_text(summary))
+    parts += [
+        "\n".join([shown(section.title, "text"), table(section), *section.notes])
+        for section in document.sections.values()
+    ]
+    return "\n\n".join(filter(None, [*parts, "\n".join(measured(document))]))
+
+
+def table(section: Section) -> str:
+    """Return the table of a section, in columns; nothing in it is cut."""
+    columns = section.columns
+    lines = [[column.title for column in columns]]
+    lines += [[shown(value, columns[at].unit) for at, value in enumerate(row)] for row in section.rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    padded = [
+        "  ".join(
+            cell.ljust(width) if is_text(columns, at) else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([padded[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *padded[1:]])

@@ -1,0 +1,208 @@
+"""What happened when: the spans of a recording on their threads, streams and ranks, as views draw them.
+
+A span that is inside another is below it; where spans overlap without that, as those of tasks do, one of them is below
+the other as well, so that no two of one depth overlap. A recording of very many spans is coarsened: short neighbours
+become one span, which knows how many it stands for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from cprofiling._internal.row_kinds import COUNTER, DEVICE, KINDS, OUTCOMES, UNFINISHED
+from cprofiling.recording.columns import Recording, column, texts_of, thread_number
+from cprofiling.report.document import Span, Timeline, Track
+
+MOST_SPANS = 150_000  # a page of a few MB, which opens in a second
+MOST_TRACKS = 200  # as many as somebody may scroll through
+MOST_DEPTH = 64
+_FINEST, _COARSEST = 22, 8  # the steps that are tried: the recording's time by 2 to that power
+_WHOLE_RUN = "Trace"  # the category of what is no span: that of torch.profiler's whole run
+_RANK = re.compile(r"rank (\d{1,9}): ")  # how merged traces name processes
+
+
+class _Rows:
+    """The rows of a recording that are drawn, their columns, and the depth of each."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.starts, self.ends = column(recording, "start_ns"), column(recording, "end_ns")
+        self.tracks, self.names = column(recording, "track"), column(recording, "name")
+        self.flags, self.outcomes = column(recording, "flags"), column(recording, "outcome")
+        self.kinds, cats = column(recording, "kind"), column(recording, "cat")
+        no_spans = texts_of(recording, _WHOLE_RUN)
+        rows = zip(self.kinds, cats, strict=True)
+        self.spans = [row for row, (kind, cat) in enumerate(rows) if kind != COUNTER and cat not in no_spans]
+        self.busy: Counter[int] = Counter()  # of each track, the time in which anything ran
+        self.depths = [-1] * len(recording)  # -1: not drawn
+        self._place(column(recording, "parent"))
+
+    def _place(self, parents: Sequence[int]) -> None:
+        """Find a depth for each row: below the row around it, where there is room."""
+        done: dict[int, int] = {}
+        taken: dict[int, list[int]] = {}  # of each track, up to when its depths are
+        for row in self.spans:
+            track, start, end, parent = self.tracks[row], self.starts[row], self.ends[row], parents[row]
+            before = done.get(track, start)
+            self.busy[track] += max(end - max(start, before), 0)
+            done[track] = max(end, before)
+            ends = taken.setdefault(track, [])
+            depth = self.depths[parent] + 1 if 0 <= parent < row and self.tracks[parent] == track else 0
+            while depth < len(ends) and ends[depth] > start:
+                depth += 1
+            if depth < MOST_DEPTH:
+                ends += [start] * (depth + 1 - len(ends))
+                ends[depth] = end
+                self.depths[row] = depth
+
+    def cells(self, drawn: Sequence[int], step_ns: int) -> Iterator[tuple[int, int, int]]:
+        """Yield rows, what tells their track and depth, and their cell in a grid; -1: it is drawn for itself."""
+        starts, ends, tracks, depths = self.starts, self.ends, self.tracks, self.depths
+        for row in drawn:
+            start = starts[row]
+            cell = -1 if ends[row] - start >= step_ns else start // step_ns
+            yield row, tracks[row] * MOST_DEPTH + depths[row], cell
+
+
+def timeline(recording: Recording, most: int = MOST_SPANS) -> Timeline:
+    """Return the spans of a recording: which ran when on which thread or stream, and what was inside what.
+
+    Args:
+        recording: A finished recording.
+        most: About how many spans are kept each for itself, 1 or more. Of more, short ones become one with their
+            neighbours: those shorter than ``aggregated_below_ns``.
+
+    Returns:
+        The 200 tracks on which most time was spent, and on them spans that are inside fewer than 64 others;
+        ``total_spans`` counts all.
+    """
+    rows = _Rows(recording)
+    if not rows.spans:
+        return Timeline(0, 0, (), (), 0)
+    start_ns = rows.starts[rows.spans[0]]
+    duration_ns = max(rows.ends[row] for row in rows.spans) - start_ns
+    shown = _in_order(recording, (track for track, _ in rows.busy.most_common(MOST_TRACKS)))
+    places = {track: place for place, track in enumerate(shown)}
+    drawn = [row for row in rows.spans if rows.depths[row] >= 0 and rows.tracks[row] in places]
+    step_ns = _step(rows, drawn, duration_ns, most)
+    strings = recording.strings
+    spans = [_span(rows, group, places, start_ns, strings) for group in _groups(rows, drawn, step_ns)]
+    spans.sort(key=lambda span: (span.track, span.start_ns, span.depth))
+    devices = {rows.tracks[row]: row for row in drawn if rows.kinds[row] == DEVICE}
+    rank = _rank(recording)
+    tracks = tuple(_track(recording, track, devices.get(track), rank) for track in shown)
+    return Timeline(start_ns, duration_ns, tracks, tuple(spans), len(rows.spans), step_ns)
+
+
+def _in_order(recording: Recording, tracks: Iterable[int]) -> list[int]:
+    """Return tracks in the order of trace viewers: by what the recording says of processes and threads."""
+    known = recording.tracks
+
+    def key(track: int) -> tuple[float, int, float, int]:
+        pid, tid, *_, process_sort, thread_sort, _ = known[track]
+        last = float("inf")
+        return (
+            last if process_sort is None else process_sort, pid, last if thread_sort is None else thread_sort, tid,
+        )  # fmt: skip
+
+    return sorted(tracks, key=key)
+
+
+def _step(rows: _Rows, drawn: Sequence[int], duration_ns: int, most: int) -> int:
+    """Return from which duration on spans are kept each for itself, so that hardly more remain than are wanted."""
+    if len(drawn) <= most:
+        return 0
+    for power in range(_FINEST, _COARSEST, -2):
+        step_ns = max(duration_ns >> power, 1)
+        if _count(rows, drawn, step_ns) <= most:
+            return step_ns
+    return max(duration_ns >> _COARSEST, 1)
+
+
+def _count(rows: _Rows, drawn: Sequence[int], step_ns: int) -> int:
+    """Return how many spans remain of some rows."""
+    latest: dict[int, int] = {}
+    count = 0
+    for _, lane, cell in rows.cells(drawn, step_ns):
+        if cell < 0 or latest.get(lane) != cell:
+            count += 1
+        latest[lane] = cell
+    return count
+
+
+def _groups(rows: _Rows, drawn: Sequence[int], step_ns: int) -> list[list[int]]:
+    """Return the rows that become one span each."""
+    groups: list[list[int]] = []
+    latest: dict[int, tuple[int, list[int]]] = {}
+    for row, lane, cell in rows.cells(drawn, step_ns):
+        before, group = latest.get(lane, (-1, []))
+        if cell < 0 or before != cell:
+            group = []
+            groups.append(group)
+            latest[lane] = cell, group
+        group.append(row)
+    return groups
+
+
+def _span(rows: _Rows, group: list[int], places: dict[int, int], start_ns: int, strings: Sequence[str]) -> Span:
+    """Return the span that some rows become: of several, with the name and the kind that took most of its time."""
+    first = group[0]
+    most = first if len(group) == 1 else _most(rows, group)
+    failed = next((row for row in group if rows.outcomes[row]), first)
+    unfinished = any(rows.flags[row] & UNFINISHED for row in group)
+    return Span(
+        places[rows.tracks[first]],
+        strings[rows.names[most]],
+        rows.starts[first] - start_ns,
+        rows.ends[group[-1]] - rows.starts[first],
+        rows.depths[first],
+        KINDS[rows.kinds[most]],
+        "unfinished" if unfinished else OUTCOMES[rows.outcomes[failed]],
+        len(group),
+    )
+
+
+def _most(rows: _Rows, group: list[int]) -> int:
+    """Return a row of the name that took most of the time of several."""
+    times: Counter[int] = Counter()
+    for row in group:
+        times[rows.names[row]] += rows.ends[row] - rows.starts[row]
+    name = times.most_common(1)[0][0]
+    return next(row for row in group if rows.names[row] == name)
+
+
+def _track(recording: Recording, number: int, device_row: int | None, rank: int | None) -> Track:
+    """Return what is known of a thread or stream.
+
+    device_row: a row of it, if it is of a device; rank: what the recording tells of all of it.
+    """
+    pid, tid, pid_text, tid_text, process, labels, thread, *_ = recording.tracks[number]
+    named = [text.strip() for text in (process, labels) if text and text.strip()]
+    told = _RANK.match(process or "")
+    device = stream = None
+    if device_row is not None:
+        device, stream = (
+            None if value == recording.none(name) else int(value)
+            for name, value in ((name, column(recording, name)[device_row]) for name in ("device", "stream"))
+        )
+    return Track(
+        process=", ".join(named) or str(pid if pid_text is None else pid_text),
+        thread=(thread or "").strip() or str(thread_number(recording.tracks[number])),
+        pid=pid if pid_text is None else pid_text,
+        tid=tid if tid_text is None else tid_text,
+        rank=int(told[1]) if told else rank,
+        device=device,
+        stream=stream,
+    )
+
+
+def _rank(recording: Recording) -> int | None:
+    """Return the rank that a recording of one of several processes tells."""
+    try:
+        told = json.loads(recording.facts.get("distributedInfo", "null"))
+    except ValueError:  # what a file of somebody else's says of itself
+        return None
+    rank, size = (told.get(name) if isinstance(told, dict) else None for name in ("rank", "world_size"))
+    return rank if type(rank) is int and type(size) is int and size > 1 else None

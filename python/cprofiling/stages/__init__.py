@@ -1,1 +1,0 @@
-"""What the stage reports, their harness and their comparison share."""

@@ -1,0 +1,1 @@
+"""Measuring, counting and gates."""

@@ -1,0 +1,1 @@
+"""Counting calls, operators and launches."""

@@ -1,0 +1,108 @@
+"""Counting calls of functions that Python can see, such as those of a library in C++: ``count_calls``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from cprofiling.testing.counting.patches import count_into, original_of, stop_counting
+from cprofiling.testing.counting.patterns import checked_patterns, functions_of
+from cprofiling.testing.counting.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class CallCount(Mapping[str, int]):
+    """How often functions were called: ``with count_calls(...) as calls``. The figures are always those of now.
+
+    A mapping: ``calls["mypkg.native:filter"]`` is the count of one function, 0 where it was not called, KeyError where
+    it is not counted. What is one function is counted under one name, the first that a pattern takes.
+    """
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        """Take over patterns that ``count_calls`` has checked."""
+        self._patterns = patterns
+        self._tally = Tally()
+        self._names: dict[str, str] = {}  # each name that is taken, and the first one of the same function
+        self._running = Lock()  # held while the block runs
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it counts at present."""
+        return self._running.locked()
+
+    @property
+    def native_calls(self) -> int:
+        """Calls of all the functions together."""
+        return self._tally.total()
+
+    @property
+    def by_node(self) -> dict[str, dict[str, int]]:
+        """For each node that has called one: the functions' names and counts; what nodes inside it call is theirs.
+
+        Nodes are known that are measured: their Profiler is on, or a recording runs.
+        """
+        return self._tally.by_node()
+
+    def __getitem__(self, name: str) -> int:
+        return self._tally.by_name().get(self._names[name], 0)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, first in self._names.items() if name == first)
+
+    def __len__(self) -> int:
+        return len(set(self._names.values()))
+
+    def __enter__(self) -> CallCount:
+        """Begin to count; counts of an earlier block stay. RuntimeError while they are being counted already."""
+        if not self._running.acquire(blocking=False):
+            raise RuntimeError("these calls are being counted already")
+        try:
+            found = functions_of(self._patterns, original_of)
+            count_into(self._tally, found)
+            for function in found:
+                self._names.update(dict.fromkeys(function.names, function.names[0]))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Put the functions back. Doing so twice changes nothing."""
+        stop_counting(self._tally)
+        with suppress(RuntimeError):  # it is not held
+            self._running.release()
+
+    def __repr__(self) -> str:
+        return f"<{self.native_calls} calls of {len(self)} functions>"
+
+
+def count_calls(*patterns: str) -> CallCount:
+    """Count calls of functions while a ``with`` block runs: in all threads, and also calls that an exception ends.
+
+    Something that counts is put in the place of each function, in all modules that are loaded, whatever they call it,
+    and taken away at the end of the block. So calls are counted that look the function up in a module, or in the class
+    that is named; not those of what keeps it elsewhere, as in a default argument or a list, nor those between the
+    functions of a library in C, C++ or Rust. A function that looks at the frame of its caller, such as
+    ``warnings.warn``, sees one more; builtins that look at their caller's variables are not taken.
+
+    Args:
+        *patterns: ``module:function``, at least one. The module is imported, or, if its name has wildcards, those are
+            meant that are loaded. Without wildcards the function is any callable but a class, ``module:Class.method``
+            one of a class. With wildcards those are meant that the module defines, or has from a library in another
+            language; none that begins with an underscore, unless the pattern does, and no objects that a class makes
+            callable by a method in Python.
+
+    Returns:
+        The counts, to be used as a context manager, once or again and again.
+
+    Raises:
+        TypeError: A pattern is no str. At the beginning of the block: what is named is no function, or its class cannot
+            be changed.
+        ValueError: There is no pattern, or one of another form. At the beginning of the block: one takes no function.
+        ImportError: A module cannot be imported, at the beginning of the block.
+    """
+    return CallCount(checked_patterns(patterns))

@@ -1,0 +1,106 @@
+"""Bootstrap intervals for how much longer something takes."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import chain, islice
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING, NamedTuple
+
+from cprofiling._internal.quantiles import student_quantile
+from cprofiling.nodes.summary_table import checked_text, shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias, TypeVar
+
+    _T = TypeVar("_T")
+    Draw: TypeAlias = Callable[[random.Random], float]
+
+RESAMPLES = 1000
+SEED = 20_261  # equal times always give the same interval
+_RULE = re.compile(r"([a-z0-9]+):([0-9]+(?:\.[0-9]+)?)%")
+
+
+class Rule(NamedTuple):
+    """A figure of times, and by how many percent it may grow."""
+
+    metric: str
+    limit_pct: float
+
+
+def rule_of(text: str) -> Rule:
+    """Return what a text such as ``mean:5%`` says. TypeError for no str, ValueError for another form."""
+    parts = _RULE.fullmatch(checked_text("fail", text))
+    if parts is None or parts[1] not in METRICS or not float(parts[2]) <= 1e6:
+        raise ValueError(f"fail must be METRIC:PERCENT%, METRIC one of {', '.join(METRICS)}, got {shown_value(text)}")
+    return Rule(parts[1], float(parts[2]))
+
+
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """Return a quantile of at least one value, interpolated as ``cprofiling.measure`` does."""
+    ranked = sorted(values)
+    place = (len(ranked) - 1) * fraction
+    low = int(place)
+    above = ranked[min(low + 1, len(ranked) - 1)]
+    return ranked[low] + (above - ranked[low]) * (place - low)
+
+
+METRICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "median": median,
+    "p95": lambda values: quantile(values, 0.95),
+}
+
+
+def paired_change(old: Sequence[float], new: Sequence[float], metric: str) -> tuple[float, Draw]:
+    """Return the change from one side of pairs to the other in percent, and what draws one of resampled pairs.
+
+    Pairs stay together, and so do those that follow each other (a circular block bootstrap: D. N. Politis and
+    J. P. Romano, 1992), as what disturbs one pair often disturbs the next.
+    """
+    pairs = list(zip(old, new, strict=True))
+
+    def change(some: Sequence[tuple[float, float]]) -> float:
+        if metric == "median":  # of the pairs' own ratios: what disturbs both sides cancels
+            return (median(after / before for before, after in some) - 1) * 100
+        figure = METRICS[metric]
+        return (figure([after for _, after in some]) / figure([before for before, _ in some]) - 1) * 100
+
+    return change(pairs), lambda source: change(_redrawn(pairs, source))
+
+
+def separate_change(
+    old: Sequence[_T], new: Sequence[_T], figure: Callable[[Sequence[_T]], float]
+) -> tuple[float, Draw]:
+    """As ``paired_change``, for two sides that were not measured together, each of which has a figure."""
+
+    def draw(source: random.Random) -> float:
+        return (figure(_redrawn(new, source)) / figure(_redrawn(old, source)) - 1) * 100
+
+    return (figure(new) / figure(old) - 1) * 100, draw
+
+
+def _redrawn(values: Sequence[_T], source: random.Random) -> list[_T]:
+    """Return as many values as there are, in blocks that begin anywhere."""
+    size = len(values)
+    length = max(1, round(size ** (1 / 3)))
+    starts = source.choices(range(size), k=-(-size // length))
+    return list(islice(chain.from_iterable(_block(values, start, length) for start in starts), size))
+
+
+def _block(values: Sequence[_T], start: int, length: int) -> Sequence[_T]:
+    block = values[start : start + length]
+    return block if len(block) == length else [*block, *values[: length - len(block)]]
+
+
+def interval_of(change: float, draw: Draw, size: int, confidence: float) -> tuple[float, float]:
+    """Return the interval of a change: as many standard deviations of what is drawn as Student's distribution says.
+
+    Unlike the percentiles of what is drawn, it reaches as far as the confidence of many rows together needs.
+    size: The values on the smaller side, at least 2.
+    """
+    source = random.Random(SEED)
+    half = student_quantile((1 + confidence) / 2, size - 1) * stdev(draw(source) for _ in range(RESAMPLES))
+    return change - half, change + half

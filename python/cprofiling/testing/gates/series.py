@@ -1,0 +1,226 @@
+"""Times of a callable in turns with work that is always the same, so that those of two runs can be compared.
+
+What makes the machine slower meets both, and goes out of their ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, NamedTuple
+
+from cprofiling._internal import arguments
+from cprofiling.layers.compare.verdict import CONFIDENCE, NOT_ENOUGH, can_lie_apart, row_confidence, verdict_of
+from cprofiling.nodes.summary_table import shown_value
+from cprofiling.testing.gates import timed_call
+from cprofiling.testing.gates.bootstrap import METRICS, interval_of, separate_change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeAlias
+
+    from cprofiling.layers.compare.verdict import Verdict
+    from cprofiling.testing.gates.bootstrap import Rule
+
+    Side: TypeAlias = Sequence[tuple[float, float]]
+
+LEAST, MOST = 20, 100_000
+_SMALLEST_MS = 0.05
+_MOST_ROUNDS = 4
+_LARGEST_ERROR_PCT = 0.75
+_LARGEST_BUSY_PCT = 10.0
+_RUNS_DIFFER_PCT = 2.0  # beyond what their calls show
+_SPEED_SHARE = 0.1
+_REFERENCE_STEPS = 20_000  # about a millisecond
+
+
+class Row(NamedTuple):
+    """Times of the whole call, or of a node in it, and of the work that went with each."""
+
+    wall_ms: list[float]
+    cpu_ms: list[float] | None
+    in_line_ms: list[float] | None  # of wall_ms, in line for a processor; None: not known
+    others_cpu_ms: list[float]  # computed by other threads and children during the call
+    reference_wall_ms: list[float]
+    reference_cpu_ms: list[float]
+
+
+class Series(NamedTuple):
+    """What was measured of one callable."""
+
+    computes: bool  # it, or most calls of it, did nothing but compute in their thread
+    rows: dict[str, Row]  # by node; empty: the whole call
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as what JSON can say."""
+        return {**self._asdict(), "rows": {name: row._asdict() for name, row in self.rows.items()}}
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> Series:
+        """Take up what ``to_dict`` returned."""
+        return cls(told["computes"], {name: Row(**row) for name, row in told["rows"].items()})
+
+
+def measured(function: Callable[[], object], repeat: int, warmup: int) -> Series:
+    """Time a callable; see ``NodeProfiler.pairs``."""
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {shown_value(function)}")
+    count = arguments.index_between("repeat", repeat, LEAST, MOST)
+    warmup = arguments.index_between("warmup", warmup, 0, MOST)
+    with closing(timed_call.Timer()) as timer:
+        for _ in range(warmup):
+            timer.time(reference_work)
+            timer.time(function)
+        pairs: list[tuple[timed_call.Turn, timed_call.Turn]] = []
+        for _ in range(_MOST_ROUNDS):
+            pairs += [(timer.time(reference_work), timer.time(function)) for _ in range(count)]
+            if _error_pct(pairs) <= _LARGEST_ERROR_PCT:
+                break
+    names = dict.fromkeys(name for _, turn in pairs for name in turn.rows)
+    computes = timed_call.only_compute([turn for _, turn in pairs], [beside for beside, _ in pairs])
+    rows = {name: _row([pair for pair in pairs if name in pair[1].rows], name) for name in names}
+    return Series(computes, rows)
+
+
+def _error_pct(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]]) -> float:
+    """Return the standard error of the mean of the whole call's time beside the other's, in percent."""
+    row = _row(pairs, timed_call.CALL)
+    beside = zip(row.cpu_ms or row.wall_ms, row.reference_cpu_ms if row.cpu_ms else row.reference_wall_ms, strict=True)
+    ratios = [time / other for time, other in beside if other > 0]
+    return 100 * stdev(ratios) / math.sqrt(len(ratios)) / (fmean(ratios) or 1.0) if len(ratios) > 1 else 0.0
+
+
+def reference_work() -> int:
+    """Do what is always the same: arithmetic, and looking things up."""
+    found: dict[int, int] = {}
+    total = 0
+    for step in range(_REFERENCE_STEPS):
+        total = (total * 31 + step) & 0xFFFF
+        found[total & 0xFF] = step
+    return total + len(found)
+
+
+def _row(pairs: Sequence[tuple[timed_call.Turn, timed_call.Turn]], name: str) -> Row:
+    times = [turn.rows[name] for _, turn in pairs]
+    beside = [turn.rows[timed_call.CALL] for turn, _ in pairs]
+    known = [each.cpu_ms for each in times if each.cpu_ms is not None]
+    lines = [stood for _, turn in pairs if (stood := _in_line_ms(turn, name)) is not None]
+    return Row(
+        [each.wall_ms for each in times],
+        known if len(known) == len(times) else None,
+        lines if len(lines) == len(times) else None,
+        [turn.others_cpu_ms for _, turn in pairs],
+        [each.wall_ms for each in beside],
+        [each.cpu_ms or 0.0 for each in beside],
+    )
+
+
+def _in_line_ms(turn: timed_call.Turn, name: str) -> float | None:
+    """Return how long a row stood in line, which of a node is its part of the call's time off the processor."""
+    if turn.in_line_ms is None:
+        return None
+    node, call = turn.rows[name], turn.rows[timed_call.CALL]
+    off, all_off = (each.wall_ms - (each.cpu_ms or 0.0) for each in (node, call))
+    return max(0.0, min(turn.in_line_ms * off / all_off, off)) if all_off > 0 else 0.0
+
+
+class Change(NamedTuple):
+    """What became of a row from one run to the other."""
+
+    verdict: Verdict
+    text: str
+
+
+def change(old: Series, new: Series, name: str, rule: Rule, family: int = 1) -> Change:
+    """Return what became of a row that both have, among so many rows that are judged.
+
+    By the clock, what waits takes as long on a slow machine as on a fast one, and what computes does not: so there a
+    verdict is one only if it is the same beside the work that is always the same, and without it. What the machine's
+    load can explain is taken off first. Of a busy machine that leaves what is slower, and nothing else, to be told.
+    """
+    rows = old.rows[name], new.rows[name]
+    by_cpu = old.computes and new.computes and all(row.cpu_ms is not None for row in rows)
+    clock = "cpu" if by_cpu else "wall"
+    sides = [_beside(row, by_cpu=by_cpu, is_new=row is rows[1]) for row in rows]
+    reason = _why_unknown(rows, sides)
+    if reason:
+        return Change("unknown", f"unknown: {reason}")
+    wider_pct = _uncertainty_pct(*sides)
+    verdict, text = _judged(sides, rule, wider_pct, family)
+    if verdict == NOT_ENOUGH:
+        return Change(verdict, f"{verdict}: {text}")
+    text += " beside work that is always the same"
+    if not by_cpu:
+        alone = [[(time, 1.0) for time, _ in side] for side in sides]
+        plain, plain_text = _judged(alone, rule, wider_pct, family)
+        if plain != verdict:
+            verdict, text = "unclear", f"{text}, {plain_text} without"
+        busy = max(map(_busy_pct, rows))
+        if verdict != "slower" and busy > _LARGEST_BUSY_PCT:
+            verdict, text = "unknown", f"{text}: the machine was busy, by {busy:.0f} % of the time"
+    return Change(verdict, f"{verdict}: {rule.metric} {text}, limit {rule.limit_pct:g} %, {clock} time")
+
+
+def _why_unknown(rows: Sequence[Row], sides: Sequence[Side]) -> str:
+    if min(time for side in sides for time, _ in side) < _SMALLEST_MS:
+        return f"it takes less than {_SMALLEST_MS:g} ms"
+    if min(min(*row.reference_cpu_ms, *row.reference_wall_ms) for row in rows) <= 0:
+        return "the clock is too coarse for the work beside"
+    return ""
+
+
+def _beside(row: Row, *, by_cpu: bool, is_new: bool) -> Side:
+    """Return each time, without what load can explain, and that of the work that went with it.
+
+    The processor's time has no part in any load. By the clock it is the time in line, and by as much as the machine
+    delayed the work beside, what other threads and children computed. The latter is no more than an upper limit, and
+    so is taken off the new side only.
+    """
+    if by_cpu and row.cpu_ms is not None:
+        return list(zip(row.cpu_ms, row.reference_cpu_ms, strict=True))
+    delay = max(0.0, sum(row.reference_wall_ms) / max(sum(row.reference_cpu_ms), _SMALLEST_MS) - 1) if is_new else 0.0
+    computed = row.cpu_ms or [0.0] * len(row.wall_ms)
+    lines = row.in_line_ms or [cpu * delay for cpu in computed]
+    excused = [line + others * delay for line, others in zip(lines, row.others_cpu_ms, strict=True)]
+    left = (max(wall - off, cpu) for wall, off, cpu in zip(row.wall_ms, excused, computed, strict=True))
+    return list(zip(left, row.reference_cpu_ms, strict=True))
+
+
+def _busy_pct(row: Row) -> float:
+    """Return how much of its time a row stood in line, or by how much work beside that only computes was delayed."""
+    delay = sum(row.reference_wall_ms) / sum(row.reference_cpu_ms) - 1
+    return 100 * max(delay, sum(row.in_line_ms or ()) / sum(row.wall_ms))
+
+
+def _uncertainty_pct(old: Side, new: Side) -> float:
+    """Return by how much runs may differ beyond what their calls show.
+
+    The same program has other addresses in each process; and what slows the machine down, such as a neighbour on the
+    same core, slows each piece of work down a little differently.
+    """
+    speeds = [fmean(beside for _, beside in side) for side in (old, new)]
+    return _RUNS_DIFFER_PCT + _SPEED_SHARE * 100 * (max(speeds) / min(speeds) - 1)
+
+
+def _judged(sides: Sequence[Side], rule: Rule, wider_pct: float, family: int) -> tuple[Verdict, str]:
+    old, new = sides
+    size = min(len(old), len(new))
+    changed, draw = separate_change(old, new, lambda side: _figure(side, rule.metric))
+    verdict: Verdict = NOT_ENOUGH
+    text = f"{size} times, {LEAST} are needed"
+    if size >= LEAST:
+        low, high = interval_of(changed, draw, size, row_confidence(CONFIDENCE, family))
+        low, high = low - wider_pct, high + wider_pct
+        verdict, text = verdict_of((low, high), rule.limit_pct), f"{changed:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    if verdict != "slower" and changed > rule.limit_pct + wider_pct and can_lie_apart(len(old), len(new), family):
+        slowest, fastest = max(time / beside for time, beside in old), min(time / beside for time, beside in new)
+        if fastest > slowest:
+            return "slower", f"{changed:+.1f} %, all {len(new)} times are above all {len(old)} before,"
+    return verdict, text
+
+
+def _figure(side: Side, metric: str) -> float:
+    if metric == "mean":  # the mean of quotients would grow with the noise of what is below
+        return fmean(time for time, _ in side) / fmean(beside for _, beside in side)
+    return METRICS[metric]([time / beside for time, beside in side])

@@ -1,0 +1,115 @@
+"""The call of one test: what is counted meanwhile, and what follows from it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cprofiling.devices.cupti import NO_CUDA
+from cprofiling.testing.counting.calls import count_calls
+from cprofiling.testing.counting.dispatches import count_dispatches
+from cprofiling.testing.gates.fixtures import NodeProfiler
+from cprofiling.testing.gates.limits import MARKER, complaints, limits_of
+from cprofiling.testing.gates.test_record import Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Any
+
+    from cprofiling.testing.gates.plugin import Gate
+
+MEASURED = pytest.StashKey[Measured]()
+
+
+class Phase:
+    """A context manager around the call of a test that has the marker, or uses a fixture."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        """Read the markers. TypeError or ValueError for what makes no sense there."""
+        self._item = item
+        self._limits = limits_of(item.iter_markers(MARKER), item.config.getini("cprofiling_native"))
+        self._gate: Gate | None = item.config.pluginmanager.get_plugin("cprofiling-gate")
+        fixtures = getattr(item, "funcargs", {})
+        self._profiler: NodeProfiler | None = fixtures.get("node_profiler")
+        self._counter = fixtures.get("call_counter")
+        self._stack = ExitStack()
+        self._calls: Any = None
+        self._dispatches: Any = None
+        self._before: dict[str, int] = {}
+        self._measured = Measured()
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            if self._profiler is None and self._limits.p95_ms is not None:
+                self._profiler = stack.enter_context(NodeProfiler())
+                self._profiler.set_profiling(True)
+            if self._limits.native:
+                self._calls = stack.enter_context(count_calls(*self._limits.native))
+            if self._wants_dispatches():
+                self._dispatches = stack.enter_context(count_dispatches())
+            if self._profiler is not None:
+                self._profiler.reset_profiling()
+                self._profiler.without_counting = self._without_counting
+            self._before = (self._counter and self._counter.counts()) or {}
+            self._stack = stack.pop_all()
+
+    def _wants_dispatches(self) -> bool:
+        """Whether operators and launches are to be counted, for which PyTorch is loaded if it is there.
+
+        Without need they are not: each operator takes some microseconds longer for it.
+        """
+        if self._limits.operators is not None or self._limits.launches is not None:
+            return True
+        if self._gate is None:
+            return False
+        expected = self._gate.expected(self._item.nodeid)
+        return "torch" in sys.modules or (expected is not None and expected["operators"] is not None)
+
+    @contextmanager
+    def _without_counting(self) -> Iterator[None]:
+        """Count nothing while a block runs, in the thread of the test."""
+        with ExitStack() as stack:
+            for count in (self._dispatches, self._calls, *(self._counter or ())):
+                if count is not None and count.is_on:
+                    count.__exit__(None, None, None)
+                    stack.callback(count.__enter__)
+            yield
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, traceback)
+        measured = self._measured
+        if self._calls is not None:
+            measured.limited_calls = dict(self._calls)
+        now = None if self._counter is None else self._counter.counts()
+        if measured.limited_calls is not None or now is not None:
+            more = {name: count - self._before.get(name, 0) for name, count in (now or {}).items()}
+            measured.native_calls = {**(measured.limited_calls or {}), **more}
+        if self._dispatches is not None:
+            measured.operators = self._dispatches.operators
+            measured.launches = self._dispatches.cuda_launches
+            measured.launches_reason = self._dispatches.cuda_launches_reason
+            measured.has_no_cuda = measured.launches_reason == NO_CUDA
+        if self._profiler is not None:
+            measured.take_nodes(self._profiler)
+
+    def judge(self, outcome: Any) -> None:
+        """Fail the test, unless it has failed already, for all that is too much."""
+        if outcome.excinfo is not None:  # what it did up to there is nothing to compare with
+            return
+        self._item.stash[MEASURED] = self._measured
+        found = complaints(self._limits, self._measured)
+        is_strict = self._gate is not None and self._gate.is_strict
+        found += [str(each) for each in self._comparisons() if each.has_regressed or (is_strict and each.is_unsure)]
+        if self._gate is not None:
+            found += self._gate.complaints(self._item.nodeid, self._measured)
+        if found:
+            outcome.force_exception(pytest.fail.Exception("cprofiling: " + "\n".join(found), pytrace=False))
+
+    def _comparisons(self) -> list[Any]:
+        return [] if self._profiler is None else self._profiler.comparisons

@@ -1,0 +1,609 @@
+"""Repeated timing of one callable, and how far its figures can be trusted.
+
+The clock is ``time.perf_counter_ns`` (CLOCK_MONOTONIC on Linux). Nothing is subtracted from what it says: a sample
+holds the call of ``fn`` from Python, the release of its result and, where a device is synchronised, the wait for it.
+Samples stay integers of nanoseconds until the result is made, so that every figure is exact but for its last rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import math
+import operator
+import os
+import sys
+import types
+from collections import UserDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, pairwise
+from time import perf_counter_ns as _clock_ns
+
+from cprofiling.nodes.summary_table import format_time, shown_text, shown_value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, NoReturn, TypeAlias
+
+    from cprofiling.analysis.warm_up import WarmUp
+    from cprofiling.devices.operations import DeviceOperations
+
+    _Synchronize: TypeAlias = Literal["auto"] | bool | Callable[[], object] | None
+
+__all__ = ["Measurement", "measure"]
+
+_NS_PER_MS = 1_000_000
+_OUTLIERS_SHOWN = 10
+
+_OUTLIER_Z = 3.5  # Iglewicz and Hoaglin's limit for |0.6745 (x - median) / MAD|
+_CLOCK_FACTOR = 100  # at this many times the cost of an empty timing, the timing itself is 1 % of the figure
+_SPREAD_LIMIT = 0.05  # of MAD / median
+_DRIFT_LIMIT = 0.05  # of the shift between the halves' medians / median
+_DRIFT_ERRORS = 3.0  # ... which must also be above this many standard errors
+_DRIFT_HALF = 2  # samples at least
+_MEDIAN_ERROR = 1.2533 * 1.4826  # standard error of a median in units of MAD / sqrt(n), for normal noise
+_PERCENTILE_SAMPLES = 5
+
+_CLOCK_READS = 1_000
+_EMPTY_TIMINGS = 11
+_OBJECTS_SEARCHED = 10_000
+_CPU_FOLDER = "/sys/devices/system/cpu"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What :func:`measure` found out. All times are in milliseconds, none is corrected.
+
+    Percentiles, the median among them, interpolate linearly between the order statistics: with the samples sorted and
+    counted from 0, the q-th percentile lies at position ``(count - 1) * q / 100`` (definition 7 of Hyndman and Fan,
+    "Sample Quantiles in Statistical Packages", 1996).
+
+    Outliers are the samples whose modified z-score ``0.6745 * |x - median| / MAD`` exceeds 3.5, where MAD is the
+    median absolute deviation from the median (Iglewicz and Hoaglin, "How to Detect and Handle Outliers", 1993). A MAD
+    below the step of the clock, 0 included, is taken as that step: what the clock cannot tell apart is no outlier.
+    Outliers are named, never removed: every figure is of all samples.
+    """
+
+    name: str
+    """The callable's qualified name (after the last ``<locals>.``), or that of its type."""
+    samples_ms: tuple[float, ...] = field(repr=False)
+    """One time per timed call, in the order of the calls."""
+    count: int
+    """How many calls were timed, at least 1."""
+    mean_ms: float
+    median_ms: float
+    std_ms: float
+    """Population standard deviation; 0.0 for one sample."""
+    min_ms: float
+    max_ms: float
+    p90_ms: float
+    p99_ms: float
+    total_ms: float
+    warmup: int
+    """How many calls went before, untimed."""
+    synchronized: str | None
+    """What was waited for, such as ``"cuda:0"`` or the name of the caller's own function; None: nothing."""
+    outliers: tuple[int, ...]
+    """Indices into ``samples_ms``, rising."""
+    warnings: tuple[str, ...]
+    """Why these figures should not be trusted, a sentence each; empty if no reason was found."""
+
+    def __str__(self) -> str:
+        figures = self._figures()
+        lines = [
+            f"{self.name}: median {_format_ms(self.median_ms)} ({self._conditions()})",
+            "  " + ", ".join(f"{label} {figures[label]}" for label in ("mean", "std", "total")),
+            "  " + ", ".join(f"{label} {figures[label]}" for label in ("min", "p90", "p99", "max")),
+        ]
+        if self.outliers:
+            lines.append(f"  outliers: {self._format_outliers()}")
+        lines.extend(f"  warning: {warning}" for warning in self.warnings)
+        return "\n".join(map(_printable, lines))
+
+    def warm_up(self) -> WarmUp:
+        """Where the timed calls become steady; see ``Recording.warm_up``. ``warmup=0`` shows the first ones, too."""
+        from cprofiling.analysis import warm_up
+
+        return warm_up.of_measurement(self)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        def cell(text: str) -> str:
+            # bdi: the writing direction of a name cannot spread to the figures beside it
+            return f"<bdi>{escape(_printable(text))}</bdi>"
+
+        rows = self._figures()
+        if self.outliers:
+            rows["outliers"] = self._format_outliers()
+        body = "".join(f'<tr><th scope="row">{label}</th><td>{cell(text)}</td></tr>' for label, text in rows.items())
+        caption = f"<caption>{cell(self.name)}: {cell(self._conditions())}</caption>"
+        items = "".join(f"<li>{cell(warning)}</li>" for warning in self.warnings)
+        notes = f"<p>Warnings</p><ul>{items}</ul>" if items else ""
+        return f'<div class="cprofiling-measurement"><table>{caption}<tbody>{body}</tbody></table>{notes}</div>'
+
+    def _figures(self) -> dict[str, str]:
+        labels = ("median", "mean", "std", "min", "p90", "p99", "max", "total")
+        return {label: _format_ms(getattr(self, f"{label}_ms")) for label in labels}
+
+    def _conditions(self) -> str:
+        calls = f"{_plural(self.count, 'call')} after {_plural(self.warmup, 'warm-up call')}"
+        return calls if self.synchronized is None else f"{calls}, synchronised with {self.synchronized}"
+
+    def _format_outliers(self) -> str:
+        shown = ", ".join(f"[{i}] {_format_ms(self.samples_ms[i])}" for i in self.outliers[:_OUTLIERS_SHOWN])
+        hidden = len(self.outliers) - _OUTLIERS_SHOWN
+        return f"{shown} and {hidden} more" if hidden > 0 else shown
+
+
+def measure(
+    fn: Callable[..., object],
+    *args: object,
+    warmup: int = 3,
+    repeat: int = 20,
+    synchronize: _Synchronize = "auto",
+    **unknown: NoReturn,
+) -> Measurement:
+    """Call ``fn(*args)`` ``warmup`` times untimed, then ``repeat`` times, each call timed by itself.
+
+    Garbage collection stays as the caller set it. Exceptions of ``fn`` and of the wait for a device pass through
+    untouched, and no result is made.
+
+    With ``synchronize="auto"`` the accelerators are waited for on which torch tensors and modules live that are found
+    in ``fn``, its bound object, its closure, ``args``, and the lists, tuples, sets and dicts among them; if there are
+    none, those that torch has in use in this process. The search comes after the warm-up calls. torch is never
+    imported, CUDA is never initialised and no context is made for it. While the current CUDA stream is being captured
+    nothing is waited for, and a warning says so.
+
+    Args:
+        fn: What to measure. Keyword arguments go in with a lambda: ``measure(lambda: f(x, reverse=True))``.
+        *args: Its positional arguments, the same objects at each call.
+        warmup: Number of untimed calls before, 0 to ``sys.maxsize``.
+        repeat: Number of timed calls, 1 to ``sys.maxsize``.
+        synchronize: What is waited for before and after each timed call, so that work which ``fn`` leaves running on a
+            device counts in full; the second wait is part of the sample. ``"auto"``: the devices in use, if any.
+            ``True``: the same, with a warning if there is none. ``False`` or ``None``: nothing. A callable without
+            arguments: is called for it, twice per timed call; libraries other than torch need this, or an ``fn`` that
+            waits by itself.
+        **unknown: Nothing else is known.
+
+    Returns:
+        The samples, their figures, and the reasons not to trust them.
+
+    Raises:
+        TypeError: ``fn`` is not callable, or is a coroutine function or an async generator function (measure a function
+            that runs it, such as ``lambda: asyncio.run(main())``); ``warmup`` or ``repeat`` is a bool or has no
+            ``__index__``; ``synchronize`` is of another type; there is another keyword, which may be meant for ``fn``.
+        ValueError: ``warmup`` or ``repeat`` is out of range, or ``synchronize`` is another string.
+    """
+    if unknown:
+        name = next(iter(unknown))
+        raise TypeError(
+            f"measure() has no argument {name!r}; for fn, use a lambda: measure(lambda: fn(..., {name}=...))"
+        )
+    _check_fn(fn)
+    warmup = _checked_count("warmup", warmup, 0)
+    repeat = _checked_count("repeat", repeat, 1)
+    _check_synchronize(synchronize)
+    cautions = _warm_up(fn, args, warmup)
+    wait = _find_wait(synchronize, fn, args)
+    collections_before = _collections()
+    raw_ns = _time_calls(fn, args, repeat, wait.call)
+    collections = _collections() - collections_before
+    step_ns = _clock_step_ns()
+    # The caller's own function is not called more often than promised.
+    empty_ns = _empty_timing_ns(step_ns, None if callable(synchronize) else wait.call)
+    samples_ns = [max(raw, 0) for raw in raw_ns]
+    cautions += [
+        *_clock_warnings(raw_ns, empty_ns),
+        *_sample_warnings(samples_ns),
+        *(wait.warnings or _late_device_warnings(synchronize, wait, fn, args)),
+        *_environment_warnings(collections),
+    ]
+    return _summarise(_name_of(fn), samples_ns, step_ns, warmup, wait.label, tuple(cautions))
+
+
+def _check_fn(fn: Callable[..., object]) -> None:
+    if not callable(fn):
+        hint = ": measure(lambda: (wave | chain).ys) runs its filters" if _is_wave(fn) else ""
+        raise TypeError(f"fn must be callable, got {shown_value(fn)}{hint}")
+    target = _without_partials(fn)
+    for candidate in (target, type(target).__call__):
+        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+            raise TypeError(
+                f"fn must not be async, got {shown_value(fn)}: a call would only make its coroutine; "
+                "measure a function that runs it, such as lambda: asyncio.run(main())"
+            )
+
+
+def _checked_count(parameter: str, value: int, minimum: int) -> int:
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{parameter} must be an integer >= {minimum}, got {shown_value(value)}")
+    count = operator.index(value)
+    if count < minimum:
+        raise ValueError(f"{parameter} must be >= {minimum}, got {_number(count)}")
+    if count > sys.maxsize:
+        raise ValueError(f"{parameter} must be <= {sys.maxsize}, got {_number(count)}")
+    return count
+
+
+def _check_synchronize(value: object) -> None:
+    allowed = 'synchronize must be "auto", True, False, None or a callable without arguments'
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f"{allowed}, got {shown_value(value)}")
+    elif inspect.iscoroutinefunction(value) or not (value is None or isinstance(value, bool) or callable(value)):
+        raise TypeError(f"{allowed}, got {shown_value(value)}")
+
+
+def _number(count: int) -> str:
+    # Python refuses to convert thousands of digits.
+    return str(count) if count.bit_length() <= 128 else f"an integer of {count.bit_length()} bits"
+
+
+def _without_partials(fn: Callable[..., object]) -> Callable[..., object]:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return fn
+
+
+def _name_of(fn: Callable[..., object]) -> str:
+    target = _without_partials(fn)
+    candidates = (getattr(target, "__qualname__", None), getattr(target, "__name__", None), type(target).__qualname__)
+    return next(name for name in candidates if isinstance(name, str)).rpartition("<locals>.")[2]
+
+
+def _warm_up(fn: Callable[..., object], args: tuple[object, ...], warmup: int) -> list[str]:
+    for _ in range(warmup - 1):
+        fn(*args)
+    # Only one result is looked at: keeping one during a timed call would hold its memory twice.
+    result = fn(*args) if warmup else None
+    if inspect.isgenerator(result) or inspect.iscoroutine(result) or inspect.isasyncgen(result):
+        return [f"fn returned a {type(result).__name__}, and what that would do was not timed: run it inside fn"]
+    if _is_wave(result) and getattr(result, "_pipeline", None):
+        return ["fn returned a Wave, whose filters did not run and were not timed: read its .ys inside fn"]
+    return []
+
+
+def _is_wave(value: object) -> bool:
+    """Tell whether a value is one of TorchFX's waves, of which ``wave | chain`` runs nothing."""
+    torchfx = sys.modules.get("torchfx")
+    return torchfx is not None and isinstance(value, getattr(torchfx, "Wave", ()))
+
+
+def _time_calls(
+    fn: Callable[..., object], args: tuple[object, ...], repeat: int, wait: Callable[[], object] | None
+) -> list[int]:
+    clock = _clock_ns
+    samples = [0] * repeat  # made beforehand: no list grows between two timed calls
+    if wait is None:
+        for i in range(repeat):
+            start = clock()
+            fn(*args)
+            stop = clock()
+            samples[i] = stop - start
+    else:
+        for i in range(repeat):
+            wait()
+            start = clock()
+            fn(*args)
+            wait()
+            stop = clock()
+            samples[i] = stop - start
+    return samples
+
+
+def _clock_step_ns() -> int:
+    """The larger of the clock's resolution and the cost of reading it: the typical step between successive reads."""
+    clock = _clock_ns
+    reads = [clock() for _ in range(_CLOCK_READS)]
+    steps = sorted(later - earlier for earlier, later in pairwise(reads) if later > earlier)
+    return steps[len(steps) // 2] if steps else 1
+
+
+def _empty_timing_ns(step_ns: int, wait: Callable[[], object] | None) -> int:
+    """What a timed call of nothing costs, waiting for the idle device included; at least the clock's step."""
+    if wait is None:
+        return step_ns
+    timings = sorted(_time_calls(_do_nothing, (), _EMPTY_TIMINGS, wait))
+    return max(step_ns, timings[_EMPTY_TIMINGS // 2])
+
+
+def _do_nothing() -> None:
+    pass
+
+
+class _Wait:
+    """How to wait for a device, and under which name; no NamedTuple, as importing typing would take too long."""
+
+    __slots__ = ("call", "label", "warnings")
+
+    def __init__(
+        self, label: str | None = None, call: Callable[[], object] | None = None, warnings: tuple[str, ...] = ()
+    ) -> None:
+        self.label = label
+        self.call = call
+        self.warnings = warnings
+
+
+def _find_wait(synchronize: _Synchronize, fn: Callable[..., object], args: tuple[object, ...]) -> _Wait:
+    if synchronize is None or synchronize is False:
+        return _Wait()
+    if callable(synchronize):
+        return _Wait(_name_of(synchronize), synchronize)
+    wait = _find_device_wait(fn, args)
+    if synchronize is True and wait.call is None and not wait.warnings:
+        return _Wait(warnings=("synchronize=True, but no accelerator is in use: nothing was waited for",))
+    return wait
+
+
+def _find_device_wait(fn: Callable[..., object], args: tuple[object, ...]) -> _Wait:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return _Wait()
+    from cprofiling.devices.operations import in_use  # here, as only torch's devices are in it
+
+    try:
+        row = in_use()
+        names = _accelerators_held_by(torch, fn, args)
+        if isinstance(row, str):
+            return _Wait(warnings=(f"nothing was waited for: {row}",))
+        return _wait_for(row, names or _accelerators_in_use(torch, row))
+    except Exception as error:  # noqa: BLE001 a half-imported torch, or a module that only bears its name
+        return _Wait(warnings=(f"nothing was waited for: torch told no device ({type(error).__name__}: {error})",))
+
+
+def _accelerators_held_by(torch: Any, fn: Callable[..., object], args: tuple[object, ...]) -> list[str]:
+    names: dict[str, None] = {}  # in the order found, each once
+    for held in _reachable(fn, args):
+        if isinstance(held, torch.nn.Module):
+            names.update((str(part.device), None) for part in chain(held.parameters(), held.buffers()))
+        elif isinstance(held, torch.Tensor):
+            names[str(held.device)] = None
+    return [name for name in names if _device_type(name) not in ("cpu", "meta")]
+
+
+def _reachable(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[object]:
+    """``fn``, ``args`` and what they hold, each object once, nearest first, at most so many that it takes no time."""
+    pending: deque[object] = deque((fn, *args))
+    seen: set[int] = set()
+    while pending:
+        found = pending.popleft()
+        if id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            pending.extend(islice(_held_by(found), max(0, _OBJECTS_SEARCHED - len(seen) - len(pending))))
+
+
+def _held_by(holder: object) -> Iterable[object]:
+    # Plain containers only: iterating over somebody's own Mapping could read a file or a network.
+    if isinstance(holder, (list, tuple, set, frozenset)):
+        return holder
+    if isinstance(holder, dict):
+        return holder.values()
+    if isinstance(holder, UserDict):
+        return holder.data.values()
+    if isinstance(holder, functools.partial):
+        return (holder.func, *holder.args, *holder.keywords.values())
+    if isinstance(holder, types.MethodType):
+        return (holder.__self__, holder.__func__)
+    if isinstance(holder, types.FunctionType):
+        return _closure_of(holder)
+    return ()
+
+
+def _closure_of(function: types.FunctionType) -> Iterator[object]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # a variable that is not assigned yet
+            continue
+
+
+def _accelerators_in_use(torch: Any, row: DeviceOperations | None) -> list[str]:
+    if row is None:
+        return []
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    if row.tensor_type != "cuda" or has_context is None:
+        return [f"{row.tensor_type}:{0 if isinstance(row.current_index, str) else row.current_index()}"]
+    # To wait for a device without a context would make one.
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count()) if has_context(index)]
+
+
+def _wait_for(row: DeviceOperations | None, names: list[str]) -> _Wait:
+    waited, calls, missed = [], [], []
+    for name in names:
+        kind, _, index = name.partition(":")
+        # None in use in a forked child and for tensors without storage, even though a tensor says that it is there.
+        if row is None or kind != row.tensor_type or isinstance(row.synchronize, str):
+            missed.append(name)
+        else:
+            waited.append(name)
+            calls.append(functools.partial(row.synchronize, int(index or 0)))
+    if row is not None and calls and row.is_captured():
+        return _Wait(warnings=(f"a stream of {row.device_type} is being captured: nothing was waited for",))
+    warnings = (f"torch cannot wait for {', '.join(missed)}: work there may be missing",) if missed else ()
+    return _Wait(", ".join(waited) or None, _all_of(calls), warnings)
+
+
+def _all_of(calls: Sequence[Callable[[], object]]) -> Callable[[], object] | None:
+    if len(calls) <= 1:
+        return calls[0] if calls else None
+
+    def wait_for_all() -> None:
+        for call in calls:
+            call()
+
+    return wait_for_all
+
+
+def _device_type(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _late_device_warnings(
+    synchronize: _Synchronize, wait: _Wait, fn: Callable[..., object], args: tuple[object, ...]
+) -> tuple[str, ...]:
+    """Say so if the timed calls were the first to use a device: the search for it had come too early."""
+    if wait.call is not None or synchronize is None or synchronize is False:
+        return ()
+    late = _find_device_wait(fn, args)
+    if late.label is None:
+        return ()
+    return (f"{late.label} came into use during the timed calls and was not waited for: use a larger warmup",)
+
+
+def _clock_warnings(raw_ns: list[int], empty_ns: int) -> Iterator[str]:
+    backwards = sum(raw < 0 for raw in raw_ns)
+    if backwards:
+        yield f"the clock went backwards during {_plural(backwards, 'call')}, taken as 0 ns"
+    median = max(_median(raw_ns), 0)
+    if median < _CLOCK_FACTOR * empty_ns:
+        yield (
+            f"the median, {_format_ns(median)}, is below {_CLOCK_FACTOR} times what timing an empty call costs, "
+            f"{_format_ns(empty_ns)}: do more work in fn"
+        )
+
+
+def _sample_warnings(samples_ns: list[int]) -> Iterator[str]:
+    median, deviation = _median(samples_ns), _deviation(samples_ns)
+    if deviation > _SPREAD_LIMIT * median:
+        yield f"the samples spread: their MAD is {deviation / median:.1%} of the median, above {_SPREAD_LIMIT:.0%}"
+    shift = _drift_ns(samples_ns)
+    if median > 0 and abs(shift) > _DRIFT_LIMIT * median:
+        change = "slower" if shift > 0 else "faster"
+        yield f"the calls drift: the second half is {change} than the first, by {abs(shift) / median:.1%} of the median"
+    if len(samples_ns) < _PERCENTILE_SAMPLES:
+        yield f"{_plural(len(samples_ns), 'sample')}: too few for percentiles, which need {_PERCENTILE_SAMPLES}"
+
+
+def _drift_ns(samples_ns: list[int]) -> float:
+    """The shift of the median from the first half of the calls to the second; 0 if the noise could have made it.
+
+    The noise is taken within each half, where a drift does not inflate it as it does that of the whole.
+    """
+    half = len(samples_ns) // 2
+    if half < _DRIFT_HALF:
+        return 0.0
+    first, second = samples_ns[:half], samples_ns[-half:]
+    shift = _median(second) - _median(first)
+    error = _MEDIAN_ERROR * math.hypot(_deviation(first), _deviation(second)) / math.sqrt(half)
+    return shift if abs(shift) > _DRIFT_ERRORS * error else 0.0
+
+
+def _environment_warnings(collections: int) -> Iterator[str]:
+    if collections:
+        yield f"the garbage collector ran {_plural(collections, 'time')} during the timed calls"
+    tracers = _tracers()
+    if tracers:
+        yield f"the calls ran under a tracer, debugger, profiler or coverage tool: {', '.join(tracers)}"
+    load, cpus = _load_average(), _cpu_count()
+    if load is not None and load > cpus:
+        yield f"the machine is busy: load average {load:.1f} on {_plural(cpus, 'CPU')}"
+    slow = sorted(_governors() - {"performance"})
+    if slow:
+        yield f'CPU frequency may change: the governor is {", ".join(slow)}, not "performance"'
+
+
+def _collections() -> int:
+    return sum(generation["collections"] for generation in gc.get_stats())
+
+
+def _tracers() -> list[str]:
+    found = []
+    if sys.gettrace() is not None:
+        found.append("sys.settrace")
+    if sys.getprofile() is not None:
+        found.append("sys.setprofile")
+    monitoring = getattr(sys, "monitoring", None)  # CPython 3.12 and later
+    if monitoring is not None:
+        tools = (monitoring.get_tool(tool_id) for tool_id in range(6))
+        found.extend(f"sys.monitoring ({tool})" for tool in tools if tool is not None)
+    return found
+
+
+def _load_average() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
+def _cpu_count() -> int:
+    return os.cpu_count() or 1
+
+
+def _governors() -> set[str]:
+    found = set()
+    for cpu in range(_cpu_count()):
+        path = f"{_CPU_FOLDER}/cpu{cpu}/cpufreq/scaling_governor"
+        try:
+            with open(path, encoding="ascii", errors="replace") as file:
+                found.add(file.read(64).strip())
+        except OSError:  # most virtual machines have none, and a CPU may be offline
+            continue
+    return found - {""}
+
+
+def _summarise(
+    name: str, samples_ns: list[int], step_ns: int, warmup: int, synchronized: str | None, warnings: tuple[str, ...]
+) -> Measurement:
+    ordered, count, total = sorted(samples_ns), len(samples_ns), sum(samples_ns)
+    squares = count * sum(sample * sample for sample in samples_ns) - total * total  # exact: integers
+    return Measurement(
+        name=name,
+        samples_ms=tuple(sample / _NS_PER_MS for sample in samples_ns),
+        count=count,
+        mean_ms=total / (count * _NS_PER_MS),
+        median_ms=_percentile_ms(ordered, 50),
+        std_ms=math.sqrt(squares) / (count * _NS_PER_MS),
+        min_ms=ordered[0] / _NS_PER_MS,
+        max_ms=ordered[-1] / _NS_PER_MS,
+        p90_ms=_percentile_ms(ordered, 90),
+        p99_ms=_percentile_ms(ordered, 99),
+        total_ms=total / _NS_PER_MS,
+        warmup=warmup,
+        synchronized=synchronized,
+        outliers=_outliers(samples_ns, step_ns),
+        warnings=warnings,
+    )
+
+
+def _percentile_ms(ordered: list[int], percent: int) -> float:
+    index, rest = divmod((len(ordered) - 1) * percent, 100)
+    low, high = ordered[index], ordered[min(index + 1, len(ordered) - 1)]
+    return (low * (100 - rest) + high * rest) / (100 * _NS_PER_MS)
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The median absolute deviation from the median (MAD)."""
+    median = _median(values)
+    return _median([abs(value - median) for value in values])
+
+
+def _outliers(samples_ns: list[int], step_ns: int) -> tuple[int, ...]:
+    median, scale = _median(samples_ns), max(_deviation(samples_ns), step_ns)
+    return tuple(i for i, sample in enumerate(samples_ns) if 0.6745 * abs(sample - median) / scale > _OUTLIER_Z)
+
+
+def _format_ms(milliseconds: float) -> str:
+    return format_time(milliseconds)
+
+
+def _format_ns(nanoseconds: float) -> str:
+    return _format_ms(nanoseconds / _NS_PER_MS)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _printable(text: str) -> str:
+    return shown_text("text", text)

@@ -1,0 +1,12 @@
+"""Reports of statistics and recordings, in every format.
+
+``View(of).render("md")`` and ``View(of).write("report.html")`` show a summary, a snapshot, a recording, or a timing
+report as ``cprofiling.layers.get_timing_report`` returns it.
+"""
+
+from cprofiling._internal.faces import adopt
+from cprofiling.report.formats import FORMATS, View
+
+__all__ = ["FORMATS", "View"]
+
+adopt(globals())
