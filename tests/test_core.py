@@ -28,19 +28,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "core").rglob("test_*.c"))}
 PROGRAMS = list(SOURCES)
 NVTX = nvtx_include()
-UNITS = {path.stem: path for path in sorted((ROOT / "cprofiling").rglob("*.c")) if NVTX or path.stem != "nvtx"}
+UNITS = {path.stem: path for path in sorted((ROOT / "cprofiling").rglob("*.c"))}
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Werror"]
 COMMON = ["-std=c11", "-I.", "-ffp-contract=off", "-pthread", *WARNINGS]
-# Units that talk to CUDA, and those that take their places where there is none; programs that load a fake library.
-CUDA_UNITS = {"cupti", "cupti_events", "cupti_library", "cupti_threads"} | {
-    "context",
-    "driver",
-    "event",
-    "event_delay",
-    "event_pool",
-    "wait",
-}
-NO_CUDA_UNITS = {"cupti_none", "wait_none", "event_none"}
+# Programs that load a fake library.
 DRIVEN = ["event", "wait"]
 LOADERS = {*DRIVEN, "cupti"}
 CUDA_PROGRAMS = {*LOADERS, "cupti_library"}
@@ -84,16 +75,6 @@ class Flavour(NamedTuple):
         if self.name == "tsan":
             return "pthread_create" in text_of(program)
         return program not in CUDA_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
-
-    def units_for(self, program: str) -> list[str]:
-        """The parts of the core to link with: of what has a substitute that does nothing, one of the two."""
-        no_cuda = self.name == "aarch64" or program in NO_CUDA_UNITS
-        left_out = {
-            *(CUDA_UNITS if no_cuda else NO_CUDA_UNITS),
-            "nvtx" if program == "nvtx_none" or NVTX is None else "nvtx_none",
-            "counters_linux" if program == "counters_none" else "counters_none",
-        }
-        return [unit for unit in UNITS if unit not in left_out]
 
 
 SANITIZED = ["-O1", "-g1", "-fno-omit-frame-pointer"]  # so that it can tell the lines
@@ -166,7 +147,7 @@ class Workshop:
     def program(self, flavour: Flavour, name: str) -> Path:
         """A runnable program."""
         core = self.core_of(flavour)
-        objects = [str(core[unit]) for unit in [*flavour.units_for(name), "fake_alloc"]]
+        objects = [str(core[unit]) for unit in [*UNITS, "fake_alloc"]]
         wrapped = [f"-Wl,--wrap={function}" for function in sorted(set(re.findall(r"__wrap_(\w+)", text_of(name))))]
         target = self.folder / flavour.name / name
         return self.compile(flavour, str(SOURCES[name].relative_to(ROOT)), target, *objects, *wrapped, "-lm", "-ldl")

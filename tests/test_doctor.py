@@ -60,7 +60,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def core(monkeypatch: pytest.MonkeyPatch) -> None:
     """A core that has everything."""
     monkeypatch.setattr(_core, "perf_status", lambda: [(name, "times", None) for name in COUNTERS], raising=False)
-    monkeypatch.setattr(_core, "perf_in_user_space", lambda: True, raising=False)
 
 
 def put(path: Path, text: str, *, runs: bool = False) -> Path:
@@ -415,7 +414,6 @@ def test_counters_that_share_a_reason_share_a_row(machine: Path, core: None, mon
     put(machine / "proc/sys/kernel/perf_event_paranoid", "2\n")
     reasons = {"cycles": "ENOENT: not offered", "cache_misses": "ENOENT: not offered", "instructions": "EACCES"}
     monkeypatch.setattr(_core, "perf_status", lambda: [(name, "times", reasons.get(name)) for name in COUNTERS])
-    monkeypatch.setattr(_core, "perf_in_user_space", lambda: False)
     rows = list(doctor.perf_rows())
     assert [(row.works, row.detail) for row in rows[:3]] == [
         (True, "cpu_time, context_switches, page_faults, branch_misses"),
@@ -460,7 +458,7 @@ def test_files_that_cannot_be_read_are_unknown(machine: Path, core: None) -> Non
     put(machine / "proc/sys/kernel/kptr_restrict", "\n")
     assert doctor.text_of("proc/sys/kernel/perf_event_paranoid") is None
     assert only(row for row in doctor.perf_rows() if row.works is None).detail.endswith(
-        "in user space; perf_event_paranoid unknown, kptr_restrict empty"
+        "by system calls; perf_event_paranoid unknown, kptr_restrict empty"
     )
 
 

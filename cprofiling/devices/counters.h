@@ -1,11 +1,10 @@
 /* Counters of the calling thread: CPU time and what the kernel counts for it (getrusage), and hardware events
  * (perf_event_open).
  *
- * Hardware events are opened for each thread at its first reading, as one group, so that they are counted at the same times;
- * they are read in user space where the kernel allows that (rdpmc), and scaled where it had to share the counters among
- * groups. They count what the thread does in user space, not in the kernel for it. What the machine refuses has no value, and a
- * reason that is found once. counters.c works with readings, counters_linux.c takes them; counters_none.c, for platforms
- * without a perf_*.c, knows nothing.
+ * Hardware events are opened for each thread at its first reading that wants one, as one group, so that they are counted at the
+ * same times, and scaled where the kernel had to share the counters among groups. They count what the thread does in user
+ * space. What the kernel refuses for good has no value, is never asked for again, and has a reason; where a thread lacks
+ * descriptors or memory, it tries again later.
  *
  * Thread rule: a reading is of the calling thread; any number of threads may read at once. What a thread has open is closed
  * when it ends.
@@ -67,10 +66,8 @@ const char *cprof_counters_unit(cprof_counter counter);
  * if nobody did. Writes at most `size` bytes with the NUL. False, and an empty text, when it has values. */
 bool cprof_counters_reason(cprof_counter counter, char *buffer, size_t size);
 
-/* Whether hardware events are read in user space by the calling thread (tried as above). */
-bool cprof_counters_in_user_space(void);
-
-/* In the child of a fork: what the parent's threads had open counts for them, and is let go of. */
+/* In the child of a fork: what the parent's threads had open counts for them, and is closed. Calls nothing but what a signal
+ * handler may. */
 void cprof_counters_after_fork_in_child(void);
 
 #endif

@@ -3,6 +3,8 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/lock.h"
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
+
 #include <nvtx3/nvToolsExt.h>
 #include <stdatomic.h>
 #include <sys/auxv.h>
@@ -94,3 +96,33 @@ const char *cprof_nvtx_reason(void)
 {
     return NULL;
 }
+
+#else
+
+bool cprof_nvtx_is_heard(void)
+{
+    return false;
+}
+
+void *cprof_nvtx_register(cprof_name name)
+{
+    (void)name;
+    return NULL;
+}
+
+void cprof_nvtx_push(void *message, uint64_t payload)
+{
+    (void)message, (void)payload;
+}
+
+void cprof_nvtx_pop(void)
+{
+    /* Nothing was pushed. */
+}
+
+const char *cprof_nvtx_reason(void)
+{
+    return "built without NVTX's headers";
+}
+
+#endif

@@ -1,6 +1,6 @@
 /* Ranges for NVIDIA's tools: each node as a push and a pop in the NVTX domain `cprofiling`, its name a registered string.
  *
- * NVTX is a set of headers, taken at build time where they are found (nvtx_none.c stands in where they are not). At the first
+ * NVTX is a set of headers, taken at build time where they are found; without them no tool ever listens. At the first
  * call they look for a tool (NVTX_INJECTION64_PATH); without one every call is a test of a pointer. Push and pop are of the
  * calling thread, and must be balanced in it.
  *

@@ -1,8 +1,7 @@
 /* Waiting for CUDA devices, through the driver library that the process has loaded already.
  *
  * Nothing here loads the driver, initialises it, or makes a context: a process without CUDA, and a device that nobody
- * uses, stay as they are. wait.c has these functions, on top of driver.h and context.h; wait_none.c, for other
- * platforms, has the same ones and always answers CPROF_GPU_OFF with a reason.
+ * uses, stay as they are.
  *
  * The state is the process's: absent (no driver found yet), ready, or off. An error of the driver turns waiting off for
  * the rest of the process, because such errors are final for their context and belong to the user's program, which will

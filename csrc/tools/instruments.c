@@ -144,13 +144,6 @@ static PyObject *instruments_perf_status(PyObject *module, PyObject *unused)
     return all;
 }
 
-static PyObject *instruments_perf_in_user_space(PyObject *module, PyObject *unused)
-{
-    (void)module;
-    (void)unused;
-    return PyBool_FromLong(cprof_counters_in_user_space());
-}
-
 static PyMethodDef functions[] = {
     {"poll_devices", instruments_poll_devices, METH_NOARGS,
      PyDoc_STR("Takes in what devices have done by now, without waiting for any.")},
@@ -165,8 +158,6 @@ static PyMethodDef functions[] = {
     {"perf_units", instruments_perf_units, METH_NOARGS, PyDoc_STR("Of each counter: its name and its unit.")},
     {"perf_status", instruments_perf_status, METH_NOARGS,
      PyDoc_STR("Of each counter: its name, its unit, and why it has no value here, or None.")},
-    {"perf_in_user_space", instruments_perf_in_user_space, METH_NOARGS,
-     PyDoc_STR("Whether hardware events are read without a call of the system.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -22,7 +22,7 @@ from .harness import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("_readings.c")
-UNITS = ("alloc", "perf", "perf_event", "perf_linux", "perf_rdpmc")
+UNITS = ("base/alloc", "devices/counters")
 
 SYSTEM = ("cpu_time", "context_switches", "page_faults")
 HARDWARE = ("cycles", "instructions", "branch_misses", "cache_misses")
@@ -78,7 +78,7 @@ for kind, names in KINDS.items():
 def readings_program() -> Path:
     """Compile ``_readings.c`` with the core's units unless it was built before, and return the program's path."""
     sources = [SOURCE, *(ROOT / "cprofiling" / f"{unit}.c" for unit in UNITS)]
-    headers = sorted((ROOT / "cprofiling").glob("*.h"))
+    headers = sorted((ROOT / "cprofiling").rglob("*.h"))
     compiler = shlex.split(os.environ.get("CC", "cc"))
     command = [*compiler, "-std=c11", "-O3", "-pthread", f"-I{ROOT}", *map(str, sources)]
     recipe = " ".join(command).encode() + b"".join(path.read_bytes() for path in [*sources, *headers])

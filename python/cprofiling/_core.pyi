@@ -517,7 +517,6 @@ def set_capture(name: str, skip: SupportsIndex, count: SupportsIndex, /) -> None
 def capture_report() -> str | None: ...
 def perf_units() -> tuple[tuple[str, str], ...]: ...  # perf.c: of each counter its name and its unit
 def perf_status() -> list[tuple[str, str, str | None]]: ...  # of each counter: its name, its unit, why it has no value
-def perf_in_user_space() -> bool: ...  # perf_event.c
 
 # Of CUPTI; are in csrc/recordings/device_activity.c.
 def cupti_start_trace() -> bool: ...

@@ -367,9 +367,8 @@ def perf_rows() -> Iterable[Row]:
         else:
             yield Row("counters", False, ", ".join(names), reason, perf_advice(reason))
     level, pointers = (text_of(f"proc/sys/kernel/{name}") for name in ("perf_event_paranoid", "kptr_restrict"))
-    how = "in user space" if _core.perf_in_user_space() else "by system calls"
     settings = f"perf_event_paranoid {_setting(level)}, kptr_restrict {_setting(pointers)}"
-    yield Row("perf events", None, f"hardware events are read {how}; {settings}")
+    yield Row("perf events", None, f"hardware events are read by system calls; {settings}")
 
 
 def _setting(text: str | None) -> str:
