@@ -25,6 +25,7 @@
 #include "csrc/calls/suspendable.h"
 
 #include "cprofiling/base/environment.h"
+#include "cprofiling/base/random.h"
 #include "cprofiling/process.h"
 
 static struct PyModuleDef module_definition;
@@ -329,7 +330,7 @@ static int module_exec(PyObject *module)
         return -1;
     }
     *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
-    state->serial = cprof_process_next_number();
+    state->serial = cprof_random_serial();
     cprof_process_start();
     bool complete = follow_flags() && add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) &&
                     ext_device_activity_add(module);

@@ -37,6 +37,8 @@ const cprof_alloc_hooks cprof_alloc_system = {
     .unmap_pages = system_unmap_pages,
 };
 
+const cprof_alloc_hooks *cprof_alloc_hooks_in_use = &cprof_alloc_system;
+
 void *cprof_alloc_zeroed(size_t size)
 {
     return cprof_alloc_hooks_in_use->zeroed(size);

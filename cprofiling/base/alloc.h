@@ -33,7 +33,7 @@ void cprof_alloc_touch_pages(void *memory, size_t size);
 /* Gives back what cprof_alloc_map_pages(size) returned. NULL is ignored. */
 void cprof_alloc_unmap_pages(void *memory, size_t size);
 
-/* The functions in use. Defined in process.c. */
+/* The functions in use. */
 extern const cprof_alloc_hooks *cprof_alloc_hooks_in_use;
 
 /* The system's functions. */

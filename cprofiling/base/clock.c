@@ -9,6 +9,8 @@
 #include <cpuid.h>
 #endif
 
+cprof_clock_state cprof_clock = {.source = CPROF_CLOCK_MONOTONIC, .multiplier = CPROF_CLOCK_UNIT};
+
 enum {
     CALIBRATION_NS = 4 * 1000 * 1000, /* long enough for 10 ppm when a pair is good to 20 ns twice */
     REFINE_AFTER_NS = 20 * 1000 * 1000,

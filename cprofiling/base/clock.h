@@ -33,7 +33,7 @@ typedef struct {
     cprof_ticks ticks;
 } cprof_clock_pair;
 
-/* Defined in process.c, worked by clock.c, read by the inline functions below. */
+/* Worked by clock.c, read by the inline functions below. */
 typedef struct {
     _Atomic int source;          /* a cprof_clock_source */
     _Atomic uint64_t multiplier; /* nanoseconds per tick, times 2^32 */

@@ -2,7 +2,7 @@
 #ifndef CPROF_HASH_H
 #define CPROF_HASH_H
 
-#include "cprofiling/base/names.h"
+#include "cprofiling/base/text.h"
 
 /* Two numbers as one, told from its neighbours in all bits, and, of one seed, from that of all other numbers: the finaliser of
  * SplitMix64 (Steele, Lea, Flood 2014). */

@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <time.h>
 
+_Atomic uint32_t cprof_lock_epoch = 1;
+
 enum { SPINS_BEFORE_YIELD = 128, YIELDS_BEFORE_SLEEP = 1024, SLEEP_NS = 50000 };
 
 static bool has_passed(int64_t deadline_ns)

@@ -18,7 +18,7 @@ typedef struct {
     _Atomic uint32_t word; /* 0 or a stale epoch: free */
 } cprof_lock;
 
-/* The epoch of this process: 1, and one more for each fork on the way from the first process. Written by process.c only. */
+/* The epoch of this process: 1, and one more for each fork on the way from the first process. Raised by process.c only. */
 extern _Atomic uint32_t cprof_lock_epoch;
 
 /* Waits until the lock is free, and takes it; or until CLOCK_MONOTONIC has passed `deadline_ns`: then false. */

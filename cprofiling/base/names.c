@@ -2,7 +2,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
-#include "cprofiling/process.h"
+#include "cprofiling/base/random.h"
 
 enum { FIRST_SLOTS = 32 };
 
@@ -67,7 +67,7 @@ static cprof_status grow(cprof_names_table *table)
     }
     cprof_alloc_release(table->slots);
     if (table->slot_count == 0) {
-        cprof_process_random(table->seed, sizeof table->seed);
+        cprof_random_bytes(table->seed, sizeof table->seed);
     }
     table->slots = slots;
     table->slot_count = slot_count;

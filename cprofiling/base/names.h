@@ -6,35 +6,7 @@
 #define CPROF_NAMES_H
 
 #include "cprofiling/base/status.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-/* A borrowed run of bytes; the pointer is not NULL, even where the length is 0. */
-typedef struct {
-    const char *bytes;
-    size_t length;
-} cprof_name;
-
-/* The name that a text is. */
-static inline cprof_name cprof_name_of(const char *text)
-{
-    return (cprof_name){text, strlen(text)};
-}
-
-/* Whether a name is this text. */
-static inline bool cprof_name_is(cprof_name name, const char *text)
-{
-    return name.length == strlen(text) && memcmp(name.bytes, text, name.length) == 0;
-}
-
-/* Both names of a key. */
-typedef struct {
-    cprof_name stage;
-    cprof_name node;
-} cprof_names;
+#include "cprofiling/base/text.h"
 
 /* All zero: an empty table. */
 typedef struct {

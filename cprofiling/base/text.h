@@ -1,13 +1,38 @@
-/* Bytes as UTF-8, where that has to be known: what others read.
+/* Texts: bytes and their length; and bytes as UTF-8, where that has to be known, as others read them.
  *
  * A surrogate, which is no character, has three bytes as if it were one.
  */
 #ifndef CPROF_TEXT_H
 #define CPROF_TEXT_H
 
-#include "cprofiling/base/names.h"
-
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* A borrowed run of bytes; the pointer is not NULL, even where the length is 0. */
+typedef struct {
+    const char *bytes;
+    size_t length;
+} cprof_name;
+
+/* The name that a text is. */
+static inline cprof_name cprof_name_of(const char *text)
+{
+    return (cprof_name){text, strlen(text)};
+}
+
+/* Whether a name is this text. */
+static inline bool cprof_name_is(cprof_name name, const char *text)
+{
+    return name.length == strlen(text) && memcmp(name.bytes, text, name.length) == 0;
+}
+
+/* Both names of a key. */
+typedef struct {
+    cprof_name stage;
+    cprof_name node;
+} cprof_names;
 
 /* The number of bytes of the character, or surrogate, with which `left` bytes (at least one) begin, and its code; 0 when they
  * begin with none. */

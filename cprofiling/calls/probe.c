@@ -4,10 +4,11 @@
 #include "cprofiling/devices/capture.h"
 #include "cprofiling/devices/cupti.h"
 #include "cprofiling/devices/nvtx.h"
-#include "cprofiling/process.h"
 #include "cprofiling/trace/recording.h"
 
 #include <string.h>
+
+cprof_probe_state cprof_probes;
 
 #define UNKNOWN (-1)
 
@@ -445,7 +446,7 @@ void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched)
     }
     cprof_probe_end_capture(probe);
     if ((probe->flags & CPROF_FLAG_CAPTURE) != 0 && !cprof_capture_is_set()) {
-        cprof_process_capture(probe->accum->registry->owner, 0); /* it is over: calls are quick again */
+        cprof_registry_capture_owner(probe->accum->registry->owner, 0); /* it is over: calls are quick again */
     }
     note_counters(probe, is_sample);
     if (is_sample && probe->sample.asked != 0) {

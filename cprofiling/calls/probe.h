@@ -66,7 +66,7 @@ struct cprof_probe {
     size_t room;          /* there */
 };
 
-/* Defined in process.c, worked by probe.c. */
+/* Worked by probe.c. */
 typedef struct {
     cprof_lock lock; /* guards: */
     cprof_probe *spare;

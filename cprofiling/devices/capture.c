@@ -6,6 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+cprof_capture_state cprof_capture = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static cprof_status set_lock_held(cprof_name name, uint64_t skip, uint64_t count)
 {
     if (atomic_load(&cprof_capture.phase) != CPROF_CAPTURE_NONE) {

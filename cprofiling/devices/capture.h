@@ -11,7 +11,8 @@
 #ifndef CPROF_CAPTURE_H
 #define CPROF_CAPTURE_H
 
-#include "cprofiling/base/names.h"
+#include "cprofiling/base/status.h"
+#include "cprofiling/base/text.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +24,7 @@ typedef enum {
     CPROF_CAPTURE_FORKED, /* it was the parent's */
 } cprof_capture_phase;
 
-/* Defined in process.c, worked by capture.c. */
+/* Worked by capture.c. */
 typedef struct {
     _Atomic int phase;
     _Atomic uint64_t seen; /* calls of the node that began while the window was set */

@@ -9,7 +9,7 @@
 #ifndef CPROF_NVTX_H
 #define CPROF_NVTX_H
 
-#include "cprofiling/base/names.h"
+#include "cprofiling/base/text.h"
 
 /* Whether a tool listens; makes the domain at the first call, which may load the tool, and wait for the dynamic loader: not
  * with the GIL held. The answer is final, also in a forked child. */

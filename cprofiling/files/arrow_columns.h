@@ -6,7 +6,7 @@
 #define CPROF_ARROW_COLUMNS_H
 
 #include "cprofiling/files/arrow.h"
-#include "cprofiling/base/names.h"
+#include "cprofiling/base/text.h"
 #include "cprofiling/base/status.h"
 
 typedef struct cprof_arrow_columns cprof_arrow_columns;

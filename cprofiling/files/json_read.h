@@ -18,7 +18,7 @@
 #ifndef CPROF_JSON_READ_H
 #define CPROF_JSON_READ_H
 
-#include "cprofiling/base/names.h"
+#include "cprofiling/base/text.h"
 #include "cprofiling/base/status.h"
 
 #include <stdbool.h>

@@ -2,7 +2,7 @@
 #ifndef CPROF_JSON_TEXT_H
 #define CPROF_JSON_TEXT_H
 
-#include "cprofiling/base/names.h"
+#include "cprofiling/base/text.h"
 
 #include <stdbool.h>
 

@@ -6,7 +6,7 @@
 #ifndef CPROF_JSON_WRITE_H
 #define CPROF_JSON_WRITE_H
 
-#include "cprofiling/base/names.h"
+#include "cprofiling/base/text.h"
 #include "cprofiling/base/status.h"
 
 enum {

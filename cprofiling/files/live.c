@@ -4,7 +4,7 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/files/live_file.h"
 #include "cprofiling/files/live_gone.h"
-#include "cprofiling/process.h"
+#include "cprofiling/base/random.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -282,7 +282,7 @@ static int begin(cprof_live *live, const cprof_live_plan *plan)
     live->epoch = atomic_load(&cprof_lock_epoch);
     live->interval_ns = plan->interval_ns;
     live->errors = plan->errors;
-    cprof_process_random(live->gone.id.id, sizeof live->gone.id.id);
+    cprof_random_bytes(live->gone.id.id, sizeof live->gone.id.id);
     init_waiting(live);
     cprof_live_state state;
     commit(live, 0, &state);
@@ -295,7 +295,6 @@ int cprof_live_open(const cprof_live_plan *plan, cprof_live **live)
     if (made == NULL) {
         return ENOMEM;
     }
-    cprof_process_start();
     int error = begin(made, plan);
     if (error != 0) {
         release(made);

@@ -3,7 +3,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/checksum.h"
-#include "cprofiling/process.h"
+#include "cprofiling/base/random.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -290,7 +290,7 @@ int cprof_live_file_make(cprof_live_file *file, const cprof_live_statistics *sta
 {
     char temporary[PATH_MAX];
     uint64_t random;
-    cprof_process_random(&random, sizeof random);
+    cprof_random_bytes(&random, sizeof random);
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.%016" PRIx64 ".tmp", file->path, random) >= sizeof temporary) {
         return ENAMETOOLONG;
     }

@@ -2,10 +2,7 @@
 #include "cprofiling/nodes/registry.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/devices/event.h"
-#include "cprofiling/devices/cupti.h"
-#include "cprofiling/files/live.h"
-#include "cprofiling/process.h"
+#include "cprofiling/base/random.h"
 
 enum { SHARE = 16, PAGE = 4096 };
 
@@ -23,16 +20,102 @@ static size_t slab_bytes(void)
     return (sizeof(struct cprof_slab) + PAGE - 1) / PAGE * PAGE;
 }
 
+static cprof_lock list_lock;
+static cprof_registry *first_registry;
+
+/* What is added to the flags of an owner's registries. */
+typedef struct {
+    uint64_t owner;
+    unsigned flags;
+} added;
+
+static added recording;
+static added capture;
+
+static void renew_state_epoch_lock_held(cprof_registry *registry, bool new_generation)
+{
+    uint64_t generation = cprof_registry_state(registry) & ~(uint64_t)CPROF_FLAG_ALL;
+    unsigned flags = registry->configured_flags | registry->added_flags;
+    atomic_store(&registry->state, (new_generation ? generation + ONE_GENERATION : generation) | flags);
+}
+
+static void set_added(cprof_registry *registry, unsigned flags)
+{
+    cprof_lock_acquire(&registry->epoch_lock);
+    registry->added_flags = flags;
+    renew_state_epoch_lock_held(registry, false);
+    cprof_lock_release(&registry->epoch_lock);
+}
+
+static void set_added_list_lock_held(cprof_registry *registry)
+{
+    unsigned flags = recording.owner == registry->owner ? recording.flags : 0;
+    set_added(registry, flags | (capture.owner == registry->owner ? capture.flags : 0));
+}
+
+void cprof_registry_leave_recording(cprof_registry *registry)
+{
+    set_added(registry, 0);
+}
+
+static void add_flags(added *kind, uint64_t owner, unsigned flags)
+{
+    cprof_lock_acquire(&list_lock);
+    *kind = (added){owner, flags};
+    for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
+        if (registry->owner == owner) {
+            set_added_list_lock_held(registry);
+        }
+    }
+    cprof_lock_release(&list_lock);
+}
+
+void cprof_registry_record_owner(uint64_t owner, unsigned flags)
+{
+    add_flags(&recording, owner, flags);
+}
+
+void cprof_registry_capture_owner(uint64_t owner, unsigned flags)
+{
+    add_flags(&capture, owner, flags);
+}
+
+static void add_to_list(cprof_registry *registry)
+{
+    cprof_lock_acquire(&list_lock);
+    set_added_list_lock_held(registry);
+    registry->next = first_registry;
+    if (first_registry != NULL) {
+        first_registry->previous = registry;
+    }
+    first_registry = registry;
+    cprof_lock_release(&list_lock);
+}
+
+static void take_out_of_list(cprof_registry *registry)
+{
+    cprof_lock_acquire(&list_lock);
+    if (registry->previous != NULL) {
+        registry->previous->next = registry->next;
+    } else {
+        first_registry = registry->next;
+    }
+    if (registry->next != NULL) {
+        registry->next->previous = registry->previous;
+    }
+    cprof_lock_release(&list_lock);
+}
+
 cprof_registry *cprof_registry_create(uint64_t owner)
 {
     cprof_registry *registry = cprof_alloc_zeroed(sizeof *registry);
     if (registry == NULL) {
         return NULL;
     }
-    cprof_process_random(registry->id, sizeof registry->id);
+    cprof_random_bytes(registry->id, sizeof registry->id);
     atomic_store(&registry->state, ONE_GENERATION);
     registry->owner = owner;
-    cprof_process_add(registry);
+    add_to_list(registry);
     return registry;
 }
 
@@ -46,10 +129,7 @@ void cprof_registry_destroy(cprof_registry *registry)
     if (registry == NULL) {
         return;
     }
-    cprof_live_forget(registry);
-    cprof_process_remove(registry);
-    cprof_event_forget(registry);
-    cprof_cupti_forget(registry);
+    take_out_of_list(registry);
     for (size_t i = 0; i < registry->names.count; i++) {
         cprof_accum_dispose(accum_at(registry, i));
     }
@@ -59,13 +139,6 @@ void cprof_registry_destroy(cprof_registry *registry)
     cprof_alloc_release(registry->slabs);
     cprof_names_dispose(&registry->names);
     cprof_alloc_release(registry);
-}
-
-static void renew_state_epoch_lock_held(cprof_registry *registry, bool new_generation)
-{
-    uint64_t generation = cprof_registry_state(registry) & ~(uint64_t)CPROF_FLAG_ALL;
-    unsigned flags = registry->configured_flags | registry->added_flags;
-    atomic_store(&registry->state, (new_generation ? generation + ONE_GENERATION : generation) | flags);
 }
 
 void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset)
@@ -83,14 +156,6 @@ void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t
     renew_state_epoch_lock_held(registry, discard);
     cprof_lock_release(&registry->epoch_lock);
     cprof_lock_release(&registry->read_lock);
-}
-
-void cprof_registry_set_added(cprof_registry *registry, unsigned flags)
-{
-    cprof_lock_acquire(&registry->epoch_lock);
-    registry->added_flags = flags;
-    renew_state_epoch_lock_held(registry, false);
-    cprof_lock_release(&registry->epoch_lock);
 }
 
 void cprof_registry_reset(cprof_registry *registry)
@@ -264,11 +329,35 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
     return status;
 }
 
-void cprof_registry_after_fork_in_child(cprof_registry *registry)
+void cprof_registry_before_fork(void)
 {
-    cprof_process_random(registry->id, sizeof registry->id);
-    registry->live = NULL; /* it is the parent's, as is what its files have kept */
-    registry->left = NULL;
-    registry->added_flags = 0;
-    renew_state_epoch_lock_held(registry, true);
+    cprof_lock_acquire(&list_lock);
+    for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
+        cprof_lock_acquire(&registry->table_lock);
+        cprof_lock_acquire(&registry->epoch_lock);
+    }
+}
+
+void cprof_registry_after_fork_in_parent(void)
+{
+    for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
+        cprof_lock_release(&registry->epoch_lock);
+        cprof_lock_release(&registry->table_lock);
+    }
+    cprof_lock_release(&list_lock);
+}
+
+void cprof_registry_after_fork_in_child(void)
+{
+    recording.flags = capture.flags = 0;
+    for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
+        cprof_random_bytes(registry->id, sizeof registry->id);
+        registry->live = NULL; /* it is the parent's, as is what its files have kept */
+        registry->left = NULL;
+        registry->added_flags = 0;
+        renew_state_epoch_lock_held(registry, true);
+        cprof_lock_release(&registry->epoch_lock);
+        cprof_lock_release(&registry->table_lock);
+    }
+    cprof_lock_release(&list_lock);
 }

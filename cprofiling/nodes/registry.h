@@ -69,7 +69,7 @@ struct cprof_registry {
     uint8_t id[CPROF_REGISTRY_ID_BYTES]; /* random; tells the same data from other data */
     struct cprof_live *live;             /* the file that it is part of, borrowed; NULL: none. See live.h */
     struct cprof_live_left *left;        /* what files that it was part of have kept, borrowed. See live_gone.h */
-    cprof_registry *next;                /* in the list of process.c */
+    cprof_registry *next;                /* in the list of all */
     cprof_registry *previous;
 };
 
@@ -102,9 +102,14 @@ static inline void cprof_registry_set_probing(cprof_registry *registry, uint32_t
     atomic_store_explicit(&registry->probing, probing, memory_order_relaxed);
 }
 
-/* Sets the flags that a recording or the capture window adds to those that were configured, instead of those that were added
- * before. */
-void cprof_registry_set_added(cprof_registry *registry, unsigned flags);
+/* Gives all registries of `owner`, and those made later, the flags of a recording; 0: it has ended, or pauses. */
+void cprof_registry_record_owner(uint64_t owner, unsigned flags);
+
+/* Gives all registries of `owner`, and those made later, flags beside those of a recording; 0: none any more. */
+void cprof_registry_capture_owner(uint64_t owner, unsigned flags);
+
+/* Takes the flags of a recording, and of the capture window, away from this registry until the next ones come. */
+void cprof_registry_leave_recording(cprof_registry *registry);
 
 /* Discards the statistics: a new generation with the same configuration. */
 void cprof_registry_reset(cprof_registry *registry);
@@ -132,7 +137,10 @@ typedef cprof_status (*cprof_visitor)(void *context, cprof_names names, uint64_t
  * middle of a reset, or the status that the visitor returned. */
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
 
-/* In a forked child: empty statistics, the same configuration, a new id. */
-void cprof_registry_after_fork_in_child(cprof_registry *registry);
+/* Around a fork: the list, the tables of keys and the configurations must be whole in the child, where all registries have
+ * empty statistics, the same configuration and a new id. Each call of the first is followed by one of the others. */
+void cprof_registry_before_fork(void);
+void cprof_registry_after_fork_in_parent(void);
+void cprof_registry_after_fork_in_child(void);
 
 #endif

@@ -4,6 +4,9 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/nodes/span.h"
 
+cprof_thread_spares cprof_thread_spare = {.key_once = PTHREAD_ONCE_INIT};
+_Thread_local cprof_thread *cprof_thread_self;
+
 enum { SPANS_AT_ONCE = 32 };
 
 struct cprof_thread_lot {

@@ -50,7 +50,7 @@ typedef struct cprof_thread {
 /* Spans are made in lots, which stay where they are. */
 typedef struct cprof_thread_lot cprof_thread_lot;
 
-/* What ended threads left for new ones, and how their end is noticed. Defined in process.c, worked by thread.c. */
+/* What ended threads left for new ones, and how their end is noticed. */
 typedef struct {
     pthread_once_t key_once;
     pthread_key_t key;

@@ -2,7 +2,7 @@
 #include "cprofiling/trace/recording.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/process.h"
+#include "cprofiling/base/random.h"
 #include "cprofiling/trace/recording_rows.h"
 
 #include <linux/membarrier.h>
@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+cprof_recording_state cprof_recording;
 
 enum {
     FIRST_CHUNK = 64, /* events, a page of them: a thread may come for one */
@@ -38,7 +40,7 @@ static void set_recording(const cprof_recording_session *session, bool runs)
 {
     unsigned flags = CPROF_FLAG_TRACE | (session->options.details ? CPROF_FLAG_DETAIL : 0) |
                      (session->options.synchronizes ? CPROF_FLAG_SYNC : 0);
-    cprof_process_record(session->options.owner, runs && session->options.hosts ? flags : 0);
+    cprof_registry_record_owner(session->options.owner, runs && session->options.hosts ? flags : 0);
 }
 
 static cprof_recording_session *make_session(const cprof_recording_options *options)
@@ -48,7 +50,7 @@ static cprof_recording_session *make_session(const cprof_recording_options *opti
         session->options = *options;
         session->epoch = atomic_load(&cprof_lock_epoch);
         session->serial = next_serial();
-        cprof_process_random(session->seeds, sizeof session->seeds);
+        cprof_random_bytes(session->seeds, sizeof session->seeds);
     }
     return session;
 }

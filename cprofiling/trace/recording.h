@@ -71,7 +71,7 @@ typedef struct {
     bool synchronizes; /* nodes wait for their device before and after: registries get CPROF_FLAG_SYNC, too */
 } cprof_recording_options;
 
-/* Defined in process.c, worked by recording.c. Serials are unique in the process, and not 0. */
+/* Worked by recording.c. Serials are unique in the process, and not 0. */
 typedef struct {
     _Atomic uint32_t open_serial; /* of the recording while it runs; 0: there is none, or it is paused */
     _Atomic uint32_t serial;      /* of the recording, running or paused; 0: there is none */

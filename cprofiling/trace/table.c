@@ -2,7 +2,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
-#include "cprofiling/process.h"
+#include "cprofiling/base/random.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -67,7 +67,7 @@ cprof_table *cprof_table_create(void)
 {
     cprof_table *table = cprof_alloc_zeroed(sizeof *table);
     if (table != NULL) {
-        cprof_process_random(&table->seed, sizeof table->seed);
+        cprof_random_bytes(&table->seed, sizeof table->seed);
     }
     return table;
 }

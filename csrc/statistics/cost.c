@@ -80,7 +80,7 @@ static PyObject *profiled_nothing(ext_state *state, PyObject *bare, const ext_co
         return NULL;
     }
     cprof_registry *registry = ((ext_profiler *)profiler)->registry;
-    cprof_registry_set_added(registry, 0); /* what is measured is no part of a recording */
+    cprof_registry_leave_recording(registry); /* what is measured is no part of a recording */
     cprof_registry_set_probing(registry, asked->probing);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | asked->flags, 0, false);
     PyObject *function = PyObject_CallFunction((PyObject *)state->function_type, "OiOsOOOiii", bare, (int)EXT_KIND_CALL,

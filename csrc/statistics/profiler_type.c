@@ -9,6 +9,7 @@
 #include "csrc/statistics/summary.h"
 
 #include "cprofiling/devices/nvtx.h"
+#include "cprofiling/base/random.h"
 #include "cprofiling/process.h"
 
 static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -24,7 +25,7 @@ static PyObject *profiler_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return NULL;
     }
     self->state = ext_state_hold(state);
-    self->uid = cprof_process_next_number();
+    self->uid = cprof_random_serial();
     self->registry = cprof_registry_create(state->serial);
     if (self->registry == NULL) {
         Py_DECREF(self);
@@ -442,7 +443,7 @@ static void profiler_dealloc(PyObject *object)
     Py_CLEAR(self->entries);
     Py_CLEAR(self->device_note);
     Py_CLEAR(self->label);
-    cprof_registry_destroy(self->registry);
+    cprof_process_end_registry(self->registry);
     ext_state_release(self->state);
     type->tp_free(object);
     Py_DECREF(type);

@@ -6,7 +6,6 @@
 #include "cprofiling/devices/capture.h"
 #include "cprofiling/devices/cupti.h"
 #include "cprofiling/devices/nvtx.h"
-#include "cprofiling/process.h"
 
 enum { TEXT_SIZE = 256 };
 
@@ -67,7 +66,7 @@ static void open_gate(ext_state *state)
     Py_END_ALLOW_THREADS
     state->capturing = true;
     ext_state_set_gate(state);
-    cprof_process_capture(state->serial, CPROF_FLAG_CAPTURE | CPROF_FLAG_NVTX);
+    cprof_registry_capture_owner(state->serial, CPROF_FLAG_CAPTURE | CPROF_FLAG_NVTX);
 }
 
 static PyObject *instruments_set_capture(PyObject *module, PyObject *args)

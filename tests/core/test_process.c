@@ -1,6 +1,7 @@
 /* process.h: what a forked child finds (D1), whatever the threads of its parent were doing. Argument: the number of forks under
  * load, 200 by default. */
 #define _GNU_SOURCE
+#include "cprofiling/base/random.h"
 #include "cprofiling/process.h"
 
 #include "cprofiling/base/alloc.h"
@@ -55,7 +56,7 @@ static void set_up(uint64_t skip_first_n)
 
 static void tear_down(void)
 {
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
     registry = NULL;
 }
 
@@ -116,7 +117,7 @@ static _Atomic uint8_t drawn[THREADS * NUMBERS + 1];
 static void *draw_numbers(void *unused)
 {
     for (int i = 0; i < NUMBERS; i++) {
-        uint64_t number = cprof_process_next_number();
+        uint64_t number = cprof_random_serial();
         CHECK(number >= 1 && number <= THREADS * NUMBERS);
         CHECK_EQUAL(atomic_fetch_add(&drawn[number], 1), 0);
     }
@@ -132,7 +133,7 @@ static void test_numbers_are_unique(void)
     for (int i = 0; i < THREADS; i++) {
         CHECK(pthread_join(threads[i], NULL) == 0);
     }
-    CHECK_EQUAL(cprof_process_next_number(), THREADS * NUMBERS + 1);
+    CHECK_EQUAL(cprof_random_serial(), THREADS * NUMBERS + 1);
 }
 
 static uint32_t epoch_of_parent;
@@ -171,7 +172,7 @@ static void test_list_of_registries(void)
         }
         for (int k = 0; k < 3; k++) {
             in_child(check_listed);
-            cprof_registry_destroy(listed[orders[i][k]]);
+            cprof_process_end_registry(listed[orders[i][k]]);
             listed[orders[i][k]] = NULL;
         }
     }
@@ -222,7 +223,7 @@ static void use_everything(void)
     CHECK_EQUAL(keys_with_figures(), 1);
     cprof_registry *other = cprof_registry_create(0);
     CHECK(other != NULL);
-    cprof_registry_destroy(other);
+    cprof_process_end_registry(other);
 }
 
 /* A child, and a child of that. */

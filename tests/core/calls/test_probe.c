@@ -220,7 +220,7 @@ static void tear_down(void)
     CHECK(cprof_probes.open == NULL);
     CHECK(launching.accum == NULL);
     CHECK_EQUAL(atomic_load(&fake.open_ranges), 0);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 static cprof_probe *new_probe(int node)
@@ -1127,22 +1127,22 @@ static void test_flags_of_the_window(void)
 {
     set_up(FLAG(STATS), 0, 0);
     cprof_registry *another = cprof_registry_create(OWNER + 1);
-    cprof_process_record(OWNER, FLAG(TRACE));
-    cprof_process_capture(OWNER, FLAG(CAPTURE));
+    cprof_registry_record_owner(OWNER, FLAG(TRACE));
+    cprof_registry_capture_owner(OWNER, FLAG(CAPTURE));
     cprof_registry *later = cprof_registry_create(OWNER);
     CHECK(another != NULL && later != NULL);
     CHECK(has_capture(registry) && has_capture(later) && !has_capture(another));
-    cprof_process_record(OWNER, 0); /* each takes away its own only */
+    cprof_registry_record_owner(OWNER, 0); /* each takes away its own only */
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, FLAG(STATS) | FLAG(CAPTURE));
     cprof_registry_configure(registry, 0, 0, false);
     CHECK(has_capture(registry));
-    cprof_process_record(OWNER, FLAG(TRACE));
-    cprof_process_capture(OWNER, 0);
+    cprof_registry_record_owner(OWNER, FLAG(TRACE));
+    cprof_registry_capture_owner(OWNER, 0);
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, FLAG(TRACE));
-    cprof_process_record(OWNER, 0);
+    cprof_registry_record_owner(OWNER, 0);
     CHECK_EQUAL(cprof_registry_state(later) & CPROF_FLAG_ALL, 0);
-    cprof_registry_destroy(later);
-    cprof_registry_destroy(another);
+    cprof_process_end_registry(later);
+    cprof_process_end_registry(another);
     tear_down();
 }
 
@@ -1151,7 +1151,7 @@ static void test_window(void)
 {
     set_up(0, 0, 0);
     CHECK(cprof_capture_set(cprof_name_of("b"), 1, 2) == CPROF_OK);
-    cprof_process_capture(OWNER, FLAG(CAPTURE));
+    cprof_registry_capture_owner(OWNER, FLAG(CAPTURE));
     close_node(open_node(1));
     close_node(open_node(0));
     check_notes("");
@@ -1176,7 +1176,7 @@ static void test_window_around_a_discarded_call(void)
 {
     set_up(FLAG(STATS), 0, 3);
     CHECK(cprof_capture_set(cprof_name_of("a"), 0, 1) == CPROF_OK);
-    cprof_process_capture(OWNER, FLAG(CAPTURE));
+    cprof_registry_capture_owner(OWNER, FLAG(CAPTURE));
     cprof_span *span = open_node(0);
     chain.top = NULL;
     cprof_span_discard(span);
@@ -1349,6 +1349,7 @@ static void test_threads(void)
 
 int main(void)
 {
+    cprof_process_start();
     fake_alloc_install();
     cprof_clock_set_test(read_clock);
     thread = cprof_thread_get();

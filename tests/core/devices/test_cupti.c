@@ -170,7 +170,7 @@ static void end(void)
         (void)fprintf(stderr, "%s\n", fake.violation_());
     }
     CHECK_EQUAL(fake.violations_(), 0);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 static cprof_cupti_node node_of(const char *name)
@@ -704,7 +704,7 @@ static void *come_and_go(void *argument)
         (void)cprof_cupti_reason(reason, sizeof reason);
         cprof_registry *other = cprof_registry_create(2);
         cprof_cupti_stop(CPROF_CUPTI_STORE);
-        cprof_registry_destroy(other);
+        cprof_process_end_registry(other);
         CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
     }
     return NULL;
@@ -758,7 +758,7 @@ static void test_a_registry_may_go_before_its_records_come(void)
     before = enter_node("node");
     fake.launch_("kernel", 6);
     leave_node(before);
-    cprof_registry_destroy(gone);
+    cprof_process_end_registry(gone);
     fake.advance_(MS);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 6});
@@ -772,13 +772,13 @@ static void test_a_registry_takes_its_nodes_along(void)
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     (void)enter_node("left open");
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
     registry = cprof_registry_create(1);
     fake.launch_("kernel", 6);
     cprof_cupti_node kept = enter_node("node");
     CHECK(kept.accum == NULL);
     cprof_registry *other = cprof_registry_create(1);
-    cprof_registry_destroy(other);
+    cprof_process_end_registry(other);
     fake.launch_("kernel", 6);
     leave_node(kept);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -1139,7 +1139,7 @@ static void test_a_child_never_calls_it(void)
         CHECK(strcmp(reason, "off(fork): CUPTI does not survive a fork") == 0);
         CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
         CHECK(!state().has_library);
-        cprof_registry_destroy(registry);
+        cprof_process_end_registry(registry);
         CHECK_EQUAL(fake.total_calls_(), calls);
         exit(EXIT_SUCCESS);
     }

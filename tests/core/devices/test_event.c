@@ -72,7 +72,7 @@ static void start_test(void)
 
 static void end_test(void)
 {
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
     CHECK(cprof_event_pending(registry) == 0); /* an address, no more */
     registry = NULL;
 }
@@ -943,7 +943,7 @@ static void test_registry_that_is_destroyed(void)
     }
     CHECK_EQUAL(cprof_event_pending(registry), 3);
     CHECK_EQUAL(cprof_event_pending(other), 3);
-    cprof_registry_destroy(other);
+    cprof_process_end_registry(other);
     CHECK_EQUAL(cprof_event_pending(other), 0);
     advance_and_poll(3 * MS);
     check_gpu(0, 3, 3 * MS);
@@ -1072,7 +1072,7 @@ static void mark_and_forget(uint64_t stream, int device, int round)
         cprof_event_end(mark, place(device, stream), own[0], IDENTITY);
     }
     CHECK(cprof_event_pending(made) <= 1);
-    cprof_registry_destroy(made);
+    cprof_process_end_registry(made);
 }
 
 /* Two threads share a stream, one is on another device than the others, and each is asked for what it can. */

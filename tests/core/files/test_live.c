@@ -5,6 +5,8 @@
 
 #include "cprofiling/base/checksum.h"
 #include "cprofiling/files/snapshot.h"
+#include "cprofiling/process.h"
+
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
 #include "tests/core/snapshots.h"
@@ -281,8 +283,8 @@ static void what_was_counted_is_in_the_file(void)
     closed(live);
     CHECK_EQUAL(samples_of(path, &count, &latest), 2);
     CHECK_EQUAL(latest.flags, CPROF_LIVE_LAST);
-    cprof_registry_destroy(registry);
-    cprof_registry_destroy(other);
+    cprof_process_end_registry(registry);
+    cprof_process_end_registry(other);
 }
 
 static void what_has_gone_stays(void)
@@ -296,7 +298,7 @@ static void what_has_gone_stays(void)
         if (i % 2 == 0) {
             cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
         }
-        cprof_registry_destroy(registry);
+        cprof_process_end_registry(registry);
     }
     cprof_registry *registry = registry_new(0);
     for (int i = 0; i < MANY_GONE; i++) {
@@ -313,7 +315,7 @@ static void what_has_gone_stays(void)
     CHECK(parts[0].snapshot->is_merged && parts[0].snapshot->source_count <= CPROF_LIVE_SOURCES);
     cprof_snapshot_destroy(parts[0].snapshot);
     CHECK_EQUAL(samples_of(path, &count, &latest), MANY_GONE / 2 + MANY_GONE);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 static void record_one(cprof_registry *registry)
@@ -358,13 +360,13 @@ static void who_comes_back_is_counted_once(void)
     cprof_live_remove(registry);
     CHECK_EQUAL(committed(live), 0);
     CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
     CHECK_EQUAL(committed(live), 0);
     CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
     cprof_live_remove(stays);
     closed(live); /* while a registry is there that has left it */
     CHECK(stays->left == NULL);
-    cprof_registry_destroy(stays);
+    cprof_process_end_registry(stays);
     CHECK_EQUAL(samples_of(path, &count, &latest), 1 + 3 + 1);
     CHECK_EQUAL(count, 1);
     closed(other);
@@ -401,7 +403,7 @@ static void faults_are_counted_once(void)
         }
         CHECK_EQUAL(sum, 116);
         if (i < 3) {
-            cprof_registry_destroy(registries[i]);
+            cprof_process_end_registry(registries[i]);
         }
     }
     closed(live);
@@ -434,7 +436,7 @@ static void it_grows_with_what_is_counted(void)
     CHECK_EQUAL(stat(path, &file), 0);
     CHECK((uint64_t)file.st_size >= 2 * latest.length && (uint64_t)file.st_blocks * 512 >= 2 * latest.length);
     closed(live);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 static void a_full_disk_leaves_the_latest(void)
@@ -465,7 +467,7 @@ static void a_full_disk_leaves_the_latest(void)
     CHECK_EQUAL(state.error, 0);
     CHECK_EQUAL(samples_of(path, &count, &latest), MANY_KEYS + 1);
     CHECK_EQUAL(latest.flags, CPROF_LIVE_LAST);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 /* The disk takes the statistics, but not which ones are the latest: those that it refers to must stay. */
@@ -488,7 +490,7 @@ static void without_its_record_nothing_is_overwritten(void)
     CHECK_EQUAL(committed(live), 0);
     CHECK_EQUAL(samples_of(path, &count, &latest), 5);
     closed(live);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 static void signals_interrupt_nothing(void)
@@ -503,7 +505,7 @@ static void signals_interrupt_nothing(void)
     CHECK_EQUAL(committed(live), 0);
     CHECK_EQUAL(interruptions, 0);
     closed(live);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 /* Somebody deletes the file, which those go on to read that have it open; or cuts it. */
@@ -531,7 +533,7 @@ static void what_others_do_to_it_is_noticed(void)
     closed(live);
     CHECK_EQUAL(state.error, ESTALE);
     CHECK_EQUAL(close(descriptor), 0);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 static void a_small_stack_is_asked_for_only(void)
@@ -576,7 +578,7 @@ static void a_file_of_its_own_comes_with_the_first_sample(void)
     CHECK_EQUAL(cprof_live_open(&plan, &live), 0);
     closed(live);
     CHECK(access(own, F_OK) != 0);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 /* Another live file of one registry, at `file`; open. */
@@ -667,7 +669,7 @@ static void a_file_of_its_own_is_nobody_elses(void)
     CHECK_EQUAL(committed(next), ENOENT);
     closed(next);
     for (int i = 0; i < 3; i++) {
-        cprof_registry_destroy(registries[i]);
+        cprof_process_end_registry(registries[i]);
     }
 }
 
@@ -685,7 +687,7 @@ static void a_path_that_is_too_long(void)
     cprof_accum_record_ms(accum_of(registry, "train", "node"), 1);
     closed(live);
     CHECK_EQUAL(state.error, ENAMETOOLONG);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 /* ---- Threads */
@@ -725,7 +727,7 @@ static void it_is_whole_while_threads_record(void)
         last_samples = samples;
         cprof_registry *passing = registry_new(0);
         add(live, passing, "passing");
-        cprof_registry_destroy(passing);
+        cprof_process_end_registry(passing);
         (void)sched_yield();
     }
     atomic_store(&is_over, true);
@@ -734,7 +736,7 @@ static void it_is_whole_while_threads_record(void)
     }
     closed(live);
     CHECK_EQUAL(samples_of(path, &count, &latest), recorded);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 static void a_child_lets_go_of_it(void)
@@ -765,7 +767,7 @@ static void a_child_lets_go_of_it(void)
     CHECK_EQUAL(samples_of(path, &count, &latest), 1);
     CHECK_EQUAL(latest.number, 2);
     CHECK(registry->live == NULL);
-    cprof_registry_destroy(registry);
+    cprof_process_end_registry(registry);
 }
 
 /* ---- What cannot be had */
@@ -826,13 +828,14 @@ static void without_memory_nothing_is_lost(void)
         closed(live);
         CHECK_EQUAL(state.error, 0);
         CHECK(samples_of(path, &count, &latest) == 4 || !passes);
-        cprof_registry_destroy(registry);
-        cprof_registry_destroy(other);
+        cprof_process_end_registry(registry);
+        cprof_process_end_registry(other);
     }
 }
 
 int main(int count, char **arguments)
 {
+    cprof_process_start();
     wanted_commits = check_argument(count, arguments, wanted_commits);
     int descriptor = mkstemp(path);
     CHECK(descriptor >= 0);

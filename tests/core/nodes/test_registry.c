@@ -171,15 +171,15 @@ static void test_added_flags_take_none_away(void)
 {
     cprof_registry *registry = cprof_registry_create(0);
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 0, false);
-    cprof_registry_set_added(registry, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
+    cprof_registry_record_owner(0, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC | CPROF_FLAG_TRACE);
     cprof_registry_reset(registry);
-    cprof_registry_set_added(registry, 0);
+    cprof_registry_record_owner(0, 0);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
-    cprof_registry_set_added(registry, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
+    cprof_registry_record_owner(0, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC | CPROF_FLAG_TRACE);
-    cprof_registry_set_added(registry, 0);
+    cprof_registry_record_owner(0, 0);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS);
     CHECK_EQUAL(generation_of(registry), 1 + 1);
     cprof_registry_destroy(registry);
@@ -507,11 +507,12 @@ static void test_after_fork_in_child(void)
     cprof_registry *registry = cprof_registry_create(0);
     uint8_t id[CPROF_REGISTRY_ID_BYTES];
     cprof_registry_configure(registry, CPROF_FLAG_STATS | CPROF_FLAG_SYNC, 2, false);
-    cprof_registry_set_added(registry, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
+    cprof_registry_record_owner(0, CPROF_FLAG_TRACE | CPROF_FLAG_SYNC);
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
     CHECK_EQUAL(visit_all(registry).count, 1);
     memcpy(id, registry->id, sizeof id);
-    cprof_registry_after_fork_in_child(registry);
+    cprof_registry_before_fork();
+    cprof_registry_after_fork_in_child();
     CHECK(memcmp(id, registry->id, sizeof id) != 0);
     CHECK_EQUAL(visit_all(registry).count, 0);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC); /* of the recording it has no part */
