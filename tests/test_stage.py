@@ -14,7 +14,6 @@ import functools
 import gc
 import inspect
 import sys
-import threading
 import types
 import weakref
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, in_new_thread, profiler_on, stages
+from calls import in_new_thread, profiler_on, stages
 
 
 @pytest.fixture
@@ -81,13 +80,6 @@ class SubStr(str):
 # ---- which stage ---------------------------------------------------------------------------------
 
 
-def test_the_stage_is_inference_unless_said_otherwise(p: cp.Profiler) -> None:
-    mark(p)
-    (stats,) = p.get_profiling_summary()
-    assert stats.stage is cp.ExecutionStage.INFERENCE
-    assert str(stats.stage) == "inference"
-
-
 def test_the_innermost_stage_and_then_the_explicit_one_win(p: cp.Profiler) -> None:
     explicit = p.profile_node("n", stage="explicit")(lambda: mark(p))
     with cp.stage("train"):
@@ -100,6 +92,9 @@ def test_the_innermost_stage_and_then_the_explicit_one_win(p: cp.Profiler) -> No
         mark(p)
     mark(p)
     assert seen(p) == [("train", 2), ("val", 3), ("explicit", 1), ("test", 1), ("inference", 1)]
+    assert p.get_profiling_summary()[-1].stage is cp.ExecutionStage.INFERENCE
+    assert [stats.count for stats in p.get_profiling_summary("val")] == [3]
+    assert p.get_profiling_summary("c") == []
 
 
 def test_the_stage_is_that_of_the_start(p: cp.Profiler) -> None:
@@ -132,17 +127,7 @@ def test_the_stage_of_generators_and_coroutines_is_that_of_the_first_resumption(
     assert stages(p) == {("coroutine", "begun"): 1, ("generator", "begun"): 1}
 
 
-def test_one_node_in_two_stages_is_two_keys(p: cp.Profiler) -> None:
-    node = p.profile_node("n")(int.__add__)
-    for stage in ("a", "b", "a"):
-        with cp.stage(stage):
-            node(1, 1)
-    assert stages(p) == {("n", "a"): 2, ("n", "b"): 1}
-    assert [stats.count for stats in p.get_profiling_summary("a")] == [2]
-    assert p.get_profiling_summary("c") == []
-
-
-@pytest.mark.parametrize("number", [1, 3, 4, 5, 9, 100])
+@pytest.mark.parametrize("number", [1, 4, 5, 100])
 def test_one_node_in_many_stages_in_turn(p: cp.Profiler, number: int) -> None:
     node = p.profile_node("n")(int.__add__)
     for _ in range(3):
@@ -190,14 +175,6 @@ def test_a_stage_is_a_str_or_an_enum_whose_value_is_one(p: cp.Profiler, stage: A
     assert p.format_profiling_summary(stage) == p.format_profiling_summary(value) == p.format_profiling_summary()
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="enum.StrEnum came with Python 3.11")
-def test_a_strenum_is_a_stage(p: cp.Profiler) -> None:
-    kind: Any = enum.StrEnum("Kind", {"OWN": "own"})  # type: ignore[attr-defined, unused-ignore]
-    with cp.stage(kind.OWN):
-        mark(p)
-    assert seen(p) == [("own", 1)]
-
-
 @pytest.mark.parametrize("first", ["enum", "value"])
 def test_an_enum_and_its_value_are_one_key_in_both_orders(p: cp.Profiler, first: str) -> None:
     pair: list[Any] = [cp.ExecutionStage.VAL, "val"]
@@ -208,33 +185,14 @@ def test_an_enum_and_its_value_are_one_key_in_both_orders(p: cp.Profiler, first:
     assert stats.count == 2
 
 
-WRONG: list[tuple[Any, type[Exception]]] = [
-    (None, TypeError), (5, TypeError), (1.5, TypeError), (True, TypeError), (b"train", TypeError),
-    (["train"], TypeError), (("train",), TypeError), ({}, TypeError), (object(), TypeError), (str, TypeError),
-    (cp.ExecutionStage, TypeError), (Phase.NUMBER, TypeError), (Phase, TypeError), ("a\0b", ValueError),
-    ("x" * 4097, ValueError), ("é" * 2049, ValueError), ("\ud800" * 1366, ValueError), (SubStr("a\0"), ValueError),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("stage", "error"), WRONG)
-def test_anything_else_is_refused_by_name_value_and_limit(p: cp.Profiler, stage: Any, error: type[Exception]) -> None:
-    for make in (lambda: cp.stage(stage), lambda: cp.stage(stage=stage, default=True)):
-        with pytest.raises(error, match=r"^stage must ") as caught:
-            make()
-        text = str(caught.value)
-        if error is TypeError:
-            assert type(stage).__name__ in text
-        else:
-            assert "NUL" in text or ("4096" in text and f"{len(stage.encode('utf-8', 'surrogatepass'))} bytes" in text)
-    mark(p)
-    assert seen(p) == [("inference", 1)]
-
-
 def test_the_form_of_the_call() -> None:
     stage: Any = cp.stage
     for wrong in (lambda: stage(), lambda: stage("a", True), lambda: stage("a", "b"), lambda: stage("a", x=1)):
         with pytest.raises(TypeError):
             wrong()
+    assert (cp.stage(Phase.OWN).stage, cp.stage("a").default, cp.stage("a", default=True).default) == (
+        "own phase", False, True,
+    )  # fmt: skip
     assert "a\\x1b" in repr(cp.stage("a\x1b"))
     assert "default" in repr(cp.stage("a", default=True))
 
@@ -381,14 +339,6 @@ def test_a_stage_keeps_nothing_alive() -> None:
 # ---- as a decorator, and in async with -----------------------------------------------------------
 
 
-def test_the_attributes_of_a_stage() -> None:
-    assert (cp.stage(Phase.OWN).stage, cp.stage("a").default, cp.stage("a", default=True).default) == (
-        "own phase",
-        False,
-        True,
-    )
-
-
 @pytest.mark.parametrize("default", [False, True])
 def test_async_with(p: cp.Profiler, default: bool) -> None:
     async def main() -> None:
@@ -497,23 +447,19 @@ def test_what_is_decorated_binds_as_before(p: cp.Profiler, make: Any) -> None:
     assert got == (Owner.plain(2), owner.plain(3))
 
 
-def test_what_does_not_bind_at_all() -> None:
+def test_what_does_not_bind_at_all(p: cp.Profiler) -> None:
     class Owner:
+        it = cp.stage("own")(Bound(p))
         length: Any = cp.stage("own")(len)
         other: Any = cp.stage("own")(cp.stage("inner")(len))
 
     assert (Owner().length((1, 2)), Owner.length(()), Owner().other([1])) == (2, 0, 1)
     assert Owner.length is Owner().length
-    assert (Owner.length.__name__, str(inspect.signature(Owner.length))) == ("len", "(obj, /)")
-    with pytest.raises(TypeError, match="stage cannot decorate a class"):
-        cp.stage("own")(staticmethod(int))
-
-
-def test_what_binds_to_what_is_no_callable(p: cp.Profiler) -> None:
-    class Owner:
-        it = cp.stage("own")(Bound(p))
-
     assert Owner.it == "nothing"
+    assert (Owner.length.__name__, str(inspect.signature(Owner.length))) == ("len", "(obj, /)")
+    for wrong in (staticmethod(int), int, 3, None):
+        with pytest.raises(TypeError, match="stage"):
+            cp.stage("own")(wrong)  # type: ignore[type-var]
 
 
 def test_a_decorated_bound_method_is_still_a_coroutine_function(p: cp.Profiler) -> None:
@@ -601,12 +547,6 @@ def test_a_decorated_context_manager_is_in_the_stage_and_its_body_is_not(p: cp.P
     assert stages(p) == {("n", "own"): 5, ("body", "inference"): 2} | ({("node", "own"): 3} if node else {})
     with pytest.raises(StopIteration), manager(1):
         raise StopIteration
-
-
-@pytest.mark.parametrize("wrong", [int, 3, None])
-def test_what_a_stage_cannot_decorate(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="stage"):
-        cp.stage("own")(wrong)
 
 
 def test_a_decorated_generator_is_in_the_stage_in_its_resumptions_only(p: cp.Profiler) -> None:
@@ -855,20 +795,3 @@ def test_tasks_have_stages_of_their_own(p: cp.Profiler) -> None:
     for i in range(5):
         expected |= {("n", f"task {i}"): 20, ("n", f"task {i} inner"): 7}
     assert stages(p) == expected
-
-
-def test_threads_have_stages_of_their_own(p: cp.Profiler) -> None:
-    shared, gate = [cp.stage(f"stage {i}") for i in range(4)], threading.Barrier(8)
-
-    def work(number: int) -> None:
-        gate.wait(NEVER)
-        for i in range(400):
-            with shared[number % 4], shared[(number + i) % 4]:
-                mark(p)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(NEVER)
-    assert stages(p) == {("n", f"stage {i}"): 800 for i in range(4)}
