@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on
+from calls import profiler_on, profiler_with
 from cprofiling._internal.row_kinds import SUSPENDABLE, UNFINISHED
 from cprofiling.analysis.insight_table import Insight, shown_number
 from cprofiling.analysis.steady_state import FLAT, NOT_CERTAIN, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
@@ -150,14 +150,6 @@ def test_gaps_of_nothing() -> None:
             made([]).gaps(skip_first_n=wrong)  # type: ignore[arg-type]
 
 
-def test_begin_and_end_of_a_frame_are_shown_as_such() -> None:
-    table = made(frames_of("a", 2, lambda _: (5, 80), 90, 100)).gaps()
-    assert [(of.previous, of.next) for of in table] == [("a", None), (None, "a")]
-    assert [row[:2] for row in table.section().rows] == [("a", "(end)"), ("(begin)", "a")]
-    assert "│ (begin)  ┆ a" in str(table)
-    assert table[0].elsewhere_ms is None  # there is one thread
-
-
 def test_a_sleep_between_nodes_is_a_gap() -> None:
     with profile() as prof:
         for _ in range(3):
@@ -177,11 +169,17 @@ def test_a_sleep_between_nodes_is_a_gap() -> None:
 
 
 def recorded_counts(counts: dict[str, int], *, skip: int = 0, stage: str = "inference") -> cp.ProfilingSummary:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=skip)
+    profiler = profiler_on(skip_first_n=skip)
     for name, count in counts.items():
         for _ in range(count):
             profiler.record(stage, name, 2.0)
+    return profiler.get_profiling_summary()
+
+
+def statistics(times: list[float], skip: int = 0) -> cp.ProfilingSummary:
+    profiler = profiler_on(skip_first_n=skip)
+    for elapsed in times:
+        profiler.record("inference", "a", elapsed)
     return profiler.get_profiling_summary()
 
 
@@ -236,8 +234,7 @@ def failing(p: cp.Profiler, count: int, failure: type[BaseException] = KeyError)
 @pytest.mark.parametrize("failure", [KeyError, asyncio.CancelledError])
 @pytest.mark.parametrize("skip", [0, 4])
 def test_frames_that_failed_are_frames(skip: int, failure: type[BaseException]) -> None:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=skip)
+    profiler = profiler_on(skip_first_n=skip)
     failing(profiler, 40, failure)
     summary = profiler.get_profiling_summary()
     assert [row.count + row.skipped_count for row in summary] == [40, 40, 39]
@@ -560,14 +557,6 @@ def test_what_is_told_of_a_program_is_that_of_its_calls() -> None:
     assert (of.count, of.state, of.cold, of.p_value) == (60, found.state, found.cold, found.p_value)
 
 
-def statistics(times: list[float], skip: int = 0) -> cp.ProfilingSummary:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, skip_first_n=skip)
-    for elapsed in times:
-        profiler.record("inference", "a", elapsed)
-    return profiler.get_profiling_summary()
-
-
 def test_statistics_tell_a_cold_first_call() -> None:
     source = random.Random(5)
     warm = [source.uniform(0.9, 1.1) for _ in range(99)]
@@ -620,8 +609,7 @@ class Image:
 
 
 def greyed(sizes: list[int], skip: int) -> cp.ProfilingSummary:
-    profiler = cp.Profiler()
-    profiler.set_profiling(True, by_shape=True, skip_first_n=skip)
+    profiler = profiler_on(by_shape=True, skip_first_n=skip)
 
     @profiler.profile_node("grey")
     def grey(image: Image) -> None:
@@ -667,16 +655,10 @@ def test_few_or_unknown_first_calls() -> None:
     table = statistics([5.0, 1.0, 1.1, 0.9]).warm_up()
     assert (table[0].state, table[0].cold, table.skip_first_n) == (TOO_FEW, None, None)
     assert statistics([5.0]).warm_up()[0].state == TOO_FEW
-    merged = cp.Snapshot.merge([profiler_on().snapshot(), _snapshot(), _snapshot()]).stats()
+    parts = [profiler_with({("inference", "a"): [1.0, 2.0]}).snapshot() for _ in range(2)]
+    merged = cp.Snapshot.merge([profiler_on().snapshot(), *parts]).stats()
     assert merged.warm_up()[0].state == UNKNOWN
     assert cp.Profiler().get_profiling_summary().warm_up().notes == ("There are no calls.",)
-
-
-def _snapshot() -> cp.Snapshot:
-    profiler = profiler_on()
-    profiler.record("inference", "a", 1.0)
-    profiler.record("inference", "a", 2.0)
-    return profiler.snapshot()
 
 
 def test_a_measurement_tells_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
