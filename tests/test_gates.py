@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,10 @@ import pytest
 import cprofiling as cp
 import cprofiling_pytest
 from cprofiling.commands import main
-from cprofiling.counting import DispatchCount
 from cprofiling.testing.counting import operators
 from cprofiling.testing.gates import baseline, fixtures, limits, series, verdicts
 from cprofiling.testing.gates import file_comparison as file_comparison  # noqa: PLC0414 no run in this process is to load them anew
 from cprofiling.testing.gates import plugin as plugin  # noqa: PLC0414
-from cprofiling.testing.gates import test_call as phase
 from cprofiling.testing.gates.bootstrap import Rule
 from cprofiling.testing.gates.limits import Limits, complaints, limits_of
 from cprofiling.testing.gates.test_record import Measured
@@ -98,21 +95,14 @@ def test_it_loads_nothing_and_changes_nothing_unless_it_is_used(tmp_path: Path) 
         "def test_other():\n"
         "    print(sorted({'cprofiling', 'numpy', 'torch', 'cprofiling_pytest'} & set(sys.modules)))\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "cprofiling_pytest",
-        "-q",
-        "-s",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "error",
-    ]
+    options = ["-p", "cprofiling_pytest", "-p", "no:cacheprovider", "-q", "-s", "-W", "error"]
     done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": PYTHON, "PATH": ""}, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", *options],
+        cwd=tmp_path,
+        env={"PYTHONPATH": PYTHON, "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[0] == "['cprofiling_pytest']"
@@ -351,24 +341,6 @@ def test_calls_of_the_setup_are_none_of_the_test_s(run: Run, pytester: pytest.Py
     assert test["native_calls"] == {"gate_native:native": 2}
 
 
-def test_operators_are_counted_only_where_they_are_judged_or_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
-    counted: list[bool] = []
-
-    class Dispatches(DispatchCount):
-        def __enter__(self) -> DispatchCount:
-            counted.append(True)
-            return super().__enter__()
-
-    monkeypatch.setattr(phase, "count_dispatches", Dispatches)
-    monkeypatch.setattr(series, "measured", lambda *_: series.Series(True, {}))
-    timed = "def test_timed(node_profiler):\n    node_profiler.pairs(len, name='work')\n"
-    run("test_timed.py", "test_it.py", test_timed=timed)
-    assert counted == []
-    run("test_timed.py", "--cprofiling-json=now.json").assert_outcomes(passed=1)
-    assert counted == [True, True]  # it goes on after what was timed
-
-
 UNSURE = """
 import pytest
 from cprofiling.testing.gates.pairs import PairedComparison, PairedTimes
@@ -460,24 +432,19 @@ def test_a_baseline_is_made_compared_with_and_made_anew(run: Run, pytester: pyte
 
 
 def test_only_tests_that_pass_come_into_a_baseline(run: Run, pytester: pytest.Pytester) -> None:
-    run("--cprofiling-compare=base.json", "--cprofiling-update", "--cprofiling-json=now.json", depth=2)
-    assert list(json.loads((pytester.path / "base.json").read_text())["tests"]) == ["test_it.py::test_fixtures"]
-    assert len(json.loads((pytester.path / "now.json").read_text())["tests"]) == 2
+    def tests_in(name: str) -> list[str]:
+        return list(json.loads((pytester.path / name).read_text())["tests"])
 
-
-def test_a_test_of_which_a_part_fails_does_not_come_into_a_baseline(run: Run, pytester: pytest.Pytester) -> None:
+    update = ("--cprofiling-compare=base.json", "--cprofiling-update")
+    run(*update, "--cprofiling-json=now.json", depth=2)
+    assert tests_in("base.json") == ["test_it.py::test_fixtures"]
+    assert len(tests_in("now.json")) == 2
     fixture = "import pytest\n@pytest.fixture\ndef fails():\n    yield\n    assert 0\n"
-    teardown = f"{fixture}def test_part(node_profiler, fails):\n    pass\n"
-    run("--cprofiling-compare=base.json", "--cprofiling-update", "test_part.py", test_part=teardown)
-    assert json.loads((pytester.path / "base.json").read_text())["tests"] == {}
-
-
-def test_what_a_test_did_before_it_failed_by_itself_is_nothing_to_compare_with(
-    run: Run, pytester: pytest.Pytester
-) -> None:
+    run(*update, "test_part.py", test_part=f"{fixture}def test_part(node_profiler, fails):\n    pass\n")
+    assert tests_in("base.json") == ["test_it.py::test_fixtures"]
     failing = TESTS.replace("gate_native.run()\n\ndef test_fixtures", "assert 0\n\ndef test_fixtures")
-    run("--cprofiling-json=now.json", test_it=failing).assert_outcomes(passed=2, failed=1)
-    assert list(json.loads((pytester.path / "now.json").read_text())["tests"]) == ["test_it.py::test_fixtures"]
+    run("--cprofiling-json=now.json", "test_it.py", test_it=failing).assert_outcomes(passed=2, failed=1)
+    assert tests_in("now.json") == ["test_it.py::test_fixtures"]
 
 
 def test_an_update_leaves_out_what_is_gone_if_the_run_was_whole(run: Run, pytester: pytest.Pytester) -> None:
@@ -648,21 +615,6 @@ def test_it_works_under_xdist(run: Run, pytester: pytest.Pytester, monkeypatch: 
     result.assert_outcomes(passed=2)
 
 
-@pytest.mark.parametrize(
-    ("options", "name"),
-    [
-        ({}, "t.py::test[a@b]@g"),
-        ({"dist": "load", "loadgroup": False}, "t.py::test[a@b]@g"),
-        ({"dist": "loadgroup"}, "t.py::test[a@b]"),  # what controls the workers
-        ({"dist": "no", "loadgroup": True}, "t.py::test[a@b]"),  # a worker
-    ],
-)
-def test_groups_of_xdist_are_no_part_of_a_test_s_name(options: dict[str, Any], name: str) -> None:
-    config: Any = types.SimpleNamespace(getoption=lambda option, default: options.get(option, default))
-    assert plugin.name_of(config, "t.py::test[a@b]@g") == name
-    assert plugin.name_of(config, "t.py::test[a@b]") == "t.py::test[a@b]"
-
-
 # ---- judging -------------------------------------------------------------------------------------
 
 
@@ -740,26 +692,21 @@ ROW = ("tests", "t", "series", "s", "rows", "")
 @pytest.mark.parametrize(
     ("change", "place"),
     [
-        (set_at("made_with", None), r"\$\.made_with"),
         (set_at("made_with", {"machine": 1}), r"\$\.made_with"),
         (set_at("tests", []), r"\$\.tests"),
         (set_at("tests", "t", 1), r"\$\.tests\.t"),
         (set_at("tests", "t", "native_calls", {"a": -1}), r"\$\.tests\.t\.native_calls"),
         (set_at("tests", "t", "operators", {"a": 1.0}), r"\$\.tests\.t\.operators"),
-        (set_at("tests", "t", "operators", [1]), r"\$\.tests\.t\.operators"),
         (set_at("tests", "t", "launches", 2**63), r"\$\.tests\.t\.launches"),
         (set_at("tests", "t", "nodes", {}), r"\$\.tests\.t\.nodes"),
         (set_at("tests", "t", "nodes", 0, "count", True), r"\$\.tests\.t\.nodes\[0\]"),
         (set_at("tests", "t", "nodes", 0, "stage", 1), r"\$\.tests\.t\.nodes\[0\]"),
-        (set_at("tests", "t", "nodes", 0, 1), r"\$\.tests\.t\.nodes\[0\]"),
         (set_at("tests", "t", "series", 1), r"\$\.tests\.t\.series"),
         (set_at("tests", "t", "series", "s", 1), r"\$\.tests\.t\.series\.s"),
-        (set_at("tests", "t", "series", "s", "rows", 1), r"\$\.tests\.t\.series\.s"),
         (set_at("tests", "t", "series", "s", "computes", 1), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "in_line_ms", [1.0, 2.0]), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, 1), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "more", []), r"\$\.tests\.t\.series\.s"),
-        (set_at(*ROW, "wall_ms", 1), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "wall_ms", []), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "wall_ms", [-1.0]), r"\$\.tests\.t\.series\.s"),
         (set_at(*ROW, "wall_ms", ["1"]), r"\$\.tests\.t\.series\.s"),
@@ -783,13 +730,6 @@ def test_every_cut_of_a_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data[:length])
         with pytest.raises(cp.FormatError):
             baseline.load(str(path))
-
-
-def test_the_machine_is_told_also_where_the_system_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = baseline.made_here()
-    assert set(here) == {"machine", "python"}
-    monkeypatch.setattr(baseline, "_CPU_INFO", "/nonexistent")
-    assert baseline.made_here()["python"] == here["python"]
 
 
 # ---- the command compare -------------------------------------------------------------------------
