@@ -732,21 +732,6 @@ def test_executors_and_their_shutdown_amid_nodes(cancels: bool) -> None:
     assert finished(stats) == len(ran)
 
 
-def test_threads_do_not_inherit_a_stage_but_the_default_is_theirs() -> None:
-    profiler = profiler_on()
-    node = profiler.profile_node(name="node")(nothing)
-    with cp.stage("train"), ThreadPoolExecutor(1) as executor:
-        executor.submit(node).result()
-        node()
-    with cp.stage("val", default=True), ThreadPoolExecutor(1) as executor:
-        executor.submit(node).result()
-        with cp.stage("test"):
-            executor.submit(node).result()
-    node()
-    summary = profiler.get_profiling_summary()
-    assert {str(stats.stage): stats.count for stats in summary} == {"inference": 2, "train": 1, "val": 2}
-
-
 def test_stages_and_bound_profilers_of_many_threads_do_not_mix() -> None:
     profilers = {f"stage {i}": profiler_on() for i in range(6)}
     node = cp.profile_node(nothing, name="node")
