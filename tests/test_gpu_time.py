@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from calls import WATCH_DOG, run_python
 from fakes import build
 
 TESTS = Path(__file__).parent
-NO_DEVICE = "no device was in use"
+Run = Callable[[str], None]
 
 PREAMBLE = f"""{WATCH_DOG}import asyncio, gc, os, sys, threading
 sys.path.insert(0, {str(TESTS)!r})
@@ -66,17 +67,17 @@ def check(script: str, **environment: str) -> None:
     assert done.stdout == ""
 
 
-def run(script: str, libcuda: Path) -> None:
-    """Run the script with the fake driver."""
-    check(START + textwrap.dedent(script), CPROFILING_LIBCUDA=str(libcuda))
+@pytest.fixture
+def run(libcuda: Path) -> Run:
+    """Run a script with the fake driver."""
+    return lambda script: check(START + textwrap.dedent(script), CPROFILING_LIBCUDA=str(libcuda))
 
 
 # ---- figures -------------------------------------------------------------------------------------
 
 
-def test_a_thousand_nodes_on_three_streams_and_two_devices(libcuda: Path) -> None:
-    run(
-        """
+def test_a_thousand_nodes_on_three_streams_and_two_devices(run: Run) -> None:
+    run("""
         streams = [(0, torch.streams[0]), (0, fake.new_stream(0, 1)), (1, torch.streams[1])]
         def work(device, ns):
             fake.launch(torch.streams[device.device.index], ns)
@@ -100,14 +101,11 @@ def test_a_thousand_nodes_on_three_streams_and_two_devices(libcuda: Path) -> Non
             assert s.queue_delay_ms >= 0
         assert fake.broken_rules() == [] and fake.open_pushes() == 0
         assert fake.calls(b"cuCtxSynchronize") == 0
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_percentiles_and_the_delay_in_the_queue(libcuda: Path) -> None:
-    run(
-        """
+def test_percentiles_and_the_delay_in_the_queue(run: Run) -> None:
+    run("""
         first, second = cp.profile_node("first")(busy), cp.profile_node("second")(busy)
         first(1)
         busy(50_000)                 # of others: what comes behind waits for it
@@ -125,14 +123,11 @@ def test_percentiles_and_the_delay_in_the_queue(libcuda: Path) -> None:
         assert abs(s.gpu_p50_ms - 2.5) <= 0.025 + 0.01 and abs(s.gpu_p99_ms - 4.95) <= 0.0495 + 0.01, s
         assert "gpu_count" in repr(s) and "GPU" in cp.format_profiling_summary()
         finish(first=1, second=1, node=500)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_every_kind_of_node(libcuda: Path) -> None:
-    run(
-        """
+def test_every_kind_of_node(run: Run) -> None:
+    run("""
         class Model:
             @cp.profile_node("method")
             def forward(self):
@@ -177,14 +172,11 @@ def test_every_kind_of_node(libcuda: Path) -> None:
             assert known(name) == (0, None), (name, stats(name))
             assert "gave way to its consumer" in stats(name).gpu_reason
         finish(node=2, method=1, coroutine=1, async_generator=1, generator=1, block=1, outer=1, **{"async block": 1})
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_what_has_no_gpu_time(libcuda: Path) -> None:
-    run(
-        """
+def test_what_has_no_gpu_time(run: Run) -> None:
+    run("""
         @cp.profile_node
         def fails():
             busy(1)
@@ -233,15 +225,12 @@ def test_what_has_no_gpu_time(libcuda: Path) -> None:
         assert known() == (1, 2.0)
         assert fake.open_events() <= 8
         finish(node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_times_that_are_not_there_yet_come_with_a_later_summary(libcuda: Path) -> None:
+def test_times_that_are_not_there_yet_come_with_a_later_summary(run: Run) -> None:
     """H7."""
-    run(
-        """
+    run("""
         node(3)
         s = stats()
         assert (s.count, s.gpu_count, s.gpu_total_ms, s.gpu_reason) == (1, 0, None, "the device has not told yet")
@@ -257,14 +246,11 @@ def test_times_that_are_not_there_yet_come_with_a_later_summary(libcuda: Path) -
         assert s.gpu_count == 1 and s.gpu_reason == "too many calls waited for the device (10 calls)", s
         assert known() == (1 + 4096, 3.0 + 4096)
         finish(node=1 + 4096 + 10)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_snapshots_carry_gpu_times(libcuda: Path) -> None:
-    run(
-        """
+def test_snapshots_carry_gpu_times(run: Run) -> None:
+    run("""
         import pickle
         profilers = [cp.Profiler(), cp.Profiler()]
         for ms, profiler in enumerate(profilers, 1):
@@ -275,14 +261,11 @@ def test_snapshots_carry_gpu_times(libcuda: Path) -> None:
         merged = stats(of=type("Of", (), {"get_profiling_summary": cp.Snapshot.merge(taken).stats}))
         assert (merged.count, merged.gpu_count, merged.gpu_total_ms, merged.gpu_mean_ms) == (2, 2, 3.0, 1.5)
         assert [taken[i].stats()[0].gpu_total_ms for i in range(2)] == [1.0, 2.0]
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_synchronising_and_gpu_time_together(libcuda: Path) -> None:
-    run(
-        """
+def test_synchronising_and_gpu_time_together(run: Run) -> None:
+    run("""
         cp.set_profiling(True, gpu_time=True, synchronize_cuda=True)
         busy(5)
         node(3, Tensor(0))
@@ -302,17 +285,14 @@ def test_synchronising_and_gpu_time_together(libcuda: Path) -> None:
         assert stats().sync_total_ms > 0 and stats().gpu_count == 0
         assert "the GPU times need none of it" not in cp.format_profiling_summary()
         finish(node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
 # ---- streams -------------------------------------------------------------------------------------
 
 
-def test_given_streams(libcuda: Path) -> None:
-    run(
-        """
+def test_given_streams(run: Run) -> None:
+    run("""
         mine = fake.new_stream(0, 1)
         far = fake.new_stream(1, 1)
         class Protocol:
@@ -336,14 +316,11 @@ def test_given_streams(libcuda: Path) -> None:
         assert fake.broken_rules() == [] and fake.open_pushes() == 0
         del sys.modules["torch"]               # a stream is enough
         timed(mine)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_streams_that_are_not_to_be_had(libcuda: Path) -> None:
-    run(
-        """
+def test_streams_that_are_not_to_be_had(run: Run) -> None:
+    run("""
         def fails():
             raise KeyError("own")
         for stream, said in ((fails, "KeyError"), (lambda: "x", "gpu_stream must return"), (lambda: -5, "must return")):
@@ -361,14 +338,11 @@ def test_streams_that_are_not_to_be_had(libcuda: Path) -> None:
         cp.set_profiling(True, gpu_time=True)
         node(2)                                # others have their times
         assert known() == (1, 2.0)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_wrong_arguments_change_nothing(libcuda: Path) -> None:
-    run(
-        """
+def test_wrong_arguments_change_nothing(run: Run) -> None:
+    run("""
         node(1)
         for error, name, wrong in (
             (TypeError, "gpu_time", None), (TypeError, "gpu_time", "yes"), (TypeError, "gpu_stream", "x"),
@@ -387,14 +361,11 @@ def test_wrong_arguments_change_nothing(libcuda: Path) -> None:
         node(2)
         assert known() == (2, 3.0)
         finish(node=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_nodes_that_change_the_stream_or_the_device(libcuda: Path) -> None:
-    run(
-        """
+def test_nodes_that_change_the_stream_or_the_device(run: Run) -> None:
+    run("""
         first, second = torch.streams[0], fake.new_stream(0, 1)
         @cp.profile_node
         def changes():
@@ -413,18 +384,15 @@ def test_nodes_that_change_the_stream_or_the_device(libcuda: Path) -> None:
         node(3, Tensor(1))
         assert known() == (1, 3.0) and fake.current_device() == -1
         finish(changes=1, block=1, node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
 # ---- what is never done --------------------------------------------------------------------------
 
 
-def test_a_stream_capture_is_not_disturbed(libcuda: Path) -> None:
+def test_a_stream_capture_is_not_disturbed(run: Run) -> None:
     """H4."""
-    run(
-        """
+    run("""
         node(1)
         fake.begin_capture(torch.streams[0])
         node(1)
@@ -449,15 +417,12 @@ def test_a_stream_capture_is_not_disturbed(libcuda: Path) -> None:
         node(1)
         assert stats().memory.device.entry == 20 << 30    # of the whole device, as nobody's allocator tells
         finish(node=5, ending=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_contexts_that_go(libcuda: Path) -> None:
+def test_contexts_that_go(run: Run) -> None:
     """H2, H6: what waits in a context that is destroyed, or has failed, is lost; a new one starts anew."""
-    run(
-        """
+    run("""
         node(5)
         fake.device_reset(0)
         node_in_between = cp.profile_node("in between")(lambda: None)
@@ -484,15 +449,12 @@ def test_contexts_that_go(libcuda: Path) -> None:
         node(2, Tensor(1))                      # the other device goes on
         assert known() == (2, 5.0)
         assert fake.open_pushes() == 0 and fake.references(0) == fake.references(1) == 1
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_driver_that_shuts_down_is_left_alone(libcuda: Path) -> None:
+def test_a_driver_that_shuts_down_is_left_alone(run: Run) -> None:
     """H8."""
-    run(
-        """
+    run("""
         node(5)
         fake.break_driver(4)
         node()
@@ -502,15 +464,12 @@ def test_a_driver_that_shuts_down_is_left_alone(libcuda: Path) -> None:
         s = stats()
         assert s.count == 5 and s.gpu_count == 0 and fake.total_calls() == calls
         assert any("CUDA_ERROR_DEINITIALIZED (4)" in reason for reason in cp.get_profiling_summary().reasons)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_forked_child_makes_no_call_of_the_driver(libcuda: Path) -> None:
+def test_a_forked_child_makes_no_call_of_the_driver(run: Run) -> None:
     """H5."""
-    run(
-        """
+    run("""
         end_watch_dog()
         node(1)
         @cp.profile_node
@@ -539,9 +498,7 @@ def test_a_forked_child_makes_no_call_of_the_driver(libcuda: Path) -> None:
         open_call.close()
         assert known("forks") == (1, 2.0) and known() == (1, 1.0)
         finish(node=1, forks=1, generator=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
 WATCH = """
@@ -563,12 +520,11 @@ void watch(uint64_t (*counter)(void))
 """
 
 
-def test_nothing_is_called_as_the_interpreter_ends(libcuda: Path, tmp_path: Path) -> None:
+def test_nothing_is_called_as_the_interpreter_ends(run: Run, tmp_path: Path) -> None:
     """H8: with times under way, calls open, and Profilers that are collected last of all."""
     (tmp_path / "watch.c").write_text(WATCH)
     library = build.library(tmp_path / "watch.so", tmp_path / "watch.c")
-    run(
-        f"""
+    run(f"""
         import ctypes
         node(1_000)
         @cp.profile_node
@@ -583,9 +539,7 @@ def test_nothing_is_called_as_the_interpreter_ends(libcuda: Path, tmp_path: Path
         cp.get_profiling_summary()
         del left                  # it ends here: what comes later is none of the driver's
         ctypes.CDLL({str(library)!r}).watch(fake.total_calls)
-        """,
-        libcuda,
-    )
+    """)
 
 
 NO_LOADING = r"""
@@ -651,9 +605,8 @@ assert "libcuda" not in mapped and "libcupti" not in mapped
 # ---- faults --------------------------------------------------------------------------------------
 
 
-def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -> None:
-    run(
-        """
+def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(run: Run) -> None:
+    run("""
         from cprofiling import _core
         from cprofiling.devices import in_use as devices
         from cprofiling.nodes import profiler as control, decorators as nodes, probe_callbacks as probers
@@ -698,14 +651,11 @@ def test_what_goes_wrong_in_between_is_counted_and_harms_nobody(libcuda: Path) -
         assert stats().memory.device is None and stats().gpu_reason == "no device was in use (1 call)"
         assert cp.get_profiling_summary().internal_errors == faults
         assert fake.broken_rules() == [] and fake.open_pushes() == 0
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_an_interrupt_while_the_stream_is_asked_for_is_not_lost(libcuda: Path) -> None:
-    run(
-        """
+def test_an_interrupt_while_the_stream_is_asked_for_is_not_lost(run: Run) -> None:
+    run("""
         def interrupts():
             raise KeyboardInterrupt
         cp.set_profiling(True, gpu_time=True, gpu_stream=interrupts)
@@ -717,14 +667,11 @@ def test_an_interrupt_while_the_stream_is_asked_for_is_not_lost(libcuda: Path) -
             cp.set_profiling(False)
         else:
             raise AssertionError("lost")
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_block_that_is_left_by_what_it_asks(libcuda: Path) -> None:
-    run(
-        """
+def test_a_block_that_is_left_by_what_it_asks(run: Run) -> None:
+    run("""
         asked = []
         def leaves():
             if block.entered and not asked:
@@ -741,9 +688,7 @@ def test_a_block_that_is_left_by_what_it_asks(libcuda: Path) -> None:
         assert asked and known("block")[0] == 1
         node(1)
         finish(block=1, node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
 CODES = (2, 3, 100, 101, 201, 400, 600, 700, 709, 719, 900, 999)
