@@ -5,46 +5,24 @@ Each test is a process of its own.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from calls import WATCH_DOG, run_python
+from fakes import build
 
-ROOT = Path(__file__).parent.parent
+Run = Callable[[str], None]
 
-PREAMBLE = (
-    WATCH_DOG
-    + """import asyncio, contextlib, ctypes, os, sys, threading, time, types
+IMPORTS = f"""{WATCH_DOG}import asyncio, contextlib, os, sys, threading, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import cprofiling as cp
-
+from fakes.cuda_process import MS, FakeTorch, Tensor, fake, use_torch
+"""
+PREAMBLE = """
 TICK = 0.02
-LIBRARY = os.environ.get("FAKE_LIBCUDA") or os.environ["CPROFILING_LIBCUDA"]
-
-class Fake:
-    "The controls of the fake driver, with their types; the driver is loaded at the first use."
-    TYPES = dict(now="q", advance="vq", launch="vQq", new_stream="Qii", begin_capture="vQ", end_capture="iQ",
-                 fail="vsiQ", calls="Qs", total_calls="Q", log="sQ", violations="Q", violation="sQ", open_pushes="q")
-    KINDS = dict(q=ctypes.c_int64, Q=ctypes.c_uint64, i=ctypes.c_int, s=ctypes.c_char_p, v=None)
-    def __getattr__(self, name):
-        function = getattr(ctypes.CDLL(LIBRARY), "fake_" + name)
-        result, *arguments = [self.KINDS[letter] for letter in self.TYPES.get(name, "iiii")]
-        function.restype = result
-        if name in self.TYPES:
-            function.argtypes = arguments
-        return function
-    def log_of(self):
-        return [self.log(i).decode() for i in range(self.total_calls())]
-
-fake = Fake()
-MS = 1_000_000
-
-class Tensor:
-    def __init__(self, index=None):
-        self.is_cuda, self.device = index is not None, types.SimpleNamespace(index=index)
 
 class Module:
     "A node with a parameter on a device."
@@ -63,21 +41,13 @@ class Module:
 streams = {}   # device -> the stream that torch says it uses
 
 def pretend_torch():
-    torch = types.ModuleType("torch")
-    current_device = lambda: max(fake.current_device(), 0)
-    torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, current_device=current_device)
-    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: streams.get(device, 0))
-    sys.modules["torch"] = torch
+    "A torch that has devices, of which the driver knows nothing yet."
+    sys.modules["torch"] = FakeTorch(8)
 
 def start(devices=2, synchronize_cuda=True):
     "A driver with devices in use, device 0 bound to this thread, and the default Profiler on."
-    fake.reset()
-    fake.set_device_count(devices)
-    for index in range(devices):
-        fake.activate(index)
-        streams[index] = fake.new_stream(index, 0)
-    fake.bind(0)
-    pretend_torch()
+    global streams
+    streams = use_torch(devices).streams
     cp.set_profiling(True, synchronize_cuda=synchronize_cuda)
 
 def busy(index, ms):
@@ -89,7 +59,7 @@ def stats(name="node"):
 
 def finish(**counts):
     "Nothing forbidden was done to the driver, and the nodes were counted so often."
-    assert [fake.violation(i) for i in range(fake.violations())] == []
+    assert fake.broken_rules() == []
     assert fake.open_pushes() == 0
     assert {s.node_name: s.count for s in cp.get_profiling_summary()} == counts, cp.get_profiling_summary()
     assert cp.get_profiling_summary().internal_errors == 0
@@ -97,41 +67,32 @@ def finish(**counts):
 def waits():
     return fake.calls(b"cuCtxSynchronize")
 """
-)
 
 
 @pytest.fixture(scope="module")
 def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fake driver, built."""
-    library = tmp_path_factory.mktemp("fake") / "libcuda.so.1"
-    source = ROOT / "tests" / "fakes" / "fake_cuda.c"
-    command = [
-        os.environ.get("CC", "cc"), "-std=c11", f"-I{ROOT}", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1",
-        "-o", str(library), str(source),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return library
+    return build.fake_driver(tmp_path_factory.mktemp("fake"))
 
 
 def check(script: str, **environment: str) -> None:
     """Run the script; its assertions, and its silence, are the test."""
-    done = run_python(PREAMBLE + textwrap.dedent(script), "-X", "dev", **environment)
+    done = run_python(IMPORTS + PREAMBLE + textwrap.dedent(script), "-X", "dev", **environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout == ""
 
 
-def run(script: str, libcuda: Path) -> None:
-    """Run the script with the fake driver."""
-    check(script, CPROFILING_LIBCUDA=str(libcuda))
+@pytest.fixture
+def run(libcuda: Path) -> Run:
+    """Run a script with the fake driver."""
+    return lambda script: check(script, CPROFILING_LIBCUDA=str(libcuda))
 
 
 # ---- waiting -------------------------------------------------------------------------------------
 
 
-def test_a_node_is_waited_for_before_and_after(libcuda: Path) -> None:
-    run(
-        """
+def test_a_node_is_waited_for_before_and_after(run: Run) -> None:
+    run("""
         start()
         busy(0, 5)
         seen = []
@@ -140,14 +101,11 @@ def test_a_node_is_waited_for_before_and_after(libcuda: Path) -> None:
         assert fake.now() == 12 * MS
         assert waits() == 2
         finish(node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_recording_may_have_nodes_waited_for_whose_profiler_is_off(libcuda: Path) -> None:
-    run(
-        """
+def test_a_recording_may_have_nodes_waited_for_whose_profiler_is_off(run: Run) -> None:
+    run("""
         from cprofiling.report.notebook.cell_profile import CellRecording
         start(synchronize_cuda=False)
         cp.set_profiling(False)
@@ -166,14 +124,11 @@ def test_a_recording_may_have_nodes_waited_for_whose_profiler_is_off(libcuda: Pa
         Module(0).forward()
         assert waits() == 4
         finish()
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_recording_takes_no_wait_from_a_profiler_that_has_asked_for_it(libcuda: Path) -> None:
-    run(
-        """
+def test_a_recording_takes_no_wait_from_a_profiler_that_has_asked_for_it(run: Run) -> None:
+    run("""
         from cprofiling.report.notebook.cell_profile import CellRecording
         start()
         for synchronizes in (True, False):
@@ -192,14 +147,11 @@ def test_a_recording_takes_no_wait_from_a_profiler_that_has_asked_for_it(libcuda
             assert waits() == before + 2
         assert waits() == 8
         finish(node=4)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_nothing_is_waited_for_unless_asked(libcuda: Path) -> None:
-    run(
-        """
+def test_nothing_is_waited_for_unless_asked(run: Run) -> None:
+    run("""
         start(synchronize_cuda=False)
         busy(0, 5)
         Module(0).forward()
@@ -212,14 +164,11 @@ def test_nothing_is_waited_for_unless_asked(libcuda: Path) -> None:
         Module(0).forward()
         assert (fake.now(), fake.total_calls()) == (0, 0)
         finish(node=2, block=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_the_device_is_that_of_the_nodes_parameters_or_of_its_tensors(libcuda: Path) -> None:
-    run(
-        """
+def test_the_device_is_that_of_the_nodes_parameters_or_of_its_tensors(run: Run) -> None:
+    run("""
         start(devices=3)
         plain = cp.profile_node("plain")(lambda *args, **kwargs: None)
         for number, call in enumerate((
@@ -239,29 +188,23 @@ def test_the_device_is_that_of_the_nodes_parameters_or_of_its_tensors(libcuda: P
             assert fake.current_device() == 0
             fake.advance(10_000 * MS)
         finish(plain=6, node=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_node_without_a_device_is_not_waited_for(libcuda: Path) -> None:
-    run(
-        """
+def test_a_node_without_a_device_is_not_waited_for(run: Run) -> None:
+    run("""
         start()
         busy(0, 5)
         Module().forward()
         cp.profile_node("plain")(lambda *args: None)(1, "x", Tensor())
         assert fake.now() == 0
-        assert set(fake.log_of()) <= {"cuGetProcAddress"}
+        assert set(fake.names_called()) <= {"cuGetProcAddress"}
         finish(node=1, plain=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_block_waits_for_the_threads_current_device(libcuda: Path) -> None:
-    run(
-        """
+def test_a_block_waits_for_the_threads_current_device(run: Run) -> None:
+    run("""
         start()
         fake.bind(1)
         busy(0, 1000)
@@ -276,14 +219,11 @@ def test_a_block_waits_for_the_threads_current_device(libcuda: Path) -> None:
             pass
         assert fake.now() == 12 * MS and fake.current_device() == -1
         finish(block=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_generators_and_coroutines_wait_at_their_begin_and_at_their_end(libcuda: Path) -> None:
-    run(
-        """
+def test_generators_and_coroutines_wait_at_their_begin_and_at_their_end(run: Run) -> None:
+    run("""
         start()
         module = Module(0)
 
@@ -328,14 +268,11 @@ def test_generators_and_coroutines_wait_at_their_begin_and_at_their_end(libcuda:
         for function in (generator, coroutine, async_generator):
             run(function)
         finish(generator=1, coroutine=1, async_generator=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_generators_find_their_device_among_all_arguments(libcuda: Path) -> None:
-    run(
-        """
+def test_generators_find_their_device_among_all_arguments(run: Run) -> None:
+    run("""
         start()
         @cp.profile_node
         def generator(*args, **kwargs):
@@ -348,27 +285,11 @@ def test_generators_find_their_device_among_all_arguments(libcuda: Path) -> None
             assert fake.now() == before + 5 * MS
             fake.advance(10_000 * MS)
         finish(generator=3)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_nested_nodes_wait_each(libcuda: Path) -> None:
-    run(
-        """
-        start()
-        inner, outer = Module(0), Module(0)
-        outer.forward(inner.forward, inner.forward)
-        assert waits() == 6
-        finish(node=3)
-        """,
-        libcuda,
-    )
-
-
-def test_a_failing_node_fails_as_ever(libcuda: Path) -> None:
-    run(
-        """
+def test_a_failing_node_fails_as_ever(run: Run) -> None:
+    run("""
         start()
         error = KeyError("text")
         def fail():
@@ -385,14 +306,11 @@ def test_a_failing_node_fails_as_ever(libcuda: Path) -> None:
                 assert caught is error
         assert (stats().error_count, stats("block").error_count) == (2, 2)
         finish(node=0, block=0)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_call_keeps_the_configuration_that_it_began_with(libcuda: Path) -> None:
-    run(
-        """
+def test_a_call_keeps_the_configuration_that_it_began_with(run: Run) -> None:
+    run("""
         start()
         def switch(synchronize_cuda):
             cp.set_profiling(True, synchronize_cuda=synchronize_cuda)
@@ -407,14 +325,11 @@ def test_a_call_keeps_the_configuration_that_it_began_with(libcuda: Path) -> Non
             switch(True)
         assert waits() == 4
         finish(node=2, block=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_torch_that_does_not_tell_its_stream_is_waited_for_all_the_same(libcuda: Path) -> None:
-    run(
-        """
+def test_a_torch_that_does_not_tell_its_stream_is_waited_for_all_the_same(run: Run) -> None:
+    run("""
         start()
         del sys.modules["torch"]._C
         Module(0).forward()
@@ -422,27 +337,21 @@ def test_a_torch_that_does_not_tell_its_stream_is_waited_for_all_the_same(libcud
         Module(0).forward()
         assert waits() == 4
         finish(node=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_nodes_that_are_decorated_twice_wait_once(libcuda: Path) -> None:
-    run(
-        """
+def test_nodes_that_are_decorated_twice_wait_once(run: Run) -> None:
+    run("""
         start()
         node = cp.profile_node("outer")(cp.profile_node("inner")(lambda module: "result"))
         assert node(Module(0)) == "result"
         assert waits() == 2
         finish(outer=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_module_moved_in_place_is_waited_for_on_its_new_device(libcuda: Path) -> None:
-    run(
-        """
+def test_a_module_moved_in_place_is_waited_for_on_its_new_device(run: Run) -> None:
+    run("""
         start()
         module = Module(0)
         module.forward()
@@ -452,17 +361,14 @@ def test_a_module_moved_in_place_is_waited_for_on_its_new_device(libcuda: Path) 
         module.forward()
         assert fake.now() == 5 * MS
         finish(node=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
 # ---- what is measured ----------------------------------------------------------------------------
 
 
-def test_looking_for_the_device_and_waiting_before_are_not_measured(libcuda: Path) -> None:
-    run(
-        """
+def test_looking_for_the_device_and_waiting_before_are_not_measured(run: Run) -> None:
+    run("""
         start()
         class Slow(Module):
             def parameters(self):
@@ -482,14 +388,11 @@ def test_looking_for_the_device_and_waiting_before_are_not_measured(libcuda: Pat
         thread.join()
         assert elapsed_ms - stats().total_ms >= 0.95e3 * 2 * TICK
         finish(node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_waiting_after_is_measured_with_the_gil_released(libcuda: Path) -> None:
-    run(
-        """
+def test_waiting_after_is_measured_with_the_gil_released(run: Run) -> None:
+    run("""
         start()
         turns = [0]
         def release():
@@ -509,31 +412,25 @@ def test_waiting_after_is_measured_with_the_gil_released(libcuda: Path) -> None:
         assert stats().total_ms >= 0.95e3 * TICK
         assert stats().self_total_ms == stats().total_ms
         finish(node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_the_wait_of_a_child_is_the_childs_time(libcuda: Path) -> None:
-    run(
-        """
+def test_the_wait_of_a_child_is_the_childs_time(run: Run) -> None:
+    run("""
         start()
         inner, outer = Module(0), Module(0)
         child = cp.profile_node("child")(lambda module: busy(0, 5))
         outer.forward(lambda: child(inner))
         assert abs(stats().self_total_ms - (stats().total_ms - stats("child").total_ms)) < 1e-5
         finish(child=1, node=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
 # ---- what is never done --------------------------------------------------------------------------
 
 
-def test_no_context_is_ever_created(libcuda: Path) -> None:
-    run(
-        """
+def test_no_context_is_ever_created(run: Run) -> None:
+    run("""
         fake.reset()
         pretend_torch()
         cp.set_profiling(True, synchronize_cuda=True)
@@ -551,15 +448,12 @@ def test_no_context_is_ever_created(libcuda: Path) -> None:
         assert fake.calls(b"cuInit") == 0
         assert cp.get_profiling_summary().reasons == () or "synchroni" not in str(cp.get_profiling_summary().reasons)
         finish(node=5, block=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
 @pytest.mark.parametrize("non_blocking", [0, 1])
-def test_a_stream_capture_is_not_disturbed(libcuda: Path, non_blocking: int) -> None:
-    run(
-        f"""
+def test_a_stream_capture_is_not_disturbed(run: Run, non_blocking: int) -> None:
+    run(f"""
         start()
         streams[0] = fake.new_stream(0, {non_blocking})
         fake.begin_capture(streams[0])
@@ -573,16 +467,13 @@ def test_a_stream_capture_is_not_disturbed(libcuda: Path, non_blocking: int) -> 
         Module(0).forward()
         assert waits() == 2
         finish(node=2, block=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
 @pytest.mark.parametrize("function", ["cuCtxSynchronize", "cuDeviceGet", "cuStreamIsCapturing", "cuCtxGetDevice"])
 @pytest.mark.parametrize("nth", [1, 2])
-def test_a_driver_error_switches_waiting_off_and_raises_nothing(libcuda: Path, function: str, nth: int) -> None:
-    run(
-        f"""
+def test_a_driver_error_switches_waiting_off_and_raises_nothing(run: Run, function: str, nth: int) -> None:
+    run(f"""
         start()
         fake.fail({function.encode()!r}, 700, {nth})
         module = Module(0)
@@ -598,14 +489,11 @@ def test_a_driver_error_switches_waiting_off_and_raises_nothing(libcuda: Path, f
         assert "CUDA_ERROR_ILLEGAL_ADDRESS (700) from {function}" in reason
         assert reason in cp.get_profiling_summary()._repr_html_()
         finish(node=4, block=1)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_driver_error_after_a_failing_node_leaves_its_exception(libcuda: Path) -> None:
-    run(
-        """
+def test_a_driver_error_after_a_failing_node_leaves_its_exception(run: Run) -> None:
+    run("""
         start()
         fake.break_driver(700)
         def fail():
@@ -618,14 +506,11 @@ def test_a_driver_error_after_a_failing_node_leaves_its_exception(libcuda: Path)
             else:
                 assert False
         assert stats().error_count == 1
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_fault_of_the_device_finder_is_counted_and_harms_nobody(libcuda: Path) -> None:
-    run(
-        """
+def test_a_fault_of_the_device_finder_is_counted_and_harms_nobody(run: Run) -> None:
+    run("""
         start()
         class Broken(Module):
             def parameters(self):
@@ -633,14 +518,11 @@ def test_a_fault_of_the_device_finder_is_counted_and_harms_nobody(libcuda: Path)
         assert Broken(0).forward() == "result"
         assert stats().count == 1
         assert cp.get_profiling_summary().internal_errors >= 1
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_node_may_use_threads_with_devices_of_their_own(libcuda: Path) -> None:
-    run(
-        """
+def test_a_node_may_use_threads_with_devices_of_their_own(run: Run) -> None:
+    run("""
         start(devices=4)
         def work(index):
             fake.bind(index)
@@ -657,15 +539,12 @@ def test_a_node_may_use_threads_with_devices_of_their_own(libcuda: Path) -> None
         assert waits() == 400
         assert [fake.references(index) for index in range(4)] == [1] * 4
         finish(node=200)
-        """,
-        libcuda,
-    )
+    """)
 
 
-def test_a_forked_child_makes_no_call_of_the_driver(libcuda: Path) -> None:
+def test_a_forked_child_makes_no_call_of_the_driver(run: Run) -> None:
     """H5."""
-    run(
-        """
+    run("""
         start()
         Module(0).forward()
         calls = fake.total_calls()
@@ -679,9 +558,7 @@ def test_a_forked_child_makes_no_call_of_the_driver(libcuda: Path) -> None:
         Module(0).forward()
         assert waits() == 4
         finish(node=2)
-        """,
-        libcuda,
-    )
+    """)
 
 
 # ---- finding the driver (H1) ---------------------------------------------------------------------
@@ -707,10 +584,9 @@ def test_without_cuda_nothing_is_done() -> None:
     )
 
 
-def test_torch_is_never_imported(tmp_path: Path, libcuda: Path) -> None:
+def test_torch_is_never_imported(tmp_path: Path, run: Run) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
-    run(
-        f"""
+    run(f"""
         sys.path.insert(0, {str(tmp_path)!r})
         cp.set_profiling(True, synchronize_cuda=True)
         fake.reset()
@@ -719,9 +595,7 @@ def test_torch_is_never_imported(tmp_path: Path, libcuda: Path) -> None:
             pass
         cp.format_profiling_summary()
         assert "torch" not in sys.modules
-        """,
-        libcuda,
-    )
+    """)
 
 
 def test_a_driver_that_is_loaded_later_is_noticed(libcuda: Path) -> None:
