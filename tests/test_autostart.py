@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import gzip
 import json
-import multiprocessing.process
-import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -26,7 +24,6 @@ from commands import COMMAND
 from cprofiling._internal import termination
 from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling.recording import output_names, whole_process
-from cprofiling.recording import profile as session
 from recorded import names_in_file
 
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
@@ -518,80 +515,26 @@ def test_the_command_does_not_write_over_what_it_reads(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[whole_process.Automatic, list[int]]]:
-    """An automatic recording of this very process, with nothing left of it, and the signals that it sends itself."""
+def automatic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[whole_process.Automatic]:
+    """An automatic recording of this very process, with nothing left of it."""
     monkeypatch.setattr(termination, "_terminated_at", None)
-    sent: list[int] = []
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(whole_process.Automatic, "current", None)
     monkeypatch.setattr(atexit, "register", lambda function: function)
     monkeypatch.setattr(os, "register_at_fork", lambda **functions: None)
-    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
     recording = whole_process.Automatic(str(tmp_path / "t.json"), is_first=True)
     recording.begin()
-    yield recording, sent
+    yield recording
     recording.cancel()
     signal.signal(signal.SIGTERM, handler)
 
 
-def test_the_handler_of_sigterm(automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path) -> None:
-    recording, sent = automatic
-    with cprofiling.record("block"):
-        pass
-    assert signal.getsignal(signal.SIGTERM) == termination._on_sigterm
-    termination._on_sigterm(signal.SIGTERM, None)
-    assert sent == [signal.SIGTERM]
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert names_in_file(tmp_path / "t.json") == ["block"]
-    termination._on_sigterm(signal.SIGTERM, None)
-    recording.end()
-    assert sent == [signal.SIGTERM] * 2
-
-
-def test_a_signal_amid_the_writing_waits(
-    automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recording, sent = automatic
-
-    def write(_recording: object, path: str, **more: object) -> None:
-        termination._on_sigterm(signal.SIGTERM, None)
-        assert sent == []
-        Path(path).write_text("written")
-
-    monkeypatch.setattr("cprofiling.recording.traces.chrome_writer.export_to_path", write)
-    recording.end()
-    assert sent == [signal.SIGTERM]
-    assert (tmp_path / "t.json").read_text() == "written"
-
-
-def test_a_fork_begins_anew(automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path) -> None:
-    recording, _ = automatic
-    with cprofiling.record("the parent's"):
-        pass
-    session._claim._after_fork_in_child()
-    recording._after_fork()
-    with cprofiling.record("the child's"):
-        pass
-    recording.end()
-    assert names_in_file(tmp_path / f"t_{os.getpid()}.json") == ["the child's"]
-    recording._after_fork()  # of one that has ended
-    recording.end()
-    assert left(tmp_path) == [f"t_{os.getpid()}.json"]
-
-
-@pytest.mark.usefixtures("automatic")
-def test_there_is_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_process, "checked_path", pytest.fail)
-    whole_process.start("other.json", "ANOTHER_VARIABLE")
-
-
 def test_faults_of_our_own_do_no_harm(
-    automatic: tuple[whole_process.Automatic, list[int]],
+    automatic: whole_process.Automatic,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    recording, _ = automatic
 
     def fault(error: BaseException) -> Callable[..., None]:
         def fail(*arguments: object, **more: object) -> None:
@@ -601,8 +544,8 @@ def test_faults_of_our_own_do_no_harm(
 
     with monkeypatch.context() as patch:
         patch.setattr(cprofiling.profile, "stop", fault(MemoryError()))
-        recording.end()
-    recording.stop()
+        automatic.end()
+    automatic.stop()
     assert capsys.readouterr() == ("", "cprofiling: the recording is lost: MemoryError\n")
     monkeypatch.setattr(whole_process.Automatic, "current", None)
     monkeypatch.setenv(whole_process.OWNER, "another's")
@@ -620,90 +563,17 @@ def test_faults_of_our_own_do_no_harm(
     assert output_names.reason(KeyboardInterrupt()) == "interrupted"
 
 
-def test_who_has_no_patience_is_served_at_once(
-    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recording, sent = automatic
-    monkeypatch.setattr(termination, "_PATIENCE_S", -1)
-
-    def write(_recording: object, _path: str, **_more: object) -> None:
-        termination._on_sigterm(signal.SIGTERM, None)
-        assert sent == []
-        termination._on_sigterm(signal.SIGTERM, None)
-        assert sent == [signal.SIGTERM]
-        raise OSError("interrupted")
-
-    monkeypatch.setattr("cprofiling.recording.traces.chrome_writer.export_to_path", write)
-    recording.end()
-    assert sent == [signal.SIGTERM] * 2
-
-
-def test_a_fork_that_cannot_begin_anew_goes_on(
-    automatic: tuple[whole_process.Automatic, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recording, _ = automatic
-    session._claim._after_fork_in_child()
-    with cprofiling.profile() as own:  # by another of the functions that a fork calls
-        recording._after_fork()
-        with cprofiling.record("the child's"):
-            pass
-    recording.end()
-    assert [event.name for event in own.events()] == ["the child's"]
-    recording._after_fork()  # a fork of that one
-    recording.end()
-    assert left(tmp_path) == []
-
-
-def test_a_process_of_multiprocessing_ends_its_recording_itself(
-    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recording, _ = automatic
-    kept: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(multiprocessing.util, "register_after_fork", lambda *arguments: kept.append(arguments))
-    monkeypatch.setattr(multiprocessing.util, "Finalize", lambda *arguments, **_more: kept.append(arguments))
-    call_before_worker_ends(recording.end)
-    ((owner, in_child),) = kept
-    assert owner is recording
-    in_child(recording)
-    assert kept[1:] == [(None, recording.end)]
-    monkeypatch.setattr(multiprocessing.process, "parent_process", object)
-    call_before_worker_ends(recording.end)
-    assert kept[3:] == [(None, recording.end)]
-
-
 def test_a_worker_of_celery_ends_its_recording_itself(
-    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    automatic: whole_process.Automatic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    recording, _ = automatic
     connected: list[Callable[..., object]] = []
     shutdown = SimpleNamespace(connect=lambda receiver, **_: connected.append(receiver))
     monkeypatch.setitem(sys.modules, "celery.signals", SimpleNamespace(worker_process_shutdown=shutdown))
-    call_before_worker_ends(recording.end)
+    call_before_worker_ends(automatic.end)
     with cprofiling.record("task"):
         pass
     connected[0](sender="worker", pid=1, exitcode=0)
     assert names_in_file(tmp_path / "t.json") == ["task"]
-
-
-def test_the_default_action_is_ours_while_it_is_watched_for(
-    automatic: tuple[whole_process.Automatic, list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recording, sent = automatic
-    done: list[bool] = []
-    termination.watch(lambda: bool(done))
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    assert signal.signal(signal.SIGTERM, signal.SIG_DFL) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGTERM) is termination._on_sigterm
-    termination._on_sigterm(signal.SIGTERM, None)
-    assert sent == []  # the other one is not done
-    done.append(True)
-    termination.go_on()
-    assert sent == [signal.SIGTERM]
-    termination._after_fork_in_child()
-    termination.go_on()
-    assert sent == [signal.SIGTERM]
-    monkeypatch.setattr(termination, "_ends", [])
-    termination.unwatch(recording._finish)  # which is watched for no more
 
 
 def test_another_s_patch_of_signal_stays(monkeypatch: pytest.MonkeyPatch) -> None:
