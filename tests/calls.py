@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import mmap
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import cprofiling as cp
 TICK = 0.02  # seconds of a sleep whose time must show, or must not
 SLEPT_MS = 0.95e3 * TICK  # the least that such a sleep takes, with room for two clocks' difference in rate
 NEVER = 60.0  # seconds of a wait that only a failure lets expire
+
+Target = Callable[[], object]
 
 
 def profiler_on(**configuration: Any) -> cp.Profiler:
@@ -82,6 +86,67 @@ class Stopwatch:
     def limit_ms(self) -> float:
         """The total, with room for the two clocks' difference in rate."""
         return self.total_ms * 1.001 + 0.01
+
+
+@contextlib.contextmanager
+def switching_often() -> Iterator[None]:
+    """Have threads switch as often as the interpreter can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def run_threads(*targets: Target) -> None:
+    """Run the targets in threads that begin together; raise the first error of any."""
+    barrier = threading.Barrier(len(targets))
+    errors: list[BaseException] = []
+
+    def body(target: Target) -> None:
+        try:
+            barrier.wait()
+            target()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=body, args=(target,), daemon=True) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(2 * NEVER)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if errors:
+        raise errors[0]
+
+
+@contextlib.contextmanager
+def beside(*targets: Target) -> Iterator[None]:
+    """Call the targets again and again, each in a thread of its own, for as long as the block runs."""
+    over = threading.Event()
+    errors: list[BaseException] = []
+
+    def body(target: Target) -> None:
+        watch_no_lines()
+        try:
+            while not over.is_set():
+                target()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=body, args=(target,), daemon=True) for target in targets]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(2 * NEVER)
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    if errors:
+        raise errors[0]
 
 
 class Comparing:

@@ -14,10 +14,9 @@ from types import GeneratorType
 import pytest
 
 import cprofiling as cp
-from calls import NEVER
+from calls import NEVER, beside
 from recorded import inner, names, outer, profile
 from test_fork import fork, in_child, wait_for
-from test_threads import beside
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),

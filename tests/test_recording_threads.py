@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, in_new_thread, profiler_on, run_python
+from calls import NEVER, in_new_thread, profiler_on, run_python, run_threads
 from cprofiling.recording.result import Event
 from recorded import inner, names, outer, profile
-from test_threads import beside, resident_bytes, run_threads
+from test_threads import resident_bytes
 
 THREADS = 8
 RECORDINGS = 60  # of a storm
@@ -169,47 +169,6 @@ def test_a_recording_is_controlled_by_anybody_at_once() -> None:
     with profile() as after:
         inner()
     assert names(after) == ["inner"]
-
-
-def test_statistics_are_reset_and_switched_beside_a_recording() -> None:
-    profiler = profiler_on()
-    calls = 2000
-
-    @profiler.profile_node("node")
-    def node() -> None:
-        inner()
-
-    def work() -> None:
-        for _ in range(calls):
-            node()
-
-    def change() -> None:
-        profiler.set_profiling(random.random() < 0.5, reset=random.random() < 0.5, skip_first_n=random.randrange(3))
-        profiler.reset_profiling()
-
-    with beside(change, profiler.get_profiling_summary), profile() as prof:
-        run_threads(*[work] * 4)
-    assert parents(prof) == {("node", None): 4 * calls, ("inner", "node"): 4 * calls}
-
-
-def test_keys_that_are_used_up_are_recorded_as_such() -> None:
-    profiler = profiler_on()
-    for i in range(65_536):
-        profiler.record("train", str(i), 1.0)
-
-    def use(name: str) -> None:
-        with profiler.profile_node(name), cp.record(name):
-            pass
-
-    with profile() as prof:
-        with pytest.warns(RuntimeWarning, match="65536"):
-            use("one more")
-        use("and one more")
-    assert parents(prof) == {
-        ("__overflow__", None): 2,
-        ("one more", "__overflow__"): 1,
-        ("and one more", "__overflow__"): 1,
-    }
 
 
 # ---- Nothing is left behind

@@ -11,7 +11,6 @@ import ctypes
 import gc
 import os
 import random
-import subprocess
 import sys
 import textwrap
 import threading
@@ -20,19 +19,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on, watch_no_lines
+from calls import NEVER, Target, beside, profiler_on, run_python, run_threads, switching_often
 from cprofiling import NodeProfilingStats, _core
 
 CALLS = int(os.environ.get("CPROFILING_STRESS_CALLS", "10000"))  # of each thread in the storm
-JOIN_S = 120  # a deadlock fails a test instead of hanging the suite
-
-Target = Callable[[], object]
 
 
 class PlannedError(Exception):
@@ -40,61 +35,9 @@ class PlannedError(Exception):
 
 
 @pytest.fixture(autouse=True)
-def switching_often() -> Iterator[None]:
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(interval)
-
-
-def run_threads(*targets: Target) -> None:
-    """Run the targets in threads that begin together; raise the first error of any."""
-    barrier = threading.Barrier(len(targets))
-    errors: list[BaseException] = []
-
-    def body(target: Target) -> None:
-        try:
-            barrier.wait()
-            target()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=body, args=(target,), daemon=True) for target in targets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(JOIN_S)
-    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
-    if errors:
-        raise errors[0]
-
-
-@contextlib.contextmanager
-def beside(*targets: Target) -> Iterator[None]:
-    """Call the targets again and again, each in a thread of its own, for as long as the block runs."""
-    over = threading.Event()
-    errors: list[BaseException] = []
-
-    def body(target: Target) -> None:
-        watch_no_lines()
-        try:
-            while not over.is_set():
-                target()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=body, args=(target,), daemon=True) for target in targets]
-    for thread in threads:
-        thread.start()
-    try:
+def switches_often() -> Iterator[None]:
+    with switching_often():
         yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join(JOIN_S)
-    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
-    if errors:
-        raise errors[0]
 
 
 def nothing() -> None:
@@ -184,7 +127,7 @@ def test_one_site_is_open_in_many_threads_at_once() -> None:
         for i in range(rounds):
             with contextlib.suppress(PlannedError), site, site:
                 if i % 10 == 0:
-                    inside.wait(JOIN_S)
+                    inside.wait(NEVER)
                 if i % 5 == 4:
                     raise PlannedError
 
@@ -257,19 +200,19 @@ class Inside:
 
     def _wait(self) -> None:
         self._arrived.release()
-        assert self._leave.wait(JOIN_S)
+        assert self._leave.wait(NEVER)
 
     def __enter__(self) -> Inside:
         for thread in self._threads:
             thread.start()
         for _ in self._threads:
-            assert self._arrived.acquire(timeout=JOIN_S)
+            assert self._arrived.acquire(timeout=NEVER)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._leave.set()
         for thread in self._threads:
-            thread.join(JOIN_S)
+            thread.join(NEVER)
         assert not any(thread.is_alive() for thread in self._threads), "a thread hangs"
 
 
@@ -547,30 +490,6 @@ def test_nothing_is_lost_or_counted_twice_in_a_storm_of_resets_switches_and_read
     assert storm.profiler.get_profiling_summary().internal_errors == 0
 
 
-def test_readers_never_see_less_than_before() -> None:
-    profiler = profiler_on()
-
-    @profiler.profile_node(name="node")
-    def node() -> None:
-        profiler.record("train", "inside", 2.0)
-
-    reads: list[dict[str, int]] = []
-
-    def read() -> None:
-        summary = profiler.get_profiling_summary()
-        for stats in summary:
-            assert_consistent(stats)
-        reads.append({stats.node_name: stats.count for stats in summary})
-
-    with beside(read, gc.collect):
-        run_threads(*[lambda: [node() for _ in range(1000)]] * 4)
-    read()
-    for earlier, later in pairwise(reads):
-        assert list(later)[: len(earlier)] == list(earlier)
-        assert all(later[name] >= count for name, count in earlier.items())
-    assert reads[-1] == {"inside": 4000, "node": 4000}
-
-
 def test_a_summary_mixes_no_generations() -> None:
     """One thread records `first` before `second`, always; keys are copied in the order of their making."""
     profiler = profiler_on()
@@ -837,7 +756,6 @@ DAEMONS = """
 
     sys.setswitchinterval(1e-5)
     cp.set_profiling(True)
-    mode = sys.argv[1]
     inside = threading.Semaphore(0)
 
     @cp.profile_node
@@ -871,10 +789,7 @@ DAEMONS = """
 @pytest.mark.parametrize("mode", ["sleeping", "calling", "reading", "switching"])
 def test_daemon_threads_inside_nodes_do_not_disturb_the_exit(mode: str) -> None:
     for _ in range(3):
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(DAEMONS), mode],
-            capture_output=True, text=True, timeout=JOIN_S, check=False,
-        )  # fmt: skip
+        done = run_python(f"mode = {mode!r}\n" + textwrap.dedent(DAEMONS), "-X", "faulthandler")
         assert (done.returncode, done.stdout, done.stderr) == (3, "done", "")
 
 
@@ -903,8 +818,5 @@ THREAD_AT_EXIT = """
 
 
 def test_a_thread_that_outlives_the_main_thread_goes_on_being_counted() -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(THREAD_AT_EXIT)],
-        capture_output=True, text=True, timeout=JOIN_S, check=False,
-    )  # fmt: skip
+    done = run_python(textwrap.dedent(THREAD_AT_EXIT), "-X", "faulthandler")
     assert (done.returncode, done.stdout, done.stderr) == (0, "late thread done\n", "")
