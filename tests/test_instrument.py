@@ -13,9 +13,7 @@ import inspect
 import pickle
 import shutil
 import subprocess
-import sys
 import sysconfig
-import threading
 import time
 import types
 import weakref
@@ -25,7 +23,18 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import NEVER, SLEPT_MS, TICK, by_name, counts, outcomes, profiler_on, run_python, stages
+from calls import (
+    SLEPT_MS,
+    TICK,
+    by_name,
+    counts,
+    outcomes,
+    profiler_on,
+    run_python,
+    run_threads,
+    stages,
+    switching_often,
+)
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -391,31 +400,20 @@ def test_instrumenting_and_removing_in_many_threads() -> None:
     class Shared:
         def run(self) -> None: ...
 
-    before, gate, faults = dict(vars(Shared)), threading.Barrier(8), []
+    before = dict(vars(Shared))
 
-    def work(number: int) -> None:
-        gate.wait(NEVER)
-        for i in range(200):
+    def work() -> None:
+        for _ in range(200):
             shared = Shared()
             own = profiler_on()
             handle = own.instrument(shared, "run", name="run")
             shared.run()
             handle.remove()
             shared.run()
-            if counts(own) != {"run": 1}:
-                faults.append((number, i))
+            assert counts(own) == {"run": 1}
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(NEVER)
-    finally:
-        sys.setswitchinterval(interval)
-    assert faults == []
+    with switching_often():
+        run_threads(*[work] * 8)
     assert dict(vars(Shared)) == before
 
 
