@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import profiler_on, profiler_with
+from calls import profiler_on, profiler_with, run_threads
 from cprofiling._internal.row_kinds import SUSPENDABLE, UNFINISHED
 from cprofiling.analysis.insight_table import Insight, shown_number
 from cprofiling.analysis.steady_state import FLAT, NOT_CERTAIN, SLOWDOWN, TOO_FEW, WARM_UP, steadiness
@@ -412,11 +412,7 @@ def test_threads_make_more_frames_a_second_than_one_by_one() -> None:
                 all_are_in.wait(60)
 
     with profile() as prof:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*[work] * 4)
     [of] = prof.frames_per_second()
     assert of.frames == 20
     assert of.fps is not None
