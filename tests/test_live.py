@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from calls import run_threads
 from commands import COMMAND
 from cprofiling import _core, live
 from cprofiling.monitoring import live_writer
@@ -209,11 +210,7 @@ def test_two_pipelines_that_go_at_once_and_many_threads(tmp_path: Path) -> None:
             pipeline.set_profiling(True, live=path)
             pipeline.step()
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(*[come_and_go] * 4)
     waited_for(path, {"Profiler": {}, "": {"step": 200}})
     keeper.set_profiling(False)
 
