@@ -8,7 +8,6 @@ import io
 import json
 import os
 import pickle
-import threading
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import run_unwatched
+from calls import run_threads, run_unwatched
 from cprofiling import _core
 from test_fork import fork
 
@@ -411,11 +410,7 @@ def test_write_must_be_callable() -> None:
 def test_threads_write_at_once() -> None:
     recording = made(*[(f"node {i % 50}", i, i + 1) for i in range(20_000)])
     texts: list[bytes] = []
-    threads = [threading.Thread(target=lambda: texts.append(written(recording))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(*[lambda: texts.append(written(recording))] * 4)
     assert len(set(texts)) == 1
     assert len(texts) == 4
 
