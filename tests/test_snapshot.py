@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cprofiling as cp
-from calls import profiler_on
+from calls import beside, profiler_on, run_threads, switching_often
 from cprofiling import _core
 
 PROTOCOLS = range(6)
@@ -785,8 +785,8 @@ def what_is_wrong(snapshot: cp.Snapshot, least: int) -> list[object]:
 def test_snapshots_beside_calls() -> None:
     profiler = profiler_on()
     calls, threads = 2000, 4
-    done = threading.Event()
     wrong: list[object] = []
+    least = [0]
 
     @profiler.profile_node
     def node() -> None:
@@ -797,25 +797,12 @@ def test_snapshots_beside_calls() -> None:
             node()
 
     def look() -> None:
-        least = 0
-        while not done.is_set():
-            snapshot = profiler.snapshot()
-            wrong.extend(what_is_wrong(snapshot, least))
-            least = sum(row.count for row in snapshot.stats())
+        snapshot = profiler.snapshot()
+        wrong.extend(what_is_wrong(snapshot, least[0]))
+        least[0] = sum(row.count for row in snapshot.stats())
 
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    reader = threading.Thread(target=look)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    try:
-        for thread in (reader, *workers):
-            thread.start()
-        for thread in workers:
-            thread.join()
-        done.set()
-        reader.join()
-    finally:
-        sys.setswitchinterval(interval)
+    with switching_often(), beside(look):
+        run_threads(*[work] * threads)
     assert wrong == []
     assert profiler.snapshot().stats()[0].count == calls * threads
 
