@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import copy
 import dataclasses
@@ -618,18 +617,6 @@ def test_a_str_subclass_is_its_text(name: Any) -> None:
     assert type(train.node_name) is str
 
 
-def test_the_text_table_shows_control_characters_escaped_and_cuts_nothing() -> None:
-    p = profiler_on()
-    long = "long name " * 20
-    for name in ("a\x1b[31mb", "new\nline", "\ud800", long, "\x00".replace("\0", "\x7f")):
-        p.record("st\tage", name, 1.0)
-    table = p.format_profiling_summary()
-    assert long in table
-    for shown in (r"a\x1b[31mb", r"new\nline", r"\ud800", r"st\tage", r"\x7f"):
-        assert shown in table
-    assert all(char == "\n" or char.isprintable() for char in table)
-
-
 # ---- other parameters ----------------------------------------------------------------------------
 
 
@@ -684,24 +671,6 @@ def test_keys_beyond_the_limit_go_to_overflow_of_their_stage_with_one_warning() 
 
 
 # ---- threads, finalizers, other ways in ----------------------------------------------------------
-
-
-def test_a_formatter_that_raises_leaves_the_profiler_usable(p: cp.Profiler) -> None:
-    """B8."""
-
-    class Loud(str):
-        def __str__(self) -> str:
-            raise ZeroDivisionError
-
-        def __format__(self, spec: str) -> str:
-            raise ZeroDivisionError
-
-    stats = cp.NodeProfilingStats(Loud("n"), "train", 1, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0)
-    for _ in range(2):
-        with contextlib.suppress(ZeroDivisionError):
-            cp.format_profiling_table([stats])
-        p.record(Loud("train"), Loud("known"), 1.0)
-    assert counts(p) == {"known": 3}
 
 
 def test_a_summary_knows_what_the_profiler_costs_and_that_nothing_went_wrong(control: Any) -> None:
