@@ -931,38 +931,6 @@ def test_a_decorated_context_manager_stays_what_it_is(p: cp.Profiler) -> None:
     assert outcomes(things.profiler, "Things.twice") == (1, 0, 0, 0, 0)
 
 
-def test_a_context_manager_that_is_recorded(p: cp.Profiler) -> None:
-    @cp.record("recorded")
-    @contextlib.contextmanager
-    def section() -> Iterator[None]:
-        yield
-
-    with cp.profile(operators=False) as recording, section():
-        time.sleep(TICK)
-    [event] = [event for event in recording.events() if event.name == "recorded"]
-    assert event.dur >= 1e3 * SLEPT_MS
-
-
-def test_stacks_of_blocks(p: cp.Profiler) -> None:
-    async def main() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(p.profile_node("sync"))
-            site: Any = p.profile_node("async")
-            await stack.enter_async_context(site)
-            await asyncio.sleep(TICK)
-
-    asyncio.run(main())
-    with contextlib.ExitStack() as stack:
-        for i in range(5):
-            stack.enter_context(p.profile_node(f"level {i}"))
-        time.sleep(TICK)
-        moved = stack.pop_all()
-    moved.close()
-    stats = by_name(p)
-    assert list(stats) == ["async", "sync", *(f"level {i}" for i in range(4, -1, -1))]
-    assert all(one.count == 1 and one.total_ms >= 0.95e3 * TICK for one in stats.values())
-
-
 def test_a_block_open_over_the_yield_of_a_plain_generator(p: cp.Profiler) -> None:
     """As pytest's fixtures do: entered and left in one frame, with other calls in between."""
 
@@ -977,24 +945,3 @@ def test_a_block_open_over_the_yield_of_a_plain_generator(p: cp.Profiler) -> Non
     next(open_, None)
     stats = by_name(p)
     assert stats["fixture"].self_total_ms == pytest.approx(stats["fixture"].total_ms - stats["test"].total_ms, abs=2e-6)
-
-
-def test_a_block_entered_in_one_task_and_left_in_another(p: cp.Profiler) -> None:
-    """What a framework may do with its fixtures: counted all the same, with its time."""
-    site = p.profile_node("fixture")
-
-    async def enter() -> None:
-        await site.__aenter__()
-
-    async def leave() -> None:
-        await site.__aexit__(None, None, None)
-
-    async def main() -> None:
-        await asyncio.create_task(enter())
-        await asyncio.sleep(TICK)
-        await asyncio.create_task(leave())
-
-    asyncio.run(main())
-    stats = by_name(p)["fixture"]
-    assert stats.count == 1
-    assert stats.total_ms >= 0.95e3 * TICK
