@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
-from calls import TICK, by_name, counts, in_new_thread, outcomes, spin
+from calls import TICK, by_name, counts, outcomes, spin
 
 
 @pytest.fixture
@@ -791,13 +791,6 @@ def test_self_time_of_a_recursive_node_is_counted_once(p: cp.Profiler) -> None:
     stats = by_name(p)["recurse"]
     assert stats.count == 21
     assert stats.self_total_ms == pytest.approx(stats.max_ms, abs=1e-4)
-
-
-def test_children_in_another_thread_are_not_taken_off(p: cp.Profiler) -> None:
-    inner = p.profile_node("inner")(lambda: time.sleep(TICK))
-    p.profile_node("outer")(in_new_thread)(inner)
-    stats = by_name(p)
-    assert stats["outer"].self_total_ms == stats["outer"].total_ms >= stats["inner"].total_ms
 
 
 def test_a_failing_child_is_not_part_of_the_self_time(p: cp.Profiler) -> None:
