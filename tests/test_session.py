@@ -203,25 +203,6 @@ def test_the_users_exception_passes_through() -> None:
     assert [(event.name, event.outcome) for event in prof.events()] == [("node", "error")]
 
 
-def test_threads_have_rows_of_their_own() -> None:
-    def work() -> None:
-        for _ in range(10):
-            outer()
-
-    with cp.profile() as prof:
-        threads = [threading.Thread(target=work, name=f"worker {i}") for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        work()
-    events = prof.events()
-    check_nesting(events)
-    assert len(events) == 5 * 40
-    by_thread = {event.thread_name for event in events}
-    assert by_thread == {"MainThread", *(f"worker {i}" for i in range(4))}
-
-
 @pytest.mark.parametrize("make", [lambda: cp.record("block"), lambda: cp.profile_node("block")])
 def test_a_block_left_in_another_thread_is_one_event(make: Callable[[], Any]) -> None:
     site = make()
