@@ -139,7 +139,7 @@ static inline void cprof_probe_settle(void)
     }
 }
 
-/* For span.c. Gives up the probe of a span that is closed. `is_sample`: its figures count; `was_switched`: others ran in its
+/* For call.c. Gives up the probe of a span that is closed. `is_sample`: its figures count; `was_switched`: others ran in its
  * thread meanwhile, so that its counters are not its own. */
 void cprof_probe_finish(cprof_probe *probe, bool is_sample, bool was_switched);
 

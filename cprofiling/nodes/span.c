@@ -1,11 +1,20 @@
 #include "cprofiling/nodes/span.h"
 
-#include "cprofiling/calls/probe.h"
-#include "cprofiling/trace/recording.h"
+#include "cprofiling/base/alloc.h"
 
-#define UNKNOWN_NS INT64_MIN
+enum { SPANS_AT_ONCE = 32 };
 
-enum { NEAR = 64 }; /* spans at the top of a chain among which one that is to be closed is looked for */
+/* Spans are made in lots, which stay where they are. */
+typedef struct lot {
+    struct lot *next;
+    cprof_span spans[SPANS_AT_ONCE];
+} lot;
+
+static struct {
+    cprof_lock lock; /* guards: */
+    cprof_span *spans;
+    lot *lots; /* of all spans there are */
+} spare;
 
 void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited)
 {
@@ -14,21 +23,13 @@ void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited)
 }
 
 /* The base was closed; its memory may come back as any span, one of this chain's own included. */
-static __attribute__((noinline)) void cut_base(cprof_chain *chain)
+void cprof_chain_cut_base(cprof_chain *chain)
 {
     cprof_span **end = &chain->top;
     while (*end != chain->base) {
         end = &(*end)->parent;
     }
     *end = chain->base = NULL;
-}
-
-cprof_span *cprof_chain_top(cprof_chain *chain)
-{
-    if (__builtin_expect(chain->base != NULL && chain->base->serial != chain->base_serial, 0)) {
-        cut_base(chain);
-    }
-    return chain->top;
 }
 
 cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
@@ -40,430 +41,80 @@ cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag)
     return span != chain->base ? span : NULL;
 }
 
-static inline cprof_span *take_span(cprof_thread *thread)
+void cprof_span_give_to_all(cprof_span *span)
 {
-    if (__builtin_expect(thread->free_spans == NULL, 0) && !cprof_thread_refill(thread)) {
-        return NULL;
-    }
-    cprof_span *span = thread->free_spans;
-    thread->free_spans = span->parent;
-    return span;
+    cprof_lock_acquire(&spare.lock);
+    span->parent = spare.spans;
+    spare.spans = span;
+    cprof_lock_release(&spare.lock);
 }
 
-/* Gives a span to the thread's free list, or, without a thread, to all threads. */
-static inline void give_span(cprof_thread *thread, cprof_span *span)
+/* At the end of a thread: touches nothing but the core's own memory. */
+static void take_back(cprof_thread *thread)
 {
-    span->serial++;
-    if (__builtin_expect(thread != NULL, 1)) {
-        span->parent = thread->free_spans;
-        thread->free_spans = span;
-    } else {
-        cprof_thread_return(span);
-    }
-}
-
-/* Whether its times are wanted: it is a node or a record(). */
-static inline bool is_timed(const cprof_span *span)
-{
-    return (span->state & (CPROF_FLAG_STATS | CPROF_FLAG_TRACE)) != 0;
-}
-
-/* Statistics know the span; to them others are not there: their children are children of what is around them. */
-static inline bool is_counted(const cprof_span *span)
-{
-    return (span->state & CPROF_FLAG_STATS) != 0;
-}
-
-static inline void put_on_top(cprof_chain *chain, cprof_span *span)
-{
-    cprof_span *parent = cprof_chain_top(chain);
-    span->parent = parent;
-    span->parent_serial = parent != NULL ? parent->serial : 0;
-    chain->top = span;
-}
-
-cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
-                            const void *tag)
-{
-    cprof_span *span = take_span(thread);
-    if (__builtin_expect(span == NULL, 0)) {
-        return NULL;
-    }
-    span->state = state;
-    span->accum = accum;
-    span->nested_ns = 0;
-    span->moment = chain->moment;
-    span->owner = owner;
-    span->tag = tag;
-    span->place = NULL;
-    put_on_top(chain, span);
-    if (__builtin_expect((state & CPROF_FLAG_TRACE) != 0, 0)) {
-        cprof_recording_open(thread, span, span->parent);
-    }
-    if (__builtin_expect(is_timed(span), 1)) {
-        span->start = cprof_clock_read();
-    }
-    return span;
-}
-
-/* Adds time spent in a child to what the still open parent knows of its children. */
-static inline void add_nested(cprof_span *child, cprof_ns nested_ns)
-{
-    cprof_span *parent = child->parent;
-    if (parent != NULL && parent->serial == child->parent_serial && parent->nested_ns >= 0) {
-        parent->nested_ns = nested_ns >= 0 ? parent->nested_ns + nested_ns : UNKNOWN_NS;
-    }
-}
-
-/* Spans closed out of order overlap: no self time can be given for them, nor for the span around them. One that is not counted
- * passes on what its children took. */
-static void forget_nested(cprof_span *span)
-{
-    if (!is_counted(span)) {
-        add_nested(span, span->nested_ns);
+    cprof_span *first = thread->free_spans;
+    thread->free_spans = NULL;
+    if (first == NULL) {
         return;
     }
-    span->nested_ns = UNKNOWN_NS;
-    add_nested(span, UNKNOWN_NS);
-}
-
-/* The innermost span around this one that is counted, or the chain's base. */
-static const cprof_span *counted_around(const cprof_chain *chain, const cprof_span *span)
-{
-    const cprof_span *around = span->parent;
-    while (around != NULL && around != chain->base && !is_counted(around)) {
-        around = around->parent;
+    cprof_span *last = first; /* the list may be long: not under the lock */
+    while (last->parent != NULL) {
+        last = last->parent;
     }
-    return around;
+    cprof_lock_acquire(&spare.lock);
+    last->parent = spare.spans;
+    spare.spans = first;
+    cprof_lock_release(&spare.lock);
 }
 
-/* To statistics a span is the top also when those above it are not counted; what these know of children is the span's. */
-static void take_over_nested(cprof_chain *chain, cprof_span *span)
+/* Cuts the list behind its `count`-th span, or at its end; returns what came behind. */
+static cprof_span *cut_behind(cprof_span *list, int count)
 {
-    for (cprof_span *over = chain->top; over != span; over = over->parent) {
-        span->nested_ns = span->nested_ns >= 0 && over->nested_ns >= 0 ? span->nested_ns + over->nested_ns : UNKNOWN_NS;
-        over->nested_ns = 0;
+    while (count > 1 && list->parent != NULL) {
+        list = list->parent;
+        count--;
     }
+    cprof_span *rest = list->parent;
+    list->parent = NULL;
+    return rest;
 }
 
-static void forget_all_nested(cprof_chain *chain, cprof_span *span)
+bool cprof_span_refill(cprof_thread *thread)
 {
-    forget_nested(span);
-    for (cprof_span *over = chain->top; over != span; over = over->parent) {
-        over->nested_ns = is_counted(span) ? UNKNOWN_NS : over->nested_ns;
+    cprof_lock_acquire(&spare.lock);
+    thread->free_spans = spare.spans;
+    if (thread->free_spans != NULL) {
+        spare.spans = cut_behind(thread->free_spans, SPANS_AT_ONCE);
     }
-}
-
-/* The span above one of the chain's own that is near its top; NULL: it is not. */
-static cprof_span *find_above(const cprof_chain *chain, const cprof_span *span)
-{
-    cprof_span *above = span != chain->base ? chain->top : chain->base;
-    for (int i = 0; i < NEAR && above != chain->base; i++) {
-        if (above->parent == span) {
-            return above;
-        }
-        above = above->parent;
+    cprof_lock_release(&spare.lock);
+    thread->take_spans_back = take_back;
+    if (thread->free_spans != NULL) {
+        return true;
     }
-    return NULL;
-}
-
-static void take_out(cprof_chain *chain, cprof_span *span, cprof_span *above, cprof_ns charge_ns)
-{
-    bool overlaps = !is_counted(span);
-    for (const cprof_span *at = chain->top; at != span; at = at->parent) {
-        overlaps = overlaps || is_counted(at);
-    }
-    if (overlaps) {
-        forget_all_nested(chain, span);
-    } else {
-        take_over_nested(chain, span);
-        add_nested(span, charge_ns);
-    }
-    above->parent = span->parent;
-    above->parent_serial = span->parent_serial;
-}
-
-/* Leaves a closed span where it is, as a mark without a meaning: to statistics and recordings it is not there. */
-static void mark_left(cprof_span *span)
-{
-    span->state = CPROF_FLAG_LEFT;
-    span->accum = NULL;
-    span->nested_ns = 0;
-    span->owner = NULL;
-    span->tag = NULL;
-    span->place = NULL;
-}
-
-/* Counts a call that is told apart by its arguments. Without a probe there was no memory. */
-static __attribute__((noinline)) bool count_shaped(const cprof_span *span, cprof_outcome outcome, const cprof_sample *sample)
-{
-    cprof_name signature = span->probe != NULL ? span->probe->signature : cprof_name_of(CPROF_SHAPES_REST);
-    return cprof_accum_finish_shaped(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, sample, signature);
-}
-
-/* Counts a call. Whether it is a sample. */
-static inline bool count(cprof_span *span, cprof_outcome outcome, cprof_ns elapsed_ns, cprof_ns suspended_ns)
-{
-    cprof_sample sample = {elapsed_ns, span->nested_ns, suspended_ns};
-    if (__builtin_expect(sample.nested_ns > elapsed_ns, 0)) {
-        sample.nested_ns = elapsed_ns; /* the clock's rate was refined in between */
-    }
-    if (__builtin_expect((span->state & (CPROF_FLAG_STATS | CPROF_FLAG_SHAPES)) != CPROF_FLAG_STATS, 0)) {
-        return is_counted(span) && count_shaped(span, outcome, &sample);
-    }
-    return cprof_accum_finish(span->accum, span->state >> CPROF_STATE_GENERATION_SHIFT, outcome, &sample);
-}
-
-static __attribute__((noinline)) void finish_probe(cprof_span *span, bool is_sample, bool was_switched)
-{
-    cprof_probe *probe = span->probe;
-    span->probe = NULL;
-    if (probe != NULL) {
-        cprof_probe_finish(probe, is_sample, was_switched);
-    }
-}
-
-/* When the call ended: what is asked beyond the clock is found out after that. */
-static inline cprof_ticks stop_of(const cprof_span *span, cprof_ticks now)
-{
-    bool stopped = __builtin_expect((span->state & CPROF_FLAG_PROBED) != 0, 0) && span->probe != NULL && span->probe->stopped;
-    return stopped ? span->probe->stop : now;
-}
-
-/* What goes into the parent's time in children. */
-static inline cprof_ns charge_of_span(const cprof_chain *chain, const cprof_span *span, cprof_ns elapsed_ns, bool switched)
-{
-    if (__builtin_expect(!is_counted(span), 0)) {
-        return span->nested_ns;
-    }
-    /* An inherited parent may have run other lines of execution: their times overlap. */
-    return __builtin_expect(switched, 0) && counted_around(chain, span) == chain->base ? UNKNOWN_NS : elapsed_ns;
-}
-
-/* Counts a span that is off its chain, or will be left in it. */
-static inline void finish(cprof_thread *thread, cprof_span *span, cprof_ticks stop, cprof_ns elapsed_ns, cprof_outcome outcome,
-                          bool was_switched)
-{
-    bool is_sample = count(span, outcome, elapsed_ns, __builtin_expect(was_switched, 0) ? UNKNOWN_NS : 0);
-    if (__builtin_expect((span->state & (CPROF_FLAG_TRACE | CPROF_FLAG_PROBED)) != 0, 0)) {
-        if (span->trace != 0) {
-            cprof_recording_close(thread, span, stop, 0, outcome, was_switched);
-        }
-        finish_probe(span, is_sample, was_switched);
-    }
-}
-
-/* Closes a span that is not the top of the chain, or that the chain has only inherited. */
-static __attribute__((noinline)) void close_below(cprof_thread *thread, cprof_chain *chain, cprof_span *span,
-                                                  cprof_outcome outcome, bool may_suspend)
-{
-    cprof_ticks stop = stop_of(span, cprof_clock_read());
-    bool is_detached = (span->state & CPROF_FLAG_DETACHED) != 0;
-    cprof_span *above = is_detached ? NULL : find_above(chain, span);
-    cprof_ns elapsed_ns = is_timed(span) ? cprof_clock_between(span->start, stop) : 0;
-    bool switched = above == NULL || (span->moment != chain->moment && may_suspend);
-    if (above != NULL) {
-        take_out(chain, span, above, charge_of_span(chain, span, elapsed_ns, span->moment != chain->moment));
-    } else {
-        forget_nested(span);
-    }
-    if (is_timed(span)) {
-        finish(thread, span, stop, elapsed_ns, outcome, switched);
-    } else {
-        finish_probe(span, false, true);
-    }
-    if (above != NULL) {
-        give_span(thread, span);
-    } else if (is_detached) {
-        give_span(NULL, span);
-    } else {
-        mark_left(span);
-    }
-}
-
-void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend)
-{
-    if (__builtin_expect(chain->top != span || chain->base == span, 0)) {
-        close_below(thread, chain, span, outcome, may_suspend);
-        return;
-    }
-    if (__builtin_expect(!is_timed(span), 0)) {
-        chain->top = span->parent;
-        add_nested(span, span->nested_ns);
-        finish_probe(span, false, true);
-        give_span(thread, span);
-        return;
-    }
-    cprof_ticks stop = stop_of(span, cprof_clock_read());
-    cprof_ns elapsed_ns = cprof_clock_between(span->start, stop);
-    bool switched = span->moment != chain->moment;
-    cprof_ns charge_ns = charge_of_span(chain, span, elapsed_ns, switched);
-    chain->top = span->parent;
-    add_nested(span, charge_ns);
-    finish(thread, span, stop, elapsed_ns, outcome, switched && may_suspend);
-    give_span(thread, span);
-}
-
-void cprof_chain_trim(cprof_thread *thread, cprof_chain *chain)
-{
-    cprof_span *span = cprof_chain_top(chain);
-    while (span != chain->base && cprof_span_is_left(span)) {
-        chain->top = span->parent;
-        add_nested(span, span->nested_ns);
-        give_span(thread, span);
-        span = chain->top;
-    }
-}
-
-void cprof_span_discard(cprof_span *span)
-{
-    finish_probe(span, false, true);
-    cprof_recording_discard(span);
-    give_span(NULL, span);
-}
-
-void cprof_span_detach(cprof_span *span)
-{
-    forget_nested(span);
-    span->parent = NULL;
-    span->state |= CPROF_FLAG_DETACHED;
-}
-
-void cprof_span_abandon(cprof_span *span)
-{
-    if ((span->state & CPROF_FLAG_DETACHED) != 0) {
-        cprof_span_discard(span);
-        return;
-    }
-    finish_probe(span, false, true);
-    cprof_recording_discard(span);
-    forget_nested(span);
-    mark_left(span);
-}
-
-static bool parent_is_own(const cprof_chain *chain, const cprof_span *span)
-{
-    const cprof_span *around = counted_around(chain, span);
-    return around != NULL && around != chain->base;
-}
-
-bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
-                           void *owner)
-{
-    cprof_span *span = cprof_span_open(thread, chain, accum, state | CPROF_FLAG_RESUMABLE, owner, call);
-    if (span == NULL) {
+    lot *made = cprof_alloc_zeroed(sizeof *made);
+    if (made == NULL) {
         return false;
     }
-    span->start = cprof_clock_read();
-    *call = (cprof_resumable){
-        .span = span,
-        .home = thread,
-        .step_start = span->start,
-        .resumed = span->start,
-        .own_parent = parent_is_own(chain, span),
-    };
+    for (int i = 0; i + 1 < SPANS_AT_ONCE; i++) {
+        made->spans[i].parent = &made->spans[i + 1];
+    }
+    thread->free_spans = made->spans;
+    cprof_lock_acquire(&spare.lock);
+    made->next = spare.lots;
+    spare.lots = made;
+    cprof_lock_release(&spare.lock);
     return true;
 }
 
-void cprof_resumable_begin_probe(cprof_resumable *call, cprof_thread *thread, cprof_probe *probe)
+void cprof_span_visit_all(void (*visitor)(void *context, cprof_span *span), void *context)
 {
-    cprof_probe_begin(probe, thread, call->span);
-    call->step_start = call->resumed = call->span->start;
-}
-
-/* What the parent of the moment is to be charged with at a pause: the resumption; or, when it waited along, all of the step
- * that it was not charged with yet. */
-static cprof_ns charge_of(cprof_resumable *call)
-{
-    if (!call->own_parent) {
-        return cprof_clock_between(call->resumed, call->paused);
-    }
-    cprof_ns charge_ns = cprof_clock_between(call->step_start, call->paused) - call->charged_ns;
-    charge_ns = charge_ns > 0 ? charge_ns : 0; /* the clock's rate may have been refined in between */
-    call->charged_ns += charge_ns;
-    return charge_ns;
-}
-
-/* A span that is no node passes on what its children took. */
-static void charge_parent(cprof_resumable *call)
-{
-    cprof_span *span = call->span;
-    if (!is_counted(span)) {
-        add_nested(span, span->nested_ns);
-        span->nested_ns = 0;
-    } else {
-        add_nested(span, charge_of(call));
-    }
-}
-
-static void pause_call(cprof_resumable *call, bool step_ends)
-{
-    call->paused = stop_of(call->span, cprof_clock_read());
-    call->active += call->paused - call->resumed;
-    call->between = step_ends;
-    charge_parent(call);
-}
-
-/* What is measured beyond the clock stands still while a call is suspended, also for the blocks that are open inside it; the
- * innermost first, and the last one to go on. */
-static void pause_probes(const cprof_resumable *call, cprof_span *inner, bool step_ends)
-{
-    for (cprof_span *span = inner; span != NULL; span = span != call->span ? span->parent : NULL) {
-        if (span->probe != NULL) {
-            cprof_probe_pause(span->probe, step_ends);
+    cprof_lock_acquire(&spare.lock);
+    lot *at = spare.lots;
+    cprof_lock_release(&spare.lock);
+    for (; at != NULL; at = at->next) {
+        for (int i = 0; i < SPANS_AT_ONCE; i++) {
+            visitor(context, &at->spans[i]);
         }
-    }
-}
-
-static void continue_probes(const cprof_resumable *call, cprof_thread *thread)
-{
-    cprof_probe *outermost_first = NULL;
-    for (cprof_span *span = call->inner; span != NULL; span = span != call->span ? span->parent : NULL) {
-        if (span->probe != NULL) {
-            span->probe->outer = outermost_first;
-            outermost_first = span->probe;
-        }
-    }
-    while (outermost_first != NULL) {
-        cprof_probe *probe = outermost_first;
-        outermost_first = probe->outer;
-        cprof_probe_continue(probe, thread);
-    }
-}
-
-static inline bool may_have_probes(const cprof_resumable *call, const cprof_span *inner)
-{
-    return __builtin_expect(inner != call->span || (call->span->state & CPROF_FLAG_PROBED) != 0, 0);
-}
-
-void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends)
-{
-    pause_call(call, step_ends);
-    if (may_have_probes(call, chain->top)) {
-        pause_probes(call, chain->top, step_ends);
-    }
-    call->inner = chain->top;
-    chain->top = call->span->parent;
-}
-
-void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain)
-{
-    cprof_span *span = call->span;
-    cprof_span *parent = span->parent;
-    uint64_t parent_serial = span->parent_serial;
-    put_on_top(chain, span);
-    chain->top = call->inner;
-    if (may_have_probes(call, call->inner) && cprof_thread_self != NULL) {
-        continue_probes(call, cprof_thread_self);
-    }
-    call->resumed = cprof_clock_read();
-    if (call->between) {
-        call->outside += call->resumed - call->paused;
-        call->step_start = call->resumed;
-        call->charged_ns = 0;
-        call->own_parent = parent_is_own(chain, span);
-    } else if (span->parent != parent || span->parent_serial != parent_serial) {
-        call->own_parent = false;
     }
 }
 
@@ -478,50 +129,4 @@ cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks n
     cprof_ticks active = call->active + (runs && (int64_t)(now - call->resumed) > 0 ? now - call->resumed : 0);
     cprof_ticks total = now - call->span->start;
     return (int64_t)(total - active) > 0 ? total - active : 0;
-}
-
-/* Counts a call that is paused: it ended when it was paused last. */
-static void count_resumable(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome, bool is_off_chain)
-{
-    cprof_span *span = call->span;
-    call->span = NULL;
-    cprof_ns elapsed_ns = cprof_clock_between(span->start + call->outside, call->paused);
-    cprof_ns active_ns = cprof_clock_between(0, call->active);
-    bool is_sample = count(span, outcome, elapsed_ns, active_ns < elapsed_ns ? elapsed_ns - active_ns : 0);
-    if (span->trace != 0) {
-        cprof_recording_close(thread, span, call->paused, call->paused - span->start - call->active, outcome, true);
-    }
-    finish_probe(span, is_sample, false);
-    if (is_off_chain) {
-        /* A thread that ends what others begin would gather their spans for ever. */
-        give_span(call->home == thread ? thread : NULL, span);
-    } else {
-        mark_left(span);
-    }
-}
-
-void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome)
-{
-    pause_call(call, true);
-    if (__builtin_expect(chain->top != call->span, 0)) {
-        cprof_chain_trim(thread, chain);
-    }
-    bool is_top = chain->top == call->span;
-    cprof_span *above = __builtin_expect(is_top, 1) ? NULL : find_above(chain, call->span);
-    if (is_top) {
-        chain->top = call->span->parent;
-    } else if (above != NULL) {
-        take_out(chain, call->span, above, 0); /* the parent is charged already */
-    } else {
-        forget_nested(call->span);
-    }
-    count_resumable(call, thread, outcome, is_top || above != NULL);
-}
-
-void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome)
-{
-    if (call->span->probe != NULL) {
-        cprof_probe_pause(call->span->probe, true);
-    }
-    count_resumable(call, thread, outcome, true);
 }

@@ -1,4 +1,4 @@
-/* Open calls: which node runs inside which, and how long it took.
+/* Open calls: which node runs inside which. calls/call.h opens and closes them.
  *
  * A chain is the stack of open spans of one line of execution: a thread's, a task's, a greenlet's. The layer above says which
  * chain is current; nothing here knows tasks. Spans come from the thread's free list and go back to the list of the thread
@@ -66,8 +66,17 @@ typedef struct {
  * is. */
 void cprof_chain_begin(cprof_chain *chain, cprof_span *inherited);
 
+/* Forgets a base that was closed. For the next function only. */
+void cprof_chain_cut_base(cprof_chain *chain);
+
 /* The innermost open span, own or inherited, or NULL. */
-cprof_span *cprof_chain_top(cprof_chain *chain);
+static inline cprof_span *cprof_chain_top(cprof_chain *chain)
+{
+    if (__builtin_expect(chain->base != NULL && chain->base->serial != chain->base_serial, 0)) {
+        cprof_chain_cut_base(chain);
+    }
+    return chain->top;
+}
 
 /* Whether the chain has open spans of its own. */
 static inline bool cprof_chain_busy(const cprof_chain *chain)
@@ -78,52 +87,11 @@ static inline bool cprof_chain_busy(const cprof_chain *chain)
 /* The innermost span of the chain's own that has `tag`, or NULL. */
 cprof_span *cprof_chain_find(const cprof_chain *chain, const void *tag);
 
-/* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
- * inside it. NULL without memory: then nothing was opened. */
-cprof_span *cprof_span_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
-                            const void *tag);
-
-/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran
- * inside may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active
- * time is not known. Not the top of the chain, but near it: it is taken out of the middle; it, the spans above it and its
- * parent then have no known self time. Elsewhere, in whichever chain: it and its parent have none; what is left of it stays in
- * its place, names nothing, and goes when that chain is trimmed. */
-void cprof_span_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
-
-/* Takes what is left of closed spans off the top of the chain. */
-void cprof_chain_trim(cprof_thread *thread, cprof_chain *chain);
-
 /* Whether the span was closed, and only keeps its place in a chain. */
 static inline bool cprof_span_is_left(const cprof_span *span)
 {
     return (span->state & CPROF_FLAG_LEFT) != 0;
 }
-
-/* Takes an open span of a chain that nobody will use any more out of that: it may still be closed, without self time. */
-void cprof_span_detach(cprof_span *span);
-
-/* Gives up an open span that nobody will close, in a chain or detached: it is not counted. */
-void cprof_span_abandon(cprof_span *span);
-
-/* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all
- * threads. */
-void cprof_span_discard(cprof_span *span);
-
-/* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */
-bool cprof_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state,
-                           void *owner);
-
-/* Begins a probe for a call that was just begun. */
-void cprof_resumable_begin_probe(cprof_resumable *call, cprof_thread *thread, cprof_probe *probe);
-
-/* Takes the call's spans off the chain: inside a step, or, with `step_ends`, between two. */
-void cprof_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends);
-
-/* Puts the call's spans back on top of the chain; after the end of a step this begins the next. */
-void cprof_resumable_continue(cprof_resumable *call, cprof_chain *chain);
-
-/* Ends a call that was begun or continued last, and counts it. */
-void cprof_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome);
 
 /* The call that an open span is of; NULL: of none that is resumable. */
 const cprof_resumable *cprof_resumable_of(const cprof_span *span);
@@ -131,7 +99,36 @@ const cprof_resumable *cprof_resumable_of(const cprof_span *span);
 /* How long an open call was suspended up to now, its consumer's time included. */
 cprof_ticks cprof_resumable_suspended(const cprof_resumable *call, cprof_ticks now);
 
-/* Ends a call that is suspended and will never be continued, and counts it. The time since its suspension is no part of it. */
-void cprof_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome);
+/* Puts spans on the thread's empty free list. False without memory. */
+bool cprof_span_refill(cprof_thread *thread);
+
+/* A span of the thread's free list; NULL without memory. Only its serial number means anything. */
+static inline cprof_span *cprof_span_take(cprof_thread *thread)
+{
+    if (__builtin_expect(thread->free_spans == NULL, 0) && !cprof_span_refill(thread)) {
+        return NULL;
+    }
+    cprof_span *span = thread->free_spans;
+    thread->free_spans = span->parent;
+    return span;
+}
+
+/* Gives a span, whose serial number was raised, to all threads. */
+void cprof_span_give_to_all(cprof_span *span);
+
+/* Gives a span to the thread's free list, or, without a thread, to all threads. */
+static inline void cprof_span_give(cprof_thread *thread, cprof_span *span)
+{
+    span->serial++;
+    if (__builtin_expect(thread != NULL, 1)) {
+        span->parent = thread->free_spans;
+        thread->free_spans = span;
+    } else {
+        cprof_span_give_to_all(span);
+    }
+}
+
+/* Calls `visitor` for every span there is, open or not. Nobody may open or close spans meanwhile. */
+void cprof_span_visit_all(void (*visitor)(void *context, cprof_span *span), void *context);
 
 #endif

@@ -2,43 +2,23 @@
 #include "cprofiling/nodes/thread.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/nodes/span.h"
 
 cprof_thread_spares cprof_thread_spare = {.key_once = PTHREAD_ONCE_INIT};
 _Thread_local cprof_thread *cprof_thread_self;
-
-enum { SPANS_AT_ONCE = 32 };
-
-struct cprof_thread_lot {
-    cprof_thread_lot *next;
-    cprof_span spans[SPANS_AT_ONCE];
-};
-
-static cprof_span *last_of(cprof_span *list)
-{
-    while (list->parent != NULL) {
-        list = list->parent;
-    }
-    return list;
-}
 
 /* Runs at the end of each thread that has a record: touches nothing but the core's own memory. */
 static void retire(void *record)
 {
     cprof_thread *thread = record;
-    cprof_span *first = thread->free_spans;
-    cprof_span *last = first != NULL ? last_of(first) : NULL; /* the list may be long: not under the lock */
     cprof_thread_self = NULL;
+    if (thread->take_spans_back != NULL) {
+        thread->take_spans_back(thread);
+    }
     thread->binding = NULL;
-    thread->free_spans = NULL;
     thread->running = NULL;
     thread->life++;
     thread->trace.serial = 0;
     cprof_lock_acquire(&cprof_thread_spare.lock);
-    if (first != NULL) {
-        last->parent = cprof_thread_spare.spans;
-        cprof_thread_spare.spans = first;
-    }
     thread->next_free = cprof_thread_spare.threads;
     cprof_thread_spare.threads = thread;
     cprof_lock_release(&cprof_thread_spare.lock);
@@ -114,62 +94,4 @@ bool cprof_thread_stack_ok(const cprof_thread *thread)
 {
     uintptr_t address = (uintptr_t)__builtin_frame_address(0);
     return address < thread->stack_low || address >= thread->stack_floor;
-}
-
-void cprof_thread_return(cprof_span *span)
-{
-    cprof_lock_acquire(&cprof_thread_spare.lock);
-    span->parent = cprof_thread_spare.spans;
-    cprof_thread_spare.spans = span;
-    cprof_lock_release(&cprof_thread_spare.lock);
-}
-
-/* Cuts the list behind its `count`-th span, or at its end; returns what came behind. */
-static cprof_span *cut_behind(cprof_span *list, int count)
-{
-    while (count > 1 && list->parent != NULL) {
-        list = list->parent;
-        count--;
-    }
-    cprof_span *rest = list->parent;
-    list->parent = NULL;
-    return rest;
-}
-
-bool cprof_thread_refill(cprof_thread *thread)
-{
-    cprof_lock_acquire(&cprof_thread_spare.lock);
-    thread->free_spans = cprof_thread_spare.spans;
-    if (thread->free_spans != NULL) {
-        cprof_thread_spare.spans = cut_behind(thread->free_spans, SPANS_AT_ONCE);
-    }
-    cprof_lock_release(&cprof_thread_spare.lock);
-    if (thread->free_spans != NULL) {
-        return true;
-    }
-    cprof_thread_lot *lot = cprof_alloc_zeroed(sizeof *lot);
-    if (lot == NULL) {
-        return false;
-    }
-    for (int i = 0; i + 1 < SPANS_AT_ONCE; i++) {
-        lot->spans[i].parent = &lot->spans[i + 1];
-    }
-    thread->free_spans = lot->spans;
-    cprof_lock_acquire(&cprof_thread_spare.lock);
-    lot->next = cprof_thread_spare.lots;
-    cprof_thread_spare.lots = lot;
-    cprof_lock_release(&cprof_thread_spare.lock);
-    return true;
-}
-
-void cprof_thread_visit_spans(void (*visitor)(void *context, cprof_span *span), void *context)
-{
-    cprof_lock_acquire(&cprof_thread_spare.lock);
-    cprof_thread_lot *lot = cprof_thread_spare.lots;
-    cprof_lock_release(&cprof_thread_spare.lock);
-    for (; lot != NULL; lot = lot->next) {
-        for (int i = 0; i < SPANS_AT_ONCE; i++) {
-            visitor(context, &lot->spans[i]);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-/* What a thread needs at hand: the bounds of its C stack, and spans to open without allocating.
+/* What a thread needs at hand: the bounds of its C stack, spans to open without allocating (span.h), and what runs in it.
  *
  * A thread's record is made at its first use and recycled, never freed, when the thread ends; so a pointer to one stays
  * readable. All functions work on the calling thread only, except where they say otherwise.
@@ -34,10 +34,11 @@ typedef struct {
 enum { CPROF_THREAD_RESERVE = 96 * 1024 }; /* bytes of stack below which no wrapped call is begun */
 
 typedef struct cprof_thread {
-    uintptr_t stack_floor; /* wrapped calls begin above this address, */
-    size_t stack_room;     /* and at most this far above it; SIZE_MAX when the bounds are not known */
-    uintptr_t stack_low;   /* the lowest address of the stack */
-    cprof_span *free_spans;
+    uintptr_t stack_floor;  /* wrapped calls begin above this address, */
+    size_t stack_room;      /* and at most this far above it; SIZE_MAX when the bounds are not known */
+    uintptr_t stack_low;    /* the lowest address of the stack */
+    cprof_span *free_spans; /* worked by span.c, as is what takes them back when the thread ends (NULL: there are none) */
+    void (*take_spans_back)(struct cprof_thread *thread);
     void *binding; /* of the layer above: opaque here, NULL at first and after the thread's end */
     struct cprof_thread *next_free;
     uint64_t life;        /* raised when the thread ends */
@@ -47,9 +48,6 @@ typedef struct cprof_thread {
     _Atomic uint32_t trace_mark; /* the serial of the recording for which it is writing an event at this moment; else 0 */
 } cprof_thread;
 
-/* Spans are made in lots, which stay where they are. */
-typedef struct cprof_thread_lot cprof_thread_lot;
-
 /* What ended threads left for new ones, and how their end is noticed. */
 typedef struct {
     pthread_once_t key_once;
@@ -57,8 +55,6 @@ typedef struct {
     bool key_made;
     cprof_lock lock; /* guards: */
     cprof_thread *threads;
-    cprof_span *spans;
-    cprof_thread_lot *lots; /* of all spans there are */
 } cprof_thread_spares;
 
 extern cprof_thread_spares cprof_thread_spare;
@@ -68,15 +64,6 @@ extern _Thread_local cprof_thread *cprof_thread_self __attribute__((tls_model("i
 
 /* The calling thread's record; NULL without memory. */
 cprof_thread *cprof_thread_get(void);
-
-/* Takes a span from whichever thread had it last, for all threads. */
-void cprof_thread_return(cprof_span *span);
-
-/* Puts spans on the thread's empty free list. False without memory. */
-bool cprof_thread_refill(cprof_thread *thread);
-
-/* Calls `visitor` for every span there is, open or not. Nobody may open or close spans meanwhile. */
-void cprof_thread_visit_spans(void (*visitor)(void *context, cprof_span *span), void *context);
 
 /* Whether the present depth of the stack is certainly fine: on the thread's own stack, above the reserve. */
 static inline bool cprof_thread_stack_near(const cprof_thread *thread)

@@ -145,14 +145,14 @@ void cprof_recording_note(cprof_thread *thread, int64_t key);
  * NULL) is the innermost open span. Spans that were closed in this thread since the call began become its children. */
 void cprof_recording_end_noted(cprof_thread *thread, int64_t key, cprof_accum *accum, const cprof_span *innermost);
 
-/* For span.c. Gives a span that is being opened its ids: `parent` is the innermost open span. */
+/* For call.c. Gives a span that is being opened its ids: `parent` is the innermost open span. */
 void cprof_recording_open(cprof_thread *thread, cprof_span *span, cprof_span *parent);
 
-/* For span.c. Writes the event of a span that has an id, if its recording still goes on, and takes the id away. */
+/* For call.c. Writes the event of a span that has an id, if its recording still goes on, and takes the id away. */
 void cprof_recording_close(cprof_thread *thread, cprof_span *span, cprof_ticks stop, cprof_ticks suspended,
                            cprof_outcome outcome, bool suspendable);
 
-/* For span.c. Takes the id away from a span that is given up; it has no event. */
+/* For call.c. Takes the id away from a span that is given up; it has no event. */
 void cprof_recording_discard(cprof_span *span);
 
 /* In a forked child: the recording is the parent's. */

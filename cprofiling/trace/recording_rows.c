@@ -258,7 +258,7 @@ cprof_status cprof_recording_rows(cprof_recording_session *session, cprof_table 
 {
     collector to = {.session = session, .table = table, .base_ns = session->begin.ns + session->since_epoch};
     if (with_open) {
-        cprof_thread_visit_spans(label_open, session);
+        cprof_span_visit_all(label_open, session);
     }
     if (prepare(&to)) {
         for (struct cprof_recording_ring *ring = session->rings; ring != NULL; ring = ring->next) {
@@ -267,7 +267,7 @@ cprof_status cprof_recording_rows(cprof_recording_session *session, cprof_table 
         collect_steps(&to, stop);
         open_spans open = {&to, stop};
         if (with_open) {
-            cprof_thread_visit_spans(collect_open, &open);
+            cprof_span_visit_all(collect_open, &open);
         }
     }
     cprof_alloc_release(to.texts);

@@ -126,7 +126,7 @@ static inline void close_call(ext_view *view, cprof_span *span, PyObject *result
         chain = chain != NULL ? chain : &view->chain;
     }
     cprof_outcome outcome = __builtin_expect(result != NULL, 1) ? CPROF_OUTCOME_SUCCESS : ext_function_outcome(view->state);
-    cprof_span_close(view->thread, chain, span, outcome, false);
+    cprof_call_close(view->thread, chain, span, outcome, false);
     if (__builtin_expect(chain != &view->chain, 0)) {
         ext_view_forget_idle(view, chain);
     }

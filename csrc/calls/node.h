@@ -93,7 +93,7 @@ static inline void ext_node_mark_record(cprof_span *span, const ext_target *targ
 /* Opens a span for a call, last of all that is done before it. NULL without memory. */
 static inline cprof_span *ext_node_open_span(ext_view *view, const ext_target *target, const void *tag)
 {
-    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, tag);
+    cprof_span *span = cprof_call_open(view->thread, &view->chain, target->accum, target->state, target->profiler, tag);
     if (__builtin_expect(target->label.label != 0, 0) && span != NULL) {
         ext_node_mark_record(span, target);
     }

@@ -106,7 +106,7 @@ void ext_opening_drop(ext_opening *self)
         PyObject *owner = span->owner;
         PyObject *generator = span->opener;
         take_span(self, span);
-        cprof_span_abandon(span);
+        cprof_call_abandon(span);
         Py_XDECREF(generator);
         Py_XDECREF(owner);
     }
@@ -128,9 +128,9 @@ static cprof_span *open_here(ext_opening *self, ext_view *view, const ext_target
         }
     }
     if (view->chain.top != NULL && __builtin_expect(cprof_span_is_left(view->chain.top), 0)) {
-        cprof_chain_trim(view->thread, &view->chain);
+        cprof_call_trim(view->thread, &view->chain);
     }
-    cprof_span *span = cprof_span_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
+    cprof_span *span = cprof_call_open(view->thread, &view->chain, target->accum, target->state, target->profiler, self);
     if (__builtin_expect(span == NULL, 0)) {
         Py_XDECREF(generator);
         return NULL;
@@ -255,7 +255,7 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     PyObject *owner = span->owner;
     PyObject *generator = span->opener;
     take_span(self, span);
-    cprof_span_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend);
+    cprof_call_close(thread, view != NULL ? &view->chain : &none, span, outcome, may_suspend);
     Py_XDECREF(generator);
     Py_XDECREF(owner);
     cprof_probe_settle();

@@ -137,8 +137,8 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     }
     cprof_probe *probe = prepare_probe(self, &target);
     ext_probe_wait(self->function->node.state, probe, self->device);
-    bool begun = ext_view_renew(now->view) &&
-                 cprof_resumable_begin(&self->call, now->thread, &now->view->chain, target.accum, target.state, self->profiler);
+    bool begun = ext_view_renew(now->view) && cprof_call_resumable_begin(&self->call, now->thread, &now->view->chain,
+                                                                         target.accum, target.state, self->profiler);
     if (!begun) {
         ext_probe_drop(probe);
         Py_DECREF(target.profiler); /* else the span's, as that of any call */
@@ -152,7 +152,7 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
         cprof_recording_begin_detail(self->call.span, &detail);
     }
     if (probe != NULL) {
-        cprof_resumable_begin_probe(&self->call, now->thread, probe);
+        cprof_call_resumable_begin_probe(&self->call, now->thread, probe);
     }
     return true;
 }
@@ -181,7 +181,7 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
         return true;
     }
     if (self->begun) {
-        cprof_resumable_continue(&self->call, &now->view->chain);
+        cprof_call_resumable_continue(&self->call, &now->view->chain);
     } else if (!begin(self, now)) {
         now->view = NULL;
     }
@@ -220,7 +220,7 @@ void ext_suspendable_leave_suspended(ext_suspendable *self, const ext_resumption
     /* May run code of the user's, to which the call is still running. */
     cprof_chain *chain = now->view != NULL ? chain_of_call(self, now) : NULL;
     if (leave(self, now)) {
-        cprof_resumable_suspend(&self->call, chain, step_ends);
+        cprof_call_resumable_suspend(&self->call, chain, step_ends);
     }
 }
 
@@ -237,7 +237,7 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
     ext_recorder_end_detail(self->function->node.state, self->call.span);
     cprof_chain *chain = chain_of_call(self, now);
     (void)leave(self, now);
-    cprof_resumable_end(&self->call, now->thread, chain, outcome);
+    cprof_call_resumable_end(&self->call, now->thread, chain, outcome);
     Py_DECREF(self->profiler);
     cprof_probe_settle();
 }
@@ -407,7 +407,7 @@ static void end_unfinished(ext_suspendable *self)
     cprof_thread *thread = self->call.span != NULL && !self->running ? cprof_thread_get() : NULL;
     if (thread != NULL) {
         ext_view_drop_spans(&self->call.inner, self->call.span);
-        cprof_resumable_abandon(&self->call, thread, outcome_of_close(self));
+        cprof_call_resumable_abandon(&self->call, thread, outcome_of_close(self));
         Py_DECREF(self->profiler);
         cprof_probe_settle();
     }

@@ -22,11 +22,11 @@ void ext_view_drop_spans(cprof_span **top, cprof_span *base)
         cprof_span *span = *top;
         *top = span->parent;
         if (span->place != NULL) {
-            cprof_span_detach(span);
+            cprof_call_detach(span);
             continue;
         }
         PyObject *owner = span->owner;
-        cprof_span_discard(span);
+        cprof_call_discard(span);
         Py_XDECREF(owner);
     }
 }
@@ -294,7 +294,7 @@ static bool park(ext_view *view)
  * one may be current. False without memory. */
 static bool switch_task(ext_view *view, PyObject *task)
 {
-    cprof_chain_trim(view->thread, &view->chain);
+    cprof_call_trim(view->thread, &view->chain);
     if (view->known == NULL && cprof_chain_busy(&view->chain)) {
         return make_known(view);
     }

@@ -9,7 +9,7 @@
 
 #include "csrc/state.h"
 
-#include "cprofiling/nodes/span.h"
+#include "cprofiling/calls/call.h"
 
 typedef struct ext_view {
     PyObject_HEAD

@@ -5,7 +5,7 @@
 #include "cprofiling/process.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/nodes/span.h"
+#include "cprofiling/calls/call.h"
 #include "tests/core/check.h"
 
 #include <pthread.h>
@@ -217,9 +217,9 @@ static void use_everything(void)
     CHECK_EQUAL(keys_with_figures(), 0);
     cprof_chain chain = {.top = NULL};
     cprof_thread *thread = cprof_thread_get();
-    cprof_span *span = cprof_span_open(thread, &chain, accums[0], cprof_registry_state(registry), NULL, NULL);
+    cprof_span *span = cprof_call_open(thread, &chain, accums[0], cprof_registry_state(registry), NULL, NULL);
     CHECK(span != NULL);
-    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
     CHECK_EQUAL(keys_with_figures(), 1);
     cprof_registry *other = cprof_registry_create(0);
     CHECK(other != NULL);
@@ -255,7 +255,7 @@ static cprof_span *open_span;
 
 static void close_open_span(void)
 {
-    cprof_span_close(cprof_thread_get(), &chain, open_span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(cprof_thread_get(), &chain, open_span, CPROF_OUTCOME_SUCCESS, false);
     CHECK_EQUAL(figures_of(accums[0]).count, 0);
     CHECK_EQUAL(figures_of(accums[0]).dropped_count, 1);
 }
@@ -264,10 +264,10 @@ static void close_open_span(void)
 static void test_open_nodes(void)
 {
     set_up(0);
-    open_span = cprof_span_open(cprof_thread_get(), &chain, accums[0], cprof_registry_state(registry), NULL, NULL);
+    open_span = cprof_call_open(cprof_thread_get(), &chain, accums[0], cprof_registry_state(registry), NULL, NULL);
     CHECK(open_span != NULL);
     in_child(close_open_span);
-    cprof_span_close(cprof_thread_get(), &chain, open_span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(cprof_thread_get(), &chain, open_span, CPROF_OUTCOME_SUCCESS, false);
     CHECK_EQUAL(figures_of(accums[0]).count, 1);
     CHECK_EQUAL(figures_of(accums[0]).dropped_count, 0);
     tear_down();

@@ -25,6 +25,7 @@ STATE = {
     "random": {"last"},
     "registry": {"list_lock", "first_registry", "recording", "capture"},
     "thread": {"cprof_thread_spare", "cprof_thread_self"},
+    "span": {"spare"},
     "recording": {"cprof_recording"},
     "probe": {"cprof_probes"},
     "capture": {"cprof_capture"},

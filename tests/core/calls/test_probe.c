@@ -1,6 +1,7 @@
 /* probe.h, and what span.c and process.c do with probes; with a clock that only the test moves, and with devices, counters,
  * tools and allocators that only note what they were told. Whatever they are told takes LATE_NS, which is nobody's time. */
 #define _GNU_SOURCE
+#include "cprofiling/calls/call.h"
 #include "cprofiling/calls/probe.h"
 
 #include "cprofiling/devices/capture.h"
@@ -232,7 +233,7 @@ static cprof_probe *new_probe(int node)
 
 static cprof_span *open_with(int node, cprof_probe *probe)
 {
-    cprof_span *span = cprof_span_open(thread, &chain, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
+    cprof_span *span = cprof_call_open(thread, &chain, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
     CHECK(span != NULL);
     if (cprof_probe_is_for_capture(probe)) {
         cprof_probe_begin_capture(probe);
@@ -264,7 +265,7 @@ static cprof_span *open_using(int node, int64_t device, int64_t in_use, int64_t 
 
 static void close_as(cprof_span *span, cprof_outcome outcome)
 {
-    cprof_span_close(thread, &chain, span, outcome, false);
+    cprof_call_close(thread, &chain, span, outcome, false);
 }
 
 static void close_node(cprof_span *span)
@@ -456,9 +457,9 @@ static void test_without_statistics(void)
     check_notes("register a push0 pop ");
     check_time(0, 0, 0);
     cprof_resumable call = {.span = NULL};
-    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-    cprof_resumable_begin_probe(&call, thread, new_probe(0));
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_call_resumable_begin_probe(&call, thread, new_probe(0));
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_notes("push1 pop ");
     tear_down();
 }
@@ -488,19 +489,19 @@ static void test_the_clock_of_a_suspended_call(void)
 {
     cprof_resumable call = {.span = NULL};
     set_up(FLAG(STATS) | FLAG(COUNTERS) | FLAG(MEMORY), ALL_COUNTERS, 0);
-    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
     pass(1000);
-    cprof_resumable_begin_probe(&call, thread, new_probe(0));
+    cprof_call_resumable_begin_probe(&call, thread, new_probe(0));
     cprof_ticks begun = read_clock();
     pass(100);
-    cprof_resumable_suspend(&call, &chain, false);
+    cprof_call_resumable_suspend(&call, &chain, false);
     pass(10000);
-    cprof_resumable_continue(&call, &chain);
+    cprof_call_resumable_continue(&call, &chain);
     pass(10);
     cprof_ticks elapsed = read_clock() - begun;
     cprof_probe_stop(call.span->probe);
     pass(5000);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_time(0, 1, (cprof_ns)elapsed);
     tear_down();
 }
@@ -565,8 +566,8 @@ static void begin_generator(cprof_resumable *call)
     probe->cause = CPROF_GPU_KNOWN;
     probe->place = (cprof_gpu_place){0, 1};
     *call = (cprof_resumable){.span = NULL};
-    CHECK(cprof_resumable_begin(call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-    cprof_resumable_begin_probe(call, thread, probe);
+    CHECK(cprof_call_resumable_begin(call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_call_resumable_begin_probe(call, thread, probe);
 }
 
 /* What its consumer gives the stream between two steps is not the generator's; what others give it while it waits is, as is the
@@ -576,18 +577,18 @@ static void test_a_generator_that_yields_has_no_gpu_time(void)
     cprof_resumable call;
     set_up(FLAG(STATS) | FLAG(GPU), 0, 0);
     begin_generator(&call);
-    cprof_resumable_suspend(&call, &chain, false);
-    cprof_resumable_continue(&call, &chain);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_suspend(&call, &chain, false);
+    cprof_call_resumable_continue(&call, &chain);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_notes("begin 0.1 end0 0.1 ");
     begin_generator(&call);
-    cprof_resumable_suspend(&call, &chain, true);
-    cprof_resumable_continue(&call, &chain);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_suspend(&call, &chain, true);
+    cprof_call_resumable_continue(&call, &chain);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_notes("begin 0.1 cancel1 ");
     begin_generator(&call);
-    cprof_resumable_suspend(&call, &chain, false);
-    cprof_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS); /* long after it ran last */
+    cprof_call_resumable_suspend(&call, &chain, false);
+    cprof_call_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS); /* long after it ran last */
     check_notes("begin 0.1 cancel2 ");
     CHECK_EQUAL(extra_of(0).gpu_count, 1);
     CHECK_EQUAL(extra_of(0).missed[CPROF_GPU_SUSPENDED], 2);
@@ -729,7 +730,7 @@ static void *close_elsewhere(void *span)
 {
     cprof_thread *here = cprof_thread_get();
     CHECK(here != NULL);
-    cprof_span_close(here, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(here, &chain, span, CPROF_OUTCOME_SUCCESS, false);
     CHECK(here->running == NULL);
     return NULL;
 }
@@ -760,11 +761,11 @@ static void test_block_that_others_interrupt(void)
     cprof_span *span = open_node(0);
     chain.moment++;
     worked += 3;
-    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
     check_work(0, 0, 0);
     span = open_node(0);
     worked += 4;
-    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
     check_work(0, 1, 4);
     tear_down();
 }
@@ -778,8 +779,8 @@ typedef struct {
 static void begin_line(line *self, int node)
 {
     self->call = (cprof_resumable){.span = NULL};
-    CHECK(cprof_resumable_begin(&self->call, thread, &chain, nodes[node], cprof_registry_state(registry), registry));
-    cprof_resumable_begin_probe(&self->call, thread, new_probe(node));
+    CHECK(cprof_call_resumable_begin(&self->call, thread, &chain, nodes[node], cprof_registry_state(registry), registry));
+    cprof_call_resumable_begin_probe(&self->call, thread, new_probe(node));
 }
 
 static void *run_line(void *argument)
@@ -788,12 +789,12 @@ static void *run_line(void *argument)
     cprof_chain here = {.top = NULL};
     cprof_thread *runner = cprof_thread_get();
     CHECK(runner != NULL);
-    cprof_resumable_continue(&self->call, &here);
+    cprof_call_resumable_continue(&self->call, &here);
     worked += self->work;
     if (self->ends) {
-        cprof_resumable_end(&self->call, runner, &here, CPROF_OUTCOME_SUCCESS);
+        cprof_call_resumable_end(&self->call, runner, &here, CPROF_OUTCOME_SUCCESS);
     } else {
-        cprof_resumable_suspend(&self->call, &here, false);
+        cprof_call_resumable_suspend(&self->call, &here, false);
     }
     CHECK(runner->running == NULL && launching.accum == NULL);
     return NULL;
@@ -807,14 +808,14 @@ static void test_suspended_call_in_two_threads(void)
     fake.is_heard = true;
     begin_line(&self, 0);
     worked += 1;
-    cprof_resumable_suspend(&self.call, &chain, false);
+    cprof_call_resumable_suspend(&self.call, &chain, false);
     check_launching(NODES);
     worked += 1000;
     in_thread(run_line, &self);
-    cprof_resumable_continue(&self.call, &chain);
+    cprof_call_resumable_continue(&self.call, &chain);
     check_launching(0);
     worked += 300;
-    cprof_resumable_suspend(&self.call, &chain, true);
+    cprof_call_resumable_suspend(&self.call, &chain, true);
     worked += 1000;
     self.ends = true;
     in_thread(run_line, &self);
@@ -834,23 +835,23 @@ static void test_blocks_inside_a_suspended_call(void)
     begin_line(&self, 0);
     worked += 1;
     cprof_span *block = open_node(1);
-    cprof_span *bare = cprof_span_open(thread, &chain, nodes[2], CPROF_FLAG_STATS, registry, &tags[2]);
+    cprof_span *bare = cprof_call_open(thread, &chain, nodes[2], CPROF_FLAG_STATS, registry, &tags[2]);
     CHECK(bare != NULL);
     worked += 10;
     notes[0] = '\0';
-    cprof_resumable_suspend(&self.call, &chain, false);
+    cprof_call_resumable_suspend(&self.call, &chain, false);
     check_notes("pop pop ");
     check_launching(3);
     worked += 1000;
     chain.moment++;
-    cprof_resumable_continue(&self.call, &chain);
+    cprof_call_resumable_continue(&self.call, &chain);
     check_notes("push1 push1 ");
     check_launching(1);
     worked += 100;
     close_node(bare);
-    cprof_span_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
     check_launching(0);
-    cprof_resumable_end(&self.call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&self.call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     close_node(around);
     check_work(0, 1, 111);
     check_work(1, 1, 110);
@@ -866,10 +867,10 @@ static void test_block_closed_inside_a_suspended_call(void)
     begin_line(&self, 0);
     cprof_span *block = open_node(1);
     worked += 10;
-    cprof_resumable_suspend(&self.call, &chain, false);
+    cprof_call_resumable_suspend(&self.call, &chain, false);
     worked += 1000;
-    cprof_span_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
-    cprof_resumable_abandon(&self.call, thread, CPROF_OUTCOME_SUCCESS);
+    cprof_call_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_resumable_abandon(&self.call, thread, CPROF_OUTCOME_SUCCESS);
     check_work(0, 1, 10);
     check_work(1, 1, 10);
     tear_down();
@@ -880,17 +881,17 @@ static void test_block_inside_a_call_without_a_probe(void)
 {
     cprof_resumable call = {.span = NULL};
     set_up(FLAG(STATS) | FLAG(COUNTERS), ALL_COUNTERS, 0);
-    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], CPROF_FLAG_STATS, registry));
-    cprof_resumable_suspend(&call, &chain, false);
-    cprof_resumable_continue(&call, &chain);
+    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], CPROF_FLAG_STATS, registry));
+    cprof_call_resumable_suspend(&call, &chain, false);
+    cprof_call_resumable_continue(&call, &chain);
     cprof_span *block = open_node(1);
     worked += 10;
-    cprof_resumable_suspend(&call, &chain, false);
+    cprof_call_resumable_suspend(&call, &chain, false);
     worked += 1000;
-    cprof_resumable_continue(&call, &chain);
+    cprof_call_resumable_continue(&call, &chain);
     worked += 100;
     close_node(block);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_work(1, 1, 110);
     tear_down();
 }
@@ -949,7 +950,7 @@ static void test_peaks_of_calls_that_are_not_read(void)
     close_as(open_using(1, 1, 20, 60), CPROF_OUTCOME_ERROR);
     cprof_span *gone = open_using(2, 1, 20, 40);
     chain.top = gone->parent;
-    cprof_span_discard(gone);
+    cprof_call_discard(gone);
     close_using(open_using(1, 1, 20, 30), 1, 20, 30);
     close_using(outer, 1, 20, 50);
     CHECK_EQUAL(extra_of(0).device_memory.peak, 60);
@@ -1084,7 +1085,7 @@ static void test_discarded(void)
     fake.is_heard = true;
     cprof_span *span = open_at(0, (cprof_gpu_place){0, 1});
     chain.top = NULL;
-    cprof_span_discard(span);
+    cprof_call_discard(span);
     check_notes("begin 0.1 register a push0 pop cancel0 ");
     CHECK_EQUAL(extra_of(0).asked, 0);
     tear_down();
@@ -1095,7 +1096,7 @@ static void *leave_open(void *span)
     cprof_chain here = {.top = NULL};
     cprof_thread *ending = cprof_thread_get();
     CHECK(ending != NULL);
-    *(cprof_span **)span = cprof_span_open(ending, &here, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
+    *(cprof_span **)span = cprof_call_open(ending, &here, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
     CHECK(*(cprof_span **)span != NULL);
     cprof_probe_begin(new_probe(0), ending, *(cprof_span **)span);
     CHECK(ending->running != NULL);
@@ -1110,7 +1111,7 @@ static void test_discarded_after_its_thread(void)
     fake.is_heard = true;
     in_thread(leave_open, (void *)&span);
     check_notes("register a push0 ");
-    cprof_span_discard(span);
+    cprof_call_discard(span);
     check_notes("");
     wrapped_pop();
     tear_down();
@@ -1179,7 +1180,7 @@ static void test_window_around_a_discarded_call(void)
     cprof_registry_capture_owner(OWNER, FLAG(CAPTURE));
     cprof_span *span = open_node(0);
     chain.top = NULL;
-    cprof_span_discard(span);
+    cprof_call_discard(span);
     check_notes("start stop ");
     CHECK(!has_capture(registry));
     tear_down();
@@ -1213,17 +1214,17 @@ static void test_without_memory(void)
     fake_alloc_fail(1);
     CHECK(cprof_probe_new(nodes[0], cprof_registry_state(registry)) == NULL);
     CHECK(fake_alloc_has_failed());
-    cprof_span *span = cprof_span_open(thread, &chain, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
+    cprof_span *span = cprof_call_open(thread, &chain, nodes[0], cprof_registry_state(registry), registry, &tags[0]);
     CHECK(span != NULL && span->probe == NULL);
     pass(5);
     close_node(span); /* counted without it */
     check_time(0, 1, 5);
     CHECK_EQUAL(extra_of(0).asked, 0);
     cprof_resumable call = {.span = NULL};
-    CHECK(cprof_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
-    cprof_resumable_suspend(&call, &chain, false);
-    cprof_resumable_continue(&call, &chain);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    CHECK(cprof_call_resumable_begin(&call, thread, &chain, nodes[0], cprof_registry_state(registry), registry));
+    cprof_call_resumable_suspend(&call, &chain, false);
+    cprof_call_resumable_continue(&call, &chain);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_time(0, 2, 5);
     tear_down();
 }
@@ -1299,7 +1300,7 @@ static void call_in(cprof_thread *here, cprof_chain *line_of, int node, int64_t 
     cprof_probe *probe = new_probe(node);
     probe->memory = (cprof_probe_memory){true, 1, 10, highest};
     probe->cause = CPROF_GPU_KNOWN;
-    cprof_span *span = cprof_span_open(here, line_of, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
+    cprof_span *span = cprof_call_open(here, line_of, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
     CHECK(span != NULL);
     cprof_probe_begin(probe, here, span);
     CHECK(pthread_mutex_unlock(&layer_above) == 0);
@@ -1307,7 +1308,7 @@ static void call_in(cprof_thread *here, cprof_chain *line_of, int node, int64_t 
     CHECK(pthread_mutex_lock(&layer_above) == 0);
     cprof_probe_stop(probe);
     cprof_probe_set_memory(probe, &(cprof_probe_memory){true, 1, 10, highest});
-    cprof_span_close(here, line_of, span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(here, line_of, span, CPROF_OUTCOME_SUCCESS, false);
     CHECK(pthread_mutex_unlock(&layer_above) == 0);
 }
 

@@ -6,7 +6,7 @@
  * found there. Of calls that end in it but began before, some may have ended just before it began: for those the test knows
  * bounds, and, in the second part, where all threads wait for the reset, the exact number. */
 #define _GNU_SOURCE
-#include "cprofiling/nodes/span.h"
+#include "cprofiling/calls/call.h"
 
 #include "tests/core/check.h"
 
@@ -84,7 +84,7 @@ static void note_end(tally *t, uint64_t began, uint64_t before, uint64_t after, 
 
 static cprof_span *open_call(cprof_chain *chain, int key, uint64_t state)
 {
-    cprof_span *span = cprof_span_open(cprof_thread_self, chain, accums[key], state, NULL, NULL);
+    cprof_span *span = cprof_call_open(cprof_thread_self, chain, accums[key], state, NULL, NULL);
     CHECK(span != NULL);
     return span;
 }
@@ -93,7 +93,7 @@ static void close_call(worker *w, cprof_chain *chain, int key, cprof_span *span,
 {
     uint64_t began = span->state >> CPROF_STATE_GENERATION_SHIFT;
     uint64_t before = generation_now();
-    cprof_span_close(cprof_thread_self, chain, span, outcome, false);
+    cprof_call_close(cprof_thread_self, chain, span, outcome, false);
     note_end(&w->tallies[key], began, before, generation_now(), outcome);
 }
 

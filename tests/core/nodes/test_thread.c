@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "cprofiling/nodes/thread.h"
 
-#include "cprofiling/nodes/span.h"
+#include "cprofiling/calls/call.h"
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
 
@@ -285,10 +285,10 @@ static void open_and_close(int depth)
     cprof_chain chain = {.top = NULL};
     cprof_thread *thread = cprof_thread_get();
     for (int i = 0; i < depth; i++) {
-        CHECK(cprof_span_open(thread, &chain, NULL, 0, NULL, NULL) != NULL);
+        CHECK(cprof_call_open(thread, &chain, NULL, 0, NULL, NULL) != NULL);
     }
     for (int i = 0; i < depth; i++) {
-        cprof_span_close(thread, &chain, chain.top, CPROF_OUTCOME_SUCCESS, false);
+        cprof_call_close(thread, &chain, chain.top, CPROF_OUTCOME_SUCCESS, false);
     }
 }
 
@@ -363,7 +363,7 @@ static cprof_chain left_open;
 static void *die_in_calls(void *unused)
 {
     for (int i = 0; i < 3; i++) {
-        CHECK(cprof_span_open(cprof_thread_get(), &left_open, NULL, 0, NULL, NULL) != NULL);
+        CHECK(cprof_call_open(cprof_thread_get(), &left_open, NULL, 0, NULL, NULL) != NULL);
     }
     return unused;
 }
@@ -377,7 +377,7 @@ static void test_threads_that_end_in_open_calls(void)
         while (left_open.top != NULL) {
             cprof_span *span = left_open.top;
             left_open.top = span->parent;
-            cprof_span_discard(span);
+            cprof_call_discard(span);
         }
         made = i < 2 ? fake_alloc_made() : made;
     }
@@ -422,10 +422,10 @@ static void *end_calls(void *unused)
     for (int i = 0; i < CALLS / divisor; i++) {
         (void)pthread_barrier_wait(&barrier); /* a call was begun */
         if (i % 2 == 0) {
-            cprof_resumable_continue(&calls[i], &chain);
-            cprof_resumable_end(&calls[i], thread, &chain, CPROF_OUTCOME_SUCCESS);
+            cprof_call_resumable_continue(&calls[i], &chain);
+            cprof_call_resumable_end(&calls[i], thread, &chain, CPROF_OUTCOME_SUCCESS);
         } else {
-            cprof_resumable_abandon(&calls[i], thread, CPROF_OUTCOME_CANCELLED);
+            cprof_call_resumable_abandon(&calls[i], thread, CPROF_OUTCOME_CANCELLED);
         }
         (void)pthread_barrier_wait(&barrier); /* it has ended */
     }
@@ -441,8 +441,8 @@ static void test_calls_that_end_in_another_thread(void)
     CHECK(pthread_barrier_init(&barrier, NULL, 2) == 0);
     pthread_t other = start(end_calls, NULL, 0);
     for (int i = 0; i < CALLS / divisor; i++) {
-        CHECK(cprof_resumable_begin(&calls[i], thread, &chain, NULL, 0, NULL));
-        cprof_resumable_suspend(&calls[i], &chain, true);
+        CHECK(cprof_call_resumable_begin(&calls[i], thread, &chain, NULL, 0, NULL));
+        cprof_call_resumable_suspend(&calls[i], &chain, true);
         (void)pthread_barrier_wait(&barrier);
         (void)pthread_barrier_wait(&barrier);
         made = i == SPANS_OF_A_BATCH ? fake_alloc_made() : made;

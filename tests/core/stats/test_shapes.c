@@ -1,4 +1,5 @@
 /* shapes.h, and what accum.h, registry.h and probe.h say of signatures (failure scenarios C1, D1, F5) */
+#include "cprofiling/calls/call.h"
 #include "cprofiling/stats/shapes.h"
 
 #include "cprofiling/calls/probe.h"
@@ -268,10 +269,10 @@ static void test_probes_carry_signatures(void)
         cprof_probe_set_signature(probe, given[i]);
         CHECK(probe->signature.length == given[i].length && probe->signature.bytes != given[i].bytes);
         CHECK(memcmp(probe->signature.bytes, given[i].bytes, given[i].length) == 0);
-        cprof_span *span = cprof_span_open(thread, &chain, accum, state, NULL, NULL);
+        cprof_span *span = cprof_call_open(thread, &chain, accum, state, NULL, NULL);
         CHECK(span != NULL);
         cprof_probe_begin(probe, thread, span);
-        cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+        cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
     }
     cprof_probe *probe = cprof_probe_new(accum, state);
     cprof_probe *other = cprof_probe_new(accum, state); /* that has no room yet */
@@ -280,10 +281,10 @@ static void test_probes_carry_signatures(void)
     CHECK(fake_alloc_has_failed() && cprof_name_is(other->signature, CPROF_SHAPES_REST));
     cprof_probe_finish(probe, false, false);
     cprof_probe_finish(other, false, false);
-    cprof_span *bare = cprof_span_open(thread, &chain, accum, state, NULL, NULL); /* for want of a probe */
-    cprof_span_close(thread, &chain, bare, CPROF_OUTCOME_SUCCESS, false);
-    cprof_span *label = cprof_span_open(thread, &chain, accum, CPROF_FLAG_SHAPES | CPROF_FLAG_TRACE, NULL, NULL);
-    cprof_span_close(thread, &chain, label, CPROF_OUTCOME_SUCCESS, false);
+    cprof_span *bare = cprof_call_open(thread, &chain, accum, state, NULL, NULL); /* for want of a probe */
+    cprof_call_close(thread, &chain, bare, CPROF_OUTCOME_SUCCESS, false);
+    cprof_span *label = cprof_call_open(thread, &chain, accum, CPROF_FLAG_SHAPES | CPROF_FLAG_TRACE, NULL, NULL);
+    cprof_call_close(thread, &chain, label, CPROF_OUTCOME_SUCCESS, false);
     cprof_shapes *shapes = accum->shapes;
     CHECK(shapes->count == 4 && shapes->rest.figures.count == 1 && shapes->kept[1]->signature.length == 4096);
     CHECK(accum->figures.count == 5);

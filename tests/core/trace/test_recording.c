@@ -1,6 +1,7 @@
 /* recording.h: what a recording keeps, and what it says of the rest (C11). Argument: the events of each of eight threads,
  * 100,000 by default. */
 #define _GNU_SOURCE
+#include "cprofiling/calls/call.h"
 #include "cprofiling/trace/recording.h"
 
 #include "cprofiling/process.h"
@@ -74,14 +75,14 @@ static cprof_table *finish(cprof_recording_session *session)
 
 static cprof_span *open_node(cprof_accum *accum)
 {
-    cprof_span *span = cprof_span_open(thread, &chain, accum, cprof_registry_state(registry), registry, accum);
+    cprof_span *span = cprof_call_open(thread, &chain, accum, cprof_registry_state(registry), registry, accum);
     CHECK(span != NULL);
     return span;
 }
 
 static cprof_span *open_label(const char *name)
 {
-    cprof_span *span = cprof_span_open(thread, &chain, NULL, cprof_registry_state(registry), NULL, name);
+    cprof_span *span = cprof_call_open(thread, &chain, NULL, cprof_registry_state(registry), NULL, name);
     CHECK(span != NULL);
     span->label = cprof_recording_label(atomic_load(&cprof_recording.serial), key("", name));
     return span;
@@ -91,7 +92,7 @@ static cprof_span *open_label(const char *name)
 static cprof_span *open_record(const char *name)
 {
     uint64_t state = cprof_registry_state(registry) & (CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL);
-    cprof_span *span = cprof_span_open(thread, &chain, NULL, state, NULL, name);
+    cprof_span *span = cprof_call_open(thread, &chain, NULL, state, NULL, name);
     CHECK(span != NULL);
     uint32_t serial = atomic_load(&cprof_recording.serial);
     cprof_recording_set_label(span, serial, cprof_recording_label(serial, key("", name)));
@@ -100,7 +101,7 @@ static cprof_span *open_record(const char *name)
 
 static void close_span(cprof_span *span)
 {
-    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, false);
 }
 
 static void call(cprof_accum *accum)
@@ -126,7 +127,7 @@ static void test_what_an_event_says(void)
     call(inner);
     close_span(label);
     now += 5;
-    cprof_span_close(thread, &chain, first, CPROF_OUTCOME_ERROR, false);
+    cprof_call_close(thread, &chain, first, CPROF_OUTCOME_ERROR, false);
     call(inner);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 4);
@@ -278,8 +279,8 @@ static void test_what_is_open_at_the_end(void)
     cprof_span *first = open_node(outer);
     cprof_span *second = open_label("never seen before");
     cprof_resumable call_object = {.span = NULL};
-    CHECK(cprof_resumable_begin(&call_object, thread, &chain, inner, cprof_registry_state(registry), registry));
-    cprof_resumable_suspend(&call_object, &chain, true);
+    CHECK(cprof_call_resumable_begin(&call_object, thread, &chain, inner, cprof_registry_state(registry), registry));
+    cprof_call_resumable_suspend(&call_object, &chain, true);
     now += 50;
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 3);
@@ -294,8 +295,8 @@ static void test_what_is_open_at_the_end(void)
     CHECK_EQUAL(AT(table, parent_span, 2), table->span[1]);
     cprof_table_destroy(table);
     session = start(100, false, false); /* to the next recording they are nothing */
-    cprof_resumable_continue(&call_object, &chain);
-    cprof_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_continue(&call_object, &chain);
+    cprof_call_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_SUCCESS);
     call(inner);
     close_span(second);
     close_span(first);
@@ -311,24 +312,24 @@ static void test_suspended_calls(void)
     set_up();
     cprof_recording_session *session = start(100, false, false);
     cprof_resumable call_object = {.span = NULL};
-    CHECK(cprof_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
+    CHECK(cprof_call_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
     now += 10;
-    cprof_resumable_suspend(&call_object, &chain, true);
+    cprof_call_resumable_suspend(&call_object, &chain, true);
     now += 100;
     call(inner);
-    cprof_resumable_continue(&call_object, &chain);
+    cprof_call_resumable_continue(&call_object, &chain);
     call(inner);
-    cprof_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_CANCELLED);
-    CHECK(cprof_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
+    cprof_call_resumable_end(&call_object, thread, &chain, CPROF_OUTCOME_CANCELLED);
+    CHECK(cprof_call_resumable_begin(&call_object, thread, &chain, outer, cprof_registry_state(registry), registry));
     now += 3;
-    cprof_resumable_suspend(&call_object, &chain, true);
+    cprof_call_resumable_suspend(&call_object, &chain, true);
     now += 100;
-    cprof_resumable_abandon(&call_object, thread, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_abandon(&call_object, thread, CPROF_OUTCOME_SUCCESS);
     cprof_span *given_up = open_node(inner);
     cprof_recording_begin_detail(given_up, &(struct cprof_recording_detail){.stack = 0});
     CHECK(given_up->detail != NULL);
     chain.top = given_up->parent;
-    cprof_span_discard(given_up);
+    cprof_call_discard(given_up);
     CHECK(given_up->detail == NULL);
     cprof_table *table = finish(session);
     CHECK_EQUAL(table->count, 4);
@@ -350,24 +351,24 @@ static void test_suspended_calls_that_are_cut(void)
     cprof_recording_session *session = start(100, false, false);
     cprof_resumable calls[3];
     for (int i = 0; i < 3; i++) {
-        CHECK(cprof_resumable_begin(&calls[i], thread, &chain, outer, cprof_registry_state(registry), registry));
+        CHECK(cprof_call_resumable_begin(&calls[i], thread, &chain, outer, cprof_registry_state(registry), registry));
         now += 10;
-        cprof_resumable_suspend(&calls[i], &chain, i > 0);
+        cprof_call_resumable_suspend(&calls[i], &chain, i > 0);
         now += 100;
     }
-    cprof_resumable_continue(&calls[0], &chain);
+    cprof_call_resumable_continue(&calls[0], &chain);
     now += 7;
-    cprof_resumable_suspend(&calls[0], &chain, true);
+    cprof_call_resumable_suspend(&calls[0], &chain, true);
     now += 50;
     cprof_recording_pause(session);
     now += 1000;
-    cprof_resumable_abandon(&calls[0], thread, CPROF_OUTCOME_SUCCESS);
-    cprof_resumable_continue(&calls[1], &chain);
+    cprof_call_resumable_abandon(&calls[0], thread, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_continue(&calls[1], &chain);
     now += 3;
-    cprof_resumable_end(&calls[1], thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&calls[1], thread, &chain, CPROF_OUTCOME_SUCCESS);
     cprof_recording_resume(session);
     cprof_table *table = finish(session);
-    cprof_resumable_abandon(&calls[2], thread, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_abandon(&calls[2], thread, CPROF_OUTCOME_SUCCESS);
     CHECK_EQUAL(table->count, 3);
     CHECK_EQUAL(AT(table, flags, 0), CPROF_ROW_CUT | CPROF_ROW_SUSPENDABLE);
     CHECK_EQUAL(table->end_ns[0] - table->start_ns[0], 387);
@@ -390,17 +391,17 @@ static void test_suspended_calls_that_run_on(void)
         cprof_recording_session *session = start(100, false, false);
         cprof_resumable running;
         cprof_span *plain = open_node(inner);
-        CHECK(cprof_resumable_begin(&running, thread, &chain, outer, cprof_registry_state(registry), registry));
-        cprof_resumable_suspend(&running, &chain, true);
+        CHECK(cprof_call_resumable_begin(&running, thread, &chain, outer, cprof_registry_state(registry), registry));
+        cprof_call_resumable_suspend(&running, &chain, true);
         now += 100;
         if (paused) {
             cprof_recording_pause(session);
             now += 5;
         }
-        cprof_resumable_continue(&running, &chain);
+        cprof_call_resumable_continue(&running, &chain);
         now += 10;
         cprof_table *table = finish(session);
-        cprof_resumable_end(&running, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        cprof_call_resumable_end(&running, thread, &chain, CPROF_OUTCOME_SUCCESS);
         close_span(plain);
         CHECK_EQUAL(table->count, 2);
         CHECK_EQUAL(table->end_ns[1] - table->start_ns[1], paused ? 100 : 110);
@@ -741,7 +742,7 @@ typedef enum { FIRST_IN_FIRST_OUT, FIRST_IN_LAST_OUT, AS_A_CALL_IN_STEPS, UNDER_
 static void leave_node(order how, cprof_span *node, cprof_resumable *steps)
 {
     if (how == AS_A_CALL_IN_STEPS) {
-        cprof_resumable_end(steps, thread, &chain, CPROF_OUTCOME_SUCCESS);
+        cprof_call_resumable_end(steps, thread, &chain, CPROF_OUTCOME_SUCCESS);
         return;
     }
     cprof_span *over = how == UNDER_ANOTHER_NODE ? open_node(inner) : NULL;
@@ -759,7 +760,7 @@ static void call_around_labels(order how, bool recorded)
     cprof_span *node = NULL;
     cprof_span *around = open_node(outer);
     if (how == AS_A_CALL_IN_STEPS) {
-        CHECK(cprof_resumable_begin(&steps, thread, &chain, outer, cprof_registry_state(registry), registry));
+        CHECK(cprof_call_resumable_begin(&steps, thread, &chain, outer, cprof_registry_state(registry), registry));
     } else {
         node = open_node(outer);
     }
@@ -859,7 +860,7 @@ static void test_what_is_muted(void)
     cprof_span *warm = open_record("warm up");
     CHECK(!cprof_recording_is_muted(chain.top));
     cprof_recording_mute(warm);
-    cprof_span *marker = cprof_span_open(thread, &chain, NULL, 0, NULL, NULL);
+    cprof_span *marker = cprof_call_open(thread, &chain, NULL, 0, NULL, NULL);
     CHECK(cprof_recording_is_muted(warm) && cprof_recording_is_muted(marker));
     CHECK_EQUAL(cprof_recording_finish(session, NULL, true), CPROF_OK);
     session = start(100, false, false); /* to the next recording it is nothing */
@@ -1054,12 +1055,12 @@ static void nest(cprof_thread *self, cprof_chain *own)
     cprof_span *spans[DEPTH];
     bool recorded[DEPTH];
     for (int i = 0; i < DEPTH; i++) {
-        spans[i] = cprof_span_open(self, own, i % 2 == 0 ? outer : inner, cprof_registry_state(registry), NULL, own);
+        spans[i] = cprof_call_open(self, own, i % 2 == 0 ? outer : inner, cprof_registry_state(registry), NULL, own);
         CHECK(spans[i] != NULL);
         recorded[i] = spans[i]->trace != 0;
     }
     for (int i = DEPTH - 1; i >= 0; i--) {
-        cprof_span_close(self, own, spans[i], CPROF_OUTCOME_SUCCESS, false);
+        cprof_call_close(self, own, spans[i], CPROF_OUTCOME_SUCCESS, false);
         atomic_fetch_add_explicit(&made, recorded[i], memory_order_relaxed);
     }
 }
@@ -1231,9 +1232,9 @@ static void test_without_membarrier(void)
 static void *call_once(void *number)
 {
     cprof_chain own = {.top = NULL};
-    cprof_span *span = cprof_span_open(cprof_thread_get(), &own, inner, cprof_registry_state(registry), NULL, number);
+    cprof_span *span = cprof_call_open(cprof_thread_get(), &own, inner, cprof_registry_state(registry), NULL, number);
     CHECK(span != NULL);
-    cprof_span_close(cprof_thread_get(), &own, span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(cprof_thread_get(), &own, span, CPROF_OUTCOME_SUCCESS, false);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* span.h, with a clock that stands still unless told otherwise. */
-#include "cprofiling/nodes/span.h"
+#include "cprofiling/calls/call.h"
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
@@ -52,7 +52,7 @@ static void tear_down(void)
 
 static cprof_span *open_in(cprof_chain *where, int node)
 {
-    cprof_span *span = cprof_span_open(thread, where, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
+    cprof_span *span = cprof_call_open(thread, where, nodes[node], cprof_registry_state(registry), registry, &tags[node]);
     CHECK(span != NULL);
     CHECK(cprof_chain_top(where) == span);
     return span;
@@ -65,7 +65,7 @@ static cprof_span *open_node(int node)
 
 static void close_in(cprof_chain *where, cprof_span *span)
 {
-    cprof_span_close(thread, where, span, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(thread, where, span, CPROF_OUTCOME_SUCCESS, false);
 }
 
 static void close_node(cprof_span *span)
@@ -209,11 +209,11 @@ static void test_outcomes(void)
     cprof_span *outer = open_node(0);
     cprof_span *inner = open_node(1);
     pass(5);
-    cprof_span_close(thread, &chain, inner, CPROF_OUTCOME_ERROR, false);
+    cprof_call_close(thread, &chain, inner, CPROF_OUTCOME_ERROR, false);
     pass(2);
-    cprof_span_close(thread, &chain, outer, CPROF_OUTCOME_SUCCESS, false);
+    cprof_call_close(thread, &chain, outer, CPROF_OUTCOME_SUCCESS, false);
     inner = open_node(1);
-    cprof_span_close(thread, &chain, inner, CPROF_OUTCOME_CANCELLED, false);
+    cprof_call_close(thread, &chain, inner, CPROF_OUTCOME_CANCELLED, false);
     check_node(0, 1, 7, 2); /* the time of a child that failed is the child's all the same */
     cprof_figures figures = figures_of(1);
     CHECK_EQUAL(figures.count, 0);
@@ -255,7 +255,7 @@ static void test_span_that_is_no_node(void)
 {
     set_up();
     cprof_span *outer = open_node(0);
-    cprof_span *owner = cprof_span_open(thread, &chain, NULL, 0, registry, NULL);
+    cprof_span *owner = cprof_call_open(thread, &chain, NULL, 0, registry, NULL);
     CHECK(owner != NULL && owner->accum == NULL);
     pass(1);
     cprof_span *inner = open_node(1);
@@ -332,11 +332,11 @@ static void test_closed_in_another_chain(void)
     cprof_span *inside = open_in(&other, 3);
     pass(10);
     close_in(&other, inside);
-    cprof_chain_trim(thread, &other);
+    cprof_call_trim(thread, &other);
     CHECK(cprof_chain_top(&other) == around && !cprof_span_is_left(around));
-    cprof_chain_trim(thread, &other);
+    cprof_call_trim(thread, &other);
     close_in(&other, around);
-    cprof_chain_trim(thread, &other);
+    cprof_call_trim(thread, &other);
     CHECK(!cprof_chain_busy(&other));
     check_node(0, 1, 7, UNKNOWN_NS);
     CHECK_EQUAL(figures_of(0).active_unknown, 1);
@@ -360,7 +360,7 @@ static void test_closed_inside_what_it_encloses(bool has_own)
     CHECK(cprof_chain_busy(&chain) && cprof_chain_busy(&task) == has_own);
     own = has_own ? own : open_in(&task, 1);
     close_in(&task, own);
-    cprof_chain_trim(thread, &chain);
+    cprof_call_trim(thread, &chain);
     CHECK(cprof_chain_top(&chain) == NULL && cprof_chain_top(&task) == NULL);
     check_node(0, 1, 1, UNKNOWN_NS);
     check_node(1, 1, has_own, has_own);
@@ -377,10 +377,10 @@ static void test_closed_far_below_the_top(void)
         pass(1);
     }
     for (int i = 0; i < DEEP; i++) {
-        cprof_chain_trim(thread, &chain);
+        cprof_call_trim(thread, &chain);
         close_node(open[i]);
     }
-    cprof_chain_trim(thread, &chain);
+    cprof_call_trim(thread, &chain);
     CHECK(!cprof_chain_busy(&chain));
     check_node(0, DEEP, DEEP * (DEEP + 1) / 2, UNKNOWN_NS);
     CHECK_EQUAL(figures_of(0).self_unknown, DEEP);
@@ -396,12 +396,12 @@ static void test_detached(void)
     cprof_span *given_up = open_node(2);
     pass(7);
     chain.top = span->parent;
-    cprof_span_detach(given_up);
-    cprof_span_detach(span);
+    cprof_call_detach(given_up);
+    cprof_call_detach(span);
     close_node(around);
     pass(70);
-    cprof_span_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
-    cprof_span_abandon(given_up);
+    cprof_call_close(thread, &chain, span, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_abandon(given_up);
     check_node(0, 1, 77, UNKNOWN_NS);
     check_node(1, 1, 7, UNKNOWN_NS);
     check_node(2, 0, 0, 0);
@@ -415,9 +415,9 @@ static void test_given_up(void)
     cprof_span *around = open_node(0);
     cprof_span *span = open_node(1);
     pass(1);
-    cprof_span_abandon(span);
+    cprof_call_abandon(span);
     CHECK(cprof_chain_top(&chain) == span && cprof_span_is_left(span));
-    cprof_chain_trim(thread, &chain);
+    cprof_call_trim(thread, &chain);
     CHECK(cprof_chain_top(&chain) == around);
     close_node(around);
     check_node(0, 1, 1, UNKNOWN_NS);
@@ -435,7 +435,7 @@ static void test_discarded(void)
     cprof_chain_begin(&task, span);
     cprof_span *inner = open_in(&task, 1);
     pass(5);
-    cprof_span_discard(span);
+    cprof_call_discard(span);
     close_in(&task, inner);
     CHECK(cprof_chain_top(&task) == NULL);
     check_node(0, 0, 0, 0);
@@ -594,14 +594,14 @@ static void test_block_that_may_be_suspended(void)
     set_up();
     cprof_span *block = open_node(0);
     pass(1);
-    cprof_span_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
     check_active(0, 1);
     CHECK_EQUAL(figures_of(0).active_unknown, 0);
     cprof_span *outer = open_node(1);
     block = open_node(0);
     pass(10);
     chain.moment++;
-    cprof_span_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_close(thread, &chain, block, CPROF_OUTCOME_SUCCESS, true);
     close_node(outer);
     check_node(0, 2, 11, 11);
     check_node(1, 1, 10, 0);
@@ -655,7 +655,7 @@ static void test_rate_changes_during_a_call(void)
 
 static void begin(cprof_resumable *call, cprof_chain *where, int node)
 {
-    CHECK(cprof_resumable_begin(call, thread, where, nodes[node], cprof_registry_state(registry), registry));
+    CHECK(cprof_call_resumable_begin(call, thread, where, nodes[node], cprof_registry_state(registry), registry));
     CHECK(cprof_chain_top(where) == call->span);
 }
 
@@ -666,13 +666,13 @@ static void test_coroutine(void)
     set_up();
     begin(&call, &chain, 0);
     pass(1);
-    cprof_resumable_suspend(&call, &chain, WITHIN);
+    cprof_call_resumable_suspend(&call, &chain, WITHIN);
     CHECK(cprof_chain_top(&chain) == NULL);
     pass(10);
-    cprof_resumable_continue(&call, &chain);
+    cprof_call_resumable_continue(&call, &chain);
     CHECK(cprof_chain_top(&chain) == call.span);
     pass(100);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     CHECK(call.span == NULL);
     check_node(0, 1, 111, 111);
     check_active(0, 101);
@@ -687,12 +687,12 @@ static void test_generator(void)
     begin(&call, &chain, 0);
     pass(1);
     for (int i = 0; i < 5; i++) {
-        cprof_resumable_suspend(&call, &chain, EACH_ENDS);
+        cprof_call_resumable_suspend(&call, &chain, EACH_ENDS);
         pass(1000);
-        cprof_resumable_continue(&call, &chain);
+        cprof_call_resumable_continue(&call, &chain);
         pass(1);
     }
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_node(0, 1, 6, 6);
     check_active(0, 6);
     tear_down();
@@ -706,15 +706,15 @@ static void test_asynchronous_generator(void)
     begin(&call, &chain, 0);
     for (int i = 0; i < 3; i++) {
         pass(1);
-        cprof_resumable_suspend(&call, &chain, WITHIN);
+        cprof_call_resumable_suspend(&call, &chain, WITHIN);
         pass(10);
-        cprof_resumable_continue(&call, &chain);
+        cprof_call_resumable_continue(&call, &chain);
         pass(1);
-        cprof_resumable_suspend(&call, &chain, EACH_ENDS);
+        cprof_call_resumable_suspend(&call, &chain, EACH_ENDS);
         pass(1000);
-        cprof_resumable_continue(&call, &chain);
+        cprof_call_resumable_continue(&call, &chain);
     }
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_node(0, 1, 36, 36);
     check_active(0, 6);
     tear_down();
@@ -728,12 +728,12 @@ static void test_generator_inside_a_node(void)
     cprof_span *consumer = open_node(0);
     begin(&call, &chain, 1);
     pass(1);
-    cprof_resumable_suspend(&call, &chain, EACH_ENDS);
+    cprof_call_resumable_suspend(&call, &chain, EACH_ENDS);
     CHECK(cprof_chain_top(&chain) == consumer);
     pass(10);
-    cprof_resumable_continue(&call, &chain);
+    cprof_call_resumable_continue(&call, &chain);
     pass(100);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     CHECK(cprof_chain_top(&chain) == consumer);
     pass(1000);
     close_node(consumer);
@@ -752,15 +752,15 @@ static void test_coroutine_inside_a_node(void)
     pass(1);
     begin(&inner, &chain, 1);
     pass(10);
-    cprof_resumable_suspend(&inner, &chain, WITHIN);
-    cprof_resumable_suspend(&outer, &chain, WITHIN);
+    cprof_call_resumable_suspend(&inner, &chain, WITHIN);
+    cprof_call_resumable_suspend(&outer, &chain, WITHIN);
     pass(100);
-    cprof_resumable_continue(&outer, &chain);
-    cprof_resumable_continue(&inner, &chain);
+    cprof_call_resumable_continue(&outer, &chain);
+    cprof_call_resumable_continue(&inner, &chain);
     pass(1000);
-    cprof_resumable_end(&inner, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&inner, thread, &chain, CPROF_OUTCOME_SUCCESS);
     pass(10000);
-    cprof_resumable_end(&outer, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&outer, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_node(0, 1, 11111, 10001);
     check_active(0, 11011);
     check_node(1, 1, 1110, 1110);
@@ -776,17 +776,17 @@ static void test_suspended_with_open_blocks(void)
     begin(&call, &chain, 0);
     cprof_span *block = open_node(1);
     pass(1);
-    cprof_resumable_suspend(&call, &chain, WITHIN);
+    cprof_call_resumable_suspend(&call, &chain, WITHIN);
     cprof_span *other = open_node(2);
     pass(10);
     CHECK(cprof_chain_find(&chain, &tags[1]) == NULL);
     close_node(other);
-    cprof_resumable_continue(&call, &chain);
+    cprof_call_resumable_continue(&call, &chain);
     CHECK(cprof_chain_top(&chain) == block);
     pass(100);
     close_node(block);
     CHECK(cprof_chain_top(&chain) == call.span);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     check_node(0, 1, 111, 0);
     check_node(1, 1, 111, 111);
     check_node(2, 1, 10, 10);
@@ -803,16 +803,16 @@ static void test_closed_inside_a_suspended_call(void)
     cprof_span *lower = open_node(1);
     cprof_span *upper = open_node(2);
     pass(1);
-    cprof_resumable_suspend(&call, &chain, WITHIN);
+    cprof_call_resumable_suspend(&call, &chain, WITHIN);
     pass(10);
-    cprof_span_close(thread, &chain, lower, CPROF_OUTCOME_SUCCESS, true);
+    cprof_call_close(thread, &chain, lower, CPROF_OUTCOME_SUCCESS, true);
     CHECK(cprof_span_is_left(lower) && !cprof_span_is_left(upper));
     pass(100);
-    cprof_span_close(thread, &chain, upper, CPROF_OUTCOME_ERROR, true);
+    cprof_call_close(thread, &chain, upper, CPROF_OUTCOME_ERROR, true);
     CHECK(cprof_chain_top(&chain) == NULL);
-    cprof_resumable_continue(&call, &chain);
+    cprof_call_resumable_continue(&call, &chain);
     CHECK(cprof_chain_top(&chain) == upper && cprof_chain_find(&chain, &tags[2]) == NULL);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     CHECK(cprof_chain_top(&chain) == NULL);
     check_node(0, 1, 111, UNKNOWN_NS);
     check_node(1, 1, 11, UNKNOWN_NS);
@@ -831,12 +831,12 @@ static void test_coroutine_of_a_task_inside_a_node(void)
     cprof_chain_begin(&task, outer);
     begin(&call, &task, 1);
     pass(1);
-    cprof_resumable_suspend(&call, &task, WITHIN);
+    cprof_call_resumable_suspend(&call, &task, WITHIN);
     CHECK(!cprof_chain_busy(&task));
     pass(10);
-    cprof_resumable_continue(&call, &task);
+    cprof_call_resumable_continue(&call, &task);
     pass(100);
-    cprof_resumable_end(&call, thread, &task, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &task, CPROF_OUTCOME_SUCCESS);
     pass(1000);
     close_node(outer);
     check_node(0, 1, 1111, 1010);
@@ -852,13 +852,13 @@ static void check_resumed_elsewhere(bool step_ends, cprof_ns total_ns)
     cprof_span *first = open_node(0);
     begin(&call, &chain, 1);
     pass(1);
-    cprof_resumable_suspend(&call, &chain, step_ends);
+    cprof_call_resumable_suspend(&call, &chain, step_ends);
     close_node(first);
     pass(10);
     cprof_span *second = open_node(2);
-    cprof_resumable_continue(&call, &chain);
+    cprof_call_resumable_continue(&call, &chain);
     pass(100);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     pass(1000);
     close_node(second);
     check_node(0, 1, 1, 0);
@@ -885,14 +885,14 @@ static void test_abandoned(void)
     set_up();
     begin(&call, &chain, 0);
     pass(5);
-    cprof_resumable_suspend(&call, &chain, EACH_ENDS);
+    cprof_call_resumable_suspend(&call, &chain, EACH_ENDS);
     pass(100000);
-    cprof_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_abandon(&call, thread, CPROF_OUTCOME_SUCCESS);
     CHECK(call.span == NULL);
     check_node(0, 1, 5, 5);
     begin(&call, &chain, 1);
-    cprof_resumable_suspend(&call, &chain, WITHIN);
-    cprof_resumable_abandon(&call, thread, CPROF_OUTCOME_CANCELLED);
+    cprof_call_resumable_suspend(&call, &chain, WITHIN);
+    cprof_call_resumable_abandon(&call, thread, CPROF_OUTCOME_CANCELLED);
     CHECK_EQUAL(figures_of(1).cancelled_count, 1);
     tear_down();
 }
@@ -905,7 +905,7 @@ static void test_ends_below_an_open_block(void)
     begin(&call, &chain, 0);
     cprof_span *block = open_node(1);
     pass(1);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     CHECK(cprof_chain_top(&chain) == block);
     pass(10);
     close_node(block);
@@ -925,12 +925,12 @@ static void test_ends_far_below_open_blocks(void)
         open[i] = open_node(0);
     }
     pass(1);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     for (int i = DEEP - 1; i >= 0; i--) {
         close_node(open[i]);
     }
     CHECK(cprof_chain_busy(&chain));
-    cprof_chain_trim(thread, &chain);
+    cprof_call_trim(thread, &chain);
     CHECK(!cprof_chain_busy(&chain));
     check_node(1, 1, 1, UNKNOWN_NS);
     tear_down();
@@ -942,17 +942,17 @@ static void test_resumable_that_is_no_node(void)
     cprof_resumable call = {.span = NULL};
     set_up();
     cprof_span *outer = open_node(0);
-    CHECK(cprof_resumable_begin(&call, thread, &chain, NULL, 0, registry));
+    CHECK(cprof_call_resumable_begin(&call, thread, &chain, NULL, 0, registry));
     for (int i = 0; i < 2; i++) {
         pass(1);
         cprof_span *inner = open_node(1);
         pass(10);
         close_node(inner);
-        cprof_resumable_suspend(&call, &chain, EACH_ENDS);
+        cprof_call_resumable_suspend(&call, &chain, EACH_ENDS);
         pass(100);
-        cprof_resumable_continue(&call, &chain);
+        cprof_call_resumable_continue(&call, &chain);
     }
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     close_node(outer);
     check_node(0, 1, 222, 202);
     check_node(1, 2, 20, 20);
@@ -1044,7 +1044,7 @@ static void model_close(line *at)
     size_t place = choose(4) == 0 ? choose(at->count) : at->count - 1;
     item *closed = at->open[place];
     if (closed->is_call) {
-        cprof_resumable_end(&closed->call, thread, &at->chain, CPROF_OUTCOME_SUCCESS);
+        cprof_call_resumable_end(&closed->call, thread, &at->chain, CPROF_OUTCOME_SUCCESS);
     } else {
         close_in(&at->chain, closed->span);
     }
@@ -1067,7 +1067,7 @@ static void model_suspend(line *at)
     suspended->paused = now;
     suspended->inside_count = at->count - place;
     memcpy(suspended->inside, &at->open[place], suspended->inside_count * sizeof at->open[0]);
-    cprof_resumable_suspend(&suspended->call, &at->chain, suspended->between);
+    cprof_call_resumable_suspend(&suspended->call, &at->chain, suspended->between);
     at->count = place - 1;
     model.suspended[model.suspended_count++] = suspended;
 }
@@ -1094,11 +1094,11 @@ static void model_continue(line *at)
     }
     model.suspended[place] = model.suspended[--model.suspended_count];
     if (continued->inside_count == 0 && choose(4) == 0) {
-        cprof_resumable_abandon(&continued->call, thread, CPROF_OUTCOME_SUCCESS);
+        cprof_call_resumable_abandon(&continued->call, thread, CPROF_OUTCOME_SUCCESS);
         model_end(continued, continued->paused);
         return;
     }
-    cprof_resumable_continue(&continued->call, &at->chain);
+    cprof_call_resumable_continue(&continued->call, &at->chain);
     continued->start += continued->between ? now - continued->paused : 0;
     at->open[at->count++] = continued;
     memcpy(&at->open[at->count], continued->inside, continued->inside_count * sizeof at->open[0]);
@@ -1173,10 +1173,10 @@ static void test_clock_goes_back_in_a_coroutine(void)
     set_up();
     begin(&call, &chain, 0);
     now -= 100;
-    cprof_resumable_suspend(&call, &chain, WITHIN);
+    cprof_call_resumable_suspend(&call, &chain, WITHIN);
     pass(500);
-    cprof_resumable_continue(&call, &chain);
-    cprof_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
+    cprof_call_resumable_continue(&call, &chain);
+    cprof_call_resumable_end(&call, thread, &chain, CPROF_OUTCOME_SUCCESS);
     cprof_figures figures = figures_of(0);
     CHECK_EQUAL(figures.moments.total_ns, 400);
     CHECK(figures.suspended_ns <= figures.moments.total_ns);
@@ -1195,10 +1195,10 @@ static void test_without_memory(void)
     } while (thread->free_spans != NULL);
     cprof_span *top = cprof_chain_top(&chain);
     fake_alloc_fail(1);
-    CHECK(cprof_span_open(thread, &chain, nodes[1], 0, NULL, NULL) == NULL);
+    CHECK(cprof_call_open(thread, &chain, nodes[1], 0, NULL, NULL) == NULL);
     CHECK(fake_alloc_has_failed());
     fake_alloc_fail(1);
-    CHECK(!cprof_resumable_begin(&call, thread, &chain, nodes[1], 0, NULL));
+    CHECK(!cprof_call_resumable_begin(&call, thread, &chain, nodes[1], 0, NULL));
     CHECK(fake_alloc_has_failed());
     CHECK(call.span == NULL);
     CHECK(cprof_chain_top(&chain) == top);

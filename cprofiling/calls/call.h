@@ -1,0 +1,55 @@
+/* The way of one call: it is opened on a chain, measured, counted, recorded, and closed; suspendable ones in steps.
+ *
+ * A chain is used by one thread at a time; no function here takes a lock but the accumulator's.
+ */
+#ifndef CPROF_CALL_H
+#define CPROF_CALL_H
+
+#include "cprofiling/calls/probe.h"
+#include "cprofiling/nodes/span.h"
+
+/* Opens a span on top of the chain; the clock is read last of all. `accum` NULL: the span only names an owner for what runs
+ * inside it. NULL without memory: then nothing was opened. */
+cprof_span *cprof_call_open(cprof_thread *thread, cprof_chain *chain, cprof_accum *accum, uint64_t state, void *owner,
+                            const void *tag);
+
+/* Closes a span: the clock is read first of all; the call is counted, and the span given to the thread. `may_suspend`: what ran
+ * inside may have been suspended while others ran (a block of a coroutine); when the chain's moment has changed, its active
+ * time is not known. Not the top of the chain, but near it: it is taken out of the middle; it, the spans above it and its
+ * parent then have no known self time. Elsewhere, in whichever chain: it and its parent have none; what is left of it stays in
+ * its place, names nothing, and goes when that chain is trimmed. */
+void cprof_call_close(cprof_thread *thread, cprof_chain *chain, cprof_span *span, cprof_outcome outcome, bool may_suspend);
+
+/* Takes what is left of closed spans off the top of the chain. */
+void cprof_call_trim(cprof_thread *thread, cprof_chain *chain);
+
+/* Takes an open span of a chain that nobody will use any more out of that: it may still be closed, without self time. */
+void cprof_call_detach(cprof_span *span);
+
+/* Gives up an open span that nobody will close, in a chain or detached: it is not counted. */
+void cprof_call_abandon(cprof_span *span);
+
+/* Takes an open span of a chain that nobody will use any more, whose thread has ended: it is not counted, and free for all
+ * threads. */
+void cprof_call_discard(cprof_span *span);
+
+/* Begins a suspendable call, and its first step, on top of the chain. False without memory: then nothing was begun. */
+bool cprof_call_resumable_begin(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_accum *accum,
+                                uint64_t state, void *owner);
+
+/* Begins a probe for a call that was just begun. */
+void cprof_call_resumable_begin_probe(cprof_resumable *call, cprof_thread *thread, cprof_probe *probe);
+
+/* Takes the call's spans off the chain: inside a step, or, with `step_ends`, between two. */
+void cprof_call_resumable_suspend(cprof_resumable *call, cprof_chain *chain, bool step_ends);
+
+/* Puts the call's spans back on top of the chain; after the end of a step this begins the next. */
+void cprof_call_resumable_continue(cprof_resumable *call, cprof_chain *chain);
+
+/* Ends a call that was begun or continued last, and counts it. */
+void cprof_call_resumable_end(cprof_resumable *call, cprof_thread *thread, cprof_chain *chain, cprof_outcome outcome);
+
+/* Ends a call that is suspended and will never be continued, and counts it. The time since its suspension is no part of it. */
+void cprof_call_resumable_abandon(cprof_resumable *call, cprof_thread *thread, cprof_outcome outcome);
+
+#endif
