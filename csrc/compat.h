@@ -133,6 +133,27 @@ static inline void ext_compat_intern(PyObject **string)
 #endif
 }
 
+/* An exception that is kept while other code runs; all NULL: there was none. */
+typedef struct {
+    PyObject *type;
+    PyObject *value;
+    PyObject *traceback;
+} ext_compat_error;
+
+/* Takes the pending exception. It is the caller's, who gives it back by the next. */
+static inline ext_compat_error ext_compat_take_error(void)
+{
+    ext_compat_error error;
+    PyErr_Fetch(&error.type, &error.value, &error.traceback);
+    return error;
+}
+
+/* Makes it the pending one again, in the place of any other. */
+static inline void ext_compat_restore_error(ext_compat_error error)
+{
+    PyErr_Restore(error.type, error.value, error.traceback);
+}
+
 /* What a module with state of its own for each interpreter may declare. */
 #if PY_VERSION_HEX >= 0x030c0000
 #define EXT_COMPAT_MODULE_SLOTS {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},

@@ -31,13 +31,12 @@ static void put_off(PyObject *exception)
 
 void ext_fault_forget(void)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (type != NULL && !PyErr_GivenExceptionMatches(type, PyExc_Exception)) {
-        PyErr_NormalizeException(&type, &value, &traceback);
-        put_off(value);
+    ext_compat_error error = ext_compat_take_error();
+    if (error.type != NULL && !PyErr_GivenExceptionMatches(error.type, PyExc_Exception)) {
+        PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
+        put_off(error.value);
     }
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
+    Py_XDECREF(error.type);
+    Py_XDECREF(error.value);
+    Py_XDECREF(error.traceback);
 }

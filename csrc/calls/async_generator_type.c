@@ -51,11 +51,10 @@ static PyObject *call_hooked(ext_suspendable *self, ext_word name, PyObject *con
     if (cleared != NULL) {
         result = ext_suspendable_call(self, self->inner, name, args, nargs);
         PyObject *const both[] = {PyTuple_GET_ITEM(hooks, 0), PyTuple_GET_ITEM(hooks, 1)};
-        PyObject *type, *value, *traceback;
-        PyErr_Fetch(&type, &value, &traceback);
+        ext_compat_error error = ext_compat_take_error();
         PyObject *restored = ext_suspendable_call(self, sys, EXT_WORD_SET_HOOKS, both, 2);
-        if (restored != NULL || type != NULL) {
-            PyErr_Restore(type, value, traceback);
+        if (restored != NULL || error.type != NULL) {
+            ext_compat_restore_error(error);
         }
         if (restored == NULL || (result != NULL && !tell_loop(self, both[0], both[1]))) {
             Py_CLEAR(result);
@@ -129,11 +128,10 @@ static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool r
         return;
     }
     owner->step = NULL;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     bool finished = ext_suspendable_is_finished(owner);
-    bool success = returned || PyErr_GivenExceptionMatches(type, PyExc_StopAsyncIteration);
-    PyErr_Restore(type, value, traceback);
+    bool success = returned || PyErr_GivenExceptionMatches(error.type, PyExc_StopAsyncIteration);
+    ext_compat_restore_error(error);
     if (!finished) {
         ext_suspendable_leave_suspended(owner, now, owner->function->kind == EXT_KIND_ASYNC_GENERATOR);
     } else {

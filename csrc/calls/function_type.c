@@ -108,10 +108,9 @@ cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type, Py
 
 cprof_outcome ext_function_outcome(const ext_state *state)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    cprof_outcome outcome = ext_function_outcome_of(state, type, value);
-    PyErr_Restore(type, value, traceback);
+    ext_compat_error error = ext_compat_take_error();
+    cprof_outcome outcome = ext_function_outcome_of(state, error.type, error.value);
+    ext_compat_restore_error(error);
     return outcome;
 }
 

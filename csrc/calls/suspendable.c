@@ -263,10 +263,9 @@ static void leave_raised(ext_suspendable *self, const ext_resumption *now)
     if (now->view == NULL) {
         return;
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     bool finished = ext_suspendable_is_finished(self);
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
     if (finished) {
         ext_suspendable_leave_ended(self, now, ext_function_outcome(now->view->state));
     } else {
@@ -442,14 +441,13 @@ static void finalize_by_loop(ext_suspendable *self)
 void ext_suspendable_finalize(PyObject *object)
 {
     ext_suspendable *self = (ext_suspendable *)object;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     if (Py_IS_TYPE(self, self->function->node.state->async_generator_type)) {
         finalize_by_loop(self);
     } else {
         finalize_inner(self);
     }
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
 }
 
 int ext_suspendable_traverse(PyObject *object, visitproc visit, void *arg)

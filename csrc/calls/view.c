@@ -344,14 +344,13 @@ static ext_view *refresh(ext_state *state, cprof_thread *thread)
 
 ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     ext_view *view = refresh(state, thread);
     if (view == NULL) {
         ext_fault_forget();
         state->internal_errors++;
     }
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
     return view;
 }
 

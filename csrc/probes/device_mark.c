@@ -98,8 +98,7 @@ static PyObject *new_sink(ext_profiler *profiler, cprof_accum *accum, uint64_t g
 static void end_own_mark(void *data, cprof_accum *accum, uint64_t generation)
 {
     own_mark *own = data;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     PyObject *sink = accum != NULL ? new_sink(own->profiler, accum, generation) : NULL;
     PyObject *answer = NULL;
     if (sink != NULL) {
@@ -116,7 +115,7 @@ static void end_own_mark(void *data, cprof_accum *accum, uint64_t generation)
     Py_DECREF(own->mark);
     Py_DECREF(own->profiler);
     PyMem_Free(own);
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
 }
 
 bool ext_device_mark_set(cprof_probe *probe, ext_profiler *profiler, PyObject *mark)

@@ -325,10 +325,9 @@ void ext_probe_end(ext_state *state, cprof_span *span)
     if (!asks) {
         return;
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     ext_profiler *profiler = (ext_profiler *)Py_NewRef(span->owner);
     ask_after(state, &call, profiler);
     Py_DECREF(profiler);
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
 }

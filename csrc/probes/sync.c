@@ -125,12 +125,11 @@ bool ext_sync_wait(ext_state *state, int device)
     if (device == EXT_SYNC_NONE) {
         return false;
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     bool waited = device <= EXT_SYNC_OTHER ? wait_for_other(state, EXT_SYNC_OTHER - device) : wait_for_cuda(state, device);
     if (device == EXT_SYNC_CURRENT) {
         waited = wait_for_other(state, EXT_SYNC_CURRENT) || waited;
     }
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
     return waited;
 }

@@ -93,15 +93,14 @@ void ext_recorder_describe(ext_view *view, PyObject *const *args, size_t nargs, 
     if (view->describing || cprof_recording_is_muted(cprof_chain_top(&view->chain))) {
         return;
     }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     view->describing = true;
     if (!describe(view->state, args, nargs, kwnames, detail)) {
         ext_fault_forget();
         view->state->internal_errors++;
     }
     view->describing = false;
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
 }
 
 void ext_recorder_end_detail(ext_state *state, cprof_span *span)
@@ -109,15 +108,14 @@ void ext_recorder_end_detail(ext_state *state, cprof_span *span)
     if (span->detail == NULL || !state->wants_memory) {
         return;
     }
-    PyObject *type, *value, *traceback;
+    ext_compat_error error = ext_compat_take_error();
     cprof_recording_memory now;
-    PyErr_Fetch(&type, &value, &traceback);
     if (!ask_for_memory(state, &now)) {
         ext_fault_forget();
         state->internal_errors++;
     }
     cprof_recording_end_detail(span, &now);
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
 }
 
 /* ---- The recorder */

@@ -16,11 +16,10 @@ static void flush(const char *name)
 /* What the interpreter does when the code of a file has ended, before it shows an exception. */
 static void flush_output(void)
 {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    ext_compat_error error = ext_compat_take_error();
     flush("stderr");
     flush("stdout");
-    PyErr_Restore(type, value, traceback);
+    ext_compat_restore_error(error);
 }
 
 static PyObject *run_code(PyObject *code)
