@@ -20,7 +20,7 @@ typedef struct ext_profiler {
     ext_state *state;                 /* held */
     _Atomic uint64_t internal_errors; /* faults inside the profiler, none of which reached the user */
     PyObject *weakrefs;
-    PyObject *entries;          /* where it is bound: see context_stack.h; NULL: it never was. Owned */
+    PyObject *entries;          /* where it is bound: see context.h; NULL: it never was. Owned */
     PyObject *gpu_stream;       /* the caller's, or what gives it at each call; NULL: the framework's. Owned */
     PyObject *device_note;      /* str: why a device cannot time nodes; NULL: none has said. Owned */
     PyObject *label;            /* str: the name of the class of the pipeline that it is of; NULL: of none. Owned */

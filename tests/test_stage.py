@@ -795,3 +795,18 @@ def test_tasks_have_stages_of_their_own(p: cp.Profiler) -> None:
     for i in range(5):
         expected |= {("n", f"task {i}"): 20, ("n", f"task {i} inner"): 7}
     assert stages(p) == expected
+
+
+@pytest.mark.parametrize("value", [None, "a text", (1, 2, 3, 4)])
+def test_whoever_sets_the_variable_of_stages_breaks_nothing(p: cp.Profiler, value: object) -> None:
+    def run() -> None:
+        with cp.stage("a stage of its own, that " + str(value)):
+            mark(p)
+            (variable,) = [found for found in contextvars.copy_context() if found.name == "cprofiling.stage"]
+            variable.set(value)
+            gc.collect()
+            mark(p)
+
+    contextvars.Context().run(run)
+    assert sum(count for _, count in seen(p)) == 2
+    p.reset_profiling()

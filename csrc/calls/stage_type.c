@@ -1,6 +1,6 @@
 #include "csrc/calls/stage.h"
 
-#include "csrc/calls/context_stack.h"
+#include "csrc/calls/view.h"
 #include "csrc/convert.h"
 #include "csrc/calls/ready.h"
 
@@ -8,7 +8,7 @@ typedef struct {
     PyObject_HEAD
     ext_state *state;  /* held */
     PyObject *stage;   /* str */
-    PyObject *entries; /* where it is in force: see context_stack.h; NULL: it never was. Owned */
+    PyObject *entries; /* where it is in force: see context.h; NULL: it never was. Owned */
     PyObject *weakrefs;
     bool is_default; /* of all threads: it is in force where it stands last in state->defaults */
 } stage_object;
@@ -103,7 +103,7 @@ static PyObject *stage_enter(PyObject *object, PyObject *unused)
         note_entry(state, self->stage);
     }
     if (!self->is_default) {
-        return ext_context_stack_push(state, state->stage_variable, self->stage, &self->entries) ? Py_NewRef(object) : NULL;
+        return ext_view_push(state, state->stage_variable, self->stage, &self->entries) ? Py_NewRef(object) : NULL;
     }
     if (state->defaults != NULL) { /* else the interpreter is ending */
         if (PyList_Append(state->defaults, object) < 0) {
@@ -141,7 +141,7 @@ static PyObject *stage_exit(PyObject *object, PyObject *const *args, Py_ssize_t 
     (void)nargs;
     stage_object *self = (stage_object *)object;
     bool left = self->is_default ? leave_default(self)
-                                 : ext_context_stack_pop(self->state, self->state->stage_variable, self->entries, object);
+                                 : ext_view_pop(self->state, self->state->stage_variable, self->entries, object);
     if (!left) {
         return NULL;
     }

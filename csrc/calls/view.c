@@ -1,6 +1,6 @@
 #include "csrc/calls/view.h"
 
-#include "csrc/calls/context_stack.h"
+#include "csrc/calls/context.h"
 #include "csrc/fault.h"
 #include "csrc/weak.h"
 
@@ -56,8 +56,6 @@ static void context_died(void *data)
     cprof_probe_settle();
 }
 
-enum { MOST_CONTEXTS = 64 }; /* entered inside one another, when the outermost is looked for */
-
 static void view_dealloc(PyObject *object)
 {
     ext_view *view = (ext_view *)object;
@@ -79,6 +77,8 @@ static void view_dealloc(PyObject *object)
     }
     Py_CLEAR(view->task);
     Py_CLEAR(view->base_task);
+    Py_CLEAR(view->stage);
+    Py_CLEAR(view->bound);
     ext_state_release(view->state);
     PyObject_Free(view);
     Py_DECREF(type);
@@ -96,79 +96,6 @@ PyType_Spec ext_view_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = view_slots,
 };
-
-/* Whether `context` is entered at this moment, on whatever level. Asked by trying to enter it, as there is no other way. */
-static bool is_entered(PyObject *context)
-{
-    if (PyContext_Enter(context) < 0) {
-        PyErr_Clear();
-        return true;
-    }
-    if (PyContext_Exit(context) < 0) {
-        PyErr_Clear();
-    }
-    return false;
-}
-
-/* At the interpreter's end there is none any more, and context variables remember values that went with it, until the version
- * of the context changes: entering one does that. */
-PyObject *ext_view_context(PyThreadState *tstate)
-{
-    if (ext_compat_context(tstate) == NULL) {
-        PyObject *copy = PyContext_CopyCurrent();
-        if (copy != NULL) {
-            (void)is_entered(copy);
-        }
-        Py_XDECREF(copy);
-    }
-    return ext_compat_context(tstate);
-}
-
-/* A greenlet other than the thread's first is suspended while others run, though its context was not entered. */
-static bool in_child_greenlet(const ext_state *state)
-{
-    PyObject *greenlet = ext_state_loaded_module(state, EXT_WORD_GREENLET);
-    if (greenlet == NULL) {
-        return false;
-    }
-    PyObject *current = PyObject_CallMethod(greenlet, "getcurrent", NULL);
-    PyObject *parent = current != NULL ? PyObject_GetAttrString(current, "parent") : NULL;
-    bool is_child = parent != NULL && parent != Py_None;
-    Py_XDECREF(current);
-    Py_XDECREF(parent);
-    Py_DECREF(greenlet);
-    ext_fault_forget();
-    return is_child;
-}
-
-/* The thread's outermost context, a new reference: found by leaving all contexts that were entered, and entering them again.
- * NULL when it cannot be told. No Python runs in between. */
-static PyObject *find_base(const ext_state *state, PyThreadState *tstate)
-{
-    PyObject *left[MOST_CONTEXTS];
-    int count = 0;
-    PyObject *base = NULL;
-    if (in_child_greenlet(state)) {
-        return NULL;
-    }
-    while (base == NULL && count < MOST_CONTEXTS) {
-        PyObject *context = Py_XNewRef(ext_view_context(tstate));
-        if (context == NULL || PyContext_Exit(context) < 0) {
-            PyErr_Clear();
-            base = context;
-            break;
-        }
-        left[count++] = context;
-    }
-    while (count > 0) {
-        PyObject *context = left[--count];
-        if (PyContext_Enter(context) < 0) {
-            PyErr_Clear();
-        }
-        Py_DECREF(context);
-    }
-    return base;
-}
 
 /* Lets the package note the name of a thread, which nobody can tell after its end. */
 static void name_thread(ext_state *state)
@@ -199,12 +126,12 @@ static ext_view *make_view(ext_state *state, PyObject *dictionary, PyThreadState
     state->views = view;
     view->state_serial = state->serial;
     view->tstate_id = tstate->id;
-    view->task = Py_XNewRef(ext_view_context(tstate));
+    view->task = Py_XNewRef(ext_context_current(tstate));
     if (view->task == NULL || PyDict_SetItem(dictionary, state->view_key, (PyObject *)view) < 0) {
         Py_DECREF(view);
         return NULL;
     }
-    view->base_task = find_base(state, tstate);
+    view->base_task = ext_context_outermost(state, tstate);
     Py_DECREF(view); /* the dictionary's now */
     if (state->recording) {
         name_thread(state);
@@ -237,7 +164,7 @@ static cprof_span *enclosing_span(ext_view *view)
     if (!cprof_chain_busy(&view->chain)) {
         return top;
     }
-    if (view->task == view->base_task || is_entered(view->task)) {
+    if (view->task == view->base_task || ext_context_is_entered(view->task)) {
         return top;
     }
     cprof_chain outer = {.top = view->chain.base, .base = view->chain.base, .base_serial = view->chain.base_serial};
@@ -316,6 +243,26 @@ static bool switch_task(ext_view *view, PyObject *task)
     return true;
 }
 
+/* Takes what is in force in the current context. What was so before may go, and run code that changes it again: this goes
+ * last. False with an exception. */
+static bool look_up(ext_view *view, PyThreadState *tstate)
+{
+    PyObject *stage = NULL;
+    PyObject *bound = NULL;
+    bool known = ext_context_top(view->state->stage_variable, &stage) && ext_context_top(view->state->bound_variable, &bound);
+    if (known) {
+        view->version = ext_compat_context_version(tstate);
+        view->chain.moment = view->version;
+    }
+    PyObject *old_stage = view->stage;
+    PyObject *old_bound = view->bound;
+    view->stage = stage;
+    view->bound = bound;
+    Py_XDECREF(old_stage);
+    Py_XDECREF(old_bound);
+    return known;
+}
+
 static ext_view *refresh(ext_state *state, cprof_thread *thread)
 {
     PyThreadState *tstate = PyThreadState_Get();
@@ -327,19 +274,13 @@ static ext_view *refresh(ext_state *state, cprof_thread *thread)
         return NULL;
     }
     view->version = 0;
-    PyObject *task = ext_view_context(tstate);
+    PyObject *task = ext_context_current(tstate);
     bool is_switched = task != NULL;
     while (is_switched && task != view->task) {
         is_switched = switch_task(view, task);
         task = ext_compat_context(tstate);
     }
-    if (!is_switched || !ext_context_stack_top(state->stage_variable, &view->stage) ||
-        !ext_context_stack_top(state->bound_variable, &view->bound)) {
-        return NULL;
-    }
-    view->version = ext_compat_context_version(tstate);
-    view->chain.moment = view->version;
-    return view;
+    return is_switched && look_up(view, tstate) ? view : NULL;
 }
 
 ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
@@ -354,19 +295,45 @@ ext_view *ext_view_refresh(ext_state *state, cprof_thread *thread)
     return view;
 }
 
-void ext_view_invalidate(void)
+/* What is in force was changed: a view holds on to nothing of before. */
+static void invalidate(ext_view *view)
+{
+    PyObject *stage = view->stage;
+    PyObject *bound = view->bound;
+    view->version = 0;
+    view->stage = NULL;
+    view->bound = NULL;
+    Py_XDECREF(stage);
+    Py_XDECREF(bound);
+}
+
+static void invalidate_this(void)
 {
     cprof_thread *thread = cprof_thread_self;
     if (thread != NULL && thread->binding != NULL) {
-        ((ext_view *)thread->binding)->version = 0;
+        invalidate(thread->binding);
     }
 }
 
-void ext_view_invalidate_all(ext_state *state)
+bool ext_view_push(ext_state *state, PyObject *variable, PyObject *item, PyObject **entries)
 {
-    for (ext_view *view = state->views; view != NULL; view = view->next) {
-        view->version = 0;
+    PyObject *before = ext_context_push(state, variable, item, entries);
+    invalidate_this();
+    Py_XDECREF(before); /* may go with that, and run finalisers */
+    return before != NULL;
+}
+
+bool ext_view_pop(ext_state *state, PyObject *variable, PyObject *entries, PyObject *what)
+{
+    PyObject *before = ext_context_pop(variable, entries, what);
+    if (before != Py_None) {
+        invalidate_this();
     }
+    for (ext_view *view = state->views; before == Py_None && view != NULL; view = view->next) {
+        view->version = 0; /* whose it was is not known */
+    }
+    Py_XDECREF(before);
+    return before != NULL;
 }
 
 static bool has_span(const cprof_chain *chain, const cprof_span *span)

@@ -18,8 +18,8 @@ typedef struct ext_view {
     uint64_t version;   /* of the context at the last refresh */
     ext_state *state;   /* held */
     uint64_t state_serial;
-    PyObject *stage;             /* interned str, or NULL: none in force. Borrowed from the context */
-    PyObject *bound;             /* Profiler, or NULL. Borrowed from the context */
+    PyObject *stage;             /* interned str, or NULL: none in force. Owned: anybody may set the context's variable */
+    PyObject *bound;             /* Profiler, or NULL. Owned likewise */
     PyObject *task;              /* context of the current chain; owned */
     PyObject *base_task;         /* the thread's outermost context, or NULL when not known; owned */
     ext_ptrmap parked;           /* context (borrowed) -> ext_parked of a task that is not running, with open spans */
@@ -59,18 +59,12 @@ static inline bool ext_view_renew(ext_view *view)
            ext_view_refresh(view->state, view->thread) != NULL;
 }
 
-/* The current context, made when there is none yet: each thread and each greenlet then has one of its own. Borrowed; NULL with
- * an exception. To be asked for before any context variable is. */
-PyObject *ext_view_context(PyThreadState *tstate);
-
 /* The chain of this view that `span` is open in: mostly the current one; else that of a task that is not running; else NULL. */
 cprof_chain *ext_view_chain_of(ext_view *view, const cprof_span *span);
 
-/* To be called when a context variable of ours was set: what the view keeps of it is looked up anew. */
-void ext_view_invalidate(void);
-
-/* As above, when what is in force was changed from outside of the context. */
-void ext_view_invalidate_all(ext_state *state);
+/* Puts `item` in force in the current context, and takes it off again: see context.h. False with an exception. */
+bool ext_view_push(ext_state *state, PyObject *variable, PyObject *item, PyObject **entries);
+bool ext_view_pop(ext_state *state, PyObject *variable, PyObject *entries, PyObject *what);
 
 /* Takes the spans from *top down to `base` out of a chain that nobody will use any more: blocks may still be left, the rest is
  * given up. */

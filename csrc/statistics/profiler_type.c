@@ -1,6 +1,6 @@
 #include "csrc/profiler.h"
 
-#include "csrc/calls/context_stack.h"
+#include "csrc/calls/view.h"
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 #include "csrc/calls/node.h"
@@ -342,7 +342,7 @@ static PyObject *profiler_enter(PyObject *object, PyObject *unused)
 {
     (void)unused;
     ext_profiler *self = (ext_profiler *)object;
-    return ext_context_stack_push(self->state, self->state->bound_variable, object, &self->entries) ? Py_NewRef(object) : NULL;
+    return ext_view_push(self->state, self->state->bound_variable, object, &self->entries) ? Py_NewRef(object) : NULL;
 }
 
 static PyObject *profiler_exit(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
@@ -350,7 +350,7 @@ static PyObject *profiler_exit(PyObject *object, PyObject *const *args, Py_ssize
     (void)args;
     (void)nargs;
     ext_profiler *self = (ext_profiler *)object;
-    if (!ext_context_stack_pop(self->state, self->state->bound_variable, self->entries, object)) {
+    if (!ext_view_pop(self->state, self->state->bound_variable, self->entries, object)) {
         return NULL;
     }
     Py_RETURN_NONE;
