@@ -84,34 +84,6 @@ static inline PyObject *ext_compat_find_generator(PyObject *finder)
 #endif
 }
 
-/* A number that changes with each change of a dict. The field goes with CPython 3.14. */
-static inline uint64_t ext_compat_dict_version(PyObject *dict)
-{
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-    return ((PyDictObject *)dict)->ma_version_tag;
-#pragma GCC diagnostic pop
-}
-
-/* A number that changes with each change of the attributes that an object has in its dict, and is of no two objects; 0: there
- * is none. CPython 3.13 changes attributes beside the dict, and leaves its number as it is. */
-static inline uint64_t ext_compat_attributes_version(PyObject *object)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    (void)object;
-    return 0;
-#else
-    PyObject *dict = PyObject_GenericGetDict(object, NULL);
-    if (dict == NULL) {
-        PyErr_Clear();
-        return 0;
-    }
-    uint64_t version = ext_compat_dict_version(dict);
-    Py_DECREF(dict);
-    return version;
-#endif
-}
-
 /* Whether weak references to `object` can be made. */
 static inline bool ext_compat_can_be_referenced(PyObject *object)
 {

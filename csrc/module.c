@@ -10,9 +10,9 @@
 #include "csrc/tools/instruments.h"
 #include "csrc/statistics/live.h"
 #include "csrc/calls/method_switch.h"
+#include "csrc/calls/noted_node.h"
 #include "csrc/calls/open_node.h"
 #include "csrc/calls/pipeline.h"
-#include "csrc/plain_timer.h"
 #include "csrc/probes/probe.h"
 #include "csrc/tools/program.h"
 #include "csrc/calls/ready.h"
@@ -207,6 +207,10 @@ static PyMethodDef module_methods[] = {
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
     {"open_node", ext_open_node, METH_NOARGS,
      PyDoc_STR("Stage and name of the innermost open call of a node in this thread and task; or None.")},
+    {"note_node", ext_noted_node_begin, METH_O, PyDoc_STR("Notes in a recording that a node begins, known by an int.")},
+    {"has_noted_nodes", ext_noted_node_is_any, METH_NOARGS, PyDoc_STR("Whether this thread has noted nodes.")},
+    {"end_noted_node", ext_noted_node_end, METH_VARARGS,
+     PyDoc_STR("end_noted_node(profiler, key, stage, name): records a noted node, which ends now.")},
     {"convert_name", module_convert_name, METH_O,
      PyDoc_STR("A checked node name. TypeError or ValueError says what is wrong.")},
     {"clock", module_clock, METH_NOARGS,
@@ -259,8 +263,6 @@ static bool add_types(PyObject *module, ext_state *state)
            (state->record_type = add_type(module, &ext_record_spec, NULL)) != NULL &&
            (state->recorder_type = add_type(module, &ext_recorder_spec, NULL)) != NULL &&
            (state->recording_type = add_type(module, &ext_recording_spec, NULL)) != NULL &&
-           (state->plain_profiler_type = add_type(module, &ext_plain_profiler_spec, NULL)) != NULL &&
-           (state->plain_timer_type = add_type(module, &ext_plain_timer_spec, NULL)) != NULL &&
            ext_suspendable_prepare(state->generator_type, state->coroutine_type);
 }
 
@@ -363,8 +365,6 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->record_type);
     Py_VISIT(state->recorder_type);
     Py_VISIT(state->recording_type);
-    Py_VISIT(state->plain_profiler_type);
-    Py_VISIT(state->plain_timer_type);
     Py_VISIT(state->default_profiler);
     Py_VISIT(state->mixin);
     Py_VISIT(state->profiler_class);
@@ -417,8 +417,6 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->recorder_type);
     Py_CLEAR(state->recording_type);
-    Py_CLEAR(state->plain_profiler_type);
-    Py_CLEAR(state->plain_timer_type);
     Py_CLEAR(state->default_profiler);
     Py_CLEAR(state->mixin);
     Py_CLEAR(state->profiler_class);

@@ -35,8 +35,6 @@
     X(MODULES, "modules")                       \
     X(GET_HOOKS, "get_asyncgen_hooks")          \
     X(SET_HOOKS, "set_asyncgen_hooks")          \
-    X(SYNCHRONIZE_CUDA, "_synchronize_cuda")    \
-    X(PROFILER, "_profiler")                    \
     X(NAME, "name")                             \
     X(CALL, "__call__")                         \
     X(CODE, "__code__")                         \
@@ -49,10 +47,7 @@
     X(CLASS_NAME, "__name__")                   \
     X(DATACLASS_FIELDS, "__dataclass_fields__") \
     X(SHAPE, "shape")                           \
-    X(DTYPE, "dtype")                           \
-    X(RECORD, "record")                         \
-    X(TIME, "time")                             \
-    X(PERF_COUNTER_NS, "perf_counter_ns")
+    X(DTYPE, "dtype")
 
 typedef enum {
 #define EXT_WORD_ENUM(word, text) EXT_WORD_##word,
@@ -104,8 +99,6 @@ typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *recorder_type;
     PyTypeObject *recording_type;
-    PyTypeObject *plain_profiler_type;
-    PyTypeObject *plain_timer_type;
     /* Objects of the package; NULL until set */
     PyObject *default_profiler; /* Profiler */
     PyObject *mixin;            /* the class PipelineProfiling */

@@ -149,20 +149,6 @@ def beside(*targets: Target) -> Iterator[None]:
         raise errors[0]
 
 
-class Comparing:
-    """A key that does something whenever it is compared."""
-
-    def __init__(self, act: Callable[[], object]) -> None:
-        self.act = act
-
-    def __hash__(self) -> int:
-        return 1
-
-    def __eq__(self, other: object) -> bool:
-        self.act()
-        return False
-
-
 def in_new_thread(function: Callable[[], Any]) -> Any:
     """The result of the function, or its exception, from a thread that has not seen the profiler yet."""
     with concurrent.futures.ThreadPoolExecutor(1) as executor:

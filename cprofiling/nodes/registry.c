@@ -329,6 +329,11 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
     return status;
 }
 
+void cprof_registry_keep_at_fork(cprof_registry *registry)
+{
+    atomic_store(&registry->keeps, true);
+}
+
 void cprof_registry_before_fork(void)
 {
     cprof_lock_acquire(&list_lock);
@@ -355,7 +360,7 @@ void cprof_registry_after_fork_in_child(void)
         registry->live = NULL; /* it is the parent's, as is what its files have kept */
         registry->left = NULL;
         registry->added_flags = 0;
-        renew_state_epoch_lock_held(registry, true);
+        renew_state_epoch_lock_held(registry, !atomic_load(&registry->keeps));
         cprof_lock_release(&registry->epoch_lock);
         cprof_lock_release(&registry->table_lock);
     }

@@ -58,6 +58,7 @@ struct cprof_registry {
     unsigned added_flags;
     _Atomic uint32_t probing;  /* CPROF_COUNTER_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
     uint64_t owner;            /* whose recordings it takes part in */
+    _Atomic bool keeps;        /* forked children go on with the statistics */
     _Atomic bool has_shapes;   /* calls are, or were, told apart by their arguments */
     _Atomic bool has_launched; /* cupti_launches.h remembers, or remembered, calls of its keys */
     cprof_lock read_lock;      /* held while a reader copies, so that no generation ends under it */
@@ -137,8 +138,12 @@ typedef cprof_status (*cprof_visitor)(void *context, cprof_names names, uint64_t
  * middle of a reset, or the status that the visitor returned. */
 cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
 
+/* Has forked children go on with the statistics, as drop-ins for profilers in Python must. */
+void cprof_registry_keep_at_fork(cprof_registry *registry);
+
 /* Around a fork: the list, the tables of keys and the configurations must be whole in the child, where all registries have
- * empty statistics, the same configuration and a new id. Each call of the first is followed by one of the others. */
+ * the same configuration, a new id, and empty statistics unless they keep them. Each call of the first is followed by one of
+ * the others. */
 void cprof_registry_before_fork(void);
 void cprof_registry_after_fork_in_parent(void);
 void cprof_registry_after_fork_in_child(void);

@@ -147,7 +147,7 @@ void ext_node_warn_of_overflow(ext_profiler *profiler)
     }
 }
 
-static cprof_accum *look_up(ext_profiler *profiler, PyObject *stage, PyObject *name)
+cprof_accum *ext_node_find_accum(ext_profiler *profiler, PyObject *stage, PyObject *name)
 {
     cprof_names names;
     PyObject *stage_owner = NULL;
@@ -167,7 +167,7 @@ static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *s
     if (key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage) {
         return key->places[place].accum;
     }
-    cprof_accum *accum = look_up(profiler, stage, key->name);
+    cprof_accum *accum = ext_node_find_accum(profiler, stage, key->name);
     if (accum == NULL) {
         ext_fault_forget();
         profiler->internal_errors++;

@@ -63,6 +63,10 @@ bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first);
 int ext_node_traverse(ext_node *node, visitproc visit, void *arg);
 void ext_node_clear(ext_node *node);
 
+/* A Profiler's accumulator of a key, made at its first use; borrowed. Both names are legal. NULL without memory, with an
+ * exception or without. */
+cprof_accum *ext_node_find_accum(ext_profiler *profiler, PyObject *stage, PyObject *name);
+
 /* Says once for each Profiler that its keys are used up. A warning filter that raises does not reach the user's call. */
 void ext_node_warn_of_overflow(ext_profiler *profiler);
 

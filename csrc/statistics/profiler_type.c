@@ -272,20 +272,9 @@ static PyObject *profiler_profiling_enabled(PyObject *object, void *unused)
 
 static PyObject *record(ext_profiler *self, PyObject *stage, PyObject *name, double elapsed_ms)
 {
-    cprof_names names;
-    PyObject *stage_owner = NULL;
-    PyObject *name_owner = NULL;
-    cprof_accum *accum = NULL;
-    if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
-        accum = cprof_registry_accum(self->registry, names);
-        if (accum == NULL) {
-            PyErr_NoMemory();
-        }
-    }
-    Py_XDECREF(stage_owner);
-    Py_XDECREF(name_owner);
+    cprof_accum *accum = ext_node_find_accum(self, stage, name);
     if (accum == NULL) {
-        return NULL;
+        return PyErr_NoMemory();
     }
     cprof_accum_record_ms(accum, elapsed_ms);
     ext_node_warn_of_overflow(self);
@@ -335,6 +324,13 @@ static PyObject *profiler_count_no_nodes(PyObject *object, PyObject *unused)
     ext_profiler *self = (ext_profiler *)object;
     self->counts_no_nodes = true;
     set_on(self, false);
+    Py_RETURN_NONE;
+}
+
+static PyObject *profiler_keep_at_fork(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    cprof_registry_keep_at_fork(((ext_profiler *)object)->registry);
     Py_RETURN_NONE;
 }
 
@@ -500,6 +496,8 @@ static PyMethodDef profiler_methods[] = {
     {"_stop_launches", profiler_stop_launches, METH_NOARGS, PyDoc_STR("Lets go of CUPTI; launches are not counted any more.")},
     {"_count_no_nodes", profiler_count_no_nodes, METH_NOARGS,
      PyDoc_STR("Leaves what nodes cost as it is: from now on this Profiler only counts what record() is given.")},
+    {"_keep_at_fork", profiler_keep_at_fork, METH_NOARGS,
+     PyDoc_STR("Has forked children go on with the statistics instead of empty ones.")},
     {"__enter__", profiler_enter, METH_NOARGS, PyDoc_STR("Binds this Profiler to the calls of this thread or task.")},
     {"__exit__", (PyCFunction)(void (*)(void))profiler_exit, METH_FASTCALL, PyDoc_STR("Ends the binding.")},
     {"__reduce__", profiler_reduce, METH_NOARGS, NULL},

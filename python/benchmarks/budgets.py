@@ -118,7 +118,7 @@ BUDGETS = (
         "x",
         lambda f: f.extra(cuvis.ITS_OWN) / f.extra(cuvis.OURS),
         ">=",
-        lambda f: 8,
+        lambda f: 2,
         oldest=(3, 11),
     ),
     Budget(

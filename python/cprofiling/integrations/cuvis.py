@@ -1,11 +1,10 @@
-"""cuvis-ai-core's pipelines, profiled by cprofiling: ``install()`` once, and every ``CuvisPipeline`` counts here.
+"""Profile the pipelines of cuvis-ai-core with cprofiling.
 
-What cuvis-ai-core's profiling API says and does stays the same, to the last digit of its tables, under its Predictor
-and its trainers, and by its gRPC service; a node costs a small part of what it did. Its methods are left as they are,
-but for the two that stand before and after each node, and they do the same. What cprofiling knows beyond that, such as
-percentiles and snapshots, is in ``profiler_of(pipeline)``.
+After ``install()`` every ``CuvisPipeline`` counts in a ``Profiler``. cuvis-ai-core's profiling API, its Predictor, its
+trainers and its gRPC service answer as before, and a node costs less. Percentiles, snapshots and the like are in
+``profiler_of(pipeline)``, and recordings have the nodes as spans.
 
-Made for cuvis-ai-core 0.18.6; one whose methods are others is refused, as are those that somebody has wrapped.
+Made for cuvis-ai-core 0.18.6. A profiler with other methods is refused.
 """
 
 from __future__ import annotations
@@ -13,39 +12,33 @@ from __future__ import annotations
 import functools
 import math
 import threading
+from typing import TYPE_CHECKING, Any
 
 from cprofiling import _core
 from cprofiling.nodes.profiler import Profiler
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any
+    from collections.abc import Callable
 
 _VERSION = "0.18.6"  # of cuvis-ai-core
-_MOST_SKIPS = 2**63 - 1
-
-# All names that the methods which are replaced use: one that uses others does more than what we put in its place.
-_STARTING = {"_synchronize_cuda", "_infer_cuda_device", "torch", "cuda", "synchronize", "time", "perf_counter_ns"}
-_STOPPING = {*_STARTING, "_profiler", "record", "name"}
-_TIMERS = {"_start_profiling_timer": _STARTING, "_stop_profiling_timer": _STOPPING}
 _PROFILERS_HAVE = {"record", "reset", "skip_first_n", "snapshot"}
-_NAMED_BY = ("_name", "_pipeline_counter")  # what the name of a node is made of, and nothing else
+_MOST_SKIPS = 2**63 - 1
+_FIGURES = ("count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
 
 _installing = threading.Lock()
 _replaced: list[tuple[Any, str, Any, Any]] = []  # owner, attribute, what was there, what is there now
-_classes: dict[type, type] = {}  # ours, by cuvis-ai-core's own, so that profilers are of one class at all times
 
 
 def install() -> None:
-    """Have the pipelines of this process profiled by cprofiling; a second time changes nothing.
+    """Count the nodes of all pipelines of this process with cprofiling.
 
-    A pipeline takes part from the next ``set_profiling`` that begins statistics; those that its own profiler has
-    gathered are not lost before.
+    A pipeline takes part from the next ``set_profiling`` that begins statistics. What its own profiler has gathered
+    before is kept. A second call changes nothing.
 
-    Raises ModuleNotFoundError without cuvis-ai-core, and AttributeError or TypeError where it is of another kind, or
-    somebody has replaced the same names before; then nothing was changed.
+    Raises:
+        ModuleNotFoundError: cuvis-ai-core is not installed.
+        AttributeError, TypeError: It is another version, or its profiler was replaced. Nothing was changed.
     """
     from cuvis_ai_core.pipeline import pipeline, profiling
 
@@ -54,19 +47,22 @@ def install() -> None:
             return
         own, kind = pipeline.PipelineProfiler, pipeline.CuvisPipeline
         has = {name for name in vars(own) if not name.startswith("__")}
-        _check_known("PipelineProfiler", own, own is profiling.PipelineProfiler and has == _PROFILERS_HAVE)
-        ours = _profiler_class(own, profiling)
-        timers = [(kind, name, _timer(kind, name, ours)) for name in _TIMERS]
-        for owner, attribute, new in [(pipeline, "PipelineProfiler", ours), *timers]:
-            _replaced.append((owner, attribute, vars(owner)[attribute], new))
+        if own is not profiling.PipelineProfiler or has != _PROFILERS_HAVE:
+            raise TypeError(f"PipelineProfiler must be as cuvis-ai-core {_VERSION} has it, got {shown_value(own)}")
+        start, stop = _recorded(kind._start_profiling_timer, kind._stop_profiling_timer)  # noqa: SLF001
+        for owner, attribute, new in (
+            (pipeline, "PipelineProfiler", _profiler_class()),
+            (kind, "_start_profiling_timer", start),
+            (kind, "_stop_profiling_timer", stop),
+        ):
+            _replaced.append((owner, attribute, getattr(owner, attribute), new))
             setattr(owner, attribute, new)
 
 
 def uninstall() -> None:
-    """Put everything back; without ``install()`` nothing changes.
+    """Restore cuvis-ai-core's own profiler.
 
-    Pipelines keep what they have gathered, and count on, in the way of their own. What somebody else has put in the
-    place of something of ours stays.
+    Pipelines keep their statistics and count on. Attributes that somebody else has replaced since stay.
     """
     with _installing:
         while _replaced:
@@ -76,80 +72,94 @@ def uninstall() -> None:
 
 
 def profiler_of(pipeline: Any) -> Profiler | None:
-    """Return the Profiler in which a pipeline's nodes count: ``p99_ms``, ``snapshot()`` and so on.
+    """Return the Profiler in which the nodes of a pipeline count.
 
-    It is on as long as it lives, and belongs to the pipeline's statistics: when ``set_profiling`` begins new ones, ask
-    again. None: the pipeline has none yet, or those of its own profiler. TypeError for what is no ``CuvisPipeline``.
+    It holds the statistics that the pipeline shows, with percentiles, snapshots and more. Ask again after a
+    ``set_profiling`` that begins new ones. None: there are no statistics yet, or those of cuvis-ai-core's own profiler.
+
+    Raises:
+        TypeError: ``pipeline`` is no ``CuvisPipeline``.
     """
     try:
         profiler = pipeline._profiler  # noqa: SLF001 where cuvis-ai-core has it
     except AttributeError:
         raise TypeError(f"pipeline must be a CuvisPipeline, got {shown_value(pipeline)}") from None
-    return profiler.profiler if isinstance(profiler, _core.PlainProfiler) else None
+    return profiler.profiler if isinstance(profiler, _Counting) else None
 
 
-def _check_known(name: str, found: Any, is_known: bool) -> None:
-    if not is_known:
-        raise TypeError(f"{name} must be as cuvis-ai-core {_VERSION} has it, got {shown_value(found)}")
+def _recorded(start: Callable[..., Any], stop: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the two timers of pipelines, which also tell recordings of each node."""
+    note_node, has_noted_nodes = _core.note_node, _core.has_noted_nodes
+
+    @functools.wraps(start)
+    def _start_profiling_timer(self: Any, node: Any, node_inputs: Any) -> Any:
+        begun = start(self, node, node_inputs)
+        note_node(begun)
+        return begun
+
+    @functools.wraps(stop)
+    def _stop_profiling_timer(self: Any, t0_ns: Any, node: Any, node_inputs: Any, stage_value: Any) -> None:
+        stop(self, t0_ns, node, node_inputs, stage_value)
+        if has_noted_nodes() and isinstance(self._profiler, _Counting):
+            _core.end_noted_node(self._profiler.profiler, t0_ns, stage_value, node.name)
+
+    return _start_profiling_timer, _stop_profiling_timer
 
 
-def _timer(kind: Any, name: str, profilers: type) -> Any:
-    """Return what stands in the place of one of the two methods. AttributeError or TypeError: it is not as known."""
-    method = getattr(kind, name)
-    code = getattr(vars(kind).get(name), "__code__", None)
-    _check_known(f"CuvisPipeline.{name}", method, code is not None and set(code.co_names) == _TIMERS[name])
-    return _core.PlainTimer(method, _TIMERS[name] is _STOPPING, profilers, _NAMED_BY)
+class _Counting:
+    """The part of our ``PipelineProfiler`` that stands before cuvis-ai-core's.
+
+    Samples that a Profiler refuses, such as negative times and names that are no str, go to cuvis-ai-core's.
+    """
+
+    _skip_first_n: Any
+
+    def __init__(self, skip_first_n: Any = 0) -> None:
+        super().__init__(skip_first_n)  # type: ignore[call-arg]
+        skips = math.ceil(min(skip_first_n, _MOST_SKIPS)) if skip_first_n > 0 else 0
+        self.profiler = Profiler()
+        self.profiler._count_no_nodes()  # noqa: SLF001 the package's own
+        self.profiler._keep_at_fork()  # noqa: SLF001
+        self.profiler.set_profiling(True, skip_first_n=skips)
+        self._record = self.profiler.record
+
+    def record(self, stage_value: Any, node_name: Any, elapsed_ms: Any) -> None:
+        try:
+            self._record(stage_value, node_name, elapsed_ms)
+        except (TypeError, ValueError, OverflowError):
+            super().record(stage_value, node_name, elapsed_ms)  # type: ignore[misc]
+
+    def reset(self) -> None:
+        self.profiler.reset_profiling()
+        super().reset()  # type: ignore[misc]
+
+    def snapshot(self, stage: str | None = None) -> list[Any]:
+        from cuvis_ai_core.pipeline.profiling import NodeProfilingStats
+
+        rows = [
+            NodeProfilingStats(row.node_name, str(row.stage), *[getattr(row, figure) for figure in _FIGURES])
+            for row in self.profiler.get_profiling_summary()
+            if stage is None or row.stage == stage
+        ]
+        return [*rows, *super().snapshot(stage)]  # type: ignore[misc]
+
+    def __copy__(self) -> _Counting:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self._skip_first_n,)
 
 
-def _profiler_class(own: type, profiling: ModuleType) -> type:
-    """Return our ``PipelineProfiler``: a subclass of cuvis-ai-core's, so that it passes for one everywhere."""
-    if own not in _classes:
-        _classes[own] = _make_class(own, profiling)
-    return _classes[own]
+@functools.cache
+def _profiler_class() -> type:
+    """Return our ``PipelineProfiler``, a subclass of cuvis-ai-core's."""
+    from cuvis_ai_core.pipeline import profiling
 
-
-def _make_class(own: type, profiling: ModuleType) -> type:
-    class PipelineProfiler(_core.PlainProfiler, own):  # type: ignore[misc]
-        """cuvis-ai-core's profiler of a pipeline's nodes, with cprofiling's statistics."""
-
-        def __new__(cls, skip_first_n: int = 0) -> PipelineProfiler:
-            if skip_first_n < 0:
-                raise ValueError(f"skip_first_n must be >= 0, got {skip_first_n}")
-            profiler = Profiler()
-            profiler._count_no_nodes()  # noqa: SLF001 the package's own
-            skips = _skips(skip_first_n)
-            profiler.set_profiling(True, skip_first_n=skips)
-            return super().__new__(cls, profiler, skips, skip_first_n)
-
-        def __init__(self, skip_first_n: int = 0) -> None:
-            pass
-
-        @functools.cached_property
-        def _lock(self) -> threading.Lock:  # its own has one, too
-            return threading.Lock()
-
-        def snapshot(self, stage: str | None = None) -> list[Any]:
-            """Return the statistics of all keys, or of those of a stage, in the order of their first samples."""
-            return [profiling.NodeProfilingStats(*row) for row in self._plain_rows(stage)]
-
-        def __copy__(self) -> PipelineProfiler:
-            return self
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return _remade, (self._skip_first_n,)
-
-    return PipelineProfiler
-
-
-def _skips(skip_first_n: Any) -> int:
-    """Return how many samples are skipped when fewer than ``skip_first_n``, which may be any number, are."""
-    if skip_first_n != skip_first_n:  # noqa: PLR0124 it is no number
-        return 0
-    return _MOST_SKIPS if skip_first_n > _MOST_SKIPS else math.ceil(skip_first_n)
+    return type("PipelineProfiler", (_Counting, profiling.PipelineProfiler), {})
 
 
 def _remade(skip_first_n: Any) -> Any:
-    """Return a new profiler for a copy of a pipeline: of those that pipelines have at present, and empty."""
+    """Return a new, empty profiler for a copy of a pipeline."""
     from cuvis_ai_core.pipeline import pipeline
 
     return pipeline.PipelineProfiler(skip_first_n)

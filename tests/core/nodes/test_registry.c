@@ -517,6 +517,11 @@ static void test_after_fork_in_child(void)
     CHECK_EQUAL(visit_all(registry).count, 0);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC); /* of the recording it has no part */
     CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, 2);
+    cprof_registry_keep_at_fork(registry);
+    finish(registry, cprof_registry_accum(registry, key("train", "a")));
+    cprof_registry_before_fork();
+    cprof_registry_after_fork_in_child();
+    CHECK_EQUAL(visit_all(registry).count, 1);
     cprof_registry_destroy(registry);
 }
 
