@@ -234,7 +234,7 @@ def test_the_base_class_is_that_of_the_package_in_use(monkeypatch: pytest.Monkey
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn", reason="the examples work on the data sets of scikit-learn")
     output = output_of("lightning_profiler.py", capsys)
-    right = re.search(r"^([\d.]+)% of 297 digits read rightly$", output, re.MULTILINE)
+    right = re.search(r"^([\d.]+)% of 297 digits read correctly$", output, re.MULTILINE)
     assert right is not None
     assert float(right[1]) > 80
     assert counts_in(output) == {

@@ -94,8 +94,8 @@ def test_the_example_shows_tables_and_pictures(example: Any) -> None:
     pictures = [base64.b64decode(png) for cell in cells for png in outputs(cell, "image/png")]
     assert len(pictures) == 4
     assert all(picture.startswith(b"\x89PNG") for picture in pictures)
-    told = [text for cell in cells for text in outputs(cell, "text/plain") if "told rightly" in text]
-    assert float(told[0].strip("'").partition("%")[0]) > 95
+    shown = [text for cell in cells for text in outputs(cell, "text/plain") if "read correctly" in text]
+    assert float(shown[0].strip("'").partition("%")[0]) > 95
     streams = "".join(output.text for cell in cells for output in cell.outputs if output.output_type == "stream")
     assert "225/225" in streams
     assert "Warning" not in streams

@@ -295,7 +295,7 @@ def test_wrong_arguments(arguments: dict[str, Any], says: str) -> None:
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     output = output_of("sklearn_pipeline.py", capsys)
-    right = re.match(r"([\d.]+)% of 143 tumours told rightly\n", output)
+    right = re.match(r"([\d.]+)% of 143 tumours classified correctly\n", output)
     assert right is not None
     assert float(right[1]) > 90
     steps = ("scale", "project", "classify")

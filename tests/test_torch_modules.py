@@ -704,7 +704,7 @@ def test_a_module_that_takes_no_hooks(p: cp.Profiler) -> None:
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn", reason="the examples work on the data sets of scikit-learn")
     output = output_of("torch_modules.py", capsys)
-    right = re.match(r"([\d.]+)% of 397 digits read rightly\n", output)
+    right = re.match(r"([\d.]+)% of 397 digits read correctly\n", output)
     assert right is not None
     assert float(right[1]) > 80
     blocks = ("first block", "second block", "head", "first convolution")

@@ -1,7 +1,7 @@
-"""Docstrings as the reference shows them: the extension's are asked of it, and lines about parameters become a list.
+"""Prepare docstrings for the reference.
 
-A paragraph of ours that begins with `name: what it is` is about parameters; the next one in it begins so in a line of
-its own, or after the end of a sentence.
+Docstrings of the extension are read from the extension itself. A paragraph of ours that begins with `name: ...`
+describes parameters; the next one begins on a line of its own, or after the end of a sentence.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _OPTIONS = {"warn_missing_types": False, "warn_unknown_params": False}  # one li
 
 
 class Docstrings(griffe.Extension):
-    """Makes docstrings what Markdown and griffe's parser of them expect."""
+    """Turn docstrings into the form that griffe and Markdown expect."""
 
     def on_object(self, *, obj: griffe.Object, **_ignored: Any) -> None:
-        """Put another docstring in the place of an object's own."""
+        """Replace the docstring of an object."""
         value = _of_extension(obj.path) if obj.path.startswith("cprofiling._core.") else None
         if obj.docstring is None and value is None:
             return
@@ -45,13 +45,13 @@ def _of_extension(path: str) -> str | None:
 
 
 def _are_parameters(names: str, obj: griffe.Object) -> bool:
-    """Return whether names are of an object's parameters; those of classes in C are not known."""
+    """Return whether names are parameters of an object, or may be."""
     known = {parameter.name for parameter in obj.parameters} if isinstance(obj, griffe.Function) else None
     return obj.is_class if known is None else set(names.split(", ")) <= known
 
 
 def _with_parameters(text: str, obj: griffe.Object) -> str:
-    """Return a docstring with what it says of parameters under "Args", after all else."""
+    """Return a docstring with its parameters in a last section, Args."""
     others: list[str] = []
     told: list[str] = []
     for paragraph in text.split("\n\n"):
@@ -67,7 +67,7 @@ def _with_parameters(text: str, obj: griffe.Object) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text whose stars and underscores are no Markdown, but in code."""
+    """Escape stars and underscores outside of code."""
     parts = _CODE.split(text)
     return "".join(
         part if _CODE.fullmatch(part) else re.sub(r"(\*\*|(?<!\w)__|__(?!\w))", _backslashed, part) for part in parts

@@ -1,7 +1,8 @@
-"""Parts of pages from elsewhere: sections of the README, the help of commands, and the changes of this version.
+"""Fill in the parts of a page that come from elsewhere.
 
-A line `<!-- readme -->` stands for the README's first paragraphs, `<!-- readme: HEADING -->` for a section,
-`<!-- help NAME -->` for the help of a command, and `<!-- changes -->` for the files in `changes/`.
+- `<!-- readme -->` is the first paragraph of the README, `<!-- readme: HEADING -->` a section of it.
+- `<!-- help NAME -->` is the help of a command.
+- `<!-- changes -->` is the list of changes, one file each, in `changes/`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
 
 
 def on_page_markdown(markdown: str, page: Page, **_ignored: object) -> str:
-    """Return a page with its parts in place."""
+    """Return a page with these parts in place."""
     folder = Path(page.file.src_uri).parent
     markdown = re.sub(
         r"^<!-- readme(?:: (.+))? -->$", lambda match: readme_section(match[1], folder), markdown, flags=re.MULTILINE
@@ -34,7 +35,7 @@ def on_page_markdown(markdown: str, page: Page, **_ignored: object) -> str:
 
 
 def readme_section(heading: str | None, folder: Path) -> str:
-    """Return a section of the README without its heading, with links as a page in a folder needs them."""
+    """Return a section of the README, with links for a page in a folder."""
     text = (_ROOT / "README.md").read_text(encoding="utf-8")
     start = f"\n## {heading}\n" if heading else "\n"
     if start not in text:
@@ -44,7 +45,7 @@ def readme_section(heading: str | None, folder: Path) -> str:
 
 
 def changes() -> str:
-    """Return the changes of the next version by kind, from one file each."""
+    """Return the changes of the next version, by kind."""
     by_kind = defaultdict(list)
     for path in sorted((_DOCS / "changes").glob("*.md")):
         by_kind[path.suffixes[0][1:]].append(path.read_text(encoding="utf-8").strip().replace("\n", "\n  "))

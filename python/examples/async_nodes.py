@@ -1,4 +1,4 @@
-"""Nodes that await: many tasks at once, each with its own samples, and the time in which a node really ran.
+"""Profile coroutines of many tasks, with their active time.
 
 Reads the tables that ship with scikit-learn, and adds up their columns. Needs scikit-learn.
 """
@@ -14,7 +14,7 @@ import cprofiling as cp
 
 @cp.profile_node(name="read")
 async def read(path: Path) -> bytes:
-    """Read a file in a thread: from the first resumption to the end, awaiting included."""
+    """Read a file in a thread; the sample includes awaiting."""
     return await asyncio.to_thread(path.read_bytes)
 
 
@@ -26,7 +26,7 @@ def unpack(path: Path, content: bytes) -> str:
 
 @cp.profile_node(name="numbers")
 async def numbers(text: str) -> list[float]:
-    """Return all numbers of the table, and let other tasks run now and then."""
+    """Return all numbers of the table; let other tasks run between them."""
     found = []
     for count, line in enumerate(text.splitlines()):
         if count % 100 == 0:
@@ -47,12 +47,12 @@ async def summarise(path: Path) -> str:
 
 
 async def summarise_all(folder: Path) -> list[str]:
-    """Return one line about each table, all of them read at once."""
+    """Return a line about each table; all are read at the same time."""
     return await asyncio.gather(*(summarise(path) for path in sorted(folder.glob("*.csv*"))))
 
 
 def main() -> None:
-    """Print a line about each table, and where the time went."""
+    """Print a line about each table, and the times of the nodes."""
     cp.set_profiling(True)
     for line in asyncio.run(summarise_all(Path(sklearn.datasets.__file__).parent / "data")):
         print(line)

@@ -1,6 +1,6 @@
-"""A pipeline of cuvis-ai-core, trained by its GradientTrainer, run by its Predictor, and profiled by cprofiling.
+"""Profile a pipeline of cuvis-ai-core in training and prediction.
 
-Ten nodes learn the handwritten digits, and read those that they were not shown. Needs cuvis-ai-core, pytorch-lightning,
+Ten nodes learn the handwritten digits, and read unseen ones. Needs cuvis-ai-core, pytorch-lightning,
 torch and scikit-learn.
 """
 
@@ -16,7 +16,7 @@ from loguru import logger
 from sklearn.datasets import load_digits
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of what these packages themselves use
+    warnings.simplefilter("ignore")  # of these packages about each other
     import pytorch_lightning as lightning
     from cuvis_ai_core.node.node import Node
     from cuvis_ai_core.pipeline.pipeline import CuvisPipeline
@@ -37,7 +37,7 @@ ONE_NUMBER = PortSpec(dtype=torch.float32, shape=())
 
 
 class Step(Node):  # type: ignore[misc]
-    """A node that makes numbers of numbers."""
+    """A node that turns numbers into numbers."""
 
     _category = NodeCategory.TRANSFORM
     _tags = frozenset({NodeTag.IMAGE})
@@ -54,7 +54,7 @@ class Step(Node):  # type: ignore[misc]
 
 
 class Loss(Step):
-    """How far the scores are from the truth; not asked for when digits are only read."""
+    """The loss of the scores, in training and validation only."""
 
     INPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"pixels": NUMBERS, "digit": DIGITS}
     OUTPUT_SPECS: ClassVar[dict[str, PortSpec]] = {"loss": ONE_NUMBER}
@@ -120,20 +120,18 @@ def build() -> tuple[CuvisPipeline, Loss]:
 
 
 def train(pipeline: CuvisPipeline, loss: Loss, data: Digits) -> None:
-    """Show it the first digits, five times over."""
+    """Train on the first digits, five epochs."""
     config = TrainingConfig(max_epochs=5, accelerator="cpu", enable_progress_bar=False, num_sanity_val_steps=0)
     config.optimizer.lr = 0.01
-    unseen = contextlib.redirect_stdout(
-        io.StringIO()
-    )  # the trainer's own table, which it prints where rich is installed
+    unseen = contextlib.redirect_stdout(io.StringIO())  # the trainer prints a table where rich is installed
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), unseen:
         config.default_root_dir = folder
-        warnings.simplefilter("ignore")  # of numbers of workers, and the like
+        warnings.simplefilter("ignore")  # about the number of workers, and the like
         GradientTrainer(pipeline, data, [loss], training_config=config).fit()
 
 
 def main() -> None:
-    """Train, read what was not shown, and print what the nodes took."""
+    """Train, read unseen digits, and print the times of the nodes."""
     logger.remove()
     for name in ("lightning", "lightning_fabric", "pytorch_lightning", "lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -149,7 +147,7 @@ def main() -> None:
         raise SystemExit("there are no outputs")
     read = torch.cat([batch["Reading", "read"] for batch in outputs])
     truth = data.all.tensors[1][SHOWN + 200 :]
-    print(f"{(read == truth).float().mean():.1%} of {len(truth)} digits read rightly\n")
+    print(f"{(read == truth).float().mean():.1%} of {len(truth)} digits read correctly\n")
     for stage in (ExecutionStage.TRAIN, ExecutionStage.VAL, ExecutionStage.INFERENCE):
         print(pipeline.format_profiling_summary(stage), end="\n\n")
     profiler = cuvis.profiler_of(pipeline)

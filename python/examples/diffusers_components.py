@@ -1,6 +1,6 @@
-"""The components of a diffusers pipeline as nodes: how long its model takes, and how long its scheduler.
+"""Profile the model and the scheduler of a diffusers pipeline.
 
-Makes an image of noise by a small model that has learned nothing. Needs diffusers and torch.
+Makes images of noise with a small untrained model. Needs diffusers and torch.
 """
 
 import torch
@@ -13,9 +13,9 @@ STEPS = 10
 
 
 def main() -> None:
-    """Make two images, and print where the time went."""
+    """Make two images, and print the times of the components."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # of such small batches more have nothing but trouble
+    torch.set_num_threads(1)  # more threads slow such small batches down
     unet = UNet2DModel(
         sample_size=16, in_channels=1, out_channels=1, block_out_channels=(32, 64), norm_num_groups=8,
         down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),

@@ -1,4 +1,4 @@
-"""What measurements mean: where the warm-up ends, what a faster node is worth, which gaps there are, frames per second.
+"""Find the warm-up, the gaps, and the gain of a faster node.
 
 Reads handwritten digits in a pipeline with two branches: neighbours, which are sorted at first use, and prototypes.
 Needs scikit-learn.
@@ -21,13 +21,13 @@ BATCH = 4  # images of a frame
 
 
 class Reader(cp.PipelineProfiling):
-    """Reads images of digits by their neighbours among known ones, and by the mean image of each digit."""
+    """Reads digits by their neighbours, and by the mean image of each."""
 
     def __init__(self, images: Floats, labels: Labels) -> None:
         self.images, self.labels = images, labels
         self.tree: KDTree | None = None
         self.means = np.array([images[labels == digit].mean(axis=0) for digit in range(10)])
-        self.profiler.set_graph(EDGES)  # which node waits for which
+        self.profiler.set_graph(EDGES)  # the edges between nodes
 
     def forward(self, images: Floats) -> Labels:
         """Return the digit of each image."""
@@ -41,7 +41,7 @@ class Reader(cp.PipelineProfiling):
 
     @cp.profile_node("neighbours")
     def neighbours(self, images: Floats) -> Labels:
-        if self.tree is None:  # so that the first call is cold
+        if self.tree is None:  # the first call is cold
             self.tree = KDTree(self.images)
         found: Labels = self.labels[self.tree.query(images, k=5, return_distance=False)]
         return found
@@ -57,7 +57,7 @@ class Reader(cp.PipelineProfiling):
 
 
 def main() -> None:
-    """Read unseen digits, and print what the recording of that tells."""
+    """Read unseen digits, and print insights of the recording."""
     images, labels = load_digits(return_X_y=True)
     reader = Reader(images[:1000], labels[:1000])
     reader.set_profiling(True)
@@ -65,10 +65,10 @@ def main() -> None:
     with cp.profile(operators=False) as prof:
         found = []
         for batch in batches:
-            with cp.record("frame"):  # forward is no node: the label tells what a frame is
+            with cp.record("frame"):  # forward is no node: the label marks a frame
                 found.append(reader.forward(batch))
     print(
-        f"{np.mean(np.concatenate(found) == labels[1000:1400]):.1%} of {labels[1000:1400].size} digits read rightly\n"
+        f"{np.mean(np.concatenate(found) == labels[1000:1400]):.1%} of {labels[1000:1400].size} digits read correctly\n"
     )
 
     warm_up = prof.warm_up()

@@ -1,6 +1,6 @@
-"""Profiling objects that somebody else wrote, without touching their classes: the steps of a scikit-learn pipeline.
+"""Profile the steps of a scikit-learn pipeline, object by object.
 
-Tells benign from malignant tumours, and prints how long each step takes to learn and to predict. Needs scikit-learn.
+Classifies tumours, and prints how long each step learns and predicts. Needs scikit-learn.
 """
 
 from contextlib import ExitStack
@@ -14,11 +14,11 @@ from sklearn.preprocessing import StandardScaler
 
 import cprofiling as cp
 
-METHODS = ("fit", "fit_transform", "transform", "predict")  # some call another: self time tells them apart
+METHODS = ("fit", "fit_transform", "transform", "predict")  # some call another, which self time leaves out
 
 
 def main() -> None:
-    """Fit once, predict 100 times, and print the accuracy and where the time went."""
+    """Fit once, predict 100 times, and print accuracy and times."""
     samples, kinds = load_breast_cancer(return_X_y=True)
     train, test, train_kinds, test_kinds = train_test_split(samples, kinds, random_state=0)
     model = make_pipeline(StandardScaler(), PCA(n_components=10, random_state=0), LogisticRegression())
@@ -32,8 +32,8 @@ def main() -> None:
             model.fit(train, train_kinds)
         for _ in range(100):
             model.predict(test)
-    accuracy = model.score(test, test_kinds)  # not counted: the methods are what they were before
-    print(f"{accuracy:.1%} of {len(test)} tumours told rightly\n")
+    accuracy = model.score(test, test_kinds)  # not counted: the methods are the original ones again
+    print(f"{accuracy:.1%} of {len(test)} tumours classified correctly\n")
     print(cp.format_profiling_summary())
 
 

@@ -1,6 +1,6 @@
-"""A pipeline class that profiles itself: what the mixin gives it, and how a node that runs inside another one shows.
+"""Profile a pipeline class with the mixin, and nodes inside other nodes.
 
-Tells three growers of wine apart by chemical analyses, and prints how long each node takes. Needs scikit-learn.
+Classifies wines by their chemistry, and prints the time of each node. Needs scikit-learn.
 """
 
 from typing import TypeAlias
@@ -17,7 +17,7 @@ Labels: TypeAlias = NDArray[np.int64]
 
 
 class NearestNeighbours(cp.PipelineProfiling):
-    """Gives each sample the label that most of its nearest neighbours among the known samples have."""
+    """Labels each sample like most of its nearest neighbours."""
 
     def __init__(self, known: Floats, labels: Labels, neighbours: int = 7) -> None:
         self.mean, self.deviation = known.mean(axis=0), known.std(axis=0)
@@ -25,7 +25,7 @@ class NearestNeighbours(cp.PipelineProfiling):
         self.neighbours = neighbours
 
     def forward(self, samples: Floats) -> Labels:
-        """Return the label of each sample. Nothing in here says which Profiler counts: it is the pipeline's own."""
+        """Return the label of each sample; nodes inside count for the pipeline."""
         return self.vote(self.search(self.standardise(samples)))
 
     @cp.profile_node(name="standardise")
@@ -35,7 +35,7 @@ class NearestNeighbours(cp.PipelineProfiling):
 
     @cp.profile_node(name="search")
     def search(self, samples: Floats) -> Labels:
-        with cp.profile_node("distances"):  # a block can be a node, too; its time is no self time of "search"
+        with cp.profile_node("distances"):  # a block; its time is no self time of "search"
             squares = ((samples[:, None, :] - self.known) ** 2).sum(axis=2)
         nearest: Labels = np.argpartition(squares, self.neighbours)[:, : self.neighbours]
         return nearest
@@ -46,13 +46,13 @@ class NearestNeighbours(cp.PipelineProfiling):
 
 
 def main() -> None:
-    """Classify unseen wines 200 times, and print how many were right and where the time went."""
+    """Classify unseen wines 200 times, and print accuracy and times."""
     samples, labels = load_wine(return_X_y=True)
     known, unseen, known_labels, unseen_labels = train_test_split(samples, labels, random_state=0)
     pipeline = NearestNeighbours(known, known_labels)
     pipeline.set_profiling(True, skip_first_n=1)  # the first calls warm up caches
     found = [pipeline.forward(unseen) for _ in range(200)]
-    print(f"{(found[-1] == unseen_labels).sum()} of {len(unseen)} wines told rightly\n")
+    print(f"{(found[-1] == unseen_labels).sum()} of {len(unseen)} wines classified correctly\n")
     print(pipeline.format_profiling_summary(total_frames=len(found)), end="\n\n")
     for row in pipeline.get_profiling_summary():
         print(f"{row.node_name}: {row.total_ms:.2f} ms, of its own {row.self_total_ms:.2f} ms")

@@ -1,4 +1,4 @@
-"""A recording as a table: what each inference took, where its time went, with pandas.
+"""Analyse the recording of an inference with pandas.
 
 Reads handwritten digits one by one. Needs scikit-learn and pandas.
 """
@@ -17,10 +17,10 @@ Labels: TypeAlias = NDArray[np.int64]
 
 
 class Reader:
-    """Reads a digit by its nearest neighbours among digits that are known."""
+    """Reads a digit by its nearest known neighbours."""
 
     def __init__(self, images: Floats, labels: Labels) -> None:
-        """Keep what is known."""
+        """Keep the known digits."""
         self.labels = labels
         self.neighbours = NearestNeighbors(n_neighbors=5).fit(images)
 
@@ -41,22 +41,22 @@ class Reader:
 
 
 def main() -> None:
-    """Read some digits, and print what the recording says of each."""
+    """Read some digits, and print figures of the recording."""
     images, labels = load_digits(return_X_y=True)
     reader = Reader(images[:1500], labels[:1500])
     found = []
     with cp.profile(format=cp.RecordFormat.PandasDataFrame, operators=False) as prof:
-        with prof.record("warm up", warm_up=True):  # neither this block nor what is inside
+        with prof.record("warm up", warm_up=True):  # neither this block nor its content is recorded
             reader.read(images[1500])
         for image in images[1500:1600]:
             with prof.record("Inference"):
                 found.append(reader.read(image))
         prof.pause()
-        found += [reader.read(image) for image in images[1600:1700]]  # nothing of this
+        found += [reader.read(image) for image in images[1600:1700]]  # not recorded
         prof.resume()
         with prof.record("Inference"):
             found.append(reader.read(images[1700]))
-    print(f"{np.mean(found == labels[1500:1701]):.1%} of {len(found)} digits read rightly\n")
+    print(f"{np.mean(found == labels[1500:1701]):.1%} of {len(found)} digits read correctly\n")
     print(prof.summary())
     frame = prof.to_pandas()
     print(f"\n{len(frame)} events; mean duration by name, in us:")

@@ -1,4 +1,4 @@
-"""A recording by a schedule: some steps of a training, a table for each cycle, a trace to look at.
+"""Record some steps of a training by a schedule.
 
 Teaches a linear classifier the handwritten digits, batch by batch. Needs scikit-learn. Give it a folder to keep the
 traces in: ``python recorded_training.py FOLDER``; Perfetto, chrome://tracing and TensorBoard show them.
@@ -25,7 +25,7 @@ BATCH = 32
 
 @cp.profile_node("load batch")
 def load_batch(images: Floats, labels: Labels, number: int) -> tuple[Floats, Labels]:
-    """Return a batch, in an order that does not follow the file's."""
+    """Return a shuffled batch."""
     rows = np.arange(number, len(images), len(images) // BATCH)
     return images[rows], labels[rows]
 
@@ -50,7 +50,7 @@ def batches(images: Floats, labels: Labels) -> Iterator[tuple[Floats, Labels]]:
 
 
 def main(folder: Path) -> None:
-    """Train, record two cycles of three steps, and print what they cost."""
+    """Train, record two cycles of three steps, and print their tables."""
     images, labels = load_digits(return_X_y=True)
     mean, spread = images.mean(axis=0), images.std(axis=0) + 1.0
     model = SGDClassifier(random_state=0)
@@ -72,7 +72,7 @@ def main(folder: Path) -> None:
                 learn(model, scaled, truth)
             prof.step()
     right = (model.predict((images - mean) / spread) == labels).mean()
-    print(f"{right:.1%} of {len(labels)} digits read rightly")
+    print(f"{right:.1%} of {len(labels)} digits read correctly")
     for path in sorted(folder.glob("*.json")):
         recording = cp.load_trace(path)
         learned = [event for event in recording.events() if event.name == "learn"]

@@ -1,6 +1,6 @@
-"""A pipeline that runs in a thread, and a client that switches its profiling on, watches it, and switches it off.
+"""Switch the profiling of a running pipeline from a client.
 
-The client knows nothing but the address: it would do the same in another process, or in another language. Reads the
+The client knows only the address, and could run in another process or language. Reads the
 handwritten digits that ship with scikit-learn. Needs scikit-learn, and cprofiling's extra grpc.
 """
 
@@ -16,7 +16,7 @@ from cprofiling.server import profiling_pb2, profiling_pb2_grpc, serve
 
 
 class Reader(cp.PipelineProfiling):
-    """Reads digits by the nearest one that is known, after a projection."""
+    """Reads digits by the nearest known one, after a projection."""
 
     def __init__(self, images: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
         self.axes = np.linalg.svd(images - images.mean(axis=0), full_matrices=False)[2][:12].T
@@ -39,7 +39,7 @@ class Reader(cp.PipelineProfiling):
 
 
 def control(address: str) -> None:
-    """Be the client."""
+    """Act as the client."""
     with grpc.insecure_channel(address) as channel:
         stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
         for session in stub.ListSessions(profiling_pb2.ListSessionsRequest()).sessions:
@@ -58,7 +58,7 @@ def control(address: str) -> None:
 
 
 def main() -> None:
-    """Read digits in a thread for as long as the client is at work."""
+    """Read digits in a thread until the client is done."""
     images, labels = load_digits(return_X_y=True)
     reader = Reader(images[:900], labels[:900])
     is_over = threading.Event()

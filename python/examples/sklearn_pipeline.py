@@ -1,4 +1,7 @@
-"""The steps of a scikit-learn pipeline as nodes, learning and predicting told apart. Needs scikit-learn."""
+"""Profile the steps of a scikit-learn pipeline, by stage.
+
+Needs scikit-learn.
+"""
 
 from sklearn.datasets import load_breast_cancer
 from sklearn.decomposition import PCA
@@ -12,7 +15,7 @@ from cprofiling.integrations.sklearn import profile_pipeline
 
 
 def main() -> None:
-    """Fit twice, predict 100 times, and print the accuracy and where the time went."""
+    """Fit twice, predict 100 times, and print accuracy and times."""
     samples, kinds = load_breast_cancer(return_X_y=True)
     train, test, train_kinds, test_kinds = train_test_split(samples, kinds, random_state=0)
     model = Pipeline([
@@ -27,8 +30,8 @@ def main() -> None:
             model.set_params(classify__C=strength).fit(train, train_kinds)
         for _ in range(100):
             model.predict(test)
-    accuracy = model.score(test, test_kinds)  # not counted: the methods are what they were before
-    print(f"{accuracy:.1%} of {len(test)} tumours told rightly\n")
+    accuracy = model.score(test, test_kinds)  # not counted: the methods are the original ones again
+    print(f"{accuracy:.1%} of {len(test)} tumours classified correctly\n")
     print(profiler.format_profiling_summary())
 
 

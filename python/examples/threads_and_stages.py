@@ -1,4 +1,4 @@
-"""Threads, stages, and one Profiler for a part of the program.
+"""Profile threads and stages with a Profiler of their own.
 
 Finds the ten handwritten digits in the principal components of images, with a pool of threads. Needs scikit-learn.
 """
@@ -40,7 +40,7 @@ def nearest(points: Floats, centres: Floats) -> Labels:
 
 
 def main() -> None:
-    """Learn a centre for each digit, read the other digits in four threads, and print where the time went."""
+    """Learn a centre for each digit, and read others in four threads."""
     images, labels = load_digits(return_X_y=True)
     profiler.set_profiling(True)
     with cp.stage("train"):  # the stage of this thread or task
@@ -54,7 +54,7 @@ def main() -> None:
     # The threads of a pool do not inherit cp.stage("test"): they take the default, which is process-wide.
     with cp.stage("test", default=True), ThreadPoolExecutor(max_workers=4) as pool:
         found = np.concatenate(list(pool.map(read, np.array_split(images[900:], 30))))
-    print(f"{(found == labels[900:]).mean():.1%} of {len(found)} digits read rightly\n")
+    print(f"{(found == labels[900:]).mean():.1%} of {len(found)} digits read correctly\n")
     print(profiler.format_profiling_summary("test", total_frames=30))
 
 

@@ -1,4 +1,4 @@
-"""The modules of a PyTorch model as nodes: where the time of a training goes.
+"""Profile the modules of a PyTorch model in training.
 
 Teaches a small convolutional network the handwritten digits. Needs torch and scikit-learn.
 """
@@ -22,9 +22,9 @@ def network() -> torch.nn.Sequential:
 
 
 def main() -> None:
-    """Train and test, and print what was learned and where the time went."""
+    """Train and test, and print accuracy and times."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # of such small batches more have nothing but trouble
+    torch.set_num_threads(1)  # more threads slow such small batches down
     pixels, digits = load_digits(return_X_y=True)
     images = torch.tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
     labels = torch.tensor(digits)
@@ -47,7 +47,7 @@ def main() -> None:
                 model(image[None])
     with torch.no_grad():  # not counted: the hooks are gone
         right = (model(test).argmax(1) == labels[1400:]).float().mean()
-    print(f"{right:.1%} of {len(test)} digits read rightly\n")
+    print(f"{right:.1%} of {len(test)} digits read correctly\n")
     print(cp.format_profiling_summary())
 
 

@@ -1,4 +1,6 @@
-"""TorchFX: how often native code is called, which no noise can change. Needs torchfx.
+"""Count the native calls of TorchFX, which are the same in each run.
+
+Needs torchfx.
 
 Filters that follow each other in a wave are one call of TorchFX's native code, however many they are; applied one by
 one they are as many calls. ``cprofiling count --factory torchfx_counts:make_pipeline --native 'torchfx._ops:*'``, run
@@ -18,7 +20,7 @@ RATE, DEPTHS = 44_100, (2, 5, 10, 20)
 
 
 def make_pipeline(depth: int, fused: bool) -> Callable[[], torch.Tensor]:
-    """Return what filters a second of noise: all filters in one wave, or one after the other."""
+    """Return a callable that filters noise, in one wave or one by one."""
     noise = torch.randn(1, RATE, dtype=torch.float64)
     filters = [LoButterworth(1000 + 100 * place, order=2, fs=RATE) for place in range(depth)]
 
@@ -27,7 +29,7 @@ def make_pipeline(depth: int, fused: bool) -> Callable[[], torch.Tensor]:
         wave = Wave(noise, RATE)
         for each in filters:
             wave |= each
-        samples: torch.Tensor = wave.ys  # only here does anything run
+        samples: torch.Tensor = wave.ys  # the plan runs here
         return samples
 
     @cp.profile_node("one by one")
@@ -41,7 +43,7 @@ def make_pipeline(depth: int, fused: bool) -> Callable[[], torch.Tensor]:
 
 
 def main() -> None:
-    """Count what each depth takes, and by which node the calls were made."""
+    """Count the calls of each depth, by node."""
     cp.set_profiling(True)
     for depth in DEPTHS:
         pipelines = [make_pipeline(depth, fused) for fused in (True, False)]

@@ -1,6 +1,7 @@
-"""TorchFX: the steps that really run. Four filters in a row are one fused step, and so one node. Needs torchfx.
+"""Profile the steps of a plan that TorchFX runs.
 
-Filters a chord of three tones with noise, and prints how much of the noise is gone and what ran.
+Four filters in a row are one node. Filters a chord of three tones with noise, and prints the noise that is gone.
+Needs torchfx.
 """
 
 import torch
@@ -15,7 +16,7 @@ RATE, SECONDS, TONES = 44_100, 2, (440.0, 554.37, 659.26)
 
 
 def main() -> None:
-    """Filter the wave ten times, and print where the time went."""
+    """Filter the wave ten times, and print the times of the steps."""
     torch.manual_seed(0)
     time = torch.arange(RATE * SECONDS, dtype=torch.float64) / RATE
     chord = torch.stack([torch.sin(2 * torch.pi * tone * time) for tone in TONES]).sum(0) / len(TONES)
@@ -25,7 +26,7 @@ def main() -> None:
     with profile_waves():
         for _ in range(10):
             wave = Wave(chord + noise, RATE) | chain | HiButterworth(50, order=2) | Normalize(0.5)
-            filtered = wave.ys  # only here does anything run
+            filtered = wave.ys  # the plan runs here
     left = Wave(noise, RATE) | chain  # not counted: the handle is removed
     print(f"{left.ys.std() / noise.std():.0%} of the noise is left, and the peak is {filtered.abs().max():.2f}\n")
     print(cp.format_profiling_summary())

@@ -55,7 +55,7 @@ class DigitsPipeline(PipelineProfiling):
         self.classifier = SGDClassifier(loss="log_loss", alpha=1e-3, random_state=seed)
 
     def forward(self, source: Iterator[Digits], *, learns: bool) -> float:
-        """Send the next batch through the pipeline and return the fraction that was read rightly, 0 to 1.
+        """Send the next batch through the pipeline and return the fraction that was read correctly, 0 to 1.
 
         learns: learn from the batch, before it is read.
         """
@@ -231,7 +231,7 @@ def run_demo(*, frames: int, batch_size: int, skip_first_n: int, seed: int) -> s
 def run_stage(
     pipeline: DigitsPipeline, name: ExecutionStage, source: Iterator[Digits], count: int, bar: ProgressBar
 ) -> float:
-    """Send ``count`` frames through the pipeline in one stage, and return the fraction of digits read rightly."""
+    """Send ``count`` frames through the pipeline in one stage, and return the fraction of digits read correctly."""
     right = 0.0
     with stage(name):
         for _ in range(count):
@@ -241,7 +241,7 @@ def run_stage(
 
 
 def accuracy_lines(accuracies: dict[ExecutionStage, list[float]]) -> list[str]:
-    """Return how many digits of each round, and of inference, were read rightly."""
+    """Return how many digits of each round, and of inference, were read correctly."""
     lines = [f"{'Accuracy':<12}{'train':>8}{'val':>8}{'inference':>12}"]
     for number, pair in enumerate(zip(accuracies[TRAIN], accuracies[VAL], strict=True), start=1):
         lines.append(f"{f'round {number}':<12}{pair[0]:>8.4f}{pair[1]:>8.4f}")
