@@ -17,7 +17,6 @@ import sys
 from collections import UserDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from fractions import Fraction
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 import pytest
 
 from calls import run_python
+from markup import Markup
 
 # By name: as an attribute, ``cprofiling.measure`` may be the function.
 module: Any = importlib.import_module("cprofiling.testing.measure")
@@ -908,7 +908,7 @@ def test_report_without_anything_to_say() -> None:
     quiet = sample_measurement(synchronized=None, outliers=(), warnings=(), warmup=0, count=1)
     assert str(quiet).splitlines()[0] == "node: median 631.2 µs (1 call after 0 warm-up calls)"
     assert len(str(quiet).splitlines()) == 3
-    document = parsed(quiet._repr_html_())
+    document = Markup(quiet._repr_html_())
     assert "outliers" not in document.texts
     assert "ul" not in document.tags
 
@@ -931,34 +931,8 @@ def test_report_shows_control_characters_as_escapes() -> None:
     assert text.encode("utf-8").decode("utf-8") == text
 
 
-class Texts(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.texts: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.open.append(tag)
-        self.tags.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-
-def parsed(markup: str) -> Texts:
-    texts = Texts()
-    texts.feed(markup)
-    texts.close()
-    assert texts.open == []
-    return texts
-
-
 def test_html() -> None:
-    texts = parsed(sample_measurement()._repr_html_()).texts
+    texts = Markup(sample_measurement()._repr_html_()).texts
     assert texts[:3] == ["node", ": ", "4 calls after 1 warm-up call, synchronised with cuda:0"]
     rows = dict(zip(texts[3:-3:2], texts[4:-3:2], strict=True))
     assert rows == {
@@ -977,9 +951,9 @@ def test_html() -> None:
 
 def test_html_is_escaped() -> None:
     """F4, I14: what a name says stays text, and can be encoded."""
-    plain = parsed(sample_measurement()._repr_html_())
+    plain = Markup(sample_measurement()._repr_html_())
     markup = sample_measurement(name=HOSTILE, synchronized=HOSTILE, warnings=(HOSTILE, HOSTILE))._repr_html_()
-    hostile = parsed(markup)
+    hostile = Markup(markup)
     assert hostile.tags == plain.tags
     shown = "</td><script>alert('1') & \"2\"\\x1b[31m\\n\\ud800"
     assert [text for text in hostile.texts if text == shown] == [shown] * 3
