@@ -368,34 +368,6 @@ def test_methods_that_are_made_by_a_descriptor(p: cp.Profiler) -> None:
     assert counts(p) == {"double": 1, "show": 2}
 
 
-def test_a_descriptor_may_give_the_method_and_take_it_away(p: cp.Profiler) -> None:
-    class Offered:
-        def __get__(self, instance: Any, owner: type) -> Any:
-            if not instance.offers:
-                raise AttributeError("not now")
-            if handles and instance.removes:
-                handles.pop().remove()
-            return lambda value: (value, instance.offers)
-
-    class Shop:
-        offers, removes = 1, False
-        ask = Offered()
-
-    shop = Shop()
-    handles: list[Any] = []
-    handles.append(cp.instrument(shop, "ask", name="ask", profiler=p))
-    assert shop.ask(5) == (5, 1)
-    shop.offers = 0
-    assert not hasattr(shop, "ask")
-    shop.offers = 2
-    assert shop.ask(5) == (5, 2)
-    assert counts(p) == {"ask": 2}
-    shop.removes = True
-    assert shop.ask(5) == (5, 2)
-    assert counts(p) == {"ask": 2}
-    assert isinstance(vars(Shop)["ask"], Offered)
-
-
 def test_instrumenting_and_removing_in_many_threads() -> None:
     class Shared:
         def run(self) -> None: ...
