@@ -410,19 +410,6 @@ class Called:
         return args
 
 
-class Bound(Called):
-    """One that binds in a way of its own, which is to a class only and not to an instance."""
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        if instance is not None:
-            return self
-        return functools.partial(self, 7) if issubclass(owner, Bindings) else "nothing"
-
-
-class Bindings:
-    """A class in which such callables bind."""
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -430,14 +417,13 @@ class Bindings:
         lambda p: functools.partial(Called(p), 1),
         lambda p: Called(p).__call__,
         lambda p: p.profile_node("x")(Called(p)),
-        lambda p: Bound(p),
         lambda p: functools.lru_cache(lambda *args: Called(p)(*args)),
         lambda p: lambda *args: Called(p)(*args),
     ],
 )
 @pytest.mark.filterwarnings("ignore:functools.partial will be a method descriptor:FutureWarning")
 def test_what_is_decorated_binds_as_before(p: cp.Profiler, make: Any) -> None:
-    class Owner(Bindings):
+    class Owner:
         plain = make(p)
         staged = cp.stage("own")(plain)
 
@@ -447,15 +433,13 @@ def test_what_is_decorated_binds_as_before(p: cp.Profiler, make: Any) -> None:
     assert got == (Owner.plain(2), owner.plain(3))
 
 
-def test_what_does_not_bind_at_all(p: cp.Profiler) -> None:
+def test_what_does_not_bind_at_all() -> None:
     class Owner:
-        it = cp.stage("own")(Bound(p))
         length: Any = cp.stage("own")(len)
         other: Any = cp.stage("own")(cp.stage("inner")(len))
 
     assert (Owner().length((1, 2)), Owner.length(()), Owner().other([1])) == (2, 0, 1)
     assert Owner.length is Owner().length
-    assert Owner.it == "nothing"
     assert (Owner.length.__name__, str(inspect.signature(Owner.length))) == ("len", "(obj, /)")
     for wrong in (staticmethod(int), int, 3, None):
         with pytest.raises(TypeError, match="stage"):
