@@ -347,29 +347,6 @@ def test_greenlets_switch_inside_nodes(options: dict[str, Any]) -> None:
     }
 
 
-def test_a_greenlet_that_takes_another_context_inside_a_node() -> None:
-    greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
-    import contextvars
-
-    profiler = profiler_on()
-
-    @profiler.profile_node("taker")
-    def taker() -> None:
-        greenlet.getcurrent().gr_context = contextvars.copy_context()
-
-    def body() -> None:
-        with profile() as prof:
-            inner()
-            taker()
-            with profiler.profile_node("block"):
-                taker()
-            inner()
-        assert sorted(names(prof)) == ["block", "inner", "inner", "taker", "taker"]
-
-    in_new_thread(body)
-    assert sum(stats.count for stats in profiler.get_profiling_summary()) == 3
-
-
 @cp.profile_node("task")
 async def task(number: int, sleep: Callable[[float], Awaitable[object]]) -> None:
     with cp.record(f"label {number}"):
