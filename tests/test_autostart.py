@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -574,34 +574,3 @@ def test_a_worker_of_celery_ends_its_recording_itself(
         pass
     connected[0](sender="worker", pid=1, exitcode=0)
     assert names_in_file(tmp_path / "t.json") == ["task"]
-
-
-def test_another_s_patch_of_signal_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(termination, "_ends", [])
-    monkeypatch.setattr(termination, "_terminated_at", None)
-    monkeypatch.setattr(signal, "signal", termination._plain)
-    before = signal.getsignal(signal.SIGTERM)
-    seen: list[int] = []
-    try:
-        termination.watch(bool)
-        ours = signal.signal
-
-        def patch(number: int, handler: Any) -> Any:
-            seen.append(number)
-            return ours(number, handler)
-
-        signal.signal = patch  # type: ignore[assignment]  # its types are looser
-        termination.watch(len)  # type: ignore[arg-type]  # any other
-        assert signal.signal is patch
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        assert signal.getsignal(signal.SIGTERM) is termination._on_sigterm
-        termination.unwatch(bool)
-        termination.unwatch(len)  # type: ignore[arg-type]
-        assert signal.signal is patch
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nobody watches any more
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        assert seen == [signal.SIGTERM] * 2
-    finally:
-        signal.signal = termination._plain
-        signal.signal(signal.SIGTERM, before)
