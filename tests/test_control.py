@@ -732,8 +732,6 @@ def test_what_is_gathered_can_be_read_when_nothing_can_be_imported_any_more(aske
         profiler = cp.Profiler()
         profiler.set_profiling(True, {asked})
         profiler.profile_node("node")(len)("")
-        is_more = {asked!r} not in ("", "synchronize_cuda=True")
-        assert ("cprofiling.nodes.resources" in sys.modules) == is_more, "times and waits need not pay for more"
 
         class Late:
             def __del__(self, profiler=profiler):

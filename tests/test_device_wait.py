@@ -178,7 +178,7 @@ def test_the_devices_of_cuda_are_the_cores(use: UseTorch) -> None:
 def test_where_there_is_none_it_is_looked_for_now_and_then(monkeypatch: pytest.MonkeyPatch, use: UseTorch) -> None:
     """A process without such a device pays for the clock."""
     asked: list[None] = []
-    monkeypatch.setattr(wait, "row_in_use", lambda: asked.append(None))
+    monkeypatch.setattr(wait, "in_use", lambda: asked.append(None))
     profiler = synchronising()
     node = profiler.profile_node("node")(nothing)
     calls = 0
@@ -283,7 +283,7 @@ import cprofiling as cp
 from cprofiling.devices import wait as device_wait
 def overflows():
     raise MemoryError
-device_wait.row_in_use = overflows
+device_wait.in_use = overflows
 cp.set_profiling(True, synchronize_cuda=True)
 with cp.profile_node("block"):
     pass

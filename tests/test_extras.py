@@ -21,7 +21,7 @@ from calls import by_name, profiler_on
 from cprofiling import _core
 from cprofiling.nodes import missing_figures
 from cprofiling.nodes.counters import CounterValue, NodeCounters
-from cprofiling.nodes.options import (
+from cprofiling.nodes.resources import (
     COUNTER_SHIFT,
     COUNTERS,
     GPU,
@@ -30,8 +30,11 @@ from cprofiling.nodes.options import (
     MEMORY,
     PEAK_UNKNOWN,
     WAITS,
+    MemoryFigures,
+    NodeLaunches,
+    NodeMemory,
+    fields_from,
 )
-from cprofiling.nodes.resources import MemoryFigures, NodeLaunches, NodeMemory, fields_from
 from cprofiling.nodes.stats import NodeProfilingStats, stats_from_row
 from test_notebook import parsed
 from test_snapshot import sealed, u128
@@ -560,9 +563,9 @@ def test_who_asks_for_times_only_gets_no_reasons_beyond(silent: pytest.MonkeyPat
     assert summary.reasons[-1:] == ("said",)
     ((rows, note),) = told
     assert ([row[-1] for row in rows], note) == ([None], None)
-    silent.setattr("cprofiling.nodes.profiler.is_any", lambda: False)
+    silent.setattr("cprofiling.nodes.probe_callbacks.is_any_asked", lambda: False)
     assert "said" not in profiler.snapshot().stats().reasons
-    silent.setattr("cprofiling.nodes.profiler.is_any", lambda: True)
+    silent.setattr("cprofiling.nodes.probe_callbacks.is_any_asked", lambda: True)
     assert "said" in profiler.snapshot().stats().reasons
 
 

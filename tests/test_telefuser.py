@@ -366,11 +366,11 @@ def test_memory_that_nobody_tells_is_zero(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_memory_of_an_accelerator_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cprofiling.devices import in_use
+    from cprofiling.devices import operations
 
     calls: list[str] = []
     row = types.SimpleNamespace(current_index=lambda: 1, memory_free_total=lambda index: (0, (4 + index) << 20))
-    monkeypatch.setattr(in_use, "row_in_use", lambda: row)
+    monkeypatch.setattr(operations, "in_use", lambda: row)
     monkeypatch.setattr(MemoryReader, "uses_device", lambda self, now_ns: True)
     monkeypatch.setattr(MemoryReader, "read_anew", lambda self: StageMemory(1 << 20, 2 << 20, 3 << 20, 4 << 20))
 

@@ -336,7 +336,7 @@ BUDGETS = (
         "ms",
         lambda f: f.extra(x.IMPORT_MS),
         "<=",
-        lambda f: 10,
+        lambda f: 20,
     ),
 )
 

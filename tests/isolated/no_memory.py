@@ -28,7 +28,6 @@ from cprofiling import _core
 from cprofiling.devices import cupti, in_use  # noqa: F401
 from cprofiling.nodes import decorators, probe_callbacks  # noqa: F401
 from cprofiling.nodes import profiler as control
-from cprofiling.nodes.options import fields_maker, shapes_maker
 from cprofiling.recording import call_details
 
 ENOUGH = 40  # allocations beyond the last that made a difference
@@ -273,8 +272,6 @@ def switches() -> Round:
 
 
 def switches_everything_on() -> Round:
-    fields_maker()  # of imports without memory CPython 3.13 tells on stderr
-    shapes_maker()
     profiler = on(skip_first_n=1)
     profiler.record("train", "node", 1.0)
     operate = functools.partial(profiler.set_profiling, True, **EVERYTHING, gpu_stream=5, reset=True)

@@ -18,7 +18,7 @@ FOLDER = Path(cprofiling.__file__).parents[1]
 # What would take longer to load than the package itself, or is a sign that something is done at import.
 TOO_MUCH = {
     "argparse", "asyncio", "concurrent", "ctypes", "decimal", "email", "fractions", "html", "http", "json", "logging",
-    "multiprocessing", "pathlib", "random", "selectors", "shutil", "signal", "socket", "ssl", "statistics",
+    "multiprocessing", "random", "selectors", "shutil", "signal", "socket", "ssl", "statistics",
     "subprocess", "tempfile", "threading", "traceback", "unittest", "urllib", "uuid",
 }  # fmt: skip
 BASELINE = "import contextvars, dataclasses, enum, os, sys"

@@ -9,13 +9,14 @@ import os
 import sys
 from contextlib import suppress
 from itertools import chain
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from cprofiling.devices import events
 from cprofiling.devices.events import UNSUPPORTED, UNTOLD
+from cprofiling.devices.operations import in_use
 from cprofiling.devices.streams import CUDA, checked_stream, given_stream
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
@@ -34,8 +35,6 @@ __all__ = [
     "gpu_place",
     "gpu_place_at_exit",
     "index_of_call",
-    "prepare",
-    "row_in_use",
 ]
 
 _MAX_VISITED = 64  # objects looked at in nested arguments: a large batch must not cost a walk through it
@@ -66,7 +65,6 @@ class _Cuda:
 
 
 _cuda: _Cuda | None = None
-_in_use: Callable[[], DeviceOperations | str | None] | None = None
 
 
 def _after_fork_in_child() -> None:
@@ -133,23 +131,6 @@ def gpu_place_at_exit(place: Place, stream: object | None = None) -> Place | Non
         return None
 
 
-def prepare() -> None:
-    """Load what is needed where PyTorch is; else the first call that asks for a device does, in its caller's time."""
-    global _in_use  # noqa: PLW0603 loaded once, and late: a process without PyTorch needs nothing of it
-    from cprofiling.devices.operations import in_use
-
-    _in_use = in_use
-
-
-def row_in_use() -> DeviceOperations | str | None:
-    """The row of the table of devices for the accelerator in use, see ``device_table.in_use``."""
-    if sys.modules.get("torch") is None:
-        return None
-    if _in_use is None:
-        prepare()
-    return _in_use()  # type: ignore[misc]
-
-
 def device_index(row: DeviceOperations, arguments: tuple[Any, ...]) -> int:
     """The index of a call's device of the kind of a row: that of its arguments, else the current one."""
     if isinstance(row.count, str) or isinstance(row.current_index, str) or row.count() == 1:
@@ -174,7 +155,7 @@ def index_of_call(arguments: tuple[Any, ...], kind: str) -> int | None:
 def _place_without_cuda(arguments: tuple[Any, ...], given: GivenStream | None) -> Place | DeviceMark | Missed | None:
     """Where a call is timed as long as it is not known that PyTorch uses CUDA."""
     global _cuda  # noqa: PLW0603 made once
-    row = row_in_use()
+    row = in_use()
     if row is None or isinstance(row, str):
         if given is not None:
             return _place_of_handle(given)

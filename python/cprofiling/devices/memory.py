@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from cprofiling.devices.in_use import device_index, row_in_use
+from cprofiling.devices.in_use import device_index
+from cprofiling.devices.operations import in_use
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -49,7 +50,7 @@ def memory_at_entry(arguments: tuple[Any, ...], reset: bool) -> tuple[int, int, 
     an array of it was an argument: its answer could begin CUDA. None: see ``memory_reason``.
     """
     try:
-        row = row_in_use()
+        row = in_use()
         if row is None:
             return _cupy_at_entry(arguments)
         if isinstance(row, str):
@@ -73,7 +74,7 @@ def memory_at_exit(device_key: int, reset: bool) -> tuple[int, int] | None:
     try:
         if device_key >= _CUPY:
             return _cupy_figures(sys.modules["cupy"], device_key - _CUPY)
-        row = row_in_use()
+        row = in_use()
         if row is None or isinstance(row, str):
             _keep(row or NOTHING_IN_USE)
             return None

@@ -7,11 +7,12 @@ of the framework turns this off for the rest of the process: it is the program's
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-from cprofiling.devices.in_use import device_index, index_of_call, row_in_use
+from cprofiling.devices.in_use import device_index, index_of_call
+from cprofiling.devices.operations import in_use
 from cprofiling.devices.streams import CUDA
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -66,7 +67,7 @@ def wait_reason() -> str | None:
 
 
 def _row() -> DeviceOperations | None:
-    row = row_in_use()
+    row = in_use()
     return None if row is None or isinstance(row, str) or row.device_type == CUDA else row
 
 

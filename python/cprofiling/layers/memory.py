@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cprofiling.devices.in_use import row_in_use
-from cprofiling.devices.operations import CPU, DeviceOperations, operations_of
+from cprofiling.devices.operations import CPU, DeviceOperations, in_use, operations_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -66,7 +64,7 @@ class MemoryReader:
         """Whether an accelerator is in use, as it was seen lately."""
         if self._row is None and now_ns >= self.look_ns:
             self.look_ns = now_ns + _GOOD_FOR_NS
-            row = row_in_use()
+            row = in_use()
             if isinstance(row, DeviceOperations):
                 self._row = row
                 self.look_ns = self.stale_ns = 0

@@ -14,27 +14,19 @@ import inspect
 import sys
 from _thread import RLock
 from types import FunctionType, MethodType, SimpleNamespace
+from typing import TYPE_CHECKING, overload
 
 from cprofiling import _core
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from enum import Enum
     from typing import Any, TypeVar
-    from typing import overload as overload  # noqa: PLC0414 control.py uses it, too
 
     F = TypeVar("F")
     NodeName = str | Callable[[Any], str] | None
     StageName = str | Enum | None
-
-else:
-
-    def overload(function: object) -> object:
-        """Return the function; stands in for ``typing.overload``, whose module takes long to import."""
-        return function
-
 
 _HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # of type.__flags__: Py_TPFLAGS_HEAPTYPE, Py_TPFLAGS_IMMUTABLETYPE
 

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from cprofiling import _core
 from cprofiling._internal import arguments
-from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_exit, prepare
+from cprofiling.devices.in_use import checked_stream, gpu_place, gpu_place_at_exit
 from cprofiling.devices.memory import memory_at_entry, memory_at_exit
 from cprofiling.devices.wait import device_to_wait_for, wait_for_device
 from cprofiling.nodes.counters import COUNTERS
-from cprofiling.nodes.options import fields_maker, shapes_maker
 from cprofiling.nodes.summary_table import checked_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 PEAK = "peak"
+
+_is_any_asked = False
+
+
+def is_any_asked() -> bool:
+    """Return whether a Profiler of this process was asked for more than times."""
+    return _is_any_asked
 
 
 def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[object, bool, bool, int]:
@@ -31,11 +36,9 @@ def checked_options(gpu_stream: object, memory: object, counters: Any) -> tuple[
 
     Raises TypeError or ValueError naming the parameter.
     """
-    fields_maker()
-    shapes_maker()
+    global _is_any_asked  # noqa: PLW0603 of the process
+    _is_any_asked = True
     looks, resets = _checked_memory(memory)
-    if "torch" in sys.modules:
-        prepare()
     return checked_stream(gpu_stream), looks, resets, 0 if counters is None else checked_counters(counters)
 
 

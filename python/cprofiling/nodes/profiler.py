@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from operator import itemgetter
+from typing import TYPE_CHECKING, overload
 from weakref import ref
 
 from cprofiling import _core
@@ -19,21 +20,19 @@ from cprofiling.nodes.decorators import (
     first_parameter,
     kind_of,
     marks_of,
-    overload,
     stand_in,
     wrap_as_record,
 )
 from cprofiling.nodes.decorators import instrument as _instrument
 from cprofiling.nodes.decorators import profile_node as _profile_node
 from cprofiling.nodes.in_stage import wrap_in_stage
+from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.missing_figures import not_entered, reasons_beyond, reasons_of
-from cprofiling.nodes.options import is_any, shapes_maker
 from cprofiling.nodes.resource_columns import summary_text
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
 from cprofiling.nodes.summary_table import checked_text, no_such_stage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from enum import Enum
@@ -93,7 +92,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         """
         _prepare_reading()
         rows, skip_first_n, lost, unread, shapes = self._rows(stage)
-        beyond = reasons_beyond(rows, self._device_note) if is_any() else ()
+        beyond = reasons_beyond(rows, self._device_note) if probe_callbacks.is_any_asked() else ()
         hints = self._hints(rows, stage)
         summary = ProfilingSummary(
             map(stats_from_row, rows),
@@ -106,7 +105,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         if edges := self.graph:
             summary.edges = edges
         if shapes:
-            summary.shapes = shapes_maker()(shapes, summary)
+            summary.shapes = shapes_from(shapes, summary)
         if beyond:
             summary._reasons_beyond = beyond  # noqa: SLF001 the package's own
         if hints:
@@ -140,7 +139,7 @@ class Profiler(_core.Profiler, _NodeMaker):
         """The statistics of now as an immutable value, which can be pickled, stored and merged with others."""
         _prepare_reading()
         reasons = reasons_of(0, 0, self._refused_keys)
-        if is_any():
+        if probe_callbacks.is_any_asked():
             reasons += reasons_beyond(self._rows(None)[0], self._device_note)
         return _core.take_snapshot(Snapshot, self, time.time_ns(), tuple(map(_note, reasons)))
 

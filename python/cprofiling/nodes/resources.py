@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.counters import counters_from
-from cprofiling.nodes.options import COUNTERS, GPU, LAUNCHES, MEMORY, PEAK_UNKNOWN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+# What a Profiler is asked for beyond times, as the bits of the core's resources.
+GPU, LAUNCHES, COUNTERS, MEMORY, WAITS = 1, 2, 4, 8, 16
+LAUNCHES_UNKNOWN, PEAK_UNKNOWN = 32, 64  # asked for in vain
+COUNTER_SHIFT = 8  # of the bits of single counters
 
 # By cprof_gpu_cause; the first stands for what is known.
 _CAUSES = (

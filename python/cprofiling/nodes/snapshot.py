@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cprofiling import _core
 from cprofiling.nodes.exports import Viewable
-from cprofiling.nodes.options import shapes_maker
+from cprofiling.nodes.input_shapes import shapes_from
 from cprofiling.nodes.stats import ProfilingSummary, stats_from_row
 from cprofiling.nodes.summary_table import checked_text, no_such_stage
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -65,7 +66,7 @@ class Snapshot(_core.Snapshot, Viewable):
         )
         summary._find_histograms = self._find_histograms  # noqa: SLF001 the package's own
         if shapes:
-            summary.shapes = shapes_maker()(shapes, summary)
+            summary.shapes = shapes_from(shapes, summary)
         return summary
 
     def histogram(self, node: str, stage: StageName = None) -> Histogram:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.counters import NO_COUNTERS, NodeCounters
 from cprofiling.nodes.exports import Viewable
-from cprofiling.nodes.options import WAITS, fields_maker
+from cprofiling.nodes.resources import WAITS, NodeLaunches, NodeMemory, fields_from
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cprofiling.nodes.decorators import StageName
     from cprofiling.nodes.histogram import Histogram
     from cprofiling.nodes.input_shapes import ShapeStats
-    from cprofiling.nodes.resources import NodeLaunches, NodeMemory
 
 
 class ExecutionStage(str, Enum):
@@ -178,7 +177,7 @@ def stats_from_row(row: tuple[Any, ...]) -> NodeProfilingStats:
         if waits:
             values["sync_total_ms"], values["sync_count"] = wait_ms, waits
         if asked & ~WAITS:
-            values.update(fields_maker()(beyond))
+            values.update(fields_from(beyond))
     return stats
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from cprofiling.integrations.telefuser.log import tell
 from cprofiling.layers import context
 from cprofiling.layers.memory import StageMemory
 from cprofiling.nodes.summary_table import checked_text
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
@@ -225,9 +225,9 @@ def _total_bytes() -> int:
     try:
         if not context._memory.uses_device(perf_counter_ns()):
             return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        from cprofiling.devices.in_use import row_in_use
+        from cprofiling.devices import operations
 
-        row: Any = row_in_use()
+        row: Any = operations.in_use()
         index = 0 if isinstance(row.current_index, str) else row.current_index()
         return int(row.memory_free_total(index)[1])
     except Exception:  # noqa: BLE001 a framework's, or that of a system without such figures

@@ -23,14 +23,13 @@ import tempfile
 from _thread import get_ident, get_native_id
 from contextlib import suppress
 from time import monotonic_ns, time_ns
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.messages import mention, warn
-from cprofiling.devices.in_use import prepare as prepare_devices
 from cprofiling.nodes.snapshot import FormatError
 from cprofiling.recording.result import Recording
 from cprofiling.recording.torch_operators.rows import MARK, Rows, may_be_damaged, mended, true_names
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -87,7 +86,6 @@ def begin(
     """
     activities, reason = _activities(sys.modules.get("torch"), host, devices)
     if activities:
-        prepare_devices()  # now, as nothing is to be imported while stacks are recorded
         settings = {
             "activities": activities, "record_shapes": record_shapes, "profile_memory": profile_memory,
             "with_stack": with_stack,
