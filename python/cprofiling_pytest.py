@@ -6,9 +6,10 @@ is in ``cprofiling.gates``. PYTEST_DONT_REWRITE
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from typing import Any

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from cprofiling.recording import metadata
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
 from cprofiling.nodes.summary_table import shown_text
 from cprofiling.recording.columns import column, counted
 from cprofiling.recording.tree import host_tree, self_times
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -7,11 +7,11 @@ import contextlib
 import os
 import sys
 from dataclasses import asdict, astuple, dataclass
+from typing import TYPE_CHECKING
 
 from cprofiling.commands.parsing import CommandError, not_empty, whole_number
 from cprofiling.nodes.summary_table import shown_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

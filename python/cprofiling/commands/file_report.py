@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cprofiling.commands.report import ROWS
 from cprofiling.nodes.snapshot import FormatError
 from cprofiling.nodes.summary_table import shown_text
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cprofiling.recording.result import Recording
     from cprofiling.report.formats import View

@@ -11,6 +11,7 @@ import sys
 import weakref
 from importlib.machinery import BuiltinImporter, PathFinder, SourceFileLoader
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling.commands.run_recording import RunRecording
@@ -21,7 +22,6 @@ from cprofiling.recording.output_names import UnusablePathError, checked_path, s
 from cprofiling.recording.traces import chrome_writer
 from cprofiling.recording.whole_process import Automatic, say
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.from_patterns.patterns import MAIN, Patterns
 from cprofiling.recording.whole_process import Automatic, say
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, files
 from cprofiling.commands.parsing import CommandError, not_empty, whole_number
@@ -17,7 +18,6 @@ SERVE_OPTIONS = ("--address", "--session", "-s", "--node", "-n", "--token-file",
 _OTHERS = 0o027  # what others may not do to a file with a secret: its group may read it
 _LONGEST_FILE = 16 * 1024 * 1024  # of tokens and certificates
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -20,7 +21,6 @@ from cprofiling.nodes.from_patterns.patterns import Patterns
 from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.whole_process import say
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import runpy
+from typing import TYPE_CHECKING
 
 from cprofiling.commands.run_recording import RunRecording
 from cprofiling.nodes.from_patterns import source
 from cprofiling.nodes.from_patterns.import_hook import NodeFinder
 from cprofiling.nodes.from_patterns.patterns import MAIN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
 from cprofiling.commands.parsing import INT64_MAX, CommandError, compared, fail, not_empty, whole_number, write
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

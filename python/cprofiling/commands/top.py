@@ -6,6 +6,7 @@ import argparse
 import os
 import time
 from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment
 from cprofiling.commands.parsing import CommandError, is_terminal, not_empty, whole_number, write_as_is
@@ -14,7 +15,6 @@ from cprofiling.monitoring.top.samples import SORT_KEYS
 from cprofiling.recording.dataframe import imported
 from cprofiling.recording.profile import LIVE_VARIABLE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
 

@@ -11,11 +11,11 @@ import sys
 from _thread import RLock
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import TYPE_CHECKING
 
 from cprofiling.devices.streams import CUDA
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

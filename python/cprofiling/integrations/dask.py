@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import TYPE_CHECKING
 
 from distributed import Client, WorkerPlugin
 
@@ -23,7 +24,6 @@ from cprofiling.nodes import profiler
 from cprofiling.nodes.snapshot import FormatError
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite, profile_node, surround
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

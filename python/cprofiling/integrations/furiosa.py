@@ -9,6 +9,8 @@ not written to standard output; reports of an empty recording are empty, and say
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cprofiling._core import record as _record
 from cprofiling._internal.row_kinds import DEVICE, KINDS
 from cprofiling.analysis.inference_reports import Report
@@ -17,7 +19,6 @@ from cprofiling.recording.activities import RecordFormat
 from cprofiling.recording.activities import Resource as _Resource
 from cprofiling.recording.dataframe import FRAME_COLUMNS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, Any
 

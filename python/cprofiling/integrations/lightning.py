@@ -14,13 +14,13 @@ import importlib.util
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling.nodes import profiler as control
 from cprofiling.nodes.decorators import NodeSite
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite, surround
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -10,12 +10,12 @@ from __future__ import annotations
 import fnmatch
 import reprlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.summary_table import checked_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.messages import warn
@@ -18,7 +19,6 @@ from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, write_rank_sna
 from cprofiling.nodes.snapshot import FormatError
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

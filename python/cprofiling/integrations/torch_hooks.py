@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType

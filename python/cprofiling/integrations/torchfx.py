@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+from typing import TYPE_CHECKING
 
 from cprofiling.integrations.handle import Profiled
 from cprofiling.nodes.decorators import NodeSite, profile_node
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

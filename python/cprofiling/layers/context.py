@@ -24,6 +24,7 @@ from fnmatch import fnmatchcase
 from logging import INFO
 from pathlib import Path
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log, process
@@ -38,7 +39,6 @@ from cprofiling.nodes.decorators import ASYNC_GENERATOR, COROUTINE, GENERATOR, k
 from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording import profile as session
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType

@@ -11,12 +11,12 @@ import os
 from datetime import datetime
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, process
 from cprofiling._internal.files import atomic_writer, make_folders
 from cprofiling.recording.trace_handlers import file_name_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, log
 from cprofiling.layers import output_folder
@@ -11,7 +12,6 @@ from cprofiling.recording.profile import profile
 from cprofiling.recording.trace_handlers import file_name_of
 from cprofiling.recording.traces import chrome_writer
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any

@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cprofiling import _core
 from cprofiling._internal import process
@@ -19,7 +19,6 @@ from cprofiling.layers.workers import WorkerRecords, WorkerWriter
 from cprofiling.nodes.profiler import Profiler
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any

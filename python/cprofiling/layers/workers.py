@@ -13,6 +13,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import environment, process
 from cprofiling._internal.files import make_folders
@@ -22,7 +23,6 @@ from cprofiling.layers.report_figures import RankUse
 from cprofiling.layers.signatures import StageIOSignature
 from cprofiling.nodes.profiler import Profiler
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

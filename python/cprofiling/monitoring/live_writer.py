@@ -13,6 +13,7 @@ import weakref
 from _thread import RLock
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, termination
@@ -24,7 +25,6 @@ from cprofiling.nodes.missing_figures import reasons_of
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, has_lock, named, reason, shown_path
 from cprofiling.recording.whole_process import is_first_with, say
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments
@@ -15,7 +16,6 @@ from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 from cprofiling.nodes.snapshot import Snapshot
 from cprofiling.nodes.summary_table import SEPARATING_OR_TURNING, shown_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
 

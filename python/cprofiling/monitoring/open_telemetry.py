@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from cprofiling._internal import arguments
@@ -23,7 +24,6 @@ from cprofiling.monitoring.node_totals import (
 )
 from cprofiling.nodes.buckets import LAST
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.row_kinds import CUT, NODE, OUTCOMES, UNFINISHED
@@ -11,7 +12,6 @@ from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.columns import Recording, column, has, thread_number
 from cprofiling.recording.result import Reports
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments
@@ -18,7 +19,6 @@ from cprofiling.monitoring.node_totals import (
     sources_of,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any

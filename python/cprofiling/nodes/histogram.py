@@ -7,11 +7,11 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling.nodes.summary_table import checked_text, format_time, shown_names, shown_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 

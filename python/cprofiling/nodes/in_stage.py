@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.decorators import (
     ASYNC_GENERATOR,
@@ -17,7 +18,6 @@ from cprofiling.nodes.decorators import (
     wrap_inside,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from itertools import repeat
 from statistics import median
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling.nodes.profiler import Profiler
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import (
@@ -15,7 +16,6 @@ from cprofiling.nodes.summary_table import (
     sorted_rows,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -6,8 +6,8 @@ import atexit
 import os
 import weakref
 from _thread import RLock
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cprofiling.recording.profile import profile
 

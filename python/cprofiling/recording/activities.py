@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from enum import Enum, Flag, IntEnum
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from numbers import Number
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.messages import is_own
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType

@@ -13,12 +13,12 @@ import stat
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import files
 from cprofiling.recording import metadata
 from cprofiling.recording.traces import chrome_writer
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

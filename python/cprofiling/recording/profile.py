@@ -6,6 +6,7 @@ import os
 import sys
 import weakref
 from _thread import RLock
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments as checks
@@ -26,7 +27,6 @@ from cprofiling.recording.activities import (
 from cprofiling.recording.result import Recording, Reports
 from cprofiling.recording.schedule import ProfilerAction
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import termination
 from cprofiling._internal.process_exit import call_before_worker_ends
@@ -15,7 +16,6 @@ from cprofiling.recording import call_details, metadata  # noqa: F401 what the e
 from cprofiling.recording.output_names import OutputPath, UnusablePathError, checked_path, reason, shown_path
 from cprofiling.recording.profile import profile
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import ClassVar
 

@@ -15,11 +15,11 @@ cannot take as they are, are changed in texts, so that each text still has a for
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.summary_table import SEPARATING_OR_TURNING, shown_text
 from cprofiling.report.flat_columns import columns_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any

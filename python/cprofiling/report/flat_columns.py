@@ -9,6 +9,7 @@ in ms; null for what is not known. Where any node has them, columns follow for `
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling.nodes.counters import CounterValue
@@ -17,7 +18,6 @@ from cprofiling.nodes.stats import NodeProfilingStats
 from cprofiling.nodes.summary_table import checked_text, shown_text
 from cprofiling.recording.dataframe import imported
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from dataclasses import Field

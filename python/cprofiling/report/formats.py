@@ -7,6 +7,7 @@ import os
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling.nodes.snapshot import Snapshot
@@ -16,7 +17,6 @@ from cprofiling.recording.result import Reports
 from cprofiling.recording.traces import chrome_writer
 from cprofiling.report.from_statistics import kind_of, tables_of, with_pictures
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from typing import Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
 from cprofiling.analysis.averages import key_averages
@@ -18,7 +19,6 @@ from cprofiling.report.document import MOST_ROWS, Column, Document, Finding, Mea
 from cprofiling.report.icicle import icicle
 from cprofiling.report.timeline import timeline
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.buckets import spread
 from cprofiling.nodes.input_shapes import shown_rows
@@ -15,7 +16,6 @@ from cprofiling.report import insight_sections as insights
 from cprofiling.report.document import Column, Document, Measurement, Node, Section
 from cprofiling.report.shapes import shapes_section
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from cprofiling.layers.compare.comparison_text import in_cell, literal
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.tables import is_text, measured, node_section, shown
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cprofiling.report.document import Cell, Document, Finding, Section
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cprofiling.recording.dataframe import imported
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO, Any
 

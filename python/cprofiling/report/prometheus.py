@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cprofiling.monitoring.prometheus import PrometheusCollector
 from cprofiling.recording.dataframe import imported
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cprofiling.nodes.snapshot import Snapshot
 

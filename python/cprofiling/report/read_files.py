@@ -6,12 +6,12 @@ import os
 import stat
 import tempfile
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import file_kinds, files
 from cprofiling.nodes.snapshot import FormatError
 from cprofiling.nodes.summary_table import shown_text
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

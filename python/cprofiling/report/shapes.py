@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cprofiling.nodes.input_shapes import OVERFLOW, shown_rows, shown_signature
 from cprofiling.nodes.summary_table import checked_text
 from cprofiling.report.document import Column, Section
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

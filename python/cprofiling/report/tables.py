@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cprofiling.nodes.resource_columns import shown_bytes
 from cprofiling.nodes.summary_table import format_time, shown_text
 from cprofiling.report.document import Column, Section
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any

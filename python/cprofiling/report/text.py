@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cprofiling.nodes.resource_columns import beyond_text
 from cprofiling.nodes.summary_table import NO_DATA
 from cprofiling.report.tables import is_text, measured, node_section, shown
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cprofiling.nodes.stats import ProfilingSummary
     from cprofiling.report.document import Document, Section

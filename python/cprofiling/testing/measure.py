@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.summary_table import format_time, shown_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal, NoReturn, TypeAlias
 

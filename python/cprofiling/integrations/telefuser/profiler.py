@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, environment, log
@@ -31,7 +32,6 @@ from cprofiling.layers.recording import StageRecording, options
 from cprofiling.layers.registry import checked_name
 from cprofiling.nodes.decorators import ASYNC_GENERATOR, GENERATOR, kind_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeVar

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.file_kinds import LIVE_MAGIC, NEITHER, STATISTICS_MAGICS
@@ -23,7 +24,6 @@ from cprofiling.nodes.snapshot import FormatError
 from cprofiling.nodes.summary_table import format_profiling_table, shown_text
 from cprofiling.recording.columns import counted
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any, TypeVar

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.file_kinds import LIVE_MAGIC
 from cprofiling._internal.files import open_to_read, read_whole
@@ -12,7 +13,6 @@ from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, rank_of_name
 from cprofiling.layers.ranks.skew import Skew, SkewBuilder, label_order
 from cprofiling.nodes.snapshot import FormatError, Snapshot
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 

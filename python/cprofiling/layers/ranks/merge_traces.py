@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import NODE
 from cprofiling.layers.ranks.merge_statistics import CHANGED, reason_of
@@ -23,7 +24,6 @@ from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.metadata import FORMAT_VERSION
 from cprofiling.recording.traces.reader import load
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Any

@@ -19,6 +19,7 @@ import re
 import sys
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
@@ -26,7 +27,6 @@ from cprofiling.nodes.snapshot import FormatError, Snapshot
 from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording import metadata
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.text_table import ROW_LIMIT, frame_of, short_repr, text_table
 from cprofiling.nodes.summary_table import shown_text
 from cprofiling.recording.columns import counted
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

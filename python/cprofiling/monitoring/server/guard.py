@@ -7,6 +7,7 @@ import hmac
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,7 +15,6 @@ from google.protobuf.message import DecodeError
 from cprofiling.monitoring.server.messages import wire_text
 from cprofiling.monitoring.server.refusal import Refusal, described
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -11,7 +12,6 @@ from cprofiling.monitoring.server.refusal import Refusal
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import checked_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -14,7 +15,6 @@ from cprofiling.monitoring.server.messages import filled, stage_of, wire_text
 from cprofiling.monitoring.server.refusal import Refusal
 from cprofiling.monitoring.server.sessions import Session, Sessions
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

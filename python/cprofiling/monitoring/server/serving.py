@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -35,7 +36,6 @@ from cprofiling.monitoring.server.sessions import Sessions
 from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.output_names import named
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any

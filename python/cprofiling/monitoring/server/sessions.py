@@ -7,6 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -14,7 +15,6 @@ from cprofiling.monitoring.server.refusal import Refusal, described
 from cprofiling.nodes.profiler import PipelineProfiling, Profiler
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -19,7 +20,6 @@ from cprofiling.monitoring.top.samples import Moment, Part
 from cprofiling.nodes.summary_table import shown_text, shown_value
 from cprofiling.recording.columns import counted
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
     from typing import Any

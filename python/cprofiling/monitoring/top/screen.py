@@ -10,11 +10,11 @@ import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from cprofiling.monitoring.top.samples import HEADINGS, SORT_KEYS, TEXTS, Choice, Moment, Row, plain_text
 from cprofiling.nodes.summary_table import shown_text
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from typing import Any, TypeAlias

@@ -8,12 +8,12 @@ from copy import copy
 from functools import cached_property, partial
 from importlib.machinery import SourceFileLoader
 from types import BuiltinFunctionType, FunctionType
+from typing import TYPE_CHECKING
 from zipimport import zipimporter
 
 from cprofiling.nodes.from_patterns import source as node_source
 from cprofiling.nodes.from_patterns.patterns import MAIN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from importlib.machinery import ModuleSpec

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import os
 from importlib.machinery import SourceFileLoader
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.decorators import wrap
 from cprofiling.nodes.profiler import Profiler
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType

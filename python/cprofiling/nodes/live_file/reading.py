@@ -6,6 +6,7 @@ import os
 import struct
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments, files
@@ -13,7 +14,6 @@ from cprofiling.nodes.live_file import head
 from cprofiling.nodes.missing_figures import REFUSED
 from cprofiling.nodes.snapshot import Snapshot
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import BinaryIO

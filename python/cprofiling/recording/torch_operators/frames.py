@@ -6,10 +6,10 @@ import json
 import os
 import re
 import sys
+from typing import TYPE_CHECKING
 
 from cprofiling.recording.columns import column, has, texts_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 

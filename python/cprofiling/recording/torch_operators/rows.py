@@ -6,12 +6,12 @@ import json
 import os
 import re
 from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import COUNTER, DEVICE, INSTANT
 from cprofiling.recording.columns import ANNOTATIONS, column, texts_of
 from cprofiling.recording.torch_operators.frames import LOST, Frames
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling._internal.files import atomic_writer
 from cprofiling.nodes.summary_table import shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO, Any

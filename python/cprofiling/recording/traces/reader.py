@@ -6,13 +6,13 @@ import io
 import os
 import sys
 import zlib
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments, file_kinds, files
 from cprofiling._internal.messages import warn
 from cprofiling.nodes.snapshot import FormatError
 from cprofiling.recording.result import Recording
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import IO

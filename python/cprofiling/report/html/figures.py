@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from cprofiling.nodes.summary_table import format_time, shown_text
 from cprofiling.report import tables
 from cprofiling.report.charts import Axis, bars, bins, lines
 from cprofiling.report.document import Column, Document, Node, Section
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cprofiling.report.charts import Bins
     from cprofiling.report.document import Unit

@@ -8,12 +8,12 @@ import os
 import sys
 import sysconfig
 from functools import partial
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.from_patterns import source as node_source
 from cprofiling.nodes.from_patterns.import_hook import LoaderThen, NodeFinder, wrap_members
 from cprofiling.nodes.from_patterns.patterns import MAIN, Pattern, Patterns, Selection
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from importlib.machinery import ModuleSpec

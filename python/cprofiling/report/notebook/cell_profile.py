@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import time
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.stats import ExecutionStage, NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import format_profiling_table, format_time, shown_text
@@ -16,7 +17,6 @@ from cprofiling.recording.traces import chrome_writer
 from cprofiling.report.from_recording import nodes_of
 from cprofiling.report.notebook.summary import summary_html
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any

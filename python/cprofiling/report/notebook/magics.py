@@ -14,6 +14,7 @@ import os
 import re
 import weakref
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from cprofiling._core import stage as _stage
 from cprofiling._internal import arguments
@@ -23,7 +24,6 @@ from cprofiling.report.notebook import cell_profile
 from cprofiling.report.notebook.cell_nodes import CellNodes, CellPatterns, mark_definitions
 from cprofiling.report.notebook.cell_profile import CellRecording
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, NoReturn

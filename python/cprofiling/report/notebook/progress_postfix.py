@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import weakref
+from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments
 from cprofiling.nodes import profiler as control
 from cprofiling.nodes.summary_table import format_time, own_ms, shown_text, shown_value
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
 

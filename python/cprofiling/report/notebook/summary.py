@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from cprofiling.nodes.resource_columns import Column, columns_of, lines_below
 from cprofiling.nodes.stats import NodeProfilingStats
@@ -22,7 +23,6 @@ from cprofiling.nodes.summary_table import (
 )
 from cprofiling.report.notebook.progress_postfix import postfix
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cprofiling.nodes.input_shapes import ShapeStats
 
