@@ -187,8 +187,8 @@ def test_a_backend_that_does_not_say_whether_it_is_in_use(use: Callable[..., Fak
     assert in_use() is None
 
 
-def test_a_backend_without_generic_events(use: Callable[..., FakeTorch]) -> None:
-    """It has its own, or there is an error that tells."""
+def test_events_of_a_backend_from_outside(use: Callable[..., FakeTorch]) -> None:
+    """Its own come first: it may be registered without what the generic ones call."""
     torch = begun(use, "brand")
     torch.Event = lambda **_: refuse("not linked")
     event = row_of("brand").new_event(0)
@@ -305,9 +305,9 @@ def test_a_backend_that_can_do_nothing(use: Callable[..., FakeTorch]) -> None:
         "PyTorch's brand cannot tell how much memory is free",
     ]
     assert row.current_index == "PyTorch's brand cannot name the current device"
-    torch = begun(use, "mps")
+    torch = begun(use, "mps", accelerator=False)
     del torch.mps.event
-    assert operations_of("mps").new_event == "this PyTorch's mps has no events"
+    assert operations_of("mps").new_event == "PyTorch's mps has no events"
 
 
 def test_rows_are_frozen() -> None:

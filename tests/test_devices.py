@@ -306,7 +306,7 @@ def test_a_torch_that_does_not_answer(use: Callable[..., FakeTorch], monkeypatch
 
 def test_what_is_not_known_of_a_device(use: Callable[..., FakeTorch]) -> None:
     for name in ("device_count", "current_device"):
-        torch = use("xpu", devices=2)
+        torch = use("xpu", devices=2, accelerator=False)
         delattr(torch.xpu, name)
         row = operations.in_use()
         assert isinstance(row, operations.DeviceOperations)

@@ -122,7 +122,13 @@ class FakeTorch:
     def _build_accelerator(self) -> None:
         """The interface that is the same for all kinds."""
         device = None if self.kind == "cpu" else SimpleNamespace(type=self.tensor_kind)
-        self.accelerator: Any = SimpleNamespace(current_accelerator=lambda: device)
+        self.accelerator: Any = SimpleNamespace(
+            current_accelerator=lambda: device,
+            current_device_index=self._current_device,
+            current_stream=self._current_stream,
+            device_count=self._device_count,
+            synchronize=self._synchronize,
+        )
         self.Event = self._event
         self._C._accelerator_isAllocatorInitialized = lambda: self.begun
         self._C._accelerator_getDeviceStats = self._nested

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from _thread import RLock
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ XPU = "xpu"
 MPS = "mps"
 NPU = "npu"
 KINDS = (CPU, CUDA, ROCM, XPU, MPS, NPU)
+_BUILT_IN = (CUDA, ROCM, XPU, MPS)
 
 OPERATIONS = ("synchronize", "new_event", "memory", "memory_peak", "memory_reset_peak", "memory_free_total")
 
@@ -276,66 +277,47 @@ def _without(kind: str, why_not: str) -> DeviceOperations:
 
 
 def _row_of(torch: Any, kind: str) -> DeviceOperations:
-    return _mps_row(torch) if kind == MPS else _torch_row(torch, kind)
-
-
-def _torch_row(torch: Any, kind: str) -> DeviceOperations:
-    """CUDA, ROCm, XPU and backends from outside: their modules have the same names."""
+    """Return the operations of a kind, from `torch.accelerator` or from PyTorch's module of the kind."""
     module = getattr(torch, _tensor_type(kind))
     generic = torch.accelerator if _names_accelerator(torch, kind) else None
+    # A backend from outside may be registered without what the generic functions call.
+    owners = (generic, module) if kind in _BUILT_IN else (module, generic)
     memory = _memory_of(torch, kind, module)
-    return DeviceOperations(
+    row = DeviceOperations(
         device_type=kind,
         tensor_type=_tensor_type(kind),
-        count=_first(kind, "count devices", (module, "device_count")),
-        current_index=_first(
-            kind, "name the current device", (module, "current_device"), (generic, "current_device_index")
-        ),
-        synchronize=_first(kind, "wait for a device", (module, "synchronize"), (generic, "synchronize")),
+        count=_first(kind, "count devices", owners, "device_count"),
+        current_index=_first(kind, "name the current device", owners, "current_device_index", "current_device"),
+        synchronize=_first(kind, "wait for a device", owners, "synchronize"),
         new_event=_events_of(torch, kind, module, generic),
-        current_stream=_first(kind, "name its stream", (module, "current_stream"), (generic, "current_stream")),
-        is_capturing=_first(kind, "capture streams", (module, "is_current_stream_capturing")),
+        current_stream=_first(kind, "name its stream", owners, "current_stream"),
+        is_capturing=_first(kind, "capture streams", (module,), "is_current_stream_capturing"),
         memory=memory,
-        memory_peak=memory if isinstance(memory, str) else partial(_second, memory),
-        memory_reset_peak=_first(
-            kind,
-            "reset the most bytes",
-            (module, "reset_peak_memory_stats"),
-            (generic, "reset_peak_memory_stats"),
-        ),
+        memory_peak=memory if isinstance(memory, str) else lambda index: memory(index)[1],
+        memory_reset_peak=_first(kind, "reset the most bytes", (module, generic), "reset_peak_memory_stats"),
         memory_free_total=_first(
-            kind, "tell how much memory is free", (module, "mem_get_info"), (generic, "get_memory_info")
+            kind, "tell how much memory is free", (module, generic), "mem_get_info", "get_memory_info"
         ),
     )
+    return _mps_row(module, row) if kind == MPS else row
 
 
-def _first(kind: str, ability: str, *places: tuple[Any, str]) -> Callable[..., Any] | str:
-    """The first function that is there."""
-    for owner, name in places:
-        function = getattr(owner, name, None)
-        if callable(function):
-            found: Callable[..., Any] = function
-            return found
+def _first(kind: str, ability: str, owners: tuple[Any, ...], *names: str) -> Callable[..., Any] | str:
+    """Return the first function that is there."""
+    for owner in owners:
+        for name in names:
+            function = getattr(owner, name, None)
+            if callable(function):
+                found: Callable[..., Any] = function
+                return found
     return f"PyTorch's {kind} cannot {ability}"
 
 
 def _events_of(torch: Any, kind: str, module: Any, generic: Any) -> Callable[[int], Any] | str:
-    own = getattr(module, "Event", None)
-    if generic is not None and kind != ROCM and callable(getattr(torch, "Event", None)):
-        return partial(_new_event, torch.Event, kind, own)
-    if not callable(own):
-        return f"PyTorch's {kind} has no events"
-    return lambda _: own(enable_timing=True)
-
-
-def _new_event(make: Callable[..., Any], kind: str, own: Callable[..., Any] | None, index: int) -> Any:
-    """Return an event of the device-generic kind, which costs least, or of the backend's own where that has no such."""
-    try:
-        return make(device=f"{kind}:{index}", enable_timing=True)
-    except RuntimeError:
-        if own is None:
-            raise
-    return own(enable_timing=True)
+    own = getattr(module.event if kind == MPS and hasattr(module, "event") else module, "Event", None)
+    if generic is not None and hasattr(torch, "Event") and (kind in _BUILT_IN or own is None):
+        return lambda index: torch.Event(device=f"{_tensor_type(kind)}:{index}", enable_timing=True)
+    return f"PyTorch's {kind} has no events" if own is None else lambda _: own(enable_timing=True)
 
 
 def _memory_of(torch: Any, kind: str, module: Any) -> Callable[[int], tuple[int, int]] | str:
@@ -366,22 +348,14 @@ def _two_if_begun(has_begun: Callable[[], bool], nested: Callable[[int], Any], i
     return _two_of(nested, index) if has_begun() else (0, 0)
 
 
-def _second(memory: Callable[[int], tuple[int, int]], index: int) -> int:
-    return memory(index)[1]
-
-
-def _mps_row(torch: Any) -> DeviceOperations:
-    """There is one device, with one queue; its allocator keeps no peak."""
-    mps = torch.mps
-    make = getattr(getattr(mps, "event", None), "Event", None)
+def _mps_row(mps: Any, row: DeviceOperations) -> DeviceOperations:
+    """Return the operations of MPS: one device with one queue, and an allocator that keeps no peak."""
     no_peak = "PyTorch's mps does not keep the most bytes allocated"
-    return DeviceOperations(
-        device_type=MPS,
-        tensor_type=MPS,
+    return replace(
+        row,
         count=lambda: 1,
         current_index=lambda: 0,
         synchronize=lambda _: mps.synchronize(),
-        new_event="this PyTorch's mps has no events" if make is None else lambda _: make(enable_timing=True),
         current_stream="mps has one queue",
         is_capturing="mps captures no streams",
         memory=lambda _: (mps.current_allocated_memory(), -1),
