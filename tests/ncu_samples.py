@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 DURATION = "gpu__time_duration.sum"
@@ -22,7 +21,7 @@ PROCESSORS = "launch__sm_count"
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and what its metrics are, in the units of ``UNITS``."""
+    """A kernel and what its metrics are, in us, Gbyte/s and GHz."""
 
     name: str
     verdict: str
@@ -58,18 +57,16 @@ KERNELS = (
     ),
 )  # fmt: skip
 UNITS = {
-    DURATION: "us", COMPUTE: "%", MEMORY: "%", DRAM: "%", OCCUPANCY: "%", WAVES: "", BYTES: "byte", RATE: "Gbyte/s",
-    CLOCK: "Ghz", PROCESSORS: "",
+    DURATION: "ns", COMPUTE: "%", MEMORY: "%", DRAM: "%", OCCUPANCY: "%", WAVES: "", BYTES: "byte", RATE: "byte/s",
+    CLOCK: "hz", PROCESSORS: "",
 }  # fmt: skip
-OLD_UNITS = {
-    **UNITS, DURATION: "usecond", RATE: "Gbyte/second", CLOCK: "cycle/nsecond",
-}  # fmt: skip
+OLD_UNITS = {**UNITS, DURATION: "nsecond", RATE: "byte/second", CLOCK: "cycle/second"}
+POWERS = {DURATION: 3, RATE: 9, CLOCK: 9}  # of ten, from the kernels' figures to the units
 LABELS = {
     DURATION: "Duration", COMPUTE: "Compute (SM) Throughput", MEMORY: "Memory Throughput", DRAM: "DRAM Throughput",
     OCCUPANCY: "Achieved Occupancy", WAVES: "Waves Per SM", RATE: "Memory Throughput", CLOCK: "SM Frequency",
     PROCESSORS: "# SMs",
 }  # fmt: skip
-OLD_LABELS = {**LABELS, COMPUTE: "SM [%]", MEMORY: "Memory [%]", DRAM: "SOL DRAM"}
 INFO = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
 PREFIX = (
     'epoch 0: loss 0.25, "best"\n==PROF== Connected to process 77 (/usr/bin/python3.11)\n'
@@ -81,16 +78,9 @@ RULES = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type",
 HINT = 'Memory is more heavily used than compute, see "Memory",\nand others.'
 
 
-def english(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
-
-
-def german(value: float) -> str:
-    return english(value).translate(str.maketrans(".,", ",."))
-
-
-def french(value: float) -> str:
-    return english(value).replace(",", "\u202f").replace(".", ",")
+def number(name: str, value: float) -> str:
+    """A figure as ncu prints it in base units."""
+    return f"{round(value, 2) * 10 ** POWERS.get(name, 0):.15g}"
 
 
 def table(lines: Iterable[Sequence[object]], ending: str = "\n") -> str:
@@ -101,21 +91,16 @@ def table(lines: Iterable[Sequence[object]], ending: str = "\n") -> str:
 
 
 def info(number: int, kernel: Kernel) -> list[object]:
-    grid = f"({', '.join(f'{size:,}' for size in kernel.grid)})"
+    grid = f"({', '.join(map(str, kernel.grid))})"
     return [number, 77, "python3.11", "127.0.0.1", kernel.name, 1, 7, "(256, 1, 1)", grid]
 
 
-Numbers = Callable[[float], str]
-
-
-def raw(
-    kernels: Sequence[Kernel] = KERNELS, units: dict[str, str] = UNITS, number: Numbers = english, ending: str = "\n"
-) -> str:
+def raw(kernels: Sequence[Kernel] = KERNELS, units: dict[str, str] = UNITS, ending: str = "\n") -> str:
     names = list(kernels[0].values)
     head = [[*INFO, "Device", "CC", *names, "launch__func_cache_config", "n/a__metric.sum"]]
     head.append([""] * (len(INFO) + 2) + [units[name] for name in names] + ["", ""])
     lines = [
-        [*info(place, each), 0, "9.0", *(number(each.values[name]) for name in names), "CachePreferNone", "n/a"]
+        [*info(place, each), 0, "9.0", *(number(name, each.values[name]) for name in names), "CachePreferNone", "n/a"]
         for place, each in enumerate(kernels)
     ]
     return table([*head, *lines], ending)
@@ -125,36 +110,15 @@ def raw_old(kernels: Sequence[Kernel] = KERNELS) -> str:
     return raw(kernels, OLD_UNITS)
 
 
-def raw_german(kernels: Sequence[Kernel] = KERNELS) -> str:
-    return raw(kernels, number=german)
-
-
-def raw_french(kernels: Sequence[Kernel] = KERNELS) -> str:
-    return raw(kernels, number=french)
-
-
 def raw_crlf(kernels: Sequence[Kernel] = KERNELS) -> str:
-    return "\ufeff" + raw(kernels, ending="\r\n")
+    return raw(kernels, ending="\r\n")
 
 
 def raw_between_lines(kernels: Sequence[Kernel] = KERNELS) -> str:
     return PREFIX + "50 %" + raw(kernels) + SUFFIX + "done\n"
 
 
-def wide(kernels: Sequence[Kernel] = KERNELS) -> str:
-    """Metric columns right behind the name, with their units in brackets, unquoted."""
-    names = list(kernels[0].values)
-    heads = [f"{name} [{OLD_UNITS[name]}]" if OLD_UNITS[name] else name for name in names]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["ID", "Kernel Name", *heads, "Grid Size"])
-    for place, each in enumerate(kernels):
-        grid = "x".join(map(str, each.grid))
-        writer.writerow([place, each.name, *(english(each.values[name]) for name in names), grid])
-    return text.getvalue()
-
-
-def details(kernels: Sequence[Kernel] = KERNELS, number: Numbers = english, nvtx: str = "", rules: str = "") -> str:
+def details(kernels: Sequence[Kernel] = KERNELS, nvtx: str = "", rules: str = "") -> str:
     head = [*INFO[:4], *([NVTX] if nvtx else []), *INFO[4:], "Device", "CC"]
     head += ["Section Name", "Metric Name", "Metric Unit", "Metric Value", *(RULES if rules else ())]
     lines: list[Sequence[object]] = [head]
@@ -163,31 +127,15 @@ def details(kernels: Sequence[Kernel] = KERNELS, number: Numbers = english, nvtx
         begin = [*begin[:4], *([nvtx] if nvtx else []), *begin[4:], 0, "9.0"]
         end = [""] * len(RULES) if rules else []
         for name, label in LABELS.items():
-            lines.append([*begin, "Some Section", label, UNITS[name], number(each.values[name]), *end])
+            lines.append([*begin, "Some Section", label, UNITS[name], number(name, each.values[name]), *end])
         if rules:
             lines.append([*begin, "Some Section", "", "", "", "Bottleneck", "OPT", rules, "global", "12.5"])
         lines.append([*begin, "Some Section", "Function Cache Configuration", "", "CachePreferNone", *end])
     return table(lines)
 
 
-def details_german(kernels: Sequence[Kernel] = KERNELS) -> str:
-    return details(kernels, german)
-
-
 def details_rich(kernels: Sequence[Kernel] = KERNELS) -> str:
     return details(kernels, nvtx="<default domain>:cprofiling:encoder:none", rules=HINT)
-
-
-def details_old(kernels: Sequence[Kernel] = KERNELS) -> str:
-    head = [*INFO[:5], "Kernel Time", *INFO[5:7], "Section Name", "Metric Name", "Metric Unit", "Metric Value"]
-    lines: list[Sequence[object]] = [head]
-    for place, each in enumerate(kernels):
-        begin = info(place, each)
-        begin = [*begin[:5], "2020-Mar-04 12:13:14", *begin[5:7], "GPU Speed Of Light"]
-        for name, label in OLD_LABELS.items():
-            lines.append([*begin, label, OLD_UNITS[name], english(each.values[name])])
-        lines.append([*begin, "Grid Size", "", english(math.prod(each.grid))])
-    return "==PROF== Report\n" + table(lines)
 
 
 def summary(kernels: Sequence[Kernel] = KERNELS) -> str:
@@ -197,14 +145,10 @@ def summary(kernels: Sequence[Kernel] = KERNELS) -> str:
     for each in kernels:
         begin = [*info(0, each)[1:], 3, "Command line profiler metrics"]
         for name, value in each.values.items():
-            lines.append([*begin, name, UNITS[name], english(value * 0.5), english(value * 2), english(value)])
+            lines.append(
+                [*begin, name, UNITS[name], number(name, value / 2), number(name, value * 2), number(name, value)]
+            )
     return table(lines)
 
 
-LAYOUTS = {
-    each.__name__: each
-    for each in (
-        raw, raw_old, raw_german, raw_french, raw_crlf, raw_between_lines, wide, details, details_german, details_rich,
-        details_old, summary,
-    )
-}  # fmt: skip
+LAYOUTS = {each.__name__: each for each in (raw, raw_old, raw_crlf, raw_between_lines, details, details_rich, summary)}

@@ -57,8 +57,9 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_the_command_line_of_ncu(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(tools, "ncu")
     assert printed(capsys, "ncu", "--node", "encoder", *PROGRAM) == (
-        "CPROFILING_CAPTURE=encoder:0:1 ncu --profile-from-start off --nvtx --nvtx-include cprofiling@encoder/ "
-        "--target-processes all --set basic --csv --page raw --log-file encoder.csv -- python app.py --epochs '1 0'"
+        "CPROFILING_CAPTURE=encoder:0:1 LC_ALL=C ncu --profile-from-start off --nvtx "
+        "--nvtx-include cprofiling@encoder/ --target-processes all --set basic --csv --page raw "
+        "--print-units base --log-file encoder.csv -- python app.py --epochs '1 0'"
     )
     line = printed(
         capsys,
@@ -76,8 +77,9 @@ def test_the_command_line_of_ncu(tools: Path, capsys: pytest.CaptureFixture[str]
         *PROGRAM,
     )
     assert line == (
-        "CPROFILING_CAPTURE='a:b/c d:10:3' ncu --profile-from-start off --nvtx --nvtx-include 'cprofiling@a:b\\/c d/' "
-        "--target-processes all --set full --csv --page raw --log-file './-x %p.csv' -- python app.py --epochs '1 0'"
+        "CPROFILING_CAPTURE='a:b/c d:10:3' LC_ALL=C ncu --profile-from-start off --nvtx "
+        "--nvtx-include 'cprofiling@a:b\\/c d/' --target-processes all --set full --csv --page raw "
+        "--print-units base --log-file './-x %p.csv' -- python app.py --epochs '1 0'"
     )
 
 
@@ -165,7 +167,8 @@ def test_without_the_tool_the_line_is_printed_all_the_same(
 ) -> None:
     assert main.main([name, "--node", "a", *PROGRAM]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith(f"CPROFILING_CAPTURE=a:0:1 {name} ")
+    locale = "LC_ALL=C " if name == "ncu" else ""
+    assert captured.out.startswith(f"CPROFILING_CAPTURE=a:0:1 {locale}{name} ")
     assert captured.out.count("\n") == captured.err.count("\n") == 1
     assert captured.err.startswith(
         f"cprofiling: {name} was not found on PATH, nor where it usually is; install {product}: "

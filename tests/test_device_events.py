@@ -330,7 +330,7 @@ def test_a_receiver_that_comes_back(use: Callable[..., FakeTorch]) -> None:
 def test_a_device_without_events(use: Callable[..., FakeTorch]) -> None:
     torch = use("mps", accelerator=False)
     del torch.mps.event
-    assert in_use.gpu_place(()) == ("unsupported", "this PyTorch's mps has no events")
+    assert in_use.gpu_place(()) == ("unsupported", "PyTorch's mps has no events")
     torch = use("brand", accelerator=False)
     torch.brand.Event = None  # type: ignore[attr-defined]
     assert in_use.gpu_place(()) == ("unsupported", "PyTorch's brand has no events")

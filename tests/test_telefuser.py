@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import importlib
 import json
 import logging
@@ -428,9 +429,10 @@ def test_kernels_of_ncu(tmp_path: Path) -> None:
     found = telefuser.analyze_ncu_report(str(path))
     assert found["metrics"] == dict(zip(telefuser.NCU_KEY_METRICS, ("35.25", "12.41", "83.27", "88.5"), strict=True))
     assert (found["dram_throughput_pct"], found["sm_throughput_pct"]) == (83.27, 12.41)
-    for unit in ("ns", "msecond"):
-        path.write_text(ncu_samples.raw(ncu_samples.KERNELS[:1], {**ncu_samples.UNITS, ncu_samples.DURATION: unit}))
-        assert telefuser.analyze_ncu_report(path)["metrics"]["gpu__time_duration.avg"] == "35.25"
+    for duration_us, shown in ((0.25, "250"), (1234.5, "1.2345"), (2e6, "2")):
+        kernel = dataclasses.replace(ncu_samples.KERNELS[0], values={ncu_samples.DURATION: duration_us})
+        path.write_text(ncu_samples.raw([kernel]))
+        assert telefuser.analyze_ncu_report(path)["metrics"]["gpu__time_duration.avg"] == shown
     with pytest.raises(cp.FormatError):
         telefuser.analyze_ncu_report(__file__)
 

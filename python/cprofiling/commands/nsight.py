@@ -137,6 +137,8 @@ def deep_dived(options: argparse.Namespace, command: list[str]) -> str:
 
     name = command[0]
     environment = {tools.VARIABLE: tools.capture(options.node, options.skip, options.count)}
+    if name == "ncu":
+        environment["LC_ALL"] = "C"  # else its CSV has the numbers of a locale
     if options.execute:
         try:
             tools.execute(name, environment, command)

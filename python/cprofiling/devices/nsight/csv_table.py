@@ -1,7 +1,7 @@
-"""The CSV that ncu prints: finding the table among other lines, and reading it by the names of its columns.
+"""Find the table that ncu prints as CSV, and read it by the names of its columns.
 
-Layouts that are known: ``--page raw`` and its older forms, one line per kernel; ``--page details``, one line per
-metric; and ``--print-summary`` of either page. A file is read line by line and only once.
+A table has one line per kernel (`--page raw`) or one per metric (`--page details`, `--print-summary`). A file is read
+line by line and only once.
 """
 
 from __future__ import annotations
@@ -11,20 +11,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import IO, NoReturn
 
-from cprofiling.devices.nsight.metrics import is_label
 from cprofiling.nodes.snapshot import FormatError
 
-KERNEL = ("kernel name", "function name", "demangled name")
+KERNEL = "kernel name"
 ID = "id"
 METRIC = "metric name"
-VALUES = ("metric value", "average", "value")
-_STARTS = ('"ID"', '"Process ID"', '"Kernel Name"')  # of a header behind a print without a line's end
-_OTHERS = frozenset((ID, "process id", "context", "stream", "block size", "grid size", METRIC))
-_FIRST = ("id", "process id", *KERNEL)
-_DELIMITERS = ",;\t"
+VALUES = ("metric value", "average")
+_STARTS = ('"ID"', '"Process ID"')  # of a header, perhaps behind a print without a line's end
 _TOOL = "=="  # what lines of ncu itself begin with
 _SHOWN = 200  # characters of such a line
-_WORDS = ("Kernel Name", "Function Name", "Demangled Name", "Metric Name", "ID")
 
 
 class Source:
@@ -35,7 +30,6 @@ class Source:
         self._file = file
         self._name = name
         self._number = 0
-        self.is_quoted = True  # whether each line of the table begins with a quote
         self.is_ended = True  # whether the file's last line has its end
         self.foreign = 0  # lines inside the table that are not of it
         self.complaint: str | None = None  # the first line in which ncu says why there is nothing
@@ -44,15 +38,11 @@ class Source:
         self._is_between = True
 
     def plain_line(self) -> str | None:
-        """Return the next line, whatever it is; None at the end. FormatError for UTF-16."""
+        """Return the next line, whatever it is; None at the end."""
         data = self._file.readline()
         if not data:
             return None
         self._number += 1
-        if self._number == 1:
-            data = data.removeprefix(b"\xef\xbb\xbf")
-            if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-                self.refuse(1, "the file is UTF-16, as some shells write it, and must be UTF-8", line=1)
         text = data.decode("utf-8", "replace")
         self.record, self._first = [text], self._number
         if self.complaint is None and text.startswith(("==ERROR==", "==WARNING== No kernels")):
@@ -80,7 +70,7 @@ class Source:
     def _is_foreign(self, data: bytes) -> bool:
         if data.startswith(_TOOL.encode()) or not data.strip():
             return True
-        if self.is_quoted and not data.startswith(b'"'):
+        if not data.startswith(b'"'):
             self.foreign += 1
             return True
         return False
@@ -96,22 +86,22 @@ class Source:
         """Raise FormatError for a place in the file, by default in the first line of the record."""
         raise FormatError(f"{self._name}: line {self._first if line is None else line}, column {column}: {problem}")
 
-    def refuse_cell(self, cell: int, problem: str, delimiter: str) -> NoReturn:
+    def refuse_cell(self, cell: int, problem: str) -> NoReturn:
         """Raise FormatError for a cell of the record; -1: for the place behind its last character.
 
         -2: the first cell that is not well-formed.
         """
-        line, column = _positions("".join(self.record), delimiter)[cell]
+        line, column = _positions("".join(self.record))[cell]
         self.refuse(column, problem, line=self._first + line)
 
 
-def _positions(text: str, delimiter: str) -> list[tuple[int, int]]:
+def _positions(text: str) -> list[tuple[int, int]]:
     """Return line and column at which each cell of a record begins, the line from 0, and those of its end.
 
     The cells end with the first one that is not well-formed.
     """
     text = text.rstrip("\r\n")
-    cell = re.compile(rf'(?:"[^"]*(?:""[^"]*)*"|(?!")[^{delimiter}\n]*)({delimiter}|\Z)')
+    cell = re.compile(r'(?:"[^"]*(?:""[^"]*)*"|(?!")[^,\n]*)(,|\Z)')
     places = [0]
     while (match := cell.match(text, places[-1])) is not None and match[1]:
         places.append(match.end())
@@ -123,16 +113,14 @@ class Table:
 
     Attributes:
         names: The columns' names.
-        delimiter: What is between the cells.
     """
 
-    def __init__(self, names: Sequence[str], delimiter: str) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.names = [name.strip() for name in names]
-        self.delimiter = delimiter
         self._places: dict[str, int] = {}
         for place, name in enumerate(self.names):
             self._places.setdefault(name.lower(), place)
-        self.name_place = self.place(*KERNEL)
+        self.name_place = self.place(KERNEL)
         self.id_place = self.place(ID)
         self.is_long = METRIC in self._places
         # Columns at the end which lines may lack: those of rules, which metrics have none of.
@@ -143,18 +131,9 @@ class Table:
         return next((self._places[name] for name in names if name in self._places), None)
 
     def is_units(self, cells: Sequence[str]) -> bool:
-        """Whether a line has the columns' units: then it has neither a number nor a name."""
+        """Return whether a line has the columns' units: then it has neither a number nor a name."""
         known = [place for place in (self.id_place, self.name_place) if place is not None]
-        return not self.is_long and bool(known) and not any(cells[place].strip() for place in known)
-
-
-def is_header(cells: Sequence[str]) -> bool:
-    """Whether these are the names of a table's columns: two of them at least, of which one tells of kernels."""
-    names = {cell.strip().lower() for cell in cells}
-    if names.isdisjoint(KERNEL):
-        has_values = METRIC in names and not names.isdisjoint(VALUES)
-        return has_values or (ID in names and any("__" in name for name in names))
-    return any(name in _OTHERS or "__" in name or is_label(name) for name in names)
+        return not self.is_long and not any(cells[place].strip() for place in known)
 
 
 def find_table(source: Source) -> Table:
@@ -162,29 +141,30 @@ def find_table(source: Source) -> Table:
     text, found = "", None
     while found is None and (line := source.plain_line()) is not None:
         text = line
-        found = _header_in(line) if any(word in line for word in _WORDS) else None
+        found = _header_in(line)
     if found is None:
         problem = 'no header was found, a line with "ID" and "Kernel Name" as ncu --csv prints it'
         says = "" if source.complaint is None else f"; ncu says: {source.complaint}"
         source.refuse(len(text.rstrip("\r\n")) + 1, problem + says)
-    table, source.is_quoted = found
     source.end_record()
-    return table
+    return found
 
 
-def _header_in(line: str) -> tuple[Table, bool] | None:
-    """Return the table of a header that a line is or ends in, and whether it begins with a quote."""
-    starts = {0, *(place for word in _STARTS if (place := line.find(word)) > 0)}
-    for start in sorted(starts):
-        text = line[start:].rstrip("\r\n")
-        for delimiter in _DELIMITERS:
-            try:
-                cells = next(csv.reader([text], delimiter=delimiter, strict=True), [])
-            except csv.Error:
-                continue
-            if is_header(cells) and '"' not in cells[0]:
-                return Table(cells, delimiter), text.startswith('"')
+def _header_in(line: str) -> Table | None:
+    """Return the table of a header that a line is or ends in."""
+    for start in sorted(place for word in _STARTS if (place := line.find(word)) >= 0):
+        try:
+            cells = next(csv.reader([line[start:].rstrip("\r\n")], strict=True), [])
+        except csv.Error:
+            continue
+        if _is_header(cells):
+            return Table(cells)
     return None
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    names = {cell.strip().lower() for cell in cells}
+    return KERNEL in names and not names.isdisjoint((ID, "process id"))
 
 
 def rows(source: Source, table: Table) -> Iterator[tuple[Table, list[str]]]:
@@ -192,24 +172,24 @@ def rows(source: Source, table: Table) -> Iterator[tuple[Table, list[str]]]:
 
     FormatError for a line that is cut or damaged.
     """
-    reader = csv.reader(source, delimiter=table.delimiter, strict=True)
-    while (cells := _next_cells(reader, source, table)) is not None:
+    reader = csv.reader(source, strict=True)
+    while (cells := _next_cells(reader, source)) is not None:
         source.end_record()
-        if cells[0].strip().lower() in (*_FIRST, table.names[0].lower()) and is_header(cells):
-            table = Table(cells, table.delimiter)
+        if _is_header(cells):
+            table = Table(cells)
             continue
         missing = len(table.names) - len(cells)
         if missing:
             if not 0 < missing <= table.optional or not source.record[-1].endswith("\n"):
                 what = f"the line has {len(cells)} cells, the header {len(table.names)}: it is cut or damaged"
-                source.refuse_cell(-1 if missing > 0 else len(table.names), what, table.delimiter)
+                source.refuse_cell(-1 if missing > 0 else len(table.names), what)
             cells += [""] * missing
         yield table, cells
 
 
-def _next_cells(reader: Iterator[list[str]], source: Source, table: Table) -> list[str] | None:
+def _next_cells(reader: Iterator[list[str]], source: Source) -> list[str] | None:
     try:
         return next(reader, None)
     except csv.Error as error:
         # Where a cell is too long, csv does not say which one.
-        source.refuse_cell(0 if "limit" in str(error) else -2, f"the line is cut or damaged: {error}", table.delimiter)
+        source.refuse_cell(0 if "limit" in str(error) else -2, f"the line is cut or damaged: {error}")

@@ -34,7 +34,6 @@ class NcuKernel:
         metrics: The figures by metric id, in base units (ns, byte, Hz, %, byte/s); None for ``n/a``. The labels of the
             details page, such as ``Compute (SM) Throughput``, are found as well.
         texts: Metrics that are no numbers, by id.
-        units: The units that the report itself has for figures which ``metrics`` has in base units, by id.
         id: Running number of the launch.
         process_id: Number of the process.
         process_name: Name of the process's program.
@@ -45,7 +44,6 @@ class NcuKernel:
         stream: Number of the stream.
         block: Threads of a block along x, y and z.
         grid: Blocks of the grid along x, y and z.
-        time: When it was launched, as older reports have it.
         ranges: The NVTX ranges that it is in, as the report has them.
         rules: What the rules of ncu itself say of it.
         invocations: How many launches the figures are averages of: more than 1 in summaries only.
@@ -64,11 +62,9 @@ class NcuKernel:
     stream: int | None = None
     block: tuple[int, ...] | None = None
     grid: tuple[int, ...] | None = None
-    time: str | None = None
     ranges: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     invocations: int = 1
-    units: Texts = NO_TEXTS
 
     @property
     def duration_ns(self) -> float | None:

@@ -63,28 +63,14 @@ BASES = {
     **dict.fromkeys(_OPERATION_NAMES, ("inst", "")),
 }
 
-# The labels of the details page, of several versions, in small letters; where one label is of two metrics, the
-# percentage comes first, and what is no percentage second.
+# The labels of the details page in small letters. Where one label is of two metrics, the percentage comes first.
 _LABELS: dict[str, tuple[str, ...]] = {
     "duration": DURATION[:1],
     "compute (sm) throughput": COMPUTE,
-    "compute (sm) [%]": COMPUTE,
-    "sol sm": COMPUTE,
-    "sm [%]": COMPUTE,
-    "sm": COMPUTE,
     "memory throughput": (*MEMORY, "dram__bytes.sum.per_second"),
-    "memory [%]": MEMORY,
-    "memory": MEMORY,
-    "sol memory": MEMORY,
     "dram throughput": (DRAM[0], "dram__bytes.sum.per_second"),
-    "sol dram": DRAM[:1],
-    "sol fb": DRAM[:1],
     "l2 cache throughput": L2[:1],
-    "sol l2 cache": L2[:1],
-    "sol l2": L2[:1],
     "l1/tex cache throughput": L1[1:],
-    "sol l1/tex cache": L1[1:],
-    "sol tex": L1[1:],
     "achieved occupancy": OCCUPANCY,
     "theoretical occupancy": MOST_OCCUPANCY,
     "theoretical active warps per sm": ("sm__maximum_warps_avg_per_active_cycle",),
@@ -112,11 +98,6 @@ _LABELS: dict[str, tuple[str, ...]] = {
     "l1/tex hit rate": ("l1tex__t_sector_hit_rate.pct",),
     "l2 hit rate": ("lts__t_sector_hit_rate.pct",),
 }
-
-
-def is_label(name: str) -> bool:
-    """Whether the details page of some version calls a metric so; a unit in brackets may be behind it."""
-    return name.partition(" [")[0].strip().lower() in _LABELS
 
 
 def metric_id(name: str, unit: str) -> str:

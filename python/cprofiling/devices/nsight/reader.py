@@ -1,4 +1,4 @@
-"""From the table that ncu printed to kernels: metrics by id in base units, whatever the layout and the locale."""
+"""Make kernels of the table that ncu printed, with metrics by id in base units."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from cprofiling.devices.nsight import csv_table
 from cprofiling.devices.nsight.csv_table import Source, Table
 from cprofiling.devices.nsight.kernels import NcuKernel, NcuReport
 from cprofiling.devices.nsight.metrics import BASES, NO_TEXTS, NUMBERS, Metrics, Texts, metric_id
-from cprofiling.devices.nsight.units import EITHER, ENGLISH, Evidence, Number, base_unit, parsed, scaled
 
 _NUMBERED = {"id": "id", "process id": "process_id", "device": "device", "context": "context", "stream": "stream"}
-_NAMED = {"process name": "process_name", "host name": "host", "cc": "capability", "kernel time": "time"}
+_NAMED = {"process name": "process_name", "host name": "host", "cc": "capability"}
 _SIZES = {"block size": "block", "grid size": "grid"}
 _INVOCATIONS = "invocations"
 _OF_METRICS = (
-    "section name", "metric name", "metric unit", "metric value", "value", "minimum", "maximum", "average", "rule name",
+    "section name", "metric name", "metric unit", "metric value", "minimum", "maximum", "average", "rule name",
     "rule type", "rule description", "estimated speedup type", "estimated speedup",
 )  # fmt: skip
-_KNOWN = frozenset((*_NUMBERED, *_NAMED, *_SIZES, _INVOCATIONS, *csv_table.KERNEL, *_OF_METRICS))
+_KNOWN = frozenset((*_NUMBERED, *_NAMED, *_SIZES, _INVOCATIONS, csv_table.KERNEL, *_OF_METRICS))
 _RANGES = re.compile(r"(push/pop|start/stop|start/end)_range", re.IGNORECASE)
-_WITH_UNIT = re.compile(r"(.+\S) ?\[([^\[\]]+)\]")
 _NO_NAME = "(all kernels)"
-_MARKS = str.maketrans("", "", ",.' \u00a0\u2009\u202f\u2019")
+_NOTHING = frozenset(("", "-", "n/a", "nan", "-nan", "nan(ind)", "-nan(ind)", "inf", "+inf", "-inf", "none", "null"))
+_FAILED = "(!)"  # before what takes the place of a value that could not be measured
+_INSTANCES = re.compile(r" \(.*\)\Z", re.DOTALL)  # the values of single instances, behind that of all
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_LOCALE_NUMBER = re.compile("[+-]?[0-9]+([.,' \u00a0\u2009\u202f\u2019][0-9]+)+")
+_UNITS = {
+    "nsecond": "ns", "second": "s", "percent": "%", "hz": "Hz", "cycle/second": "Hz", "cycle/s": "Hz",
+    "byte/second": "byte/s",
+}  # fmt: skip
+_EXPORT = "export it with: LC_ALL=C ncu --import FILE --csv --page raw --print-units base"
 
 
 def read(file: IO[bytes], name: str) -> NcuReport:
@@ -41,34 +48,23 @@ def read(file: IO[bytes], name: str) -> NcuReport:
 
 @dataclass(slots=True)
 class _Column:
-    """A metric, and how its values are written.
-
-    Attributes:
-        id: Its id.
-        power: The power of ten that leads to the base unit.
-        base: The base unit.
-        unit: The unit as it is written.
-        refused: The unit as it is written, where it is none that such a metric can have; None where it is one.
-    """
+    """A metric, its unit, and whether the unit is one that such a metric has in base units."""
 
     id: str
-    power: int
-    base: str
     unit: str
-    refused: str | None
+    fits: bool
 
 
 class _Draft:
     """A kernel of which more lines may come."""
 
-    __slots__ = ("facts", "places", "rules", "texts", "units", "values")
+    __slots__ = ("facts", "places", "rules", "texts", "values")
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.facts = facts
         self.places: dict[str, int] = {}
         self.values = array("d")
         self.texts: dict[str, str] = {}
-        self.units: dict[str, str] = {}
         self.rules: dict[str, None] = {}
 
 
@@ -77,10 +73,7 @@ class _Reader:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._evidence = Evidence()
-        self._open: list[tuple[array[float], int, Number, int]] = []  # values that depend on the locale
         self._units: dict[str, str] = {}
-        self._refused: dict[str, str] = {}  # units that do not fit their metrics
         self._columns: dict[tuple[str, str], _Column] = {}
         self._table: Table | None = None
         self._layout: _Layout
@@ -130,50 +123,43 @@ class _Reader:
     def _column(self, name: str, unit: str) -> _Column:
         column = self._columns.get((name, unit))
         if column is None:
-            power, base = base_unit(unit)
+            base = _UNITS.get(unit, unit)
             id_ = metric_id(name, base)
-            refused = None if base in BASES.get(id_, (base,)) else unit
-            column = self._columns[name, unit] = _Column(id_, power, base, unit, refused)
+            column = self._columns[name, unit] = _Column(id_, unit, base in BASES.get(id_, (base,)))
             self._units.setdefault(column.id, base)
         return column
 
     def _add(self, draft: _Draft, column: _Column, text: str, place: int) -> None:
         """Add a value to a kernel."""
-        number = self._number(column, text)
         value = math.nan
-        if isinstance(number, float):
-            value = scaled(number, column.power)
-        elif isinstance(number, Number):
-            value = number.value(ENGLISH, column.power)
-            if number.is_ambiguous:
-                self._open.append((draft.values, len(draft.values), number, column.power))
+        text = text.strip()
+        number = _INSTANCES.sub("", text)
+        if _NUMBER.fullmatch(number):
+            value = float(number)
+            if not column.fits:
+                unit = f"in {column.unit!r}" if column.unit else "without a unit"
+                self._source.refuse_cell(place, f'"{column.id}" is {unit}, not in {BASES[column.id][0]}: {_EXPORT}')
+            if math.isinf(value):
+                value = math.nan
+        elif _LOCALE_NUMBER.fullmatch(number):
+            self._source.refuse_cell(place, f"{number[:80]!r} is a number of some locale: {_EXPORT}")
+        elif text.lower() in _NOTHING or text.startswith(_FAILED):
+            pass
         elif column.id in NUMBERS:
-            table = self._layout.table
-            problem = f'"{table.names[place]}" must be a number, got {text[:80]!r}'
-            self._source.refuse_cell(place, problem, table.delimiter)
+            name = self._layout.table.names[place]
+            self._source.refuse_cell(place, f'"{name}" must be a number, got {text[:80]!r}')
         else:
             draft.texts[column.id] = text
-        if column.power:
-            draft.units[column.id] = column.unit
         draft.places[column.id] = len(draft.values)
         draft.values.append(value)
-
-    def _number(self, column: _Column, text: str) -> Number | float | None:
-        """Return what a cell says, as ``parsed``; nan for a number in a unit that does not fit."""
-        number = parsed(text)
-        if isinstance(number, Number):
-            self._evidence.add(number, column.base, text)
-        if column.refused is None or number is None or (isinstance(number, float) and math.isnan(number)):
-            return number
-        self._refused[column.id] = column.refused
-        return math.nan
 
     def _finish(self, draft: _Draft) -> None:
         """Make a kernel of what is known of it. Those of one layout share its names."""
         places = self._places.setdefault(tuple(draft.places), draft.places)
-        texts, units = (self._texts.setdefault(each, each) for each in (Texts(draft.texts), Texts(draft.units)))
+        texts = Texts(draft.texts)
+        texts = self._texts.setdefault(texts, texts)
         metrics, rules = Metrics(places, draft.values), tuple(draft.rules)
-        self._kernels.append(NcuKernel(metrics=metrics, texts=texts, units=units, rules=rules, **draft.facts))
+        self._kernels.append(NcuKernel(metrics=metrics, texts=texts, rules=rules, **draft.facts))
 
     def report(self) -> NcuReport:
         """Return what was read. FormatError if there is no kernel in it."""
@@ -182,33 +168,14 @@ class _Reader:
         source = self._source
         if not self._kernels:
             says = "" if source.complaint is None else f"; ncu says: {source.complaint}"
-            source.refuse_cell(-1, f"the file ends behind the header, without any kernel{says}", ",")
-        notes = self._settle()
-        for name, unit in self._refused.items():
-            why = f"its unit, {unit!r}, does not lead to {BASES[name][0]}" if unit else "the report has no unit of it"
-            notes.append(f"{name} is not known: {why}.")
+            source.refuse_cell(-1, f"the file ends behind the header, without any kernel{says}")
+        notes = []
         if source.foreign:
             verb = "line is" if source.foreign == 1 else "lines are"
             notes.append(f"{source.foreign} {verb} not of the table, and left out.")
         if not source.is_ended:
             notes.append("The last line of the file has no end: there may have been more.")
         return NcuReport(tuple(self._kernels), Texts(self._units), tuple(notes))
-
-    def _settle(self) -> list[str]:
-        """Give the values that depend on the locale that of the file, and return what is to be said of them."""
-        mark = self._evidence.mark()
-        if mark == EITHER and self._open:
-            for values, slot, _, _ in self._open:
-                values[slot] = math.nan
-            count, verb = len(self._open), "is" if len(self._open) == 1 else "are"
-            return [
-                f"The file marks decimals with both points and commas: {count} of its numbers may mean one or a "
-                f"thousand, as 1,234 does, and {verb} not known."
-            ]
-        if mark not in (ENGLISH, EITHER):
-            for values, slot, number, power in self._open:
-                values[slot] = number.value(mark, power)
-        return []
 
 
 class _Layout:
@@ -236,21 +203,19 @@ class _Layout:
             if (place := table.place(name)) is not None
         ]
         self._ranges = [place for place, name in enumerate(table.names) if _RANGES.search(name)]
-        known = (*_NUMBERED, *_NAMED, *_SIZES, *csv_table.KERNEL, _INVOCATIONS)
+        known = (*_NUMBERED, *_NAMED, *_SIZES, csv_table.KERNEL, _INVOCATIONS)
         self.key_places = [place for name in known if (place := self._places[name]) is not None]
         value_place = table.place(*csv_table.VALUES)
         if table.is_long and value_place is None:
-            source.refuse_cell(-1, 'the header has "Metric Name", but neither "Metric Value" nor "Average"', ",")
+            source.refuse_cell(-1, 'the header has "Metric Name", but neither "Metric Value" nor "Average"')
         self.value_place = value_place or 0
 
     def headers(self) -> Iterator[tuple[int, tuple[str, str]]]:
-        """Give the places of the metrics, with name and unit; the latter may be in brackets behind the name."""
+        """Give the places of the metrics, with name and unit."""
         for place, name in enumerate(self.table.names):
             if not name or name.lower() in _KNOWN or place in self._ranges:
                 continue
-            unit = self.units[place].strip() if self.units is not None else ""
-            match = None if unit else _WITH_UNIT.fullmatch(name)
-            yield place, (name, unit) if match is None else (match[1], match[2])
+            yield place, (name, self.units[place].strip() if self.units is not None else "")
 
     def text(self, cells: Sequence[str], name: str) -> str:
         """Return a cell by the name of its column; an empty text if there is none."""
@@ -281,14 +246,12 @@ class _Layout:
 
 
 def _whole(text: str) -> int | None:
-    """Return a whole number, with or without marks for thousands; None for what is none."""
-    digits = text.translate(_MARKS)
-    return int(digits) if digits.isdecimal() and digits.isascii() and len(digits) <= 20 else None
+    """Return a whole number; None for what is none."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 20 else None
 
 
 def _size(text: str) -> tuple[int, ...] | None:
-    """Return the sizes along the axes, such as ``(256, 1, 1)``; None for what has none."""
-    inside = text.strip("() ")
-    sizes = [_whole(part) for part in (inside.split(", ") if ", " in inside else re.split("[,x]", inside))]
+    """Return the sizes along the axes, such as `(256, 1, 1)`; None for what has none."""
+    sizes = [_whole(part.strip()) for part in text.strip("() ").split(",")]
     known = tuple(size for size in sizes if size is not None)
     return known if len(known) == len(sizes) else None

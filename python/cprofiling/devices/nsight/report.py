@@ -22,11 +22,10 @@ _SHOWN = 300  # characters of what ncu says
 def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> NcuReport:
     """Read a report of ncu, and return its kernels: metrics, verdict, limiter and recommendation of each.
 
-    It reads what ``ncu --csv`` prints, with ``--page raw`` or ``--page details``, summaries too, of versions old and
-    new: by the names of its columns, and among whatever else is in the file. Times become ns, sizes bytes, frequencies
-    Hz, rates byte/s; ``n/a`` becomes None. Thousands and decimals are told apart by all numbers of the file; where none
-    tells (``1,234`` only), they are read as English ones, and where numbers contradict each other, those that may be
-    either become None, with a note. A file ``*.ncu-rep`` is first turned into CSV by ncu itself.
+    It reads what ``LC_ALL=C ncu --csv --print-units base`` prints, with ``--page raw`` or ``--page details``, summaries
+    too, by the names of its columns, and among whatever else is in the file. Times are in ns, sizes in bytes,
+    frequencies in Hz, rates in byte/s; ``n/a`` becomes None. A file ``*.ncu-rep`` is first turned into CSV by ncu
+    itself.
 
     The verdicts, ``memory_bound``, ``compute_bound``, ``latency_bound`` and ``launch_bound``, are those of
     ``cprofiling.devices.nsight.verdict``, which has the rules; a kernel without the metrics that it takes has None,
@@ -44,8 +43,8 @@ def analyze_ncu_report(path: StrOrBytesPath, *, timeout_s: float = 120.0) -> Ncu
         ValueError: ``path`` is empty or has a NUL, or ``timeout_s`` is out of range.
         OSError: The file cannot be read. FileNotFoundError, telling what to install, where ncu is needed and not there;
             TimeoutError where it took too long.
-        FormatError: The file is no such report, or cut, or damaged; the message tells line and column. So is a file
-            that ncu itself refuses; the message has what it says.
+        FormatError: The file is no such report, cut, damaged, or in other units or the numbers of some locale; the
+            message tells line and column, and how to export it. Or ncu itself refuses it.
     """
     name = arguments.path("path", path)
     limit_s = _checked_timeout(timeout_s)
@@ -79,7 +78,8 @@ def _imported(name: str, timeout_s: float) -> NcuReport:
     if tool is None:
         raise FileNotFoundError(f"ncu is needed to read {name}: {tools.missing('ncu')}")
     with tempfile.TemporaryFile() as output:
-        _run_import([tool, "--import", os.path.abspath(name), "--csv", "--page", "raw"], name, output, timeout_s)
+        command = [tool, "--import", os.path.abspath(name), "--csv", "--page", "raw", "--print-units", "base"]
+        _run_import(command, name, output, timeout_s)
         return reader.read(output, f"what ncu prints of {name}")
 
 

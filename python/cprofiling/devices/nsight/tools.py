@@ -94,7 +94,7 @@ def ncu_command(node: str, program: Sequence[str], metrics: str = "basic", outpu
     """Return the command line of ncu. ``metrics``: a set of them; ``output``: its CSV file, by default the node's."""
     return [
         "ncu", "--profile-from-start", "off", "--nvtx", "--nvtx-include", nvtx_filter(node),
-        "--target-processes", "all", "--set", metrics, "--csv", "--page", "raw",
+        "--target-processes", "all", "--set", metrics, "--csv", "--page", "raw", "--print-units", "base",
         "--log-file", _file(node, ".csv", output), "--", *program,
     ]  # fmt: skip
 

@@ -428,22 +428,19 @@ def analyze_ncu_report(report_path: StrPath) -> dict[str, Any]:
     report_path: What ``cprofiling.analyze_ncu_report`` reads, which raises what is raised here.
 
     Returns:
-        ``metrics``: those of NCU_KEY_METRICS that the report has, as texts, in the units that it has;
+        ``metrics``: those of NCU_KEY_METRICS that the report has, as texts, in the units that ncu takes by default;
         ``dram_throughput_pct`` and ``sm_throughput_pct``, 0.0 where they are not known; ``bottleneck``:
         ``memory_bound`` above 80 % of the one, else ``compute_bound`` above 60 % of the other, else ``latency_bound``;
         and a ``recommendation``.
     """
-    from cprofiling.devices.nsight.metrics import DURATION
     from cprofiling.devices.nsight.report import analyze_ncu_report as analyze
-    from cprofiling.devices.nsight.units import base_unit, scaled
 
     kernels = analyze(report_path)
     longest = max(kernels, key=lambda kernel: kernel.duration_ns or 0.0, default=None)
     names = ("duration_ns", "compute_percent", "dram_percent", "occupancy_percent")
     figures = [getattr(longest, name, None) for name in names]
-    if longest is not None and figures[0] is not None:
-        unit = next(longest.units.get(name, "") for name in DURATION if longest.metrics.get(name) is not None)
-        figures[0] = scaled(figures[0], -base_unit(unit)[0])
+    if figures[0] is not None:  # in the unit that ncu takes by default
+        figures[0] /= next((unit for unit in (1e9, 1e6, 1e3) if figures[0] >= unit), 1)
     metrics = {key: f"{value:.12g}" for key, value in zip(NCU_KEY_METRICS, figures, strict=True) if value is not None}
     sm, dram = (float(value or 0.0) for value in figures[1:3])
     bottleneck = "memory_bound" if dram > 80 else "compute_bound" if sm > 60 else "latency_bound"
