@@ -28,6 +28,8 @@ try:
 except ImportError:
     trio = None
 
+pytestmark = pytest.mark.native
+
 PYTHON_3_11 = sys.version_info >= (3, 11)
 
 
@@ -777,6 +779,7 @@ def test_uvloop(p: cp.Profiler) -> None:
     )
 
 
+@pytest.mark.unsanitized
 def test_greenlets(p: cp.Profiler) -> None:
     """C8: each has samples of its own, switched in the middle of a node and of a block, in any order."""
     greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
@@ -811,6 +814,7 @@ def test_greenlets(p: cp.Profiler) -> None:
         assert node.self_total_ms == pytest.approx(node.total_ms - block.total_ms, abs=2e-6)
 
 
+@pytest.mark.unsanitized
 def test_greenlets_that_die_in_the_middle_of_a_node(p: cp.Profiler) -> None:
     greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
     main = greenlet.getcurrent()

@@ -12,6 +12,8 @@ import pytest
 
 import cprofiling as cp
 
+pytestmark = pytest.mark.native
+
 
 class Loader(cp.PipelineProfiling):
     """A pipeline that is fed with batches."""

@@ -28,6 +28,8 @@ import pytest
 import cprofiling as cp
 from calls import NEVER, TICK, by_name, counts, in_new_thread, outcomes, profiler_on
 
+pytestmark = pytest.mark.native
+
 # ---- blocks --------------------------------------------------------------------------------------
 
 

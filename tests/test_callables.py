@@ -27,6 +27,8 @@ import pytest
 import cprofiling as cp
 from calls import counts, outcomes, stages
 
+pytestmark = pytest.mark.native
+
 
 class Outer:
     """Has a class inside, with methods."""

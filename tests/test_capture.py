@@ -14,6 +14,8 @@ from cprofiling import _core
 from cprofiling.devices import capture_window
 from nvtx_headers import nvtx_include
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 ROOT = Path(__file__).resolve().parents[1]
 EXPECTED = "expected node:skip:count, both numbers whole, count from 1 to 9223372036854775807"
 NO_CALL = "calls captured: there was no call of a node of that name"

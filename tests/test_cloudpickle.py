@@ -16,6 +16,8 @@ import pytest
 import cprofiling as cp
 from calls import by_name, counts, run_python, stages
 
+pytestmark = pytest.mark.native
+
 cloudpickle = pytest.importorskip("cloudpickle", reason="cloudpickle is not installed")
 
 # A program's own names, in a module that no other process can import, as __main__ is none.

@@ -30,6 +30,8 @@ import cprofiling as cp
 from calls import NEVER, by_name, counts, profiler_on, run_python
 from cprofiling import _core
 
+pytestmark = pytest.mark.native
+
 
 class Pipe(cp.PipelineProfiling):
     """A pipeline to control."""

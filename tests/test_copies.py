@@ -15,6 +15,8 @@ import cprofiling as cp
 from calls import profiler_on
 from recorded import outer, profile
 
+pytestmark = pytest.mark.native
+
 
 def recording() -> cp.Recording:
     """A recording of nodes and labelled blocks."""

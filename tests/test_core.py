@@ -24,6 +24,8 @@ import pytest
 
 from nvtx_headers import nvtx_include
 
+pytestmark = pytest.mark.core
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "core").rglob("test_*.c"))}
 PROGRAMS = list(SOURCES)
@@ -75,6 +77,11 @@ class Flavour(NamedTuple):
         if self.name == "tsan":
             return "pthread_create" in text_of(program)
         return program not in CUDA_PROGRAMS or self.name != "aarch64"  # ours are linked statically there
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """The mark by which a run chooses the flavour; those that every run has are without."""
+        return [getattr(pytest.mark, self.name)] if self.name in ("asan", "tsan", "aarch64") else []
 
 
 SANITIZED = ["-O1", "-g1", "-fno-omit-frame-pointer"]  # so that it can tell the lines
@@ -219,7 +226,7 @@ def check_passes(command: list[str], **environment: str) -> None:
 @pytest.mark.parametrize(
     ("flavour", "program"),
     [
-        pytest.param(flavour, program, id=f"{flavour.name}-{program}")
+        pytest.param(flavour, program, id=f"{flavour.name}-{program}", marks=flavour.marks)
         for flavour in FLAVOURS
         for program in PROGRAMS
         if program not in LOADERS and flavour.takes(program)
@@ -236,7 +243,7 @@ def test_program(flavour: Flavour, program: str, workshop: Workshop) -> None:
 @pytest.mark.parametrize(
     ("flavour", "program"),
     [
-        pytest.param(flavour, program, id=f"{flavour.name}-{program}")
+        pytest.param(flavour, program, id=f"{flavour.name}-{program}", marks=flavour.marks)
         for flavour in FLAVOURS
         for program in DRIVEN
         if flavour.takes(program)
@@ -251,7 +258,8 @@ def test_driven(flavour: Flavour, program: str, driver: str, workshop: Workshop)
 
 @pytest.mark.skipif(NVTX is None, reason="NVTX's headers are not installed")
 @pytest.mark.parametrize(
-    "flavour", [flavour for flavour in FLAVOURS if flavour.name != "aarch64"], ids=lambda flavour: flavour.name
+    "flavour",
+    [pytest.param(flavour, id=flavour.name, marks=flavour.marks) for flavour in FLAVOURS if flavour.name != "aarch64"],
 )
 def test_nvtx_with_a_tool(flavour: Flavour, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)
@@ -260,7 +268,8 @@ def test_nvtx_with_a_tool(flavour: Flavour, workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize(
-    "flavour", [flavour for flavour in FLAVOURS if flavour.takes("cupti")], ids=lambda flavour: flavour.name
+    "flavour",
+    [pytest.param(flavour, id=flavour.name, marks=flavour.marks) for flavour in FLAVOURS if flavour.takes("cupti")],
 )
 def test_cupti(flavour: Flavour, workshop: Workshop) -> None:
     runner = workshop.runner_of(flavour)

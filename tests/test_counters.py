@@ -20,6 +20,8 @@ from cprofiling import _core
 from cprofiling.nodes.counters import COUNTERS, HARDWARE_COUNTERS, UNITS, CounterValue, NodeCounters, counters_from
 from cprofiling.nodes.probe_callbacks import checked_counters
 
+pytestmark = pytest.mark.native
+
 ALL = (1 << len(COUNTERS)) - 1
 CPU_TIME = CounterValue(mean=1234.5, total=2469, samples=2, unit="ns")
 CYCLES = CounterValue(mean=10.0, total=20, samples=2, unit="times", estimated=True)

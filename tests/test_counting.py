@@ -22,6 +22,8 @@ from cprofiling.counting import CallCount, count_calls
 from cprofiling.testing.counting import patches
 from cprofiling.testing.counting.tally import Tally
 
+pytestmark = pytest.mark.native
+
 TESTS = Path(__file__).parent
 THREADS, CALLS = 8, 500
 

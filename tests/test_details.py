@@ -19,6 +19,8 @@ from cprofiling.recording.activities import activities_of, missing_reason
 from cprofiling.recording.call_details import described_arguments
 from fakes.fake_torch import FakeTorch
 
+pytestmark = pytest.mark.native
+
 MIB = 1 << 20
 
 
@@ -257,6 +259,7 @@ def memory_of_a_run() -> tuple[cp.profile, dict[str, cp.Event]]:
     return prof, {event.name: event for event in prof.events()}
 
 
+@pytest.mark.unsanitized
 def test_memory_is_told_where_it_changes() -> None:
     for _ in range(5):  # the system may take pages of libraries back meanwhile, as DAMON does
         prof, events = memory_of_a_run()

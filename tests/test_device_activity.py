@@ -25,6 +25,8 @@ from cprofiling.recording import activities
 from cprofiling.recording.result import Recording
 from recordings import DROPPED, NODE, call, device, host, made
 
+pytestmark = pytest.mark.native
+
 ROOT = Path(__file__).parent.parent
 
 PREAMBLE = (

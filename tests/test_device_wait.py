@@ -15,6 +15,8 @@ from cprofiling.devices import wait
 from cprofiling.devices.wait import device_to_wait_for, wait_for_device, wait_reason
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
+pytestmark = pytest.mark.native
+
 KINDS = ("rocm", "xpu", "mps", "npu", "brand")
 UseTorch = Callable[..., FakeTorch]
 

@@ -17,6 +17,8 @@ from calls import NEVER, unwatched
 from commands import SCRIPT
 from recorded import names_in_file
 
+pytestmark = pytest.mark.native
+
 PACKAGE = str(Path(cprofiling.__file__).parents[1])
 OWN_LINE = re.compile(r"^cprofiling: .*\n", re.MULTILINE)
 ADDRESS = re.compile(r"0x[0-9a-f]+")

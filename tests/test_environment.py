@@ -14,6 +14,8 @@ import pytest
 import cprofiling
 from cprofiling._internal import environment
 
+pytestmark = pytest.mark.native
+
 PACKAGE = Path(cprofiling.__file__).parent
 NOBODY = 65534
 PREFIXES = ("CPROFILING_", "_CPROFILING_", "FURIOSA_PROFILER_", "NUX_", "TELEFUSER_")
@@ -109,6 +111,7 @@ def become_half_of_a_group() -> None:
     os.setresgid(NOBODY, 0, 0)
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize(
     ("become", "options", "code"),
     [

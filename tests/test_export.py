@@ -13,6 +13,8 @@ from cprofiling.integrations.furiosa import profile
 from cprofiling.recording.result import Recording
 from recordings import COUNTER, DEVICE, INSTANT, NODE, RECORD, STEP, call, device, host, made
 
+pytestmark = pytest.mark.native
+
 COLUMNS = [
     "trace_id", "parent_span_id", "span_id", "name", "cat", "stage", "start", "end", "dur", "thread.id", "device_index",
     "stream", "execution_index", "operator_index", "input_shapes", "input_types", "memory_change", "memory_peak",

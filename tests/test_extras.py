@@ -39,6 +39,8 @@ from cprofiling.nodes.stats import NodeProfilingStats, stats_from_row
 from test_notebook import parsed
 from test_snapshot import sealed, u128
 
+pytestmark = pytest.mark.native
+
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 CAUSES = 11

@@ -28,6 +28,8 @@ from cprofiling.recording.traces import reader as loading
 from cprofiling.report import read_files as shown_files
 from foreign import ATTACKER, VICTIM, begun_as, run_as, shared_folder, stop
 
+pytestmark = pytest.mark.native
+
 SECRET = b"what the victim has written"
 PROGRAM = "import cprofiling as cp\n@cp.profile_node('node')\ndef node(): pass\nnode()\n"
 

@@ -30,6 +30,8 @@ from calls import watch_no_lines
 from cprofiling import ProfilingSummary
 
 pytestmark = [
+    pytest.mark.native,
+    pytest.mark.forks,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
@@ -344,6 +346,7 @@ class Load:
         assert not any(thread.is_alive() for thread in self.threads)
 
 
+@pytest.mark.unsanitized
 @pytest.mark.slow
 def test_forks_under_load() -> None:
     load = Load()
@@ -373,6 +376,7 @@ def test_forks_under_load() -> None:
     assert load.called["switched"] > 0
 
 
+@pytest.mark.unsanitized
 @pytest.mark.slow
 def test_forks_while_foreign_threads_start_and_end(profiler: cp.Profiler) -> None:
     """Threads that Python did not make, so that their records are taken and given back around the forks."""

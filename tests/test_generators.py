@@ -24,6 +24,8 @@ import pytest
 import cprofiling as cp
 from calls import NEVER, SLEPT_MS, TICK, Stopwatch, by_name, counts, outcomes, run_python, spin
 
+pytestmark = pytest.mark.native
+
 # ---- generators ----------------------------------------------------------------------------------
 
 

@@ -15,6 +15,8 @@ import pytest
 from calls import WATCH_DOG, run_python
 from fakes import build
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 TESTS = Path(__file__).parent
 Run = Callable[[str], None]
 

@@ -36,6 +36,8 @@ from calls import (
     switching_often,
 )
 
+pytestmark = pytest.mark.native
+
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 

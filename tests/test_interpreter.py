@@ -15,6 +15,8 @@ import pytest
 import cprofiling as cp
 from calls import unwatched
 
+pytestmark = pytest.mark.native
+
 ISOLATED = Path(__file__).parent / "isolated"
 HANGS_AFTER_S = 120
 

@@ -17,6 +17,8 @@ from cprofiling import _core
 from cprofiling.nodes import probe_callbacks
 from fakes import build
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 TESTS = Path(__file__).parent
 
 PREAMBLE = f"""{WATCH_DOG}import asyncio, ctypes, gc, os, sys, threading

@@ -42,7 +42,7 @@ class PlannedError(Exception):
     pass
 
 
-pytestmark = pytest.mark.usefixtures("fresh_stages")
+pytestmark = [pytest.mark.native, pytest.mark.usefixtures("fresh_stages")]
 
 
 def stages() -> dict[str, Any]:

@@ -14,6 +14,8 @@ import pytest
 import cprofiling as cp
 from calls import unwatched
 
+pytestmark = [pytest.mark.native, pytest.mark.alone, pytest.mark.unsanitized]
+
 ISOLATED = Path(__file__).parent / "isolated"
 HANGS_AFTER_S = 300
 

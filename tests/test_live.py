@@ -27,6 +27,8 @@ from cprofiling.monitoring import live_writer
 from cprofiling.nodes.live_file import head
 from cprofiling.recording import profile as session
 
+pytestmark = pytest.mark.native
+
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
     "PYTHONPATH": str(Path(cp.__file__).parents[1]),

@@ -21,6 +21,8 @@ from cprofiling._internal.row_kinds import KINDS
 from cprofiling.recording.traces import reader
 from recordings import TRACES
 
+pytestmark = pytest.mark.native
+
 UNKNOWN = -(2**63)
 NAMES = [
     "alexnet_train", "amd_mi250_train", "control", "cupti_ranges", "event_sync", "event_sync_multi_stream",
@@ -523,6 +525,7 @@ print(len(recording), peak() - before)
 """
 
 
+@pytest.mark.unsanitized
 def test_large_traces_do_not_use_memory_up(tmp_path: Path) -> None:
     """I9: twice the text at most, as Kineto writes it; the first, small trace brings what loading itself needs."""
     events = json.loads(TORCH_1_13)["traceEvents"]

@@ -16,6 +16,8 @@ import pytest
 import cprofiling as cp
 from cprofiling import NodeProfilingStats
 
+pytestmark = [pytest.mark.native, pytest.mark.alone]
+
 MOST_KEYS = 65_536
 OVERFLOW = "__overflow__"
 KEY_BYTES = 16 * 1024
@@ -168,6 +170,7 @@ def test_a_node_called_overflow_is_an_ordinary_key(profiler: cp.Profiler) -> Non
     assert (stats.node_name, stats.count) == (OVERFLOW, 1)
 
 
+@pytest.mark.unsanitized
 @pytest.mark.slow
 def test_a_full_profiler_grows_no_more() -> None:
     """In a process of its own, of which nothing else takes memory or gives it back."""
@@ -193,6 +196,7 @@ def test_a_full_profiler_grows_no_more() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.unsanitized
 def test_memory_per_key_is_bounded_however_its_times_are_spread(profiler: cp.Profiler) -> None:
     rng = random.Random(0)
     keys = 4000
@@ -220,6 +224,7 @@ def test_memory_does_not_grow_with_samples(profiler: cp.Profiler) -> None:
     assert feed(100) - before < 256 * 1024
 
 
+@pytest.mark.unsanitized
 def test_a_dropped_profiler_gives_its_memory_back() -> None:
     def use_one() -> None:
         profiler = cp.Profiler()
@@ -238,6 +243,7 @@ def test_a_dropped_profiler_gives_its_memory_back() -> None:
     assert resident_bytes() - before < 20 * 2000 * 64
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("resets", [1, 50])
 def test_resets_do_not_use_memory_up(profiler: cp.Profiler, resets: int) -> None:
     def cycle(times: int) -> int:

@@ -15,6 +15,8 @@ from cprofiling.devices import memory as device_memory
 from cprofiling.nodes.resources import MemoryFigures, NodeMemory
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
+pytestmark = pytest.mark.native
+
 
 @pytest.fixture(autouse=True)
 def without_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:

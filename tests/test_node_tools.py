@@ -14,6 +14,8 @@ from calls import WATCH_DOG, run_python
 from fakes import build
 from nvtx_headers import nvtx_include
 
+pytestmark = pytest.mark.native
+
 TESTS = Path(__file__).parent
 NVTX = nvtx_include()
 

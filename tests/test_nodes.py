@@ -27,6 +27,8 @@ import pytest
 import cprofiling as cp
 from calls import TICK, by_name, counts, outcomes, spin
 
+pytestmark = pytest.mark.native
+
 
 @pytest.fixture
 def default() -> Iterator[None]:

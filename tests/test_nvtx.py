@@ -16,6 +16,8 @@ from cprofiling import _core
 from fakes import build
 from nvtx_headers import nvtx_include
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 TESTS = Path(__file__).parent
 needs_headers = pytest.mark.skipif(_core.nvtx_status()[1] is not None, reason="built without NVTX's headers")
 

@@ -20,6 +20,8 @@ from cprofiling.report.html import figures
 from cprofiling.report.notebook.cell_profile import CellProfile
 from recordings import NODE, RECORD, Row, host, made
 
+pytestmark = pytest.mark.native
+
 FRAMES = 40
 BETWEEN_US = 100  # from frame to frame
 WITHIN = 0.05  # of the times known

@@ -26,6 +26,8 @@ import pytest
 import cprofiling as cp
 from calls import TICK, counts, in_new_thread, profiler_on, run_threads
 
+pytestmark = pytest.mark.native
+
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 

@@ -20,6 +20,8 @@ from cprofiling.nodes import profiler as control
 from cprofiling.nodes.resources import MemoryFigures
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
+pytestmark = pytest.mark.native
+
 KINDS = ("rocm", "xpu", "mps", "npu")
 UseTorch = Callable[..., FakeTorch]
 CPU_MS = 30

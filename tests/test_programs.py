@@ -16,7 +16,7 @@ import pytest
 from calls import by_name, outcomes, profiler_on
 
 # Programs drop coroutines that they have not begun.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")]
 
 MAX_DEPTH = 4
 REFUSALS = ("already executing", "cannot reuse", "already being awaited", "cannot enter context", "already running")

@@ -12,6 +12,8 @@ import pytest
 import cprofiling as cp
 from recordings import made
 
+pytestmark = pytest.mark.native
+
 
 @cp.profile_node("node")
 def node() -> None:

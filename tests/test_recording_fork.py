@@ -19,6 +19,8 @@ from recorded import inner, names, outer, profile
 from test_fork import fork, in_child, wait_for
 
 pytestmark = [
+    pytest.mark.native,
+    pytest.mark.forks,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:the recording was stopped in step:RuntimeWarning"),
@@ -174,6 +176,7 @@ def test_forks_of_forks(paused: bool) -> None:
     assert names(prof) == ([] if paused else ["inner"])
 
 
+@pytest.mark.unsanitized
 @pytest.mark.slow
 def test_forks_while_others_record_and_control() -> None:
     """Whatever the other threads are doing at that moment, the child is fine, and the parent notices nothing."""

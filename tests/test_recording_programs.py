@@ -18,6 +18,7 @@ from recorded import profile
 from test_programs import MAX_DEPTH, Failure, Program, suspend
 
 pytestmark = [
+    pytest.mark.native,
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:the recording was stopped in step:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:skip_first_n changes:RuntimeWarning"),

@@ -27,6 +27,8 @@ from cprofiling.recording.result import Event
 from recorded import inner, names, outer, profile
 from test_threads import resident_bytes
 
+pytestmark = pytest.mark.native
+
 THREADS = 8
 RECORDINGS = 60  # of a storm
 
@@ -174,6 +176,7 @@ def test_a_recording_is_controlled_by_anybody_at_once() -> None:
 # ---- Nothing is left behind
 
 
+@pytest.mark.unsanitized
 @pytest.mark.slow
 def test_short_lived_threads_take_no_memory_of_their_own() -> None:
     def spawn(count: int) -> int:
@@ -316,6 +319,7 @@ def test_a_block_left_by_a_dropped_generator_has_no_memory_figures() -> None:
 # ---- Greenlets and event loops
 
 
+@pytest.mark.unsanitized
 @pytest.mark.parametrize("options", [{}, {"with_stack": True, "profile_memory": True}], ids=["times", "more"])
 def test_greenlets_switch_inside_nodes(options: dict[str, Any]) -> None:
     greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")

@@ -20,6 +20,8 @@ from calls import run_threads, run_unwatched
 from cprofiling import _core
 from test_fork import fork
 
+pytestmark = pytest.mark.native
+
 NODE, RECORD, STEP, HOST, DEVICE, INSTANT, COUNTER = range(7)
 UNKNOWN = -(2**63)
 ALWAYS = {"start_ns", "end_ns", "track", "name", "cat", "kind", "parent"}
@@ -785,5 +787,6 @@ def test_without_memory() -> None:
     run_scenarios(WITHOUT_MEMORY)
 
 
+@pytest.mark.unsanitized
 def test_a_recording_gives_its_memory_back() -> None:
     run_scenarios(LEAKS)

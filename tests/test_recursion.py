@@ -18,6 +18,8 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on, run_unwatched
 
+pytestmark = [pytest.mark.native, pytest.mark.alone]
+
 DEPTH = 100_000
 STACK = 512 * 1024
 LEFT = 64 * 1024  # bytes of C stack that must be left

@@ -35,6 +35,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import cprofiling as cp
 from calls import in_new_thread, profiler_on, run_python
 
+pytestmark = pytest.mark.native
+
 NAMES = ("a", "b", "c")
 STAGES = ("train", "val")
 

@@ -25,6 +25,8 @@ from cprofiling import _core
 from cprofiling.recording.result import Event, Recording
 from recorded import inner, names, outer
 
+pytestmark = pytest.mark.native
+
 anything: Any = cp
 
 

@@ -21,6 +21,8 @@ import pytest
 import cprofiling as cp
 from cprofiling.nodes.input_shapes import OVERFLOW, ShapeSummary, shapes_from
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 
 class Tensor:
     """What has both attributes in its class."""

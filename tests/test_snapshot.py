@@ -28,6 +28,8 @@ import cprofiling as cp
 from calls import beside, profiler_on, run_threads, switching_often
 from cprofiling import _core
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 PROTOCOLS = range(6)
 TWO_63 = 2**63
 MERGED_REASON = (

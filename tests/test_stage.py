@@ -24,6 +24,8 @@ import pytest
 import cprofiling as cp
 from calls import in_new_thread, profiler_on, stages
 
+pytestmark = pytest.mark.native
+
 
 @pytest.fixture
 def p() -> Iterator[cp.Profiler]:

@@ -11,6 +11,8 @@ import pytest
 from cprofiling.layers.memory import MemoryReader, StageMemory
 from fakes.fake_torch import FakeTorch, forget_devices, torch_loader
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 MS = 1_000_000
 
 

@@ -14,6 +14,8 @@ import pytest
 from calls import WATCH_DOG, run_python
 from fakes import build
 
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
 Run = Callable[[str], None]
 
 IMPORTS = f"""{WATCH_DOG}import asyncio, contextlib, os, sys, threading, time

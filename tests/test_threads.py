@@ -27,6 +27,8 @@ import cprofiling as cp
 from calls import NEVER, Target, beside, profiler_on, run_python, run_threads, switching_often
 from cprofiling import NodeProfilingStats, _core
 
+pytestmark = [pytest.mark.native, pytest.mark.alone]
+
 CALLS = int(os.environ.get("CPROFILING_STRESS_CALLS", "10000"))  # of each thread in the storm
 
 
@@ -519,6 +521,7 @@ def resident_bytes() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+@pytest.mark.unsanitized
 @pytest.mark.slow
 def test_short_lived_threads_leave_their_figures_and_nothing_else() -> None:
     profiler = profiler_on()

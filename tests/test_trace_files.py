@@ -21,6 +21,8 @@ from calls import run_python
 from cprofiling.recording.trace_handlers import file_name_of
 from recordings import made
 
+pytestmark = pytest.mark.native
+
 STRANGE = [
     'quote " and \\ and /',
     "control \x01\x1f\x7f \t\r\n",

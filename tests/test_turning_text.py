@@ -27,6 +27,8 @@ from cprofiling.report.notebook.cell_profile import CellProfile
 from hostile_names import TURNING
 from recordings import NODE, RECORD, STEP, Row, host, made
 
+pytestmark = pytest.mark.native
+
 NAME = f"a{TURNING}b"
 SHOWN = "a" + "".join(f"\\u{ord(character):04x}" for character in TURNING) + "b"
 # What JSON and scripts in a page write for these characters is no character.

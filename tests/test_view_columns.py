@@ -12,6 +12,8 @@ from cprofiling import _core
 from cprofiling.nodes.buckets import edge_ms, histogram_of, number_of
 from hostile_names import NAMES
 
+pytestmark = pytest.mark.native
+
 
 def test_buckets_are_those_of_the_core() -> None:
     times_ns = [0, 1, 63, 64, 65, 1000, 2**40 + 12345, 2**47 - 1, 2**47, 10**17]

@@ -9,7 +9,7 @@ import pytest
 from serving import CALLS, counted, ended, started, traced
 
 pytest.importorskip("celery", reason="celery is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 APP = """
 import celery
 import cprofiling as cp

@@ -14,6 +14,8 @@ import pytest
 import cprofiling as cp
 from calls import NEVER, by_name, profiler_on
 
+pytestmark = pytest.mark.integration
+
 fastapi = pytest.importorskip("fastapi", reason="FastAPI is not installed")
 pytest.importorskip("httpx", reason="httpx is not installed")
 testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")

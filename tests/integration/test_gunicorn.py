@@ -9,7 +9,7 @@ import pytest
 from serving import CALLS, asked_often, counted, ended, started, traced
 
 pytest.importorskip("gunicorn", reason="gunicorn is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 APP = """
 import os
 import cprofiling as cp

@@ -9,7 +9,7 @@ import pytest
 from worker_runs import CALLS, counted, run, traced
 
 pytest.importorskip("joblib", reason="joblib is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 PROGRAM = """
 import sys

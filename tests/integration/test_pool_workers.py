@@ -8,7 +8,7 @@ import pytest
 
 from worker_runs import CALLS, counted, run, traced
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 POOL = """
 import multiprocessing, sys

@@ -9,7 +9,7 @@ import pytest
 from worker_runs import CALLS, counted, run
 
 pytest.importorskip("ray", reason="ray is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 
 PROGRAM = """
 import time

@@ -16,6 +16,8 @@ from cprofiling import _core
 from nvtx_headers import nvtx_include
 from repository import BINDING, CORE, ROOT, c_files, code_of, relative
 
+pytestmark = pytest.mark.lint
+
 # The state of the process, by the unit that owns it.
 STATE = {
     "process": {"start_once"},

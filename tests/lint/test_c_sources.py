@@ -9,6 +9,8 @@ import pytest
 
 from repository import BINDING, CORE, ROOT, all_c_files, c_files, code_of, including, places, relative, tokens_of
 
+pytestmark = pytest.mark.lint
+
 WIDTH = 128
 CORE_FILES = c_files(CORE, ".c", ".h")
 BINDING_FILES = c_files(BINDING, ".c", ".h")

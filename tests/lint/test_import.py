@@ -14,6 +14,8 @@ import pytest
 
 import cprofiling
 
+pytestmark = pytest.mark.lint
+
 FOLDER = Path(cprofiling.__file__).parents[1]
 # What would take longer to load than the package itself, or is a sign that something is done at import.
 TOO_MUCH = {

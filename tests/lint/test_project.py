@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
+import pytest
+
 import cprofiling
 from repository import BINDING, CORE, PACKAGE, ROOT
+
+pytestmark = pytest.mark.lint
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 

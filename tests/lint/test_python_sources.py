@@ -17,6 +17,8 @@ import cprofiling
 from cprofiling import _core
 from repository import PACKAGE, relative
 
+pytestmark = pytest.mark.lint
+
 WIDTH = 120
 LONGEST_FUNCTION = 70  # lines, with the docstring
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_pb2" not in path.name)  # which are generated
