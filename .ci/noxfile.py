@@ -25,7 +25,7 @@ PYTHON_FLOOR, LINE_FLOOR, BRANCH_FLOOR = 97, 98, 91  # percent
 # Where everything is installed: other Pythons have it, or the machine itself refuses.
 MAY_BE_SKIPPED = re.compile(
     r"(came with|from) Python 3|telefuser.s stages need|there is no strace|strace may not trace|not on PATH:"
-    r"|cannot build for|do not run on this|needs the traces in"
+    r"|cannot build for|do not run on this|needs the traces in|only root can"
 )
 # The interpreter keeps memory until its end: leaks are looked for without sanitizers.
 SANITIZED = {
