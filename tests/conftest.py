@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,20 @@ assert cprofiling.__file__ is not None, "the package is not installed or built: 
 
 # A shell that runs the tests in the background has interrupts ignored, in the processes that they start, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say each reason to skip tests once: a line for each package that is missing."""
+    reasons = Counter(reason_of(report) for report in terminalreporter.getreports("skipped"))
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Return why a test was skipped, in the same words for all tests that a package is missing for."""
+    assert isinstance(report.longrepr, tuple)
+    reason = report.longrepr[2].removeprefix("Skipped: ")
+    return re.sub(r"^could not import '(\w+).*", r"\1 is not installed", reason)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -44,7 +60,7 @@ def fresh_default_profiler() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """PyTorch works in one thread: several that have as little to do as in tests wait for each other."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch = pytest.importorskip("torch")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

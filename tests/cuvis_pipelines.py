@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-pipeline_module: Any = pytest.importorskip("cuvis_ai_core.pipeline.pipeline", reason="cuvis-ai-core is not installed")
-schemas: Any = pytest.importorskip("cuvis_ai_schemas.pipeline", reason="cuvis-ai-core is not installed")
-enums: Any = pytest.importorskip("cuvis_ai_schemas.enums", reason="cuvis-ai-core is not installed")
-node_module: Any = pytest.importorskip("cuvis_ai_core.node.node", reason="cuvis-ai-core is not installed")
+torch: Any = pytest.importorskip("torch")
+pipeline_module: Any = pytest.importorskip("cuvis_ai_core.pipeline.pipeline")
+schemas: Any = pytest.importorskip("cuvis_ai_schemas.pipeline")
+enums: Any = pytest.importorskip("cuvis_ai_schemas.enums")
+node_module: Any = pytest.importorskip("cuvis_ai_core.node.node")
 
 Stage = enums.ExecutionStage
 FEATURES = 4

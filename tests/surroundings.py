@@ -102,7 +102,7 @@ def _in_group(code: str, folder: Path) -> None:
 
 def _in_cuvis(code: str, folder: Path) -> None:
     for name in _CUVIS_IMPORTS:
-        pytest.importorskip(name, reason=f"{name} is not installed")
+        pytest.importorskip(name)
     from cprofiling.integrations import cuvis
 
     try:
@@ -127,12 +127,12 @@ def _printed(code: str) -> str:
 
 def in_notebook(cells: list[str], folder: Path) -> None:
     """Run cells of a notebook, one after the other."""
-    pytest.importorskip("IPython", reason="IPython is not installed")
+    pytest.importorskip("IPython")
     run_python(_NOTEBOOK.format(folder=str(folder), cells=cells), folder)
 
 
 def _in_pytest(code: str, folder: Path) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("torch")
     for name, content in _LIBRARIES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
@@ -144,7 +144,7 @@ def _in_pytest(code: str, folder: Path) -> None:
 def _as_program(*packages: str) -> Callable[[str, Path], str]:
     def run(code: str, folder: Path) -> str:
         for package in packages:
-            pytest.importorskip(package, reason=f"{package} is not installed")
+            pytest.importorskip(package)
         (folder / "program.py").write_text(code)
         quiet = "PYTHONWARNINGS=ignore RAY_AUTH_MODE=disabled"
         return run_shell(f"{quiet} python program.py 2>/dev/null", folder)

@@ -700,7 +700,7 @@ def test_coroutines_resumed_in_any_order_match_the_model(p: cp.Profiler, seed: i
 
 
 def test_trio_starts_nodes_themselves(p: cp.Profiler) -> None:
-    pytest.importorskip("trio", reason="trio is not installed")
+    pytest.importorskip("trio")
 
     @p.profile_node
     async def node(seconds: float = 0) -> None:
@@ -720,7 +720,7 @@ def test_trio_starts_nodes_themselves(p: cp.Profiler) -> None:
 
 def test_cancelled_by_trio(p: cp.Profiler) -> None:
     """Also where a nursery makes a group of it; other errors beside it are errors."""
-    pytest.importorskip("trio", reason="trio is not installed")
+    pytest.importorskip("trio")
 
     @p.profile_node
     async def node() -> None:
@@ -760,7 +760,7 @@ def test_cancelled_by_trio(p: cp.Profiler) -> None:
 
 def test_uvloop(p: cp.Profiler) -> None:
     """A10."""
-    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+    uvloop = pytest.importorskip("uvloop")
     sleeps = {f"task {i}": 0.001 * (i % 20) for i in range(100)}
 
     async def main() -> None:
@@ -782,7 +782,7 @@ def test_uvloop(p: cp.Profiler) -> None:
 @pytest.mark.unsanitized
 def test_greenlets(p: cp.Profiler) -> None:
     """C8: each has samples of its own, switched in the middle of a node and of a block, in any order."""
-    greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
+    greenlet = pytest.importorskip("greenlet")
     main = greenlet.getcurrent()
 
     def work(name: str, ticks: int) -> None:
@@ -816,7 +816,7 @@ def test_greenlets(p: cp.Profiler) -> None:
 
 @pytest.mark.unsanitized
 def test_greenlets_that_die_in_the_middle_of_a_node(p: cp.Profiler) -> None:
-    greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
+    greenlet = pytest.importorskip("greenlet")
     main = greenlet.getcurrent()
 
     def start() -> None:

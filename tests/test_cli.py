@@ -51,7 +51,7 @@ def table_rows(output: str) -> dict[tuple[str, str], list[float]]:
 
 @pytest.fixture(scope="module")
 def demo() -> ModuleType:
-    pytest.importorskip("sklearn", reason="the demo needs scikit-learn")
+    pytest.importorskip("sklearn")
     from cprofiling.commands import demo
 
     return demo

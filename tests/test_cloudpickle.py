@@ -18,7 +18,7 @@ from calls import by_name, counts, run_python, stages
 
 pytestmark = pytest.mark.native
 
-cloudpickle = pytest.importorskip("cloudpickle", reason="cloudpickle is not installed")
+cloudpickle = pytest.importorskip("cloudpickle")
 
 # A program's own names, in a module that no other process can import, as __main__ is none.
 PROGRAM = """

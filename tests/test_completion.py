@@ -56,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def argcomplete() -> None:
-    pytest.importorskip("argcomplete", reason="argcomplete is not installed")
+    pytest.importorskip("argcomplete")
 
 
 @pytest.mark.usefixtures("argcomplete")

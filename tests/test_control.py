@@ -380,7 +380,7 @@ def test_record_takes_numbers_unchanged(value: Any, expected: float) -> None:
 
 @pytest.mark.parametrize("scalar", ["float64", "float32", "float16", "int64", "uint8"])
 def test_record_takes_numpys_scalars(scalar: str) -> None:
-    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    numpy = pytest.importorskip("numpy")
     p = profiler_on()
     p.record("train", "n", getattr(numpy, scalar)(2))
     assert by_name(p)["n"].last_ms == 2.0

@@ -65,7 +65,7 @@ def test_it_goes_with_the_object_that_keeps_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", KEPT)
 def test_cloudpickle_takes_it(name: str) -> None:
-    cloudpickle = pytest.importorskip("cloudpickle", reason="cloudpickle is not installed")
+    cloudpickle = pytest.importorskip("cloudpickle")
     assert type(pickle.loads(cloudpickle.dumps(KEPT[name]))) is type(KEPT[name])
 
 

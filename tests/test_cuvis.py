@@ -35,8 +35,8 @@ from cuvis_pipelines import BATCH, TEN, Chain, Stage, batch, counts, nodes_of, p
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")
 
-grpc = pytest.importorskip("grpc", reason="cuvis-ai-core's gRPC parts are not installed")
-profiling: Any = pytest.importorskip("cuvis_ai_core.pipeline.profiling", reason="cuvis-ai-core is not installed")
+grpc = pytest.importorskip("grpc")
+profiling: Any = pytest.importorskip("cuvis_ai_core.pipeline.profiling")
 CuvisPipeline = pipeline_module.CuvisPipeline
 NO_DATA = "No profiling data collected."
 KINDS = ("its own", "ours")
@@ -1064,7 +1064,7 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[misc]
 
 def data_module() -> Any:
     """Lightning's: 12 rows to train, 6 to validate and to test, 10 to predict, in batches of two."""
-    lightning = pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
+    lightning = pytest.importorskip("pytorch_lightning")
 
     def loader(number: int) -> Callable[[Any], Any]:
         return lambda self: torch.utils.data.DataLoader(Rows(number), batch_size=BATCH)
@@ -1080,7 +1080,7 @@ def expected(runs: dict[Any, int], skipped: int) -> dict[tuple[str, str], int]:
 
 @pytest.mark.parametrize("skipped", [0, 2])
 def test_its_predictor(chain: Chain, skipped: int) -> None:
-    predictors = pytest.importorskip("cuvis_ai_core.training.predictor", reason="pytorch-lightning is not installed")
+    predictors = pytest.importorskip("cuvis_ai_core.training.predictor")
     p = chain.pipeline
     p.set_profiling(True, skip_first_n=skipped)
     predictor = predictors.Predictor(p, data_module())
@@ -1096,8 +1096,8 @@ def test_its_predictor(chain: Chain, skipped: int) -> None:
 
 @pytest.mark.parametrize("skipped", [0, 2])
 def test_its_gradient_trainer(chain: Chain, skipped: int, tmp_path: Path) -> None:
-    trainers = pytest.importorskip("cuvis_ai_core.training.trainers", reason="pytorch-lightning is not installed")
-    config = pytest.importorskip("cuvis_ai_core.training.config", reason="pytorch-lightning is not installed")
+    trainers = pytest.importorskip("cuvis_ai_core.training.trainers")
+    config = pytest.importorskip("cuvis_ai_core.training.config")
     settings = config.TrainingConfig(
         max_epochs=2,
         accelerator="cpu",
@@ -1120,7 +1120,7 @@ def test_its_gradient_trainer(chain: Chain, skipped: int, tmp_path: Path) -> Non
 @contextlib.contextmanager
 def its_server(sessions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """Its server, to which what runs pipelines for it is joined in this process: a client's stub, and its messages."""
-    runtime = pytest.importorskip("cuvis_ai_core.run_runtime.service", reason="its gRPC parts are not installed")
+    runtime = pytest.importorskip("cuvis_ai_core.run_runtime.service")
     bridge = pytest.importorskip("cuvis_ai_core.grpc.orchestrator_bridge")
     service = pytest.importorskip("cuvis_ai_core.grpc.service").CuvisAIService()
     stubs = pytest.importorskip("cuvis_ai_core.grpc.v1.cuvis_ai_core_pb2_grpc")

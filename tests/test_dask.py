@@ -16,7 +16,7 @@ import cprofiling as cp
 from calls import NEVER
 from cprofiling.layers.ranks.rank_snapshot import take
 
-distributed: Any = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+distributed: Any = pytest.importorskip("distributed")
 
 from cprofiling.integrations import dask  # noqa: E402 it needs the package
 from cprofiling.integrations.dask import ProfilingPlugin, gather  # noqa: E402

@@ -192,7 +192,7 @@ def test_copies_of_the_real_traces() -> None:
 def hta() -> Any:
     if not TRACES.exists():
         pytest.skip(f"needs the traces in {TRACES}")
-    pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed")
+    pytest.importorskip("hta")
     logging.getLogger("hta").setLevel(logging.ERROR)
     return importlib.import_module("hta.common.trace").Trace
 

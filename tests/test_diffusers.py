@@ -13,8 +13,8 @@ import cprofiling as cp
 from calls import by_name, counts, outcomes, profiler_on, stages
 from example_runs import counts_in, output_of
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-diffusers: Any = pytest.importorskip("diffusers", reason="diffusers is not installed")
+torch: Any = pytest.importorskip("torch")
+diffusers: Any = pytest.importorskip("diffusers")
 
 from cprofiling.integrations.diffusers import profile_pipeline  # noqa: E402 it needs diffusers
 

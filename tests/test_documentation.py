@@ -77,7 +77,7 @@ def test_what_needs_more_runs_with_it(
         in_notebook(cells, tmp_path)
         return
     for name in sorted(foreign_modules(block.content)):
-        pytest.importorskip(name, reason=f"{name} is not installed")
+        pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     about = SURROUNDINGS.get((documents.name_of(block.document), documents.section(block.document, block.line)))
     if about is not None:
@@ -339,7 +339,7 @@ class Page(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the site, built as CI builds it: a warning is an error."""
     for package in ("mkdocs", "material", "mkdocstrings"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
+        pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(DOCS / "mkdocs.yml")]
     done = subprocess.run(
@@ -381,7 +381,7 @@ def test_the_site_has_every_name_of_the_reference(site: Path) -> None:
 
 
 def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    playwright = pytest.importorskip("playwright.sync_api")
     from browser import LIMIT_S, chromium
 
     executable = chromium()

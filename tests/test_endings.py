@@ -100,9 +100,9 @@ def test_a_program_ends_as_under_python(name: str, nodes: list[str], programs: P
 
 @pytest.mark.parametrize("name", ["exception", "interrupt"])
 def test_a_served_program_ends_as_under_python(name: str, programs: Path) -> None:
-    pytest.importorskip("grpc", reason="remote control needs grpcio")
-    pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
-    pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
+    pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health")
+    pytest.importorskip("grpc_reflection")
     plain = ended([sys.executable, f"{name}.py"], programs)
     assert without_ours(ended([SCRIPT, "serve", f"{name}.py"], programs)) == plain
 

@@ -35,7 +35,7 @@ WITH_TESTS = {
 
 def output_of(name: str) -> str:
     """Run an example and return what it printed."""
-    pytest.importorskip("sklearn", reason="the examples work on the data sets of scikit-learn")
+    pytest.importorskip("sklearn")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)],
         env=ENVIRONMENT,
@@ -149,7 +149,7 @@ def test_recorded_training() -> None:
 
 
 def test_recorded_inference() -> None:
-    pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pandas")
     output = output_of("recorded_inference.py")
     right = re.match(r"([\d.]+)% of 201 digits read correctly\n", output)
     assert right is not None
@@ -163,7 +163,7 @@ def test_recorded_inference() -> None:
 
 def test_cuvis_pipeline() -> None:
     for package in ("torch", "cuvis_ai_core", "pytorch_lightning", "loguru"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
+        pytest.importorskip(package)
     output = output_of("cuvis_pipeline.py")
     right = re.match(r"([\d.]+)% of 397 digits read correctly\n\n", output)
     assert right is not None
@@ -182,7 +182,7 @@ def test_cuvis_pipeline() -> None:
 
 def test_remote_control() -> None:
     for name in ("grpc", "grpc_health", "grpc_reflection"):
-        pytest.importorskip(name, reason="remote control needs the extra grpc")
+        pytest.importorskip(name)
     output = output_of("remote_control.py")
     assert output.startswith("before: off, 0 nodes\n")
     rows = {

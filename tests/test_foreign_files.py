@@ -293,9 +293,9 @@ def test_no_command_waits_for_a_pipe(
     arguments: list[str], tmp_path: Path, impatient: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if arguments[0] == "serve":
-        pytest.importorskip("grpc", reason="remote control needs grpcio")
-        pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
-        pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
+        pytest.importorskip("grpc")
+        pytest.importorskip("grpc_health")
+        pytest.importorskip("grpc_reflection")
     path = tmp_path / "pipe"
     os.mkfifo(path)
     (tmp_path / "app.py").write_text("")

@@ -606,7 +606,7 @@ def test_a_pool_inside_a_worker() -> None:
 
 
 def test_loky_workers() -> None:
-    loky = pytest.importorskip("loky", reason="loky is not installed")
+    loky = pytest.importorskip("loky")
     with loky.get_reusable_executor(max_workers=2) as executor:
         pid, was_on, keys, summary = executor.submit(run_in_worker, [1, 2]).result(HANGS_AFTER_S)
     assert (pid != os.getpid(), was_on, keys, counts(summary)) == (True, False, 0, {"work": 2})

@@ -373,7 +373,7 @@ def test_skip_first_n_must_be_given() -> None:
 
 @pytest.fixture(scope="module")
 def cuvis() -> Any:
-    return pytest.importorskip("cuvis_ai_core.pipeline.profiling", reason="cuvis-ai-core is not installed")
+    return pytest.importorskip("cuvis_ai_core.pipeline.profiling")
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -37,7 +37,7 @@ def test_a_trace_with_records(tmp_path: Path) -> None:
 
 
 def test_pause_resume_and_frames() -> None:
-    pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pandas")
     with profile(format=RecordFormat.PandasDataFrame) as profiler:
         with profiler.record("Inference"):
             run()

@@ -593,7 +593,7 @@ def test_times_of_pairs_are_judged_where_that_is_asked(
 
 
 def test_it_works_under_xdist(run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    pytest.importorskip("xdist")
     monkeypatch.setenv("PYTHONPATH", PYTHON)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of other packages take seconds in each worker
 

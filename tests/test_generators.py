@@ -442,7 +442,7 @@ def test_a_generator_cannot_be_awaited_and_a_coroutine_not_iterated(p: cp.Profil
 
 
 def test_twisted_inline_callbacks(p: cp.Profiler) -> None:
-    defer: Any = pytest.importorskip("twisted.internet.defer", reason="Twisted is not installed")
+    defer: Any = pytest.importorskip("twisted.internet.defer")
 
     @defer.inlineCallbacks  # type: ignore[untyped-decorator, unused-ignore]
     @p.profile_node("node")

@@ -19,8 +19,8 @@ from cprofiling import layers
 from cprofiling.harness import HarnessConfig, StageBenchHarness
 from cprofiling.layers.harness.stage_bench import MOST_TRACE_BYTES
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("diffusers", reason="diffusers is not installed")
+torch: Any = pytest.importorskip("torch")
+pytest.importorskip("diffusers")
 
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")

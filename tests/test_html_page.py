@@ -25,7 +25,7 @@ from cprofiling.report.html.render import render
 from hostile_names import NAMES
 from recorded import outer, profile
 
-pytest.importorskip("jinja2", reason="Jinja2 is not installed")
+pytest.importorskip("jinja2")
 
 DASH = "\N{EN DASH}"
 VOID = {"meta", "link", "br", "input"}

@@ -29,8 +29,8 @@ from hostile_names import NAMES
 from recorded import profile
 from recordings import trace
 
-pytest.importorskip("jinja2", reason="Jinja2 is not installed")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytest.importorskip("jinja2")
+playwright = pytest.importorskip("playwright.sync_api")
 
 Show = Callable[..., Any]
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
@@ -153,7 +153,7 @@ def quarter(page: Any) -> tuple[float, float]:
 
 def violations(page: Any, *rules: str) -> list[str]:
     """What axe-core finds, by all of its rules or some."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     found = axe.Axe().run(page, options={"runOnly": rules} if rules else None).response["violations"]
     return [f"{each['id']}: {[one['html'][:200] for one in each['nodes'][:3]]}" for each in found]
 

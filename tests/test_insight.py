@@ -741,7 +741,7 @@ def test_reports_have_insights_of_what_has_nodes() -> None:
 
 
 def test_tables_are_pandas_frames() -> None:
-    pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pandas")
     frame = recorded_counts({"a": 3, "b": 3}).what_if().to_pandas()
     assert list(frame["node"]) == ["a", "b"]
     assert frame["gain_ms"].tolist() == [1.0, 1.0]

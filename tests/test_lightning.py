@@ -19,8 +19,8 @@ import cprofiling as cp
 from calls import by_name, counts, outcomes, profiler_on, stages
 from example_runs import counts_in, output_of
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-pl: Any = pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
+torch: Any = pytest.importorskip("torch")
+pl: Any = pytest.importorskip("pytorch_lightning")
 
 from cprofiling.integrations import lightning as integration  # noqa: E402 it needs Lightning
 from cprofiling.integrations.lightning import Profiler  # noqa: E402
@@ -232,7 +232,7 @@ def test_the_base_class_is_that_of_the_package_in_use(monkeypatch: pytest.Monkey
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn", reason="the examples work on the data sets of scikit-learn")
+    pytest.importorskip("sklearn")
     output = output_of("lightning_profiler.py", capsys)
     right = re.search(r"^([\d.]+)% of 297 digits read correctly$", output, re.MULTILINE)
     assert right is not None

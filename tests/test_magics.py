@@ -17,7 +17,7 @@ import pytest
 
 import cprofiling as cp
 
-pytest.importorskip("IPython", reason="IPython is not installed")
+pytest.importorskip("IPython")
 
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config

@@ -73,7 +73,7 @@ def quiet(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, clock
 
 @pytest.fixture
 def real_torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is not installed")
+    return pytest.importorskip("torch")
 
 
 def working(clock: Clock, durations_ns: list[int]) -> Callable[..., None]:

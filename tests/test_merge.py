@@ -563,7 +563,7 @@ def test_skew_shows_itself() -> None:
     assert "host:0 (1 node, 8.0 ms beyond the median)" in str(found)
     assert "1 more row is not shown" in skew_of({"0": {"a": [1.0], "b": [2.0]}}).text(1)
     assert str(SkewBuilder().build()).startswith("┌")
-    pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pandas")
     frame = found.to_pandas()
     assert list(frame.columns)[:4] == ["node_name", "stage", "ranks", "slowest"]
     assert frame["ranks"].tolist() == [85]

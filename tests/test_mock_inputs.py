@@ -22,12 +22,12 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 @pytest.fixture(scope="module")
 def torch() -> Any:
-    return pytest.importorskip("torch", reason="torch is not installed")
+    return pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
 def numpy() -> Any:
-    return pytest.importorskip("numpy", reason="numpy is not installed")
+    return pytest.importorskip("numpy")
 
 
 def described(shape: list[int], dtype: str, device: str = "cpu", **more: Any) -> dict[str, Any]:

@@ -15,10 +15,10 @@ import pytest
 import cprofiling
 from browser import chromium
 
-nbformat: Any = pytest.importorskip("nbformat", reason="nbformat is not installed")
-nbclient: Any = pytest.importorskip("nbclient", reason="nbclient is not installed")
-nbconvert: Any = pytest.importorskip("nbconvert", reason="nbconvert is not installed")
-pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+nbformat: Any = pytest.importorskip("nbformat")
+nbclient: Any = pytest.importorskip("nbclient")
+nbconvert: Any = pytest.importorskip("nbconvert")
+pytest.importorskip("ipykernel")
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "python" / "examples" / "notebook.ipynb"
 PLAIN = [
@@ -57,7 +57,7 @@ def patches() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory, patches: pytest.MonkeyPatch) -> Any:
     for package in ("sklearn", "matplotlib", "tqdm"):
-        pytest.importorskip(package, reason=f"the notebook needs {package}")
+        pytest.importorskip(package)
     return run(nbformat.read(EXAMPLE, 4), tmp_path_factory.mktemp("example"), patches)
 
 
@@ -129,7 +129,7 @@ def exported(notebook: Any, path: Path, theme: str) -> Path:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_browser_shows_it_all(example: Any, plain: Any, tmp_path: Path, theme: str) -> None:
-    api: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    api: Any = pytest.importorskip("playwright.sync_api")
     executable = chromium()
     if executable is None:
         pytest.skip("not on PATH: chromium")

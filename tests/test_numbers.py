@@ -405,7 +405,7 @@ def test_numbers_of_all_kinds_are_taken_unchanged(value: Any, expected: float) -
 
 
 def test_numpy_scalars_are_numbers() -> None:
-    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    numpy = pytest.importorskip("numpy")
     values = [numpy.float64(0.1), numpy.float32(0.5), numpy.int64(3), numpy.uint8(7)]
     stats = stats_of(values)
     assert (stats.count, stats.min_ms, stats.max_ms, stats.last_ms) == (4, 0.1, 7.0, 7.0)
@@ -536,7 +536,7 @@ def test_totals_of_calls_are_whole_nanoseconds() -> None:
 
 @pytest.fixture
 def cuvis() -> Any:
-    return pytest.importorskip("cuvis_ai_core.pipeline.profiling", reason="cuvis-ai-core is not installed")
+    return pytest.importorskip("cuvis_ai_core.pipeline.profiling")
 
 
 TEN = ("node_name", "stage", "count", "min_ms", "max_ms", "last_ms")

@@ -27,8 +27,8 @@ from hostile_names import NAMES, exported
 from recorded import profile
 from recordings import NODE, RECORD, host, made
 
-pytest.importorskip("opentelemetry.sdk", reason="needs opentelemetry-sdk")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs opentelemetry-exporter-otlp-proto-http")
+pytest.importorskip("opentelemetry.sdk")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

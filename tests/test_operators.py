@@ -23,7 +23,7 @@ from cprofiling.recording.result import Event
 from cprofiling.recording.torch_operators import collect
 from recorded import names
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+torch: Any = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.filterwarnings("default:::torch")
 

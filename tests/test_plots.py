@@ -17,7 +17,7 @@ import cprofiling as cp
 from calls import profiler_with
 from hostile_names import NAMES
 
-matplotlib: Any = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib: Any = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 plt: Any = pytest.importorskip("matplotlib.pyplot")
 

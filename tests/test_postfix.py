@@ -143,7 +143,7 @@ def test_arguments_are_checked(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_tqdm_shows_it(pipeline: Pipeline) -> None:
-    tqdm = pytest.importorskip("tqdm", reason="tqdm is not installed").tqdm
+    tqdm = pytest.importorskip("tqdm").tqdm
     shown = io.StringIO()
     with tqdm(range(50), file=shown, mininterval=0, miniters=1) as bar:
         for _ in bar:

@@ -31,7 +31,7 @@ from cprofiling.monitoring.node_totals import DEFAULT_BOUNDS
 from gpu_snapshots import GPU_MS, gpu_snapshot
 from hostile_names import NAMES, exported
 
-prometheus_client = pytest.importorskip("prometheus_client", reason="needs prometheus-client")
+prometheus_client = pytest.importorskip("prometheus_client")
 openmetrics = pytest.importorskip("prometheus_client.openmetrics.exposition")
 openmetrics_parser = pytest.importorskip("prometheus_client.openmetrics.parser")
 text_parser = pytest.importorskip("prometheus_client.parser")

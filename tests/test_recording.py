@@ -198,7 +198,7 @@ def test_findings_against_a_baseline() -> None:
 
 
 def test_frames(tmp_path: Path) -> None:
-    pytest.importorskip("pandas", reason="pandas is not installed")
+    pytest.importorskip("pandas")
     with cp.profile(operators=False) as prof, cp.record("label"):
         node()
     frame = prof.to_pandas()
@@ -223,7 +223,7 @@ def test_a_notebook_shows_its_averages() -> None:
 
 
 def test_frames_of_polars() -> None:
-    polars = pytest.importorskip("polars", reason="polars is not installed")
+    polars = pytest.importorskip("polars")
     with cp.profile(operators=False) as prof:
         node()
     assert prof.to_polars()["name"].to_list() == ["node"]

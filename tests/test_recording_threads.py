@@ -322,7 +322,7 @@ def test_a_block_left_by_a_dropped_generator_has_no_memory_figures() -> None:
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("options", [{}, {"with_stack": True, "profile_memory": True}], ids=["times", "more"])
 def test_greenlets_switch_inside_nodes(options: dict[str, Any]) -> None:
-    greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
+    greenlet = pytest.importorskip("greenlet")
     others: list[Any] = []
 
     @cp.profile_node("node")
@@ -368,7 +368,7 @@ async def numbered(number: int, sleep: Callable[[float], Awaitable[object]]) -> 
 
 
 def run_in_uvloop() -> None:
-    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+    uvloop = pytest.importorskip("uvloop")
 
     async def run() -> None:
         await asyncio.gather(*[task(i, asyncio.sleep) for i in range(10)])
@@ -379,7 +379,7 @@ def run_in_uvloop() -> None:
 
 
 def run_in_trio() -> None:
-    trio = pytest.importorskip("trio", reason="trio is not installed")
+    trio = pytest.importorskip("trio")
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:

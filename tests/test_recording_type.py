@@ -576,7 +576,7 @@ class Stream:
 
 def frame_of(rows: Any) -> dict[str, list[Any]]:
     """Return all columns of what gives a stream."""
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table(rows)
     table.validate(full=True)
     types = {"u": "string", "l": "int64", "i": "int32"}
@@ -783,7 +783,7 @@ def run_scenarios(script: str) -> None:
 
 
 def test_without_memory() -> None:
-    pytest.importorskip("_testcapi", reason="this CPython was built without its test modules")
+    pytest.importorskip("_testcapi")
     run_scenarios(WITHOUT_MEMORY)
 
 

@@ -21,9 +21,9 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on, unwatched
 
-grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
-pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
-pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("grpc_health")
+pytest.importorskip("grpc_reflection")
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
@@ -750,7 +750,7 @@ def without_versions(text: str) -> str:
 
 
 def test_the_stubs_are_up_to_date(tmp_path: Path) -> None:
-    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
+    pytest.importorskip("grpc_tools")
     outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
     command = [
         sys.executable,

@@ -27,9 +27,9 @@ from cprofiling.commands import main
 from cprofiling.commands import serve as server_commands
 from foreign import ATTACKER, run_as, shared_folder
 
-grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
-pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
-pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("grpc_health")
+pytest.importorskip("grpc_reflection")
 
 from cprofiling.commands import serving_program  # noqa: E402
 from cprofiling.monitoring.top import from_server  # noqa: E402
@@ -253,7 +253,7 @@ def test_both_commands_say_what_they_need(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
-    pytest.importorskip("rich", reason="a terminal is served by rich")
+    pytest.importorskip("rich")
     master, slave = pty.openpty()
     arguments = [*COMMAND, "top", server.address, "--interval", "0.1"]
     child = subprocess.Popen(arguments, stdout=slave, stderr=subprocess.PIPE, env={**ENVIRONMENT, "LINES": "40"})
@@ -269,7 +269,7 @@ def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
 
 
 def test_keys_are_answered_while_the_next_table_is_waited_for(server: Any) -> None:
-    pytest.importorskip("rich", reason="a terminal with keys is served by rich")
+    pytest.importorskip("rich")
     master, slave = pty.openpty()
     settings = {**ENVIRONMENT, "LINES": "40", "COLUMNS": "120", "TERM": "xterm"}
     arguments = [*COMMAND, "top", server.address, "--interval", "3600"]
@@ -589,7 +589,7 @@ class ServedOpenly(Served):
 
 
 def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cuvis = pytest.importorskip("cuvis_ai_core.grpc", reason="cuvis-ai-core is not installed")
+    cuvis = pytest.importorskip("cuvis_ai_core.grpc")
     monkeypatch.setitem(ENVIRONMENT, "CPROFILING_TOKEN", TOKEN)
     with ServedOpenly(tmp_path, "-s", "main=__main__:pipeline") as served:
         said = "cprofiling: without a token: all users and programs of this machine can control it, clients of "
@@ -607,7 +607,7 @@ def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monk
 
 
 def test_clients_of_cuvis_get_the_figures_that_they_know() -> None:
-    cuvis = pytest.importorskip("cuvis_ai_core.grpc", reason="cuvis-ai-core is not installed")
+    cuvis = pytest.importorskip("cuvis_ai_core.grpc")
     profiler = profiler_on()
     for stage in ("train", "val", "train", "of its own"):
         profiler.record(stage, "node", 2.0)

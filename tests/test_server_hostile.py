@@ -22,9 +22,9 @@ import pytest
 import cprofiling as cp
 from calls import profiler_on, unwatched
 
-grpc = pytest.importorskip("grpc", reason="remote control needs grpcio")
-pytest.importorskip("grpc_health", reason="remote control needs grpcio-health-checking")
-pytest.importorskip("grpc_reflection", reason="remote control needs grpcio-reflection")
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("grpc_health")
+pytest.importorskip("grpc_reflection")
 
 from cprofiling.monitoring.server import guard, service, serving  # noqa: E402
 from cprofiling.monitoring.server.refusal import Refusal  # noqa: E402

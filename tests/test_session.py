@@ -571,7 +571,7 @@ def test_reports_after_a_loop_cover_its_last_cycle() -> None:
 
 
 def test_a_schedule_answers_as_that_of_torch_does() -> None:
-    torch_schedule = pytest.importorskip("torch.profiler", reason="torch is not installed").schedule
+    torch_schedule = pytest.importorskip("torch.profiler").schedule
     rng = random.Random(1)
     for _ in range(200):
         options = {name: rng.randrange(4) for name in ("wait", "warmup", "repeat", "skip_first", "skip_first_wait")}

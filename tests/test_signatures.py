@@ -245,7 +245,7 @@ def test_metadata_are_numbers_and_texts() -> None:
 
 
 def test_numpys_arrays_and_scalars() -> None:
-    numpy = pytest.importorskip("numpy", reason="NumPy is not installed")
+    numpy = pytest.importorskip("numpy")
     array = numpy.zeros((2, 3), "float16").T
     assert captured([array, numpy.float32(0.5), numpy.int8(7), numpy.bool_(True)]) == (
         [
@@ -258,7 +258,7 @@ def test_numpys_arrays_and_scalars() -> None:
 
 
 def test_pytorchs_tensors() -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = pytest.importorskip("torch")
     latents = torch.zeros(2, 3, dtype=torch.bfloat16, requires_grad=True).t()
     inputs, types = captured({"latents": latents, "dtype": torch.float16, "device": torch.device("cpu"), "size": 1})
     assert inputs["latents"] == {

@@ -16,7 +16,7 @@ import cprofiling as cp
 from cprofiling.layers.harness.mock_inputs import MockInputs
 from cprofiling.layers.harness.run_stage import Step, arguments_for, step_of
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+torch: Any = pytest.importorskip("torch")
 
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")

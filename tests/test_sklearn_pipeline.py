@@ -14,7 +14,7 @@ import cprofiling as cp
 from calls import outcomes, profiler_on, stages
 from example_runs import counts_in, output_of
 
-sklearn: Any = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+sklearn: Any = pytest.importorskip("sklearn")
 
 import numpy as np  # noqa: E402 it comes with scikit-learn
 from sklearn.base import BaseEstimator, TransformerMixin, clone  # noqa: E402

@@ -176,7 +176,7 @@ def run_program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
-    pytest.importorskip("numpy", reason="numpy is not installed")
+    pytest.importorskip("numpy")
     image = {"shape": [2, 3], "dtype": "float32", "device": "numpy", "stride": [3, 1], "requires_grad": False}
     signature = {"stage_name": "a 'b'\n", "input_signatures": {"image": image, "name": "Ann"}}
     program = StageBenchHarness("a 'b'\n", signature, device="cpu").generate_test_script()
@@ -201,7 +201,7 @@ def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
 
 def test_the_program_has_telefuser_s_functions(tmp_path: Path) -> None:
     """Inputs are as the harness makes them: in shapes and types of tensors, in values of all else."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch = pytest.importorskip("torch")
 
     def tensor(dtype: str, *shape: int, **more: Any) -> dict[str, Any]:
         return {"shape": list(shape), "dtype": dtype, "device": "cpu", **more}

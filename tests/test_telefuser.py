@@ -182,7 +182,7 @@ def test_names_are_followed_as_the_environment_has_them(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("told", ["true", "false"])
 def test_pytorch_s_profiler_is_asked_for_what_the_environment_says(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
+    torch = pytest.importorskip("torch")
     for variable in profiler._Followed.variables[1:]:
         monkeypatch.setenv(variable, told)
     asked: list[dict[str, Any]] = []
@@ -668,7 +668,7 @@ print("ok")
 
 
 def test_telefuser_itself(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("torch")
     if importlib.util.find_spec("telefuser") is None:
         pytest.skip("telefuser is not installed")
     paths = [tmp_path / "old.json", tmp_path / "new.json"]

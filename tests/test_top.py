@@ -384,7 +384,7 @@ def terminal_of_this_process() -> Iterator[tuple[int, FakeTerminal]]:
 
 
 def test_keys_are_read_while_the_next_moment_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("rich", reason="a terminal is served by rich")
+    pytest.importorskip("rich")
     profiler = profiler_on(live=path)
     profiler.record("train", "node", 1)
     live_writer.commit()
@@ -456,7 +456,7 @@ class Terminal:
 
 
 def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: Path) -> None:
-    pytest.importorskip("rich", reason="a terminal is served by rich")
+    pytest.importorskip("rich")
     terminal = Terminal(str(path), "--interval", "0.2")
     terminal.wait_for("by total", "model", "Calls/s")
     terminal.press("s")
@@ -475,7 +475,7 @@ def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: 
 
 
 def test_a_narrow_terminal_leaves_columns_out(path: Path) -> None:
-    pytest.importorskip("rich", reason="a terminal is served by rich")
+    pytest.importorskip("rich")
     profiler = profiler_on(live=path)
     for number in range(40):
         profiler.record("train", f"node {number}", 1 + number)
@@ -488,7 +488,7 @@ def test_a_narrow_terminal_leaves_columns_out(path: Path) -> None:
 
 
 def screen_text(screen: Any, columns: int, lines: int) -> str:
-    console = pytest.importorskip("rich.console", reason="a terminal is served by rich").Console
+    console = pytest.importorskip("rich.console").Console
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         recorded = console(record=True, width=columns, file=nowhere)
         recorded.print(screen.render(columns, lines))
@@ -550,7 +550,7 @@ def test_what_is_said_in_place_of_rows_has_the_width_of_the_screen() -> None:
 def test_the_end_is_shown_also_while_paused(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("rich", reason="a terminal is served by rich")
+    pytest.importorskip("rich")
     keys = iter(["p"])
     monkeypatch.setattr(showing, "_keys", lambda: contextlib.nullcontext(lambda: next(keys, "")))
 

@@ -11,7 +11,7 @@ import pytest
 import cprofiling as cp
 from calls import by_name, counts, profiler_on
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+torch: Any = pytest.importorskip("torch")
 
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")

@@ -20,7 +20,7 @@ from cprofiling.integrations import torch_distributed
 from cprofiling.integrations.torch_distributed import GatheredStatistics, gather
 from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot, take
 
-dist: Any = pytest.importorskip("torch.distributed", reason="torch is not installed")
+dist: Any = pytest.importorskip("torch.distributed")
 if not dist.is_available():  # pragma: no cover
     pytest.skip("this torch has no torch.distributed", allow_module_level=True)
 

@@ -20,7 +20,7 @@ import cprofiling as cp
 from calls import by_name, counts, outcomes, profiler_on, stages
 from example_runs import counts_in, output_of
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
+torch: Any = pytest.importorskip("torch")
 
 from cprofiling.integrations import torch_hooks  # noqa: E402 it needs torch
 from cprofiling.integrations.torch import profile_modules  # noqa: E402 it needs torch, too
@@ -605,7 +605,7 @@ def test_a_task_begun_inside_of_a_module(p: cp.Profiler) -> None:
 
 
 def test_greenlets_that_take_turns(net: Any, p: cp.Profiler) -> None:
-    greenlet = pytest.importorskip("greenlet", reason="greenlet is not installed")
+    greenlet = pytest.importorskip("greenlet")
 
     class Switching(nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
@@ -702,7 +702,7 @@ def test_a_module_that_takes_no_hooks(p: cp.Profiler) -> None:
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn", reason="the examples work on the data sets of scikit-learn")
+    pytest.importorskip("sklearn")
     output = output_of("torch_modules.py", capsys)
     right = re.match(r"([\d.]+)% of 397 digits read correctly\n", output)
     assert right is not None

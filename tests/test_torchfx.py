@@ -12,8 +12,8 @@ import cprofiling as cp
 from calls import counts, outcomes, profiler_on, stages
 from example_runs import output_of
 
-torch: Any = pytest.importorskip("torch", reason="torch is not installed")
-torchfx: Any = pytest.importorskip("torchfx", reason="torchfx is not installed")
+torch: Any = pytest.importorskip("torch")
+torchfx: Any = pytest.importorskip("torchfx")
 
 from torchfx import Wave  # noqa: E402
 from torchfx.effect import Gain, Normalize  # noqa: E402

@@ -16,8 +16,8 @@ from cprofiling.commands import main
 from cprofiling.counting import count_calls
 from example_runs import EXAMPLES, output_of
 
-pytest.importorskip("torch", reason="torch is not installed")
-ops: Any = pytest.importorskip("torchfx._ops", reason="torchfx is not installed")
+pytest.importorskip("torch")
+ops: Any = pytest.importorskip("torchfx._ops")
 
 # PyTorch and what it uses warn of deprecations of their own.
 pytestmark = pytest.mark.filterwarnings("default")

@@ -96,9 +96,9 @@ def test_views_of_statistics(summary: cp.ProfilingSummary) -> None:
 @pytest.mark.parametrize("kind", ["text", "md", "html", "csv", "json", "prom"])
 def test_files_of_statistics(summary: cp.ProfilingSummary, tmp_path: Path, kind: str) -> None:
     if kind == "html":
-        pytest.importorskip("jinja2", reason="Jinja2 is not installed")
+        pytest.importorskip("jinja2")
     if kind == "prom":
-        pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
+        pytest.importorskip("prometheus_client")
     profiler = profiler_on()
     profiler.record(NAME, NAME, 5.0)
     profiler.snapshot().save(tmp_path / "file", kind)
@@ -141,7 +141,7 @@ def test_views_of_recordings(recording: cp.Recording, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["text", "md", "html", "csv", "json"])
 def test_files_of_recordings(recording: cp.Recording, tmp_path: Path, kind: str) -> None:
     if kind == "html":
-        pytest.importorskip("jinja2", reason="Jinja2 is not installed")
+        pytest.importorskip("jinja2")
     recording.save(tmp_path / "file", kind)
     check((tmp_path / "file").read_text())
 

@@ -30,7 +30,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_mypy(cache: Path, module: str, option: str, *arguments: str) -> str:
     """Run mypy, or a tool of it, on the package that is tested, and return what it says when it is not content."""
-    pytest.importorskip("mypy", reason="mypy is not installed")
+    pytest.importorskip("mypy")
     configuration = cache / "mypy.ini"
     configuration.write_text(f"[mypy]\n[mypy-{USED.replace(' ', '')}]\nfollow_imports = skip\n", encoding="utf-8")
     environment = {**unwatched(), "MYPY_CACHE_DIR": str(cache)}

@@ -78,7 +78,7 @@ def test_an_item_may_change_the_column_that_it_is_in(format_: str, added: int) -
             return 3
 
     column: list[object] = [Item(), 7, 2**40]
-    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    pyarrow = pytest.importorskip("pyarrow")
     stream = _core.arrow_stream((("a", format_, column),))
     assert column == [5] * added
     found = pyarrow.RecordBatchReader._import_from_c_capsule(stream).read_all()

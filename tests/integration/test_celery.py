@@ -8,7 +8,7 @@ import pytest
 
 from serving import CALLS, counted, ended, started, traced
 
-pytest.importorskip("celery", reason="celery is not installed")
+pytest.importorskip("celery")
 pytestmark = pytest.mark.integration
 APP = """
 import celery

@@ -8,7 +8,7 @@ import pytest
 
 from worker_runs import CALLS, counted, run
 
-pytest.importorskip("distributed", reason="dask.distributed is not installed")
+pytest.importorskip("distributed")
 pytestmark = pytest.mark.integration
 
 PROGRAM = """

@@ -8,7 +8,7 @@ import pytest
 
 from worker_runs import CALLS, counted, run, traced
 
-pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("torch")
 pytestmark = pytest.mark.integration
 
 PROGRAM = """

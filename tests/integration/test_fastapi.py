@@ -16,10 +16,10 @@ from calls import NEVER, by_name, profiler_on
 
 pytestmark = pytest.mark.integration
 
-fastapi = pytest.importorskip("fastapi", reason="FastAPI is not installed")
-pytest.importorskip("httpx", reason="httpx is not installed")
-testclient = pytest.importorskip("fastapi.testclient", reason="httpx is not installed")
-responses = pytest.importorskip("fastapi.responses", reason="FastAPI is not installed")
+fastapi = pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+testclient = pytest.importorskip("fastapi.testclient")
+responses = pytest.importorskip("fastapi.responses")
 REQUESTS = 30
 
 

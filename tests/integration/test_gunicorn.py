@@ -8,7 +8,7 @@ import pytest
 
 from serving import CALLS, asked_often, counted, ended, started, traced
 
-pytest.importorskip("gunicorn", reason="gunicorn is not installed")
+pytest.importorskip("gunicorn")
 pytestmark = pytest.mark.integration
 APP = """
 import os

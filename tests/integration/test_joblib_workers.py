@@ -8,7 +8,7 @@ import pytest
 
 from worker_runs import CALLS, counted, run, traced
 
-pytest.importorskip("joblib", reason="joblib is not installed")
+pytest.importorskip("joblib")
 pytestmark = pytest.mark.integration
 
 PROGRAM = """

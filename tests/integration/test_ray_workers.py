@@ -8,7 +8,7 @@ import pytest
 
 from worker_runs import CALLS, counted, run
 
-pytest.importorskip("ray", reason="ray is not installed")
+pytest.importorskip("ray")
 pytestmark = pytest.mark.integration
 
 PROGRAM = """

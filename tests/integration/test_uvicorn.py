@@ -9,7 +9,7 @@ import pytest
 
 from serving import CALLS, asked_often, counted, ended, started, traced
 
-pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.integration
 APP = """
 import os
