@@ -54,6 +54,12 @@ bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner)
     return true;
 }
 
+bool ext_convert_names(PyObject *stage, PyObject *node, cprof_names *names, PyObject *owners[2])
+{
+    owners[0] = owners[1] = NULL;
+    return ext_convert_utf8(stage, &names->stage, &owners[0]) && ext_convert_utf8(node, &names->node, &owners[1]);
+}
+
 PyObject *ext_convert_arguments(PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
     size_t count = nargs + (kwnames != NULL ? (size_t)PyTuple_GET_SIZE(kwnames) : 0);

@@ -19,6 +19,9 @@ PyObject *ext_convert_stage(ext_state *state, PyObject *value, const char *param
  * False with MemoryError. */
 bool ext_convert_utf8(PyObject *name, cprof_name *utf8, PyObject **owner);
 
+/* The same of a stage and a node's name. The bytes belong to both owners, new references or NULL, in any case. */
+bool ext_convert_names(PyObject *stage, PyObject *node, cprof_names *names, PyObject *owners[2]);
+
 /* A count of 0 to 2^63-1: anything with __index__ but bool. False with TypeError or ValueError naming `parameter`. */
 bool ext_convert_count(PyObject *value, const char *parameter, uint64_t *count);
 

@@ -13,7 +13,7 @@
 #include "csrc/calls/noted_node.h"
 #include "csrc/calls/open_node.h"
 #include "csrc/calls/pipeline.h"
-#include "csrc/probes/probe.h"
+#include "csrc/probes/callbacks.h"
 #include "csrc/tools/program.h"
 #include "csrc/calls/ready.h"
 #include "csrc/calls/record.h"
@@ -56,6 +56,15 @@ ext_state *ext_state_hold(ext_state *state)
     return state;
 }
 
+void ext_state_forget_labels(ext_state *state)
+{
+    for (size_t i = 0; i < EXT_LABEL_PLACES; i++) {
+        state->labels[i].serial = 0;
+        Py_CLEAR(state->labels[i].name);
+        Py_CLEAR(state->labels[i].stage);
+    }
+}
+
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
 {
     /* PyImport_GetModuleDict() is fatal late in finalisation, and PySys_GetObject() says so when there is no memory. */
@@ -82,8 +91,8 @@ static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kw
                                      &stand_in_maker, &marks_finder, &PyTuple_Type, &probers)) {
         return NULL;
     }
-    if (PyTuple_GET_SIZE(probers) != EXT_PROBERS) {
-        PyErr_Format(PyExc_ValueError, "probers must be %d callables, got %zd", (int)EXT_PROBERS, PyTuple_GET_SIZE(probers));
+    if (PyTuple_GET_SIZE(probers) != EXT_CALLBACKS) {
+        PyErr_Format(PyExc_ValueError, "probers must be %d callables, got %zd", (int)EXT_CALLBACKS, PyTuple_GET_SIZE(probers));
         return NULL;
     }
     ext_state_set(&state->mixin, mixin);
@@ -458,7 +467,7 @@ void ext_state_release(ext_state *state)
         Py_CLEAR(state->words[i]);
     }
     Py_CLEAR(state->format_error);
-    ext_record_forget_labels(state);
+    ext_state_forget_labels(state);
     PyMem_Free(state);
 }
 

@@ -106,7 +106,7 @@ typedef struct {
     PyObject *device_finder;    /* callable(arguments) -> device index or None, for synchronisation */
     PyObject *sys_module;
     PyObject *awaiter;                    /* coroutine function(awaitable) that awaits it */
-    PyObject *probers;                    /* tuple of the callables of ext_prober */
+    PyObject *probers;                    /* tuple of the callables of ext_callback */
     PyObject *stream_finder;              /* callable(device index) -> handle of the stream in use there, 0 when not known */
     PyObject *record_wrapper;             /* callable(function, name, warm_up) -> the function as a record() */
     PyObject *kind_finder;                /* callable(function) -> ext_kind */
@@ -159,6 +159,9 @@ PyObject *ext_state_loaded_module(const ext_state *state, ext_word word);
 /* Becomes a user of the state, and ceases to be one (NULL: of none). Profilers, nodes, views and Recorders are. */
 ext_state *ext_state_hold(ext_state *state);
 void ext_state_release(ext_state *state);
+
+/* Forgets the labels that are remembered. */
+void ext_state_forget_labels(ext_state *state);
 
 /* Sets the gate by what it depends on. */
 static inline void ext_state_set_gate(ext_state *state)

@@ -1,5 +1,7 @@
 #include "csrc/calls/suspendable.h"
 
+#include "csrc/calls/outcome.h"
+
 /* One step: what __anext__, asend, athrow, aclose return. */
 typedef struct {
     PyObject_HEAD
@@ -135,7 +137,7 @@ static void leave_step(ext_suspendable *owner, const ext_resumption *now, bool r
     if (!finished) {
         ext_suspendable_leave_suspended(owner, now, owner->function->kind == EXT_KIND_ASYNC_GENERATOR);
     } else {
-        ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_function_outcome(now->view->state));
+        ext_suspendable_leave_ended(owner, now, success ? CPROF_OUTCOME_SUCCESS : ext_outcome(now->view->state));
     }
 }
 

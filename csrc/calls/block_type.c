@@ -1,7 +1,6 @@
 #include "csrc/calls/block.h"
 
 #include "csrc/convert.h"
-#include "csrc/calls/function.h"
 #include "csrc/calls/opening.h"
 #include "csrc/calls/ready.h"
 

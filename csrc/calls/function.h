@@ -29,27 +29,12 @@ typedef struct ext_function {
     PyObject *weakrefs;
 } ext_function;
 
-/* A call decorated twice: the next call of `inner`, or of a wrapped function inside that, is counted already for `owner`.
- * Kept on the heap, as a C stack may be moved away under a greenlet. */
-typedef struct ext_pending {
-    struct ext_pending *outer;
-    ext_function *inner; /* borrowed; NULL once it was called */
-    const void *owner;   /* Profiler; compared only */
-} ext_pending;
-
-/* Puts a pending call in force while the wrapper around it runs, and ends that. */
-void ext_function_push_pending(ext_view *view, ext_pending *pending);
-void ext_function_pop_pending(ext_view *view, ext_pending *pending);
+/* Calls of it, as vectorcall has them: of a node, and of what names its pipeline's Profiler for what runs inside. The hot path
+ * of the profiler. */
+PyObject *ext_function_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
 extern PyType_Spec ext_function_spec;
 extern PyType_Spec ext_callable_spec; /* a subtype: what it wraps does not bind as functions do */
-
-/* Whether it is a method by its first parameter's name, self: that of what other decorators have wrapped, too. */
-bool ext_function_has_self(ext_function *self);
-
-/* The outcome of a call that an exception of this type (the exception itself, where it is known) left: asyncio and trio say
- * which are cancellations; of one that the pending exception left. */
-cprof_outcome ext_function_outcome_of(const ext_state *state, PyObject *type, PyObject *error);
-cprof_outcome ext_function_outcome(const ext_state *state);
 
 #endif

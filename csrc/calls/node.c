@@ -3,7 +3,6 @@
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 #include "csrc/calls/pipeline.h"
-#include "csrc/calls/stage.h"
 #include "csrc/weak.h"
 
 /* Owned by the node's table; goes when the instance does. */
@@ -14,18 +13,9 @@ typedef struct {
     ext_node *node;
 } ext_instance_key;
 
-static void clear_key(ext_key *key)
-{
-    Py_CLEAR(key->name);
-    for (size_t i = 0; i < EXT_KEY_PLACES; i++) {
-        key->places[i].profiler_uid = 0;
-        Py_CLEAR(key->places[i].stage);
-    }
-}
-
 static void free_instance_key(ext_instance_key *instance)
 {
-    clear_key(&instance->key);
+    ext_key_clear(&instance->key);
     ext_weak_forget(&instance->watch);
     PyMem_Free(instance);
 }
@@ -82,8 +72,8 @@ void ext_node_clear(ext_node *node)
     Py_CLEAR(node->profiler);
     Py_CLEAR(node->stage);
     Py_CLEAR(node->name_finder);
-    clear_key(&node->key);
-    clear_key(&node->passing_key);
+    ext_key_clear(&node->key);
+    ext_key_clear(&node->passing_key);
     ext_instance_key *instance;
     while ((instance = ext_ptrmap_take_any(&node->instance_keys)) != NULL) {
         free_instance_key(instance);
@@ -131,54 +121,6 @@ ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObj
         owner = view->bound != NULL ? view->bound : node->state->default_profiler;
     }
     return (ext_profiler *)owner;
-}
-
-void ext_node_warn_of_overflow(ext_profiler *profiler)
-{
-    if (atomic_load(&profiler->registry->refused_keys) == 0 || profiler->overflow_warned) {
-        return;
-    }
-    profiler->overflow_warned = true;
-    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
-                         "a Profiler keeps %d keys (stage, node name); calls of further ones are counted under the name "
-                         "__overflow__ of their stage",
-                         CPROF_REGISTRY_MAX_KEYS) < 0) {
-        PyErr_WriteUnraisable(NULL);
-    }
-}
-
-cprof_accum *ext_node_find_accum(ext_profiler *profiler, PyObject *stage, PyObject *name)
-{
-    cprof_names names;
-    PyObject *stage_owner = NULL;
-    PyObject *name_owner = NULL;
-    cprof_accum *accum = NULL;
-    if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
-        accum = cprof_registry_accum(profiler->registry, names);
-    }
-    Py_XDECREF(stage_owner);
-    Py_XDECREF(name_owner);
-    return accum;
-}
-
-static cprof_accum *find_accum(ext_profiler *profiler, ext_key *key, PyObject *stage)
-{
-    size_t place = ext_key_place(profiler, stage);
-    if (key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage) {
-        return key->places[place].accum;
-    }
-    cprof_accum *accum = ext_node_find_accum(profiler, stage, key->name);
-    if (accum == NULL) {
-        ext_fault_forget();
-        profiler->internal_errors++;
-        return NULL;
-    }
-    key->places[place].profiler_uid = profiler->uid;
-    key->places[place].accum = accum;
-    Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
-    ext_stage_note_node(profiler->state, stage);
-    ext_node_warn_of_overflow(profiler);
-    return accum;
 }
 
 enum { MOST_ASKING = 16 };
@@ -263,7 +205,7 @@ static ext_key *remember(ext_node *node, PyObject *first, PyObject *name)
 static ext_key *pass_by(ext_node *node, PyObject *name)
 {
     if (node->passing_key.name != name) {
-        clear_key(&node->passing_key);
+        ext_key_clear(&node->passing_key);
         node->passing_key.name = Py_NewRef(name);
     }
     return &node->passing_key;
@@ -336,10 +278,10 @@ bool ext_node_resolve_slow(ext_node *node, ext_view *view, PyObject *stage, PyOb
     ext_profiler *profiler = (ext_profiler *)Py_NewRef((PyObject *)target->profiler);
     Py_INCREF(stage);
     ext_key *key = key_of(node, profiler, first);
-    target->accum = key == NULL || node->is_record ? NULL : find_accum(profiler, key, stage);
+    target->accum = key == NULL || node->is_record ? NULL : ext_key_find(profiler, key, stage);
     if (key != NULL && node->is_record) {
-        target->label = ext_record_label(node->state, stage, key->name);
-        target->state &= EXT_RECORD_FLAGS;
+        target->label = ext_label_find(node->state, stage, key->name);
+        target->state &= EXT_LABEL_FLAGS;
     }
     Py_DECREF(stage);
     if ((target->accum == NULL && target->label.label == 0) || !ext_view_renew(view)) {

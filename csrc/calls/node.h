@@ -2,23 +2,11 @@
 #ifndef EXT_NODE_H
 #define EXT_NODE_H
 
-#include "csrc/profiler.h"
-#include "csrc/calls/record.h"
+#include "csrc/calls/key.h"
+#include "csrc/calls/label.h"
 #include "csrc/calls/view.h"
 
 #include "cprofiling/trace/recording.h"
-
-enum { EXT_KEY_PLACES = 4 };
-
-/* A name, and the accumulators it was lately found at. */
-typedef struct {
-    PyObject *name; /* str; owned */
-    struct {
-        uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
-        PyObject *stage;       /* str; owned */
-        cprof_accum *accum;    /* borrowed */
-    } places[EXT_KEY_PLACES];
-} ext_key;
 
 /* An instance whose name is being asked for. On the heap, as a C stack may be moved away under a greenlet. */
 typedef struct ext_asking {
@@ -43,11 +31,11 @@ typedef struct {
 
 /* Where a call is counted. */
 typedef struct {
-    ext_profiler *profiler;  /* owned by whoever resolved: user code may run before the call begins */
-    cprof_accum *accum;      /* borrowed; lives as long as the Profiler */
-    uint64_t state;          /* the registry's word as read at entry */
-    ext_record_number label; /* of a record(), which has no accumulator */
-    bool mutes;              /* a record() inside which nothing is recorded */
+    ext_profiler *profiler; /* owned by whoever resolved: user code may run before the call begins */
+    cprof_accum *accum;     /* borrowed; lives as long as the Profiler */
+    uint64_t state;         /* the registry's word as read at entry */
+    ext_label_number label; /* of a record(), which has no accumulator */
+    bool mutes;             /* a record() inside which nothing is recorded */
 } ext_target;
 
 /* Fills a zeroed node. `name`: a str, a callable of one argument, or None for `default_name`; that is a str, or None for a node
@@ -63,21 +51,8 @@ bool ext_node_init_bound(ext_node *node, ext_node *of, PyObject *first);
 int ext_node_traverse(ext_node *node, visitproc visit, void *arg);
 void ext_node_clear(ext_node *node);
 
-/* A Profiler's accumulator of a key, made at its first use; borrowed. Both names are legal. NULL without memory, with an
- * exception or without. */
-cprof_accum *ext_node_find_accum(ext_profiler *profiler, PyObject *stage, PyObject *name);
-
-/* Says once for each Profiler that its keys are used up. A warning filter that raises does not reach the user's call. */
-void ext_node_warn_of_overflow(ext_profiler *profiler);
-
 /* The word that is 0 (in its flags) while no call of the node can be counted. */
 const _Atomic uint64_t *ext_node_gate(const ext_node *node);
-
-/* The place of a key in which a Profiler's accumulator for a stage is remembered. */
-static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject *stage)
-{
-    return (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
-}
 
 /* The Profiler of a call: borrowed, or NULL when nobody's. `first` is the first positional argument, or NULL. */
 ext_profiler *ext_node_find_profiler(const ext_node *node, ext_view *view, PyObject *first);

@@ -1,6 +1,7 @@
 #include "csrc/calls/noted_node.h"
 
-#include "csrc/calls/node.h"
+#include "csrc/calls/key.h"
+#include "csrc/calls/view.h"
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 
@@ -39,7 +40,7 @@ static cprof_accum *find_accum(ext_profiler *profiler, PyObject *stage, PyObject
 {
     stage = ext_convert_stage(profiler->state, stage, "stage");
     name = stage != NULL ? ext_convert_name(name, "name") : NULL;
-    cprof_accum *accum = name != NULL ? ext_node_find_accum(profiler, stage, name) : NULL;
+    cprof_accum *accum = name != NULL ? ext_key_accum(profiler, stage, name) : NULL;
     ext_fault_forget();
     Py_XDECREF(stage);
     Py_XDECREF(name);

@@ -1,9 +1,8 @@
 #include "csrc/calls/opening.h"
 
-#include "csrc/probes/probe.h"
-#include "csrc/recordings/recorder.h"
+#include "csrc/calls/outcome.h"
+#include "csrc/calls/probing.h"
 #include "csrc/probes/shape.h"
-#include "csrc/calls/suspendable.h"
 #include "csrc/probes/sync.h"
 
 /* The place of the frame that runs: the same when it enters and when it leaves. A generator's or coroutine's frame may go on in
@@ -159,12 +158,9 @@ static bool others_may_run(const ext_view *view)
 static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, ext_view *view, const ext_target *target,
                                                             PyObject *arguments)
 {
-    struct cprof_recording_detail detail;
-    bool described = (target->state & CPROF_FLAG_DETAIL) != 0;
-    if (described) {
-        ext_recorder_describe(view, NULL, 0, NULL, &detail);
-    }
-    cprof_probe *probe = ext_probe_prepare(view->state, NULL, target, NULL, 0, NULL);
+    ext_probing probing;
+    ext_probing_prepare(&probing, view, target, NULL, 0, NULL, false);
+    cprof_probe *probe = probing.probe;
     if (probe != NULL && arguments != NULL && (target->state & CPROF_FLAG_SHAPES) != 0) {
         ext_shape_look(view->state, probe, PySequence_Fast_ITEMS(arguments), (size_t)PyTuple_GET_SIZE(arguments));
     }
@@ -173,16 +169,7 @@ static __attribute__((noinline)) cprof_span *open_carefully(ext_opening *self, e
     }
     ext_probe_wait(view->state, probe, (target->state & CPROF_FLAG_SYNC) != 0 ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
     cprof_span *span = ext_view_renew(view) ? open_here(self, view, target) : NULL;
-    if (span == NULL) {
-        ext_probe_drop(probe);
-        return NULL;
-    }
-    if (described) {
-        cprof_recording_begin_detail(span, &detail);
-    }
-    if (probe != NULL) {
-        cprof_probe_begin(probe, view->thread, span);
-    }
+    ext_probing_begin(&probing, view->thread, span, NULL);
     return span;
 }
 
@@ -220,20 +207,7 @@ static cprof_outcome outcome_of(const ext_state *state, PyObject *const *args, P
     if (__builtin_expect(nargs == 0 || args[0] == Py_None, 1)) {
         return CPROF_OUTCOME_SUCCESS;
     }
-    return ext_function_outcome_of(state, args[0], nargs > 1 ? args[1] : NULL);
-}
-
-/* What goes before a span is closed: waiting for the device, and the end of what is asked for beyond times. */
-static void before_close(ext_state *state, cprof_span *span, cprof_outcome outcome)
-{
-    uint64_t serial = span->serial;
-    if ((span->state & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS) {
-        ext_probe_wait(state, span->probe, EXT_SYNC_CURRENT);
-    }
-    if (span->serial == serial) {
-        ext_probe_end(state, span);
-    }
-    ext_recorder_end_detail(state, span);
+    return ext_outcome_of(state, args[0], nargs > 1 ? args[1] : NULL);
 }
 
 static void close_span(ext_opening *self, ext_state *state, ext_view *view, cprof_span *span, cprof_outcome outcome)
@@ -241,7 +215,8 @@ static void close_span(ext_opening *self, ext_state *state, ext_view *view, cpro
     if (__builtin_expect((span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
         uint64_t serial = span->serial;
         if (view != NULL && ext_view_chain_of(view, span) != NULL) { /* else what is beyond its time is not known */
-            before_close(state, span, outcome);
+            bool waits = (span->state & CPROF_FLAG_SYNC) != 0 && outcome == CPROF_OUTCOME_SUCCESS;
+            ext_probing_end(state, span, waits ? EXT_SYNC_CURRENT : EXT_SYNC_NONE);
         }
         view = view != NULL && ext_view_renew(view) ? view : NULL;
         if (span->serial != serial || span->tag != self) {

@@ -5,21 +5,6 @@
 
 #include "csrc/state.h"
 
-/* A label, as a number of the recording of a serial; label 0: none. */
-typedef struct {
-    uint32_t serial;
-    uint32_t label;
-} ext_record_number;
-
-/* The number of a label in the recording that runs, remembered for names used lately. */
-ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *name);
-
-/* What a record() may read from the word of its Profiler: nobody counts it. */
-#define EXT_RECORD_FLAGS ((uint64_t)(CPROF_FLAG_TRACE | CPROF_FLAG_DETAIL))
-
-/* Forgets what is remembered. */
-void ext_record_forget_labels(ext_state *state);
-
 /* Makes `type`, of the specification below, quick to call. */
 void ext_record_prepare(PyTypeObject *type);
 

@@ -1,5 +1,6 @@
 #include "csrc/calls/record.h"
 
+#include "csrc/calls/label.h"
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 #include "csrc/calls/opening.h"
@@ -23,53 +24,6 @@ static record_object *record_of(ext_opening *opening)
 {
     return (record_object *)((char *)opening - offsetof(record_object, opening));
 }
-
-/* ---- Labels */
-
-static size_t label_place(const PyObject *stage, const PyObject *name)
-{
-    return (((uintptr_t)name >> 4) ^ ((uintptr_t)stage >> 3)) % EXT_LABEL_PLACES;
-}
-
-ext_record_number ext_record_label(ext_state *state, PyObject *stage, PyObject *name)
-{
-    uint32_t serial = atomic_load_explicit(&cprof_recording.open_serial, memory_order_relaxed);
-    ext_label *place = &state->labels[label_place(stage, name)];
-    if (place->name == name && place->stage == stage && place->serial == serial) {
-        return (ext_record_number){serial, place->label};
-    }
-    cprof_names names;
-    PyObject *stage_owner = NULL;
-    PyObject *name_owner = NULL;
-    uint32_t label = 0;
-    if (ext_convert_utf8(stage, &names.stage, &stage_owner) && ext_convert_utf8(name, &names.node, &name_owner)) {
-        label = cprof_recording_label(serial, names);
-    }
-    Py_XDECREF(stage_owner);
-    Py_XDECREF(name_owner);
-    ext_fault_forget();
-    if (label == 0 && serial != 0 && serial == atomic_load(&cprof_recording.serial)) {
-        state->internal_errors++; /* the recording goes on: there was no memory */
-    }
-    if (label != 0) {
-        place->serial = serial;
-        place->label = label;
-        Py_XSETREF(place->name, Py_NewRef(name));
-        Py_XSETREF(place->stage, Py_NewRef(stage));
-    }
-    return (ext_record_number){serial, label};
-}
-
-void ext_record_forget_labels(ext_state *state)
-{
-    for (size_t i = 0; i < EXT_LABEL_PLACES; i++) {
-        state->labels[i].serial = 0;
-        Py_CLEAR(state->labels[i].name);
-        Py_CLEAR(state->labels[i].stage);
-    }
-}
-
-/* ---- Making one */
 
 /* Most names are short and ASCII: all but a NUL is allowed in these. */
 static inline bool is_plainly_legal(PyObject *name)
@@ -156,8 +110,6 @@ void ext_record_prepare(PyTypeObject *type)
     type->tp_vectorcall = record_vectorcall;
 }
 
-/* ---- Using it */
-
 static PyObject *stage_in_force(const ext_view *view)
 {
     return view->stage != NULL ? view->stage : view->state->default_stage;
@@ -168,11 +120,11 @@ static cprof_span *open_record(ext_opening *opening, ext_view *view, PyObject *a
 {
     record_object *self = record_of(opening);
     ext_state *state = self->profiler->state;
-    uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & EXT_RECORD_FLAGS;
-    ext_record_number number = {0, 0};
+    uint64_t flags = atomic_load_explicit(opening->gate, memory_order_relaxed) & EXT_LABEL_FLAGS;
+    ext_label_number number = {0, 0};
     if ((flags & CPROF_FLAG_TRACE) != 0) {
         ext_compat_intern(&self->name);
-        number = ext_record_label(state, stage_in_force(view), self->name);
+        number = ext_label_find(state, stage_in_force(view), self->name);
     }
     if (number.label == 0 && opening->open == 0) {
         return NULL;

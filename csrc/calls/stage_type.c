@@ -140,8 +140,8 @@ static PyObject *stage_exit(PyObject *object, PyObject *const *args, Py_ssize_t 
     (void)args;
     (void)nargs;
     stage_object *self = (stage_object *)object;
-    bool left = self->is_default ? leave_default(self)
-                                 : ext_view_pop(self->state, self->state->stage_variable, self->entries, object);
+    bool left =
+        self->is_default ? leave_default(self) : ext_view_pop(self->state, self->state->stage_variable, self->entries, object);
     if (!left) {
         return NULL;
     }

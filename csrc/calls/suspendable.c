@@ -1,10 +1,9 @@
 #include "csrc/calls/suspendable.h"
 
 #include "csrc/convert.h"
+#include "csrc/calls/outcome.h"
+#include "csrc/calls/probing.h"
 #include "csrc/fault.h"
-
-#include "csrc/probes/probe.h"
-#include "csrc/recordings/recorder.h"
 #include "csrc/probes/sync.h"
 
 /* The type of the wrapper around what a call made; NULL: it cannot be resumed. Another package's own kinds of generators and
@@ -68,13 +67,14 @@ PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target,
 }
 
 void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyObject *const *args, size_t nargs,
-                                    PyObject *kwnames)
+                                    PyObject *kwnames, bool has_self)
 {
     PyTypeObject *type = made != NULL ? Py_TYPE(made) : NULL;
     if (type == NULL ||
         (type != state->generator_type && type != state->coroutine_type && type != state->async_generator_type)) {
         return;
     }
+    ((ext_suspendable *)made)->has_self = has_self;
     ((ext_suspendable *)made)->arguments = ext_convert_arguments(args, nargs, kwnames);
     ext_fault_forget();
 }
@@ -103,22 +103,6 @@ static bool resolve(ext_suspendable *self, ext_view *view, ext_target *target)
     return ext_node_resolve(&self->function->node, view, self->profiler, self->first, target) && is_wanted(self, target);
 }
 
-static void describe(const ext_suspendable *self, ext_view *view, struct cprof_recording_detail *detail)
-{
-    PyObject *arguments = self->arguments;
-    PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
-    size_t count = arguments != NULL ? (size_t)PyTuple_GET_SIZE(arguments) : 0;
-    ext_recorder_describe(view, items, count, NULL, detail);
-}
-
-static cprof_probe *prepare_probe(const ext_suspendable *self, const ext_target *target)
-{
-    PyObject *arguments = self->arguments;
-    PyObject *const *items = arguments != NULL ? PySequence_Fast_ITEMS(arguments) : NULL;
-    size_t count = arguments != NULL ? (size_t)PyTuple_GET_SIZE(arguments) : 0;
-    return ext_probe_prepare(self->function->node.state, self->function, target, items, count, NULL);
-}
-
 /* The first resumption. */
 static bool begin(ext_suspendable *self, const ext_resumption *now)
 {
@@ -130,31 +114,22 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     if ((target.state & CPROF_FLAG_SYNC) == 0) {
         self->device = EXT_SYNC_NONE;
     }
-    struct cprof_recording_detail detail;
-    bool described = (target.state & CPROF_FLAG_DETAIL) != 0;
-    if (described) {
-        describe(self, now->view, &detail);
-    }
-    cprof_probe *probe = prepare_probe(self, &target);
-    ext_probe_wait(self->function->node.state, probe, self->device);
+    PyObject *const *items = self->arguments != NULL ? PySequence_Fast_ITEMS(self->arguments) : NULL;
+    size_t count = self->arguments != NULL ? (size_t)PyTuple_GET_SIZE(self->arguments) : 0;
+    ext_probing probing;
+    ext_probing_prepare(&probing, now->view, &target, items, count, NULL, self->has_self);
+    ext_probe_wait(self->function->node.state, probing.probe, self->device);
     bool begun = ext_view_renew(now->view) && cprof_call_resumable_begin(&self->call, now->thread, &now->view->chain,
                                                                          target.accum, target.state, self->profiler);
-    if (!begun) {
-        ext_probe_drop(probe);
-        Py_DECREF(target.profiler); /* else the span's, as that of any call */
-        self->profiler->internal_errors++;
-        return false;
-    }
-    if (target.label.label != 0) {
+    if (begun && target.label.label != 0) {
         ext_node_mark_record(self->call.span, &target);
     }
-    if (described) {
-        cprof_recording_begin_detail(self->call.span, &detail);
+    ext_probing_begin(&probing, now->thread, begun ? self->call.span : NULL, &self->call);
+    if (!begun) {
+        Py_DECREF(target.profiler); /* else the span's, as that of any call */
+        self->profiler->internal_errors++;
     }
-    if (probe != NULL) {
-        cprof_call_resumable_begin_probe(&self->call, now->thread, probe);
-    }
-    return true;
+    return begun;
 }
 
 /* Goes before each resumption. False with RecursionError when too little stack is left. */
@@ -187,7 +162,7 @@ bool ext_suspendable_enter(ext_suspendable *self, ext_resumption *now)
     }
     self->running = now->view != NULL;
     if (self->running && self->function->inner != NULL) {
-        ext_function_push_pending(now->view, &self->pending);
+        ext_pending_push(now->view, &self->pending);
     }
     Py_CLEAR(self->first);
     Py_CLEAR(self->arguments);
@@ -209,7 +184,7 @@ static bool leave(ext_suspendable *self, const ext_resumption *now)
         return false;
     }
     if (self->function->inner != NULL) {
-        ext_function_pop_pending(now->view, &self->pending);
+        ext_pending_pop(now->view, &self->pending);
     }
     self->running = false;
     return true;
@@ -230,11 +205,8 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
         return;
     }
     /* The user's code may run here: to it the call is still running. */
-    if (outcome == CPROF_OUTCOME_SUCCESS) {
-        ext_probe_wait(self->function->node.state, self->call.span->probe, self->device);
-    }
-    ext_probe_end(self->function->node.state, self->call.span);
-    ext_recorder_end_detail(self->function->node.state, self->call.span);
+    ext_probing_end(self->function->node.state, self->call.span,
+                    outcome == CPROF_OUTCOME_SUCCESS ? self->device : EXT_SYNC_NONE);
     cprof_chain *chain = chain_of_call(self, now);
     (void)leave(self, now);
     cprof_call_resumable_end(&self->call, now->thread, chain, outcome);
@@ -267,7 +239,7 @@ static void leave_raised(ext_suspendable *self, const ext_resumption *now)
     bool finished = ext_suspendable_is_finished(self);
     ext_compat_restore_error(error);
     if (finished) {
-        ext_suspendable_leave_ended(self, now, ext_function_outcome(now->view->state));
+        ext_suspendable_leave_ended(self, now, ext_outcome(now->view->state));
     } else {
         ext_suspendable_leave_suspended(self, now, true);
     }

@@ -3,6 +3,7 @@
 #define EXT_SUSPENDABLE_H
 
 #include "csrc/calls/function.h"
+#include "csrc/calls/pending.h"
 
 typedef struct ext_suspendable {
     PyObject_HEAD
@@ -15,6 +16,7 @@ typedef struct ext_suspendable {
     ext_pending pending; /* decorated twice: its inner, when that was not called yet */
     int device;          /* to wait for before and after, or EXT_SYNC_NONE */
     bool is_counted;     /* statistics were on at the call: else it is there for a recording only */
+    bool has_self;       /* the first of the arguments */
     bool begun;
     bool running;        /* measured at this moment: another resumption will be refused by the user's generator */
     bool hooked;         /* an asynchronous generator that the event loop was told of */
@@ -29,9 +31,9 @@ typedef struct ext_suspendable {
 PyObject *ext_suspendable_wrap(ext_function *function, const ext_target *target, PyObject *first, int device,
                                ext_function *pending_inner, PyObject *made);
 
-/* Remembers the arguments of a call for what ext_suspendable_wrap() returned. */
+/* Remembers the arguments of a call, and whether the first is self, for what ext_suspendable_wrap() returned. */
 void ext_suspendable_keep_arguments(const ext_state *state, PyObject *made, PyObject *const *args, size_t nargs,
-                                    PyObject *kwnames);
+                                    PyObject *kwnames, bool has_self);
 
 /* One resumption: where it is measured. `view` NULL: it is not. */
 typedef struct {

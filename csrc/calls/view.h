@@ -24,7 +24,7 @@ typedef struct ext_view {
     PyObject *base_task;         /* the thread's outermost context, or NULL when not known; owned */
     ext_ptrmap parked;           /* context (borrowed) -> ext_parked of a task that is not running, with open spans */
     struct ext_parked *known;    /* of the current task, which was parked before; owned, or NULL */
-    struct ext_pending *pending; /* of calls decorated twice, innermost first (function.h); borrowed */
+    struct ext_pending *pending; /* of calls decorated twice, innermost first (pending.h); borrowed */
     cprof_thread *thread;
     struct ext_view *next; /* in the state's list */
     struct ext_view **link;

@@ -1,40 +1,16 @@
 #include "csrc/probes/probe.h"
 
 #include "csrc/convert.h"
+#include "csrc/probes/callbacks.h"
 #include "csrc/probes/device_mark.h"
-#include "csrc/fault.h"
+#include "csrc/probes/launches.h"
 #include "csrc/probes/shape.h"
 #include "csrc/probes/sync.h"
 
 #include "cprofiling/devices/capture.h"
 #include "cprofiling/devices/cupti.h"
 
-static PyObject *prober(const ext_state *state, ext_prober which)
-{
-    return state->probers != NULL ? PyTuple_GET_ITEM(state->probers, which) : NULL;
-}
-
-static void count_fault(ext_profiler *profiler)
-{
-    ext_fault_forget();
-    profiler->internal_errors++;
-}
-
 /* ---- The device and the stream */
-
-/* The GIL is given up for that: seldom, as others may want it. */
-static bool cuda_is_in_use(ext_profiler *profiler)
-{
-    if (!profiler->has_cuda && !cprof_probe_rests(&profiler->cuda_rest)) {
-        Py_BEGIN_ALLOW_THREADS
-        profiler->has_cuda = cprof_wait_probe();
-        Py_END_ALLOW_THREADS
-        if (!profiler->has_cuda) {
-            cprof_probe_begin_rest(&profiler->cuda_rest);
-        }
-    }
-    return profiler->has_cuda;
-}
 
 static bool convert_place(PyObject *answer, cprof_gpu_place *place)
 {
@@ -61,7 +37,7 @@ static bool take_place(cprof_probe *probe, ext_profiler *profiler, PyObject *ans
         probe->cause = ext_device_mark_cause(profiler, PyTuple_GET_ITEM(answer, 0), PyTuple_GET_ITEM(answer, 1));
         return true;
     }
-    if (convert_place(answer, &probe->place) && cuda_is_in_use(profiler)) {
+    if (convert_place(answer, &probe->place) && ext_launches_see_cuda(profiler)) {
         probe->cause = CPROF_GPU_KNOWN;
     }
     return !PyErr_Occurred();
@@ -73,7 +49,7 @@ static bool ask_for_place(ext_state *state, cprof_probe *probe, ext_profiler *pr
         return true;
     }
     PyObject *stream = Py_NewRef(profiler->gpu_stream != NULL ? profiler->gpu_stream : Py_None);
-    PyObject *answer = PyObject_CallFunctionObjArgs(prober(state, EXT_PROBER_PLACE), arguments, stream, NULL);
+    PyObject *answer = PyObject_CallFunctionObjArgs(ext_callback_get(state, EXT_CALLBACK_PLACE), arguments, stream, NULL);
     bool known = answer != NULL && take_place(probe, profiler, answer);
     Py_DECREF(stream);
     Py_XDECREF(answer);
@@ -99,7 +75,7 @@ static bool ask_for_place_after(ext_state *state, const ending *call, const ext_
 {
     cprof_gpu_place place = call->probe->place;
     PyObject *stream = Py_NewRef(profiler->gpu_stream != NULL ? profiler->gpu_stream : Py_None);
-    PyObject *answer = PyObject_CallFunction(prober(state, EXT_PROBER_PLACE_AFTER), "(iK)O", place.device,
+    PyObject *answer = PyObject_CallFunction(ext_callback_get(state, EXT_CALLBACK_PLACE_AFTER), "(iK)O", place.device,
                                              (unsigned long long)place.stream, stream);
     bool known = answer != NULL && (answer == Py_None || convert_place(answer, &place));
     Py_DECREF(stream);
@@ -125,12 +101,12 @@ static bool ask_for_memory(ext_state *state, cprof_probe *probe, ext_profiler *p
 {
     long long device, in_use, highest;
     PyObject *resets = probe->resets_peak ? Py_True : Py_False;
-    PyObject *answer = PyObject_CallFunctionObjArgs(prober(state, EXT_PROBER_MEMORY), arguments, resets, NULL);
+    PyObject *answer = PyObject_CallFunctionObjArgs(ext_callback_get(state, EXT_CALLBACK_MEMORY), arguments, resets, NULL);
     bool known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LLL", &device, &in_use, &highest));
     if (known && answer != Py_None) {
         probe->memory = (cprof_probe_memory){true, device, in_use, highest};
         profiler->rest = profiler->state->no_other_device = (cprof_probe_rest){0}; /* there is one */
-    } else if (known && cuda_is_in_use(profiler)) {
+    } else if (known && ext_launches_see_cuda(profiler)) {
         probe->memory = whole_device();
         probe->resets_peak = false;
     }
@@ -148,7 +124,8 @@ static bool ask_for_memory_after(ext_state *state, const ending *call)
         now = whole_device();
     } else {
         PyObject *resets = call->probe->resets_peak ? Py_True : Py_False;
-        PyObject *answer = PyObject_CallFunction(prober(state, EXT_PROBER_MEMORY_AFTER), "LO", (long long)now.device, resets);
+        PyObject *answer =
+            PyObject_CallFunction(ext_callback_get(state, EXT_CALLBACK_MEMORY_AFTER), "LO", (long long)now.device, resets);
         known = answer != NULL && (answer == Py_None || PyArg_ParseTuple(answer, "LL", &in_use, &highest));
         now.known = known && answer != Py_None;
         Py_XDECREF(answer);
@@ -163,56 +140,6 @@ static bool ask_for_memory_after(ext_state *state, const ending *call)
     return known;
 }
 
-/* ---- Launches */
-
-/* The package knows where CUPTI may be installed, and when the interpreter ends: it is to be given back while the driver is
- * there. */
-static void announce_launches(ext_profiler *profiler)
-{
-    PyObject *told = prober(profiler->state, EXT_PROBER_LAUNCHES);
-    PyObject *answer = told != NULL ? PyObject_CallOneArg(told, (PyObject *)profiler) : Py_NewRef(Py_None);
-    if (answer == NULL) {
-        count_fault(profiler);
-    }
-    Py_XDECREF(answer);
-}
-
-static void release_launches(void)
-{
-    Py_BEGIN_ALLOW_THREADS
-    cprof_cupti_stop(CPROF_CUPTI_COUNTS);
-    Py_END_ALLOW_THREADS
-}
-
-/* Others may come here meanwhile: they leave the start to this thread, and only say what they want. */
-static void start_launches(ext_profiler *profiler)
-{
-    bool has_cuda, started;
-    profiler->launches = EXT_LAUNCHES_STARTING;
-    announce_launches(profiler);
-    Py_BEGIN_ALLOW_THREADS
-    has_cuda = cprof_wait_probe();
-    started = cprof_cupti_start(CPROF_CUPTI_COUNTS);
-    Py_END_ALLOW_THREADS
-    profiler->launches = started && profiler->wants_launches ? EXT_LAUNCHES_ON : EXT_LAUNCHES_OFF;
-    profiler->seeks_cuda = !has_cuda && profiler->wants_launches;
-    if (started && profiler->launches == EXT_LAUNCHES_OFF) {
-        release_launches();
-    }
-}
-
-void ext_probe_want_launches(ext_profiler *profiler, bool wanted)
-{
-    profiler->wants_launches = wanted;
-    profiler->seeks_cuda = false;
-    if (wanted && profiler->launches == EXT_LAUNCHES_OFF) {
-        start_launches(profiler);
-    } else if (!wanted && profiler->launches == EXT_LAUNCHES_ON) {
-        profiler->launches = EXT_LAUNCHES_OFF;
-        release_launches();
-    }
-}
-
 /* ---- A call */
 
 static void ask_before(ext_state *state, cprof_probe *probe, ext_profiler *profiler, PyObject *const *args, size_t nargs,
@@ -220,31 +147,22 @@ static void ask_before(ext_state *state, cprof_probe *probe, ext_profiler *profi
 {
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
     if (arguments == NULL || ((probe->flags & CPROF_FLAG_MEMORY) != 0 && !ask_for_memory(state, probe, profiler, arguments))) {
-        count_fault(profiler);
+        ext_callback_fail(profiler);
     }
     if (arguments != NULL && (probe->flags & CPROF_FLAG_GPU) != 0 && !ask_for_place(state, probe, profiler, arguments)) {
-        count_fault(profiler);
+        ext_callback_fail(profiler);
     }
     Py_XDECREF(arguments);
 }
 
-/* The values by keyword lie behind the others. */
-static void look_at_arguments(ext_state *state, cprof_probe *probe, ext_function *function, PyObject *const *args, size_t nargs,
-                              PyObject *kwnames)
+cprof_probe *ext_probe_prepare(ext_profiler *profiler, cprof_accum *accum, uint64_t flags, PyObject *const *args, size_t nargs,
+                               PyObject *kwnames, bool skips_self)
 {
-    size_t count = nargs + (kwnames != NULL ? (size_t)PyTuple_GET_SIZE(kwnames) : 0);
-    size_t own = nargs > 0 && ext_function_has_self(function);
-    ext_shape_look(state, probe, args + own, count - own);
-}
-
-cprof_probe *ext_probe_prepare(ext_state *state, ext_function *function, const ext_target *target, PyObject *const *args,
-                               size_t nargs, PyObject *kwnames)
-{
-    if ((target->state & CPROF_FLAG_PROBED) == 0) {
+    if ((flags & CPROF_FLAG_PROBED) == 0) {
         return NULL;
     }
-    ext_profiler *profiler = target->profiler;
-    cprof_probe *probe = cprof_probe_new(target->accum, target->state);
+    ext_state *state = profiler->state;
+    cprof_probe *probe = cprof_probe_new(accum, flags);
     if (probe == NULL) {
         profiler->internal_errors++;
         return NULL;
@@ -252,16 +170,18 @@ cprof_probe *ext_probe_prepare(ext_state *state, ext_function *function, const e
     if ((probe->flags & (CPROF_FLAG_GPU | CPROF_FLAG_MEMORY)) != 0 && state->probers != NULL) {
         ask_before(state, probe, profiler, args, nargs, kwnames);
     }
-    if ((target->state & CPROF_FLAG_SHAPES) != 0 && function != NULL) {
-        look_at_arguments(state, probe, function, args, nargs, kwnames);
+    if ((flags & CPROF_FLAG_SHAPES) != 0) {
+        size_t count = nargs + (kwnames != NULL ? (size_t)PyTuple_GET_SIZE(kwnames) : 0); /* values by keyword lie behind */
+        size_t own = skips_self && nargs > 0;
+        ext_shape_look(state, probe, args + own, count - own);
     }
     if (cprof_probe_is_for_capture(probe)) {
         Py_BEGIN_ALLOW_THREADS
         cprof_probe_begin_capture(probe);
         Py_END_ALLOW_THREADS
     }
-    if (profiler->seeks_cuda && cuda_is_in_use(profiler)) {
-        ext_probe_want_launches(profiler, true);
+    if (profiler->seeks_cuda && ext_launches_see_cuda(profiler)) {
+        ext_launches_want(profiler, true);
     }
     if (profiler->launches != EXT_LAUNCHES_ON) {
         cprof_probe_leave_out(probe, CPROF_FLAG_LAUNCHES);
@@ -292,10 +212,10 @@ void ext_probe_wait(ext_state *state, cprof_probe *probe, int device)
 static void ask_after(ext_state *state, const ending *call, ext_profiler *profiler)
 {
     if (call->probe->events != NULL && !ask_for_place_after(state, call, profiler)) {
-        count_fault(profiler);
+        ext_callback_fail(profiler);
     }
     if (goes_on(call) && call->probe->memory.known && !ask_for_memory_after(state, call)) {
-        count_fault(profiler);
+        ext_callback_fail(profiler);
     }
 }
 

@@ -1,8 +1,7 @@
 #include "csrc/probes/sync.h"
 
 #include "csrc/convert.h"
-#include "csrc/fault.h"
-#include "csrc/probes/probe.h"
+#include "csrc/probes/callbacks.h"
 
 #include "cprofiling/devices/wait.h"
 
@@ -19,55 +18,57 @@ static bool cuda_is_in_use(void)
     return in_use;
 }
 
-static int ask_finder(PyObject *finder, PyObject *const *args, size_t nargs, PyObject *kwnames)
+/* What a finder of devices answers about a call, a new reference; NULL with an exception. */
+static PyObject *ask_finder(PyObject *finder, PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
     Py_INCREF(finder);
     PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
     PyObject *answer = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
-    Py_DECREF(finder);
-    long device = answer == NULL ? -1 : answer == Py_None ? EXT_SYNC_NONE : PyLong_AsLong(answer);
     Py_XDECREF(arguments);
+    Py_DECREF(finder);
+    return answer;
+}
+
+static int cuda_device(ext_state *state, PyObject *const *args, size_t nargs, PyObject *kwnames)
+{
+    if (state->device_finder == NULL || !cuda_is_in_use()) {
+        return EXT_SYNC_NONE;
+    }
+    PyObject *answer = ask_finder(state->device_finder, args, nargs, kwnames);
+    long device = answer == NULL ? -1 : answer == Py_None ? EXT_SYNC_NONE : PyLong_AsLong(answer);
     Py_XDECREF(answer);
     return (int)device;
 }
 
-static PyObject *other_prober(ext_state *state, ext_prober which)
+static PyObject *other_callback(ext_state *state, ext_callback which)
 {
     bool asks = state->probers != NULL && !cprof_probe_rests(&state->no_other_device);
-    return asks ? PyTuple_GET_ITEM(state->probers, which) : NULL;
+    return asks ? ext_callback_get(state, which) : NULL;
 }
 
 static int other_device(ext_state *state, PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
-    PyObject *finder = other_prober(state, EXT_PROBER_WAIT_DEVICE);
+    PyObject *finder = other_callback(state, EXT_CALLBACK_WAIT_DEVICE);
     if (finder == NULL) {
         return EXT_SYNC_NONE;
     }
-    Py_INCREF(finder);
-    PyObject *arguments = ext_convert_arguments(args, nargs, kwnames);
-    PyObject *answer = arguments != NULL ? PyObject_CallOneArg(finder, arguments) : NULL;
-    Py_DECREF(finder);
+    PyObject *answer = ask_finder(finder, args, nargs, kwnames);
     if (answer == Py_None) {
         cprof_probe_begin_rest(&state->no_other_device);
     }
     long index = answer != NULL && answer != Py_None ? PyLong_AsLong(answer) : -1;
-    Py_XDECREF(arguments);
     Py_XDECREF(answer);
     return index >= 0 && index < MOST_DEVICES ? EXT_SYNC_OTHER - (int)index : EXT_SYNC_NONE;
 }
 
 int ext_sync_device(ext_state *state, ext_profiler *profiler, PyObject *const *args, size_t nargs, PyObject *kwnames)
 {
-    int device = EXT_SYNC_NONE;
-    if (state->device_finder != NULL && cuda_is_in_use()) {
-        device = ask_finder(state->device_finder, args, nargs, kwnames);
-    }
+    int device = cuda_device(state, args, nargs, kwnames);
     if (device == EXT_SYNC_NONE) {
         device = other_device(state, args, nargs, kwnames);
     }
     if (PyErr_Occurred()) {
-        ext_fault_forget();
-        profiler->internal_errors++;
+        ext_callback_fail(profiler);
         return EXT_SYNC_NONE;
     }
     return device;
@@ -104,7 +105,7 @@ static bool wait_for_cuda(ext_state *state, int device)
 /* `index`: negative for the one that the thread uses, if the process uses one. */
 static bool wait_for_other(ext_state *state, int index)
 {
-    PyObject *waiter = other_prober(state, EXT_PROBER_WAIT);
+    PyObject *waiter = other_callback(state, EXT_CALLBACK_WAIT);
     if (waiter == NULL) {
         return false;
     }

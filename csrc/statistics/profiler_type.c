@@ -3,8 +3,9 @@
 #include "csrc/calls/view.h"
 #include "csrc/convert.h"
 #include "csrc/fault.h"
-#include "csrc/calls/node.h"
-#include "csrc/probes/probe.h"
+#include "csrc/calls/key.h"
+#include "csrc/probes/callbacks.h"
+#include "csrc/probes/launches.h"
 #include "csrc/calls/stage.h"
 #include "csrc/statistics/summary.h"
 
@@ -79,7 +80,7 @@ static bool convert_options(ext_state *state, PyObject *gpu_stream, PyObject *me
         PyErr_SetString(PyExc_RuntimeError, "the package is not set up");
         return false;
     }
-    PyObject *check = PyTuple_GET_ITEM(state->probers, EXT_PROBER_OPTIONS);
+    PyObject *check = PyTuple_GET_ITEM(state->probers, EXT_CALLBACK_OPTIONS);
     PyObject *answer = PyObject_CallFunctionObjArgs(check, gpu_stream, memory, counters, NULL);
     PyObject *stream;
     int looks, resets;
@@ -236,7 +237,7 @@ static PyObject *profiler_set_profiling(PyObject *object, PyObject *args, PyObje
     Py_XSETREF(self->gpu_stream, asked.gpu_stream);
     self->rest = self->cuda_rest = self->state->no_other_device = (cprof_probe_rest){0};
     cprof_registry_set_probing(self->registry, asked.probing);
-    ext_probe_want_launches(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
+    ext_launches_want(self, (flags & CPROF_FLAG_LAUNCHES) != 0);
     uint64_t generation = generation_of(self);
     Py_BEGIN_ALLOW_THREADS /* a reader may have to be waited for */
     cprof_registry_configure(self->registry, flags, asked.skips, asked.resets);
@@ -272,12 +273,12 @@ static PyObject *profiler_profiling_enabled(PyObject *object, void *unused)
 
 static PyObject *record(ext_profiler *self, PyObject *stage, PyObject *name, double elapsed_ms)
 {
-    cprof_accum *accum = ext_node_find_accum(self, stage, name);
+    cprof_accum *accum = ext_key_accum(self, stage, name);
     if (accum == NULL) {
         return PyErr_NoMemory();
     }
     cprof_accum_record_ms(accum, elapsed_ms);
-    ext_node_warn_of_overflow(self);
+    ext_key_warn_of_overflow(self);
     Py_RETURN_NONE;
 }
 
@@ -313,7 +314,7 @@ static PyObject *profiler_stop_launches(PyObject *object, PyObject *unused)
     (void)unused;
     ext_profiler *self = (ext_profiler *)object;
     if (self->launches != EXT_LAUNCHES_OFF) { /* else it may still wait for CUDA to come, also in a child of a fork */
-        ext_probe_want_launches(self, false);
+        ext_launches_want(self, false);
     }
     Py_RETURN_NONE;
 }
@@ -434,7 +435,7 @@ static void profiler_dealloc(PyObject *object)
     if (self->is_on) {
         set_on(self, false);
     }
-    ext_probe_want_launches(self, false);
+    ext_launches_want(self, false);
     (void)profiler_clear(object);
     Py_CLEAR(self->entries);
     Py_CLEAR(self->device_note);

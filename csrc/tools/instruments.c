@@ -1,7 +1,6 @@
 #include "csrc/tools/instruments.h"
 
 #include "csrc/convert.h"
-#include "csrc/probes/probe.h"
 
 #include "cprofiling/devices/capture.h"
 #include "cprofiling/devices/cupti.h"

@@ -1,0 +1,299 @@
+#include "csrc/calls/function.h"
+
+#include "csrc/calls/outcome.h"
+#include "csrc/calls/pending.h"
+#include "csrc/calls/pipeline.h"
+#include "csrc/calls/probing.h"
+#include "csrc/calls/suspendable.h"
+#include "csrc/fault.h"
+#include "csrc/probes/sync.h"
+
+/* The name of the first parameter, borrowed; None when it has none that can be given by keyword. */
+static PyObject *first_parameter(ext_function *self)
+{
+    const ext_state *state = self->node.state;
+    if (self->first_parameter == NULL && state->parameter_finder != NULL) {
+        PyObject *found = PyObject_CallOneArg(state->parameter_finder, self->function);
+        if (found == NULL || !PyUnicode_Check(found)) {
+            ext_fault_forget();
+            Py_XDECREF(found);
+            found = Py_NewRef(Py_None);
+        }
+        Py_XSETREF(self->first_parameter, found);
+    }
+    return self->first_parameter != NULL ? self->first_parameter : Py_None;
+}
+
+static bool has_self(ext_function *self)
+{
+    PyObject *name = first_parameter(self);
+    return name != Py_None && PyUnicode_CompareWithASCIIString(name, "self") == 0;
+}
+
+static __attribute__((noinline)) PyObject *first_by_keyword(ext_function *self, PyObject *const *args, PyObject *kwnames)
+{
+    PyObject *name = first_parameter(self);
+    for (Py_ssize_t i = 0; name != Py_None && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *keyword = PyTuple_GET_ITEM(kwnames, i);
+        if (keyword == name || PyUnicode_Compare(keyword, name) == 0) {
+            return args[i];
+        }
+    }
+    return NULL;
+}
+
+/* The call's first argument, by position or by keyword: borrowed, or NULL. */
+static inline PyObject *first_argument(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (__builtin_expect(PyVectorcall_NARGS(nargsf) > 0, 1)) {
+        return args[0];
+    }
+    return kwnames != NULL ? first_by_keyword(self, args, kwnames) : NULL;
+}
+
+/* A plain function is called by its own pointer: the check of the result that PyObject_Vectorcall() adds is made by our caller.
+ */
+static inline PyObject *forward(ext_function *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (__builtin_expect(self->is_plain_function, 1)) {
+        return ((PyFunctionObject *)self->function)->vectorcall(self->function, args, nargsf, kwnames);
+    }
+    return PyObject_Vectorcall(self->function, args, nargsf, kwnames);
+}
+
+/* Ends the span of a call that has just returned. The line of execution may have been switched away and back meanwhile. */
+static inline void close_call(ext_view *view, cprof_span *span, PyObject *result)
+{
+    PyObject *owner = span->owner;
+    (void)ext_view_renew(view);
+    cprof_chain *chain = &view->chain;
+    if (__builtin_expect(chain->top != span || chain->base == span, 0)) { /* or it encloses what goes on now */
+        chain = ext_view_chain_of(view, span);
+        chain = chain != NULL ? chain : &view->chain;
+    }
+    cprof_outcome outcome = __builtin_expect(result != NULL, 1) ? CPROF_OUTCOME_SUCCESS : ext_outcome(view->state);
+    cprof_call_close(view->thread, chain, span, outcome, false);
+    if (__builtin_expect(chain != &view->chain, 0)) {
+        ext_view_forget_idle(view, chain);
+    }
+    Py_DECREF(owner);
+    cprof_probe_settle();
+}
+
+/* Calls the function without a span, as none could be had. */
+static __attribute__((noinline)) PyObject *forward_unmeasured(ext_function *self, const ext_target *target,
+                                                              PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    target->profiler->internal_errors++;
+    Py_DECREF(target->profiler);
+    return forward(self, args, nargsf, kwnames);
+}
+
+/* The target's reference to the Profiler goes with the span, here as in all functions below. */
+static inline PyObject *call_measured(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
+                                      size_t nargsf, PyObject *kwnames)
+{
+    cprof_span *span = ext_node_open_span(view, target, self);
+    if (__builtin_expect(span == NULL, 0)) {
+        return forward_unmeasured(self, target, args, nargsf, kwnames);
+    }
+    PyObject *result = forward(self, args, nargsf, kwnames);
+    close_call(view, span, result);
+    return result;
+}
+
+/* Waits for the call's device before, and, as part of it, after; asks for what is wanted beyond times. */
+static PyObject *call_carefully(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args,
+                                size_t nargsf, PyObject *kwnames)
+{
+    ext_state *state = self->node.state;
+    size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
+    bool synchronizes = (target->state & CPROF_FLAG_SYNC) != 0;
+    int device = synchronizes ? ext_sync_device(state, target->profiler, args, nargs, kwnames) : EXT_SYNC_NONE;
+    bool skips_self = (target->state & CPROF_FLAG_SHAPES) != 0 && has_self(self);
+    ext_probing probing;
+    ext_probing_prepare(&probing, view, target, args, nargs, kwnames, skips_self);
+    ext_probe_wait(state, probing.probe, device);
+    cprof_span *span = ext_view_renew(view) ? ext_node_open_span(view, target, self) : NULL;
+    ext_probing_begin(&probing, view->thread, span, NULL);
+    if (span == NULL) {
+        return forward_unmeasured(self, target, args, nargsf, kwnames);
+    }
+    PyObject *result = forward(self, args, nargsf, kwnames);
+    ext_probing_end(state, span, result != NULL ? device : EXT_SYNC_NONE);
+    close_call(view, span, result);
+    return result;
+}
+
+/* A call of a generator or coroutine function makes an object; what is measured is the running of that object. */
+static PyObject *make_suspendable(ext_function *self, const ext_target *target, const ext_pending *pending,
+                                  PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyObject *made = forward(self, args, nargsf, kwnames);
+    if (made != NULL) {
+        PyObject *first = first_argument(self, args, nargsf, kwnames);
+        int device = EXT_SYNC_NONE;
+        if ((target->state & CPROF_FLAG_SYNC) != 0) {
+            size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
+            device = ext_sync_device(self->node.state, target->profiler, args, nargs, kwnames);
+        }
+        made = ext_suspendable_wrap(self, target, first, device, pending != NULL ? pending->inner : NULL, made);
+        if ((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0) {
+            size_t nargs = (size_t)PyVectorcall_NARGS(nargsf);
+            ext_suspendable_keep_arguments(self->node.state, made, args, nargs, kwnames, has_self(self));
+        }
+    }
+    Py_DECREF(target->profiler);
+    return made;
+}
+
+/* All that is not a plain function with plain statistics. */
+static PyObject *call_any(ext_function *self, ext_view *view, const ext_target *target, const ext_pending *pending,
+                          PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (self->kind != EXT_KIND_CALL) {
+        return make_suspendable(self, target, pending, args, nargsf, kwnames);
+    }
+    if ((target->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0) {
+        return call_carefully(self, view, target, args, nargsf, kwnames);
+    }
+    return call_measured(self, view, target, args, nargsf, kwnames);
+}
+
+/* Decorated twice: tells the inner wrapper that its call is counted already. */
+static PyObject *call_outer(ext_function *self, ext_view *view, const ext_target *target, PyObject *const *args, size_t nargsf,
+                            PyObject *kwnames)
+{
+    ext_pending *pending = PyMem_Malloc(sizeof *pending);
+    if (pending == NULL) {
+        return forward_unmeasured(self, target, args, nargsf, kwnames);
+    }
+    *pending = (ext_pending){.inner = self->inner, .owner = target->profiler};
+    ext_pending_push(view, pending);
+    PyObject *result = call_any(self, view, target, pending, args, nargsf, kwnames);
+    ext_pending_pop(view, pending);
+    PyMem_Free(pending);
+    return result;
+}
+
+static __attribute__((noinline)) PyObject *call_uncommon(ext_function *self, ext_view *view, const ext_target *target,
+                                                         PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (self->inner != NULL) {
+        return call_outer(self, view, target, args, nargsf, kwnames);
+    }
+    return call_any(self, view, target, NULL, args, nargsf, kwnames);
+}
+
+static bool contains(const ext_function *function, const ext_function *inner)
+{
+    while (function != NULL && function != inner) {
+        function = function->inner;
+    }
+    return function != NULL;
+}
+
+/* Whether a wrapper around this one counts the call for the same Profiler; what is pending is passed on to the next layer. */
+static __attribute__((noinline)) bool is_pending(ext_function *self, ext_view *view, const ext_profiler *profiler)
+{
+    bool counted = false;
+    for (ext_pending *pending = view->pending; pending != NULL; pending = pending->outer) {
+        if (contains(pending->inner, self)) {
+            counted = counted || pending->owner == profiler;
+            pending->inner = self->inner;
+        }
+    }
+    return counted;
+}
+
+static inline bool is_counted_already(ext_function *self, ext_view *view, const ext_profiler *profiler)
+{
+    return __builtin_expect(self->is_inner, 0) && view->pending != NULL && is_pending(self, view, profiler);
+}
+
+static __attribute__((noinline)) PyObject *call_on(ext_function *self, cprof_thread *thread, PyObject *const *args,
+                                                   size_t nargsf, PyObject *kwnames)
+{
+    PyObject *first = first_argument(self, args, nargsf, kwnames);
+    ext_view *view = ext_view_get(self->node.state, thread);
+    if (__builtin_expect(view == NULL, 0)) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    ext_target target;
+    ext_profiler *profiler = ext_node_find_profiler(&self->node, view, first);
+    if (is_counted_already(self, view, profiler) || !ext_node_resolve(&self->node, view, profiler, first, &target)) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    if (__builtin_expect(self->is_uncommon || (target.state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0, 0)) {
+        return call_uncommon(self, view, &target, args, nargsf, kwnames);
+    }
+    return call_measured(self, view, &target, args, nargsf, kwnames);
+}
+
+/* The thread's record, made at its first call; NULL with RecursionError when too little stack is left. */
+static __attribute__((noinline)) cprof_thread *prepare_thread(ext_function *self)
+{
+    cprof_thread *thread = cprof_thread_get();
+    if (thread == NULL) {
+        self->node.state->internal_errors++;
+        return NULL;
+    }
+    if (!cprof_thread_stack_ok(thread)) {
+        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: the C stack is nearly used up");
+        return NULL;
+    }
+    return thread;
+}
+
+/* The first call on a thread, a call near the end of the stack, a call on a stack that is not the thread's own. */
+static __attribute__((noinline)) PyObject *call_unprepared(ext_function *self, PyObject *const *args, size_t nargsf,
+                                                           PyObject *kwnames)
+{
+    cprof_thread *thread = prepare_thread(self);
+    if (thread == NULL) {
+        return PyErr_Occurred() ? NULL : forward(self, args, nargsf, kwnames);
+    }
+    if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    return call_on(self, thread, args, nargsf, kwnames);
+}
+
+/* Every path ends in a tail call, so that what is off costs no stack frame and saves no register. */
+PyObject *ext_function_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    ext_function *self = (ext_function *)callable;
+    cprof_thread *thread = cprof_thread_self;
+    if (__builtin_expect(thread == NULL || !cprof_thread_stack_near(thread), 0)) {
+        return call_unprepared(self, args, nargsf, kwnames);
+    }
+    if ((atomic_load_explicit(self->gate, memory_order_relaxed) & CPROF_FLAG_ALL) == 0) {
+        return forward(self, args, nargsf, kwnames);
+    }
+    return call_on(self, thread, args, nargsf, kwnames);
+}
+
+/* A pipeline's own forward or __call__: its Profiler becomes that of the calls inside, also while it is off. Any other object
+ * owns nothing. */
+PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    ext_function *self = (ext_function *)callable;
+    cprof_thread *thread = prepare_thread(self);
+    if (thread == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    ext_profiler *profiler = self->node.profiler;
+    PyObject *first = profiler == NULL && thread != NULL ? first_argument(self, args, nargsf, kwnames) : NULL;
+    if (first != NULL && ext_pipeline_find(self->node.state, first, &profiler) && profiler == NULL) {
+        profiler = ext_pipeline_profiler(self->node.state, first);
+    }
+    Py_XINCREF(profiler);
+    ext_view *view = profiler != NULL && thread != NULL ? ext_view_get(self->node.state, thread) : NULL;
+    if (view == NULL) {
+        ext_fault_forget();
+        Py_XDECREF(profiler);
+        return forward(self, args, nargsf, kwnames);
+    }
+    ext_target target = {.profiler = profiler};
+    return call_any(self, view, &target, NULL, args, nargsf, kwnames);
+}

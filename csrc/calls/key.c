@@ -1,0 +1,61 @@
+#include "csrc/calls/key.h"
+
+#include "csrc/calls/stage.h"
+#include "csrc/convert.h"
+#include "csrc/fault.h"
+
+void ext_key_clear(ext_key *key)
+{
+    Py_CLEAR(key->name);
+    for (size_t i = 0; i < EXT_KEY_PLACES; i++) {
+        key->places[i].profiler_uid = 0;
+        Py_CLEAR(key->places[i].stage);
+    }
+}
+
+void ext_key_warn_of_overflow(ext_profiler *profiler)
+{
+    if (atomic_load(&profiler->registry->refused_keys) == 0 || profiler->overflow_warned) {
+        return;
+    }
+    profiler->overflow_warned = true;
+    if (PyErr_WarnFormat(PyExc_RuntimeWarning, 1,
+                         "a Profiler keeps %d keys (stage, node name); calls of further ones are counted under the name "
+                         "__overflow__ of their stage",
+                         CPROF_REGISTRY_MAX_KEYS) < 0) {
+        PyErr_WriteUnraisable(NULL);
+    }
+}
+
+cprof_accum *ext_key_accum(ext_profiler *profiler, PyObject *stage, PyObject *name)
+{
+    cprof_names names;
+    PyObject *owners[2];
+    cprof_accum *accum = NULL;
+    if (ext_convert_names(stage, name, &names, owners)) {
+        accum = cprof_registry_accum(profiler->registry, names);
+    }
+    Py_XDECREF(owners[0]);
+    Py_XDECREF(owners[1]);
+    return accum;
+}
+
+cprof_accum *ext_key_find(ext_profiler *profiler, ext_key *key, PyObject *stage)
+{
+    size_t place = ext_key_place(profiler, stage);
+    if (key->places[place].profiler_uid == profiler->uid && key->places[place].stage == stage) {
+        return key->places[place].accum;
+    }
+    cprof_accum *accum = ext_key_accum(profiler, stage, key->name);
+    if (accum == NULL) {
+        ext_fault_forget();
+        profiler->internal_errors++;
+        return NULL;
+    }
+    key->places[place].profiler_uid = profiler->uid;
+    key->places[place].accum = accum;
+    Py_XSETREF(key->places[place].stage, Py_NewRef(stage));
+    ext_stage_note_node(profiler->state, stage);
+    ext_key_warn_of_overflow(profiler);
+    return accum;
+}

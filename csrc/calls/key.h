@@ -1,0 +1,39 @@
+/* A node's name, and the accumulators of Profilers for it. */
+#ifndef EXT_KEY_H
+#define EXT_KEY_H
+
+#include "csrc/profiler.h"
+
+enum { EXT_KEY_PLACES = 4 };
+
+/* A name, and the accumulators it was lately found at. */
+typedef struct {
+    PyObject *name; /* str; owned */
+    struct {
+        uint64_t profiler_uid; /* 0: free. The accumulator lives as long as the Profiler of this number */
+        PyObject *stage;       /* str; owned */
+        cprof_accum *accum;    /* borrowed */
+    } places[EXT_KEY_PLACES];
+} ext_key;
+
+/* The place of a key in which a Profiler's accumulator for a stage is remembered. */
+static inline size_t ext_key_place(const ext_profiler *profiler, const PyObject *stage)
+{
+    return (profiler->uid ^ ((uintptr_t)stage >> 5)) % EXT_KEY_PLACES;
+}
+
+/* The accumulator of two legal names, made at its first use; borrowed, it lives as long as the Profiler. NULL without memory,
+ * with an exception or without. */
+cprof_accum *ext_key_accum(ext_profiler *profiler, PyObject *stage, PyObject *name);
+
+/* The same for a key, which remembers it. A failure is counted as the Profiler's, without an exception. May run code of the
+ * user's: see the next. */
+cprof_accum *ext_key_find(ext_profiler *profiler, ext_key *key, PyObject *stage);
+
+/* Says once for each Profiler that its keys are used up. A warning filter that raises does not reach the user's call. */
+void ext_key_warn_of_overflow(ext_profiler *profiler);
+
+/* Lets go of all that it holds. */
+void ext_key_clear(ext_key *key);
+
+#endif
