@@ -121,11 +121,6 @@ SCRIPTS = {
         def f(): sys.exit(3)
         f()
     """,
-    "exit text": """
-        import sys
-        def f(): raise SystemExit(["a", "text"])
-        f()
-    """,
     "os exit": """
         import os
         def f(): os._exit(4)
@@ -153,16 +148,6 @@ SCRIPTS = {
         f()
         while True: pass
     """,
-    "interrupt caught": """
-        import signal
-        def f(): signal.raise_signal(signal.SIGINT)
-        try:
-            f()
-        except KeyboardInterrupt:
-            print("caught")
-        class Own(KeyboardInterrupt): pass
-        raise Own
-    """,
     "terminated": """
         import os, signal
         def f(): os.kill(os.getpid(), signal.SIGTERM)
@@ -176,11 +161,6 @@ SCRIPTS = {
         signal.signal(signal.SIGTERM, f)
         os.kill(os.getpid(), signal.SIGTERM)
         while True: pass
-    """,
-    "at exit": """
-        import atexit, sys
-        def f(): print(list(globals()), sys.modules["__main__"], hasattr(sys, "last_value"), file=sys.stderr)
-        atexit.register(f)
     """,
     "hooks": """
         import atexit, sys
