@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import functools
 import gc
 import inspect
 import random
@@ -22,11 +21,6 @@ import pytest
 
 import cprofiling as cp
 from calls import NEVER, TICK, Stopwatch, by_name, counts, outcomes, spin
-
-try:
-    import trio
-except ImportError:
-    trio = None
 
 pytestmark = pytest.mark.native
 
@@ -360,27 +354,14 @@ def test_whatever_asyncio_does_with_coroutines(p: cp.Profiler, run: str) -> None
 # ---- tasks ---------------------------------------------------------------------------------------
 
 
-async def in_asyncio(tasks: list[Any]) -> None:
-    await asyncio.gather(*(task() for task in tasks))
-
-
-async def in_trio(tasks: list[Any]) -> None:
-    async with trio.open_nursery() as nursery:
-        for task in tasks:
-            nursery.start_soon(task)
-
-
 @pytest.mark.parametrize("scheduler", ["asyncio", "trio"])
 def test_hundreds_of_interleaved_tasks(p: cp.Profiler, scheduler: str) -> None:
     """A7, A10: each sample belongs to its own task; the block inside is the node's child, whatever ran in between."""
-    if scheduler == "trio" and trio is None:
-        pytest.skip("trio is not installed")
+    trio: Any = pytest.importorskip("trio") if scheduler == "trio" else None
     rng = random.Random(7)
     sleeps = {f"task {i}": rng.uniform(0.001, 0.05) for i in range(500)}
     watches = {name: Stopwatch() for name in sleeps}
-    sleep, run, gather = (
-        (trio.sleep, trio.run, in_trio) if scheduler == "trio" else (asyncio.sleep, asyncio.run, in_asyncio)
-    )
+    sleep = asyncio.sleep if trio is None else trio.sleep
 
     async def work(name: str) -> None:
         async with p.profile_node("block of " + name):
@@ -393,9 +374,14 @@ def test_hundreds_of_interleaved_tasks(p: cp.Profiler, scheduler: str) -> None:
 
     @p.profile_node
     async def main() -> None:
-        await gather([functools.partial(timed, name) for name in sleeps])
+        if trio is None:
+            await asyncio.gather(*map(timed, sleeps))
+            return
+        async with trio.open_nursery() as nursery:
+            for name in sleeps:
+                nursery.start_soon(timed, name)
 
-    run(main if scheduler == "trio" else main())
+    asyncio.run(main()) if trio is None else trio.run(main)
     stats = by_name(p)
     assert len(stats) == 1001
     assert stats["main"].self_total_ms == stats["main"].total_ms
@@ -700,7 +686,7 @@ def test_coroutines_resumed_in_any_order_match_the_model(p: cp.Profiler, seed: i
 
 
 def test_trio_starts_nodes_themselves(p: cp.Profiler) -> None:
-    pytest.importorskip("trio")
+    trio = pytest.importorskip("trio")
 
     @p.profile_node
     async def node(seconds: float = 0) -> None:
@@ -720,7 +706,7 @@ def test_trio_starts_nodes_themselves(p: cp.Profiler) -> None:
 
 def test_cancelled_by_trio(p: cp.Profiler) -> None:
     """Also where a nursery makes a group of it; other errors beside it are errors."""
-    pytest.importorskip("trio")
+    trio = pytest.importorskip("trio")
 
     @p.profile_node
     async def node() -> None:
