@@ -445,7 +445,7 @@ def test_what_does_not_bind_at_all() -> None:
     assert (Owner.length.__name__, str(inspect.signature(Owner.length))) == ("len", "(obj, /)")
     for wrong in (staticmethod(int), int, 3, None):
         with pytest.raises(TypeError, match="stage"):
-            cp.stage("own")(wrong)  # type: ignore[type-var]
+            cp.stage("own")(wrong)
 
 
 def test_a_decorated_bound_method_is_still_a_coroutine_function(p: cp.Profiler) -> None:
