@@ -574,21 +574,6 @@ EXITS = {
         import gc
         gc.collect()
     """,
-    "pipelines": """
-        class Slotted(cp.PipelineProfiling):
-            __slots__ = ()
-            def forward(self):
-                node()
-        pipelines = [Slotted() for _ in range(10)] + [Pipeline() for _ in range(10)]
-        for pipeline in pipelines:
-            pipeline.set_profiling(True)
-            pipeline.forward()
-        class Late:
-            def __del__(self, pipelines=pipelines):
-                for pipeline in pipelines:
-                    pipeline.forward()
-        late = Late()
-    """,
 }
 
 
