@@ -696,21 +696,6 @@ def test_a_pipeline_gets_one_profiler_however_many_threads_ask_first() -> None:
         assert stats.count == 8
 
 
-def test_pipelines_come_and_go_in_many_threads() -> None:
-    def work() -> None:
-        for i in range(60):
-            pipeline = Pipeline()
-            if i % 2:
-                pipeline.set_profiling(True, skip_first_n=1)
-            pipeline.forward()
-            pipeline.forward()
-            counts = [(stats.count, stats.skipped_count) for stats in pipeline.get_profiling_summary()]
-            assert counts == ([(1, 1)] if i % 2 else [])
-
-    with beside(gc.collect):
-        run_threads(*[work] * 8)
-
-
 def test_a_name_is_asked_once_per_instance_by_any_number_of_threads() -> None:
     profiler = profiler_on()
     asked: Counter[int] = Counter()
