@@ -75,15 +75,6 @@ def test_what_is_kept_and_what_is_dropped_is_what_was_made(capacity: int, when_f
     assert {event.name for event in events} <= {"outer", "inner", "label"}
 
 
-@pytest.mark.parametrize(("when_full", "kept"), [("drop_oldest", "4"), ("drop_newest", "0")])
-def test_a_ring_for_one_event(when_full: str, kept: str) -> None:
-    with profile(capacity=1, when_full=when_full) as prof:
-        for i in range(5):
-            with cp.record(str(i)):
-                pass
-    assert (names(prof), prof.dropped) == ([kept], 4)
-
-
 class Numbering:
     """Threads that label what they do by their number, and a number that rises by one each time."""
 
