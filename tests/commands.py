@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import cprofiling
+from calls import NEVER, unwatched
 
 _MADE_BY_INSTALLING = """\
 #!{python}
@@ -33,3 +40,28 @@ def _script() -> str:
 
 SCRIPT = _script()
 COMMAND = (sys.executable, "-W", "error", SCRIPT)
+PACKAGE = str(Path(cprofiling.__file__).parents[1])
+
+
+class Done(NamedTuple):
+    """How a program ended, and what it printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+def python(arguments: Sequence[str], folder: Path, *, watched: bool, stdin: str = "", **environment: str) -> Done:
+    """Run Python in a folder. ``watched``: a tool may count its lines."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=(dict(os.environ) if watched else unwatched()) | {"PYTHONPATH": PACKAGE} | environment,
+        input=stdin,
+        capture_output=True,
+        timeout=NEVER,
+        text=True,
+        errors="backslashreplace",
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)

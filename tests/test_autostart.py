@@ -14,19 +14,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 
 import cprofiling
 from calls import NEVER, unwatched
-from commands import COMMAND
+from commands import COMMAND, PACKAGE, Done, python
 from cprofiling._internal import termination
 from cprofiling._internal.process_exit import call_before_worker_ends
 from cprofiling.recording import output_names, whole_process
 from recorded import names_in_file
 
-PACKAGE = str(Path(cprofiling.__file__).parents[1])
 APP = """
 import os, shutil, signal, sys, threading, time
 import cprofiling as cp
@@ -36,14 +34,6 @@ def node(): pass
 
 node()
 """
-
-
-class Done(NamedTuple):
-    """How a program ended, and what it printed."""
-
-    status: int
-    out: str
-    err: str
 
 
 def environment(path: str, *, watched: bool = True, **more: str) -> dict[str, str]:
@@ -56,16 +46,7 @@ def run(code: str, folder: Path, path: str = "trace.json", *, watched: bool = Tr
     """Run a program, which has a node and has called it, in a folder."""
     lines = "\n".join(line.removeprefix(" " * 8) for line in code.splitlines())
     (folder / "app.py").write_text(APP + lines + "\n")
-    done = subprocess.run(
-        [sys.executable, "app.py"],
-        cwd=folder,
-        env=environment(path, watched=watched, **more),
-        capture_output=True,
-        text=True,
-        timeout=NEVER,
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
+    return python(["app.py"], folder, watched=watched, CPROFILING_OUTPUT_PATH=path, **more)
 
 
 def left(folder: Path) -> list[str]:

@@ -12,46 +12,21 @@ from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import cprofiling
-from calls import NEVER, unwatched
-from commands import SCRIPT
+from calls import unwatched
+from commands import PACKAGE, SCRIPT, Done, python
 from cprofiling import _core
 from cprofiling.commands import main as cli
 from cprofiling.nodes.from_patterns import source as node_source
 from cprofiling.nodes.from_patterns.patterns import Pattern, Selection
 from recorded import names_in_file
 
-PACKAGE = str(Path(cprofiling.__file__).parents[1])
 OWN_LINE = re.compile(r"^cprofiling: .*\n", re.MULTILINE)
 ADDRESS = re.compile(r"0x[0-9a-f]+")
-
-
-class Done(NamedTuple):
-    """How a program ended, and what it printed."""
-
-    status: int
-    out: str
-    err: str
-
-
-def python(arguments: Sequence[str], folder: Path, *, watched: bool, stdin: str = "", **environment: str) -> Done:
-    """Run Python in a folder. ``watched``: a tool may count its lines."""
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=(dict(os.environ) if watched else unwatched()) | {"PYTHONPATH": PACKAGE} | environment,
-        input=stdin,
-        capture_output=True,
-        timeout=NEVER,
-        text=True,
-        errors="backslashreplace",
-        check=False,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def run(*arguments: str, folder: Path, options: Sequence[str] = (), watched: bool = True, **more: Any) -> Done:
