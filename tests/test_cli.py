@@ -213,6 +213,7 @@ def accuracies(report: str) -> list[float]:
     return [float(number) for number in re.findall(r"\d\.\d{4}", block)]
 
 
+@pytest.mark.slow
 def test_demo_learns_to_read_digits(demo: ModuleType) -> None:
     done = accuracies(demo.run_demo(frames=150, batch_size=32, skip_first_n=0, seed=0))
     assert len(done) == 11

@@ -303,6 +303,7 @@ def calls_of_a_run(source: random.Random, rows: int, count: int) -> dict[str, An
     return ours(stages, request_id=str(source.random()))
 
 
+@pytest.mark.slow
 def test_identical_runs_are_found_slower_by_chance_only_seldom() -> None:
     """200 comparisons of 15 rows: 5 are expected to say slower anywhere at most."""
     source = random.Random(11)

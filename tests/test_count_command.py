@@ -144,6 +144,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_what_the_import_of_pytorch_calls_is_not_counted(tmp_path: Path) -> None:
     """In processes of their own, in which PyTorch is not loaded yet."""

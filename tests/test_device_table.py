@@ -423,6 +423,7 @@ def test_the_real_torch_without_a_device() -> None:
     assert lines == ["cpu True 1", *(f"{kind} False None" for kind in KINDS[1:])]
 
 
+@pytest.mark.slow
 def test_the_real_torch_with_a_backend_from_outside() -> None:
     (line,) = with_real_torch(REAL_BACKEND)
     assert line.startswith("DevicePresence(device_type='brand', is_in_use=True, count=1, ")

@@ -99,6 +99,7 @@ def test_operators_are_counted_by_name(torch: Any) -> None:
     assert d.operator_calls == 4
 
 
+@pytest.mark.slow
 def test_counting_does_not_load_the_compiler(torch: Any) -> None:
     script = """
 import sys, torch

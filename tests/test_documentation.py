@@ -350,6 +350,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     found = {path: Page(path).fetched for path in site.rglob("*.html")}
     assert len(found) > len(PAGES)
@@ -380,6 +381,7 @@ def test_the_site_has_every_name_of_the_reference(site: Path) -> None:
     assert set(in_reference()) - names == set()
 
 
+@pytest.mark.slow
 def test_a_browser_that_reads_the_site_asks_for_nothing_else(site: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
     from browser import LIMIT_S, chromium

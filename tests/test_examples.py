@@ -148,6 +148,7 @@ def test_recorded_training() -> None:
     assert len(re.findall(r"^a trace of 15 events: learn took [\d.]+ ms$", output, re.MULTILINE)) == 2
 
 
+@pytest.mark.slow
 def test_recorded_inference() -> None:
     pytest.importorskip("pandas")
     output = output_of("recorded_inference.py")
@@ -161,6 +162,7 @@ def test_recorded_inference() -> None:
     assert re.search(r"the slowest search took \d+ us; its trace is [0-9a-f]{32}$", output.strip())
 
 
+@pytest.mark.slow
 def test_cuvis_pipeline() -> None:
     for package in ("torch", "cuvis_ai_core", "pytorch_lightning", "loguru"):
         pytest.importorskip(package)

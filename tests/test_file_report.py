@@ -153,6 +153,7 @@ def test_hostile_names_are_printed_anywhere(tmp_path: Path, capsys: pytest.Captu
         (tmp_path / "out").read_bytes().decode("utf-8")
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_no_control_characters_of_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,7 @@ def test_no_live_file_is_where_another_user_has_put_something(attack: str, folde
     assert [each.name for each in folder.iterdir() if each != own.folder] == [path.name]
 
 
+@pytest.mark.slow
 def test_a_link_that_is_changed_all_the_time(folder: Path, own: Own) -> None:
     path = folder / "report.json"
     folder.chmod(0o777)  # the attacker may replace what the victim has written

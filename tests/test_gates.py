@@ -592,6 +592,7 @@ def test_times_of_pairs_are_judged_where_that_is_asked(
     result.stdout.fnmatch_lines(["cprofiling: times of work: slower: mean +10.0 % *"])
 
 
+@pytest.mark.slow
 def test_it_works_under_xdist(run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xdist")
     monkeypatch.setenv("PYTHONPATH", PYTHON)

@@ -169,6 +169,7 @@ def check_one_step(names: list[str], step_of_loop: list[str]) -> None:
     assert not set(names[:before]) & {"aten::linear", "aten::conv2d", "aten::addmm", "aten::cat"}
 
 
+@pytest.mark.slow
 def test_a_fresh_process_runs_one_step_and_so_does_its_program(full_runs: dict[str, list[str]], folder: Path) -> None:
     command = [SCRIPT, "harness", "--signature", "timing_io_signature.json", "--stage", GUIDED]
     done = python(folder, *command, "--factory", "tiny_stages:guided", "--output-dir", "out")

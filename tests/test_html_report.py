@@ -527,6 +527,7 @@ def test_a_real_trace_is_shown(show: Show) -> None:
     picture(page, "trace-dark")
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_spans_can_be_read_at_once(show: Show) -> None:
     with profile() as prof:
         for _ in range(10_000):

@@ -424,6 +424,7 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return module.Counter
 
 
+@pytest.mark.slow
 def test_an_object_of_pybind11(p: cp.Profiler, counter: Any) -> None:
     before = dict(vars(counter))
     counted, other = counter(), counter()

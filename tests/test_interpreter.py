@@ -156,6 +156,7 @@ def assert_ran_beside_others(script: str) -> None:
     assert_ran(textwrap.dedent(SUBINTERPRETERS) + textwrap.dedent(script))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_gil", OWN_GIL)
 def test_100_subinterpreters_are_used_one_after_the_other(own_gil: bool) -> None:
     assert_ran_beside_others(f"""

@@ -39,11 +39,14 @@ def leaks(script: str, *arguments: str) -> str:
 SCRIPTS = sorted(path.stem.removeprefix("leaks_") for path in ISOLATED.glob("leaks_*.py"))
 
 
-@pytest.mark.parametrize("script", ["calls", "blocks", "control", "recordings"])
+@pytest.mark.parametrize(
+    "script", ["calls", "blocks", *(pytest.param(name, marks=pytest.mark.slow) for name in ("control", "recordings"))]
+)
 def test_nothing_is_left_behind(script: str) -> None:
     assert leaks(script) == ""
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind_by_what_is_measured_beyond_the_clock() -> None:
     assert leaks("probes", "--rounds", "200") == ""
 

@@ -82,6 +82,7 @@ def test_the_example_has_no_outputs() -> None:
     assert all((cell.outputs, cell.execution_count) == ([], None) for cell in code_cells(notebook))
 
 
+@pytest.mark.slow
 def test_the_example_shows_tables_and_pictures(example: Any) -> None:
     cells = code_cells(example)
     tables = [html for cell in cells for html in outputs(cell, "text/html")]
@@ -127,6 +128,7 @@ def exported(notebook: Any, path: Path, theme: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_browser_shows_it_all(example: Any, plain: Any, tmp_path: Path, theme: str) -> None:
     api: Any = pytest.importorskip("playwright.sync_api")

@@ -635,13 +635,17 @@ def isolated(script: str, *arguments: str, **variables: str) -> subprocess.Compl
     return result
 
 
-@pytest.mark.parametrize("way", ["by_layers", "by_harness", "by_hand", "by_schedule"])
+@pytest.mark.parametrize(
+    "way",
+    ["by_harness", *(pytest.param(way, marks=pytest.mark.slow) for way in ("by_layers", "by_hand", "by_schedule"))],
+)
 def test_nothing_is_imported_amid_a_recording(way: str, tmp_path: Path) -> None:
     """PyTorch keeps addresses of names that an import frees."""
     result = isolated("imports_amid.py", str(tmp_path), way, CPROFILING_PROFILER_NAMES="*")
     assert json.loads(result.stdout) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_frees_names_amid_a_recording_costs_no_operators(seed: int, tmp_path: Path) -> None:
     operators_found, lost, warned = json.loads(isolated("stacks_fuzz.py", str(tmp_path), str(seed)).stdout)
@@ -649,6 +653,7 @@ def test_what_frees_names_amid_a_recording_costs_no_operators(seed: int, tmp_pat
     assert lost < 200
 
 
+@pytest.mark.slow
 def test_other_profilers_of_pytorch_and_forks() -> None:
     """Nothing crashes, nobody's events are lost, and nothing is on stderr that is not ours."""
     result = isolated("operators.py")

@@ -491,6 +491,7 @@ def drawn_series(source: random.Random, factor: float, load: float) -> series.Se
     return series.Series(False, rows)
 
 
+@pytest.mark.slow
 def test_planted_regressions_are_found_under_load_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 times a side: 20 that are 1.5 times as long, and 40 that are unchanged, with loads that differ."""
     monkeypatch.setattr(bootstrap, "RESAMPLES", 200)  # which is enough for that, and takes less time

@@ -291,6 +291,7 @@ def test_colours_follow_the_page() -> None:
         assert drawn(dark) != drawn(plot())
 
 
+@pytest.mark.slow
 def test_names_are_drawn_as_they_are() -> None:
     from matplotlib.figure import Figure
 
