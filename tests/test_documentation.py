@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import pkgutil
 import re
 import shlex
 import subprocess
@@ -32,11 +31,8 @@ from document_runs import environment, run_python, run_shell
 from documents import DOCS, DOCUMENTS, PAGES, ROOT, Block, blocks, blocks_of, commands_in, is_shown
 from surroundings import SURROUNDINGS, in_notebook
 
-# Whose names are passed on by modules that users know.
-INNER = {"devices", "measure", "integrations.telefuser_harness", "integrations.telefuser_memory",
-         "integrations.telefuser_profiler"}  # fmt: skip
-# Modules in lists of names, which the pages tell of in words.
-MODULES = {"cprofiling.monitoring.server.profiling_pb2", "cprofiling.monitoring.server.profiling_pb2_grpc"}
+# Modules in lists of names, which the pages describe in words.
+MODULES = {"cprofiling.server.profiling_pb2", "cprofiling.server.profiling_pb2_grpc"}
 RUN_TAGS = ("python", "bash")
 SHOWN_TAGS = {"python", "py", "bash", "sh", "text", "yaml", "toml", "json", "promql", "console"}
 
@@ -196,17 +192,17 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def public_modules() -> list[str]:
-    """The modules with names for users: those that list them."""
-    names = [name for _, name, _ in pkgutil.walk_packages(cprofiling.__path__, "cprofiling.")]
-    listing = [name for name in names if re.search(r"^__all__ = ", source_of(name), re.MULTILINE)]
-    return ["cprofiling", *(name for name in listing if name.partition(".")[2] not in INNER)]
+    """Return the public modules: those flat in the package, layers, and integrations."""
+    package = Path(cprofiling.__path__[0])
+    flat = [path.stem for path in package.glob("[!_]*.py")]
+    peers = [f"integrations.{path.stem}" for path in (package / "integrations").glob("[!_]*")]
+    return ["cprofiling", *sorted(f"cprofiling.{name}" for name in (*flat, "layers", *peers) if has_names(name))]
 
 
-def source_of(module: str) -> str:
-    found = find_spec(module) if module.count(".") < 2 else None
-    path = Path(cprofiling.__path__[0], *module.split(".")[1:])
+def has_names(module: str) -> bool:
+    path = Path(cprofiling.__path__[0], *module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return file.read_text(encoding="utf-8") if file.exists() else (found.name if found else "")
+    return file.exists() and "\n__all__ = " in file.read_text(encoding="utf-8")
 
 
 def in_reference() -> list[str]:
@@ -220,38 +216,30 @@ def imported(name: str) -> ModuleType:
         pytest.skip(f"{error.name or error} is not installed")
 
 
-def value_if_there(name: str) -> object:
-    """What a name of the reference means; None where its module needs what is not installed."""
-    module, _, attribute = name.rpartition(".")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError:
-        return None
-
-
-def test_there_are_public_modules() -> None:
-    assert {"cprofiling", "cprofiling.layers", "cprofiling.gates", "cprofiling.server"} <= set(public_modules())
-
-
-@pytest.mark.parametrize("module", public_modules())
-def test_every_public_name_is_in_the_reference_and_described(module: str) -> None:
-    documented = set(in_reference())
-    values = list(filter(None, map(value_if_there, documented)))
-    for name in imported(module).__all__:
-        full = f"{module}.{name}"
-        if full in MODULES:
-            continue
-        value = getattr(imported(module), name)
-        assert full in documented or any(value is other for other in values), full
-        if inspect.isclass(value) or callable(value):
-            assert inspect.getdoc(value), full
-
-
-def test_the_reference_has_nothing_that_is_not_there() -> None:
+def test_the_reference_names_public_modules_only_and_each_name_once() -> None:
     listed = in_reference()
     assert len(listed) == len(set(listed))
-    modules = {name.rpartition(".")[0] for name in listed}
-    assert {module for module in modules if not source_of(module)} == set()
+    assert {"cprofiling", "cprofiling.layers", "cprofiling.gates", "cprofiling.server"} <= set(public_modules())
+    assert {name.rpartition(".")[0] for name in listed} <= set(public_modules())
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_exported_visible_and_documented_names_are_the_same(name: str) -> None:
+    module = imported(name)
+    exported = {each for each in module.__all__ if f"{name}.{each}" not in MODULES}
+    here = {full.rpartition(".")[2] for full in in_reference() if full.rpartition(".")[0] == name}
+    elsewhere = {full.rpartition(".")[2] for full in in_reference()} - here
+    aliases = {
+        each for each in exported - here if any(getattr(module, each) is getattr(module, other) for other in here)
+    }
+    assert here <= exported
+    assert exported - here <= elsewhere | aliases
+    if not name.startswith("cprofiling.integrations."):
+        assert dir(module) == sorted(module.__all__)
+    for each in exported:
+        value = getattr(module, each)
+        if inspect.isclass(value) or callable(value):
+            assert inspect.getdoc(value), each
 
 
 def test_every_variable_of_the_environment_is_told_of() -> None:

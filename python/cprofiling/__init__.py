@@ -26,6 +26,8 @@ Notebooks: load_ipython_extension, unload_ipython_extension.
 PYTEST_DONT_REWRITE: it is there before pytest where it runs tests itself, and has no asserts.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from cprofiling._core import record, stage
 from cprofiling._core import record as record_function
 from cprofiling._internal.faces import adopt
@@ -52,12 +54,23 @@ from cprofiling.recording.trace_handlers import tensorboard_trace_handler
 from cprofiling.report.ipython_extension import load_ipython_extension, unload_ipython_extension
 from cprofiling.testing.measure import Measurement, measure
 
+if TYPE_CHECKING:
+    from cprofiling.analysis.frames import FramesPerSecond
+    from cprofiling.analysis.gaps import Gaps
+    from cprofiling.analysis.warm_up import WarmUp
+    from cprofiling.analysis.what_if import WhatIf, WhatIfFigures
+    from cprofiling.nodes.histogram import Histogram
+    from cprofiling.nodes.input_shapes import ShapeStats, ShapeSummary, ShapeVerdict
+
 __version__ = "0.1.0"  # said here only: the build, the command and reports have it from here
 
 __all__ = [
     "Event",
     "ExecutionStage",
     "FormatError",
+    "FramesPerSecond",
+    "Gaps",
+    "Histogram",
     "Measurement",
     "NodeProfilingStats",
     "PipelineProfiling",
@@ -68,7 +81,13 @@ __all__ = [
     "RecordFormat",
     "Recording",
     "Resource",
+    "ShapeStats",
+    "ShapeSummary",
+    "ShapeVerdict",
     "Snapshot",
+    "WarmUp",
+    "WhatIf",
+    "WhatIfFigures",
     "analyze_ncu_report",
     "default_profiler",
     "format_profiling_summary",
@@ -91,5 +110,22 @@ __all__ = [
     "tensorboard_trace_handler",
     "unload_ipython_extension",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the classes of results that few programs use."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from cprofiling.analysis.frames import FramesPerSecond
+    from cprofiling.analysis.gaps import Gaps
+    from cprofiling.analysis.warm_up import WarmUp
+    from cprofiling.analysis.what_if import WhatIf, WhatIfFigures
+    from cprofiling.nodes.histogram import Histogram
+    from cprofiling.nodes.input_shapes import ShapeStats, ShapeSummary, ShapeVerdict
+
+    loaded = (FramesPerSecond, Gaps, Histogram, ShapeStats, ShapeSummary, ShapeVerdict, WarmUp, WhatIf, WhatIfFigures)
+    globals().update({each.__name__: each for each in loaded})
+    return globals()[name]
+
 
 adopt(globals())

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 
 def adopt(face: dict[str, Any]) -> None:
-    """Set ``__module__`` of what a face exports, so that pickles and messages name no room.
+    """Make what a face exports look like its own.
+
+    Pickles and messages then name no room, and ``dir()`` shows the exported names only.
 
     Args:
         face: The globals of the face.
     """
+    face["__dir__"] = partial(sorted, face["__all__"])
     for name in face["__all__"]:
-        value = face[name]
+        value = face.get(name)
         if isinstance(value, (type, FunctionType)) and not value.__module__.startswith("cprofiling._core"):
             value.__module__ = face["__name__"]

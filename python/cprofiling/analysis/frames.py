@@ -106,6 +106,9 @@ class FramesPerSecond(Insight[FrameFigures]):
         super().__init__(FrameFigures, "Frames per second", figures, notes)
 
 
+FramesPerSecond.__module__ = "cprofiling"
+
+
 def of_summary(summary: ProfilingSummary, total_frames: object, seconds: object) -> FramesPerSecond:
     """Return the frames per second of each stage of a summary; see ``ProfilingSummary.frames_per_second``."""
     stages = by_stage(summary)

@@ -55,6 +55,9 @@ class Gaps(Insight[GapFigures]):
         self.share = share
 
 
+Gaps.__module__ = "cprofiling"
+
+
 class _Gap(NamedTuple):
     previous: str | None
     next: str | None

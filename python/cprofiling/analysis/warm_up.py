@@ -82,6 +82,9 @@ class WarmUp(Insight[WarmUpFigures]):
         self.skip_first_n = skip_first_n
 
 
+WarmUp.__module__ = "cprofiling"
+
+
 def of_recording(evidence: Evidence) -> WarmUp:
     """Return the warm-up of each node, from its calls in the order in which they ended, which is that of skipping."""
     recording = evidence.recording

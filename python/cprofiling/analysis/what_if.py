@@ -87,6 +87,9 @@ class WhatIf(Insight[WhatIfFigures]):
         self.frames = dict(frames)
 
 
+WhatIf.__module__ = WhatIfFigures.__module__ = "cprofiling"
+
+
 @dataclass
 class Frame:
     """One frame, or the mean of many.

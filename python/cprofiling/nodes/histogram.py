@@ -111,6 +111,9 @@ class Histogram:
             yield min(max(int(math.log((lower_ms + upper_ms) / 2 / start) * scale), 0), _WIDTH - 1)
 
 
+Histogram.__module__ = "cprofiling"
+
+
 def histogram_of(known: Mapping[tuple[str, str], Sequence[Bucket]], node: str, stage: StageName) -> Histogram:
     """Return that of a node, in a stage or in all together. TypeError or ValueError for what is not there."""
     name = checked_text("node", node)

@@ -131,6 +131,9 @@ class ShapeSummary(tuple["ShapeStats", ...]):  # noqa: SLOT001 its verdicts are 
         return shapes_html(self)
 
 
+ShapeStats.__module__ = ShapeVerdict.__module__ = ShapeSummary.__module__ = "cprofiling"
+
+
 def shapes_from(rows: Iterable[tuple[Any, ...]], nodes: Iterable[Any]) -> ShapeSummary:
     """Make the summary of the core's rows (csrc/statistics/summary_shapes.c) and the nodes' ``NodeProfilingStats``."""
     known = {(node.node_name, node.stage): node for node in nodes}
