@@ -12,7 +12,6 @@ from document_runs import run_python
 from documents import ROOT, SHELL_TAGS, fenced_blocks, without_figures
 
 README = documents.text_of(documents.README)
-SOURCES = {".c", ".h", ".py", ".pyi"}
 GENERATED = re.compile(r"build|dist|.*\.egg-info|__pycache__|\..*")
 
 
@@ -89,17 +88,15 @@ def test_ci_runs_the_test_command() -> None:
     assert commands()[1].splitlines()[-1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
-def map_of_folders() -> set[str]:
-    """Return the folders in the first column of the map."""
-    return set(re.findall(r"^\| `([^`]+)` \|", section("Where is what"), re.MULTILINE))
+def rows_of_the_map() -> dict[str, set[str]]:
+    """Return the rooms that the row of each folder names."""
+    rows = re.findall(r"^\| `([^`]+/)` \| (.*) \|$", section("Where is what"), re.MULTILINE)
+    return {folder: {f"{folder}{room}/" for room in re.findall(r"`(\w+)/`", text)} for folder, text in rows}
 
 
-def test_the_map_names_every_folder_with_sources() -> None:
-    folders = [path for path in (*ROOT.iterdir(), *(ROOT / "python").iterdir()) if path.is_dir()]
-    found = {
-        f"{folder.relative_to(ROOT)}/"
-        for folder in folders
-        if not GENERATED.fullmatch(folder.name) and any(path.suffix in SOURCES for path in folder.iterdir())
-    }
-    assert found - map_of_folders() == set()
-    assert {name for name in map_of_folders() if not (ROOT / name).is_dir()} == set()
+@pytest.mark.parametrize("folder", ["cprofiling/", "csrc/", "python/cprofiling/", "python/"])
+def test_the_map_names_the_rooms_that_are_there(folder: str) -> None:
+    rows = rows_of_the_map()
+    rooms = {f"{folder}{path.name}/" for path in (ROOT / folder).iterdir() if path.is_dir()}
+    rooms = {room for room in rooms if not GENERATED.fullmatch(Path(room).name)}
+    assert rows[folder] | {row for row in rows if str(Path(row).parent) == folder.rstrip("/")} == rooms

@@ -21,6 +21,8 @@ from cprofiling.nodes.summary_table import shown_value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = ["install", "profiler_of", "uninstall"]
+
 _VERSION = "0.18.6"  # of cuvis-ai-core
 _PROFILERS_HAVE = {"record", "reset", "skip_first_n", "snapshot"}
 _MOST_SKIPS = 2**63 - 1
