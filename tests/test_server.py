@@ -756,12 +756,12 @@ def test_the_stubs_are_up_to_date(tmp_path: Path) -> None:
         sys.executable,
         "-m",
         "grpc_tools.protoc",
-        f"-I{SERVER.parents[1]}",
+        f"-I{SERVER.parents[2]}",
         *outputs,
         str(SERVER / "profiling.proto"),
     ]
     subprocess.run(command, check=True, env=unwatched())
-    made = sorted((tmp_path / "cprofiling" / "server").iterdir())
+    made = sorted((tmp_path / "cprofiling" / "monitoring" / "server").iterdir())
     assert [path.name for path in made] == ["profiling_pb2.py", "profiling_pb2.pyi", "profiling_pb2_grpc.py"]
     for path in made:
         shipped = (SERVER / path.name).read_text(encoding="utf-8")
@@ -921,7 +921,8 @@ def test_grpc_says_what_it_is_told_to_or_as_it_is_documented(given: str | None) 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grpc_health", None)
-    monkeypatch.delitem(sys.modules, "cprofiling.server")
+    for name in ("cprofiling.server", "cprofiling.monitoring.server"):
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ModuleNotFoundError, match=r'needs the extra grpc: pip install "cprofiling\[grpc\]"') as raised:
         import cprofiling.server  # noqa: F401
     assert raised.value.name == "grpc_health"

@@ -244,7 +244,7 @@ def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_both_commands_say_what_they_need(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "grpc", None)
-    monkeypatch.delitem(sys.modules, "cprofiling.server")
+    monkeypatch.delitem(sys.modules, "cprofiling.monitoring.server")
     for arguments in (["top", "127.0.0.1:1"], ["serve", "app.py"]):
         assert 'pip install "cprofiling[grpc]"' in failed(arguments, capsys)
 

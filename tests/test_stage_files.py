@@ -176,7 +176,7 @@ def test_booleans_that_are_none_are_warned_of_once(tmp_path: Path, value: str) -
         "    warnings.simplefilter('always')\n"
         "    from cprofiling import layers\n"
         "    import cprofiling.layers\n"
-        "print([(str(each.message), each.category.__name__) for each in told], layers.log.debug)\n"
+        "print([(str(each.message), each.category.__name__) for each in told], layers.context.log.debug)\n"
     )
     done = run(
         program, tmp_path, CPROFILING_PROFILE_DEBUG=value, CPROFILING_WITH_STACK=value, CPROFILING_PROFILE_MEMORY=""

@@ -13,29 +13,27 @@ In debug mode, or where ``CPROFILING_TIMING_REPORT`` says where, the reports are
 an exception or ``sys.exit``, but not by a signal that it does not handle, or ``os._exit``.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from cprofiling.layers.context import (
-        ProfilingContext,
-        ProfilingContextDebug,
-        StageComparison,
-        StageIOSignature,
-        TimingComparison,
-        compare_timing_reports,
-        dump_io_signatures,
-        dump_timing_report,
-        enable_profiler_for_names,
-        get_io_signatures,
-        get_profiler_output_dir,
-        get_timing_report,
-        mark_as_worker_process,
-        print_timing_summary,
-        reset_timing_registry,
-        set_pipeline_name,
-        set_profiler_output_dir,
-        set_timing_metadata,
-    )
+from cprofiling._internal.faces import adopt
+from cprofiling.layers.context import (
+    ProfilingContext,
+    ProfilingContextDebug,
+    StageComparison,
+    StageIOSignature,
+    TimingComparison,
+    compare_timing_reports,
+    dump_io_signatures,
+    dump_timing_report,
+    enable_profiler_for_names,
+    get_io_signatures,
+    get_profiler_output_dir,
+    get_timing_report,
+    mark_as_worker_process,
+    print_timing_summary,
+    reset_timing_registry,
+    set_pipeline_name,
+    set_profiler_output_dir,
+    set_timing_metadata,
+)
 
 __all__ = [
     "ProfilingContext",
@@ -58,18 +56,4 @@ __all__ = [
     "set_timing_metadata",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import what stage reports need, and have them written at the end, when they are first used."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from cprofiling._internal.faces import adopt
-    from cprofiling.layers import context
-
-    globals().update({each: getattr(context, each) for each in __all__})
-    adopt(globals())
-    return globals()[name]
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+adopt(globals())

@@ -1,17 +1,4 @@
-"""Reports of a pipeline's stages that are always at hand: times, memory, signatures, and traces of chosen stages.
-
-``ProfilingContext`` measures a stage each time that it is used, and logs a line. ``get_timing_report`` tells what all
-uses have taken, ``enable_profiler_for_names`` has stages recorded, ``dump_io_signatures`` writes what they were given,
-so that ``cprofiling.harness`` can run one of them alone.
-
-The environment, beside the functions of the same meaning: ``CPROFILING_PROFILE_DEBUG`` (false; read when this is
-imported), ``CPROFILING_PROFILER_NAMES`` (read when this is imported), ``CPROFILING_PIPELINE_NAME``,
-``CPROFILING_OUTPUT_DIR``, ``CPROFILING_TIMING_REPORT``, and, for recordings, ``CPROFILING_RECORD_SHAPES``,
-``CPROFILING_PROFILE_MEMORY`` and ``CPROFILING_WITH_STACK`` (all true).
-
-In debug mode, or where ``CPROFILING_TIMING_REPORT`` says where, the reports are written when the process ends: also by
-an exception or ``sys.exit``, but not by a signal that it does not handle, or ``os._exit``.
-"""
+"""Stages: the context that measures them, and their reports; ``cprofiling.layers`` describes the whole."""
 
 from __future__ import annotations
 
