@@ -140,7 +140,7 @@ def environment(session: nox.Session) -> None:
     # By itself and first: where the index has a build for the CPU, the extra is content with it.
     install(session, python, "torch==2.13.0")
     install(session, python, ".[peers,lint,docs]")
-    install(session, python, "--no-deps", "--requirement", "tests/readers.txt")
+    install(session, python, "--no-deps", "--requirement", "tests/support/readers.txt")
     # It comes for CUDA and does not load beside the CPU's torch; torchmetrics would load it.
     session.run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "torchvision")
     # From source, as the wheel is built for another torch; one unit takes a third of the time.
@@ -168,7 +168,7 @@ def wheels(session: nox.Session) -> None:
     session.run(str(RELEASE / "check-wheel-contents"), *(file for file in files if file.endswith(".whl")))
     (WORK / "files").write_text("\n".join(listed_files()), encoding="utf-8")
     tools = f"{RELEASE}:{os.environ['PATH']}"
-    check = [release, "tests/distribution.py", str(WHEELS), str(WORK / "files"), *pythons]
+    check = [release, "tests/support/distribution.py", str(WHEELS), str(WORK / "files"), *pythons]
     session.run(*check, env={"PATH": tools})
 
 
@@ -301,7 +301,7 @@ def sanitize(session: nox.Session, marks: str) -> None:
 @nox.session
 def frameworks(session: nox.Session) -> None:
     """Test programs inside the frameworks that people run, with cprofiling as users install it."""
-    install(session, PYTHON, "--requirement", "tests/integration/requirements.txt")
+    install(session, PYTHON, "--requirement", "tests/frameworks/requirements.txt")
     install(session, PYTHON, "--no-deps", "--force-reinstall", ".")
     output = session.run(PYTHON, "-m", "pytest", "tests", "-m", "integration", silent=True)
     session.log(output)
@@ -319,11 +319,11 @@ def suites(session: nox.Session) -> None:
     purelib = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
     ours, theirs = (str(session.run(path, "-c", purelib, silent=True)).strip() for path in (python, PYTHON))
     Path(ours, "peers.pth").write_text(f"{theirs}\n", encoding="utf-8")
-    install(session, python, "--requirement", "tests/peers_suites.txt")
+    install(session, python, "--requirement", "tests/support/peers_suites.txt")
     for peer in ("cuvis-ai-core", "telefuser"):
-        command = [python, "tests/peers_suites.py", peer, "--folder", str(WORK / "suites-sources")]
+        command = [python, "tests/support/peers_suites.py", peer, "--folder", str(WORK / "suites-sources")]
         session.run(*command, env={"PYTHONPATH": str(tree / "python")})
-    tests = ["tests/test_telefuser_stage.py", "-p", "no:asyncio"]
+    tests = ["tests/integrations/test_telefuser_stage.py", "-p", "no:asyncio"]
     session.run(python, "-m", "pytest", *tests, env={"PYTHONPATH": str(tree / "python")})
 
 
@@ -365,7 +365,7 @@ def tidy(session: nox.Session) -> None:
     """Run clang-tidy over all C."""
     copy_tree(session)
     include = str(session.run(PYTHON, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])", silent=True))
-    nvtx = str(session.run(PYTHON, "tests/nvtx_headers.py", silent=True))
+    nvtx = str(session.run(PYTHON, "tests/support/nvtx_headers.py", silent=True))
     cuda = Path("/usr/local/cuda/include")
     sources = c_sources("*.c")
     if not (cuda / "cuda.h").is_file():  # nvidia-nvtx has only a few of CUDA's headers

@@ -17,7 +17,7 @@ PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 def test_the_build_and_the_tests_find_the_same_headers() -> None:
     found = []
-    for name in ("setup.py", "tests/nvtx_headers.py"):
+    for name in ("setup.py", "tests/support/nvtx_headers.py"):
         tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
         (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "nvtx_include"]
         found.append(ast.unparse(function.body[1:]))  # type: ignore[arg-type]

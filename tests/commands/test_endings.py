@@ -1,0 +1,139 @@
+"""However a program ends, ``cprofiling run`` and ``serve``, as installed, end as Python does, and with their trace."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling
+from calls import NEVER, unwatched
+from command import SCRIPT
+from recorded import names_in_file
+
+pytestmark = pytest.mark.native
+
+PACKAGE = str(Path(cprofiling.__file__).parents[1])
+OWN_LINE = re.compile(r"^cprofiling: .*\n", re.MULTILINE)
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+UNTRACED = ("os exit", "exec")  # become something else at once
+UNCALLED = ("syntax",)
+ENDINGS = {
+    "return": "def f(): return 0\nf()\n",
+    "exception": "def f(): raise ValueError('own')\nf()\n",
+    "syntax": "def f(): pass\nprint('no'\n",
+    "exit": "import sys\ndef f(): sys.exit()\nf()\n",
+    "exit status": "import sys\ndef f(): sys.exit(3)\nf()\n",
+    "exit text": "import sys\ndef f(): sys.exit('a text')\nf()\n",
+    "exit object": "def f(): raise SystemExit(['a', 5])\nf()\n",
+    "interrupt raised": "def f(): raise KeyboardInterrupt\nf()\n",
+    "interrupt": "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGINT)\nf()\nwhile True: pass\n",
+    "terminated": "import os, signal\ndef f(): os.kill(os.getpid(), signal.SIGTERM)\nf()\nwhile True: pass\n",
+    "os exit": "import os\ndef f(): os._exit(4)\nf()\n",
+    "thread left": """
+import threading, time
+def f():
+    time.sleep(0.1)
+    raise KeyError("late")
+threading.Thread(target=f).start()
+print("left")
+""",
+    "daemon left": """
+import threading, time
+def f(): print("left")
+def g(): time.sleep(1000)
+threading.Thread(target=g, daemon=True).start()
+f()
+""",
+    "exec": """
+import os, sys
+def f(): os.execv(sys.executable, [sys.executable, "-c", "import sys; sys.exit(9)"])
+f()
+""",
+}
+
+
+def ended(command: list[str], folder: Path, **more: Any) -> tuple[int, str, str]:
+    """How a command ended, and what it printed."""
+    environment = unwatched(PYTHONPATH=PACKAGE)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=NEVER, **more
+    )
+    return done.returncode, ADDRESS.sub("0x", done.stdout), ADDRESS.sub("0x", done.stderr)
+
+
+def without_ours(end: tuple[int, str, str]) -> tuple[int, str, str]:
+    return end[0], end[1], OWN_LINE.sub("", end[2])
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    for name, text in ENDINGS.items():
+        (tmp_path / f"{name.replace(' ', '_')}.py").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+@pytest.mark.parametrize("nodes", [[], ["-n", "__main__"]], ids=["", "nodes"])
+def test_a_program_ends_as_under_python(name: str, nodes: list[str], programs: Path) -> None:
+    module = name.replace(" ", "_")
+    for program in ([f"{module}.py"], ["-m", module]):
+        plain = ended([sys.executable, *program], programs)
+        done = ended([SCRIPT, "run", *nodes, *program], programs)
+        assert without_ours(done) == plain
+        trace = programs / "trace.json"
+        if name in UNTRACED:
+            assert not trace.exists()
+        elif name in UNCALLED:
+            assert trace.exists() is (not nodes)
+            trace.unlink(missing_ok=True)
+        else:
+            assert "f" in names_in_file(trace)
+            trace.unlink()
+
+
+@pytest.mark.parametrize("name", ["exception", "interrupt"])
+def test_a_served_program_ends_as_under_python(name: str, programs: Path) -> None:
+    pytest.importorskip("grpc")
+    pytest.importorskip("grpc_health")
+    pytest.importorskip("grpc_reflection")
+    plain = ended([sys.executable, f"{name}.py"], programs)
+    assert without_ours(ended([SCRIPT, "serve", f"{name}.py"], programs)) == plain
+
+
+@pytest.mark.parametrize("command", [["sh", "-c", '"$0" "$@"; echo $?'], ["sh", "-c", 'exec "$0" "$@"']])
+def test_a_shell_sees_an_interrupt(command: list[str], programs: Path) -> None:
+    status, out, _ = ended([*command, SCRIPT, "run", "interrupt.py"], programs)
+    assert (status, out) == ((0, "130\n") if "echo" in command[-1] else (-signal.SIGINT, ""))
+
+
+@pytest.mark.parametrize("name", ["exception", "exit status", "interrupt"])
+def test_the_module_is_the_same_command(name: str, programs: Path) -> None:
+    program = f"{name.replace(' ', '_')}.py"
+    by_script = ended([SCRIPT, "run", program], programs)
+    assert ended([sys.executable, "-m", "cprofiling", "run", program], programs) == by_script
+    assert names_in_file(programs / "trace.json") == ["f"]
+
+
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_what_the_program_prints_for_nobody_ends_it_as_under_python(count: int, tmp_path: Path) -> None:
+    (tmp_path / "prints.py").write_text(f"def f():\n    for i in range({count}): print(i)\nf()\n")
+    ends = []
+    for command in ([sys.executable], [SCRIPT, "run"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "wb") as nobody:
+            done = subprocess.run(
+                [*command, "prints.py"], cwd=tmp_path, env=unwatched(PYTHONPATH=PACKAGE), stdout=nobody,
+                stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        ends.append((done.returncode, OWN_LINE.sub("", done.stderr)))
+    assert ends[0] == ends[1]
+    assert ends[0][0] != 0
+    assert names_in_file(tmp_path / "trace.json") == ["f"]

@@ -1,0 +1,589 @@
+"""set_profiling(kernels=True): what each node gives to devices, from Python to a CUPTI that is a fake (H1, H5, H8).
+
+Each test that has CUDA is a process of its own. The usual case is in test_node_tools.py.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import WATCH_DOG, by_name, profiler_on, run_python
+from cprofiling import _core
+from cprofiling.nodes import probe_callbacks
+from fakes import build
+
+pytestmark = [pytest.mark.native, pytest.mark.forks]
+
+TESTS = Path(__file__).parents[1]
+
+PREAMBLE = f"""{WATCH_DOG}import asyncio, ctypes, gc, os, sys, threading
+sys.path.insert(0, {str(TESTS)!r})
+import cprofiling as cp
+from cprofiling import _core
+from fakes.cuda_process import fake, use_torch
+
+LAUNCH, COPY, FILL = (211, 307), (41, 277), (51, 216)      # calls of the runtime, which call the driver
+TO_DEVICE, TO_HOST, ON_DEVICE, ON_HOST = 1, 2, 8, 9
+
+cupti = ctypes.CDLL(os.environ["CPROFILING_LIBCUPTI"])
+TYPES = dict(q=ctypes.c_int64, Q=ctypes.c_uint64, i=ctypes.c_int, s=ctypes.c_char_p, v=None)
+for name, types in dict(
+    now="q", correlation="q", enter="iiiq", leave="iiiq", kernel="vsQQiiq", copy="viiiQQQq", fill="viQQQq",
+    peer_copy="vQQQq", calls="Qs", total_calls="Q", violations="Q", violation="s", fail="vsiQ", hold="vi",
+    set_version="vQ", open_buffers="q", is_subscribed="i", reset="v", wants_call="iii", drop="vQ",
+).items():
+    function = cupti["fake_cupti_" + name]
+    function.restype, *function.argtypes = [TYPES[letter] for letter in types]
+    setattr(cupti, name, function)
+
+def call(numbers, give=None, *arguments):
+    "A call of the runtime, and of the driver in it, in this thread; the device does its work at once, in 1000 ns."
+    made = cupti.correlation()
+    runtime, driver = numbers
+    cupti.enter(2, runtime, made)
+    cupti.enter(1, driver, made)
+    if give is not None:
+        now = cupti.now()
+        give(*arguments, *((now, now + 1000) if give is not cupti.kernel else (now, now + 1000, 0, 7)), made)
+    cupti.leave(1, driver, made)
+    cupti.leave(2, runtime, made)
+
+def kernel():
+    call(LAUNCH, cupti.kernel, b"kernel")
+
+def copy(direction, count):
+    call(COPY, cupti.copy, direction, 1, 2, count)
+
+def settle():
+    end = cupti.now() + 100_000
+    while cupti.now() < end:
+        pass
+
+def stats(of=cp):
+    settle()
+    return {{s.node_name: s for s in of.get_profiling_summary()}}
+
+def launches(name="node", of=cp):
+    return stats(of)[name].launches
+
+def finish(subscribed=0):
+    assert cupti.violations() == 0, cupti.violation()
+    assert cupti.open_buffers() == 0
+    assert cupti.is_subscribed() == subscribed
+    assert cp.get_profiling_summary().internal_errors == 0
+
+use_torch()
+"""
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which both fakes are found."""
+    return build.fake_cuda_and_cupti(tmp_path_factory.mktemp("fakes"))
+
+
+def check(script: str, environment: dict[str, str]) -> None:
+    """Run the script; its assertions, and its silence, are the test."""
+    done = run_python(PREAMBLE + textwrap.dedent(script), "-X", "dev", **environment)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout == ""
+
+
+# ---- figures -------------------------------------------------------------------------------------
+
+
+def test_every_figure_is_exact_and_the_innermost_nodes(libraries: dict[str, str]) -> None:
+    check(
+        """
+        from cprofiling.nodes.resources import NodeLaunches
+        cp.set_profiling(True, kernels=True)
+
+        @cp.profile_node("inner")
+        def inner():
+            copy(TO_DEVICE, 1 << 40)
+            copy(TO_HOST, 5)
+            kernel()
+
+        @cp.profile_node("outer")
+        def outer():
+            for _ in range(3):
+                kernel()
+            copy(TO_DEVICE, 100)
+            copy(TO_DEVICE, 11)
+            inner()
+            copy(TO_HOST, 1000)
+            copy(ON_DEVICE, 7)
+            call(COPY, cupti.peer_copy, 13)
+            call(FILL, cupti.fill, 1, 4096)
+            copy(ON_HOST, 99)
+            call(LAUNCH)                      # a launch whose kernel has not run
+
+        kernel()                              # nobody's
+        outer()
+        copy(TO_DEVICE, 1)
+        settle()
+        assert launches("outer") == NodeLaunches(
+            launches=4, kernels=3, kernel_ms=0.003, copies=6, bytes_to_device=111,
+            bytes_to_host=1000, bytes_on_device=20, fills=1), launches("outer")
+        assert launches("inner") == NodeLaunches(1, 1, 0.001, 2, 1 << 40, 5, 0, 0), launches("inner")
+        outer()
+        settle()
+        assert (launches("outer").launches, launches("inner").bytes_to_device) == (8, 2 << 40)
+        text = cp.format_profiling_summary()
+        assert "Launches" in text and "2.0 TiB" in text, text
+        cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+def test_threads_generators_and_coroutines_have_their_own(libraries: dict[str, str]) -> None:
+    check(
+        """
+        cp.set_profiling(True, kernels=True)
+
+        @cp.profile_node("generator")
+        def generator():
+            kernel()
+            yield
+            kernel()
+
+        @cp.profile_node("coroutine")
+        async def coroutine():
+            kernel()
+            await asyncio.sleep(0)
+            kernel()
+
+        @cp.profile_node("thread")
+        def in_thread():
+            for _ in range(100):
+                kernel()
+
+        @cp.profile_node("consumer")
+        def consumer():
+            for _ in generator():
+                kernel()
+
+        async def main():
+            await asyncio.gather(coroutine(), coroutine())
+
+        threads = [threading.Thread(target=in_thread) for _ in range(4)]
+        with cp.profile_node("block"):
+            for thread in threads:
+                thread.start()
+            kernel()
+            for thread in threads:
+                thread.join()
+        consumer()
+        asyncio.run(main())
+        expected = dict(generator=2, coroutine=4, thread=400, consumer=1, block=1)
+        known = {name: (s.launches.launches, s.launches.kernels) for name, s in stats().items()}
+        assert known == {name: (count, count) for name, count in expected.items()}, known
+        cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+def test_calls_that_are_no_samples(libraries: dict[str, str]) -> None:
+    """Skipped ones give nothing; of one that fails the device has done its work all the same."""
+    check(
+        """
+        cp.set_profiling(True, kernels=True, skip_first_n=2, reset=True)
+
+        @cp.profile_node
+        def node(error=None):
+            kernel()
+            if error is not None:
+                raise error
+
+        for _ in range(2):
+            node()
+        assert launches() is None
+        try:
+            node(KeyError("own"))
+        except KeyError as error:
+            assert error.__context__ is None
+        node()
+        s = stats()["node"]
+        assert (s.count, s.skipped_count, s.error_count) == (1, 2, 1)
+        assert (s.launches.launches, s.launches.kernels) == (2, 2), s.launches
+
+        def resets():
+            kernel()
+            cp.reset_profiling()
+            kernel()
+        cp.profile_node("resets")(resets)()
+        assert stats()["resets"].launches is None, "what it began in is gone"
+        cp.set_profiling(False)
+        cp.set_profiling(True, kernels=True, reset=True)
+        kernel()
+        node()
+        assert launches().launches == 1
+        cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+def test_snapshots_carry_launches_and_waits(libraries: dict[str, str]) -> None:
+    check(
+        """
+        import pickle
+        from fakes.cuda_process import Tensor
+        profilers = [cp.Profiler(), cp.Profiler()]
+        for calls, profiler in enumerate(profilers, 1):
+            profiler.set_profiling(True, kernels=True, synchronize_cuda=True)
+            node = profiler.profile_node("node")(lambda tensor: (kernel(), copy(TO_HOST, 10)))
+            for _ in range(calls):
+                node(Tensor(0))
+        each = [stats(profiler)["node"] for profiler in profilers]
+        taken = [profiler.snapshot() for profiler in profilers]
+        for snapshot, expected in zip(taken, each):
+            for copied in (snapshot, cp.Snapshot.from_bytes(snapshot.to_bytes()), pickle.loads(pickle.dumps(snapshot))):
+                (found,) = copied.stats()
+                assert found == expected and found.launches == expected.launches
+                assert found.sync_total_ms == expected.sync_total_ms > 0
+        (merged,) = cp.Snapshot.merge(taken).stats()
+        assert merged.launches == type(merged.launches)(3, 3, 0.003, 3, 0, 30, 0, 0), merged.launches
+        assert abs(merged.sync_total_ms - sum(found.sync_total_ms for found in each)) < 1e-9
+        for profiler in profilers:
+            profiler.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+# ---- who holds CUPTI -----------------------------------------------------------------------------
+
+
+def test_profilers_share_the_subscriber_and_the_last_one_gives_it_back(libraries: dict[str, str]) -> None:
+    check(
+        """
+        first, second = cp.Profiler(), cp.Profiler()
+        nodes = [each.profile_node("node")(kernel) for each in (first, second)]
+        first.set_profiling(True, kernels=True)
+        first.set_profiling(True, kernels=True)
+        assert cupti.calls(b"cuptiSubscribe") == 1
+        second.set_profiling(True, kernels=True)
+        assert cupti.calls(b"cuptiSubscribe") == 1
+        nodes[0]()
+        for _ in range(2):
+            nodes[1]()
+        first.set_profiling(True)
+        assert cupti.is_subscribed()
+        nodes[0]()
+        assert (launches(of=first).launches, launches(of=second).launches) == (1, 2)
+        assert {s.node_name: s.count for s in first.get_profiling_summary()} == {"node": 2}
+        second.set_profiling(False)
+        finish()
+        cupti.hold(1)                     # another client can come
+        second.set_profiling(True, kernels=True)
+        cupti.hold(0)
+        nodes[1]()
+        assert launches(of=second).launches == 2, "it was not to be had at the start"
+        first.set_profiling(True, kernels=True)
+        del first, nodes
+        gc.collect()
+        finish()                          # a Profiler that nobody has any more has given it back
+        """,
+        libraries,
+    )
+
+
+def test_a_recording_and_a_profiler_hold_it_together(libraries: dict[str, str]) -> None:
+    check(
+        """
+        cp.set_profiling(True, kernels=True)
+        node = cp.profile_node("node")(kernel)
+        node()
+        with cp.profile(activities=["CUDA"]) as prof:
+            node()
+            settle()
+        assert cupti.is_subscribed() and cupti.calls(b"cuptiSubscribe") == 1
+        node()
+        assert [event.name for event in prof.events() if event.kind == "device"] == ["kernel"]
+        assert (launches().launches, launches().kernels) == (3, 3)
+        cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+def test_another_client_is_named_and_nothing_else_is_harmed(libraries: dict[str, str]) -> None:
+    check(
+        """
+        cupti.hold(1)
+        cp.set_profiling(True, kernels=True, counters=("cpu_time",))
+        node = cp.profile_node("node")(lambda: (kernel(), "result")[1])
+        assert [node() for _ in range(3)] == ["result"] * 3
+        s = stats()["node"]
+        assert (s.count, s.launches, s.counters["cpu_time"].samples) == (3, None, 3)
+        told = cp.get_profiling_summary().reasons
+        assert told.count(
+            "launches: another profiler (torch.profiler, Nsight) holds CUPTI: "
+            "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39) from cuptiSubscribe") == 1, told
+        assert "Launches" not in cp.format_profiling_summary()
+        cupti.hold(0)
+        assert not cupti.is_subscribed()
+        cp.set_profiling(True, kernels=True)      # asked for anew, it is to be had
+        node()
+        assert launches().launches == 1
+        [told] = cp.get_profiling_summary().reasons
+        assert told.startswith("launches: not counted in all calls: CUPTI was not to be had then"), told
+        cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+WATCH = """
+#include <stdio.h>
+#include <stdlib.h>
+static int (*is_subscribed)(void);
+static void look(void)
+{
+    (void)fprintf(stderr, "%s", is_subscribed() == 0 ? "given back" : "held");
+}
+void watch(int (*asked)(void))
+{
+    is_subscribed = asked;
+    (void)atexit(look);
+}
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit()", "1 / 0", "left = profilers[0].profile_node('open').__enter__()"])
+def test_it_is_given_back_at_the_end(libraries: dict[str, str], tmp_path: Path, ending: str) -> None:
+    """H8: while the driver is there, by ``atexit``, whoever still holds it."""
+    (tmp_path / "watch.c").write_text(WATCH)
+    library = build.library(tmp_path / "watch.so", tmp_path / "watch.c")
+    script = f"""
+        profilers = [cp.Profiler() for _ in range(3)]
+        for profiler in [*profilers, cp]:
+            profiler.set_profiling(True, kernels=True)
+        profilers.pop()
+        node = cp.profile_node("node")(kernel)
+        node()
+        ctypes.CDLL({str(library)!r}).watch(cupti.is_subscribed)
+        assert cupti.is_subscribed()
+        {ending}
+        """
+    done = run_python(PREAMBLE + textwrap.dedent(script), **libraries)
+    assert done.stderr.endswith("given back")
+    assert ("ZeroDivisionError" in done.stderr) == (done.returncode != 0) == (ending == "1 / 0")
+
+
+def test_the_child_of_a_fork_leaves_it_alone(libraries: dict[str, str]) -> None:
+    """H5."""
+    check(
+        """
+        end_watch_dog()
+        cp.set_profiling(True, kernels=True)
+        node = cp.profile_node("node")(kernel)
+        node()
+        with cp.profile_node("open"):
+            child = os.fork()
+            if child == 0:
+                calls = cupti.total_calls()
+                node()
+                ok = stats()["node"].count == 1 and launches() is None
+                ok = ok and any("fork" in reason for reason in cp.get_profiling_summary().reasons)
+                cp.set_profiling(True, kernels=True)
+                node()
+                cp.set_profiling(False)
+                ok = ok and cupti.total_calls() == calls and cupti.violations() == 0
+                os._exit(0 if ok else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        node()
+        assert launches().launches == 2
+        cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+def test_the_child_of_a_fork_may_be_the_first_with_cuda(libraries: dict[str, str]) -> None:
+    without = {**libraries, "CPROFILING_LIBCUDA": "", "FAKE_LIBCUDA": libraries["CPROFILING_LIBCUDA"]}
+    script = """
+        end_watch_dog()
+        cp.set_profiling(True, kernels=True)
+        node = cp.profile_node("node")(kernel)
+        node()
+        child = os.fork()
+        if child == 0:
+            use_torch()
+            cupti.reset(0)
+            end = time.monotonic() + 30
+            node()
+            while launches() is None and time.monotonic() < end:
+                time.sleep(0.01)
+                node()
+            cp.set_profiling(False)
+            os._exit(0 if launches().launches == 1 and not cupti.is_subscribed() else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert launches() is None
+        """
+    preamble = PREAMBLE.replace("use_torch()\n", "import time\n")
+    done = run_python(preamble + textwrap.dedent(script), "-X", "dev", **without)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- what may go wrong ---------------------------------------------------------------------------
+
+
+def test_every_call_of_cupti_may_fail(libraries: dict[str, str]) -> None:
+    """H1: no exception, CPU figures as ever, the reason in the summary; and the next time it works again."""
+    check(
+        """
+        FUNCTIONS = (
+            "cuptiGetVersion", "cuptiGetTimestamp", "cuptiSubscribe", "cuptiEnableCallback",
+            "cuptiActivityRegisterCallbacks", "cuptiActivityEnable", "cuptiActivityFlushAll",
+            "cuptiActivityGetNextRecord", "cuptiActivityGetNumDroppedRecords",
+        )
+        node = cp.profile_node("node")(lambda: (kernel(), "result")[1])
+        for function in FUNCTIONS:
+            for code in (1, 2, 12, 15, 21, 35, 39, 999):
+                for nth in (1, 2):
+                    if function in ("cuptiGetVersion", "cuptiSubscribe", "cuptiActivityRegisterCallbacks") and nth > 1:
+                        continue
+                    if function == "cuptiActivityGetNextRecord" and code in (12, 21):
+                        continue                  # the end of a buffer, or of what is whole in it
+                    if function == "cuptiEnableCallback" and code == 1:
+                        continue                  # a call that this version of CUPTI does not know
+                    cupti.fail(function.encode(), code, nth)
+                    cp.set_profiling(True, kernels=True, reset=True)
+                    assert node() == "result"
+                    settle()
+                    cp.get_profiling_summary()
+                    assert node() == "result"
+                    settle()
+                    summary = cp.get_profiling_summary()
+                    assert summary[0].count == 2 and summary.internal_errors == 0, (function, code)
+                    assert any(function in reason and f"({code})" in reason for reason in summary.reasons), (
+                        function, code, nth, summary.reasons)
+                    if summary[0].launches is not None:
+                        assert summary[0].launches.launches == 2, (function, code, summary[0].launches)
+                    cp.set_profiling(False)
+                    assert not cupti.is_subscribed(), (function, code, nth)
+                    cp.set_profiling(True, kernels=True, reset=True)
+                    node()
+                    settle()
+                    summary = cp.get_profiling_summary()
+                    assert (summary[0].launches.launches, summary[0].launches.kernels) == (1, 1), (function, code)
+                    assert summary.reasons == (), (function, code, summary.reasons)
+                    cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+def test_giving_it_back_may_fail(libraries: dict[str, str]) -> None:
+    check(
+        """
+        node = cp.profile_node("node")(kernel)
+        for function in ("cuptiActivityDisable", "cuptiActivityFlushAll", "cuptiUnsubscribe"):
+            for code in (1, 15, 999):
+                cp.set_profiling(True, kernels=True, reset=True)
+                node()
+                cupti.fail(function.encode(), code, 1)
+                cp.set_profiling(False)
+                s = stats()["node"]
+                assert s.count == 1 and s.launches.launches == 1
+                assert _core.cupti_reason() == f"{_core.cupti_reason().split(' ')[0]} ({code}) from {function}"
+                assert cupti.is_subscribed() == (function == "cuptiUnsubscribe")
+                use_torch()
+                cupti.reset()
+        finish()
+        """,
+        libraries,
+    )
+
+
+def test_an_old_cupti_and_lost_records_are_said(libraries: dict[str, str]) -> None:
+    check(
+        """
+        node = cp.profile_node("node")(kernel)
+        cupti.set_version(12)
+        cp.set_profiling(True, kernels=True)
+        node()
+        assert launches() is None
+        assert any("older than that of CUDA 11" in reason for reason in cp.get_profiling_summary().reasons)
+        cp.set_profiling(False)
+        cupti.set_version(18)
+        cp.set_profiling(True, kernels=True)
+        node()
+        cupti.drop(3)
+        assert (launches().launches, launches().kernels) == (1, 1)
+        assert "launches: records that CUPTI had no room for: 3" in cp.get_profiling_summary().reasons
+        cp.set_profiling(False)
+        finish()
+        """,
+        libraries,
+    )
+
+
+# ---- in this process, which has no CUDA ----------------------------------------------------------
+
+
+@pytest.fixture
+def nobody_launches(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
+    """Profilers that other tests have left are none of ours."""
+    monkeypatch.setattr(probe_callbacks, "_launching", {})
+    return probe_callbacks._launching
+
+
+def test_without_cuda_there_is_a_reason(nobody_launches: dict[int, Any]) -> None:
+    """H1."""
+    before = _core.cupti_status()
+    profiler = profiler_on(kernels=True)
+    node = profiler.profile_node("node")(len)
+    for _ in range(3):
+        node("")
+    stats = by_name(profiler)["node"]
+    assert (stats.count, stats.launches) == (3, None)
+    summary = profiler.get_profiling_summary()
+    assert [reason for reason in summary.reasons if "CUDA" in reason] == ["launches: no CUDA in the process"]
+    assert "Launches" not in profiler.format_profiling_summary()
+    assert before["library"] is _core.cupti_status()["library"] is None
+
+
+def test_who_holds_cupti_is_remembered_as_long_as_it_lives(
+    nobody_launches: dict[int, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered: list[Any] = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    monkeypatch.setattr(probe_callbacks, "_is_at_exit", False)
+    first = profiler_on(kernels=True)
+    assert registered == [probe_callbacks._stop_launches]
+    second = profiler_on(kernels=True)
+    assert len(registered) == 1
+    assert [held() for held in nobody_launches.values()] == [first, second]
+    del first
+    third = profiler_on(kernels=True)
+    assert [held() for held in nobody_launches.values()] == [second, third]
+    del second
+    probe_callbacks._stop_launches()
+    third.profile_node("node")(len)("")
+    assert by_name(third)["node"].launches is None
+
+
+@pytest.mark.parametrize("wrong", [None, "yes", (), object()])
+def test_wrong_arguments_change_nothing(wrong: Any) -> None:
+    profiler = cp.Profiler()
+    with pytest.raises(TypeError, match=r"^kernels must be a bool, got "):
+        profiler.set_profiling(True, kernels=wrong)
+    assert not profiler.profiling_enabled

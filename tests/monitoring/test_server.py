@@ -1,0 +1,936 @@
+"""Remote control over gRPC: what its calls do, how they end, and whom it serves (failure scenarios I1, I3)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import profiler_on, unwatched
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("grpc_health")
+pytest.importorskip("grpc_reflection")
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # noqa: E402
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # noqa: E402
+
+from cprofiling.monitoring.server import guard, messages, service, serving  # noqa: E402
+from cprofiling.monitoring.server import sessions as server_sessions  # noqa: E402
+from cprofiling.monitoring.server.refusal import Refusal  # noqa: E402
+from cprofiling.server import profiling_pb2 as pb  # noqa: E402
+from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER = Path(serving.__file__).parent
+TOKEN = "correct-horse-battery"  # 21 characters
+STATUS = grpc.StatusCode
+
+
+class Pipeline(cp.PipelineProfiling):
+    """A pipeline of the package's own."""
+
+
+class Foreign:
+    """A pipeline of others, whose methods may fail, or wait."""
+
+    profiling_enabled = True
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.error: BaseException | None = None
+        self.may_go = threading.Event()
+        self.may_go.set()
+
+    def _called(self, *call: Any) -> None:
+        self.may_go.wait(10)
+        self.calls.append((*call, threading.current_thread().name))
+        if self.error is not None:
+            raise self.error
+
+    def set_profiling(self, enabled: bool, **options: Any) -> None:
+        self._called("set", enabled, options)
+
+    def reset_profiling(self) -> None:
+        self._called("reset")
+
+    def get_profiling_summary(self, stage: str | None = None) -> Any:
+        self._called("get", stage)
+        return [type("Stats", (), {"node_name": "n", "stage": "val", **dict.fromkeys(FIGURES, 2)})()]
+
+
+FIGURES = ("count", "mean_ms", "median_ms", "std_ms", "min_ms", "max_ms", "total_ms", "last_ms")
+
+
+def call_with(server: Any, name: str, **fields: Any) -> Any:
+    """Make one call, and return its answer; a stream's is a list."""
+    metadata, timeout = fields.pop("metadata", None), fields.pop("timeout", 10)
+    with grpc.insecure_channel(server.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        request = getattr(pb, f"{name}Request")(**fields)
+        answer = getattr(stub, name)(request, metadata=metadata, timeout=timeout)
+        return list(answer) if name == "WatchProfiling" else answer
+
+
+def refusal(call: Callable[[], Any]) -> tuple[Any, str]:
+    with pytest.raises(grpc.RpcError) as raised:
+        call()
+    return raised.value.code(), raised.value.details()
+
+
+@pytest.fixture(scope="module")
+def sessions() -> dict[str, Any]:
+    return {"p": cp.Profiler(), "pipeline": Pipeline(), "foreign": Foreign()}
+
+
+@pytest.fixture(scope="module")
+def server(sessions: dict[str, Any]) -> Iterator[Any]:
+    with serve(sessions) as made:
+        yield made
+
+
+@pytest.fixture
+def profiler(sessions: dict[str, Any]) -> cp.Profiler:
+    profiler: cp.Profiler = sessions["p"]
+    profiler.set_profiling(False, reset=True)
+    return profiler
+
+
+@pytest.fixture
+def foreign(sessions: dict[str, Any]) -> Iterator[Foreign]:
+    made: Foreign = sessions["foreign"]
+    made.calls.clear()
+    yield made
+    made.error = None
+    made.may_go.set()
+
+
+def run_node(profiler: cp.Profiler, name: str = "node", times: int = 3, stage: str | None = None) -> None:
+    for _ in range(times):
+        with profiler.profile_node(name, stage=stage):
+            pass
+
+
+def test_profiling_is_switched_on_and_off(server: Any, profiler: cp.Profiler) -> None:
+    answer = call_with(server, "SetProfiling", session_id="p", enabled=True, skip_first_n=2)
+    assert (answer.profiling_enabled, profiler.profiling_enabled) == (True, True)
+    run_node(profiler, times=5)
+    assert [(row.count, row.skipped_count) for row in profiler.get_profiling_summary()] == [(3, 2)]
+    answer = call_with(server, "SetProfiling", session_id="p", enabled=False, skip_first_n=2)
+    assert (answer.profiling_enabled, profiler.profiling_enabled) == (False, False)
+    assert len(profiler.get_profiling_summary()) == 1
+    call_with(server, "SetProfiling", session_id="p", enabled=True, reset=True, skip_first_n=2)
+    assert profiler.get_profiling_summary() == []
+
+
+def test_what_is_not_set_has_its_default(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True, skip_first_n=4)
+    call_with(server, "SetProfiling", session_id="p", enabled=True)
+    run_node(profiler)
+    assert profiler.get_profiling_summary().skip_first_n == 0
+
+
+def test_the_summary_has_the_figures(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    for value in (1.0, 2.5, 7.25):
+        profiler.record("train", "node", value)
+    answer = call_with(server, "GetProfilingSummary", session_id="p")
+    (stats,) = profiler.get_profiling_summary()
+    (sent,) = answer.node_stats
+    assert (sent.node_name, sent.stage, sent.HasField("stage_name")) == ("node", pb.EXECUTION_STAGE_TRAIN, False)
+    assert {name: getattr(sent, name) for name in FIGURES} == {name: getattr(stats, name) for name in FIGURES}
+    assert (sent.p50_ms, sent.p99_ms) == (stats.p50_ms, stats.p99_ms)
+    assert (answer.profiling_enabled, answer.skip_first_n, answer.internal_errors) == (True, 0, 0)
+
+
+def test_what_is_no_sample_is_counted(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True, skip_first_n=1)
+    run_node(profiler, times=2)
+    with pytest.raises(ZeroDivisionError), profiler.profile_node("node"):
+        raise ZeroDivisionError
+    (sent,) = call_with(server, "GetProfilingSummary", session_id="p").node_stats
+    counts = (sent.count, sent.skipped_count, sent.error_count, sent.cancelled_count, sent.dropped_count)
+    assert counts == (1, 1, 1, 0, 0)
+
+
+def test_what_is_not_known_is_not_sent(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    with pytest.raises(ZeroDivisionError), profiler.profile_node("node"):
+        raise ZeroDivisionError
+    (sent,) = call_with(server, "GetProfilingSummary", session_id="p").node_stats
+    assert (sent.count, sent.mean_ms, sent.HasField("p50_ms"), sent.HasField("p99_ms")) == (0, 0.0, False, False)
+
+
+STAGES = ["train", "val", "test", "inference", "warm-up", ""]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_can_be_asked_for(stage: str, server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    for each in STAGES:
+        run_node(profiler, stage=each)
+    (sent,) = call_with(server, "GetProfilingSummary", session_id="p", stage_name=stage).node_stats
+    number = STAGES.index(stage) + 1 if stage in STAGES[:4] else pb.EXECUTION_STAGE_UNSPECIFIED
+    assert (sent.stage, sent.stage_name, sent.HasField("stage_name")) == (number, "" if number else stage, not number)
+    if number:
+        answer = call_with(server, "GetProfilingSummary", session_id="p", stage=number, stage_name=stage)
+        assert list(answer.node_stats) == [sent]
+
+
+@pytest.mark.parametrize("fields", [{}, {"stage": pb.EXECUTION_STAGE_UNSPECIFIED}])
+def test_no_stage_means_all(fields: dict[str, Any], server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    run_node(profiler, stage="train")
+    run_node(profiler, stage="odd")
+    answer = call_with(server, "GetProfilingSummary", session_id="p", **fields)
+    assert [(row.stage, row.stage_name) for row in answer.node_stats] == [(1, ""), (0, "odd")]
+
+
+def test_names_are_sent_as_they_are_but_surrogates(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    names = ["größer", "a\nb\x1b[31m", "</script>", "🙂", "half \ud800"]
+    for name in names:
+        run_node(profiler, name, stage="st\udfffage")
+    sent = call_with(server, "GetProfilingSummary", session_id="p").node_stats
+    assert [row.node_name for row in sent] == [*names[:-1], "half \\ud800"]
+    assert {row.stage_name for row in sent} == {"st\\udfffage"}
+
+
+def test_reset(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    run_node(profiler)
+    call_with(server, "ResetProfiling", session_id="p")
+    assert (profiler.get_profiling_summary(), profiler.profiling_enabled) == ([], True)
+
+
+def test_a_pipeline_is_controlled(server: Any, sessions: dict[str, Any]) -> None:
+    pipeline = sessions["pipeline"]
+    call_with(server, "SetProfiling", session_id="pipeline", enabled=True)
+    run_node(pipeline.profiler, times=2)
+    (sent,) = call_with(server, "GetProfilingSummary", session_id="pipeline").node_stats
+    assert (pipeline.profiling_enabled, sent.count) == (True, 2)
+
+
+def test_another_pipeline_is_called_in_a_thread_of_its_own(server: Any, foreign: Foreign) -> None:
+    call_with(server, "SetProfiling", session_id="foreign", enabled=True, skip_first_n=3, synchronize_cuda=True)
+    (sent,) = call_with(server, "GetProfilingSummary", session_id="foreign", stage=pb.EXECUTION_STAGE_VAL).node_stats
+    call_with(server, "ResetProfiling", session_id="foreign")
+    options = {"synchronize_cuda": True, "reset": False, "skip_first_n": 3}
+    thread = "cprofiling-session"
+    assert foreign.calls == [("set", True, options, thread), ("get", "val", thread), ("reset", thread)]
+    assert isinstance(foreign.calls[1][1], cp.ExecutionStage)
+    assert (sent.node_name, sent.stage, sent.count, sent.HasField("p99_ms")) == ("n", pb.EXECUTION_STAGE_VAL, 2, False)
+
+
+def test_what_another_pipeline_gives_is_read_in_that_thread() -> None:
+    class Lazy(Foreign):
+        def get_profiling_summary(self, stage: str | None = None) -> Any:
+            self._called("read")
+            yield from super().get_profiling_summary(stage)
+
+    lazy = Lazy()
+    with serve({"lazy": lazy}) as made:
+        assert len(call_with(made, "GetProfilingSummary", session_id="lazy").node_stats) == 1
+    assert lazy.calls[0] == ("read", "cprofiling-session")
+
+
+def test_methods_of_a_subclass_are_used() -> None:
+    class Counted(Pipeline):
+        resets = 0
+
+        def reset_profiling(self) -> None:
+            self.resets += 1
+
+    pipeline = Counted()
+    with serve({"it": pipeline}) as made:
+        call_with(made, "ResetProfiling", session_id="it")
+    assert pipeline.resets == 1
+
+
+class BrokenError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ValueError("no such\ud800 thing"), "ValueError: no such\\ud800 thing"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+        (asyncio.CancelledError(), "CancelledError: "),
+        (StopIteration(), "StopIteration: "),
+        (GeneratorExit(), "GeneratorExit: "),
+        (BrokenError(), "BrokenError"),
+        (RuntimeError("x" * 5000), "RuntimeError: xxx"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_pipeline_that_fails(error: BaseException, shown: str, server: Any, foreign: Foreign) -> None:
+    foreign.error = error
+    code, details = refusal(lambda: call_with(server, "GetProfilingSummary", session_id="foreign"))
+    assert code is STATUS.INTERNAL
+    assert details.startswith(f"the session's pipeline failed: {shown}")
+    assert len(details) <= 300
+    foreign.error = None
+    assert call_with(server, "GetProfilingSummary", session_id="foreign").node_stats
+
+
+def test_no_thread_is_to_be_had(server: Any, foreign: Foreign, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(server_sessions, "threading", types.SimpleNamespace(Thread=NoThread))
+        for _ in range(20):  # more than may wait at once
+            assert refusal(lambda: call_with(server, "ResetProfiling", session_id="foreign")) == (
+                STATUS.RESOURCE_EXHAUSTED, "there is no thread to be had: can't start new thread",
+            )  # fmt: skip
+    call_with(server, "ResetProfiling", session_id="foreign")
+    assert len(foreign.calls) == 1
+
+
+class NoThread:
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_fault_of_the_server_itself(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "stage_of", None)
+    with serve({"p": profiler}) as made:
+        code, details = refusal(lambda: call_with(made, "GetProfilingSummary", session_id="p"))
+        assert (code, details) == (STATUS.INTERNAL, "the server failed: TypeError: 'NoneType' object is not callable")
+        assert len(call_with(made, "ListSessions").sessions) == 1
+
+
+def test_pipelines_that_wait_are_bounded_and_delay_nobody(server: Any, foreign: Foreign, profiler: cp.Profiler) -> None:
+    foreign.may_go.clear()
+    with grpc.insecure_channel(server.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        request = pb.ResetProfilingRequest(session_id="foreign")
+        waiting = [stub.ResetProfiling.future(request) for _ in range(8)]
+        code, details = refusal(lambda: [stub.ResetProfiling(request, timeout=0.1) for _ in range(50)])
+        while code is STATUS.DEADLINE_EXCEEDED:  # one of the eight has come later
+            code, details = refusal(lambda: stub.ResetProfiling(request, timeout=0.1))
+        assert (code, details) == (STATUS.RESOURCE_EXHAUSTED, "8 calls wait for their pipelines already")
+        assert call_with(server, "ResetProfiling", session_id="p") == pb.ResetProfilingResponse()
+        foreign.may_go.set()
+        codes = [future.code() for future in waiting]
+    assert set(codes) <= {STATUS.OK, STATUS.RESOURCE_EXHAUSTED}
+
+
+def test_sessions_are_listed_and_change(profiler: cp.Profiler) -> None:
+    class Silent(Foreign):
+        @property
+        def profiling_enabled(self) -> bool:  # type: ignore[override]
+            raise OSError
+
+    with serve({"b": profiler_on(), "a": profiler, "silent": Silent()}) as made:
+        listed = call_with(made, "ListSessions").sessions
+        assert [(each.session_id, each.profiling_enabled) for each in listed[:2]] == [("a", False), ("b", True)]
+        assert (listed[2].session_id, listed[2].HasField("profiling_enabled")) == ("silent", False)
+        made.remove_session("a")
+        made.add_session("größer", profiler)
+        assert [each.session_id for each in call_with(made, "ListSessions").sessions] == ["b", "größer", "silent"]
+        assert refusal(lambda: call_with(made, "ResetProfiling", session_id="a"))[0] is STATUS.NOT_FOUND
+        assert repr(made) == f"<Server address={made.address!r} sessions=3>"
+        with pytest.raises(KeyError):
+            made.remove_session("a")
+        with pytest.raises(ValueError, match=r"there is a session 'b' \(str\) already"):
+            made.add_session("b", profiler)
+
+
+def test_a_list_is_given_up_with_its_caller() -> None:
+    may_go = threading.Event()
+
+    class Slow(Foreign):
+        @property
+        def profiling_enabled(self) -> bool:  # type: ignore[override]
+            return may_go.wait(10)
+
+    with serve({"slow": Slow()}) as made:
+        code, _ = refusal(lambda: call_with(made, "ListSessions", timeout=0.1))
+        assert code is STATUS.DEADLINE_EXCEEDED
+        may_go.set()
+        assert [each.profiling_enabled for each in call_with(made, "ListSessions").sessions] == [True]
+
+
+def test_a_list_does_not_wait_for_a_pipeline_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_PATIENCE_S", 0.05)
+    may_go = threading.Event()
+
+    class Hanging(Foreign):
+        @property
+        def profiling_enabled(self) -> bool:  # type: ignore[override]
+            return may_go.wait(10)
+
+    with serve({"hanging": Hanging(), "p": cp.Profiler()}) as made:
+        listed = call_with(made, "ListSessions").sessions
+        may_go.set()
+    assert [(each.session_id, each.HasField("profiling_enabled")) for each in listed] == [
+        ("hanging", False),
+        ("p", True),
+    ]
+
+
+def test_sessions_are_bounded(profiler: cp.Profiler) -> None:
+    with pytest.raises(ValueError, match="there are 1024 sessions already"):
+        serve({f"{number}": profiler for number in range(1025)})
+
+
+@pytest.mark.parametrize(
+    ("sessions", "error", "complaint"),
+    [
+        ([], TypeError, "sessions must be a mapping"),
+        ({1: cp.Profiler()}, TypeError, "a session's name must be a str, got 1"),
+        ({"": cp.Profiler()}, ValueError, "1 to 256 bytes"),
+        ({"x" * 257: cp.Profiler()}, ValueError, "1 to 256 bytes"),
+        ({"\ud800": cp.Profiler()}, ValueError, "no surrogates"),
+        ({"p": None}, TypeError, "must be a Profiler, or a pipeline"),
+        ({"p": cp.Profiler}, TypeError, "must be a Profiler, or a pipeline"),
+        ({"p": object()}, TypeError, "must be a Profiler, or a pipeline"),
+    ],
+)
+def test_what_is_no_session(sessions: Any, error: type[Exception], complaint: str) -> None:
+    with pytest.raises(error, match=complaint):
+        serve(sessions)
+
+
+UNKNOWN = ("SetProfiling", "GetProfilingSummary", "ResetProfiling", "WatchProfiling")
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_unknown_session(name: str, server: Any) -> None:
+    expected = (STATUS.NOT_FOUND, "there is no session 'nobody' (str)")
+    assert refusal(lambda: call_with(server, name, session_id="nobody")) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "complaint"),
+    [
+        ("SetProfiling", {"skip_first_n": -1}, "skip_first_n must be >= 0, got -1"),
+        ("SetProfiling", {"skip_first_n": -(2**31)}, "skip_first_n must be >= 0, got -2147483648"),
+        ("GetProfilingSummary", {"stage": 5}, "stage must be an ExecutionStage, got 5"),
+        ("GetProfilingSummary", {"stage": -1}, "stage must be an ExecutionStage, got -1"),
+        ("GetProfilingSummary", {"stage": 1, "stage_name": "val"}, "must be the same stage, got 'train' and 'val'"),
+        ("GetProfilingSummary", {"stage_name": "a\0b"}, "stage_name must have no NUL and at most 4096 bytes"),
+        ("GetProfilingSummary", {"stage_name": "x" * 4097}, "stage_name must have no NUL and at most 4096 bytes"),
+        ("WatchProfiling", {"stage": 77}, "stage must be an ExecutionStage, got 77"),
+        ("WatchProfiling", {"interval_ms": 99}, "interval_ms must be from 100 to 3600000, got 99"),
+        ("WatchProfiling", {"interval_ms": 0}, "interval_ms must be from 100 to 3600000, got 0"),
+        ("WatchProfiling", {"interval_ms": 3_600_001}, "interval_ms must be from 100 to 3600000, got 3600001"),
+        ("WatchProfiling", {"max_updates": 0}, "max_updates must be >= 1, got 0"),
+    ],
+)
+def test_what_is_out_of_range(name: str, fields: dict[str, Any], complaint: str, server: Any) -> None:
+    code, details = refusal(lambda: call_with(server, name, session_id="p", **fields))
+    assert code is STATUS.INVALID_ARGUMENT
+    assert complaint in details
+
+
+def test_an_answer_that_is_too_large(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    for number in range(1100):
+        profiler.record("train", f"{number} {'x' * 4000}", 1.0)
+    profiler.record("val", "small", 1.0)
+    code, details = refusal(lambda: call_with(server, "GetProfilingSummary", session_id="p"))
+    assert code is STATUS.RESOURCE_EXHAUSTED
+    assert "ask for one stage" in details
+    assert len(call_with(server, "GetProfilingSummary", session_id="p", stage=pb.EXECUTION_STAGE_VAL).node_stats) == 1
+
+
+@pytest.mark.parametrize("room", [0, 3, 2000])
+def test_an_answer_is_as_large_as_it_may_be_and_no_larger(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows alone would do, if what stands around them took no room."""
+    profiler = profiler_on()
+    for number in range(10):
+        profiler.record("train", f"node {number}", 1.0)
+    rows = profiler.get_profiling_summary()
+    monkeypatch.setattr(messages, "MOST_BYTES", sum(messages.node_message(row).ByteSize() for row in rows) + room)
+    if room == 2000:
+        assert len(messages.filled(pb.GetProfilingSummaryResponse(), rows, is_on=True).node_stats) == 10
+    else:
+        with pytest.raises(Refusal, match="ask for one stage"):
+            messages.filled(pb.GetProfilingSummaryResponse(), rows, is_on=True)
+
+
+# ---- Watching
+
+
+def test_watching_shows_what_changes(server: Any, profiler: cp.Profiler) -> None:
+    profiler.set_profiling(True)
+    with grpc.insecure_channel(server.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=100))
+        assert list(next(updates).node_stats) == []
+        run_node(profiler, times=4)
+        assert [row.count for row in next(updates).node_stats] == [4]
+        profiler.set_profiling(False)
+        assert next(updates).profiling_enabled is False
+        updates.cancel()
+
+
+def test_watching_may_be_limited(server: Any, profiler: cp.Profiler) -> None:
+    fields = {"session_id": "p", "interval_ms": 100}
+    assert len(call_with(server, "WatchProfiling", max_updates=1, **fields)) == 1
+    assert len(call_with(server, "WatchProfiling", max_updates=2, stage_name="odd", **fields)) == 2
+
+
+def test_watching_ends_with_its_session(profiler: cp.Profiler) -> None:
+    with serve({"p": profiler}) as made, grpc.insecure_channel(made.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=100))
+        next(updates)
+        made.remove_session("p")
+        assert refusal(lambda: list(updates))[0] is STATUS.NOT_FOUND
+
+
+def test_streams_are_bounded(server: Any, profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MOST_STREAMS", 3)
+    with grpc.insecure_channel(server.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        request = pb.WatchProfilingRequest(session_id="p", interval_ms=60_000)
+        health = health_pb2_grpc.HealthStub(channel)
+        watching = [stub.WatchProfiling(request) for _ in range(2)]
+        watching.append(health.Watch(health_pb2.HealthCheckRequest()))
+        for updates in watching:
+            next(updates)
+        expected = (STATUS.RESOURCE_EXHAUSTED, "there are 3 streams already")
+        assert refusal(lambda: next(stub.WatchProfiling(request))) == expected
+        assert refusal(lambda: next(health.Watch(health_pb2.HealthCheckRequest()))) == expected
+        assert refusal(lambda: next(reflected(channel))) == expected
+        assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 3
+        for updates in watching:
+            updates.cancel()
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:  # there is room again when the server has heard of it
+            try:
+                assert len(call_with(server, "WatchProfiling", session_id="p", max_updates=1)) == 1
+            except grpc.RpcError as error:
+                assert error.code() is STATUS.RESOURCE_EXHAUSTED  # noqa: PT017
+            else:
+                return
+        pytest.fail("those that watch no more still count")
+
+
+# ---- Addresses, tokens, certificates
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:0", "127.3.2.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"])
+def test_loopback_is_served_without_more(address: str, profiler: cp.Profiler) -> None:
+    if address.startswith("[") and not socket.has_ipv6:
+        pytest.skip("there is no IPv6 on this machine")
+    try:
+        made = serve({"p": profiler}, address)
+    except OSError as error:
+        assert "[" in address  # a machine may have no address of version 6
+        assert "cannot serve on" in str(error)  # noqa: PT017
+        return
+    host, _, port = made.address.rpartition(":")
+    assert (host, port != "0") == (address.rpartition(":")[0], True)
+    assert len(call_with(made, "ListSessions").sessions) == 1
+    made.stop()
+
+
+OTHERS = ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "example.com:0", "127.1:0", "127.0.0.01:0", "localhost.example.com:0"]
+
+
+@pytest.mark.parametrize("address", OTHERS)
+def test_other_addresses_need_tls_or_a_token(address: str, profiler: cp.Profiler) -> None:
+    with pytest.raises(ValueError, match="can be reached from other machines: give tls or token"):
+        serve({"p": profiler}, address)
+
+
+def test_a_localhost_that_leads_elsewhere(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    for found in ([(2, 1, 6, "", ("127.0.0.1", 0)), (2, 1, 6, "", ("192.0.2.1", 0))], OSError("no names")):
+        made = Resolver(found)
+        monkeypatch.setattr(socket, "getaddrinfo", made)
+        with pytest.raises(ValueError, match="give tls or token"):
+            serve({"p": profiler}, "localhost:0")
+
+
+class Resolver:
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def __call__(self, *_arguments: Any, **_options: Any) -> Any:
+        if isinstance(self.found, OSError):
+            raise self.found
+        return self.found
+
+
+NO_ADDRESSES = [
+    "", ":", "127.0.0.1", "127.0.0.1:", ":5000", "127.0.0.1:-1", "127.0.0.1:65536", "127.0.0.1:+5", "127.0.0.1:1e3",
+    "::1:5000", "[::1]", "[127.0.0.1]:5", "[localhost]:5", "unixx:/tmp/socket", "dns:///localhost:5", "a b:5", "a/b:5",
+    "http://127.0.0.1:5", "127.0.0.1:٣", "host\0:5", "-host:5", "x" * 300 + ":5", "127.0.0.1:000005",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", NO_ADDRESSES, ids=ascii)
+def test_what_is_no_address(address: str, profiler: cp.Profiler) -> None:
+    with pytest.raises(ValueError, match="address must be HOST:PORT"):
+        serve({"p": profiler}, address, token=TOKEN)
+
+
+def test_an_address_of_another_type(profiler: cp.Profiler) -> None:
+    with pytest.raises(TypeError, match="address must be a str, got 5000"):
+        serve({"p": profiler}, 5000)  # type: ignore[arg-type]
+
+
+def test_an_address_that_is_taken(server: Any, profiler: cp.Profiler) -> None:
+    with pytest.raises(
+        OSError, match=rf"cannot serve on {re.escape(server.address)}: Address already in use"
+    ) as raised:
+        serve({"p": profiler}, server.address)
+    assert raised.value.errno == errno.EADDRINUSE
+
+
+def test_a_name_of_an_address_that_is_taken(profiler: cp.Profiler) -> None:
+    with serve({"p": profiler}, "localhost:0") as made, pytest.raises(OSError, match=f"cannot serve on {made.address}"):
+        serve({"p": profiler}, made.address)
+
+
+def test_a_name_that_leads_nowhere(profiler: cp.Profiler) -> None:
+    with pytest.raises(OSError, match=r"cannot serve on nowhere\.invalid:5: "):
+        serve({"p": profiler}, "nowhere.invalid:5", token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("token", "error"),
+    [(b"x" * 20, TypeError), ("x" * 15, ValueError), ("x" * 4097, ValueError), ("x" * 20 + " ", ValueError),
+     ("ü" * 20, ValueError), ("", ValueError)],
+)  # fmt: skip
+def test_what_is_no_token(token: Any, error: type[Exception], profiler: cp.Profiler) -> None:
+    with pytest.raises(error, match=r"^token must") as raised:
+        serve({"p": profiler}, token=token)
+    assert not token or str(token) not in str(raised.value)
+
+
+def test_a_token_is_wanted_of_all_calls_but_health(profiler: cp.Profiler) -> None:
+    right = (("authorization", f"Bearer {TOKEN}"),)
+    wrong: list[Any] = [
+        None, (("authorization", TOKEN),), (("authorization", f"Bearer {TOKEN}x"),), (("authorization", "Bearer "),),
+        (("authorization", f"bearer {TOKEN}"),), right * 2, (("x-authorization", f"Bearer {TOKEN}"),),
+        (("authorization-bin", f"Bearer {TOKEN}".encode()),),
+    ]  # fmt: skip
+    with serve({"p": profiler}, "0.0.0.0:0", token=TOKEN) as made, insecure(made) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        assert len(stub.ListSessions(pb.ListSessionsRequest(), metadata=right).sessions) == 1
+        list_sessions = functools.partial(stub.ListSessions, pb.ListSessionsRequest())
+        for metadata in wrong:
+            assert refusal(functools.partial(list_sessions, metadata=metadata))[0] is STATUS.UNAUTHENTICATED
+        assert refusal(lambda: next(stub.WatchProfiling(pb.WatchProfilingRequest())))[0] is STATUS.UNAUTHENTICATED
+        health = health_pb2_grpc.HealthStub(channel)
+        assert health.Check(health_pb2.HealthCheckRequest()).status == health_pb2.HealthCheckResponse.SERVING
+        assert refusal(lambda: next(health.Watch(health_pb2.HealthCheckRequest())))[0] is STATUS.UNAUTHENTICATED
+        assert refusal(lambda: next(reflected(channel)))[0] is STATUS.UNAUTHENTICATED
+
+
+def insecure(server: Any) -> Any:
+    return grpc.insecure_channel(f"127.0.0.1:{server.address.rpartition(':')[2]}")
+
+
+def reflected(channel: Any) -> Any:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    return stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    paths = (folder / "certificate.pem", folder / "key.pem")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+    ]
+    command += ["2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    try:
+        subprocess.run([*command, "-out", paths[0], "-keyout", paths[1]], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl: not on PATH: it makes the certificate")
+    return paths
+
+
+def test_tls(certificate: tuple[Path, Path], profiler: cp.Profiler) -> None:
+    with serve({"p": profiler}, "0.0.0.0:0", tls=certificate) as made:
+        address = f"localhost:{made.address.rpartition(':')[2]}"
+        credentials = grpc.ssl_channel_credentials(certificate[0].read_bytes())
+        with grpc.secure_channel(address, credentials) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
+        with insecure(made) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            assert refusal(lambda: stub.ListSessions(pb.ListSessionsRequest(), timeout=5))[0] is STATUS.UNAVAILABLE
+
+
+def test_what_is_no_certificate(certificate: tuple[Path, Path], profiler: cp.Profiler, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="tls must be a certificate and its key"):
+        serve({"p": profiler}, tls=(certificate[1], certificate[0]))
+    with pytest.raises(FileNotFoundError):
+        serve({"p": profiler}, tls=(tmp_path / "none", certificate[1]))
+    with pytest.raises(ValueError, match=r"tls \(key\) must not be empty"):
+        serve({"p": profiler}, tls=(certificate[0], ""))
+    with pytest.raises(TypeError, match="tls must be a pair of paths"):
+        serve({"p": profiler}, tls=certificate[0])  # type: ignore[arg-type]
+
+
+# ---- Health, reflection, stubs
+
+
+def test_health(server: Any) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for name in ("", "cprofiling.v1.ProfilingService"):
+            assert stub.Check(health_pb2.HealthCheckRequest(service=name)).status == 1
+        watched = stub.Watch(health_pb2.HealthCheckRequest(service="nobody"))
+        assert next(watched).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        unknown = refusal(lambda: stub.Check(health_pb2.HealthCheckRequest(service="nobody")))
+        assert unknown[0] is STATUS.NOT_FOUND
+
+
+def test_reflection(server: Any) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        listed = next(reflected(channel)).list_services_response.service
+        assert "cprofiling.v1.ProfilingService" in [each.name for each in listed]
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="cprofiling.v1.ProfilingService")
+        (answer,) = stub.ServerReflectionInfo(iter([asked]))
+        assert answer.file_descriptor_response.file_descriptor_proto == [pb.DESCRIPTOR.serialized_pb]
+
+
+def test_a_large_question_about_the_service_is_none(server: Any) -> None:
+    """It would stay in memory for as long as its stream."""
+    asked = [reflection_pb2.ServerReflectionRequest(list_services="x" * size) for size in (60_000, 70_000)]
+    with grpc.insecure_channel(server.address) as channel:
+        answers = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(asked))
+        assert [each.WhichOneof("message_response") for each in answers] == ["list_services_response", "error_response"]
+
+
+def test_the_service_is_as_promised() -> None:
+    assert dict(pb.ExecutionStage.items()) == {
+        "EXECUTION_STAGE_UNSPECIFIED": 0, "EXECUTION_STAGE_TRAIN": 1, "EXECUTION_STAGE_VAL": 2,
+        "EXECUTION_STAGE_TEST": 3, "EXECUTION_STAGE_INFERENCE": 4,
+    }  # fmt: skip
+    methods = pb.DESCRIPTOR.services_by_name["ProfilingService"].methods
+    for method in methods:
+        named = (method.input_type.name, method.output_type.name)
+        assert named == (f"{method.name}Request", f"{method.name}Response")
+    request = pb.SetProfilingRequest.DESCRIPTOR.fields_by_name
+    assert request["skip_first_n"].type == request["skip_first_n"].TYPE_INT32
+    assert [name for name, field in request.items() if field.has_presence] == [
+        "synchronize_cuda", "reset", "skip_first_n",
+    ]  # fmt: skip
+
+
+def without_versions(text: str) -> str:
+    """A stub's text without the versions of what has generated it, and without what these write differently."""
+    text = re.sub(r"(?<=GENERATED_VERSION = ').*(?=')|(?<=Protobuf Python Version: ).*", "", text)
+    text = re.sub(r"(?<=Domain\.PUBLIC,\n)(    \d+,\n){3}", "", text)
+    return text.replace("(object):", ":").replace("_Optional[bool]", "bool")
+
+
+def test_the_stubs_are_up_to_date(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools")
+    outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
+    command = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{SERVER.parents[2]}",
+        *outputs,
+        str(SERVER / "profiling.proto"),
+    ]
+    subprocess.run(command, check=True, env=unwatched())
+    made = sorted((tmp_path / "cprofiling" / "monitoring" / "server").iterdir())
+    assert [path.name for path in made] == ["profiling_pb2.py", "profiling_pb2.pyi", "profiling_pb2_grpc.py"]
+    for path in made:
+        shipped = (SERVER / path.name).read_text(encoding="utf-8")
+        assert without_versions(path.read_text(encoding="utf-8")) == without_versions(shipped)
+
+
+# ---- Starting and stopping
+
+
+def test_stopping_ends_everything(profiler: cp.Profiler) -> None:
+    made = serve({"p": profiler})
+    with grpc.insecure_channel(made.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=60_000))
+        next(updates)
+        made.stop()
+        assert refusal(lambda: list(updates))[0] is STATUS.UNAVAILABLE
+    made.stop()
+    assert "cprofiling-server" not in [thread.name for thread in threading.enumerate() if thread is made._thread]
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", int(made.address.rpartition(":")[2])))
+
+
+@pytest.mark.parametrize(
+    ("grace", "error"),
+    [(-1, ValueError), (61, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError)],
+)
+def test_a_wrong_grace(grace: Any, error: type[Exception], server: Any) -> None:
+    with pytest.raises(error, match="grace_s must be"):
+        server.stop(grace)
+
+
+class Interrupted(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        if timeout is None:
+            raise KeyboardInterrupt
+        return super().wait(timeout)
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing(profiler: cp.Profiler) -> None:
+    made = serving.Server(server_sessions.Sessions({"p": profiler}), "127.0.0.1:0", None, None)
+    made._is_ready = Interrupted()
+    before = list(serving._running)
+    with pytest.raises(KeyboardInterrupt):
+        made._start()
+    assert not made._thread.is_alive()
+    assert serving._running == before
+
+
+def test_it_may_be_stopped_by_its_own_thread(profiler: cp.Profiler) -> None:
+    made = serve({"p": profiler})
+    assert made._loop is not None
+    made._loop.call_soon_threadsafe(made.stop)
+    made._thread.join(10)
+    assert not made._thread.is_alive()
+
+
+def test_a_server_of_another_process_is_left_alone(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve({"p": profiler}) as made:
+        with monkeypatch.context() as patched:
+            patched.setattr(made, "_pid", 1)
+            made.stop()
+        assert len(call_with(made, "ListSessions").sessions) == 1
+
+
+def test_one_process_has_many_servers(profiler: cp.Profiler) -> None:
+    with serve({"a": profiler}) as first, serve({"b": profiler}) as second:
+        names = [[each.session_id for each in call_with(made, "ListSessions").sessions] for made in (first, second)]
+    assert names == [["a"], ["b"]]
+
+
+def test_event_loops_of_the_program_are_not_disturbed(server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def list_often() -> set[int]:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            found = set()
+            for _ in range(8):
+                calls = (stub.ListSessions(pb.ListSessionsRequest()) for _ in range(40))
+                found |= {len(answer.sessions) for answer in await asyncio.gather(*calls)}
+            return found
+
+    assert asyncio.run(list_often()) == {3}
+    assert caplog.records == []
+
+
+def test_more_calls_than_may_run_at_once_are_refused(server: Any) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        calls = [stub.ListSessions.future(pb.ListSessionsRequest(), timeout=20) for _ in range(1000)]
+        assert {call.code() for call in calls} <= {STATUS.OK, STATUS.RESOURCE_EXHAUSTED}
+
+
+def run_program(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-c", code]
+    environment = {**unwatched(), **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_program_ends_as_it_would_while_somebody_watches() -> None:
+    code = (
+        "import cprofiling as cp, sys\n"
+        "from cprofiling.server import serve\n"
+        "server = serve({'p': cp.Profiler()})\n"
+        "print(server.address, flush=True)\n"
+        "input()\n"
+        "sys.exit(3)\n"
+    )
+    command, pipe = [sys.executable, "-W", "error", "-c", code], subprocess.PIPE
+    with subprocess.Popen(command, env=unwatched(), stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
+        assert child.stdout is not None
+        with grpc.insecure_channel(child.stdout.readline().strip()) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            updates = stub.WatchProfiling(pb.WatchProfilingRequest(session_id="p", interval_ms=60_000))
+            next(updates)
+            assert child.communicate("\n", timeout=30) == ("", "")
+            assert refusal(lambda: next(updates)) == (STATUS.UNAVAILABLE, "the server stops")
+    assert child.returncode == 3
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])
+def test_a_forked_child_has_no_server_and_profiles_on(end: str) -> None:
+    code = (
+        "import cprofiling as cp, os, sys\n"
+        "from cprofiling.server import serve\n"
+        "p = cp.Profiler()\n"
+        "server = serve({'p': p})\n"
+        "p.set_profiling(True)\n"
+        "pid = os.fork()\n"
+        "with p.profile_node('node'): pass\n"
+        "if pid == 0:\n"
+        "    server.stop()\n"
+        "    try: serve({'p': p})\n"
+        "    except RuntimeError as error: print(error, p.get_profiling_summary()[0].count, flush=True)\n"
+        f"    {end}\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), p.get_profiling_summary()[0].count)\n"
+        "server.stop()\n"
+        "serve({'p': p}).stop()\n"
+    )
+    done = run_program(code)
+    refused = "gRPC does not serve in a process that was forked while it served: start the process by spawn"
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{refused} 1\n0 1\n", "")
+
+
+def test_a_forked_child_may_not_serve(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "_running", [1])
+    with pytest.raises(RuntimeError, match="forked while it served"):
+        serve({"p": profiler})
+
+
+@pytest.mark.parametrize("given", [None, "INFO"])
+def test_grpc_says_what_it_is_told_to_or_as_it_is_documented(given: str | None) -> None:
+    variables = {} if given is None else {"GRPC_VERBOSITY": given}
+    done = run_program("import os, cprofiling.server\nprint(os.environ.get('GRPC_VERBOSITY'))\n", **variables)
+    assert (done.stdout, done.stderr) == (f"{given}\n", "")
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc_health", None)
+    for name in ("cprofiling.server", "cprofiling.monitoring.server"):
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ModuleNotFoundError, match=r'needs the extra grpc: pip install "cprofiling\[grpc\]"') as raised:
+        import cprofiling.server  # noqa: F401
+    assert raised.value.name == "grpc_health"
+
+
+def test_importing_the_package_does_not_need_it() -> None:
+    code = (
+        "import sys, cprofiling; print([name for name in sys.modules if name.partition('.')[0] in ('grpc', 'google')])"
+    )
+    assert run_program(code).stdout == "[]\n"
+    assert (SERVER / "profiling.proto").is_file()

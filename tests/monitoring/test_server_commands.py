@@ -1,0 +1,710 @@
+"""The commands of remote control: a program that is served, and its statistics shown live."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pty
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import cprofiling as cp
+from calls import profiler_on
+from command import COMMAND
+from cprofiling.commands import main
+from cprofiling.commands import serve as server_commands
+from foreign import ATTACKER, run_as, shared_folder
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("grpc_health")
+pytest.importorskip("grpc_reflection")
+
+from cprofiling.commands import serving_program  # noqa: E402
+from cprofiling.monitoring.top import from_server  # noqa: E402
+from cprofiling.server import profiling_pb2 as pb  # noqa: E402
+from cprofiling.server import profiling_pb2_grpc, serve  # noqa: E402
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(cp.__file__).parents[1])}
+TOKEN = "correct-horse-battery"
+PROGRAM = """
+import multiprocessing.spawn, sys
+import cprofiling as cp
+
+class Pipeline(cp.PipelineProfiling):
+    pass
+
+def work(value):
+    return value + 1
+
+pipeline = Pipeline()
+pipeline.set_profiling(True)
+with pipeline.profile_node("inside"):
+    work(1)
+for value in range(5):
+    work(value)
+with cp.profile_node("declared"):
+    pass
+print(sys.argv, __name__, flush=True)
+sys.stdin.read()
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    profiler = profiler_on()
+    for value in (1.0, 3.0):
+        profiler.record("train", "node", value)
+    profiler.record("val", "other", 1.0)
+    with serve({"p": profiler}) as made:
+        yield made
+
+
+def failed(arguments: list[str], capsys: pytest.CaptureFixture[str], status: int = 1) -> str:
+    assert main.main(arguments) == status
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("cprofiling: ")
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def shown(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main.main(["top", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_top_shows_the_table(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    first, headings, _, *rows = shown([server.address, "--updates", "1"], capsys).splitlines()
+    assert first == f"session p at {server.address}, profiling on"
+    assert headings.split()[:4] == ["Node", "Stage", "Calls", "Calls/s"]
+    assert [row.split() for row in rows] == [
+        ["node", "train", "2", "-", "-", "2.00", "ms", "1.00", "ms", "3.00", "ms", "3.00", "ms", "4.00", "ms", "0"],
+        ["other", "val", "1", "-", "-", *(["1.00", "ms"] * 5), "0"],
+    ]
+
+
+def test_top_shows_one_table_after_the_other(server: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown([server.address, "--updates", "2", "--interval", "0.1", "--stage", "val"], capsys)
+    tables = out.split("\n\n")
+    assert len(tables) == 2
+    assert all("other" in table and "train" not in table for table in tables)
+
+
+def test_top_takes_the_session_that_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with serve({"default": cp.Profiler(), "other\x1b": profiler_on()}) as made:
+        assert shown([made.address, "--updates", "1"], capsys).startswith("session default at ")
+        named = shown([made.address, "--updates", "1", "--session", "other\x1b"], capsys)
+        assert named.startswith(r"session other\x1b at ")
+        made.remove_session("default")
+        made.add_session("b", cp.Profiler())
+        complaint = failed(["top", made.address], capsys)
+        assert complaint.endswith("has 'b' (str), 'other\\x1b' (str)\n")
+        made.remove_session("b")
+        made.remove_session("other\x1b")
+        assert failed(["top", made.address], capsys).endswith("has none\n")
+        assert "NOT_FOUND: there is no session" in failed(["top", made.address, "--session", "b"], capsys)
+
+
+def test_top_tells_of_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    class Odd(cp.Profiler):
+        def get_profiling_summary(self, _stage: Any = None) -> Any:
+            return cp.ProfilingSummary(reasons=["bro\x07ken"], internal_errors=2)
+
+    with serve({"p": Odd()}) as made:
+        out = shown([made.address, "--updates", "1"], capsys)
+    assert out.split("\n")[1:] == [
+        "No profiling data collected.", r"note: bro\x07ken", "note: 2 faults inside the profiler", "",
+    ]  # fmt: skip
+
+
+def test_top_with_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\nand a remark\n")
+    file.chmod(0o600)
+    with serve({"p": cp.Profiler()}, token=TOKEN) as made:
+        arguments = [made.address, "--updates", "1"]
+        assert "UNAUTHENTICATED" in failed(["top", *arguments], capsys)
+        assert "session p" in shown([*arguments, "--token-file", str(file)], capsys)
+        monkeypatch.setenv("CPROFILING_TOKEN", TOKEN)
+        assert "session p" in shown(arguments, capsys)
+    missing = tmp_path / "none"
+    assert f"cannot read {str(missing)!r}" in failed(["top", "127.0.0.1:1", "--token-file", str(missing)], capsys)
+
+
+def test_top_does_not_send_what_is_no_token(server: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "token"
+    file.write_text("größer als sechzehn\n", encoding="utf-8")
+    file.chmod(0o640)
+    complaint = failed(["top", server.address, "--token-file", str(file)], capfd)
+    assert (
+        complaint
+        == "cprofiling: token must have 16 to 4096 printable ASCII characters and no blanks, got 19 characters\n"
+    )
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o644, 0o604, 0o620, 0o602])
+@pytest.mark.parametrize("command", [["top", "127.0.0.1:1"], ["serve", "app.py"]], ids=lambda command: command[0])
+def test_a_token_that_others_may_read_or_change_is_refused(
+    command: list[str], mode: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(mode)
+    complaint = failed([command[0], "--token-file", str(file), *command[1:]], capsys)
+    why = f"as other users may read or change it (mode {mode:04o}, user {os.geteuid()}): chmod 600 {str(file)!r}, and "
+    assert complaint.startswith(f"cprofiling: {str(file)!r} is no secret, {why}")
+
+
+def test_a_token_file_of_another_user_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    os.chown(file, 65534, -1)
+    assert "is no secret" in failed(["top", "127.0.0.1:1", "--token-file", str(file)], capsys)
+
+
+def test_top_reads_all_of_a_long_file(tmp_path: Path) -> None:
+    """As that of all authorities of a machine, which has hundreds of KB."""
+    file = tmp_path / "ca.pem"
+    file.write_bytes(b"x" * 1_000_000)
+    assert len(server_commands.first_bytes(str(file))) == 1_000_000
+
+
+def test_top_uses_tls(server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The server has none, and a file that is no certificate is no reason to do without."""
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
+    assert "UNAVAILABLE" in failed(["top", server.address, "--tls-ca", str(tmp_path / "ca.pem")], capsys)
+
+
+def test_top_asks_the_server_and_no_proxy(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("grpc_proxy", "http://127.0.0.1:1")
+    assert "session p" in shown([server.address, "--updates", "1"], capsys)
+
+
+def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "127.0.0.1:1: UNAVAILABLE: " in failed(["top", "127.0.0.1:1"], capsys)
+    assert "address must be HOST:PORT" in failed(["top", ":::1"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["top"], "required: TARGET"),
+        (["top", ""], "not empty"),
+        (["top", "a:1", "--interval", "0.05"], "from 0.1 to 3600, got '0.05'"),
+        (["top", "a:1", "--interval", "soon"], "got 'soon'"),
+        (["top", "a:1", "--interval", "nan"], "got 'nan'"),
+        (["top", "a:1", "--updates", "0"], "from 1 to 2147483647, got '0'"),
+        (["serve"], "a program is required"),
+        (["serve", "--on"], "a program is required"),
+        (["serve", "-s", "x", "app.py"], "expected NAME=MODULE:ATTRIBUTE, got 'x'"),
+        (["serve", "-s", "x=y", "app.py"], "expected NAME=MODULE:ATTRIBUTE"),
+        (["serve", "-s", "=m:a", "app.py"], "expected NAME=MODULE:ATTRIBUTE"),
+        (["serve", "--tls-cert", "c", "app.py"], "--tls-cert and --tls-key belong together"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main.main(arguments)
+    assert exit_.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "app.py"
+    script.write_text("")
+    assert "cannot open" in failed(["serve", str(tmp_path / "none.py")], capsys, status=2)
+    assert "give tls or token" in failed(["serve", "--address", "0.0.0.0:0", str(script)], capsys)
+    twice = ["serve", "-s", "a=m:a", "-s", "a=m:b", str(script)]
+    assert "there is a session 'a' (str) already" in failed(twice, capsys)
+    files = ["--tls-cert", str(tmp_path / "none"), "--tls-key", str(tmp_path / "none")]
+    assert "No such file" in failed(["serve", *files, str(script)], capsys)
+
+
+def test_both_commands_say_what_they_need(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    monkeypatch.delitem(sys.modules, "cprofiling.monitoring.server")
+    for arguments in (["top", "127.0.0.1:1"], ["serve", "app.py"]):
+        assert 'pip install "cprofiling[grpc]"' in failed(arguments, capsys)
+
+
+# ---- On a terminal
+
+
+def test_top_on_a_terminal_until_it_is_interrupted(server: Any) -> None:
+    pytest.importorskip("rich")
+    master, slave = pty.openpty()
+    arguments = [*COMMAND, "top", server.address, "--interval", "0.1"]
+    child = subprocess.Popen(arguments, stdout=slave, stderr=subprocess.PIPE, env={**ENVIRONMENT, "LINES": "40"})
+    os.close(slave)
+    read = b""
+    while read.count(b"session p at") < 2:
+        read += os.read(master, 65536)
+    child.send_signal(signal.SIGINT)
+    _, error = child.communicate(timeout=30)
+    os.close(master)
+    assert (child.returncode, error) == (0, b"")
+    assert b"Calls/s" in read
+
+
+def test_keys_are_answered_while_the_next_table_is_waited_for(server: Any) -> None:
+    pytest.importorskip("rich")
+    master, slave = pty.openpty()
+    settings = {**ENVIRONMENT, "LINES": "40", "COLUMNS": "120", "TERM": "xterm"}
+    arguments = [*COMMAND, "top", server.address, "--interval", "3600"]
+    child = subprocess.Popen(arguments, stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=settings)
+    os.close(slave)
+    for awaited, key in ((b"by total", b"s"), (b"by load", b"r"), (b"reversed", b"q")):
+        read = b""
+        while awaited not in read:
+            read += os.read(master, 65536)
+        os.write(master, key)
+    _, error = child.communicate(timeout=30)
+    os.close(master)
+    assert (child.returncode, error) == (0, b"")
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "cprofiling top"]
+
+
+def test_whoever_waits_for_a_table_may_leave(server: Any) -> None:
+    asked: list[float] = []
+    taken: list[Any] = []
+
+    def wait(seconds: float) -> bool:
+        asked.append(seconds)
+        time.sleep(seconds)
+        return not taken
+
+    moments = from_server.moments(
+        from_server.Endpoint(server.address), None, None, wait, interval_ms=3_600_000, updates=None
+    )
+    taken.append(next(moments))
+    assert next(moments, None) is None
+    assert max(asked) < 1
+    assert threads() == []
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # never answers
+        endpoint = from_server.Endpoint(f"127.0.0.1:{silent.getsockname()[1]}")
+        assert list(from_server.moments(endpoint, None, None, wait, interval_ms=100, updates=None)) == []
+    assert threads() == []
+
+
+def test_a_table_that_nobody_takes_holds_nobody_up(server: Any) -> None:
+    def wait(seconds: float) -> bool:
+        time.sleep(seconds)
+        return True
+
+    moments = from_server.moments(from_server.Endpoint(server.address), "p", None, wait, interval_ms=100, updates=9)
+    assert next(moments).whose == (server.address, "p")
+    time.sleep(0.5)  # in which the one after the next one has come
+    moments.close()
+    assert threads() == []
+
+
+def test_an_interrupt_is_the_usual_end(
+    server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(from_server, "moments", interrupted)
+    assert shown([server.address], capsys) == ""
+
+
+# ---- A program that is served
+
+
+class Served:
+    """A program that the command serve runs; it ends when it is told."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        script = folder / "app.py"
+        script.write_text(PROGRAM)
+        arguments = [*COMMAND, "serve", *options, str(script), "--its", "own"]
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRONMENT, text=True)
+        assert self.child.stderr is not None
+        assert self.child.stdout is not None
+        line = self.child.stderr.readline()
+        assert line.startswith(("cprofiling: serving on 127.0.0.1:", "cprofiling: serving on unix:/")), (
+            line + self.child.stderr.read()
+        )
+        self.address = line.split()[-1]
+        self.warned = self.child.stderr.readline()
+        assert self.warned.startswith("cprofiling: without a token: ")
+        self.printed = self.child.stdout.readline()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.communicate()
+
+    def end(self) -> tuple[int, str]:
+        _, error = self.child.communicate("", timeout=30)
+        return self.child.returncode, error
+
+
+def counts(stub: Any, session: str) -> dict[str, int]:
+    answer = stub.GetProfilingSummary(pb.GetProfilingSummaryRequest(session_id=session), timeout=10)
+    return {row.node_name: row.count for row in answer.node_stats}
+
+
+def test_a_program_is_served_and_runs_as_it_would(tmp_path: Path) -> None:
+    options = ("--on", "-n", "__main__:work", "-s", "main=__main__:pipeline", "-s", "no=__main__:nothing.at_all")
+    with Served(tmp_path, *options) as served, grpc.insecure_channel(served.address) as channel:
+        assert served.printed == f"['{tmp_path}/app.py', '--its', 'own'] __main__\n"
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
+        assert [(each.session_id, each.profiling_enabled) for each in listed] == [
+            ("default", True), ("main", True), ("no", False), ("nodes", True),
+        ]  # fmt: skip
+        assert counts(stub, "nodes") == {"work": 6}
+        assert counts(stub, "default") == {"declared": 1}
+        assert counts(stub, "main") == {"inside": 1}
+        stub.ResetProfiling(pb.ResetProfilingRequest(session_id="main"))
+        stub.SetProfiling(pb.SetProfilingRequest(session_id="main", enabled=False))
+        assert counts(stub, "main") == {}
+        with pytest.raises(grpc.RpcError) as raised:
+            counts(stub, "no")
+        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+        assert served.end() == (7, "")
+
+
+def test_a_program_is_off_until_somebody_switches_it_on(tmp_path: Path) -> None:
+    with Served(tmp_path, "-n", "__main__:work") as served, grpc.insecure_channel(served.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        listed = stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions
+        assert [(each.session_id, each.profiling_enabled) for each in listed] == [("default", False), ("nodes", False)]
+        assert counts(stub, "nodes") == {}
+        assert served.end() == (7, "")
+
+
+def test_patterns_that_matched_nothing_are_told_at_the_end(tmp_path: Path) -> None:
+    with Served(tmp_path, "-n", "__main__:work", "-n", "__main__:wrok", "-n", "nowhere:*") as served:
+        assert served.end() == (
+            7,
+            "cprofiling: -n '__main__:wrok' matched nothing: no function 'wrok' in __main__; similar: work\n"
+            "cprofiling: -n 'nowhere:*' matched nothing: no module 'nowhere'\n",
+        )
+
+
+def test_a_placed_pipeline_is_looked_up_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = argparse.Namespace()
+    monkeypatch.setitem(sys.modules, "program", holder)
+    placed = serving_program.PlacedPipeline("program", "its.pipeline")
+    with serve({"p": placed}) as made, grpc.insecure_channel(made.address) as channel:
+        stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+        with pytest.raises(grpc.RpcError, match=r"the program has no 'program:its\.pipeline'"):
+            counts(stub, "p")
+        holder.its = argparse.Namespace(pipeline=profiler_on())
+        holder.its.pipeline.record("train", "node", 1.0)
+        assert counts(stub, "p") == {"node": 1}
+        stub.ResetProfiling(pb.ResetProfilingRequest(session_id="p"))
+        stub.SetProfiling(pb.SetProfilingRequest(session_id="p", enabled=True))
+        assert counts(stub, "p") == {}
+        assert placed.profiling_enabled is True
+
+
+# ---- control
+
+
+def controlled(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main.main(["control", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def test_control_switches_and_resets(capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = cp.Profiler()
+    with serve({"p": profiler}) as made:
+        prefix = f"session p at {made.address}"
+        assert controlled([made.address, "stages"], capsys) == f"{prefix} has no statistics yet\n"
+        assert controlled([made.address, "on", "--skip-first-n", "1"], capsys) == f"{prefix}: profiling on\n"
+        assert profiler.profiling_enabled
+        for stage in ("train", "train", "train", "a\x1b"):
+            profiler.record(stage, "node", 1.0)
+        profiler.record("train", "other", 1.0)
+        assert profiler.get_profiling_summary().skip_first_n == 1
+        expected = "train: 2 nodes, 2 calls\na\\x1b: 1 node, 0 calls\n"
+        assert controlled([made.address, "stages"], capsys) == expected
+        assert controlled([made.address, "off"], capsys) == f"{prefix}: profiling off\n"
+        assert not profiler.profiling_enabled
+        assert len(profiler.get_profiling_summary()) == 3
+        assert controlled([made.address, "reset"], capsys) == f"{prefix}: statistics discarded\n"
+        assert not profiler.get_profiling_summary()
+        controlled([made.address, "on"], capsys)
+        profiler.record("train", "node", 1.0)
+        controlled([made.address, "off", "--reset"], capsys)
+        assert not profiler.get_profiling_summary()
+
+
+def test_control_takes_the_session_and_the_token_that_are_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sessions = {"default": cp.Profiler(), "other": cp.Profiler()}
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    with serve(sessions, token=TOKEN) as made:
+        assert "UNAUTHENTICATED" in failed(["control", made.address, "on"], capsys)
+        arguments = [made.address, "on", "--token-file", str(file)]
+        assert "session other" in controlled([*arguments, "--session", "other"], capsys)
+        assert [each.profiling_enabled for each in sessions.values()] == [False, True]
+        controlled(arguments, capsys)
+        assert sessions["default"].profiling_enabled
+        assert "NOT_FOUND" in failed(["control", *arguments, "--session", "none"], capsys)
+    assert "UNAVAILABLE" in failed(["control", made.address, "reset"], capsys)
+    assert "address must be HOST:PORT" in failed(["control", "nowhere", "reset"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["h:1"], "the following arguments are required: ACTION"),
+        (["h:1", "pause"], "invalid choice: 'pause'"),
+        (["h:1", "stages", "--reset"], "--reset does not go with stages"),
+        (["h:1", "off", "--skip-first-n", "3"], "--skip-first-n does not go with off"),
+        (["h:1", "reset", "--synchronize-cuda"], "--synchronize-cuda does not go with reset"),
+    ],
+)
+def test_control_refuses_what_makes_no_sense(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main.main(["control", *arguments])
+    assert raised.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_control_switches_a_program_from_a_shell(tmp_path: Path) -> None:
+    with Served(tmp_path, "-n", "__main__:work") as served:
+        for action, said in [("on", "profiling on"), ("stages", "no statistics"), ("off", "profiling off")]:
+            command = [*COMMAND, "control", served.address, action, "--session", "nodes"]
+            done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=True)
+            assert done.stderr == ""
+            assert said in done.stdout
+        assert served.end() == (7, "")
+
+
+# ---- Tokens, and none
+
+
+def test_the_program_does_not_inherit_the_token(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(
+        "import os, subprocess\n"
+        "print(os.environ.get('CPROFILING_TOKEN'), flush=True)\n"
+        "subprocess.run(['env'], check=True)\n"
+    )
+    command = [*COMMAND, "serve", str(tmp_path / "app.py")]
+    done = subprocess.run(
+        command, env={**ENVIRONMENT, "CPROFILING_TOKEN": TOKEN}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.startswith("None\n")
+    assert TOKEN not in done.stdout
+
+
+@pytest.mark.parametrize("option", ["-I", "-E"])
+def test_a_token_that_is_not_followed_is_no_reason_to_want_none(tmp_path: Path, option: str) -> None:
+    (tmp_path / "app.py").write_text("print('began')")
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+
+    def served(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, option, *COMMAND[1:], "serve", *options, str(tmp_path / "app.py")]
+        variables = {**ENVIRONMENT, "CPROFILING_TOKEN": TOKEN}
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+
+    done = served("--address", f"unix:{tmp_path}/s")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "cprofiling: CPROFILING_TOKEN is set but not followed, as Python runs with -E or -I or with others' rights: "
+        "use --token-file FILE, or --no-token to want none\n"
+    )
+    done = served("--token-file", str(tmp_path / "token"))
+    assert (done.returncode, done.stdout) == (0, "began\n")
+    assert "without a token" not in done.stderr
+    done = served("--no-token")
+    assert (done.returncode, done.stdout) == (0, "began\n")
+    assert "without a token: all users" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "token", "whose"),
+    [
+        ("127.0.0.1:1", TOKEN, None),
+        ("127.0.0.1:1", None, "all users and programs of this machine"),
+        ("unix:/tmp/s", None, "this user's programs"),
+        ("0.0.0.0:1", None, "all who reach it"),
+    ],
+)
+def test_who_can_control_a_server_is_told(
+    address: str,
+    token: str | None,
+    whose: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "app.py").touch()
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(serving_program, "serve", lambda _targets, **_more: SimpleNamespace(address=address))
+    serving = {"address": address, "tls": ("certificate", "key"), "token": token}
+    arguments = [str(tmp_path / "app.py")]
+    serving_program.prepare(arguments, (), sessions=(), is_on=False, serving=serving, is_open=False)
+    warned = f"cprofiling: without a token: {whose} can control it, clients of cuvis-ai-core among them\n"
+    assert capsys.readouterr().err == f"cprofiling: serving on {address}\n{warned if whose else ''}"
+
+
+class ServedOpenly(Served):
+    """A program that is served without a token."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        super().__init__(folder, "--no-token", *options)
+
+
+def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuvis = pytest.importorskip("cuvis_ai_core.grpc")
+    monkeypatch.setitem(ENVIRONMENT, "CPROFILING_TOKEN", TOKEN)
+    with ServedOpenly(tmp_path, "-s", "main=__main__:pipeline") as served:
+        said = "cprofiling: without a token: all users and programs of this machine can control it, clients of "
+        assert served.warned == f"{said}cuvis-ai-core among them\n"
+        with grpc.insecure_channel(served.address) as channel:
+            stub, its = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel), cuvis.cuvis_ai_pb2
+            request = its.SetProfilingRequest(session_id="main", enabled=True, reset=True, skip_first_n=2)
+            assert stub.SetProfiling(request, timeout=10).profiling_enabled
+            answer = stub.GetProfilingSummary(its.GetProfilingSummaryRequest(session_id="main"), timeout=10)
+            assert not answer.node_stats
+            with pytest.raises(grpc.RpcError) as raised:
+                stub.GetProfilingSummary(its.GetProfilingSummaryRequest(session_id="none"), timeout=10)
+            assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+        assert served.end() == (7, "")
+
+
+def test_clients_of_cuvis_get_the_figures_that_they_know() -> None:
+    cuvis = pytest.importorskip("cuvis_ai_core.grpc")
+    profiler = profiler_on()
+    for stage in ("train", "val", "train", "of its own"):
+        profiler.record(stage, "node", 2.0)
+    with serve({"p": profiler}) as made, grpc.insecure_channel(made.address) as channel:
+        stub, its = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel), cuvis.cuvis_ai_pb2
+        request = its.GetProfilingSummaryRequest(session_id="p", stage=its.EXECUTION_STAGE_TRAIN)
+        (row,) = stub.GetProfilingSummary(request, timeout=10).node_stats
+        assert (row.node_name, row.stage, row.count, row.mean_ms, row.total_ms) == (
+            "node", its.EXECUTION_STAGE_TRAIN, 2, 2.0, 4.0,
+        )  # fmt: skip
+        rows = stub.GetProfilingSummary(its.GetProfilingSummaryRequest(session_id="p"), timeout=10).node_stats
+        assert [row.stage for row in rows] == [1, 2, its.EXECUTION_STAGE_UNSPECIFIED]
+    with serve({"p": profiler}, token=TOKEN) as made, grpc.insecure_channel(made.address) as channel:
+        stub = cuvis.cuvis_ai_pb2_grpc.CuvisAIServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as raised:
+            stub.GetProfilingSummary(request, timeout=10)
+        assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint", "status"),
+    [
+        (["--address", "0.0.0.0:0"], "--no-token needs unix:PATH or an address such as 127.0.0.1:0, not 0.0.0.0:0", 1),
+        (["--token-file", "token"], "--no-token and --token-file exclude each other", 2),
+    ],
+)
+def test_where_a_token_is_wanted_in_any_case(
+    options: list[str], complaint: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "app.py").touch()
+    try:
+        found = main.main(["serve", "--no-token", *options, str(tmp_path / "app.py")])
+    except SystemExit as error:
+        found = error.code  # type: ignore[assignment]
+    assert found == status
+    assert complaint in capsys.readouterr().err
+
+
+# ---- Unix sockets
+
+
+def test_a_socket_is_served_for_one_user_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "socket")
+        with serve({"p": profiler_on()}, f"unix:{path}") as made:
+            assert made.address == f"unix:{path}"
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert [each.name for each in Path(folder).iterdir()] == ["socket"]
+            assert controlled([made.address, "off"], capsys) == f"session p at {made.address}: profiling off\n"
+            assert "profiling off" in shown([made.address, "--updates", "1"], capsys)
+            with pytest.raises(OSError, match="Address already in use"):
+                serve({"p": cp.Profiler()}, f"unix:{path}")
+            assert "off" in controlled([made.address, "off"], capsys)
+        assert not list(Path(folder).iterdir())
+
+
+def test_a_socket_of_another_user_is_refused() -> None:
+    with shared_folder() as folder:
+        path = folder / "socket"
+        with serve({"p": cp.Profiler()}, f"unix:{path}"):
+
+            def connect() -> None:
+                with socket.socket(socket.AF_UNIX) as client, pytest.raises(PermissionError):
+                    client.connect(str(path))
+
+            run_as(ATTACKER, connect)
+        run_as(ATTACKER, lambda: path.symlink_to("/tmp/elsewhere"))
+        with pytest.raises(OSError, match="Address already in use"):
+            serve({"p": cp.Profiler()}, f"unix:{path}")
+
+
+def test_a_socket_that_nobody_serves_any_more_is_replaced() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "socket")
+        with socket.socket(socket.AF_UNIX) as old:
+            old.bind(str(path))
+        with serve({"p": cp.Profiler()}, f"unix:{path}") as made, grpc.insecure_channel(made.address) as channel:
+            stub = profiling_pb2_grpc.ProfilingServiceStub(channel)
+            assert len(stub.ListSessions(pb.ListSessionsRequest(), timeout=10).sessions) == 1
+        path.write_text("a file")
+        with pytest.raises(OSError, match="Address already in use"):
+            serve({"p": cp.Profiler()}, f"unix:{path}")
+        assert path.read_text() == "a file"
+        with pytest.raises(OSError, match="No such file"):
+            serve({"p": cp.Profiler()}, f"unix:{folder}/none/socket")
+
+
+@pytest.mark.parametrize("path", ["", "a\0", "x" * 100])
+def test_what_is_no_path_of_a_socket(path: str) -> None:
+    with pytest.raises(ValueError, match=r"^address must be unix:PATH with a path of 1 to 80 bytes"):
+        serve({"p": cp.Profiler()}, f"unix:{path}")
+
+
+def test_no_token_on_a_socket(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        address = f"unix:{folder}/s"
+        with ServedOpenly(tmp_path, "--address", address) as served:
+            assert served.address == address
+            assert served.warned.startswith("cprofiling: without a token: this user's programs can")
+            assert served.end() == (7, "")

@@ -1,0 +1,660 @@
+"""The command ``top`` on live files and processes, and what it shows of moments wherever they are from."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import command
+import cprofiling as cp
+from calls import profiler_on
+from cprofiling import live
+from cprofiling.commands import main, top
+from cprofiling.monitoring import live_writer
+from cprofiling.monitoring.top import from_live_file, samples
+from cprofiling.monitoring.top import screen as showing
+from cprofiling.monitoring.top.samples import Choice, Moment, Part
+from cprofiling.nodes.stats import NodeProfilingStats
+
+COMMAND = (*command.COMMAND, "top")
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("CPROFILING_")},
+    "PYTHONPATH": str(Path(cp.__file__).parents[1]),
+}
+BUSY = """
+import sys, time
+import cprofiling as cp
+cp.set_profiling(True, live=sys.argv[1])
+print("ready", flush=True)
+while True:
+    with cp.profile_node("load"):
+        time.sleep(0.002)
+    with cp.profile_node("model"):
+        time.sleep(0.004)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "live"
+    live_writer._close_all()
+
+
+@pytest.fixture
+def busy(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", BUSY, str(path)], env=ENVIRONMENT, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child
+        child.kill()
+
+
+def shown(*arguments: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert main.main(["top", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out.splitlines()
+
+
+def failed(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main.main(["top", *arguments]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err.removeprefix("cprofiling: ").rstrip("\n")
+
+
+# ---- Live files
+
+
+def test_a_file_that_is_complete_is_shown_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1.5)
+    profiler.record("val", "other\x1b", 4)
+    profiler.set_profiling(False)
+    title, headings, rule, *rows = shown(str(path), capsys=capsys)
+    assert title.startswith(f"process {os.getpid()}, ended: ")
+    assert headings.split() == list(samples.HEADINGS)
+    assert set(rule) == {"-"}
+    assert [row.split() for row in rows] == [
+        ["other\\x1b", "val", "1", "-", "-", *(["4.00", "ms"] * 5), "0"],
+        ["node", "train", "1", "-", "-", *(["1.50", "ms"] * 5), "0"],
+    ]
+    assert [row.split()[0] for row in shown(str(path), "--reverse", "-n", "no*", capsys=capsys)[3:]] == ["node"]
+
+
+def test_what_leaves_no_node_is_told_with_what_there_is(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = profiler_on(live=path)
+    assert shown(str(path), "-n", "a", "--updates", "1", capsys=capsys)[1:] == ["No profiling data collected."]
+    for number in range(12):
+        profiler.record("train", f"node {number:02}", 1.5)
+    profiler.record("val", "other\x1b", 4)
+    profiler.set_profiling(False)
+    names = ", ".join(f"'node {number:02}'" for number in range(10))
+    for arguments, told in (
+        (["--stage", "trian"], "There is no stage 'trian'; there are: 'train', 'val'"),
+        (["-n", "z*"], f"No node matches 'z*'; there are: {names} and 3 more"),
+        (["-n", "z", "--stage", "val"], "No node in the stage 'val' matches 'z'; there are: 'other\\x1b'"),
+    ):
+        assert shown(str(path), *arguments, capsys=capsys)[1:] == [told]
+
+
+def test_what_a_process_does_is_shown_with_rates(
+    busy: subprocess.Popen[bytes],
+    path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def counts() -> dict[str, int]:
+        return {row.node_name: row.count for part in live.read(path).parts for row in part.summary}
+
+    def until_it_has_gone_on(seconds: float) -> None:
+        assert seconds == 0.4
+        before, end = counts(), time.monotonic() + 60
+        while any(counts().get(name, 0) < before.get(name, 0) + 10 for name in ("load", "model")):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    monkeypatch.setattr(top, "time", SimpleNamespace(sleep=until_it_has_gone_on))
+    lines = shown(str(path), "--updates", "3", "--interval", "0.4", "--sort-by", "name", capsys=capsys)
+    tables = "\n".join(lines).split("\n\n")
+    assert len(tables) == 3
+    before, now = (
+        {row.split()[0]: row.split() for row in table.splitlines()[3:] if not row.startswith("note: ")}
+        for table in tables[1:]
+    )
+    assert list(now) == ["load", "model"]
+    for name, row in now.items():
+        assert int(row[2].replace(",", "")) >= int(before[name][2].replace(",", "")) + 10
+        assert float(row[3].replace(",", "")) > 0  # calls a second
+        assert float(row[4]) > 0
+    assert lines[0].startswith(f"process {busy.pid}, running: python -c")
+    assert shown(str(busy.pid), "--updates", "1", "--sort-by", "count", capsys=capsys)[0] == lines[0]
+
+
+def test_the_end_of_a_process_is_the_end(
+    busy: subprocess.Popen[bytes], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with subprocess.Popen(
+        [*COMMAND, str(path), "--interval", "0.1"], env=ENVIRONMENT, stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        busy.kill()
+        busy.wait()
+        out = reader.stdout.read().decode()
+    assert reader.returncode == 0
+    assert out.rstrip().splitlines()[-1].startswith("note: the process was killed")
+
+
+def test_the_environment_names_the_file(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiler_on(live=path).set_profiling(False)
+    monkeypatch.setenv("CPROFILING_LIVE", str(path))
+    assert "ended" in shown(capsys=capsys)[0]
+    monkeypatch.delenv("CPROFILING_LIVE")
+    with pytest.raises(SystemExit):
+        main.main(["top"])
+    assert "what to show is required: TARGET" in capsys.readouterr().err
+
+
+def test_what_is_no_live_file(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_bytes(b"other")
+    assert failed(str(path), capsys=capsys) == f"{str(path)!r}: it is no live file: wrong bytes at its start"
+    assert failed(str(tmp_path / "none"), capsys=capsys).endswith("No such file or directory")
+    assert "writes no live file: it does when it is started with CPROFILING_LIVE" in failed("1", capsys=capsys)
+    assert failed("4194300", capsys=capsys) == "there is no process 4194300"
+
+
+def only_file_of(pid: int) -> Path:
+    with from_live_file.of_process(pid) as found:
+        return Path(found).resolve()
+
+
+def test_a_process_with_several_files(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = profiler_on(live=path)
+    assert only_file_of(os.getpid()) == path
+    second = profiler_on(live=tmp_path / "second")
+    with pytest.raises(from_live_file.NoLiveFileError, match=f"several live files, give one of them: '{path}', "):
+        only_file_of(os.getpid())
+    for each in (first, second):
+        each.set_profiling(False)
+
+    def refused(_path: str) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", refused)
+    with pytest.raises(from_live_file.NoLiveFileError, match="writes no live file"):
+        only_file_of(os.getpid())
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises(from_live_file.NoLiveFileError, match=f"process {os.getpid()}: Permission denied"):
+        only_file_of(os.getpid())
+
+
+def test_a_process_whose_file_has_another_name_here(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in a container, or when somebody has deleted it: what is read is the file, also after the process."""
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1)
+    live_writer.commit()
+    path.rename(path.with_name("other"))
+    path.write_bytes(b"no live file")
+    assert "node" in "".join(shown(str(os.getpid()), "--updates", "1", capsys=capsys))
+    path.with_name("other").unlink()
+    with from_live_file.of_process(os.getpid()) as found:
+        with pytest.warns(RuntimeWarning, match=f"the newest statistics are not in '{path}': Stale file handle"):
+            profiler.set_profiling(False)
+        assert live.read(found).state == "ended"
+    (left,) = path.parent.iterdir()
+    assert left == path
+
+
+def test_a_child_that_nobody_waits_for_is_over(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = f"import cprofiling as cp, os; cp.set_profiling(True, live={str(path)!r}); os.kill(os.getpid(), 9)"
+    child = subprocess.Popen([sys.executable, "-c", program], env=ENVIRONMENT)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert "killed" in shown(str(path), capsys=capsys)[0]
+    child.wait()
+
+
+def test_profilers_are_told_apart(path: Path) -> None:
+    class Pipeline(cp.PipelineProfiling):
+        pass
+
+    pipelines = [Pipeline(), Pipeline()]
+    for number, pipeline in enumerate(pipelines):
+        pipeline.set_profiling(True, live=path)
+        pipeline.profiler.record("train", "node", number)
+    profiler = profiler_on(live=path)
+    del pipeline, pipelines[0]
+    live_writer.commit()
+    moment = from_live_file.moment_of(live.read(path))
+    assert [(part.label, len(part.stats)) for part in moment.parts] == [
+        ("Pipeline 2", 1),
+        ("Profiler", 0),
+        ("before", 1),
+    ]
+    assert {row.name for row in Choice().rows(moment, None)} == {"Pipeline 2: node", "before: node"}
+    assert [row.name for row in Choice(globs=("Pipe*",)).rows(moment, None)] == ["Pipeline 2: node"]
+    assert len(Choice(globs=("node",)).rows(moment, None)) == 2
+    assert any("merged" in note for note in moment.notes)
+    profiler.set_profiling(False)
+
+
+def test_a_process_that_is_silent_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = profiler_on(live=path)
+    read = live.read(path)
+    later = read.taken_ns / 1e9 + 90
+    monkeypatch.setattr("time.time", lambda: later)
+    assert from_live_file.moment_of(read).notes == ("nothing was written for 90 s: the process may be stopped",)
+    profiler.set_profiling(False)
+
+
+def test_faults_inside_the_profiler_are_told(path: Path) -> None:
+    profiler = profiler_on(live=path)
+    part = live.LivePart("p", profiler.snapshot(), enabled=True, is_gone=False, refused_keys=0)
+    summary = part.summary
+    summary.internal_errors = 2
+    read = live.read(path)
+    object.__setattr__(read, "parts", (part,))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live.LivePart, "summary", summary)
+        assert from_live_file.moment_of(read).notes[-1] == "2 faults inside the profiler"
+    profiler.set_profiling(False)
+
+
+# ---- What changes between two moments
+
+
+def stats(name: str, count: int, total_ms: float, stage: str = "train", **more: Any) -> NodeProfilingStats:
+    mean = total_ms / count if count else 0.0
+    return NodeProfilingStats(name, stage, count, mean, mean, 0.0, mean, mean, total_ms, mean, **more)
+
+
+def at(taken_s: float, *rows: NodeProfilingStats, whose: str = "me") -> Moment:
+    return Moment("title", whose, taken_s, (Part("", rows),))
+
+
+def test_rates_are_of_what_was_counted_since() -> None:
+    before = at(10.0, stats("steady", 100, 1000.0), stats("reset", 50, 10.0), stats("idle", 5, 5.0))
+    now = at(12.0, stats("steady", 140, 1500.0), stats("reset", 8, 4.0), stats("idle", 5, 5.0), stats("new", 2, 1.0))
+    rows = {row.name: (row.rate, row.load) for row in Choice().rows(now, before)}
+    assert rows == {"steady": (20.0, 0.25), "reset": (4.0, 0.002), "idle": (0.0, 0.0), "new": (1.0, 0.0005)}
+    for other in (at(10.0, whose="another"), at(12.0), at(13.0), None):
+        assert {(row.rate, row.load) for row in Choice().rows(now, other)} == {(None, None)}
+
+
+def test_a_moment_that_is_read_twice_keeps_its_rates() -> None:
+    first, second, third = (at(float(number), stats("node", 100 * number, 1.0)) for number in (1, 2, 3))
+    written: list[str] = []
+    showing.show_plain(iter([first, first, second, second, second, third]), Choice(), written.append)
+    assert [text.rstrip().splitlines()[-1].split()[3] for text in written] == ["-", "-", *["100.0"] * 4]
+    screen = showing._Screen(Choice())
+    befores = []
+    for moment in (first, first, second, second, third, at(3.0, whose="another")):
+        screen.take(moment)
+        befores.append(screen.before)
+    assert befores == [showing._NO_MOMENT, showing._NO_MOMENT, first, first, second, third]
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("total", "cab"), ("load", "bca"), ("rate", "bac"), ("count", "abc"), ("mean", "cba"), ("p99", "bca"),
+        ("max", "cba"), ("errors", "acb"), ("name", "abc"),
+    ],
+)  # fmt: skip
+def test_each_order(key: str, order: str) -> None:
+    before = at(0.0, stats("a", 90, 25.0), stats("b", 0, 0.0), stats("c", 3, 70.0))
+    now = at(
+        1.0,
+        stats("a", 100, 30.0, p99_ms=1.0, error_count=3),
+        stats("b", 20, 20.0, p99_ms=3.0),
+        stats("c", 4, 80.0, p99_ms=2.0, error_count=1),
+    )
+    assert "".join(row.name for row in Choice(key).rows(now, before)) == order
+    assert "".join(row.name for row in Choice(key, reverse=True).rows(now, before)) == order[::-1]
+    assert key in samples.SORT_KEYS
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("127.0.0.1:50051", True),
+        ("host:1", True),
+        ("[::1]:80", True),
+        ("live", False),
+        ("123", False),
+        (":80", False),
+        ("a:b", False),
+        ("a:123456", False),
+        ("C:", False),
+    ],
+)
+def test_what_is_an_address(target: str, expected: bool) -> None:
+    assert top.is_address(target) is expected
+
+
+def test_a_file_may_be_called_as_an_address_or_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("host:80", "1"):
+        profiler_on(live=name).set_profiling(False)
+        assert "ended" in shown(name, capsys=capsys)[0]
+
+
+# ---- Terminals
+
+
+class FakeTerminal(io.StringIO):
+    """What stdout is where it leads to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def terminal_of_this_process() -> Iterator[tuple[int, FakeTerminal]]:
+    """Have stdin and stdout be one of 110 columns: where keys are pressed, and what is shown."""
+    master, slave = pty.openpty()
+    shown = FakeTerminal()
+    with open(slave, encoding="utf-8") as stdin, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", stdin)
+        patch.setattr(sys, "stdout", shown)
+        for name, value in (("COLUMNS", "110"), ("LINES", "24"), ("TERM", "xterm")):
+            patch.setenv(name, value)
+        yield master, shown
+    os.close(master)
+
+
+def test_keys_are_read_while_the_next_moment_is_waited_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    profiler = profiler_on(live=path)
+    profiler.record("train", "node", 1)
+    live_writer.commit()
+    waits: list[float] = []
+
+    def press_next(seconds: float) -> None:
+        waits.append(seconds)
+        os.write(master, b"s" if len(waits) == 1 else b"r" if len(waits) == 2 else b"q")
+
+    monkeypatch.setattr(showing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=press_next))
+    with terminal_of_this_process() as (master, output):
+        assert main.main(["top", str(path), "--interval", "60"]) == 0
+    screen, _, left = output.getvalue().rpartition("\x1b[?1049l")
+    assert set(waits) == {0.05}  # a key is looked for far more often than a moment
+    for text in ("by total", "by load", "by load, reversed"):
+        assert text in screen
+    assert f"process {os.getpid()}, running" in left
+    profiler.set_profiling(False)
+
+
+def test_a_terminal_needs_rich(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler_on(live=path).set_profiling(False)
+    monkeypatch.setitem(sys.modules, "rich.live", None)
+    with terminal_of_this_process() as (_, output):
+        assert main.main(["top", str(path)]) == 1
+    assert output.getvalue() == ""
+    assert capsys.readouterr().err.endswith(': pip install "cprofiling[rich]"\n')
+
+
+class Terminal:
+    """A terminal of a size, with the command in it."""
+
+    def __init__(self, *arguments: str, columns: int = 110, lines: int = 24, **environment: str) -> None:
+        self.master, slave = pty.openpty()
+        settings = {**ENVIRONMENT, "COLUMNS": str(columns), "LINES": str(lines), "TERM": "xterm", **environment}
+        self.child = subprocess.Popen(
+            [*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=subprocess.PIPE, env=settings
+        )
+        os.close(slave)
+        self.read = ""
+
+    def wait_for(self, *texts: str) -> None:
+        """Read until each text has come since the last wait."""
+        self.read = ""
+        until = time.monotonic() + 60
+        while not all(text in self.read for text in texts):
+            assert time.monotonic() < until, self.read
+            if select.select([self.master], [], [], 1.0)[0]:
+                self.read += os.read(self.master, 65536).decode()
+
+    def press(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def end(self) -> str:
+        """Wait for the end; what is left on the screen then."""
+        rest = b""
+        while True:
+            try:
+                more = os.read(self.master, 65536)
+            except OSError:  # nobody has it any more
+                break
+            rest += more
+        assert self.child.wait(60) == 0
+        assert self.child.stderr is not None
+        assert self.child.stderr.read() == b""
+        self.child.stderr.close()
+        os.close(self.master)
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", (self.read + rest.decode()).rpartition("\x1b[?1049l")[2])
+
+
+def test_a_terminal_with_rich_and_its_keys(busy: subprocess.Popen[bytes], path: Path) -> None:
+    pytest.importorskip("rich")
+    terminal = Terminal(str(path), "--interval", "0.2")
+    terminal.wait_for("by total", "model", "Calls/s")
+    terminal.press("s")
+    terminal.wait_for("by load")
+    terminal.press("r")
+    terminal.wait_for("by load, reversed")
+    terminal.press("p")
+    terminal.wait_for("paused")
+    terminal.press("\x1b[A\x1bOB")  # the wheel, or arrow keys
+    terminal.press("s")
+    terminal.wait_for("by rate, reversed")
+    terminal.press("x q")
+    left = terminal.end()
+    assert left.splitlines()[0].startswith(f"process {busy.pid}, running")
+    assert "model" in left
+
+
+def test_a_narrow_terminal_leaves_columns_out(path: Path) -> None:
+    pytest.importorskip("rich")
+    profiler = profiler_on(live=path)
+    for number in range(40):
+        profiler.record("train", f"node {number}", 1 + number)
+    profiler.set_profiling(False)
+    left = Terminal(str(path), columns=60, lines=12).end()
+    assert "Mean" in left
+    assert "p50" not in left
+    assert all(len(line) <= 60 for line in left.splitlines())
+    assert all(f"node {number} " in left for number in range(40))  # what stays is all of it
+
+
+def screen_text(screen: Any, columns: int, lines: int) -> str:
+    console = pytest.importorskip("rich.console").Console
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        recorded = console(record=True, width=columns, file=nowhere)
+        recorded.print(screen.render(columns, lines))
+        text: str = recorded.export_text()
+    return text
+
+
+def test_the_screen_shows_as_much_as_it_has_room_for() -> None:
+    many = [stats(f"node {number:02}", number, float(number)) for number in range(30)]
+    screen = showing._Screen(Choice("name"), at(0.0, *many))
+    lines = screen_text(screen, 120, 12).splitlines()
+    assert len(lines) <= 12
+    assert "... 25 more" in "\n".join(lines)
+    assert "Mean" in screen_text(screen, 60, 12)
+    assert "p50" not in screen_text(screen, 60, 12)
+    assert "No profiling data collected." in screen_text(showing._Screen(Choice(), at(0.0)), 120, 12)
+    failing = at(1.0, stats("node", 1, 1.0, error_count=2))
+    noted = Moment(failing.title, failing.whose, failing.taken_s, failing.parts, ("a\x1b[31m note",))
+    assert "note: a\\x1b[31m note" in screen_text(showing._Screen(Choice(), noted, at(0.0)), 120, 12)
+
+
+@pytest.mark.parametrize(("length", "columns"), [(5, 120), (60, 70), (200, 40)])
+def test_nodes_that_there_is_no_room_for_are_counted_and_scrolled_to(length: int, columns: int) -> None:
+    many = [stats(f"{number:02} {'long name ' * length}"[: length + 3], number, float(number)) for number in range(40)]
+    screen = showing._Screen(Choice("name"), at(0.0, *many))
+
+    def look(*keys: str) -> tuple[int, int, int]:
+        for key in keys:
+            screen.press(key)
+            lines = screen_text(screen, columns, 15).splitlines()
+        assert len(lines) <= 15
+        names = [int(found[1]) for line in lines if (found := re.match(r" (\d\d) ", line))]
+        assert names == list(range(screen.first, screen.first + screen.shown))
+        above = f"{screen.first} above (Up, PageUp)" if screen.first else ""
+        below = f"{screen.below} more (Down, PageDown)" if screen.below else ""
+        assert "... " + ", ".join(filter(None, (above, below)))[: columns - 5] in "\n".join(lines)
+        return screen.first, screen.shown, screen.below
+
+    _, count, below = look("?")
+    assert count + below == 40
+    assert look("\x1b[B", "\x1bOB") == (2, count, 38 - count)
+    assert look("\x1b[A") == (1, count, 39 - count)
+    assert look("\x1b[6~") == (1 + count, count, 39 - 2 * count)
+    assert look("\x1b[5~", "\x1b[5~", "\x1bOA") == (0, count, below)
+    first, shown_now, none = look(*["\x1b[6~"] * 50)
+    assert (first + shown_now, none) == (40, 0)
+    assert look("\x1b[B", "\x1b[6~") == (first, shown_now, 0)
+    assert "above" not in screen_text(screen, columns, 1000)  # all of it, however far it was scrolled
+    look(*["\x1b[6~"] * 50)
+    screen.press("r")
+    assert screen.first == 0
+
+
+def test_what_is_said_in_place_of_rows_has_the_width_of_the_screen() -> None:
+    screen = showing._Screen(Choice(globs=("zzz",)), at(0.0, stats("a node", 1, 1.0)), first=3)
+    assert "No node matches 'zzz'; there are: 'a node'\n" in screen_text(screen, 60, 12)
+
+
+def test_the_end_is_shown_also_while_paused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rich")
+    keys = iter(["p"])
+    monkeypatch.setattr(showing, "_keys", lambda: contextlib.nullcontext(lambda: next(keys, "")))
+
+    def source(wait: Any) -> Iterator[Moment]:
+        yield Moment("running", 1, 0.0, at(0.0).parts)
+        yield Moment("killed", 1, 1.0, at(1.0).parts, is_over=True)
+
+    showing.show_rich(source, Choice())  # type: ignore[arg-type]
+    left = capsys.readouterr().out.rpartition("\x1b[?1049l")[2]
+    assert "killed" in left
+    assert "running" not in left
+    assert "paused" not in left
+
+
+def test_a_paused_screen_does_not_change() -> None:
+    screen = showing._Screen(Choice("name"))
+    screen.take(at(0.0))
+    screen.press(" ")
+    screen.take(at(1.0))
+    assert (screen.now, screen.waiting) == (at(0.0), at(1.0))
+    for key in ("p", "s", "?"):
+        screen.press(key)
+    screen.take(at(2.0))
+    assert (screen.now, screen.before) == (at(2.0), at(0.0))
+    assert screen.choice.sort_by == "total"  # after the last comes the first
+    screen.press("\x1b")
+    assert screen.is_over
+
+
+@pytest.fixture
+def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, Any]]:
+    """What writes on a terminal that is stdin, and that terminal."""
+    master, slave = pty.openpty()
+    with os.fdopen(slave) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield master, stdin
+    os.close(master)
+
+
+def keys_of(pressed: Any) -> list[str]:
+    return list(iter(pressed, ""))
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("q", ["q"]),
+        ("x\u00e9 q", ["x", "\ufffd", "\ufffd", " ", "q"]),
+        ("\x1b", ["\x1b"]),
+        ("\x1b\x1b", ["\x1b"]),
+        ("\x1b[A", ["\x1b[A"]),
+        ("\x1bOA\x1bOBs", ["\x1bOA", "\x1bOB", "s"]),
+        ("\x1b[1;5C\x1b[200~q", ["\x1b[1;5C", "\x1b[200~", "q"]),
+        ("\x1b\x1b[Ar", ["\x1b\x1b[A", "r"]),
+        ("\x1bq", ["\x1bq"]),
+        ("\x1b[", ["\x1b["]),
+        ("\n", ["\n"]),
+    ],
+)
+def test_keys_are_characters_or_sequences(keyboard: tuple[int, Any], typed: str, keys: list[str]) -> None:
+    master, _ = keyboard
+    with showing._keys() as pressed:
+        assert keys_of(pressed) == []
+        os.write(master, typed.encode())
+        assert keys_of(pressed) == keys
+        screen = showing._Screen(Choice("name"))
+        for key in keys:
+            screen.press(key)
+        assert screen.is_over is bool({"q", "\x1b"} & set(keys))
+
+
+def test_a_sequence_may_come_in_parts(keyboard: tuple[int, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    master, _ = keyboard
+    wait, parts = select.select, [b"A", b"[1;", b"\x1b"]
+
+    def select_later(*arguments: Any) -> Any:
+        if parts:
+            os.write(master, parts.pop())
+        return wait(*arguments)
+
+    monkeypatch.setattr(select, "select", select_later)
+    with showing._keys() as pressed:
+        assert keys_of(pressed) == ["\x1b[1;A"]
+
+
+def test_what_was_typed_is_not_left_to_the_shell(keyboard: tuple[int, Any]) -> None:
+    master, stdin = keyboard
+    with showing._keys() as pressed:
+        os.write(master, b"q")
+        assert pressed() == "q"
+        os.write(master, b"rm *\n")
+        select.select([stdin], [], [], 10)
+    assert select.select([stdin], [], [], 0)[0] == []
+
+
+def test_a_keyboard_that_is_gone() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"\x1b")
+    os.close(writer)
+    assert showing._pending(reader) == "\x1b"
+    os.close(reader)
+
+
+def test_keys_without_a_keyboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with showing._keys() as pressed:
+        assert pressed() == ""

@@ -1,0 +1,603 @@
+"""What the core gathers beyond times, as values: made, kept, copied, sent, merged, and explained (F9)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import inspect
+import itertools
+import json
+import math
+import pickle
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from test_snapshot import sealed, u128
+
+import cprofiling as cp
+from calls import by_name, profiler_on
+from cprofiling import _core
+from cprofiling.nodes import missing_figures
+from cprofiling.nodes.counters import CounterValue, NodeCounters
+from cprofiling.nodes.resources import (
+    COUNTER_SHIFT,
+    COUNTERS,
+    GPU,
+    LAUNCHES,
+    LAUNCHES_UNKNOWN,
+    MEMORY,
+    PEAK_UNKNOWN,
+    WAITS,
+    MemoryFigures,
+    NodeLaunches,
+    NodeMemory,
+    fields_from,
+)
+from cprofiling.nodes.stats import NodeProfilingStats, stats_from_row
+from fragments import parsed
+
+pytestmark = pytest.mark.native
+
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
+CAUSES = 11
+NO_CAUSE = (0,) * CAUSES
+NO_GPU = (0, None, None, None, None, None, 0, NO_CAUSE)
+TIMES = (2, 1.5, 1.0, 2.0, 3.0, 0.25, 0, NO_CAUSE)
+LAUNCHED = (1, 2, 3_500_000, 4, 5, 6, 7, 8)
+COUNTED = (0b101, (2, 0, 2, 0, 0, 0, 0), (10, 0, 6, 0, 0, 0, 0), 0)
+DEVICE, HOST, NOTHING = (2, 100, 150, 60, 400), (2, 1000, 900, -90, -1), (0, 0, 0, 0, 0)
+ROW = ("n", "train", 2, *[1.0] * 12, 0, 0, 0, 0, 1.0, 1.0, None)
+NO_RISE = "in no call it rose above the most before, so that what a call reached is not known"
+NO_PEAK = "nobody keeps the most there was, or it cannot be counted anew"
+PARTS: dict[int, dict[str, Any]] = {
+    GPU: {
+        "gpu_count": 2, "gpu_mean_ms": 1.5, "gpu_p50_ms": 1.0, "gpu_p99_ms": 2.0, "gpu_total_ms": 3.0,
+        "queue_delay_ms": 0.25, "gpu_reason": None,
+    },
+    LAUNCHES: {"launches": NodeLaunches(1, 2, 3.5, 4, 5, 6, 7, 8)},
+    COUNTERS: {
+        "counters": NodeCounters(
+            {"cpu_time": CounterValue(5.0, 10, 2, "ns"), "page_faults": CounterValue(3.0, 6, 2, "times")}
+        )
+    },
+    MEMORY: {"memory": NodeMemory(MemoryFigures(2, 100, 150, 60, 400), MemoryFigures(2, 1000, 900, -90, None))},
+}  # fmt: skip
+
+
+def beyond(
+    asked: int,
+    *,
+    gpu: tuple[Any, ...] = TIMES,
+    launches: tuple[int, ...] = LAUNCHED,
+    counters: tuple[Any, ...] = COUNTED,
+    device: tuple[int, ...] = DEVICE,
+    host: tuple[int, ...] = HOST,
+    waits: int = 0,
+) -> dict[str, Any]:
+    return fields_from((asked, gpu, launches, counters, device, host, waits, 0.5))
+
+
+def core_row(asked: int, **more: Any) -> tuple[Any, ...]:
+    """A row of a summary as the core gives it."""
+    given = {"gpu": NO_GPU, "launches": LAUNCHED, "counters": COUNTED, "device": DEVICE, "host": HOST, "waits": 0}
+    return (*ROW, (asked, *{**given, **more}.values(), 0.5))
+
+
+# ---- from the core's figures ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [sum(bits) for n in range(5) for bits in itertools.combinations(PARTS, n)])
+@pytest.mark.parametrize("waits", [0, 3])
+def test_what_was_asked_for_is_there_and_nothing_else(asked: int, waits: int) -> None:
+    expected: dict[str, Any] = {}
+    for bit, part in PARTS.items():
+        expected |= part if asked & bit else {}
+    assert beyond(asked) == expected
+    expected |= {"sync_total_ms": 0.5, "sync_count": waits} if waits else {}
+    stats = stats_from_row(core_row(asked | (WAITS if waits else 0), gpu=TIMES, waits=waits))
+    assert stats == dataclasses.replace(stats_from_row((*ROW, None)), **expected)
+
+
+def test_every_field_is_one_of_the_statistics() -> None:
+    names = {field.name for field in dataclasses.fields(NodeProfilingStats)}
+    fields = beyond(GPU | LAUNCHES | COUNTERS | MEMORY, waits=1)
+    assert set(fields) <= names
+    stats = stats_from_row(core_row(GPU | MEMORY, gpu=TIMES, waits=1))
+    assert (stats.gpu_total_ms, stats.sync_total_ms, stats.launches) == (3.0, 0.5, None)
+    assert stats.memory == PARTS[MEMORY]["memory"]
+    assert stats_from_row((*ROW, None)).memory is None
+
+
+@pytest.mark.parametrize(
+    ("known", "multi_stream", "missed", "reason"),
+    [
+        (1, 0, {}, None),
+        (0, 0, {}, "the device has not told yet"),
+        (0, 0, {1: 1}, "no device was in use (1 call)"),
+        (0, 0, {2: 2}, "there was no context on the device (2 calls)"),
+        (1, 0, {3: 1}, "the stream was being captured (1 call)"),
+        (1, 0, {4: 5}, "the call ended on another device than it began on (5 calls)"),
+        (1, 0, {5: 1}, "the context was destroyed (1 call)"),
+        (1, 0, {6: 1}, "the device refused (1 call)"),
+        (1, 0, {7: 1000}, "too many calls waited for the device (1000 calls)"),
+        (0, 0, {8: 1}, "the device cannot tell (1 call)"),
+        (0, 0, {9: 2}, "it gave way to its consumer, whose work is on the same stream (2 calls)"),
+        (0, 0, {10: 1}, "the stream was not told (1 call)"),
+        (1, 1, {}, "1 call began on one stream and ended on another"),  # by which its delay is not known
+        (
+            2, 2, {3: 1, 6: 3},
+            "the stream was being captured (1 call); the device refused (3 calls); "
+            "2 calls began on one stream and ended on another",
+        ),
+    ],
+)  # fmt: skip
+def test_the_reason_says_how_many_calls(known: int, multi_stream: int, missed: dict[int, int], reason: str) -> None:
+    causes = tuple(missed.get(at, 0) for at in range(CAUSES))
+    figures = (known, *[1.0 if known else None] * 5, multi_stream, causes)
+    fields = beyond(GPU, gpu=figures)
+    assert (fields["gpu_count"], fields["gpu_reason"]) == (known, reason)
+
+
+@pytest.mark.parametrize(
+    ("count", "multi_stream", "is_said"), [(0, 0, False), (2, 2, False), (2, 1, True), (2, 0, True)]
+)
+def test_a_queue_that_the_device_does_not_tell_of(count: int, multi_stream: int, *, is_said: bool) -> None:
+    """A call on two streams has no delay: that is another reason."""
+    reason = beyond(GPU, gpu=(count, 1.0, 1.0, 1.0, 1.0, None, multi_stream, NO_CAUSE))["gpu_reason"]
+    assert reason.endswith("queue_delay_ms is not known, as the device's events tell nothing of its queue") == is_said
+
+
+@pytest.mark.parametrize(("device_peak", "more", "why"), [(-1, 0, NO_RISE), (-1, PEAK_UNKNOWN, NO_PEAK), (7, 0, None)])
+def test_why_a_peak_is_not_known(device_peak: int, more: int, why: str | None) -> None:
+    found = beyond(MEMORY | more, device=(1, 2, 3, 1, device_peak))["memory"]
+    assert (found.device.peak, found.device.peak_reason) == (None if why else 7, why)
+    assert (found.host.peak, found.host.peak_reason) == (None, NO_RISE)
+    assert beyond(MEMORY | more, device=NOTHING, host=(1, 2, 3, 1, 5))["memory"].host.peak_reason is None
+
+
+def test_causes_that_are_not_the_cores_are_an_error() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        beyond(GPU, gpu=(*NO_GPU[:-1], (0,) * (CAUSES + 1)))
+
+
+def test_memory_that_is_not_known() -> None:
+    neither = beyond(MEMORY, device=NOTHING, host=NOTHING)["memory"]
+    assert (neither.device, neither.host) == (None, None)
+    assert neither.reason == "neither a framework's allocator nor a driver told how much of it was in use"
+    assert beyond(MEMORY, host=NOTHING)["memory"] == NodeMemory(MemoryFigures(2, 100, 150, 60, 400), None)
+    assert beyond(MEMORY, device=(1, 0, 0, 0, 0))["memory"].device == MemoryFigures(1, 0, 0, 0, 0)
+
+
+def test_counters_that_nobody_knows() -> None:
+    fields = beyond(COUNTERS, counters=(0b1001, (0,) * 7, (0,) * 7, 0))
+    assert fields == {"counters": NodeCounters({"cpu_time": None, "cycles": None})}
+
+
+# ---- the values ----------------------------------------------------------------------------------
+
+FIGURES = MemoryFigures(calls=1, entry=2, exit=3, change=1, peak=None)
+VALUES = [
+    NodeLaunches(1, 2, 3.5, 4, 5, 6, 7, 8),
+    FIGURES,
+    NodeMemory(FIGURES, None, None),
+    NodeMemory(None, FIGURES, "why"),
+]
+
+
+def full(**more: Any) -> NodeProfilingStats:
+    """Statistics in which every field is known."""
+    given: dict[str, Any] = {field.name: at + 0.5 for at, field in enumerate(dataclasses.fields(NodeProfilingStats))}
+    given |= {"node_name": "n", "stage": cp.ExecutionStage.VAL, "count": 2, "gpu_count": 2, "gpu_reason": "none"}
+    for part in PARTS.values():
+        given |= part
+    return NodeProfilingStats(**{**given, "total_ms": 1.0, "sync_total_ms": 4.0, "sync_count": 4, **more})
+
+
+@pytest.mark.parametrize("value", [*VALUES, full()], ids=lambda value: type(value).__name__)
+class TestValues:
+    def test_are_frozen(self, value: Any) -> None:
+        for field in dataclasses.fields(value):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(value, field.name, 1)
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                delattr(value, field.name)
+
+    @pytest.mark.parametrize("protocol", PROTOCOLS)
+    def test_can_be_pickled(self, value: Any, protocol: int) -> None:
+        again = pickle.loads(pickle.dumps(value, protocol))
+        assert (type(again), again, hash(again), repr(again)) == (type(value), value, hash(value), repr(value))
+
+    def test_can_be_copied(self, value: Any) -> None:
+        assert copy.copy(value) == copy.deepcopy(value) == dataclasses.replace(value) == value
+        assert {value, copy.deepcopy(value)} == {value}
+
+    def test_differ_in_every_field(self, value: Any) -> None:
+        for field in dataclasses.fields(value):
+            if not field.compare:
+                continue
+            other = NodeCounters() if field.name == "counters" else "another"
+            assert dataclasses.replace(value, **{field.name: other}) != value
+
+    def test_are_described(self, value: Any) -> None:
+        for field in dataclasses.fields(value):
+            assert f"    {field.name}: " in (inspect.getdoc(type(value)) or "")
+
+
+def test_as_a_dict_everything_is_plain() -> None:
+    stats = full()
+    values = dataclasses.asdict(stats)
+    assert values["launches"] == {
+        "launches": 1, "kernels": 2, "kernel_ms": 3.5, "copies": 4,
+        "bytes_to_device": 5, "bytes_to_host": 6, "bytes_on_device": 7, "fills": 8,
+    }  # fmt: skip
+    assert values["memory"]["device"] == {
+        "calls": 2,
+        "entry": 100,
+        "exit": 150,
+        "change": 60,
+        "peak": 400,
+        "peak_reason": None,
+    }
+    assert values["memory"]["host"]["peak"] is None
+    assert values["memory"]["reason"] is None
+    assert values["counters"] == {
+        name: dataclasses.asdict(value) for name, value in stats.counters.items() if value is not None
+    }
+    assert json.loads(json.dumps(values)) == values
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_summaries_can_be_pickled(protocol: int) -> None:
+    summary = cp.ProfilingSummary([full(), full(node_name="m")], skip_first_n=1, reasons=("why",), cost_ns=5.0)
+    again = pickle.loads(pickle.dumps(summary, protocol))
+    assert (again, again.reasons, again.cost_ns) == (summary, summary.reasons, 5.0)
+    assert again[0].counters.ipc is None
+    assert again._repr_html_() == summary._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("cpu_time", "count", "total_ms", "share"),
+    [
+        (CounterValue(0.0, 1_500_000, 2, "ns"), 2, 3.0, 0.5),
+        (CounterValue(0.0, 0, 2, "ns"), 2, 3.0, 0.0),
+        (CounterValue(0.0, 3_300_000, 2, "ns"), 2, 3.0, 1.1),  # two clocks
+        (CounterValue(0.0, 1_500_000, 1, "ns"), 2, 3.0, None),  # of one of the calls it is not known
+        (CounterValue(0.0, 1_500_000, 2, "ns"), 2, 0.0, None),
+        (CounterValue(0.0, 20_000, 2, "ns"), 2, 0.04, 0.5),
+        (CounterValue(0.0, 20_000, 2, "ns"), 2, 0.039, None),  # reading it takes too large a part of such calls
+        (CounterValue(0.0, 0, 2, "ns"), 0, 0.0, None),
+        (None, 2, 3.0, None),
+    ],
+)
+def test_the_share_of_the_processor(
+    cpu_time: CounterValue | None, count: int, total_ms: float, share: float | None
+) -> None:
+    stats = full(counters=NodeCounters({"cpu_time": cpu_time}), count=count, total_ms=total_ms)
+    assert stats.cpu_share == (None if share is None else pytest.approx(share, rel=1e-15))
+    assert dataclasses.replace(stats, counters=NodeCounters()).cpu_share is None
+
+
+# ---- reasons -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Have nobody give a reason, whatever this machine refuses."""
+    monkeypatch.setattr(_core, "gpu_time_reason", lambda: None)
+    monkeypatch.setattr(_core, "cupti_reason", lambda: None)
+    monkeypatch.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", None)])
+    monkeypatch.setattr(missing_figures, "memory_reason", lambda: None)
+    return monkeypatch
+
+
+EVERYTHING = GPU | LAUNCHES | MEMORY | COUNTERS | 0b11 << COUNTER_SHIFT
+
+
+def missed(*causes: int) -> tuple[Any, ...]:
+    """The core's GPU figures of as many calls, each of which has no time for one of the causes."""
+    return (*NO_GPU[:-1], tuple(causes.count(cause) for cause in range(CAUSES)))
+
+
+NO_CUDA, REFUSED, UNSUPPORTED = 1, 6, 8
+
+
+def test_where_all_is_well_there_is_nothing_to_say(silent: pytest.MonkeyPatch) -> None:
+    assert missing_figures.reasons_beyond([core_row(EVERYTHING, device=NOTHING)], None) == ()
+
+
+def test_each_part_has_its_reasons(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(_core, "gpu_time_reason", lambda: "the driver")
+    silent.setattr(_core, "cupti_reason", lambda: "CUPTI")
+    silent.setattr(missing_figures, "memory_reason", lambda: "memory")
+    silent.setattr(_core, "perf_status", lambda: [("cpu_time", "ns", None), ("context_switches", "times", "refused")])
+    counter = "the counter context_switches is not to be had: refused"
+    gpu = ("the driver", "note")
+    for row, told in (
+        ((*ROW, None), ()),
+        (core_row(WAITS), ()),
+        (core_row(GPU), ()),  # all calls have a time, or will
+        (core_row(GPU, gpu=missed(NO_CUDA, NO_CUDA)), gpu[:1]),
+        (core_row(GPU, gpu=missed(NO_CUDA, REFUSED)), gpu),
+        (core_row(GPU, gpu=missed(UNSUPPORTED)), gpu),
+        (core_row(LAUNCHES), ("launches: CUPTI",)),
+        (core_row(LAUNCHES_UNKNOWN), ("launches: CUPTI",)),
+        (core_row(MEMORY), ()),
+        (core_row(MEMORY, device=NOTHING), ("memory",)),
+        (core_row(0, device=NOTHING), ()),
+        (core_row(COUNTERS), ()),
+        (core_row(COUNTERS | 1 << COUNTER_SHIFT), ()),
+        (core_row(COUNTERS | 2 << COUNTER_SHIFT), (counter,)),
+        (
+            core_row(EVERYTHING, gpu=missed(REFUSED), device=NOTHING),
+            (*gpu, "launches: CUPTI", "memory", counter),
+        ),
+    ):
+        assert missing_figures.reasons_beyond([row], "note") == told
+        assert missing_figures.reasons_beyond(iter([row, (*ROW, None), row]), "note") == told, "each is said once"
+    apart = [core_row(GPU, gpu=missed(NO_CUDA)), core_row(COUNTERS | 2 << COUNTER_SHIFT), core_row(LAUNCHES)]
+    assert missing_figures.reasons_beyond(apart, None) == ("the driver", "launches: CUPTI", counter)
+    told_thrice = missing_figures.reasons_beyond([core_row(GPU, gpu=missed(REFUSED))], "the driver")
+    assert told_thrice == ("the driver",)
+
+
+def test_why_a_peak_is_missing(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(missing_figures, "peak_reason", lambda: "nobody keeps it")
+    assert missing_figures.reasons_beyond([core_row(MEMORY | PEAK_UNKNOWN)], None) == ("nobody keeps it",)
+    assert missing_figures.reasons_beyond([core_row(MEMORY)], None) == ()
+
+
+def test_why_a_device_was_not_waited_for(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(missing_figures, "wait_reason", lambda: "no wait")
+    assert "no wait" in missing_figures.reasons_of(0, 0, 0)
+
+
+def test_why_blocks_in_tasks_have_no_launches(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(_core, "cupti_reason", lambda: None)
+    [reason] = missing_figures.reasons_beyond([core_row(LAUNCHES_UNKNOWN)], None)
+    assert reason.startswith("launches: not counted in all calls: ")
+    assert missing_figures.reasons_beyond([core_row(LAUNCHES)], None) == ()
+
+
+def test_counters_of_one_reason_are_told_of_together(silent: pytest.MonkeyPatch) -> None:
+    status = [("a", "ns", "refused"), ("b", "times", "broken"), ("c", "times", None), ("d", "times", "refused")]
+    silent.setattr(_core, "perf_status", lambda: status)
+    assert missing_figures.reasons_beyond([core_row(COUNTERS | 0b1111 << COUNTER_SHIFT)], None) == (
+        "the counters a, d are not to be had: refused",
+        "the counter b is not to be had: broken",
+    )
+    assert missing_figures.reasons_beyond([core_row(COUNTERS | 0b1100 << COUNTER_SHIFT)], None) == (
+        "the counter d is not to be had: refused",
+    )
+
+
+REFUSED_COUNTERS = [("cpu_time", "ns", "no clock"), ("context_switches", "times", "refused")]
+TOLD = ("the counter cpu_time is not to be had: no clock", "the counter context_switches is not to be had: refused")
+
+
+def test_a_summary_has_them_of_its_rows(silent: pytest.MonkeyPatch) -> None:
+    """Neither switching off nor another configuration takes them away; statistics that were not so asked have none."""
+    silent.setattr(_core, "perf_status", lambda: REFUSED_COUNTERS)
+    profiler = profiler_on(counters=("cpu_time", "context_switches"))
+    assert profiler.get_profiling_summary().reasons == profiler_on().get_profiling_summary().reasons
+    for name in ("a", "b"):
+        profiler.profile_node(name, stage="train")(len)("")
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: profiler.set_profiling(False),
+        lambda: profiler.set_profiling(True),
+        lambda: profiler.set_profiling(True, gpu_time=True),
+    ]
+    for change in changes:
+        change()
+        summary = profiler.get_profiling_summary()
+        assert summary.reasons[-2:] == TOLD
+        assert profiler.get_profiling_summary("train").reasons[-2:] == TOLD
+        assert not set(TOLD) & set(profiler.get_profiling_summary("val").reasons)
+        assert profiler.format_profiling_summary().split("\n")[-2:] == list(TOLD)
+        assert profiler.format_profiling_summary("val").startswith("No profiling data collected.\nno node has run in")
+        assert set(TOLD) <= set(parsed(summary._repr_html_()).items)
+    profiler.reset_profiling()
+    assert not set(TOLD) & set(profiler.get_profiling_summary().reasons)
+
+
+def test_a_snapshot_has_them(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(_core, "perf_status", lambda: REFUSED_COUNTERS)
+    profiler = profiler_on(counters=("cpu_time", "context_switches"))
+    profiler.profile_node("node")(len)("")
+    profiler.set_profiling(False)
+    taken = profiler.snapshot()
+    silent.setattr(_core, "perf_status", list)  # elsewhere
+    other = profiler_on()
+    other.profile_node("node")(len)("")
+    for snapshot in (taken, pickle.loads(pickle.dumps(taken)), cp.Snapshot.merge([taken, other.snapshot()])):
+        assert set(TOLD) <= set(snapshot.stats().reasons)
+    assert not set(TOLD) & set(other.snapshot().stats().reasons)
+
+
+def test_a_reason_that_is_no_text_that_can_be_sent(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(missing_figures, "memory_reason", lambda: "lone \ud800")
+    profiler = profiler_on(memory=True)
+    profiler.profile_node("node")(len)("")
+    assert "lone ?" in profiler.snapshot().stats().reasons
+
+
+def test_launches_that_could_not_be_counted_have_a_reason_also_later(silent: pytest.MonkeyPatch) -> None:
+    silent.setattr(_core, "cupti_reason", lambda: "no CUDA")
+    profiler = profiler_on(kernels=True)
+    profiler.profile_node("node")(len)("")
+    profiler.set_profiling(False)
+    summary = profiler.get_profiling_summary()
+    assert (summary[0].launches, summary.reasons[-1]) == (None, "launches: no CUDA")
+    assert profiler.format_profiling_summary().endswith("\n\nlaunches: no CUDA"), "without a table"
+
+
+@pytest.mark.parametrize(
+    ("patched", "value", "reason"),
+    [
+        ("clock", ("CLOCK_MONOTONIC", "it jumps"), "the clock is CLOCK_MONOTONIC, as it jumps"),
+        ("clock_backward", 3, "the clock went backwards 3 times; these calls count as 0 ns"),
+        ("gpu_reason", "no wait", "no wait"),
+    ],
+)
+def test_reasons_of_the_process(monkeypatch: pytest.MonkeyPatch, patched: str, value: object, reason: str) -> None:
+    monkeypatch.setattr(_core, "clock", lambda: ("tsc", None))
+    monkeypatch.setattr(_core, "gpu_reason", lambda: None)
+    assert missing_figures.reasons_of(0, 0, 0) == ()
+    monkeypatch.setattr(_core, patched, lambda: value)
+    assert missing_figures.reasons_of(0, 0, 0) == (reason,)
+
+
+def test_reasons_of_a_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "clock", lambda: ("tsc", None))
+    monkeypatch.setattr(_core, "gpu_reason", lambda: None)
+    assert missing_figures.reasons_of(1, 2, 3) == (
+        "1 samples are missing from the percentiles, for want of memory",
+        "2 keys or more are missing, as a thread has stopped in the middle of an update",
+        "there are more keys than a Profiler keeps; calls of the others are __overflow__ of their stage",
+    )
+
+
+# ---- snapshots -----------------------------------------------------------------------------------
+
+
+def measured(calls: int, **more: Any) -> cp.Profiler:
+    """A Profiler with counters and memory of so many calls."""
+    profiler = profiler_on(memory=True, counters=("cpu_time", "page_faults"), **more)
+    node = profiler.profile_node("node")(sum)
+    for _ in range(calls):
+        node(range(1000))
+    return profiler
+
+
+def test_snapshots_keep_what_is_beyond_times() -> None:
+    profiler = measured(3)
+    taken = profiler.snapshot()
+    for snapshot in (taken, cp.Snapshot.from_bytes(taken.to_bytes()), pickle.loads(pickle.dumps(taken))):
+        (stats,) = snapshot.stats()
+        assert stats == by_name(profiler)["node"]
+        assert stats.count == 3
+        assert stats.counters == by_name(profiler)["node"].counters
+        counter = stats.counters["cpu_time"]
+        assert counter is not None
+        assert (counter.samples, counter.mean) == (3, counter.total / 3)
+        assert stats.memory is not None
+        assert stats.memory.host is not None
+        assert (stats.memory.host.calls, stats.memory.device) == (3, None)
+    assert cp.Snapshot.from_bytes(taken.to_bytes()) == taken
+
+
+def test_merging_adds_what_is_beyond_times() -> None:
+    parts = [measured(2), measured(3), profiler_on()]
+    parts[2].profile_node("node")(len)("")
+    each = [by_name(part)["node"] for part in parts]
+    snapshots = [part.snapshot() for part in parts]
+    (merged,) = cp.Snapshot.merge([cp.Snapshot.from_bytes(snapshot.to_bytes()) for snapshot in snapshots]).stats()
+    assert merged.count == 6
+    for name in ("cpu_time", "page_faults"):
+        counters = [stats.counters[name] for stats in each[:2]]
+        total = sum(counter.total for counter in counters if counter)
+        assert merged.counters[name] == CounterValue(total / 5, total, 5, counters[0].unit if counters[0] else "")
+    assert merged.cpu_share is None, "the third one did not count it"
+    hosts = [stats.memory.host for stats in each[:2] if stats.memory]
+    assert merged.memory is not None
+    assert merged.memory.host is not None
+    assert merged.memory.host.calls == 5
+    assert merged.memory.host.change == sum(host.change for host in hosts if host)
+    last = hosts[1]
+    assert last is not None
+    assert (merged.memory.host.entry, merged.memory.host.exit) == (last.entry, last.exit)
+    (again,) = cp.Snapshot.merge(reversed(snapshots)).stats()
+    assert again == merged
+
+
+def test_totals_beyond_64_bits() -> None:
+    data = measured(3).snapshot().to_bytes()
+    (before,) = cp.Snapshot.from_bytes(data).stats()
+    counter = before.counters["cpu_time"]
+    assert counter is not None
+    three = struct.pack("<Q", 3)
+    assert data.count(three + u128(counter.total)) == 1
+    for total in (2**64 - 1, 2**64, 2**64 + 5, 3 * (2**64 - 1)):
+        changed = data[:-8].replace(three + u128(counter.total), three + u128(total))
+        (stats,) = cp.Snapshot.from_bytes(sealed(changed)).stats()
+        assert stats.counters["cpu_time"] == CounterValue(total / 3, total, 3, "ns")
+    with pytest.raises(cp.FormatError, match="an impossible sum"):
+        cp.Snapshot.from_bytes(sealed(changed.replace(three + u128(total), three + u128(total + 1))))
+
+
+def test_a_reset_discards_it() -> None:
+    profiler = measured(2)
+    profiler.reset_profiling()
+    assert profiler.get_profiling_summary() == []
+    profiler.set_profiling(True)
+    profiler.profile_node("node")(len)("")
+    assert by_name(profiler)["node"].memory is None
+    assert by_name(profiler)["node"].counters == {}
+
+
+def test_figures_stay_when_no_more_are_asked_for() -> None:
+    profiler = measured(2)
+    before = by_name(profiler)["node"]
+    profiler.set_profiling(False)
+    assert by_name(profiler)["node"] == before
+    profiler.set_profiling(True)
+    profiler.profile_node("node")(len)("")
+    after = by_name(profiler)["node"]
+    assert (after.count, after.counters, after.memory) == (3, before.counters, before.memory)
+    assert after.cpu_share is None
+
+
+def test_who_asks_for_times_only_gets_no_reasons_beyond(silent: pytest.MonkeyPatch) -> None:
+    told: list[tuple[list[Any], str | None]] = []
+
+    def record(rows: list[Any], note: str | None) -> tuple[str, ...]:
+        told.append((rows, note))
+        return ("said",)
+
+    silent.setattr("cprofiling.nodes.profiler.reasons_beyond", record)
+    profiler = profiler_on()
+    profiler.profile_node("node")(len)("")
+    summary = profiler.get_profiling_summary()
+    assert summary.reasons[-1:] == ("said",)
+    ((rows, note),) = told
+    assert ([row[-1] for row in rows], note) == ([None], None)
+    silent.setattr("cprofiling.nodes.probe_callbacks.is_any_asked", lambda: False)
+    assert "said" not in profiler.snapshot().stats().reasons
+    silent.setattr("cprofiling.nodes.probe_callbacks.is_any_asked", lambda: True)
+    assert "said" in profiler.snapshot().stats().reasons
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, lambda summary: summary.copy(), lambda summary: pickle.loads(pickle.dumps(summary))]
+)
+def test_copies_of_a_summary_keep_its_reasons(copied: Any) -> None:
+    profiler = profiler_on(memory=True)
+    profiler.profile_node("node")(len)("")
+    summary = profiler.get_profiling_summary()
+    assert copied(summary).reasons == summary.reasons
+    assert copied(summary) == summary
+
+
+# ---- counters of keys without a sample -----------------------------------------------------------
+
+
+def test_counters_are_known_by_name_before_there_is_a_sample() -> None:
+    """A key that still skips, or that only failed, has the names that were asked for, also once all is off."""
+    asked = ("cpu_time", "cycles")
+    unknown = NodeCounters(dict.fromkeys(asked))
+    profiler = profiler_on(counters=asked, memory=True, gpu_time=True, kernels=True, skip_first_n=1)
+    profiler.profile_node("skips")(len)("")
+    with contextlib.suppress(TypeError):
+        profiler.profile_node("fails")(math.sqrt)("")  # type: ignore[arg-type]
+    profiler.set_profiling(False)
+    for stats in (*profiler.get_profiling_summary(), *profiler.snapshot().stats()):
+        assert (stats.count, stats.counters, stats.counters["cpu_time"]) == (0, unknown, None)
+        assert (stats.memory, stats.launches, stats.gpu_reason) == (None, None, None), "nothing else was looked at"
+    text = profiler.format_profiling_summary().split("\n\n")[1].split("\n")
+    assert text[0].split() == ["Node", "Stage", "CPU", "time", "Cycles", "CPU", "share"]
+    assert text[2].split() == ["skips", "inference", "-", "-", "-"]
+    assert "fails" not in "".join(text), "as in the first table"

@@ -1,0 +1,394 @@
+"""``cprofiling report`` of all kinds of files in every format; the text of traces is in test_trace_report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import threading
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import cprofiling as cp
+import timing_reports
+from calls import profiler_on
+from command import COMMAND
+from cprofiling.commands import main
+from cprofiling.commands.report import FORMATS
+from cprofiling.layers.ranks.rank_snapshot import RankedSnapshot
+from cprofiling.monitoring import live_writer
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.testing.gates import baseline
+from cprofiling.views import FORMATS as ALL_FORMATS
+from hostile_names import NAMES
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of each kind, in a folder."""
+    folder = tmp_path_factory.mktemp("files")
+    for name, mean in (("a.bin", 1.0), ("b.bin", 2.0)):
+        profiler = cp.Profiler()
+        profiler.set_profiling(True)
+        for number in range(20):
+            profiler.record("train", "net|", mean + number / 1000)
+        (folder / name).write_bytes(profiler.snapshot().to_bytes())
+    ranked = RankedSnapshot(cp.Snapshot.from_bytes((folder / "a.bin").read_bytes()), 3, 8, "box", 77)
+    (folder / "rank.bin").write_bytes(ranked.to_bytes())
+    (folder / "timing.json").write_text(json.dumps(timing_reports.OURS), encoding="ascii")
+    (folder / "peers.json").write_text(json.dumps(timing_reports.PEERS, indent=2), encoding="ascii")
+    with cp.profile(file=folder / "trace.json.gz"), cp.record("block"):
+        pass
+    return folder
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
+    assert main.main(["report", *map(str, arguments)]) == status
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def failure(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main.main(["report", *map(str, arguments)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err.removeprefix("cprofiling: ").rstrip("\n")
+
+
+def test_the_command_knows_all_formats() -> None:
+    assert FORMATS == ALL_FORMATS
+
+
+def test_statistics_as_text(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = report(capsys, files / "a.bin").splitlines()
+    assert lines[:2] == [str(files / "a.bin"), ""]
+    assert lines[2].split()[:4] == ["Node", "Stage", "Count", "Mean"]
+    assert lines[4].split()[:5] == ["net|", "train", "20", "1.01", "ms"]
+    assert any(line.startswith("clock: ") for line in lines)
+    assert "rank: 3\nworld size: 8\nhost: box\npid: 77\n" in report(capsys, files / "rank.bin")
+
+
+def test_timing_reports_of_all_kinds(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, files / "timing.json")
+    assert [line.split()[0] for line in text.splitlines()[4:6]] == ["vae", "dit"]
+    assert "Device memory\n" in text
+    assert report(capsys, files / "peers.json").splitlines()[2].split() == ["Node", "Total"]
+
+
+@pytest.mark.parametrize("name", ["a.bin", "rank.bin", "timing.json", "peers.json", "trace.json.gz"])
+def test_every_kind_of_file_in_every_format_that_is_text(
+    name: str, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(report(capsys, files / name, "-r", "json"))
+    assert (document["schema"], document["source"]) == ("cprofiling.report", str(files / name))
+    assert report(capsys, files / name, "-r", "md").startswith("# ")
+    assert report(capsys, files / name, "--format", "csv").startswith('"')
+    for suffix in ("json", "md", "csv", "txt"):
+        out = tmp_path / f"out.{suffix}"
+        assert report(capsys, files / name, "-o", out) == ""
+        assert stat.S_IMODE(out.stat().st_mode) == 0o600
+        printed = report(capsys, files / name, "-r", "text" if suffix == "txt" else suffix)
+        assert out.read_text(encoding="utf-8").rstrip("\n") == printed.rstrip("\n")
+
+
+def test_formats_that_need_packages(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("jinja2")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("prometheus_client")
+    for name in ("a.bin", "timing.json", "trace.json.gz"):
+        assert report(capsys, files / name, "-o", tmp_path / "x.html") == ""
+        assert (tmp_path / "x.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+        report(capsys, files / name, "-o", tmp_path / "x.parquet")
+        assert parquet.read_table(tmp_path / "x.parquet").num_rows in (1, 2)
+    assert 'cprofiling_node_calls_total{node="net|",stage="train"} 20.0' in report(
+        capsys, files / "a.bin", "-r", "prom"
+    )
+
+
+def test_a_trace_again(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report(capsys, files / "trace.json.gz", "-o", tmp_path / "again.json.gz")
+    assert len(cp.load_trace(tmp_path / "again.json.gz")) == 1
+    report(capsys, files / "trace.json.gz", "-r", "chrome", "-o", tmp_path / "plain.json")
+    assert json.loads((tmp_path / "plain.json").read_text(encoding="utf-8"))["traceEvents"]
+
+
+def test_two_runs(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(capsys, files / "b.bin", "--against", files / "a.bin", status=3)
+    assert "Slower than the baseline (stages: 1 slower)" in text
+    assert "<code>net&#124;</code>" in report(
+        capsys, files / "b.bin", "--against", files / "a.bin", "-r", "md", status=3
+    )
+    document = json.loads(report(capsys, files / "b.bin", "--against", files / "a.bin", "-r", "json", status=3))
+    assert document["kind"] == "comparison"
+    assert document["sections"]["comparison"]["title"] == f"Compared with {files / 'a.bin'}"
+    trace = files / "trace.json.gz"
+    assert main.main(["report", str(trace), "--against", str(trace)]) == 1
+    text, told = capsys.readouterr()
+    assert told == "cprofiling: no row can be judged\n"
+    assert text.startswith(f"{trace}: ")
+    assert text.index("Stage") < text.index("Averages, by")
+    message = failure(capsys, files / "a.bin", "--against", trace)
+    assert message == "what is compared must be of one kind, got statistics with recording"
+    assert failure(capsys, files / "a.bin", "--against", files / "b.bin", "-r", "csv").startswith(
+        "two runs are compared as"
+    )
+
+
+def test_hostile_names_are_printed_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for name in NAMES:
+        profiler.record(name, name, 1.0)
+    (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
+    for kind in ("text", "md", "csv", "json"):
+        assert report(capsys, tmp_path / "h.bin", "-r", kind).count("\n") >= 500
+        report(capsys, tmp_path / "h.bin", "-r", kind, "-o", tmp_path / "out")
+        (tmp_path / "out").read_bytes().decode("utf-8")
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_no_control_characters_of_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("prometheus_client")
+    profiler = cp.Profiler()
+    profiler.set_profiling(True)
+    for name in (*NAMES, "\x1b]0;title\x07", "tab\tor\rreturn", "\x9b31m"):
+        profiler.record(name, name, 1.0)
+    (tmp_path / "h.bin").write_bytes(profiler.snapshot().to_bytes())
+    for kind in ("text", "md", "csv", "json", "prom"):
+        with monkeypatch.context() as patch:
+            patch.setattr("cprofiling.commands.parsing.is_terminal", lambda: True)
+            printed = report(capsys, tmp_path / "h.bin", "-r", kind)
+        assert "\n" in printed
+        assert {each for each in printed if unicodedata.category(each) == "Cc"} == {"\n"}
+        piped = report(capsys, tmp_path / "h.bin", "-r", kind)
+        assert ("\x1b" in piped) is (kind in {"csv", "prom"})
+        assert "\n".join(shown_text("line", line) for line in piped.split("\n")) == printed
+
+
+def test_what_does_not_fit_is_one_line(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    statistics, trace, timing = files / "a.bin", files / "trace.json.gz", files / "timing.json"
+    for kind in ("chrome", "parquet"):
+        assert failure(capsys, trace, "-r", kind) == f"{kind} needs a file: say which with -o"
+    assert (
+        failure(capsys, timing, "-o", tmp_path / "x.json.gz")
+        == "chrome is a format of recordings, not of a timing report"
+    )
+    assert failure(capsys, trace, "-r", "prom") == "prom is a format of snapshots of statistics, not of a recording"
+    ends = ".txt, .html, .htm, .md, .markdown, .json, .csv, .parquet, .pq"
+    for path, fitting in (
+        ((statistics,), f"{ends}, .prom"),
+        ((timing,), ends),
+        ((trace,), f"{ends}, .json.gz"),
+        ((statistics, "--against", statistics), ".txt, .html, .htm, .md, .markdown, .json"),
+    ):
+        told = f"-o: path must end in one of {fitting}, got 'x.doc' (str); or say the format with -r"
+        assert failure(capsys, *path, "-o", "x.doc") == told
+    assert failure(capsys, statistics, "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
+    assert failure(capsys, statistics, "-r", "md", "-o", tmp_path) == f"cannot write {tmp_path}: Is a directory"
+    assert failure(capsys, statistics, "-r", "json", "-o", statistics) == f"{statistics} is the file to be shown"
+    missing = tmp_path / "no\nwhere" / "x.md"
+    assert (
+        failure(capsys, statistics, "-o", missing)
+        == f"cannot write {tmp_path}/no\\nwhere/x.md: No such file or directory"
+    )
+    assert failure(capsys, statistics, "-o", missing.with_suffix(".txt")).startswith("cannot write ")
+    for option in (("--sort-by", "count"), ("--limit", "3"), ("--group-by-node",)):
+        assert failure(capsys, statistics, *option) == f"{option[0]} is for the text of traces only"
+        assert failure(capsys, trace, "-r", "md", *option) == f"{option[0]} is for the text of traces only"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_files(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = tmp_path / "damaged"
+    data = (files / "a.bin").read_bytes()
+    damaged.write_bytes(data[:-1])
+    assert failure(capsys, damaged).startswith(f"{damaged}: ")
+    damaged.write_bytes((files / "rank.bin").read_bytes()[:-1])
+    assert "checksum" in failure(capsys, damaged)
+    damaged.write_text('{"request_id": "x", "stages": {"a": 3}}', encoding="ascii")
+    assert failure(capsys, damaged) == f"{damaged}: $.stages.a: must be an object, got 3 (int)"
+    damaged.write_text(report(capsys, files / "a.bin", "-r", "json"), encoding="ascii")
+    assert (
+        failure(capsys, damaged)
+        == f"{damaged}: it is a report already, of -r json or save(): give the file that it was made of"
+    )
+    damaged.write_text("[]", encoding="ascii")
+    assert failure(capsys, files / "a.bin", "--against", tmp_path / "nowhere").startswith("cannot read ")
+    assert main.main(["report", str(damaged)]) == 0  # a trace of nothing
+
+
+@pytest.mark.parametrize(
+    "data", [b"{}", b'{"a": [1]}', b"import os\n", b"PAR1\x15\x04", b"<!doctype html>", b"node,stage\n"]
+)
+def test_files_of_other_kinds(data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(data)
+    assert failure(capsys, path) == f"{path}: it holds neither statistics nor a timing report nor a trace"
+
+
+def test_kinds_that_other_commands_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    baseline.save(str(tmp_path / "tests.json"), {})
+    told = "it is a file of --cprofiling-json: cprofiling compare compares two"
+    assert failure(capsys, tmp_path / "tests.json") == f"{tmp_path}/tests.json: {told}"
+    with cp.profile() as recorded, cp.record("label"):
+        pass
+    recorded.save(tmp_path / "report.json")
+    profiler_on(live=tmp_path / "live.cprof")
+    (tmp_path / "timing.json").write_text('{"request_id": "x", "stages": {}}')
+    for name, told in (
+        (
+            "report.json",
+            "it is a report already, of -r json or save(), and no trace: give the file that it was made of",
+        ),
+        ("live.cprof", "it is a live file, and no trace: cprofiling report and cprofiling top show it"),
+        (
+            "timing.json",
+            "it is a timing report, and no trace: cprofiling report shows it, and cprofiling compare compares two",
+        ),
+    ):
+        with pytest.raises(cp.FormatError, match=f"^{re.escape(f'{tmp_path}/{name}: {told}')}$"):
+            cp.load_trace(tmp_path / name)
+
+
+@pytest.fixture
+def piped(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
+    """What makes a pipe from which some bytes come."""
+    path, writers = tmp_path / "pipe", list[threading.Thread]()
+    os.mkfifo(path)
+
+    def pipe(data: bytes) -> Path:
+        writers.append(threading.Thread(target=path.write_bytes, args=(data,)))
+        writers[-1].start()
+        return path
+
+    yield pipe
+    for writer in writers:
+        writer.join()
+
+
+@pytest.mark.parametrize("name", ["a.bin", "rank.bin", "timing.json", "peers.json", "trace.json.gz"])
+def test_files_of_each_kind_from_a_pipe(
+    name: str, files: Path, piped: Callable[[bytes], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = (files / name).read_bytes()
+    for kind in ("text", "csv", "json"):
+        path = piped(data)
+        printed = report(capsys, path, "-r", kind)
+        assert printed.replace(str(path), str(files / name)) == report(capsys, files / name, "-r", kind)
+
+
+@pytest.mark.parametrize("arguments", [["compare", "a", "b"], ["report", "b", "--against", "a"]], ids=" ".join)
+def test_what_other_processes_write_into_pipes_is_compared(arguments: list[str], files: Path, tmp_path: Path) -> None:
+    pipes = [tmp_path / "a", tmp_path / "b"]
+    writers = []
+    for pipe in pipes:
+        os.mkfifo(pipe)
+        copy = ["sh", "-c", 'exec cat "$0" > "$1"', str(files / f"{pipe.name}.bin"), str(pipe)]
+        writers.append(subprocess.Popen(copy))
+    try:
+        done = subprocess.run(
+            [*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (3, "")
+        assert "Slower than the baseline (stages: 1 slower)" in done.stdout
+        assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+
+
+def test_faults_of_what_a_pipe_gives_name_the_pipe(
+    piped: Callable[[bytes], Path], files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = piped(b'{"request_id": "x", "stages": {"a": 3}}')
+    assert failure(capsys, path) == f"{path}: $.stages.a: must be an object, got 3 (int)"
+    assert failure(capsys, piped(b"{")).startswith(f"{path}: ")
+    assert "checksum" in failure(capsys, piped((files / "rank.bin").read_bytes()[:-1]))
+    begun = b'{"traceEvents": [{"ph": "B", "name": "a", "pid": 1, "tid": 1, "ts": 1}, {"ph": "b", "ts": 1}]}'
+    with pytest.warns(RuntimeWarning, match=f"^{path}: "):
+        report(capsys, piped(begun))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("w+b"))  # noqa: SIM115
+    assert failure(capsys, piped(b"{")) == f"cannot read {path}: No space left on device"
+
+
+def test_a_device_is_no_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure(capsys, "/dev/zero").startswith("/dev/zero: ")
+
+
+def test_a_live_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "live"
+    profilers = [cp.Profiler(), cp.Profiler()]
+    for number, profiler in enumerate(profilers):
+        profiler.set_profiling(True, live=path)
+        profiler.record("train", f"node|{number}", 1.0)
+    live_writer.commit()
+    text = report(capsys, path)
+    assert "node|0" in text
+    assert "node|1" in text
+    assert f"state: running\nprocess: {os.getpid()}\ncommand: " in text
+    assert "note" not in text
+    monkeypatch.setattr("cprofiling.nodes.live_file.head.Head.is_alive", lambda _: False)
+    assert "state: killed\n" in report(capsys, path)
+    assert "note: the process was killed" in report(capsys, path)
+    for profiler in profilers:
+        profiler.set_profiling(False)
+    assert json.loads(report(capsys, path, "-r", "json"))["nodes"][0]["node_name"] == "node|0"
+    nobody = live_writer._opened(str(tmp_path / "nobody"), print)
+    assert failure(capsys, tmp_path / "nobody") == f"{tmp_path / 'nobody'}: no Profiler has written to it yet"
+    nobody.close()
+
+
+def test_memory_that_is_not_there(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def render(self: object, kind: str) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr("cprofiling.report.formats.View.render", render)
+    assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: there is not enough memory"
+
+
+@pytest.mark.parametrize("error", [OverflowError("too large"), RecursionError("too deep")])
+def test_figures_that_cannot_be_shown(
+    error: Exception, files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cprofiling.report.formats.View.render", fail)
+        assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {error}"
+    monkeypatch.setattr("cprofiling.report.read_files.load", fail)
+    assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {error}"
+
+
+def test_integers_have_all_their_digits(tmp_path: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = cp.Snapshot.from_bytes((files / "a.bin").read_bytes())
+    (tmp_path / "ranked").write_bytes(RankedSnapshot(snapshot, 3, 8, "box", 1234567).to_bytes())
+    assert "\npid: 1234567\n" in report(capsys, tmp_path / "ranked")
+    event = {"ph": "X", "name": "a", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    known = {"rank": 10**399, "world_size": 4194304}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [event], "distributedInfo": known}))
+    printed = report(capsys, tmp_path / "trace.json", "-r", "md")
+    assert "- rank: 1e+399\n" in printed
+    assert "- world size: 4194304\n" in printed
+    assert json.loads(report(capsys, tmp_path / "trace.json", "-r", "json"))["facts"] == known
+
+
+def test_wrong_arguments_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["x", "-r", "xml"], ["x", "-o", ""], ["x", "--limit", "0"], []):
+        with pytest.raises(SystemExit) as ended:
+            main.main(["report", *arguments])
+        assert ended.value.code == 2
+    assert "expected a text that is not empty" in capsys.readouterr().err
