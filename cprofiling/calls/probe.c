@@ -2,6 +2,7 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/devices/capture.h"
+#include "cprofiling/devices/counters.h"
 #include "cprofiling/devices/cupti.h"
 #include "cprofiling/devices/nvtx.h"
 #include "cprofiling/trace/recording.h"
@@ -303,10 +304,10 @@ void cprof_probe_pause(cprof_probe *probe, bool yields)
     }
     bool at_home = probe->thread == cprof_thread_self && probe->thread_life == probe->thread->life;
     if ((probe->flags & CPROF_FLAG_COUNTERS) != 0) {
-        cprof_counters_reading now, difference;
+        cprof_counter_reading now, difference;
         cprof_counters_read(probe->counters, &now);
-        cprof_counters_between(&probe->before, &now, &difference);
-        cprof_counters_add(&probe->sample.counters, &difference);
+        cprof_counter_between(&probe->before, &now, &difference);
+        cprof_counter_add(&probe->sample.counters, &difference);
         probe->sample.counters.known &= at_home ? CPROF_COUNTER_ALL : 0;
     }
     probe->running = false;

@@ -52,7 +52,7 @@ struct cprof_probe {
     cprof_probe *outer;   /* in the thread's list, while it runs */
     unsigned counters;    /* CPROF_COUNTER_BITs */
     unsigned wanted;      /* CPROF_RESOURCES_ bits of the counters asked for, also while the key skips */
-    cprof_counters_reading before;
+    cprof_counter_reading before;
     cprof_resources_sample sample;
     int64_t host_highest;
     cprof_ticks wait_start;

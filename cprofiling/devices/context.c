@@ -1,7 +1,5 @@
 #include "cprofiling/devices/context.h"
 
-#include "cprofiling/devices/wait.h"
-
 static const cprof_gpu_answer success = {CU_SUCCESS, ""};
 
 cprof_gpu_answer cprof_gpu_answer_first_error(cprof_gpu_answer one, cprof_gpu_answer other)

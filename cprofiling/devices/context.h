@@ -1,4 +1,5 @@
-/* A short stay in a context: of the calling thread, balanced, and none that would make a context. What gpu_*.c share.
+/* A short stay in a context: of the calling thread, balanced, and none that would make a context. What wait.c and event.c
+ * share.
  *
  * Functions here call the driver, which must be ready. They judge nothing: each gives back what the driver answered last, and
  * from which call. A visit belongs to the thread that began it.
@@ -7,6 +8,9 @@
 #define CPROF_CONTEXT_H
 
 #include "cprofiling/devices/driver.h"
+
+#define CPROF_GPU_CURRENT_DEVICE (-1)        /* the device of the calling thread's current context */
+#define CPROF_GPU_UNKNOWN_STREAM UINT64_C(0) /* also what the legacy default stream is called */
 
 typedef struct {
     cu_result code;

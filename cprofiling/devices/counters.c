@@ -252,7 +252,7 @@ static bool is_ready(void)
     return false;
 }
 
-static void put_value(cprof_counters_reading *reading, unsigned wanted, unsigned event, uint64_t value)
+static void put_value(cprof_counter_reading *reading, unsigned wanted, unsigned event, uint64_t value)
 {
     if ((wanted & bit_of(event)) != 0) {
         reading->values[CPROF_COUNTER_CYCLES + event] = value;
@@ -260,7 +260,7 @@ static void put_value(cprof_counters_reading *reading, unsigned wanted, unsigned
     }
 }
 
-static void read_events(const group *owned, unsigned wanted, cprof_counters_reading *reading)
+static void read_events(const group *owned, unsigned wanted, cprof_counter_reading *reading)
 {
     uint64_t words[HEADER + EVENTS];
     unsigned count = atomic_load_explicit(&owned->count, memory_order_relaxed);
@@ -275,7 +275,7 @@ static void read_events(const group *owned, unsigned wanted, cprof_counters_read
     }
 }
 
-static void read_hardware(unsigned wanted, cprof_counters_reading *reading)
+static void read_hardware(unsigned wanted, cprof_counter_reading *reading)
 {
     wanted &= CPROF_COUNTER_HARDWARE & ~atomic_load_explicit(&hardware.refusals, memory_order_relaxed);
     if (wanted != 0 && is_ready()) {
@@ -318,7 +318,7 @@ static const struct {
 };
 
 /* The errno, or 0. */
-static int read_cpu_time(cprof_counters_reading *reading)
+static int read_cpu_time(cprof_counter_reading *reading)
 {
     struct timespec time;
     if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) != 0) {
@@ -330,7 +330,7 @@ static int read_cpu_time(cprof_counters_reading *reading)
 }
 
 /* The errno, or 0. */
-static int read_usage(unsigned wanted, cprof_counters_reading *reading)
+static int read_usage(unsigned wanted, cprof_counter_reading *reading)
 {
     struct rusage usage;
     if (getrusage(RUSAGE_THREAD, &usage) != 0) {
@@ -342,10 +342,10 @@ static int read_usage(unsigned wanted, cprof_counters_reading *reading)
     return 0;
 }
 
-void cprof_counters_read(unsigned wanted, cprof_counters_reading *reading)
+void cprof_counters_read(unsigned wanted, cprof_counter_reading *reading)
 {
     int kept_errno = errno;
-    *reading = (cprof_counters_reading){.known = 0};
+    *reading = (cprof_counter_reading){.known = 0};
     if ((wanted & CPROF_COUNTER_BIT(CPROF_COUNTER_CPU_TIME)) != 0) {
         (void)read_cpu_time(reading);
     }
@@ -410,7 +410,7 @@ static void say_refused(int error, char *buffer, size_t size)
 /* 0 when the counter has values; else an errno. */
 static int try_counter(cprof_counter counter)
 {
-    cprof_counters_reading reading = {.known = 0};
+    cprof_counter_reading reading = {.known = 0};
     if ((CPROF_COUNTER_BIT(counter) & CPROF_COUNTER_HARDWARE) != 0) {
         return refusal_of(counter);
     }
@@ -442,88 +442,4 @@ void cprof_counters_after_fork_in_child(void)
         atomic_store(&known->taken, known == self.group);
     }
     self.pause = 0;
-}
-
-static const struct {
-    const char *name;
-    const char *unit;
-} counters[CPROF_COUNTER_COUNT] = {
-#define PERF_WORDS(constant, name, unit) {name, unit},
-    CPROF_COUNTER_MAP(PERF_WORDS)
-#undef PERF_WORDS
-};
-
-const char *cprof_counters_name(cprof_counter counter)
-{
-    return counters[counter].name;
-}
-
-const char *cprof_counters_unit(cprof_counter counter)
-{
-    return counters[counter].unit;
-}
-
-/* What steps backwards has not moved. */
-static uint64_t advance(uint64_t before, uint64_t after)
-{
-    return after > before ? after - before : 0;
-}
-
-/* A value that was counted for a part of the time, as if it had been for all of it. */
-static uint64_t scaled(uint64_t value, uint64_t enabled_ns, uint64_t running_ns)
-{
-    unsigned __int128 whole = (unsigned __int128)value * enabled_ns / running_ns;
-    return whole < UINT64_MAX ? (uint64_t)whole : UINT64_MAX;
-}
-
-static void scale_hardware(cprof_counters_reading *difference)
-{
-    if ((difference->known & CPROF_COUNTER_HARDWARE) == 0 || difference->running_ns >= difference->enabled_ns) {
-        return;
-    }
-    if (difference->running_ns == 0) {
-        difference->known &= ~CPROF_COUNTER_HARDWARE;
-        return;
-    }
-    difference->estimated = true;
-    for (unsigned i = CPROF_COUNTER_CYCLES; i < CPROF_COUNTER_COUNT; i++) {
-        difference->values[i] = scaled(difference->values[i], difference->enabled_ns, difference->running_ns);
-    }
-}
-
-static void clear_unknown(cprof_counters_reading *reading)
-{
-    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        if ((reading->known & CPROF_COUNTER_BIT(i)) == 0) {
-            reading->values[i] = 0;
-        }
-    }
-}
-
-void cprof_counters_between(const cprof_counters_reading *before, const cprof_counters_reading *after,
-                            cprof_counters_reading *difference)
-{
-    cprof_counters_reading counted = {
-        .enabled_ns = advance(before->enabled_ns, after->enabled_ns),
-        .running_ns = advance(before->running_ns, after->running_ns),
-        .known = before->known & after->known,
-    };
-    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        counted.values[i] = advance(before->values[i], after->values[i]);
-    }
-    scale_hardware(&counted);
-    clear_unknown(&counted);
-    *difference = counted;
-}
-
-void cprof_counters_add(cprof_counters_reading *sum, const cprof_counters_reading *difference)
-{
-    for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
-        sum->values[i] += difference->values[i];
-    }
-    sum->enabled_ns += difference->enabled_ns;
-    sum->running_ns += difference->running_ns;
-    sum->known &= difference->known;
-    sum->estimated |= difference->estimated;
-    clear_unknown(sum);
 }

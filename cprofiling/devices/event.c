@@ -217,7 +217,7 @@ static cprof_gpu_answer ask_pair(const cprof_gpu_pair *pair, cprof_gpu_times *ti
         answer = (cprof_gpu_answer){cprof_driver->event_elapsed_time(&ms, pair->first, pair->last), "cuEventElapsedTime"};
     }
     if (answer.code == CU_SUCCESS) {
-        bool is_time = cprof_event_delay_ns_of_ms(ms, &times->gpu_ns) && times->gpu_ns >= 0;
+        bool is_time = cprof_event_pool_ns_of_ms(ms, &times->gpu_ns) && times->gpu_ns >= 0;
         times->cause = is_time ? CPROF_GPU_KNOWN : CPROF_GPU_FAILED;
         if (!is_time) {
             keep_odd_time(ms);
@@ -233,7 +233,7 @@ static cprof_gpu_answer ask_base(const cprof_gpu_pair *pair, cprof_gpu_times *ti
     cprof_gpu_answer answer = {CU_SUCCESS, ""};
     if (pair->base != NULL && times->cause == CPROF_GPU_KNOWN) {
         answer = (cprof_gpu_answer){cprof_driver->event_elapsed_time(&ms, pair->base, pair->first), "cuEventElapsedTime"};
-        times->is_based = answer.code == CU_SUCCESS && cprof_event_delay_ns_of_ms(ms, &times->from_base_ns);
+        times->is_based = answer.code == CU_SUCCESS && cprof_event_pool_ns_of_ms(ms, &times->from_base_ns);
     }
     return answer;
 }

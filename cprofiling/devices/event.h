@@ -20,8 +20,6 @@
 #include "cprofiling/nodes/accum.h"
 #include "cprofiling/devices/wait.h"
 
-enum { CPROF_EVENT_MOST_PENDING = 4096 };
-
 /* Where a thread works: the device's ordinal, or CPROF_GPU_CURRENT_DEVICE, and the CUstream there (0: its default stream). */
 typedef struct {
     int device;

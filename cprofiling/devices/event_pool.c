@@ -396,14 +396,14 @@ static cprof_ns queue_ns_lock_held(cprof_gpu_stream *stream, cprof_gpu_mark *mar
         bool is_first = stream->base == NULL;
         rebase_lock_held(stream, mark, 0);
         stream->delay = (cprof_event_delay){0};
-        cprof_ns queue_ns = cprof_event_delay_of(&stream->delay, mark->host_ns, 0);
+        cprof_ns queue_ns = cprof_event_pool_delay_of(&stream->delay, mark->host_ns, 0);
         return is_first ? queue_ns : -1;
     }
     cprof_ns device_ns = stream->base_ns + times->from_base_ns;
     if (times->from_base_ns >= BASE_LIFE_NS) {
         rebase_lock_held(stream, mark, device_ns);
     }
-    return cprof_event_delay_of(&stream->delay, mark->host_ns, device_ns);
+    return cprof_event_pool_delay_of(&stream->delay, mark->host_ns, device_ns);
 }
 
 void cprof_event_pool_resolve(cprof_gpu_context *context, cprof_gpu_stream *stream, const cprof_gpu_times *times)
@@ -485,4 +485,40 @@ void cprof_event_pool_reset_for_test(void)
     }
     cprof_alloc_unmap_pages(pool.marks, pages(CPROF_EVENT_MOST_PENDING * sizeof *pool.marks));
     forget_all();
+}
+
+static void begin_window(cprof_event_delay *delay, cprof_ns host_ns, cprof_ns offset_ns, cprof_ns previous_offset_ns)
+{
+    *delay = (cprof_event_delay){
+        .is_begun = true,
+        .window_ns = host_ns,
+        .offset_ns = offset_ns,
+        .previous_offset_ns = previous_offset_ns,
+    };
+}
+
+cprof_ns cprof_event_pool_delay_of(cprof_event_delay *delay, cprof_ns host_ns, cprof_ns device_ns)
+{
+    cprof_ns offset_ns = host_ns - device_ns;
+    cprof_ns age_ns = host_ns - delay->window_ns;
+    if (!delay->is_begun || age_ns >= 2 * CPROF_EVENT_DELAY_WINDOW_NS) {
+        begin_window(delay, host_ns, offset_ns, offset_ns);
+    } else if (age_ns >= CPROF_EVENT_DELAY_WINDOW_NS) {
+        begin_window(delay, host_ns, offset_ns, delay->offset_ns);
+    } else if (offset_ns > delay->offset_ns) {
+        delay->offset_ns = offset_ns;
+    }
+    cprof_ns best_ns = delay->offset_ns > delay->previous_offset_ns ? delay->offset_ns : delay->previous_offset_ns;
+    return best_ns - offset_ns;
+}
+
+bool cprof_event_pool_ns_of_ms(float ms, cprof_ns *ns)
+{
+    double exact = (double)ms * 1e6;           /* 24 bits times 14: nothing is lost */
+    const double most = 4611686018427387904.0; /* 2^62 */
+    if (!(exact > -most && exact < most)) {
+        return false;
+    }
+    *ns = (cprof_ns)(exact < 0 ? exact - 0.5 : exact + 0.5);
+    return true;
 }

@@ -13,14 +13,11 @@
 #ifndef CPROF_WAIT_H
 #define CPROF_WAIT_H
 
-#include "cprofiling/base/clock.h"
+#include "cprofiling/devices/context.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define CPROF_GPU_CURRENT_DEVICE (-1)        /* the device of the calling thread's current context */
-#define CPROF_GPU_UNKNOWN_STREAM UINT64_C(0) /* also what the legacy default stream is called */
 
 #define CPROF_GPU_NOT_CALLED (-1) /* no CUresult is negative */
 

@@ -149,7 +149,7 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
 static cprof_status collect_keys(cprof_snapshot *snapshot, cprof_registry *registry, uint64_t taken_ns)
 {
     collector all = {.snapshot = snapshot, .taken_ns = taken_ns};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     cprof_status status = cprof_registry_visit(registry, collect, &all, &epoch);
     if (status != CPROF_OK || epoch.unread != 0) {
         return status != CPROF_OK ? status : CPROF_BUSY; /* what is stored and merged must be whole */

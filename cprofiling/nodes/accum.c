@@ -1,7 +1,6 @@
 #include "cprofiling/nodes/accum.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/nodes/registry.h"
 
 #include <math.h>
 
@@ -39,7 +38,7 @@ static inline void add_span_lock_held(cprof_accum *accum, const cprof_sample *sa
 }
 
 /* The key's first call of a new generation: what is older goes. */
-static void begin_generation_lock_held(cprof_accum *accum, const cprof_registry_epoch *now)
+static void begin_generation_lock_held(cprof_accum *accum, const cprof_generation *now)
 {
     cprof_histogram_clear(&accum->histogram);
     accum->figures = (cprof_figures){.min_ms = INFINITY, .max_ms = -INFINITY, .first_ms = -1.0};
@@ -47,7 +46,7 @@ static void begin_generation_lock_held(cprof_accum *accum, const cprof_registry_
     accum->ready = 0;
     accum->generation = now->generation;
     accum->skips_left = now->skip_first_n;
-    accum->order = cprof_registry_next_order(accum->registry);
+    accum->order = cprof_epoch_next_order(accum->epoch);
 }
 
 /* Whether a successful call is to be skipped; keeps the first call's duration. */
@@ -69,7 +68,7 @@ static bool skip_lock_held(cprof_accum *accum, double elapsed_ms)
 static __attribute__((noinline)) bool finish_slow_lock_held(cprof_accum *accum, uint64_t generation, cprof_outcome outcome,
                                                             const cprof_sample *sample)
 {
-    cprof_registry_epoch now = cprof_registry_present(accum->registry);
+    cprof_generation now = cprof_epoch_present(accum->epoch);
     if (accum->generation != now.generation) {
         begin_generation_lock_held(accum, &now);
     }
@@ -88,7 +87,7 @@ static __attribute__((noinline)) bool finish_slow_lock_held(cprof_accum *accum, 
 
 bool cprof_accum_finish(cprof_accum *accum, uint64_t generation, cprof_outcome outcome, const cprof_sample *sample)
 {
-    uint64_t present = cprof_registry_state(accum->registry) >> CPROF_STATE_GENERATION_SHIFT;
+    uint64_t present = cprof_epoch_state(accum->epoch) >> CPROF_STATE_GENERATION_SHIFT;
     bool is_sample = true;
     cprof_lock_acquire(&accum->lock);
     if (__builtin_expect(outcome == CPROF_OUTCOME_SUCCESS && accum->ready == generation && present == generation, 1)) {
@@ -134,7 +133,7 @@ bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation)
     cprof_lock_acquire(&accum->lock);
     bool is_skipping = accum->generation == generation && accum->skips_left > 0;
     if (accum->generation != generation) {
-        cprof_registry_epoch now = cprof_registry_present(accum->registry);
+        cprof_generation now = cprof_epoch_present(accum->epoch);
         is_skipping = now.generation == generation && now.skip_first_n > 0;
     }
     cprof_lock_release(&accum->lock);
@@ -144,7 +143,7 @@ bool cprof_accum_is_skipping(cprof_accum *accum, uint64_t generation)
 /* Where figures of `generation` beyond times go; NULL once it is over, or without memory. */
 static cprof_resources *extra_lock_held(cprof_accum *accum, uint64_t generation)
 {
-    if (cprof_registry_state(accum->registry) >> CPROF_STATE_GENERATION_SHIFT != generation) {
+    if (cprof_epoch_state(accum->epoch) >> CPROF_STATE_GENERATION_SHIFT != generation) {
         return NULL;
     }
     if (accum->extra == NULL) {
@@ -200,7 +199,7 @@ void cprof_accum_add_sample(cprof_accum *accum, uint64_t generation, const cprof
 void cprof_accum_record_ms(cprof_accum *accum, double elapsed_ms)
 {
     cprof_lock_acquire(&accum->lock);
-    cprof_registry_epoch now = cprof_registry_present(accum->registry);
+    cprof_generation now = cprof_epoch_present(accum->epoch);
     if (accum->generation != now.generation) {
         begin_generation_lock_held(accum, &now);
     }

@@ -14,6 +14,7 @@
 #include "cprofiling/stats/histogram.h"
 #include "cprofiling/base/lock.h"
 #include "cprofiling/stats/moments.h"
+#include "cprofiling/nodes/epoch.h"
 #include "cprofiling/stats/p2.h"
 #include "cprofiling/stats/shapes.h"
 #include "cprofiling/base/status.h"
@@ -57,13 +58,14 @@ typedef struct {
     const cprof_shapes_view *shapes; /* by signature, borrowed as `extra`; NULL: calls were not told apart, or not copied */
 } cprof_figures;
 
-/* Zeroed memory plus the registry is a valid accumulator that has seen nothing. */
+/* Zeroed memory plus the registry and its epoch is a valid accumulator that has seen nothing. */
 typedef struct cprof_accum {
     cprof_lock lock;
     uint32_t index;           /* of its key in the registry */
     uint64_t ready;           /* the generation in which samples may be added without a further look; 0: none */
-    cprof_registry *registry; /* borrowed; outlives the accumulator */
-    uint64_t generation;      /* of the figures; 0: none */
+    cprof_registry *registry; /* borrowed; outlives the accumulator, as does its epoch: */
+    cprof_epoch *epoch;
+    uint64_t generation; /* of the figures; 0: none */
     uint64_t skips_left;
     uint64_t order;          /* place in the summary */
     _Atomic uint64_t label;  /* of the recording that runs: its serial << 32 | the key's number there; or an older one */

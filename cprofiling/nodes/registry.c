@@ -6,8 +6,6 @@
 
 enum { SHARE = 16, PAGE = 4096 };
 
-#define ONE_GENERATION (UINT64_C(1) << CPROF_STATE_GENERATION_SHIFT)
-
 /* Sixteen accumulators that never move, each with cache lines of its own. */
 struct cprof_slab {
     struct {
@@ -32,30 +30,15 @@ typedef struct {
 static added recording;
 static added capture;
 
-static void renew_state_epoch_lock_held(cprof_registry *registry, bool new_generation)
-{
-    uint64_t generation = cprof_registry_state(registry) & ~(uint64_t)CPROF_FLAG_ALL;
-    unsigned flags = registry->configured_flags | registry->added_flags;
-    atomic_store(&registry->state, (new_generation ? generation + ONE_GENERATION : generation) | flags);
-}
-
-static void set_added(cprof_registry *registry, unsigned flags)
-{
-    cprof_lock_acquire(&registry->epoch_lock);
-    registry->added_flags = flags;
-    renew_state_epoch_lock_held(registry, false);
-    cprof_lock_release(&registry->epoch_lock);
-}
-
 static void set_added_list_lock_held(cprof_registry *registry)
 {
     unsigned flags = recording.owner == registry->owner ? recording.flags : 0;
-    set_added(registry, flags | (capture.owner == registry->owner ? capture.flags : 0));
+    cprof_epoch_set_added(&registry->epoch, flags | (capture.owner == registry->owner ? capture.flags : 0));
 }
 
 void cprof_registry_leave_recording(cprof_registry *registry)
 {
-    set_added(registry, 0);
+    cprof_epoch_set_added(&registry->epoch, 0);
 }
 
 static void add_flags(added *kind, uint64_t owner, unsigned flags)
@@ -113,7 +96,7 @@ cprof_registry *cprof_registry_create(uint64_t owner)
         return NULL;
     }
     cprof_random_bytes(registry->id, sizeof registry->id);
-    atomic_store(&registry->state, ONE_GENERATION);
+    cprof_epoch_begin(&registry->epoch);
     registry->owner = owner;
     add_to_list(registry);
     return registry;
@@ -144,52 +127,18 @@ void cprof_registry_destroy(cprof_registry *registry)
 void cprof_registry_configure(cprof_registry *registry, unsigned flags, uint64_t skip_first_n, bool reset)
 {
     cprof_lock_acquire(&registry->read_lock);
-    cprof_lock_acquire(&registry->epoch_lock);
     if ((flags & CPROF_FLAG_SHAPES) != 0) {
         atomic_store(&registry->has_shapes, true);
     }
-    bool discard = reset || (flags != 0 && registry->skip_first_n != skip_first_n);
-    if (discard) {
-        registry->skip_first_n = skip_first_n;
-    }
-    registry->configured_flags = flags;
-    renew_state_epoch_lock_held(registry, discard);
-    cprof_lock_release(&registry->epoch_lock);
+    cprof_epoch_configure(&registry->epoch, flags, skip_first_n, reset);
     cprof_lock_release(&registry->read_lock);
 }
 
 void cprof_registry_reset(cprof_registry *registry)
 {
     cprof_lock_acquire(&registry->read_lock);
-    cprof_lock_acquire(&registry->epoch_lock);
-    renew_state_epoch_lock_held(registry, true);
-    cprof_lock_release(&registry->epoch_lock);
+    cprof_epoch_reset(&registry->epoch);
     cprof_lock_release(&registry->read_lock);
-}
-
-static bool present_before(cprof_registry *registry, int64_t deadline_ns, cprof_registry_epoch *now)
-{
-    if (!cprof_lock_acquire_before(&registry->epoch_lock, deadline_ns)) {
-        return false;
-    }
-    *now = (cprof_registry_epoch){
-        .generation = cprof_registry_state(registry) >> CPROF_STATE_GENERATION_SHIFT,
-        .skip_first_n = registry->skip_first_n,
-    };
-    cprof_lock_release(&registry->epoch_lock);
-    return true;
-}
-
-cprof_registry_epoch cprof_registry_present(cprof_registry *registry)
-{
-    cprof_registry_epoch now;
-    (void)present_before(registry, INT64_MAX, &now);
-    return now;
-}
-
-uint64_t cprof_registry_next_order(cprof_registry *registry)
-{
-    return atomic_fetch_add_explicit(&registry->next_order, 1, memory_order_relaxed);
 }
 
 static bool add_slab_table_lock_held(cprof_registry *registry)
@@ -222,6 +171,7 @@ static cprof_accum *add_key_table_lock_held(cprof_registry *registry, cprof_name
     }
     cprof_accum *accum = accum_at(registry, index);
     accum->registry = registry;
+    accum->epoch = &registry->epoch;
     accum->index = (uint32_t)index;
     return accum;
 }
@@ -284,7 +234,7 @@ static cprof_status key_at(cprof_registry *registry, size_t index, int64_t deadl
 }
 
 static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor visitor, void *context, int64_t deadline_ns,
-                                         uint64_t *counts, cprof_resources_copy *extra, cprof_registry_epoch *epoch)
+                                         uint64_t *counts, cprof_resources_copy *extra, cprof_generation *generation)
 {
     cprof_status found = CPROF_OK;
     cprof_status status = CPROF_OK;
@@ -294,18 +244,18 @@ static cprof_status visit_read_lock_held(cprof_registry *registry, cprof_visitor
         found = key_at(registry, i, deadline_ns, &names, &accum);
         cprof_figures figures;
         uint64_t order;
-        cprof_status copied = found == CPROF_OK
-                                  ? cprof_accum_copy(accum, epoch->generation, deadline_ns, &figures, counts, &order, extra)
-                                  : found;
+        cprof_status copied =
+            found == CPROF_OK ? cprof_accum_copy(accum, generation->generation, deadline_ns, &figures, counts, &order, extra)
+                              : found;
         if (copied == CPROF_OK) {
             status = visitor(context, names, order, &figures, counts);
         }
-        epoch->unread += copied == CPROF_BUSY;
+        generation->unread += copied == CPROF_BUSY;
     }
     return status;
 }
 
-cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
+cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_generation *generation)
 {
     uint64_t *counts = cprof_alloc_zeroed((size_t)2 * CPROF_HISTOGRAM_BUCKETS * sizeof *counts);
     if (counts == NULL) {
@@ -320,8 +270,8 @@ cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visito
     }
     cprof_lock_acquire(&registry->read_lock);
     int64_t deadline_ns = cprof_clock_monotonic_ns() + (int64_t)CPROF_REGISTRY_PATIENCE_MS * 1000000;
-    cprof_status status = present_before(registry, deadline_ns, epoch)
-                              ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, &extra, epoch)
+    cprof_status status = cprof_epoch_present_before(&registry->epoch, deadline_ns, generation)
+                              ? visit_read_lock_held(registry, visitor, context, deadline_ns, counts, &extra, generation)
                               : CPROF_BUSY;
     cprof_lock_release(&registry->read_lock);
     cprof_alloc_release(extra.shapes);
@@ -339,14 +289,14 @@ void cprof_registry_before_fork(void)
     cprof_lock_acquire(&list_lock);
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
         cprof_lock_acquire(&registry->table_lock);
-        cprof_lock_acquire(&registry->epoch_lock);
+        cprof_lock_acquire(&registry->epoch.lock);
     }
 }
 
 void cprof_registry_after_fork_in_parent(void)
 {
     for (cprof_registry *registry = first_registry; registry != NULL; registry = registry->next) {
-        cprof_lock_release(&registry->epoch_lock);
+        cprof_lock_release(&registry->epoch.lock);
         cprof_lock_release(&registry->table_lock);
     }
     cprof_lock_release(&list_lock);
@@ -359,9 +309,8 @@ void cprof_registry_after_fork_in_child(void)
         cprof_random_bytes(registry->id, sizeof registry->id);
         registry->live = NULL; /* it is the parent's, as is what its files have kept */
         registry->left = NULL;
-        registry->added_flags = 0;
-        renew_state_epoch_lock_held(registry, !atomic_load(&registry->keeps));
-        cprof_lock_release(&registry->epoch_lock);
+        cprof_epoch_restart_lock_held(&registry->epoch, !atomic_load(&registry->keeps));
+        cprof_lock_release(&registry->epoch.lock);
         cprof_lock_release(&registry->table_lock);
     }
     cprof_lock_release(&list_lock);

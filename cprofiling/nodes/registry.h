@@ -1,7 +1,5 @@
 /* One profiler's keys and configuration.
  *
- * One atomic word says what a call does (flags) and which statistics it belongs to (the generation, raised by each reset).
- * A call reads it once at entry and keeps it; at exit it only looks whether the generation is still the same.
  * Thread rule: all functions but create and destroy may be called by any number of threads at once.
  */
 #ifndef CPROF_REGISTRY_H
@@ -12,27 +10,7 @@
 #include "cprofiling/base/status.h"
 
 enum {
-    CPROF_FLAG_STATS = 1,          /* gather statistics */
-    CPROF_FLAG_SYNC = 2,           /* wait for the node's device before and after */
-    CPROF_FLAG_TRACE = 4,          /* a recording runs */
-    CPROF_FLAG_DETAIL = 8,         /* it wants more than times */
-    CPROF_FLAG_GPU = 16,           /* time nodes on their device */
-    CPROF_FLAG_LAUNCHES = 32,      /* count what they launch */
-    CPROF_FLAG_COUNTERS = 64,      /* read the thread's counters */
-    CPROF_FLAG_MEMORY = 128,       /* look at memory */
-    CPROF_FLAG_NVTX = 256,         /* tell NVIDIA's tools */
-    CPROF_FLAG_CAPTURE = 512,      /* the capture window is looked for */
-    CPROF_FLAG_SHAPES = 1024,      /* tell calls apart by their arguments */
-    CPROF_FLAG_DETACHED = 0x2000,  /* of spans, not of registries, as the next two: in no chain */
-    CPROF_FLAG_LEFT = 0x4000,      /* closed, but still in its chain */
-    CPROF_FLAG_RESUMABLE = 0x8000, /* their tag is their cprof_resumable */
-    CPROF_FLAG_ALL = 0xffff,
-    /* What gives figures beyond times, and so is nothing without statistics: */
-    CPROF_FLAG_FIGURES = CPROF_FLAG_SYNC | CPROF_FLAG_GPU | CPROF_FLAG_LAUNCHES | CPROF_FLAG_COUNTERS | CPROF_FLAG_MEMORY |
-        CPROF_FLAG_SHAPES,
-    CPROF_FLAG_PROBED = CPROF_FLAG_FIGURES | CPROF_FLAG_NVTX | CPROF_FLAG_CAPTURE, /* calls that have a probe */
     CPROF_REGISTRY_RESETS_PEAK = 1 << 16, /* of what is asked for beyond times, beside CPROF_COUNTER_BITs */
-    CPROF_STATE_GENERATION_SHIFT = 16,
     CPROF_REGISTRY_MAX_KEYS = 65536,
     CPROF_REGISTRY_MAX_OVERFLOW_STAGES = 1024,
     CPROF_REGISTRY_ID_BYTES = 16,
@@ -41,28 +19,16 @@ enum {
 
 #define CPROF_REGISTRY_OVERFLOW "__overflow__" /* the node of keys that stand for those that there is no room for */
 
-/* What a generation was begun with. */
-typedef struct {
-    uint64_t generation;
-    uint64_t skip_first_n;
-    uint64_t unread; /* keys that a visit had to leave out, as a thread has stopped in the middle of an update; or more */
-} cprof_registry_epoch;
-
 struct cprof_registry {
-    _Atomic uint64_t state; /* generation << 16 | flags */
-    _Atomic uint64_t next_order;
+    cprof_epoch epoch;
     _Atomic uint64_t refused_keys; /* look-ups that went to an overflow key */
-    cprof_lock epoch_lock;         /* guards the generation together with: */
-    uint64_t skip_first_n;         /* of the present statistics */
-    unsigned configured_flags;     /* the state has these, and the added ones; a flag may be among both */
-    unsigned added_flags;
-    _Atomic uint32_t probing;  /* CPROF_COUNTER_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
-    uint64_t owner;            /* whose recordings it takes part in */
-    _Atomic bool keeps;        /* forked children go on with the statistics */
-    _Atomic bool has_shapes;   /* calls are, or were, told apart by their arguments */
-    _Atomic bool has_launched; /* cupti_launches.h remembers, or remembered, calls of its keys */
-    cprof_lock read_lock;      /* held while a reader copies, so that no generation ends under it */
-    cprof_lock table_lock;     /* guards names, slabs, */
+    _Atomic uint32_t probing;      /* CPROF_COUNTER_BITs of counters, CPROF_REGISTRY_RESETS_PEAK */
+    uint64_t owner;                /* whose recordings it takes part in */
+    _Atomic bool keeps;            /* forked children go on with the statistics */
+    _Atomic bool has_shapes;       /* calls are, or were, told apart by their arguments */
+    _Atomic bool has_launched;     /* cupti_launches.h remembers, or remembered, calls of its keys */
+    cprof_lock read_lock;          /* held while a reader copies, so that no generation ends under it */
+    cprof_lock table_lock;         /* guards names, slabs, */
     cprof_names_table names;
     struct cprof_slab **slabs; /* sixteen accumulators each, never moved */
     size_t slab_count;
@@ -84,7 +50,7 @@ void cprof_registry_destroy(cprof_registry *registry);
 /* The word as it is now: generation << 16 | flags. */
 static inline uint64_t cprof_registry_state(const cprof_registry *registry)
 {
-    return atomic_load_explicit(&registry->state, memory_order_relaxed);
+    return cprof_epoch_state(&registry->epoch);
 }
 
 /* Replaces flags and configuration. The statistics are discarded when `reset` is set, and when flags are on and the present
@@ -115,12 +81,6 @@ void cprof_registry_leave_recording(cprof_registry *registry);
 /* Discards the statistics: a new generation with the same configuration. */
 void cprof_registry_reset(cprof_registry *registry);
 
-/* The generation of now, with the skip_first_n that it was begun with. */
-cprof_registry_epoch cprof_registry_present(cprof_registry *registry);
-
-/* The next place in the summary. */
-uint64_t cprof_registry_next_order(cprof_registry *registry);
-
 /* The accumulator of a key, made at its first use. When all keys are taken: that of the key `__overflow__` of the stage.
  * NULL without memory. Borrowed; lives as long as the registry. */
 cprof_accum *cprof_registry_accum(cprof_registry *registry, cprof_names names);
@@ -134,9 +94,9 @@ typedef cprof_status (*cprof_visitor)(void *context, cprof_names names, uint64_t
                                       const uint64_t *counts);
 
 /* Visits the keys of one generation, in the order of their making; no reset takes effect in between. The visitor must not
- * call back into the registry. *epoch receives what was read. CPROF_NO_MEMORY, CPROF_BUSY when a thread has stopped in the
+ * call back into the registry. *generation receives what was read. CPROF_NO_MEMORY, CPROF_BUSY when a thread has stopped in the
  * middle of a reset, or the status that the visitor returned. */
-cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
+cprof_status cprof_registry_visit(cprof_registry *registry, cprof_visitor visitor, void *context, cprof_generation *generation);
 
 /* Has forked children go on with the statistics, as drop-ins for profilers in Python must. */
 void cprof_registry_keep_at_fork(cprof_registry *registry);

@@ -78,7 +78,7 @@ static void add_memory(cprof_resources_memory *memory, const cprof_resources_mem
     }
 }
 
-static void add_counters(cprof_resources_figures *figures, const cprof_counters_reading *counters)
+static void add_counters(cprof_resources_figures *figures, const cprof_counter_reading *counters)
 {
     for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
         if ((counters->known & CPROF_COUNTER_BIT(i)) != 0) {

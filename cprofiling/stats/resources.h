@@ -9,7 +9,7 @@
 
 #include "cprofiling/stats/histogram.h"
 #include "cprofiling/stats/moments.h"
-#include "cprofiling/devices/counters.h"
+#include "cprofiling/stats/counter.h"
 
 /* Why a call has no GPU time. */
 typedef enum {
@@ -117,7 +117,7 @@ typedef struct {
 /* What one finished call adds, GPU time and launches apart. */
 typedef struct {
     unsigned asked; /* CPROF_RESOURCES_ bits of what is meant, or was not to be had */
-    cprof_counters_reading counters;
+    cprof_counter_reading counters;
     cprof_resources_memory_sample device_memory;
     cprof_resources_memory_sample host_memory;
     uint64_t waits;

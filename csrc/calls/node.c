@@ -85,7 +85,7 @@ void ext_node_clear(ext_node *node)
 
 const _Atomic uint64_t *ext_node_gate(const ext_node *node)
 {
-    return node->profiler != NULL ? &node->profiler->registry->state : &node->state->gate;
+    return node->profiler != NULL ? &node->profiler->registry->epoch.state : &node->state->gate;
 }
 
 /* Markers of blocks entered while off do not, nor do calls that are only recorded or captured: who does that must not change

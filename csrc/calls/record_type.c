@@ -55,7 +55,7 @@ static PyObject *make(PyTypeObject *type, ext_profiler *profiler, PyObject *name
         Py_XDECREF(name);
         return NULL;
     }
-    ext_opening_init(&self->opening, &profiler->registry->state);
+    ext_opening_init(&self->opening, &profiler->registry->epoch.state);
     self->profiler = (ext_profiler *)Py_NewRef((PyObject *)profiler);
     self->name = name;
     self->weakrefs = NULL;

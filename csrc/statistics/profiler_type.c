@@ -181,7 +181,7 @@ static bool discards_silently(const ext_profiler *self, const settings *asked, u
 {
     bool gathered = false;
     if (asked->is_on && !asked->resets && asked->skips != skips) {
-        cprof_registry_epoch epoch;
+        cprof_generation epoch;
         Py_BEGIN_ALLOW_THREADS(void)
         cprof_registry_visit(self->registry, end_visit, &gathered, &epoch);
         Py_END_ALLOW_THREADS
@@ -191,7 +191,7 @@ static bool discards_silently(const ext_profiler *self, const settings *asked, u
 
 static bool warn_of_discarding(const ext_profiler *self, const settings *asked)
 {
-    uint64_t skips = cprof_registry_present(self->registry).skip_first_n;
+    uint64_t skips = cprof_epoch_present(&self->registry->epoch).skip_first_n;
     if (!discards_silently(self, asked, skips)) {
         return true;
     }

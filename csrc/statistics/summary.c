@@ -181,17 +181,17 @@ static PyObject *shape_list(const collector *all)
 
 /* Gives the keys of `source` to a visitor, and tells what they were gathered with. Runs without the GIL: with many keys it
  * takes long, and no writer is to wait for more than the key that is being copied. */
-typedef cprof_status (*reader)(void *source, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch);
+typedef cprof_status (*reader)(void *source, cprof_visitor visitor, void *context, cprof_generation *epoch);
 
-static cprof_status read_registry(void *source, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
+static cprof_status read_registry(void *source, cprof_visitor visitor, void *context, cprof_generation *epoch)
 {
     return cprof_registry_visit(source, visitor, context, epoch);
 }
 
-static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *context, cprof_registry_epoch *epoch)
+static cprof_status read_snapshot(void *source, cprof_visitor visitor, void *context, cprof_generation *epoch)
 {
     const cprof_snapshot *snapshot = source;
-    *epoch = (cprof_registry_epoch){.skip_first_n = snapshot->skip_most};
+    *epoch = (cprof_generation){.skip_first_n = snapshot->skip_most};
     return cprof_snapshot_visit(snapshot, visitor, context);
 }
 
@@ -204,7 +204,7 @@ static void free_rows(collector *all)
     cprof_alloc_release(all->rows);
 }
 
-static cprof_status read_sorted(reader read, void *source, collector *all, cprof_registry_epoch *epoch)
+static cprof_status read_sorted(reader read, void *source, collector *all, cprof_generation *epoch)
 {
     cprof_status status;
     Py_BEGIN_ALLOW_THREADS
@@ -219,7 +219,7 @@ static cprof_status read_sorted(reader read, void *source, collector *all, cprof
 static PyObject *rows_of(reader read, void *source, const cprof_name *stage)
 {
     collector all = {.stage = stage};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     uint64_t lost = 0;
     PyObject *result = NULL;
     cprof_status status = read_sorted(read, source, &all, &epoch);

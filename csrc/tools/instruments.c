@@ -3,6 +3,7 @@
 #include "csrc/convert.h"
 
 #include "cprofiling/devices/capture.h"
+#include "cprofiling/devices/counters.h"
 #include "cprofiling/devices/cupti.h"
 #include "cprofiling/devices/nvtx.h"
 
@@ -108,7 +109,7 @@ static PyObject *instruments_perf_units(PyObject *module, PyObject *unused)
     PyObject *all = PyTuple_New(CPROF_COUNTER_COUNT);
     for (Py_ssize_t i = 0; all != NULL && i < CPROF_COUNTER_COUNT; i++) {
         cprof_counter counter = (cprof_counter)i;
-        PyObject *one = Py_BuildValue("(ss)", cprof_counters_name(counter), cprof_counters_unit(counter));
+        PyObject *one = Py_BuildValue("(ss)", cprof_counter_name(counter), cprof_counter_unit(counter));
         if (one == NULL) {
             Py_CLEAR(all);
         } else {
@@ -123,7 +124,7 @@ static PyObject *perf_status_of(cprof_counter counter)
 {
     char reason[TEXT_SIZE];
     bool any = cprof_counters_reason(counter, reason, sizeof reason);
-    return Py_BuildValue("(ssz)", cprof_counters_name(counter), cprof_counters_unit(counter), any ? reason : NULL);
+    return Py_BuildValue("(ssz)", cprof_counter_name(counter), cprof_counter_unit(counter), any ? reason : NULL);
 }
 
 static PyObject *instruments_perf_status(PyObject *module, PyObject *unused)

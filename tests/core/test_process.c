@@ -63,7 +63,7 @@ static void tear_down(void)
 static void finish(cprof_accum *accum)
 {
     cprof_sample sample = {ELAPSED_NS, 0, 0};
-    cprof_accum_finish(accum, cprof_registry_present(registry).generation, CPROF_OUTCOME_SUCCESS, &sample);
+    cprof_accum_finish(accum, cprof_epoch_present(&registry->epoch).generation, CPROF_OUTCOME_SUCCESS, &sample);
 }
 
 static cprof_figures figures_of(cprof_accum *accum)
@@ -71,8 +71,8 @@ static cprof_figures figures_of(cprof_accum *accum)
     cprof_figures figures;
     uint64_t order;
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, cprof_registry_present(registry).generation, INT64_MAX, &figures, counts, &order, NULL) ==
-          CPROF_OK);
+    CHECK(cprof_accum_copy(accum, cprof_epoch_present(&registry->epoch).generation, INT64_MAX, &figures, counts, &order,
+                           NULL) == CPROF_OK);
     return figures;
 }
 
@@ -87,7 +87,7 @@ static cprof_status count_keys(void *context, cprof_names names, uint64_t order,
 static uint64_t keys_with_figures(void)
 {
     uint64_t count = 0;
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, count_keys, &count, &epoch) == CPROF_OK);
     return count;
 }
@@ -157,7 +157,7 @@ static cprof_registry *listed[3];
 static void check_listed(void)
 {
     for (int i = 0; i < 3; i++) {
-        CHECK(listed[i] == NULL || cprof_registry_present(listed[i]).generation == 2);
+        CHECK(listed[i] == NULL || cprof_epoch_present(&listed[i]->epoch).generation == 2);
     }
 }
 
@@ -186,7 +186,7 @@ static void check_fresh(void)
 {
     CHECK_EQUAL(keys_with_figures(), 0);
     CHECK_EQUAL(cprof_registry_state(registry) & CPROF_FLAG_ALL, CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
-    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, SKIPS);
+    CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, SKIPS);
     CHECK(memcmp(registry->id, id_of_parent, sizeof id_of_parent) != 0);
 }
 
@@ -362,7 +362,7 @@ static void test_forks_under_load(void)
 {
     pthread_t threads[THREADS];
     uint64_t sum = 0;
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     set_up(SKIPS);
     memcpy(id_of_parent, registry->id, sizeof id_of_parent);
     for (uintptr_t i = 0; i < THREADS; i++) {
@@ -393,7 +393,7 @@ static void *reconfigure(void *unused)
 static void check_configuration(void)
 {
     bool is_on = (cprof_registry_state(registry) & CPROF_FLAG_ALL) != 0;
-    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, is_on ? 0 : SKIPS);
+    CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, is_on ? 0 : SKIPS);
 }
 
 /* The child has the configuration before a change or the one after it. */

@@ -102,7 +102,7 @@ void wrapped_push(void *pushed, uint64_t payload) __asm__("__wrap_cprof_nvtx_pus
 void wrapped_pop(void) __asm__("__wrap_cprof_nvtx_pop");
 int wrapped_start(void) __asm__("__wrap_cprof_wait_profiler_start");
 int wrapped_stop(void) __asm__("__wrap_cprof_wait_profiler_stop");
-void wrapped_perf_read(unsigned wanted, cprof_counters_reading *reading) __asm__("__wrap_cprof_counters_read");
+void wrapped_perf_read(unsigned wanted, cprof_counter_reading *reading) __asm__("__wrap_cprof_counters_read");
 void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before) __asm__("__wrap_cprof_cupti_set_node");
 bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes) __asm__("__wrap_cprof_wait_memory");
 cprof_recording_memory wrapped_memory_now(void) __asm__("__wrap_cprof_recording_memory_now");
@@ -163,9 +163,9 @@ int wrapped_stop(void)
     return 0;
 }
 
-void wrapped_perf_read(unsigned wanted, cprof_counters_reading *reading)
+void wrapped_perf_read(unsigned wanted, cprof_counter_reading *reading)
 {
-    *reading = (cprof_counters_reading){.known = wanted & fake.known};
+    *reading = (cprof_counter_reading){.known = wanted & fake.known};
     for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
         reading->values[i] = worked * (i + 1);
     }
@@ -289,7 +289,7 @@ static cprof_figures figures_of(int node, cprof_resources_figures *extra)
     cprof_figures figures = {.count = 0};
     cprof_resources_copy copy = {.gpu_counts = gpu_counts};
     uint64_t order;
-    uint64_t generation = cprof_registry_present(registry).generation;
+    uint64_t generation = cprof_epoch_present(&registry->epoch).generation;
     (void)cprof_accum_copy(nodes[node], generation, INT64_MAX, &figures, counts, &order, &copy);
     *extra = figures.extra != NULL ? figures.extra->figures : (cprof_resources_figures){.asked = 0};
     return figures;
@@ -653,7 +653,7 @@ static void test_a_mark_of_the_layer_above(void)
 static void check_launching(int node)
 {
     CHECK(launching.accum == (node < NODES ? nodes[node] : NULL));
-    CHECK_EQUAL(launching.generation, node < NODES ? cprof_registry_present(registry).generation : 0);
+    CHECK_EQUAL(launching.generation, node < NODES ? cprof_epoch_present(&registry->epoch).generation : 0);
 }
 
 static void test_launches_are_the_innermosts(void)

@@ -273,9 +273,9 @@ static size_t descriptors(void)
     return count;
 }
 
-static cprof_counters_reading read_now(unsigned wanted)
+static cprof_counter_reading read_now(unsigned wanted)
 {
-    cprof_counters_reading reading;
+    cprof_counter_reading reading;
     memset(&reading, 0xee, sizeof reading);
     cprof_counters_read(wanted, &reading);
     return reading;
@@ -310,21 +310,21 @@ static void set_values(uint64_t cycles, uint64_t instructions, uint64_t branch_m
 
 static void test_names_and_units(void)
 {
-    CHECK(strcmp(cprof_counters_name(CPROF_COUNTER_CPU_TIME), "cpu_time") == 0);
-    CHECK(strcmp(cprof_counters_unit(CPROF_COUNTER_CPU_TIME), "ns") == 0);
-    CHECK(strcmp(cprof_counters_name(CPROF_COUNTER_CACHE_MISSES), "cache_misses") == 0);
-    CHECK(strcmp(cprof_counters_unit(CPROF_COUNTER_CACHE_MISSES), "times") == 0);
+    CHECK(strcmp(cprof_counter_name(CPROF_COUNTER_CPU_TIME), "cpu_time") == 0);
+    CHECK(strcmp(cprof_counter_unit(CPROF_COUNTER_CPU_TIME), "ns") == 0);
+    CHECK(strcmp(cprof_counter_name(CPROF_COUNTER_CACHE_MISSES), "cache_misses") == 0);
+    CHECK(strcmp(cprof_counter_unit(CPROF_COUNTER_CACHE_MISSES), "times") == 0);
     CHECK_EQUAL(CPROF_COUNTER_ALL, 0x7f);
     CHECK_EQUAL(HARDWARE, CYCLES | INSTRUCTIONS | BRANCH_MISSES | CACHE_MISSES);
 }
 
-static const cprof_counters_reading earlier = {{100, 2, 3, 1000, 2000, 30, 40}, 5000, 5000, CPROF_COUNTER_ALL, false};
+static const cprof_counter_reading earlier = {{100, 2, 3, 1000, 2000, 30, 40}, 5000, 5000, CPROF_COUNTER_ALL, false};
 
 static void test_a_difference(void)
 {
-    cprof_counters_reading later = {{350, 4, 3, 1500, 3000, 31, 41}, 9000, 9000, CPROF_COUNTER_ALL & ~FAULTS, false};
-    cprof_counters_reading difference;
-    cprof_counters_between(&earlier, &later, &difference);
+    cprof_counter_reading later = {{350, 4, 3, 1500, 3000, 31, 41}, 9000, 9000, CPROF_COUNTER_ALL & ~FAULTS, false};
+    cprof_counter_reading difference;
+    cprof_counter_between(&earlier, &later, &difference);
     CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL & ~FAULTS);
     CHECK_EQUAL(difference.values[CPROF_COUNTER_CPU_TIME], 250);
     CHECK_EQUAL(difference.values[CPROF_COUNTER_CONTEXT_SWITCHES], 2);
@@ -333,16 +333,16 @@ static void test_a_difference(void)
     CHECK_EQUAL(difference.enabled_ns, 4000);
     CHECK_EQUAL(difference.running_ns, 4000);
     CHECK(!difference.estimated);
-    cprof_counters_between(&earlier, &later, &later); /* into one of the two */
+    cprof_counter_between(&earlier, &later, &later); /* into one of the two */
     CHECK(memcmp(later.values, difference.values, sizeof later.values) == 0);
 }
 
 /* E1: what steps backwards counts as nothing. */
 static void test_steps_backwards(void)
 {
-    cprof_counters_reading later = {{99, 1, 2, 999, 1999, 29, 39}, 4999, 4000, CPROF_COUNTER_ALL, false};
-    cprof_counters_reading difference;
-    cprof_counters_between(&earlier, &later, &difference);
+    cprof_counter_reading later = {{99, 1, 2, 999, 1999, 29, 39}, 4999, 4000, CPROF_COUNTER_ALL, false};
+    cprof_counter_reading difference;
+    cprof_counter_between(&earlier, &later, &difference);
     CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL);
     for (unsigned i = 0; i < CPROF_COUNTER_COUNT; i++) {
         CHECK_EQUAL(difference.values[i], 0);
@@ -353,10 +353,9 @@ static void test_steps_backwards(void)
 /* The hardware counted for a third of the time, the others for all of it. */
 static void test_a_part_of_the_time_is_scaled(void)
 {
-    cprof_counters_reading later = {
-        {350, 4, 3, 1500, 2001, 30, UINT64_MAX}, 5000 + 3000, 5000 + 1000, CPROF_COUNTER_ALL, false};
-    cprof_counters_reading difference;
-    cprof_counters_between(&earlier, &later, &difference);
+    cprof_counter_reading later = {{350, 4, 3, 1500, 2001, 30, UINT64_MAX}, 5000 + 3000, 5000 + 1000, CPROF_COUNTER_ALL, false};
+    cprof_counter_reading difference;
+    cprof_counter_between(&earlier, &later, &difference);
     CHECK(difference.estimated);
     CHECK_EQUAL(difference.known, CPROF_COUNTER_ALL);
     CHECK_EQUAL(difference.values[CPROF_COUNTER_CPU_TIME], 250);
@@ -365,32 +364,32 @@ static void test_a_part_of_the_time_is_scaled(void)
     CHECK_EQUAL(difference.values[CPROF_COUNTER_BRANCH_MISSES], 0);
     CHECK_EQUAL(difference.values[CPROF_COUNTER_CACHE_MISSES], UINT64_MAX);
     later.known = CPU_TIME; /* without hardware, times mean nothing */
-    cprof_counters_between(&earlier, &later, &difference);
+    cprof_counter_between(&earlier, &later, &difference);
     CHECK(!difference.estimated);
     CHECK_EQUAL(difference.known, CPU_TIME);
 }
 
 static void test_what_never_counted_is_not_known(void)
 {
-    cprof_counters_reading later = {{350, 4, 3, 1000, 2000, 30, 40}, 5000 + 3000, 5000, CPROF_COUNTER_ALL, false};
-    cprof_counters_reading difference;
-    cprof_counters_between(&earlier, &later, &difference);
+    cprof_counter_reading later = {{350, 4, 3, 1000, 2000, 30, 40}, 5000 + 3000, 5000, CPROF_COUNTER_ALL, false};
+    cprof_counter_reading difference;
+    cprof_counter_between(&earlier, &later, &difference);
     CHECK_EQUAL(difference.known, CPU_TIME | SWITCHES | FAULTS);
     CHECK(!difference.estimated);
 }
 
 static void test_a_sum(void)
 {
-    cprof_counters_reading sum = {.known = CPROF_COUNTER_ALL};
-    cprof_counters_reading scaled = earlier;
+    cprof_counter_reading sum = {.known = CPROF_COUNTER_ALL};
+    cprof_counter_reading scaled = earlier;
     scaled.estimated = true;
     scaled.known &= ~CYCLES;
-    cprof_counters_add(&sum, &earlier);
+    cprof_counter_add(&sum, &earlier);
     CHECK_EQUAL(sum.known, CPROF_COUNTER_ALL);
     CHECK(memcmp(sum.values, earlier.values, sizeof sum.values) == 0);
     CHECK(!sum.estimated);
-    cprof_counters_add(&sum, &scaled);
-    cprof_counters_add(&sum, &earlier);
+    cprof_counter_add(&sum, &scaled);
+    cprof_counter_add(&sum, &earlier);
     CHECK_EQUAL(sum.known, CPROF_COUNTER_ALL & ~CYCLES);
     CHECK_EQUAL(sum.values[CPROF_COUNTER_CPU_TIME], 300);
     CHECK_EQUAL(sum.values[CPROF_COUNTER_CYCLES], 0);
@@ -442,7 +441,7 @@ static void check_between_usages(uint64_t value, long outer, long inner)
 static void test_system_counters_are_those_of_getrusage(void)
 {
     struct rusage outer[2], inner[2];
-    cprof_counters_reading before, after, counted;
+    cprof_counter_reading before, after, counted;
     CHECK(real_getrusage(RUSAGE_THREAD, &outer[0]) == 0);
     cprof_counters_read(CPU_TIME | SWITCHES | FAULTS, &before);
     CHECK(real_getrusage(RUSAGE_THREAD, &inner[0]) == 0);
@@ -450,7 +449,7 @@ static void test_system_counters_are_those_of_getrusage(void)
     CHECK(real_getrusage(RUSAGE_THREAD, &inner[1]) == 0);
     cprof_counters_read(CPU_TIME | SWITCHES | FAULTS, &after);
     CHECK(real_getrusage(RUSAGE_THREAD, &outer[1]) == 0);
-    cprof_counters_between(&before, &after, &counted);
+    cprof_counter_between(&before, &after, &counted);
     CHECK_EQUAL(counted.known, CPU_TIME | SWITCHES | FAULTS);
     CHECK_NEAR((double)counted.values[CPROF_COUNTER_CPU_TIME], (double)(used_ns(&inner[1]) - used_ns(&inner[0])), 0.05);
     CHECK(counted.values[CPROF_COUNTER_PAGE_FAULTS] >= PAGES);
@@ -498,7 +497,7 @@ static void test_a_group_is_read_at_once(void)
     set_values(1000, 2000, 30, 40);
     kernel.enabled_ns = kernel.running_ns = 70;
     errno = EDOM;
-    cprof_counters_reading reading = read_now(HARDWARE);
+    cprof_counter_reading reading = read_now(HARDWARE);
     CHECK_EQUAL(errno, EDOM);
     CHECK_EQUAL(reading.known, HARDWARE);
     CHECK(memcmp(&reading.values[FIRST], kernel.values, sizeof kernel.values) == 0);
@@ -518,7 +517,7 @@ static void test_a_group_is_read_at_once(void)
 
 static void test_sharing_counters_is_scaled(void)
 {
-    cprof_counters_reading before, after, counted;
+    cprof_counter_reading before, after, counted;
     set_values(1000, 2000, 30, 40);
     kernel.enabled_ns = 1000000;
     kernel.running_ns = 600000;
@@ -527,7 +526,7 @@ static void test_sharing_counters_is_scaled(void)
     kernel.enabled_ns += 5000;
     kernel.running_ns += 2000;
     after = read_now(HARDWARE);
-    cprof_counters_between(&before, &after, &counted);
+    cprof_counter_between(&before, &after, &counted);
     CHECK(counted.estimated);
     CHECK_EQUAL(counted.known, HARDWARE);
     CHECK_EQUAL(counted.values[CPROF_COUNTER_CYCLES], 1750);
@@ -536,7 +535,7 @@ static void test_sharing_counters_is_scaled(void)
     CHECK_EQUAL(counted.values[CPROF_COUNTER_CACHE_MISSES], 0);
     kernel.enabled_ns += 5000;
     before = read_now(HARDWARE);
-    cprof_counters_between(&after, &before, &counted);
+    cprof_counter_between(&after, &before, &counted);
     CHECK_EQUAL(counted.known, 0);
 }
 
@@ -585,7 +584,7 @@ static void test_one_event_is_refused(void)
     unsigned bit = CPROF_COUNTER_BIT(FIRST + refused_event);
     set_values(1000, 2000, 30, 40);
     kernel.refused[refused_event] = finals[refused_error].error;
-    cprof_counters_reading reading = read_now(HARDWARE);
+    cprof_counter_reading reading = read_now(HARDWARE);
     CHECK_EQUAL(reading.known, HARDWARE & ~bit);
     for (unsigned event = 0; event < EVENTS; event++) {
         CHECK_EQUAL(reading.values[FIRST + event], event == refused_event ? 0 : kernel.values[event]);
@@ -864,16 +863,16 @@ static void test_a_group_of_the_machine(void)
 {
     kernel.behaviour = SOFTWARE;
     size_t open_before = descriptors();
-    cprof_counters_reading before = read_now(HARDWARE | CPU_TIME);
+    cprof_counter_reading before = read_now(HARDWARE | CPU_TIME);
     if ((before.known & HARDWARE) == 0) {
         check_reason(CPROF_COUNTER_CYCLES, "(");
         CHECK_EQUAL(descriptors(), open_before);
         return;
     }
     touch_new_pages();
-    cprof_counters_reading after = read_now(HARDWARE | CPU_TIME);
-    cprof_counters_reading counted;
-    cprof_counters_between(&before, &after, &counted);
+    cprof_counter_reading after = read_now(HARDWARE | CPU_TIME);
+    cprof_counter_reading counted;
+    cprof_counter_between(&before, &after, &counted);
     CHECK_EQUAL(counted.known, HARDWARE | CPU_TIME);
     CHECK(counted.values[FIRST] > 0);
     CHECK(counted.values[FIRST + 1] >= PAGES);

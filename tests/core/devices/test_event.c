@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "cprofiling/devices/event.h"
 
-#include "cprofiling/devices/event_delay.h"
 #include "cprofiling/devices/event_pool.h"
 #include "cprofiling/devices/context.h"
 #include "cprofiling/process.h"
@@ -324,14 +323,14 @@ static void test_conversion(void)
     } exact[] = {{0, 0}, {1, MS}, {0.0005f, 500}, {-2, -2 * MS}, {8.388607f, 8388607}, {0.000001f, 1}, {-0.000001f, -1}};
     cprof_ns ns = 77;
     for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++) {
-        CHECK(cprof_event_delay_ns_of_ms(exact[i].ms, &ns));
+        CHECK(cprof_event_pool_ns_of_ms(exact[i].ms, &ns));
         CHECK_EQUAL(ns, exact[i].ns);
     }
-    CHECK(!cprof_event_delay_ns_of_ms(NAN, &ns));
-    CHECK(!cprof_event_delay_ns_of_ms(INFINITY, &ns));
-    CHECK(!cprof_event_delay_ns_of_ms(-INFINITY, &ns));
-    CHECK(!cprof_event_delay_ns_of_ms(1e13f, &ns));
-    CHECK(!cprof_event_delay_ns_of_ms(-1e13f, &ns));
+    CHECK(!cprof_event_pool_ns_of_ms(NAN, &ns));
+    CHECK(!cprof_event_pool_ns_of_ms(INFINITY, &ns));
+    CHECK(!cprof_event_pool_ns_of_ms(-INFINITY, &ns));
+    CHECK(!cprof_event_pool_ns_of_ms(1e13f, &ns));
+    CHECK(!cprof_event_pool_ns_of_ms(-1e13f, &ns));
     CHECK_EQUAL(ns, -1);
 }
 
@@ -340,14 +339,14 @@ static void test_delays_are_relative_to_the_least(void)
 {
     const cprof_ns window = CPROF_EVENT_DELAY_WINDOW_NS;
     cprof_event_delay delay = {0};
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 100, 500 + 100 + 30), 0); /* the first one is all there is */
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 200, 500 + 200 + 50), 20);
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 300, 500 + 300 + 10), 0);
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 400, 500 + 400 + 60), 50);
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 150, 500 + 150 + 60), 50); /* out of order */
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 100 + window, 500 + 100 + window + 25), 15);
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 100 + 2 * window, 500 + 100 + 2 * window + 40), 15); /* the 10 have gone */
-    CHECK_EQUAL(cprof_event_delay_of(&delay, 100 + 4 * window, 500 + 100 + 4 * window + 90), 0);  /* all have */
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100, 500 + 100 + 30), 0); /* the first one is all there is */
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 200, 500 + 200 + 50), 20);
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 300, 500 + 300 + 10), 0);
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 400, 500 + 400 + 60), 50);
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 150, 500 + 150 + 60), 50); /* out of order */
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100 + window, 500 + 100 + window + 25), 15);
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100 + 2 * window, 500 + 100 + 2 * window + 40), 15); /* the 10 have gone */
+    CHECK_EQUAL(cprof_event_pool_delay_of(&delay, 100 + 4 * window, 500 + 100 + 4 * window + 90), 0);  /* all have */
 }
 
 static void test_queue_delays(void)

@@ -113,7 +113,7 @@ static uint64_t random_bits(void)
 static void finish(cprof_registry *registry, const char *node, cprof_outcome outcome, cprof_ns elapsed_ns)
 {
     cprof_sample sample = {elapsed_ns, elapsed_ns / 3, elapsed_ns / 7};
-    cprof_accum_finish(accum_of(registry, "train", node), cprof_registry_present(registry).generation, outcome, &sample);
+    cprof_accum_finish(accum_of(registry, "train", node), cprof_epoch_present(&registry->epoch).generation, outcome, &sample);
 }
 
 static void record(cprof_registry *registry, const char *node, double elapsed_ms)
@@ -177,7 +177,7 @@ static seen see(const cprof_snapshot *snapshot, const char *node)
 static seen see_live(cprof_registry *registry, const char *node)
 {
     seen key = {.node = node};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK);
     CHECK(key.is_found);
     return key;
@@ -243,7 +243,7 @@ static void test_snapshot_is_what_the_registry_was(uint64_t skip_first_n)
     CHECK(!copy->is_merged && copy->source_count == 1 && copy->key_count == 6 && copy->internal_errors == 2);
     CHECK(copy->skip_least == skip_first_n && copy->skip_most == skip_first_n && copy->cost_ns == 0.125);
     CHECK(memcmp(copy->sources[0].id, registry->id, sizeof registry->id) == 0);
-    CHECK(copy->sources[0].generation == cprof_registry_present(registry).generation);
+    CHECK(copy->sources[0].generation == cprof_epoch_present(&registry->epoch).generation);
     cprof_snapshot_destroy(snapshot);
     cprof_snapshot_destroy(copy);
     cprof_registry_destroy(registry);
@@ -628,7 +628,7 @@ static void add_extra(cprof_registry *registry, const char *node)
         .host_memory = {true, 900, 700, -1},
     };
     cprof_accum *accum = accum_of(registry, "train", node);
-    uint64_t generation = cprof_registry_present(registry).generation;
+    uint64_t generation = cprof_epoch_present(&registry->epoch).generation;
     cprof_accum_add_gpu(accum, generation, 2 * MS, 1000, true);
     cprof_accum_add_gpu(accum, generation, 7 * MS, -1, false);
     cprof_accum_miss_gpu(accum, generation, CPROF_GPU_CAPTURED);

@@ -52,29 +52,29 @@ enum {
 static void finish(cprof_registry *registry, const char *node)
 {
     cprof_sample sample = {3 * MS, 1 * MS, 500};
-    cprof_accum_finish(accum_of(registry, "train", node), cprof_registry_present(registry).generation, CPROF_OUTCOME_SUCCESS,
-                       &sample);
+    cprof_accum_finish(accum_of(registry, "train", node), cprof_epoch_present(&registry->epoch).generation,
+                       CPROF_OUTCOME_SUCCESS, &sample);
 }
 
 static void add_gpu(cprof_registry *registry, const char *node, cprof_ns gpu_ns, cprof_ns queue_ns, bool multi_stream)
 {
-    cprof_accum_add_gpu(accum_of(registry, "train", node), cprof_registry_present(registry).generation, gpu_ns, queue_ns,
+    cprof_accum_add_gpu(accum_of(registry, "train", node), cprof_epoch_present(&registry->epoch).generation, gpu_ns, queue_ns,
                         multi_stream);
 }
 
 static void miss_gpu(cprof_registry *registry, const char *node, cprof_gpu_cause cause)
 {
-    cprof_accum_miss_gpu(accum_of(registry, "train", node), cprof_registry_present(registry).generation, cause);
+    cprof_accum_miss_gpu(accum_of(registry, "train", node), cprof_epoch_present(&registry->epoch).generation, cause);
 }
 
 static void add_launches(cprof_registry *registry, const char *node, cprof_launch_counts launches)
 {
-    cprof_accum_add_launches(accum_of(registry, "train", node), cprof_registry_present(registry).generation, &launches);
+    cprof_accum_add_launches(accum_of(registry, "train", node), cprof_epoch_present(&registry->epoch).generation, &launches);
 }
 
 static void add_sample(cprof_registry *registry, const char *node, cprof_resources_sample sample)
 {
-    cprof_accum_add_sample(accum_of(registry, "train", node), cprof_registry_present(registry).generation, &sample);
+    cprof_accum_add_sample(accum_of(registry, "train", node), cprof_epoch_present(&registry->epoch).generation, &sample);
 }
 
 static cprof_snapshot *take(cprof_registry *registry, uint64_t taken_ns)
@@ -126,7 +126,7 @@ static seen see(const cprof_snapshot *snapshot, const char *node)
 static seen see_live(cprof_registry *registry, const char *node)
 {
     seen key = {.node = node};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK && key.is_found);
     return key;
 }

@@ -16,8 +16,8 @@ static void finish(cprof_registry *registry, const char *node, const char *signa
                    cprof_ns elapsed_ns)
 {
     cprof_sample sample = {elapsed_ns, 0, 0};
-    (void)cprof_accum_finish_shaped(accum_of(registry, "train", node), cprof_registry_present(registry).generation, outcome,
-                                    &sample, cprof_name_of(signature));
+    (void)cprof_accum_finish_shaped(accum_of(registry, "train", node), cprof_epoch_present(&registry->epoch).generation,
+                                    outcome, &sample, cprof_name_of(signature));
 }
 
 static cprof_registry *shaped_registry(void)

@@ -32,7 +32,7 @@ static void tear_down(void)
 
 static uint64_t generation(void)
 {
-    return cprof_registry_present(registry).generation;
+    return cprof_epoch_present(&registry->epoch).generation;
 }
 
 /* The figures of now, with the histogram in `counts`. */

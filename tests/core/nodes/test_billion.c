@@ -62,8 +62,8 @@ static cprof_figures figures_now(void)
     cprof_figures figures;
     uint64_t order;
     memset(counts, 0, sizeof counts);
-    CHECK(cprof_accum_copy(accum, cprof_registry_present(registry).generation, INT64_MAX, &figures, counts, &order, NULL) ==
-          CPROF_OK);
+    CHECK(cprof_accum_copy(accum, cprof_epoch_present(&registry->epoch).generation, INT64_MAX, &figures, counts, &order,
+                           NULL) == CPROF_OK);
     CHECK_EQUAL(figures.count, samples);
     for (size_t i = 1; i < CPROF_HISTOGRAM_BUCKETS; i++) {
         counts[0] += counts[i];
@@ -78,7 +78,7 @@ static void check_spans(uint64_t base_ns, variation vary)
     cprof_u128 sum = 0;
     cprof_u128 squares = 0;
     cprof_registry_reset(registry);
-    uint64_t generation = cprof_registry_present(registry).generation;
+    uint64_t generation = cprof_epoch_present(&registry->epoch).generation;
     for (uint64_t i = 0; i < samples; i++) {
         uint64_t more_ns = vary(&random, i);
         cprof_sample sample = {(cprof_ns)(base_ns + more_ns), 0, 0};

@@ -43,7 +43,7 @@ static bool is_key(cprof_names names, const char *stage, const char *node)
 
 static uint64_t generation_of(cprof_registry *registry)
 {
-    return cprof_registry_present(registry).generation;
+    return cprof_epoch_present(&registry->epoch).generation;
 }
 
 static unsigned flags_of(cprof_registry *registry)
@@ -82,7 +82,7 @@ static cprof_status note(void *context, cprof_names names, uint64_t order, const
 static visit visit_all(cprof_registry *registry)
 {
     visit met = {.count = 0};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
     CHECK_EQUAL(epoch.generation, generation_of(registry));
     return met;
@@ -94,7 +94,7 @@ static void test_new_registry(void)
     CHECK(registry != NULL);
     CHECK_EQUAL(flags_of(registry), 0);
     CHECK_EQUAL(generation_of(registry), 1);
-    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, 0);
+    CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, 0);
     CHECK_EQUAL(visit_all(registry).count, 0);
     CHECK_EQUAL(registry->refused_keys, 0);
     cprof_registry_destroy(registry);
@@ -148,7 +148,7 @@ static void test_configure(void)
         generation += steps[i].discards;
         CHECK_EQUAL(flags_of(registry), steps[i].flags);
         CHECK_EQUAL(generation_of(registry), generation);
-        CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, steps[i].skips_of_statistics);
+        CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, steps[i].skips_of_statistics);
     }
     cprof_registry_destroy(registry);
 }
@@ -162,7 +162,7 @@ static void test_reset_keeps_the_configuration(void)
     cprof_registry_reset(registry);
     CHECK_EQUAL(generation_of(registry), generation + 2);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC);
-    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, 3);
+    CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, 3);
     cprof_registry_destroy(registry);
 }
 
@@ -233,7 +233,7 @@ static void test_visitor_may_stop(void)
     finish(registry, cprof_registry_accum(registry, key("train", "b")));
     finish(registry, cprof_registry_accum(registry, key("train", "c")));
     visit met = {.stop_after = 2};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OUT_OF_RANGE);
     CHECK_EQUAL(met.count, 2);
     CHECK_EQUAL(visit_all(registry).count, 3); /* nothing stayed locked */
@@ -278,7 +278,7 @@ static cprof_status contest_reset(void *context, cprof_names names, uint64_t ord
 static void test_reset_waits_for_a_visit(void)
 {
     contest held = {.registry = cprof_registry_create(0)};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     finish(held.registry, cprof_registry_accum(held.registry, key("train", "a")));
     finish(held.registry, cprof_registry_accum(held.registry, key("train", "b")));
     CHECK(cprof_registry_visit(held.registry, contest_reset, &held, &epoch) == CPROF_OK);
@@ -308,7 +308,7 @@ static void test_present_is_of_one_moment(void)
     uint64_t last = 0;
     CHECK(pthread_create(&thread, NULL, begin_generations, registry) == 0);
     for (int changes = 0; changes < 2000;) {
-        cprof_registry_epoch now = cprof_registry_present(registry);
+        cprof_generation now = cprof_epoch_present(&registry->epoch);
         CHECK_EQUAL(now.skip_first_n, (now.generation + 1) % 2);
         CHECK(now.generation >= last);
         changes += now.generation != last;
@@ -452,7 +452,7 @@ static cprof_status write_everywhere_and_stop(void *context, cprof_names names, 
 static void test_writers_go_on_during_a_visit(void)
 {
     cprof_registry *registry = cprof_registry_create(0);
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     cprof_registry_configure(registry, CPROF_FLAG_STATS, 0, false);
     finish(registry, numbered(registry, "val", 0));
     CHECK(cprof_registry_visit(registry, write_everywhere_and_stop, registry, &epoch) == CPROF_BAD_FORMAT);
@@ -463,7 +463,7 @@ static void test_writers_go_on_during_a_visit(void)
 static void test_visit_without_memory(void)
 {
     cprof_registry *registry = cprof_registry_create(0);
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     visit met = {.count = 0};
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
     fake_alloc_fail(1);
@@ -478,7 +478,7 @@ static void test_visit_without_memory(void)
 static void test_a_stopped_thread_holds_no_reader_up(void)
 {
     cprof_registry *registry = cprof_registry_create(0);
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     visit met = {.count = 0};
     cprof_accum *stuck = cprof_registry_accum(registry, key("train", "a"));
     finish(registry, stuck);
@@ -493,9 +493,9 @@ static void test_a_stopped_thread_holds_no_reader_up(void)
     CHECK_EQUAL(met.count, 1);
     CHECK_EQUAL(epoch.unread, 1);
     cprof_lock_release(&registry->table_lock);
-    cprof_lock_acquire(&registry->epoch_lock);
+    cprof_lock_acquire(&registry->epoch.lock);
     CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_BUSY);
-    cprof_lock_release(&registry->epoch_lock);
+    cprof_lock_release(&registry->epoch.lock);
     CHECK(cprof_registry_visit(registry, note, &met, &epoch) == CPROF_OK);
     CHECK_EQUAL(met.count, 3);
     CHECK_EQUAL(epoch.unread, 0);
@@ -516,7 +516,7 @@ static void test_after_fork_in_child(void)
     CHECK(memcmp(id, registry->id, sizeof id) != 0);
     CHECK_EQUAL(visit_all(registry).count, 0);
     CHECK_EQUAL(flags_of(registry), CPROF_FLAG_STATS | CPROF_FLAG_SYNC); /* of the recording it has no part */
-    CHECK_EQUAL(cprof_registry_present(registry).skip_first_n, 2);
+    CHECK_EQUAL(cprof_epoch_present(&registry->epoch).skip_first_n, 2);
     cprof_registry_keep_at_fork(registry);
     finish(registry, cprof_registry_accum(registry, key("train", "a")));
     cprof_registry_before_fork();

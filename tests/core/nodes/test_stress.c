@@ -263,7 +263,7 @@ static cprof_status check_row(void *context, cprof_names names, uint64_t order, 
 static void *read_all(void *argument)
 {
     reading *r = argument;
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     do {
         CHECK(cprof_registry_visit(registry, check_row, r, &epoch) == CPROF_OK);
         CHECK(r->rows == 0 || r->generation <= epoch.generation);
@@ -351,7 +351,7 @@ static void test_storm(void)
     join(toggling);
     join(reading_thread);
     CHECK(seen.visits > 0 && seen.rows > 0);
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, check_row, &seen, &epoch) == CPROF_OK);
     CHECK(epoch.generation > 2);
     for (int key = 0; key < KEYS; key++) {

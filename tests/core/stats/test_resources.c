@@ -349,7 +349,7 @@ static void set_up(uint64_t skip_first_n)
 
 static uint64_t generation(void)
 {
-    return cprof_registry_present(registry).generation;
+    return cprof_epoch_present(&registry->epoch).generation;
 }
 
 static bool finish(void)
@@ -389,7 +389,7 @@ static cprof_status look(void *context, cprof_names names, uint64_t order, const
 static seen see(void)
 {
     seen key = {.keys = 0};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, look, &key, &epoch) == CPROF_OK && epoch.unread == 0);
     return key;
 }

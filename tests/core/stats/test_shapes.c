@@ -31,7 +31,7 @@ static void set_up(uint64_t skip_first_n)
 
 static uint64_t generation(void)
 {
-    return cprof_registry_present(registry).generation;
+    return cprof_epoch_present(&registry->epoch).generation;
 }
 
 static bool finish_as(cprof_outcome outcome, const char *signature, cprof_ns elapsed_ns)
@@ -95,7 +95,7 @@ static cprof_status look(void *context, cprof_names key, uint64_t order, const c
 static seen see(void)
 {
     seen found = {.count = UINT64_MAX};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     CHECK(cprof_registry_visit(registry, look, &found, &epoch) == CPROF_OK);
     CHECK_EQUAL(epoch.unread, 0);
     return found;
@@ -245,7 +245,7 @@ static void test_without_memory(void)
     key = see();
     CHECK(key.shapes == 2 && key.figures[0].count == 2 && key.figures[0].lost == 1 && key.figures[0].most_ns == 1 * MS);
     seen nothing = {.count = 0};
-    cprof_registry_epoch epoch;
+    cprof_generation epoch;
     for (uint64_t nth = 1; nth <= 2; nth++) {
         fake_alloc_fail(nth);
         CHECK(cprof_registry_visit(registry, look, &nothing, &epoch) == CPROF_NO_MEMORY);
