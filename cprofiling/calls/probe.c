@@ -3,7 +3,7 @@
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/devices/capture.h"
 #include "cprofiling/devices/counters.h"
-#include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/cupti_events.h"
 #include "cprofiling/devices/nvtx.h"
 #include "cprofiling/trace/recording.h"
 
@@ -246,7 +246,7 @@ static void set_launching(const cprof_thread *thread)
     if (innermost != NULL) {
         node = (cprof_cupti_node){innermost->accum, innermost->generation};
     }
-    cprof_cupti_set_node(node, &before);
+    cprof_cupti_thread_set_node(node, &before);
 }
 
 static void enter_range(cprof_probe *probe)

@@ -2,10 +2,9 @@
 #include "cprofiling/devices/cupti.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/devices/cupti_calls.h"
+#include "cprofiling/devices/cupti_records.h"
 #include "cprofiling/devices/cupti_events.h"
 #include "cprofiling/devices/cupti_library.h"
-#include "cprofiling/devices/cupti_threads.h"
 #include "cprofiling/base/environment.h"
 #include "cprofiling/devices/wait.h"
 
@@ -326,7 +325,7 @@ static bool open_lock_held(void)
 
 static uint64_t all_users_lock_held(void)
 {
-    return cupti.users[CPROF_CUPTI_COUNTS] + cupti.users[CPROF_CUPTI_STORE];
+    return cupti.users[CPROF_CUPTI_COUNTS] + cupti.users[CPROF_CUPTI_TRACE];
 }
 
 static void begin_use_lock_held(cprof_cupti_use use)
@@ -359,7 +358,7 @@ static void end_use_lock_held(cprof_cupti_use use)
 {
     if (all_users_lock_held() == 0) {
         close_lock_held();
-    } else if (use == CPROF_CUPTI_STORE) {
+    } else if (use == CPROF_CUPTI_TRACE) {
         flush_lock_held(FLUSH_COMPLETE);
     }
     if (use == CPROF_CUPTI_COUNTS) {

@@ -17,7 +17,7 @@
 /* What the subscriber is held for; of each kind any number of users. */
 typedef enum {
     CPROF_CUPTI_COUNTS, /* what each node launches: cprof_accum_add_launches() */
-    CPROF_CUPTI_STORE,  /* every launch and record, for a recording: cprof_cupti_collect() */
+    CPROF_CUPTI_TRACE,  /* every launch and record, for a recording: cprof_cupti_collect() */
     CPROF_CUPTI_USES,
 } cprof_cupti_use;
 
@@ -30,18 +30,10 @@ void cprof_cupti_stop(cprof_cupti_use use);
 /* Asks CUPTI for the records that are complete, without waiting for any device. */
 void cprof_cupti_flush(void);
 
-/* The node whose work the calling thread does from now on: launches are counted there. `accum` NULL: nobody's. Returns to
- * *before what it was, to be set again afterwards. Costs two stores. */
-typedef struct {
-    cprof_accum *accum;
-    uint64_t generation;
-} cprof_cupti_node;
-void cprof_cupti_set_node(cprof_cupti_node node, cprof_cupti_node *before);
-
 /* Forgets a registry that is being destroyed: records that come for it later count nowhere. */
 void cprof_cupti_forget(const cprof_registry *registry);
 
-/* Adds what was recorded for CPROF_CUPTI_STORE users that have stopped, since this was called last, to a table that is being
+/* Adds what was recorded for CPROF_CUPTI_TRACE users that have stopped, since this was called last, to a table that is being
  * filled, as a trace of Kineto's has it: calls as rows of their thread, kernels, copies and fills as rows of their device and
  * stream, and the flows between them; and forgets it. Table NULL: only forgets it. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: rows
  * are missing. */

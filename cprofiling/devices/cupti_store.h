@@ -1,17 +1,67 @@
+/* What is kept of CUPTI: calls of CUDA, to which devices' records, which come later, are joined; and, for a recording, calls
+ * and records until they become rows of a table. */
+#ifndef CPROF_CUPTI_STORE_H
+#define CPROF_CUPTI_STORE_H
+
+#include "cprofiling/base/names.h"
+#include "cprofiling/devices/cupti_clock.h"
+#include "cprofiling/devices/cupti_records.h"
+#include "cprofiling/nodes/accum.h"
+#include "cprofiling/trace/table.h"
+
+#include <sys/types.h>
+
+enum {
+    CPROF_CUPTI_LAUNCHES = 1 << 17,     /* that are remembered: those of the latest so many numbers, */
+    CPROF_CUPTI_LAUNCH_BLOCK = 1 << 10, /* in blocks of so many places, which take whole pages */
+    CPROF_CUPTI_LAUNCH_BLOCKS = CPROF_CUPTI_LAUNCHES / CPROF_CUPTI_LAUNCH_BLOCK,
+};
+
+/* Whose work a thread does; `accum` NULL: nobody's. */
+typedef struct {
+    cprof_accum *accum;
+    uint64_t generation;
+} cprof_cupti_node;
+
+/* All zero: an empty table, in which nothing is found and into which nothing is put. */
+typedef struct {
+    _Atomic(struct cprof_cupti_launch_place *) places; /* made once */
+    _Atomic bool has_nodes[CPROF_CUPTI_LAUNCH_BLOCKS]; /* by block: some have, or had, a node */
+} cprof_cupti_launches;
+
+/* What is known of a call. */
+typedef struct {
+    uint32_t outer;    /* the number of the outermost call that it is in, or its own */
+    cprof_ticks start; /* of that */
+} cprof_cupti_launch;
+
+/* Makes the places, once; they take memory as they are used. False without memory. */
+bool cprof_cupti_launches_create(cprof_cupti_launches *launches);
+
+/* Remembers a call that is in no other; node.accum may be NULL. */
+void cprof_cupti_launches_put(cprof_cupti_launches *launches, uint32_t number, cprof_cupti_node node, cprof_ticks start);
+
+/* Remembers a call inside another. */
+void cprof_cupti_launches_put_inner(cprof_cupti_launches *launches, uint32_t number, uint32_t outer);
+
+/* Finds a call. False: it was not seen, or is forgotten. */
+bool cprof_cupti_launches_find(const cprof_cupti_launches *launches, uint32_t number, cprof_cupti_launch *launch);
+
+/* Adds what came of a call, by the number of the outermost, to its node, if it has one and is still known. */
+void cprof_cupti_launches_count(cprof_cupti_launches *launches, uint32_t outer, const cprof_launch_counts *counts);
+
+/* Takes their node from all calls that have one of this registry, in which no call is open any more. Quick for a registry that
+ * was not seen here. */
+void cprof_cupti_launches_forget(cprof_cupti_launches *launches, const cprof_registry *registry);
+
+/* Gives the places back; the table is empty afterwards. Only while no other thread uses it. */
+void cprof_cupti_launches_dispose(cprof_cupti_launches *launches);
+
 /* What a recording gets from CUPTI: calls that gave work to devices, and the records of that work, kept until they become rows
  * of a table.
  *
  * Thread rule: any thread, any number at once; one lock, held for one item, or while times are settled.
  */
-#ifndef CPROF_CUPTI_STORE_H
-#define CPROF_CUPTI_STORE_H
-
-#include "cprofiling/devices/cupti_records.h"
-#include "cprofiling/devices/cupti_clock.h"
-#include "cprofiling/base/names.h"
-#include "cprofiling/trace/table.h"
-
-#include <sys/types.h>
 
 enum {
     CPROF_CUPTI_STORE_CAPACITY = 1 << 21,       /* calls, and records; later ones are dropped, and counted */
@@ -69,5 +119,23 @@ void cprof_cupti_store_settle(cprof_cupti_store *trace, const cprof_cupti_clock 
 /* Takes all out: adds what is settled to a table as rows and arrows, unless that is NULL, and gives it back. `demangler` may be
  * NULL: names stay as they are. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: rows are missing. */
 cprof_status cprof_cupti_store_collect(cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table);
+
+enum { CPROF_CUPTI_CHUNK = 4096 }; /* items, which take whole pages */
+
+/* A record of a device, kept. */
+typedef struct {
+    cprof_cupti_record record; /* without a name; the kind is 0 once it is left out */
+    uint32_t name;             /* a number of the trace's names + 1; 0: it has none */
+    uint32_t correlation;      /* that of the outermost call */
+} cprof_cupti_traced_work;
+
+/* An item by its number. */
+cprof_cupti_traced_call *cprof_cupti_rows_call(const cprof_cupti_items *calls, size_t index);
+cprof_cupti_traced_work *cprof_cupti_rows_work(const cprof_cupti_items *records, size_t index);
+
+/* Adds all settled items to a table, with the arrows from calls to their work, and names devices and streams.
+ * `demangler` may be NULL.
+ * CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: rows are missing. */
+cprof_status cprof_cupti_rows_add(const cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table);
 
 #endif

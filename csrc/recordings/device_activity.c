@@ -12,7 +12,7 @@ static PyObject *start_trace(PyObject *module, PyObject *unused)
     (void)unused;
     bool is_on;
     Py_BEGIN_ALLOW_THREADS
-    is_on = cprof_cupti_start(CPROF_CUPTI_STORE);
+    is_on = cprof_cupti_start(CPROF_CUPTI_TRACE);
     Py_END_ALLOW_THREADS
     return PyBool_FromLong(is_on);
 }
@@ -22,7 +22,7 @@ static PyObject *stop_trace(PyObject *module, PyObject *unused)
     (void)module;
     (void)unused;
     Py_BEGIN_ALLOW_THREADS
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -114,7 +114,7 @@ static PyObject *status(PyObject *module, PyObject *unused)
 #define COUNTER(name) #name, (unsigned long long)now.name
     return Py_BuildValue("{sOsNsIsKsKsKsKsKsKsKsKsK}", "cuda", has_cuda ? Py_True : Py_False, "library", path, "version",
                          (unsigned)now.version, "counting", (unsigned long long)now.users[CPROF_CUPTI_COUNTS], "recording",
-                         (unsigned long long)now.users[CPROF_CUPTI_STORE], COUNTER(launched), COUNTER(outside),
+                         (unsigned long long)now.users[CPROF_CUPTI_TRACE], COUNTER(launched), COUNTER(outside),
                          COUNTER(unknown_node), COUNTER(records), COUNTER(unknown_launch), COUNTER(untimed), COUNTER(dropped));
 #undef COUNTER
 }

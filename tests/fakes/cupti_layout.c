@@ -5,9 +5,8 @@
 #include <cuda.h>
 #include <cupti.h>
 
-#include "cprofiling/devices/cupti_calls.h"
-#include "cprofiling/devices/cupti_library.h"
 #include "cprofiling/devices/cupti_records.h"
+#include "cprofiling/devices/cupti_library.h"
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #theirs)
 

@@ -5,7 +5,7 @@
 #include "cprofiling/calls/probe.h"
 
 #include "cprofiling/devices/capture.h"
-#include "cprofiling/devices/cupti.h"
+#include "cprofiling/devices/cupti_events.h"
 #include "cprofiling/devices/nvtx.h"
 #include "cprofiling/process.h"
 #include "cprofiling/trace/recording.h"
@@ -103,7 +103,7 @@ void wrapped_pop(void) __asm__("__wrap_cprof_nvtx_pop");
 int wrapped_start(void) __asm__("__wrap_cprof_wait_profiler_start");
 int wrapped_stop(void) __asm__("__wrap_cprof_wait_profiler_stop");
 void wrapped_perf_read(unsigned wanted, cprof_counter_reading *reading) __asm__("__wrap_cprof_counters_read");
-void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before) __asm__("__wrap_cprof_cupti_set_node");
+void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before) __asm__("__wrap_cprof_cupti_thread_set_node");
 bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes) __asm__("__wrap_cprof_wait_memory");
 cprof_recording_memory wrapped_memory_now(void) __asm__("__wrap_cprof_recording_memory_now");
 

@@ -5,7 +5,6 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/devices/cupti_events.h"
-#include "cprofiling/devices/cupti_threads.h"
 #include "cprofiling/devices/wait.h"
 #include "cprofiling/process.h"
 
@@ -183,14 +182,14 @@ static cprof_cupti_node node_of(const char *name)
 static cprof_cupti_node enter_node(const char *name)
 {
     cprof_cupti_node before;
-    cprof_cupti_set_node(node_of(name), &before);
+    cprof_cupti_thread_set_node(node_of(name), &before);
     return before;
 }
 
 static void leave_node(cprof_cupti_node before)
 {
     cprof_cupti_node ignored;
-    cprof_cupti_set_node(before, &ignored);
+    cprof_cupti_thread_set_node(before, &ignored);
 }
 
 static cprof_launch_counts launched(const char *name)
@@ -638,8 +637,8 @@ static void *come_into_nodes_and_go(void *done)
     cprof_cupti_node node = node_of("on and off");
     for (int i = 0; i < CHANGES; i++) {
         cprof_cupti_node before, ignored;
-        cprof_cupti_set_node(node, &before);
-        cprof_cupti_set_node(before, &ignored);
+        cprof_cupti_thread_set_node(node, &before);
+        cprof_cupti_thread_set_node(before, &ignored);
     }
     atomic_store((atomic_bool *)done, true);
     return NULL;
@@ -700,10 +699,10 @@ static void *come_and_go(void *argument)
     (void)argument;
     for (int i = 0; i < 20; i++) {
         char reason[100];
-        CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+        CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
         (void)cprof_cupti_reason(reason, sizeof reason);
         cprof_registry *other = cprof_registry_create(2);
-        cprof_cupti_stop(CPROF_CUPTI_STORE);
+        cprof_cupti_stop(CPROF_CUPTI_TRACE);
         cprof_process_end_registry(other);
         CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
     }
@@ -813,7 +812,7 @@ static void test_without_cuda_nothing_is_called(void)
     check_reason("no CUDA in the process");
     CHECK(!state().has_library);
     gpu_fault = "off(fork): CUDA does not survive a fork";
-    CHECK(!cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(!cprof_cupti_start(CPROF_CUPTI_TRACE));
     check_reason("CUDA cannot be used: off(fork): CUDA does not survive a fork");
     cprof_cupti_stop(CPROF_CUPTI_COUNTS); /* there is nothing to stop */
     cprof_cupti_flush();
@@ -829,17 +828,17 @@ static void test_another_client_keeps_it_and_may_give_it_back(void)
 {
     begin();
     fake.hold_(1);
-    CHECK(!cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(!cprof_cupti_start(CPROF_CUPTI_TRACE));
     check_reason("another profiler (torch.profiler, Nsight) holds CUPTI: CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39) "
                  "from cuptiSubscribe");
     fake.hold_(0);
     fake.fail_("cuptiSubscribe", 12, 1);
     fake.fail_("cuptiGetResultString", 999, 1);
-    CHECK(!cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(!cprof_cupti_start(CPROF_CUPTI_TRACE));
     check_reason("another profiler (torch.profiler, Nsight) holds CUPTI: CUPTI error (12) from cuptiSubscribe");
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     check_reason("");
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     end();
 }
 
@@ -876,7 +875,7 @@ static void test_calls_that_it_does_not_know_are_left_out(void)
 static bool live(void)
 {
     bool is_on = cprof_cupti_start(CPROF_CUPTI_COUNTS);
-    bool is_traced = is_on && cprof_cupti_start(CPROF_CUPTI_STORE);
+    bool is_traced = is_on && cprof_cupti_start(CPROF_CUPTI_TRACE);
     cprof_cupti_node before = enter_node("node");
     fake.launch_("kernel", 5);
     leave_node(before);
@@ -887,7 +886,7 @@ static bool live(void)
     fake.launch_("kernel", 5);
     fake.advance_(MS);
     if (is_traced) {
-        cprof_cupti_stop(CPROF_CUPTI_STORE);
+        cprof_cupti_stop(CPROF_CUPTI_TRACE);
     }
     if (is_on) {
         cprof_cupti_stop(CPROF_CUPTI_COUNTS);
@@ -999,7 +998,7 @@ static void test_any_allocation_may_fail(void)
         samples = node_of("node").accum->figures.count;
         fake_alloc_fail(nth);
         bool is_on = cprof_cupti_start(CPROF_CUPTI_COUNTS);
-        bool is_traced = is_on && cprof_cupti_start(CPROF_CUPTI_STORE);
+        bool is_traced = is_on && cprof_cupti_start(CPROF_CUPTI_TRACE);
         cprof_cupti_node before = enter_node("node");
         fake.launch_("kernel", 5);
         leave_node(before);
@@ -1008,7 +1007,7 @@ static void test_any_allocation_may_fail(void)
             cprof_cupti_stop(CPROF_CUPTI_COUNTS);
         }
         if (is_traced) {
-            cprof_cupti_stop(CPROF_CUPTI_STORE);
+            cprof_cupti_stop(CPROF_CUPTI_TRACE);
         }
         (void)cprof_cupti_collect(NULL);
         failed = fake_alloc_has_failed();
@@ -1121,7 +1120,7 @@ static void test_a_child_never_calls_it(void)
 {
     begin();
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_cupti_node before = enter_node("node");
     fake.launch_("kernel", 5);
     uint64_t calls = fake.total_calls_();
@@ -1131,7 +1130,7 @@ static void test_a_child_never_calls_it(void)
         (void)alarm(HANG_SECONDS);
         fake.launch_("kernel", 5);
         cprof_cupti_flush();
-        cprof_cupti_stop(CPROF_CUPTI_STORE);
+        cprof_cupti_stop(CPROF_CUPTI_TRACE);
         cprof_cupti_stop(CPROF_CUPTI_COUNTS);
         leave_node(before);
         CHECK(!cprof_cupti_start(CPROF_CUPTI_COUNTS));
@@ -1147,7 +1146,7 @@ static void test_a_child_never_calls_it(void)
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     leave_node(before);
     fake.advance_(MS);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     CHECK(cprof_cupti_collect(NULL) == CPROF_OK);
     check_launched("node", (cprof_launch_counts){.launches = 1, .kernels = 1, .kernel_ns = 5});
@@ -1158,7 +1157,7 @@ static void test_a_child_never_calls_it(void)
 static void test_a_child_leaves_what_is_half_written(void)
 {
     begin();
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_lock_acquire(&cprof_cupti_events.trace.lock);
     pid_t child = fork();
     if (child == 0) {
@@ -1169,7 +1168,7 @@ static void test_a_child_leaves_what_is_half_written(void)
     cprof_lock_release(&cprof_cupti_events.trace.lock);
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     end();
 }
 
@@ -1243,7 +1242,7 @@ static void check_row(const cprof_table *table, size_t row, const char *cat, con
 static void test_the_rows_of_a_recording_are_exact(void)
 {
     begin();
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     int64_t at = fake.now_();
     fake.launch_("a kernel", 30 * US);
     fake.advance_(10 * US);
@@ -1256,7 +1255,7 @@ static void test_the_rows_of_a_recording_are_exact(void)
     fake.kernel_(NULL, fake.stamp_(at + 80 * US), fake.stamp_(at + 90 * US), 1, 0, 4712);
     fake.kernel_("a kernel", fake.stamp_(at + 80 * US), fake.stamp_(at + 85 * US), 1, 0, 4712);
     fake.advance_(MS);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     cprof_table *table = collected();
     CHECK_EQUAL(table->count, 7);
     int64_t base = table->start_ns[0];
@@ -1313,20 +1312,20 @@ static void test_a_recording_has_its_stretches(void)
     fake.launch_("before", 10);
     fake.launch_("from before into it", 10 * MS);
     fake.advance_(MS);
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE)); /* a second user: the same recording */
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE)); /* a second user: the same recording */
     fake.launch_("first", 10);
     fake.advance_(20 * MS);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     fake.launch_("in the pause", 10);
     fake.advance_(MS);
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     fake.launch_("second", 10);
     fake.drop_(5);
     fake.launch_("not over", 10 * MS);
     fake.advance_(MS);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     cprof_table *table = collected();
     static const char *const names[] = {
         "cudaLaunchKernel", "cudaLaunchKernel", "cudaLaunchKernel", "from before into it", "first", "second"};
@@ -1349,7 +1348,7 @@ static void test_a_recording_has_its_stretches(void)
 static void test_a_step_of_the_time_of_day_costs_one_place(void)
 {
     begin();
-    CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS) && cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS) && cprof_cupti_start(CPROF_CUPTI_TRACE));
     cprof_cupti_node before = enter_node("node");
     fake.launch_("known", 100 * US);
     fake.advance_(10 * MS);
@@ -1363,7 +1362,7 @@ static void test_a_step_of_the_time_of_day_costs_one_place(void)
     fake.launch_("later", 50 * US);
     leave_node(before);
     fake.advance_(MS);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     cprof_cupti_stop(CPROF_CUPTI_COUNTS);
     check_launched("node", (cprof_launch_counts){.launches = 3, .kernels = 3, .kernel_ns = 350 * US});
     check_reason("");
@@ -1386,11 +1385,11 @@ static void test_calls_across_an_end_of_a_recording_are_left_out(void)
     CHECK(cprof_cupti_start(CPROF_CUPTI_COUNTS));
     int64_t first = fake.correlation_();
     fake.enter_(RUNTIME, LAUNCH, first);
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     fake.leave_(RUNTIME, LAUNCH, first);
     int64_t second = fake.correlation_();
     fake.enter_(RUNTIME, LAUNCH, second);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     fake.leave_(RUNTIME, LAUNCH, second);
     cprof_table *table = collected();
     CHECK_EQUAL(table->count, 0);
@@ -1403,13 +1402,13 @@ static void test_a_full_recording_counts_what_is_missing(void)
 {
     begin();
     cprof_cupti_events.trace.capacity = 3;
-    CHECK(cprof_cupti_start(CPROF_CUPTI_STORE));
+    CHECK(cprof_cupti_start(CPROF_CUPTI_TRACE));
     for (int i = 0; i < 5; i++) {
         fake.launch_("kernel", 10);
     }
     fake.kernel_("without times", 0, 0, 0, 7, 1);
     fake.advance_(MS);
-    cprof_cupti_stop(CPROF_CUPTI_STORE);
+    cprof_cupti_stop(CPROF_CUPTI_TRACE);
     cprof_table *table = collected();
     CHECK_EQUAL(table->count, 6);
     CHECK_EQUAL(table->dropped, 5);

@@ -1,4 +1,4 @@
-#include "cprofiling/devices/cupti_launches.h"
+#include "cprofiling/devices/cupti_store.h"
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/nodes/registry.h"

@@ -1,8 +1,6 @@
 /* Records, and the calls that they come from. */
 #include "cprofiling/devices/cupti_records.h"
 
-#include "cprofiling/devices/cupti_calls.h"
-
 #include "tests/core/check.h"
 
 #include <string.h>

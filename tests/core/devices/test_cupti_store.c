@@ -3,7 +3,7 @@
 #include "cprofiling/devices/cupti_store.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/devices/cupti_calls.h"
+#include "cprofiling/devices/cupti_records.h"
 
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
