@@ -210,7 +210,7 @@ cprof_probe_memory cprof_probe_device_memory(void)
 
 static void begin_host_memory(cprof_probe *probe)
 {
-    cprof_recording_memory now = cprof_recording_memory_now();
+    cprof_memory now = cprof_memory_now();
     probe->sample.host_memory = (cprof_resources_memory_sample){
         .known = now.memory != CPROF_TABLE_UNKNOWN,
         .entry = now.memory,
@@ -221,7 +221,7 @@ static void begin_host_memory(cprof_probe *probe)
 
 static void end_host_memory(cprof_probe *probe)
 {
-    cprof_recording_memory now = cprof_recording_memory_now();
+    cprof_memory now = cprof_memory_now();
     cprof_resources_memory_sample *sample = &probe->sample.host_memory;
     sample->known = sample->known && now.memory != CPROF_TABLE_UNKNOWN;
     sample->exit = now.memory;

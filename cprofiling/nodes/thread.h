@@ -20,11 +20,11 @@ enum { CPROF_THREAD_NOTES = 16 };
 
 /* What a thread keeps of the recording that it takes part in; worked by recording.c. */
 typedef struct {
-    struct cprof_recording_ring *ring; /* borrowed; meaningful while the recording of this serial goes on: */
-    uint32_t serial;                   /* 0: of none */
-    uint32_t number;                   /* of the thread in it */
-    uint64_t last_span;                /* the last number that it gave to a span */
-    size_t noted;                      /* calls that have begun, and will be told of when they are over: */
+    struct cprof_ring *ring; /* borrowed; meaningful while the recording of this serial goes on: */
+    uint32_t serial;         /* 0: of none */
+    uint32_t number;         /* of the thread in it */
+    uint64_t last_span;      /* the last number that it gave to a span */
+    size_t noted;            /* calls that have begun, and will be told of when they are over: */
     struct {
         int64_t key;
         uint64_t start; /* cprof_ticks */

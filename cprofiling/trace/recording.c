@@ -3,7 +3,6 @@
 
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/random.h"
-#include "cprofiling/trace/recording_rows.h"
 
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -14,8 +13,6 @@
 cprof_recording_state cprof_recording;
 
 enum {
-    FIRST_CHUNK = 64, /* events, a page of them: a thread may come for one */
-    MOST_IN_CHUNK = 4096,
     MOST_THREADS = (1 << 24) - 1,
     UNSEEN_US = 10000, /* longer than any CPU keeps what it has written from the others */
 };
@@ -129,9 +126,9 @@ static bool grow_threads(cprof_recording_session *session)
     return true;
 }
 
-static struct cprof_recording_ring *ring_of(cprof_recording_session *session, cprof_thread *thread)
+static struct cprof_ring *ring_of(cprof_recording_session *session, cprof_thread *thread)
 {
-    struct cprof_recording_ring *ring = session->rings;
+    struct cprof_ring *ring = session->rings;
     while (ring != NULL && ring->thread != thread) {
         ring = ring->next;
     }
@@ -156,7 +153,7 @@ static bool join_lock_held(cprof_recording_session *session, cprof_thread *threa
     if (session->thread_count >= MOST_THREADS || !grow_threads(session)) {
         return false;
     }
-    struct cprof_recording_ring *ring = ring_of(session, thread);
+    struct cprof_ring *ring = ring_of(session, thread);
     if (ring == NULL) {
         return false;
     }
@@ -269,79 +266,12 @@ cprof_status cprof_recording_step(cprof_recording_session *session, cprof_thread
 
 static const char noted; /* the tag of a span that is made of a note, when it is over */
 
-static size_t size_of_next(const struct cprof_recording_ring *ring)
-{
-    size_t size = ring->chunk_count < 6 ? (size_t)FIRST_CHUNK << ring->chunk_count : MOST_IN_CHUNK;
-    return size < ring->room ? size : (size_t)ring->room;
-}
-
-static bool make_chunk(const struct cprof_recording_ring *ring, cprof_recording_chunk *made)
-{
-    bool details = ring->has_details;
-    *made = (cprof_recording_chunk){.size = size_of_next(ring)};
-    made->events = cprof_alloc_map_pages(cprof_recording_page_bytes(made->size * sizeof *made->events));
-    made->details = details ? cprof_alloc_map_pages(cprof_recording_page_bytes(made->size * sizeof *made->details)) : NULL;
-    if (made->events == NULL || (details && made->details == NULL)) {
-        cprof_recording_free_chunk(made);
-        return false;
-    }
-    cprof_alloc_touch_pages(made->events, cprof_recording_page_bytes(made->size * sizeof *made->events));
-    return true;
-}
-
-static bool add_chunk(struct cprof_recording_ring *ring)
-{
-    if (ring->chunk_count == ring->chunk_capacity) {
-        size_t capacity = ring->chunk_capacity == 0 ? 8 : ring->chunk_capacity * 2;
-        cprof_recording_chunk *chunks = cprof_alloc_resize(ring->chunks, capacity * sizeof *chunks);
-        if (chunks == NULL) {
-            return false;
-        }
-        ring->chunks = chunks;
-        ring->chunk_capacity = capacity;
-    }
-    if (!make_chunk(ring, &ring->chunks[ring->chunk_count])) {
-        return false;
-    }
-    ring->room -= ring->chunks[ring->chunk_count].size;
-    ring->chunk_count++;
-    return true;
-}
-
-/* Goes on to the next chunk, a new one or, in a full ring, the oldest. Without memory for a new one the ring is full, too. */
-static __attribute__((noinline)) bool advance(struct cprof_recording_ring *ring)
-{
-    size_t next = ring->at != NULL ? ring->current + 1 : 0;
-    if (next == ring->chunk_count && (ring->room == 0 || !add_chunk(ring))) {
-        ring->room = 0;
-        if (ring->drop_newest || ring->chunk_count == 0) {
-            return false;
-        }
-        next = 0;
-    }
-    ring->current = next;
-    ring->at = ring->chunks[next].events;
-    ring->end = ring->at + ring->chunks[next].size;
-    return true;
-}
-
-/* The place of the next event; NULL: it goes. */
-static inline cprof_recording_event *take_place(struct cprof_recording_ring *ring)
-{
-    if (__builtin_expect(ring->at == ring->end, 0) && !advance(ring)) {
-        ring->refused++;
-        return NULL;
-    }
-    ring->written++;
-    return ring->at++;
-}
-
-static __attribute__((noinline)) void keep_detail(struct cprof_recording_ring *ring, const cprof_recording_event *event,
+static __attribute__((noinline)) void keep_detail(struct cprof_ring *ring, const cprof_ring_event *event,
                                                   const cprof_span *span)
 {
     static const struct cprof_recording_detail none = {
-        .memory = CPROF_RECORDING_UNKNOWN_MEMORY, .in_use = CPROF_TABLE_UNKNOWN, .device_in_use = CPROF_TABLE_UNKNOWN};
-    cprof_recording_chunk *current = &ring->chunks[ring->current];
+        .memory = CPROF_MEMORY_UNKNOWN, .in_use = CPROF_TABLE_UNKNOWN, .device_in_use = CPROF_TABLE_UNKNOWN};
+    cprof_ring_chunk *current = &ring->chunks[ring->current];
     struct cprof_recording_detail *kept = &current->details[event - current->events];
     *kept = span->detail != NULL ? *span->detail : none;
     if (kept->in_use == CPROF_TABLE_UNKNOWN && kept->device_in_use == CPROF_TABLE_UNKNOWN) {
@@ -353,16 +283,16 @@ static inline bool write_event(cprof_thread *thread, const cprof_span *span, cpr
                                cprof_outcome outcome, uint8_t flags)
 {
     uint32_t label = span->accum != NULL ? label_of(span->accum, span->trace_serial) : span->label;
-    struct cprof_recording_ring *ring = thread->trace.ring;
+    struct cprof_ring *ring = thread->trace.ring;
     if (__builtin_expect(label == 0, 0)) { /* no memory for it, or the recording is ending */
         ring->refused++;
         return false;
     }
-    cprof_recording_event *event = take_place(ring);
+    cprof_ring_event *event = cprof_ring_take(ring);
     if (__builtin_expect(event == NULL, 0)) {
         return false;
     }
-    *event = (cprof_recording_event){
+    *event = (cprof_ring_event){
         .start = span->start,
         .stop = stop,
         .span = span->trace,
@@ -389,9 +319,9 @@ static bool began_since(cprof_ticks start, cprof_ticks moment)
 /* Events lie in the order of their ends: those of a call's children are the last ones before its own. */
 static void take_children_in(const cprof_thread *thread, const cprof_span *span)
 {
-    const struct cprof_recording_ring *ring = thread->trace.ring;
+    const struct cprof_ring *ring = thread->trace.ring;
     size_t chunk = ring->current;
-    cprof_recording_event *event = ring->at - 1;
+    cprof_ring_event *event = ring->at - 1;
     for (uint64_t left = ring->written - 1; left > 0; left--) {
         if (event == ring->chunks[chunk].events) {
             chunk = (chunk + ring->chunk_count - 1) % ring->chunk_count;
@@ -522,6 +452,46 @@ bool cprof_recording_is_muted(const cprof_span *innermost)
     return outer != NULL && outer->trace == CPROF_RECORDING_MUTED;
 }
 
+/* ---- Details */
+
+void cprof_recording_begin_detail(cprof_span *span, const struct cprof_recording_detail *detail)
+{
+    bool takes_part = span->trace != 0 && span->trace != CPROF_RECORDING_MUTED;
+    span->detail = takes_part ? cprof_alloc_zeroed(sizeof *span->detail) : NULL;
+    if (span->detail != NULL) {
+        *span->detail = *detail;
+        span->detail->in_use = span->detail->device_in_use = CPROF_TABLE_UNKNOWN;
+        if (detail->serial != span->trace_serial) {
+            span->detail->shapes = span->detail->types = span->detail->stack = 0;
+        }
+    }
+}
+
+static int64_t change(int64_t before, int64_t after)
+{
+    return before != CPROF_TABLE_UNKNOWN && after != CPROF_TABLE_UNKNOWN ? after - before : CPROF_TABLE_UNKNOWN;
+}
+
+static int64_t risen(int64_t before, int64_t after)
+{
+    return before != CPROF_TABLE_UNKNOWN && after > before ? after : CPROF_TABLE_UNKNOWN;
+}
+
+void cprof_recording_end_detail(cprof_span *span, const cprof_memory *now)
+{
+    if (span->detail != NULL) {
+        cprof_memory *memory = &span->detail->memory;
+        span->detail->in_use = now->memory;
+        span->detail->device_in_use = now->device_memory;
+        *memory = (cprof_memory){
+            .memory = change(memory->memory, now->memory),
+            .memory_peak = risen(memory->memory_peak, now->memory_peak),
+            .device_memory = change(memory->device_memory, now->device_memory),
+            .device_memory_peak = risen(memory->device_memory_peak, now->device_memory_peak),
+        };
+    }
+}
+
 /* ---- Calls that are told of when they are over */
 
 static void forget_note(cprof_thread_trace *trace, size_t index)
@@ -568,7 +538,7 @@ void cprof_recording_end_noted(cprof_thread *thread, int64_t key, cprof_accum *a
 /* ---- Ending */
 
 /* Threads that are marked as writing come to their end, or are stopped: then their ring is left to them. */
-static bool is_writing(const struct cprof_recording_ring *ring, int64_t deadline_ns)
+static bool is_writing(const struct cprof_ring *ring, int64_t deadline_ns)
 {
     while (atomic_load(&ring->thread->trace_mark) == ring->serial) {
         if (cprof_clock_monotonic_ns() > deadline_ns) {
@@ -579,33 +549,24 @@ static bool is_writing(const struct cprof_recording_ring *ring, int64_t deadline
     return false;
 }
 
-static void free_ring(struct cprof_recording_ring *ring)
-{
-    for (size_t i = 0; i < ring->chunk_count; i++) {
-        cprof_recording_free_chunk(&ring->chunks[i]);
-    }
-    cprof_alloc_release(ring->chunks);
-    cprof_alloc_release(ring);
-}
-
 /* Rings of earlier recordings that were left to threads which have come to an end with them since. */
 static void free_left_rings(void)
 {
     cprof_lock_acquire(&cprof_recording.lock);
-    struct cprof_recording_ring **at = &cprof_recording.left_rings;
+    struct cprof_ring **at = &cprof_recording.left_rings;
     while (*at != NULL) {
-        struct cprof_recording_ring *ring = *at;
+        struct cprof_ring *ring = *at;
         if (is_writing(ring, INT64_MIN)) {
             at = &ring->next;
         } else {
             *at = ring->next;
-            free_ring(ring);
+            cprof_ring_free(ring);
         }
     }
     cprof_lock_release(&cprof_recording.lock);
 }
 
-static void leave_ring(struct cprof_recording_ring *ring)
+static void leave_ring(struct cprof_ring *ring)
 {
     cprof_lock_acquire(&cprof_recording.lock);
     ring->next = cprof_recording.left_rings;
@@ -617,9 +578,9 @@ static void leave_ring(struct cprof_recording_ring *ring)
 static uint64_t leave_rings(cprof_recording_session *session, int64_t deadline_ns)
 {
     uint64_t lost = 0;
-    struct cprof_recording_ring **at = &session->rings;
+    struct cprof_ring **at = &session->rings;
     while (*at != NULL) {
-        struct cprof_recording_ring *ring = *at;
+        struct cprof_ring *ring = *at;
         if (is_writing(ring, deadline_ns)) {
             lost += ring->written + ring->refused;
             *at = ring->next;
@@ -651,9 +612,9 @@ static uint64_t wait_for_writers(cprof_recording_session *session)
 static void free_session(cprof_recording_session *session)
 {
     while (session->rings != NULL) {
-        struct cprof_recording_ring *ring = session->rings;
+        struct cprof_ring *ring = session->rings;
         session->rings = ring->next;
-        free_ring(ring);
+        cprof_ring_free(ring);
     }
     cprof_names_dispose(&session->labels.names);
     cprof_alloc_release(session->steps);

@@ -9,79 +9,24 @@
 #ifndef CPROF_RECORDING_H
 #define CPROF_RECORDING_H
 
-#include "cprofiling/nodes/span.h"
-#include "cprofiling/trace/table.h"
-
-#define CPROF_RECORDING_MUTED UINT64_MAX /* the id of a span inside which nothing is recorded */
+#include "cprofiling/trace/recording_rows.h"
 
 enum {
-    CPROF_RECORDING_MAX_LABELS = 1 << 20,      /* in one recording: names, and texts of details, of these bytes in all; */
-    CPROF_RECORDING_MAX_LABEL_BYTES = 1 << 28, /* further names are called __overflow__, further texts are left out */
-    CPROF_RECORDING_LEAST_CAPACITY = 1,        /* events of each thread */
+    CPROF_RECORDING_LEAST_CAPACITY = 1, /* events of each thread */
     CPROF_RECORDING_MOST_CAPACITY = 1000 * 1000 * 1000,
     CPROF_RECORDING_PATIENCE_MS = 1000, /* that the end of a recording waits for threads that have stopped while they write */
 };
-
-/* One finished span. Ids are numbers of their recording: collecting makes W3C's of them. */
-typedef struct {
-    cprof_ticks start;
-    cprof_ticks stop;
-    uint64_t span;
-    uint64_t parent; /* 0: none */
-    uint64_t root;
-    cprof_ticks suspended;
-    uint32_t label;  /* of a record(): its label; of a node: its key's */
-    uint32_t thread; /* where it was closed: a number of the recording */
-    uint8_t kind;    /* a cprof_kind */
-    uint8_t outcome; /* a cprof_outcome */
-    uint8_t flags;   /* CPROF_ROW_ bits */
-} cprof_recording_event;
-
-_Static_assert(sizeof(cprof_recording_event) == 64, "an event is a cache line");
-
-/* Bytes in use, and the most that ever were; CPROF_TABLE_UNKNOWN where that is not known. */
-typedef struct {
-    int64_t memory; /* resident, of the process */
-    int64_t memory_peak;
-    int64_t device_memory; /* of the framework's allocator */
-    int64_t device_memory_peak;
-} cprof_recording_memory;
-
-#define CPROF_RECORDING_UNKNOWN_MEMORY {CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN, CPROF_TABLE_UNKNOWN}
-
-/* What is known of a span beyond its times, when that was asked for. Texts are labels of a recording; 0: none. */
-struct cprof_recording_detail {
-    uint32_t serial; /* of that recording */
-    uint32_t shapes;
-    uint32_t types;
-    uint32_t stack;
-    cprof_recording_memory memory; /* at the span's start; after its end: the change, and the peak where it rose */
-    int64_t in_use;                /* resident, at its end */
-    int64_t device_in_use;
-};
-
-typedef struct cprof_recording_session cprof_recording_session;
-
-typedef struct {
-    uint64_t owner;    /* of registries: those of this owner take part */
-    uint64_t capacity; /* events of each thread: CPROF_RECORDING_LEAST_CAPACITY to CPROF_RECORDING_MOST_CAPACITY */
-    bool drop_newest;  /* when a ring is full; else the oldest goes */
-    bool hosts;        /* record spans; else steps only */
-    bool details;      /* spans may have a cprof_recording_detail: registries get CPROF_FLAG_DETAIL, too */
-    bool synchronizes; /* nodes wait for their device before and after: registries get CPROF_FLAG_SYNC, too */
-} cprof_recording_options;
 
 /* Worked by recording.c. Serials are unique in the process, and not 0. */
 typedef struct {
     _Atomic uint32_t open_serial; /* of the recording while it runs; 0: there is none, or it is paused */
     _Atomic uint32_t serial;      /* of the recording, running or paused; 0: there is none */
     _Atomic uint32_t last_serial;
-    _Atomic bool fenced;            /* there is no membarrier: writers fence by themselves */
-    _Atomic int64_t inherited_peak; /* of resident memory, in what getrusage() tells; 0: not looked at yet */
-    _Atomic cprof_ticks paused;     /* when it was paused last; meaningful while it is */
-    cprof_lock lock;                /* guards the lists of: */
+    _Atomic bool fenced;        /* there is no membarrier: writers fence by themselves */
+    _Atomic cprof_ticks paused; /* when it was paused last; meaningful while it is */
+    cprof_lock lock;            /* guards the lists of: */
     cprof_recording_session *session;
-    struct cprof_recording_ring *left_rings; /* of recordings that have ended, to threads that have stopped while they wrote */
+    struct cprof_ring *left_rings; /* of recordings that have ended, to threads that have stopped while they wrote */
 } cprof_recording_state;
 
 extern cprof_recording_state cprof_recording;
@@ -121,15 +66,12 @@ static inline void cprof_recording_set_label(cprof_span *span, uint32_t serial, 
     span->label = span->trace_serial == serial ? label : 0;
 }
 
-/* The present figures of the process; the device's are not known here. */
-cprof_recording_memory cprof_recording_memory_now(void);
-
 /* Gives a span, just opened, a detail, a copy; nothing if it takes no part in a recording, or without memory. Texts of a
  * recording that has ended meanwhile are left out. */
 void cprof_recording_begin_detail(cprof_span *span, const struct cprof_recording_detail *detail);
 
 /* Replaces the memory at the span's start by what changed up to `now`. Does nothing for a span without a detail. */
-void cprof_recording_end_detail(cprof_span *span, const cprof_recording_memory *now);
+void cprof_recording_end_detail(cprof_span *span, const cprof_memory *now);
 
 /* Makes a span, just opened, one inside which nothing is recorded; itself neither. */
 void cprof_recording_mute(cprof_span *span);

@@ -1,11 +1,59 @@
 #include "cprofiling/trace/recording_rows.h"
 
+#include "cprofiling/base/alloc.h"
 #include "cprofiling/base/hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+static const cprof_names overflow = {{"", 0}, {"__overflow__", sizeof "__overflow__" - 1}};
+
+static size_t bytes_of(cprof_names names)
+{
+    return names.stage.length + names.node.length;
+}
+
+static bool has_room(const cprof_labels *labels, cprof_names names)
+{
+    return labels->names.count < CPROF_RECORDING_MAX_LABELS &&
+           labels->bytes + bytes_of(names) <= CPROF_RECORDING_MAX_LABEL_BYTES;
+}
+
+static uint32_t number_of(const cprof_labels *labels, cprof_names names)
+{
+    size_t index = cprof_names_find(&labels->names, names);
+    return index != CPROF_NAMES_ABSENT ? (uint32_t)index + 1 : 0;
+}
+
+static uint32_t add_label(cprof_labels *labels, cprof_names names)
+{
+    if (cprof_names_add(&labels->names, names) != CPROF_OK) {
+        return 0;
+    }
+    labels->bytes += bytes_of(names);
+    return (uint32_t)labels->names.count;
+}
+
+uint32_t cprof_labels_find(const cprof_labels *labels, cprof_names names)
+{
+    uint32_t number = number_of(labels, names);
+    return number != 0 || has_room(labels, names) ? number : number_of(labels, overflow);
+}
+
+uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names)
+{
+    uint32_t number = cprof_labels_find(labels, names);
+    return number != 0 ? number : add_label(labels, has_room(labels, names) ? names : overflow);
+}
+
+uint32_t cprof_labels_make_text(cprof_labels *labels, cprof_name text)
+{
+    cprof_names names = {{"", 0}, text};
+    uint32_t number = number_of(labels, names);
+    return number == 0 && has_room(labels, names) ? add_label(labels, names) : number;
+}
 
 /* What all rows of one recording have in common while they are made. */
 typedef struct {
@@ -101,7 +149,7 @@ static void add_counter(collector *to, const cprof_row *of, const char *name, in
     }
 }
 
-static void add_row(collector *to, const cprof_recording_event *event, const struct cprof_recording_detail *detail)
+static void add_row(collector *to, const cprof_ring_event *event, const struct cprof_recording_detail *detail)
 {
     if (to->status != CPROF_OK) {
         return;
@@ -132,7 +180,7 @@ static void add_row(collector *to, const cprof_recording_event *event, const str
     }
 }
 
-static void add_chunk_rows(collector *to, const cprof_recording_chunk *from, size_t begin, size_t end)
+static void add_chunk_rows(collector *to, const cprof_ring_chunk *from, size_t begin, size_t end)
 {
     for (size_t i = begin; i < end; i++) {
         add_row(to, &from->events[i], from->details != NULL ? &from->details[i] : NULL);
@@ -140,7 +188,7 @@ static void add_chunk_rows(collector *to, const cprof_recording_chunk *from, siz
 }
 
 /* Oldest first; chunks are freed on the way, so that ring and table are never there together. */
-static void collect_ring(collector *to, struct cprof_recording_ring *ring)
+static void collect_ring(collector *to, struct cprof_ring *ring)
 {
     uint64_t places = 0;
     for (size_t i = 0; i < ring->chunk_count; i++) {
@@ -153,14 +201,14 @@ static void collect_ring(collector *to, struct cprof_recording_ring *ring)
         size_t index = (ring->current + i) % ring->chunk_count;
         add_chunk_rows(to, &ring->chunks[index], i == 0 ? used : 0, ring->chunks[index].size);
         if (i > 0) {
-            cprof_recording_free_chunk(&ring->chunks[index]);
-            ring->chunks[index] = (cprof_recording_chunk){.events = NULL};
+            cprof_ring_free_chunk(&ring->chunks[index]);
+            ring->chunks[index] = (cprof_ring_chunk){.events = NULL};
         }
     }
     for (size_t i = 0; !wrapped && i < ring->current; i++) {
         add_chunk_rows(to, &ring->chunks[i], 0, ring->chunks[i].size);
-        cprof_recording_free_chunk(&ring->chunks[i]);
-        ring->chunks[i] = (cprof_recording_chunk){.events = NULL};
+        cprof_ring_free_chunk(&ring->chunks[i]);
+        ring->chunks[i] = (cprof_ring_chunk){.events = NULL};
     }
     if (ring->chunk_count > 0) {
         add_chunk_rows(to, &ring->chunks[ring->current], 0, used);
@@ -173,7 +221,7 @@ static void collect_steps(collector *to, cprof_ticks stop)
     const cprof_recording_session *session = to->session;
     for (size_t i = 0; i < session->step_count; i++) {
         const cprof_recording_begun_step *from = &session->steps[i];
-        cprof_recording_event event = {
+        cprof_ring_event event = {
             .start = from->start,
             .stop = i + 1 < session->step_count ? from[1].start : stop,
             .span = from->span,
@@ -207,7 +255,7 @@ static void collect_open(void *context, cprof_span *span)
         to->table->dropped++;
         return;
     }
-    cprof_recording_event event = {
+    cprof_ring_event event = {
         .start = span->start,
         .stop = from->stop,
         .span = span->trace,
@@ -261,7 +309,7 @@ cprof_status cprof_recording_rows(cprof_recording_session *session, cprof_table 
         cprof_span_visit_all(label_open, session);
     }
     if (prepare(&to)) {
-        for (struct cprof_recording_ring *ring = session->rings; ring != NULL; ring = ring->next) {
+        for (struct cprof_ring *ring = session->rings; ring != NULL; ring = ring->next) {
             collect_ring(&to, ring);
         }
         collect_steps(&to, stop);

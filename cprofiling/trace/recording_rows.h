@@ -1,38 +1,46 @@
-/* What a recording is made of, for recording.c, which also frees it; and how it becomes rows of a table. */
+/* What a recording is made of, for recording.c, which also frees it: labels, rings, steps; and how it becomes rows of a table.
+ * No function here locks. */
 #ifndef CPROF_RECORDING_ROWS_H
 #define CPROF_RECORDING_ROWS_H
 
-#include "cprofiling/base/alloc.h"
-#include "cprofiling/trace/recording.h"
-#include "cprofiling/trace/labels.h"
+#include "cprofiling/base/names.h"
+#include "cprofiling/trace/ring.h"
+#include "cprofiling/trace/table.h"
 
 #include <sys/types.h>
 
-enum { CPROF_RECORDING_NUMBER_SHIFT = 40 }; /* of a thread's number in the numbers of its spans */
+enum {
+    CPROF_RECORDING_NUMBER_SHIFT = 40,         /* of a thread's number in the numbers of its spans */
+    CPROF_RECORDING_MAX_LABELS = 1 << 20,      /* in one recording: names, and texts of details, of these bytes in all; */
+    CPROF_RECORDING_MAX_LABEL_BYTES = 1 << 28, /* further names are called __overflow__, further texts are left out */
+};
+
+/* All zero: none. */
+typedef struct {
+    cprof_names_table names; /* label 1 is the first */
+    size_t bytes;            /* of all of them */
+} cprof_labels;
+
+/* The number of a name, or, past the limits, of the label that stands for all further ones; 0: there is none yet.
+ */
+uint32_t cprof_labels_find(const cprof_labels *labels, cprof_names names);
+
+/* The same; it is made where there is none. 0 without memory. */
+uint32_t cprof_labels_make(cprof_labels *labels, cprof_names names);
+
+/* The number of a text that nothing else may stand for; 0 past the limits, or without memory. */
+uint32_t cprof_labels_make_text(cprof_labels *labels, cprof_name text);
+
+typedef struct cprof_recording_session cprof_recording_session;
 
 typedef struct {
-    cprof_recording_event *events;
-    struct cprof_recording_detail *details; /* NULL when the recording has none */
-    size_t size;                            /* of both, in events */
-} cprof_recording_chunk;
-
-/* Belongs to a thread's record, and so to one thread after another. */
-struct cprof_recording_ring {
-    cprof_thread *thread; /* compared, and looked at for its mark */
-    uint32_t serial;      /* of the recording, as are: */
-    bool drop_newest;
-    bool has_details;
-    cprof_recording_event *at;
-    cprof_recording_event *end; /* of the chunk */
-    uint64_t written;           /* into a place of the ring */
-    uint64_t refused;           /* for want of room or memory */
-    cprof_recording_chunk *chunks;
-    size_t chunk_count;
-    size_t chunk_capacity;
-    size_t current; /* chunk */
-    uint64_t room;  /* that further chunks may have, in events */
-    struct cprof_recording_ring *next;
-};
+    uint64_t owner;    /* of registries: those of this owner take part */
+    uint64_t capacity; /* events of each thread: CPROF_RECORDING_LEAST_CAPACITY to CPROF_RECORDING_MOST_CAPACITY */
+    bool drop_newest;  /* when a ring is full; else the oldest goes */
+    bool hosts;        /* record spans; else steps only */
+    bool details;      /* spans may have a cprof_recording_detail: registries get CPROF_FLAG_DETAIL, too */
+    bool synchronizes; /* nodes wait for their device before and after: registries get CPROF_FLAG_SYNC, too */
+} cprof_recording_options;
 
 typedef struct {
     cprof_ticks start;
@@ -48,8 +56,8 @@ struct cprof_recording_session {
     cprof_clock_pair begin;
     cprof_ns since_epoch; /* what CLOCK_REALTIME was ahead of CLOCK_MONOTONIC */
     uint64_t seeds[2];
-    struct cprof_recording_ring *rings; /* this and the rest: under the lock of cprof_recording */
-    uint64_t unjoined;                  /* spans of threads for which there was no memory */
+    struct cprof_ring *rings; /* this and the rest: under the lock of cprof_recording */
+    uint64_t unjoined;        /* spans of threads for which there was no memory */
     cprof_labels labels;
     pid_t *threads; /* number 1 is the first */
     uint32_t thread_count;
@@ -58,19 +66,6 @@ struct cprof_recording_session {
     size_t step_count;
     size_t step_capacity;
 };
-
-/* The bytes of whole pages in which so many fit. */
-static inline size_t cprof_recording_page_bytes(size_t bytes)
-{
-    return (bytes + 4095) / 4096 * 4096;
-}
-
-/* Gives the pages of a chunk back; of one that has none, nothing. */
-static inline void cprof_recording_free_chunk(const cprof_recording_chunk *old)
-{
-    cprof_alloc_unmap_pages(old->events, cprof_recording_page_bytes(old->size * sizeof *old->events));
-    cprof_alloc_unmap_pages(old->details, cprof_recording_page_bytes(old->size * sizeof *old->details));
-}
 
 /* Adds what a recording that has ended at `stop` knows to a table; with the spans that are still open, if nobody opens or
  * closes any meanwhile. CPROF_NO_MEMORY, CPROF_OUT_OF_RANGE: the table lacks events. */

@@ -40,7 +40,7 @@ static bool ask_for_texts(PyObject *finder, PyObject *const *args, size_t nargs,
 }
 
 /* The figures of the framework's allocator: (bytes in use, the most there were), or None. */
-static bool ask_for_device_memory(PyObject *finder, cprof_recording_memory *memory)
+static bool ask_for_device_memory(PyObject *finder, cprof_memory *memory)
 {
     long long in_use, peak;
     PyObject *answer = PyObject_CallNoArgs(finder);
@@ -54,9 +54,9 @@ static bool ask_for_device_memory(PyObject *finder, cprof_recording_memory *memo
 }
 
 /* All that is asked runs code of the package's, and of the user's, whose exceptions are not the user's call's. */
-static bool ask_for_memory(ext_state *state, cprof_recording_memory *memory)
+static bool ask_for_memory(ext_state *state, cprof_memory *memory)
 {
-    *memory = cprof_recording_memory_now();
+    *memory = cprof_memory_now();
     PyObject *finder = Py_XNewRef(state->device_memory_finder);
     bool known = finder == NULL || ask_for_device_memory(finder, memory);
     Py_XDECREF(finder);
@@ -92,7 +92,7 @@ void ext_describe_end(ext_state *state, cprof_span *span)
         return;
     }
     ext_compat_error error = ext_compat_take_error();
-    cprof_recording_memory now;
+    cprof_memory now;
     if (!ask_for_memory(state, &now)) {
         ext_fault_forget();
         state->internal_errors++;

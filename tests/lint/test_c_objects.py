@@ -29,6 +29,7 @@ STATE = {
     "thread": {"cprof_thread_spare", "cprof_thread_self"},
     "span": {"spare"},
     "recording": {"cprof_recording"},
+    "memory": {"inherited_peak"},
     "probe": {"cprof_probes"},
     "capture": {"cprof_capture"},
     "environment": {"is_ignored"},

@@ -45,7 +45,7 @@ static struct {
     unsigned marks;
     unsigned registered;
     unsigned known; /* counters */
-    cprof_recording_memory memory;
+    cprof_memory memory;
     int64_t device_bytes; /* of the whole device, 20 of them free; 0: not known */
     _Atomic int64_t open_ranges;
     _Atomic uint64_t pushed;
@@ -105,7 +105,7 @@ int wrapped_stop(void) __asm__("__wrap_cprof_wait_profiler_stop");
 void wrapped_perf_read(unsigned wanted, cprof_counter_reading *reading) __asm__("__wrap_cprof_counters_read");
 void wrapped_set_node(cprof_cupti_node node, cprof_cupti_node *before) __asm__("__wrap_cprof_cupti_thread_set_node");
 bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes) __asm__("__wrap_cprof_wait_memory");
-cprof_recording_memory wrapped_memory_now(void) __asm__("__wrap_cprof_recording_memory_now");
+cprof_memory wrapped_memory_now(void) __asm__("__wrap_cprof_memory_now");
 
 cprof_gpu_mark *wrapped_event_begin(cprof_gpu_place place, cprof_gpu_cause *cause)
 {
@@ -187,7 +187,7 @@ bool wrapped_gpu_memory(int device, int64_t *free_bytes, int64_t *total_bytes)
     return fake.device_bytes != 0;
 }
 
-cprof_recording_memory wrapped_memory_now(void)
+cprof_memory wrapped_memory_now(void)
 {
     pass(LATE_NS);
     return fake.memory;
@@ -208,7 +208,7 @@ static void set_up(unsigned flags, uint32_t probing, uint64_t skip_first_n)
     chain = (cprof_chain){.top = NULL};
     memset(&fake, 0, sizeof fake);
     fake.known = CPROF_COUNTER_ALL;
-    fake.memory = (cprof_recording_memory){.memory = 1000, .memory_peak = 1000};
+    fake.memory = (cprof_memory){.memory = 1000, .memory_peak = 1000};
     notes[0] = '\0';
     worked = 0;
     atomic_store(&now, 1000);
@@ -995,14 +995,14 @@ static void test_peaks_that_are_not_reset(void)
 static void host_call(int64_t memory, int64_t memory_peak)
 {
     cprof_span *span = open_node(0);
-    fake.memory = (cprof_recording_memory){.memory = memory, .memory_peak = memory_peak};
+    fake.memory = (cprof_memory){.memory = memory, .memory_peak = memory_peak};
     close_node(span);
 }
 
 static void test_memory_of_the_process(void)
 {
     set_up(FLAG(STATS) | FLAG(MEMORY), 0, 0);
-    fake.memory = (cprof_recording_memory){.memory = 1000, .memory_peak = 5000};
+    fake.memory = (cprof_memory){.memory = 1000, .memory_peak = 5000};
     host_call(1500, 5000);
     cprof_resources_figures extra = extra_of(0);
     check_memory(&extra.host_memory, 1, 1000, 1500, UNKNOWN); /* it did not rise above the earlier peak */

@@ -633,7 +633,7 @@ static void test_beyond_times(void)
         .stack = cprof_recording_label(serial, key("", "a.py(1): f")),
         .memory = {1000, 2000, CPROF_TABLE_UNKNOWN, 30},
     };
-    cprof_recording_memory after = {900, 2500, 50, 30};
+    cprof_memory after = {900, 2500, 50, 30};
     for (int i = 0; i < 2; i++) {
         cprof_span *span = open_node(outer);
         cprof_recording_end_detail(span, &after); /* it has none */
@@ -665,7 +665,7 @@ static void test_beyond_times(void)
         CHECK(memcmp(json, i == 3 ? "{\"bytes\":900}" : "{\"bytes\":50}", table->args_length[i]) == 0);
     }
     cprof_table_destroy(table);
-    cprof_recording_memory present = cprof_recording_memory_now();
+    cprof_memory present = cprof_memory_now();
     CHECK(present.memory > 0 && present.memory_peak >= present.memory / 2);
     CHECK_EQUAL(present.device_memory, CPROF_TABLE_UNKNOWN);
     tear_down();
