@@ -95,3 +95,25 @@ size_t cprof_text_repair(cprof_name bytes, char *out)
     }
     return total;
 }
+
+bool cprof_name_is_legal(cprof_name name)
+{
+    uint32_t code = 1;
+    size_t length = 1;
+    for (size_t at = 0; length != 0 && code != 0 && at < name.length; at += length) {
+        length = cprof_text_decode(name.bytes + at, name.length - at, &code);
+    }
+    return name.length <= CPROF_NAME_LIMIT && length != 0 && code != 0;
+}
+
+int cprof_name_compare(cprof_name a, cprof_name b)
+{
+    int order = memcmp(a.bytes, b.bytes, a.length < b.length ? a.length : b.length);
+    return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
+}
+
+int cprof_names_compare(cprof_names a, cprof_names b)
+{
+    int order = cprof_name_compare(a.stage, b.stage);
+    return order != 0 ? order : cprof_name_compare(a.node, b.node);
+}

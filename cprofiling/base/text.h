@@ -51,4 +51,13 @@ bool cprof_text_is_valid(cprof_name bytes);
  * three times as many; NULL: nowhere. Returns how many they are. */
 size_t cprof_text_repair(cprof_name bytes, char *out);
 
+enum { CPROF_NAME_LIMIT = 4096 }; /* bytes of a stage, node name, signature or note that is stored */
+
+/* Whether a name may be stored: at most CPROF_NAME_LIMIT bytes of UTF-8 (surrogates are) without NUL. */
+bool cprof_name_is_legal(cprof_name name);
+
+/* As memcmp(); a name that begins another is less. Of both names of a key: by stage, then by node. */
+int cprof_name_compare(cprof_name a, cprof_name b);
+int cprof_names_compare(cprof_names a, cprof_names b);
+
 #endif

@@ -133,16 +133,25 @@ void cprof_cupti_launches_dispose(cprof_cupti_launches *launches)
     cprof_alloc_unmap_pages(atomic_exchange(&launches->places, NULL), all_bytes);
 }
 
+enum { CHUNK = 4096 }; /* items, which take whole pages */
+
+/* A record of a device, kept. */
+typedef struct {
+    cprof_cupti_record record; /* without a name; the kind is 0 once it is left out */
+    uint32_t name;             /* a number of the trace's names + 1; 0: it has none */
+    uint32_t correlation;      /* that of the outermost call */
+} traced_work;
+
 #define OVERFLOW_NAME "__overflow__"
 
 /* The place for one more item; NULL without room or memory. */
 static void *add_item_lock_held(cprof_cupti_items *items, size_t size, size_t capacity)
 {
-    size_t in_chunk = items->count % CPROF_CUPTI_CHUNK;
+    size_t in_chunk = items->count % CHUNK;
     if (items->count >= capacity) {
         return NULL;
     }
-    if (items->count / CPROF_CUPTI_CHUNK == items->chunk_count) {
+    if (items->count / CHUNK == items->chunk_count) {
         if (items->chunk_count == items->chunk_capacity) {
             size_t larger = items->chunk_capacity == 0 ? 8 : items->chunk_capacity * 2;
             char **chunks = cprof_alloc_resize(items->chunks, larger * sizeof *chunks);
@@ -152,7 +161,7 @@ static void *add_item_lock_held(cprof_cupti_items *items, size_t size, size_t ca
             items->chunks = chunks;
             items->chunk_capacity = larger;
         }
-        char *chunk = cprof_alloc_map_pages(CPROF_CUPTI_CHUNK * size);
+        char *chunk = cprof_alloc_map_pages(CHUNK * size);
         if (chunk == NULL) {
             return NULL;
         }
@@ -165,7 +174,7 @@ static void *add_item_lock_held(cprof_cupti_items *items, size_t size, size_t ca
 static void dispose_items(cprof_cupti_items *items, size_t size)
 {
     for (size_t i = 0; i < items->chunk_count; i++) {
-        cprof_alloc_unmap_pages(items->chunks[i], CPROF_CUPTI_CHUNK * size);
+        cprof_alloc_unmap_pages(items->chunks[i], CHUNK * size);
     }
     cprof_alloc_release(items->chunks);
 }
@@ -207,10 +216,10 @@ void cprof_cupti_store_add_record(cprof_cupti_store *trace, const cprof_cupti_re
 {
     cprof_lock_acquire(&trace->lock);
     uint32_t name = name_lock_held(trace, record->name);
-    cprof_cupti_traced_work *item =
+    traced_work *item =
         record->name != NULL && name == 0 ? NULL : add_item_lock_held(&trace->records, sizeof *item, trace->capacity);
     if (item != NULL) {
-        *item = (cprof_cupti_traced_work){.record = *record, .name = name, .correlation = correlation};
+        *item = (traced_work){.record = *record, .name = name, .correlation = correlation};
         item->record.name = NULL; /* it is CUPTI's */
     } else {
         trace->dropped++;
@@ -223,6 +232,19 @@ void cprof_cupti_store_drop(cprof_cupti_store *trace, uint64_t count)
     cprof_lock_acquire(&trace->lock);
     trace->dropped += count;
     cprof_lock_release(&trace->lock);
+}
+
+/* An item by its number. */
+static cprof_cupti_traced_call *call_at(const cprof_cupti_items *calls, size_t index)
+{
+    void *chunk = calls->chunks[index / CHUNK];
+    return (cprof_cupti_traced_call *)chunk + index % CHUNK;
+}
+
+static traced_work *work_at(const cprof_cupti_items *records, size_t index)
+{
+    void *chunk = records->chunks[index / CHUNK];
+    return (traced_work *)chunk + index % CHUNK;
 }
 
 static void settle_call(cprof_cupti_traced_call *call, const cprof_cupti_clock *line, cprof_ns since_epoch_ns)
@@ -248,33 +270,12 @@ void cprof_cupti_store_settle(cprof_cupti_store *trace, const cprof_cupti_clock 
     cprof_ns begin_ns = cprof_cupti_clock_ours(line, begin);
     cprof_lock_acquire(&trace->lock);
     for (; trace->calls.settled < trace->calls.count; trace->calls.settled++) {
-        settle_call(cprof_cupti_rows_call(&trace->calls, trace->calls.settled), line, since_epoch_ns);
+        settle_call(call_at(&trace->calls, trace->calls.settled), line, since_epoch_ns);
     }
     for (; trace->records.settled < trace->records.count; trace->records.settled++) {
-        settle_record(&cprof_cupti_rows_work(&trace->records, trace->records.settled)->record, line, since_epoch_ns, begin_ns);
+        settle_record(&work_at(&trace->records, trace->records.settled)->record, line, since_epoch_ns, begin_ns);
     }
     cprof_lock_release(&trace->lock);
-}
-
-cprof_status cprof_cupti_store_collect(cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table)
-{
-    cprof_lock_acquire(&trace->lock);
-    cprof_cupti_store taken = {
-        .calls = trace->calls,
-        .records = trace->records,
-        .names = trace->names,
-        .dropped = trace->dropped,
-    }; /* not the lock, for which others wait */
-    trace->calls = trace->records = (cprof_cupti_items){.chunks = NULL};
-    trace->names = (cprof_names_table){.slots = NULL};
-    trace->name_bytes = 0;
-    trace->dropped = 0;
-    cprof_lock_release(&trace->lock);
-    cprof_status status = table != NULL ? cprof_cupti_rows_add(&taken, demangler, table) : CPROF_OK;
-    dispose_items(&taken.calls, sizeof(cprof_cupti_traced_call));
-    dispose_items(&taken.records, sizeof(cprof_cupti_traced_work));
-    cprof_names_dispose(&taken.names);
-    return status;
 }
 
 #define CXX_PREFIX "_Z" /* of C++'s names */
@@ -299,25 +300,13 @@ typedef struct {
     bool has_last;
 } adder;
 
-cprof_cupti_traced_call *cprof_cupti_rows_call(const cprof_cupti_items *calls, size_t index)
-{
-    void *chunk = calls->chunks[index / CPROF_CUPTI_CHUNK];
-    return (cprof_cupti_traced_call *)chunk + index % CPROF_CUPTI_CHUNK;
-}
-
-cprof_cupti_traced_work *cprof_cupti_rows_work(const cprof_cupti_items *records, size_t index)
-{
-    void *chunk = records->chunks[index / CPROF_CUPTI_CHUNK];
-    return (cprof_cupti_traced_work *)chunk + index % CPROF_CUPTI_CHUNK;
-}
-
 /* The slot of a correlation: that of its call, or an empty one. */
 static uint32_t *slot_of(const adder *to, uint32_t correlation)
 {
     size_t at = correlation;
     for (;; at++) {
         uint32_t *slot = &to->calls[at & (to->slot_count - 1)];
-        if (*slot == 0 || cprof_cupti_rows_call(&to->trace->calls, *slot - 1)->correlation == correlation) {
+        if (*slot == 0 || call_at(&to->trace->calls, *slot - 1)->correlation == correlation) {
             return slot;
         }
     }
@@ -332,7 +321,7 @@ static bool prepare(adder *to)
     to->calls = cprof_alloc_zeroed(to->slot_count * sizeof *to->calls);
     to->names = cprof_alloc_zeroed((to->trace->names.count + 1) * sizeof *to->names);
     for (size_t i = 0; to->calls != NULL && i < to->trace->calls.settled; i++) {
-        *slot_of(to, cprof_cupti_rows_call(&to->trace->calls, i)->correlation) = (uint32_t)i + 1;
+        *slot_of(to, call_at(&to->trace->calls, i)->correlation) = (uint32_t)i + 1;
     }
     return to->calls != NULL && to->names != NULL;
 }
@@ -454,7 +443,7 @@ static cprof_status add_arrow(const adder *to, const cprof_cupti_traced_call *ca
     return status == CPROF_OK ? cprof_table_add_flow(to->table, &flow) : status;
 }
 
-static cprof_status add_work(adder *to, const cprof_cupti_traced_work *work)
+static cprof_status add_work(adder *to, const traced_work *work)
 {
     const cprof_cupti_record *record = &work->record;
     cprof_row row = cprof_row_none;
@@ -476,22 +465,44 @@ static cprof_status add_work(adder *to, const cprof_cupti_traced_work *work)
     if (status != CPROF_OK || call == 0) {
         return status;
     }
-    return add_arrow(to, cprof_cupti_rows_call(&to->trace->calls, call - 1), &row);
+    return add_arrow(to, call_at(&to->trace->calls, call - 1), &row);
 }
 
-cprof_status cprof_cupti_rows_add(const cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table)
+/* Adds all settled items, with the arrows from calls to their work, and names devices and streams. */
+static cprof_status add_rows(const cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table)
 {
     adder to = {.trace = trace, .table = table, .demangler = demangler};
     cprof_status status = prepare(&to) ? CPROF_OK : CPROF_NO_MEMORY;
     for (size_t i = 0; status == CPROF_OK && i < trace->calls.settled; i++) {
-        status = add_call(&to, cprof_cupti_rows_call(&trace->calls, i));
+        status = add_call(&to, call_at(&trace->calls, i));
     }
     for (size_t i = 0; status == CPROF_OK && i < trace->records.settled; i++) {
-        const cprof_cupti_traced_work *work = cprof_cupti_rows_work(&trace->records, i);
+        const traced_work *work = work_at(&trace->records, i);
         status = work->record.kind != 0 ? add_work(&to, work) : CPROF_OK;
     }
     table->dropped += trace->dropped;
     cprof_alloc_release(to.calls);
     cprof_alloc_release(to.names);
+    return status;
+}
+
+cprof_status cprof_cupti_store_collect(cprof_cupti_store *trace, cprof_cupti_demangler demangler, cprof_table *table)
+{
+    cprof_lock_acquire(&trace->lock);
+    cprof_cupti_store taken = {
+        .calls = trace->calls,
+        .records = trace->records,
+        .names = trace->names,
+        .dropped = trace->dropped,
+    }; /* not the lock, for which others wait */
+    trace->calls = trace->records = (cprof_cupti_items){.chunks = NULL};
+    trace->names = (cprof_names_table){.slots = NULL};
+    trace->name_bytes = 0;
+    trace->dropped = 0;
+    cprof_lock_release(&trace->lock);
+    cprof_status status = table != NULL ? add_rows(&taken, demangler, table) : CPROF_OK;
+    dispose_items(&taken.calls, sizeof(cprof_cupti_traced_call));
+    dispose_items(&taken.records, sizeof(traced_work));
+    cprof_names_dispose(&taken.names);
     return status;
 }

@@ -1,8 +1,7 @@
 #include "cprofiling/files/snapshot.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/files/snapshot_key.h"
-#include "cprofiling/files/snapshot_shapes.h"
+#include "cprofiling/files/snapshot_merge.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,21 +32,19 @@ int cprof_snapshot_compare_sources(const cprof_snapshot_source *a, const cprof_s
 
 static int by_text(const void *left, const void *right)
 {
-    return cprof_snapshot_key_compare_name(*(const cprof_name *)left, *(const cprof_name *)right);
+    return cprof_name_compare(*(const cprof_name *)left, *(const cprof_name *)right);
 }
 
 static int by_names(const void *left, const void *right)
 {
-    return cprof_snapshot_key_compare_names((*(cprof_snapshot_key *const *)left)->names,
-                                            (*(cprof_snapshot_key *const *)right)->names);
+    return cprof_names_compare((*(cprof_snapshot_key *const *)left)->names, (*(cprof_snapshot_key *const *)right)->names);
 }
 
 static int by_place(const void *left, const void *right)
 {
     const cprof_snapshot_key *a = *(cprof_snapshot_key *const *)left;
     const cprof_snapshot_key *b = *(cprof_snapshot_key *const *)right;
-    return a->place != b->place ? (a->place > b->place) - (a->place < b->place)
-                                : cprof_snapshot_key_compare_names(a->names, b->names);
+    return a->place != b->place ? (a->place > b->place) - (a->place < b->place) : cprof_names_compare(a->names, b->names);
 }
 
 static void sort(void *items, size_t count, size_t width, int (*compare)(const void *, const void *))
@@ -101,7 +98,7 @@ static cprof_status set_notes(cprof_snapshot *snapshot, cprof_name *notes, size_
     }
     sort(notes, count, sizeof *notes, by_text);
     for (size_t i = 0; i < count; i++) {
-        if (i == 0 || cprof_snapshot_key_compare_name(notes[i - 1], notes[i]) != 0) {
+        if (i == 0 || cprof_name_compare(notes[i - 1], notes[i]) != 0) {
             append_note(snapshot, notes[i]);
         }
     }
@@ -134,7 +131,7 @@ static cprof_status collect(void *context, cprof_names names, uint64_t order, co
                             const uint64_t *counts)
 {
     collector *all = context;
-    if (!cprof_snapshot_key_name_is_legal(names.stage) || !cprof_snapshot_key_name_is_legal(names.node)) {
+    if (!cprof_name_is_legal(names.stage) || !cprof_name_is_legal(names.node)) {
         return CPROF_OUT_OF_RANGE;
     }
     cprof_snapshot_key *key = make_room(all) ? cprof_snapshot_key_of_figures(names, figures, counts, all->taken_ns) : NULL;
@@ -174,7 +171,7 @@ static cprof_status collect_notes(cprof_snapshot *snapshot, const cprof_snapshot
     cprof_status status = CPROF_OK;
     for (size_t i = 0; i < remarks->note_count; i++) {
         notes[i] = remarks->notes[i];
-        status = cprof_snapshot_key_name_is_legal(notes[i]) ? status : CPROF_OUT_OF_RANGE;
+        status = cprof_name_is_legal(notes[i]) ? status : CPROF_OUT_OF_RANGE;
     }
     status = status == CPROF_OK ? set_notes(snapshot, notes, remarks->note_count) : status;
     cprof_alloc_release(notes);
@@ -294,7 +291,7 @@ static cprof_status merge_runs(cprof_snapshot *merged, cprof_snapshot_key *const
     size_t end;
     for (size_t begin = 0; status == CPROF_OK && begin < count; begin = end) {
         end = begin + 1;
-        while (end < count && cprof_snapshot_key_compare_names(parts[begin]->names, parts[end]->names) == 0) {
+        while (end < count && cprof_names_compare(parts[begin]->names, parts[end]->names) == 0) {
             end++;
         }
         cprof_snapshot_key *key;

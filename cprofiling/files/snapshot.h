@@ -15,14 +15,14 @@
  *   remarks        errors are added, the largest cost is kept, equal notes are kept once
  *
  * The byte format (integers little-endian, doubles as their IEEE 754 bits; nothing is aligned):
- *   "CPROFSNP", u32 version (1, 2 where a key has flag 2, or 3 where one has flag 4), u32 flags (1: merged), u64 length of
+ *   "CPROFSNP", u32 version (CPROF_SNAPSHOT_VERSION), u32 flags (1: merged), u64 length of
  * everything, u64 least and u64 most skip_first_n, u64 internal errors, f64 cost, u64 counts of sources, of notes, of keys;
  *   each source: 16 bytes of id, u64 generation; ascending;
  *   each note: u16 length, bytes; ascending;
  *   each key, ascending by stage, then node:
  *      u16 lengths of stage and node, u16 filled buckets, u16 flags (1: fractional samples, 2: figures beyond times,
  *      4: figures by signature),
- *      u64 place, u64 time at which last_ms was taken, then as in pass_figures() of snapshot_layout.c; both names;
+ *      u64 place, u64 time at which last_ms was taken, then as in pass_figures() of snapshot_format.c; both names;
  *      with flag 1 the two fixed-point sums of 20 u64; u16 numbers of the filled buckets, u64 counts of them;
  *      with flag 2:
  *         u16 number of causes (CPROF_GPU_CAUSES), u16 number of counters (CPROF_COUNTER_COUNT), u16 filled buckets of GPU
@@ -33,8 +33,8 @@
  * known); u64 waits, u128 ns of them; u16 numbers of the filled buckets of GPU times, u64 counts of them; with flag 4: u32
  * number of signatures, at least 1; for each of them, ascending: u16 length, u16 filled buckets, u64 counts of samples, errors,
  * cancellations, lost samples, u64 least (2^64-1 without one) and u64 most ns, u128 sum; their texts; for each of them u16
- * numbers of the filled buckets, u64 counts of them; u64 checksum of all bytes before: CRC-64 with the polynomial of ECMA-182
- * (1992), reflected, as in .xz files. Each snapshot has exactly one encoding: equal bytes mean equal snapshots.
+ * numbers of the filled buckets, u64 counts of them; u64 checksum of all bytes before: that of checksum.h. Each snapshot has
+ * exactly one encoding: equal bytes mean equal snapshots.
  *
  * Thread rule: a snapshot does not change; any number of threads may read it at once.
  */
@@ -42,13 +42,10 @@
 #define CPROF_SNAPSHOT_H
 
 #include "cprofiling/nodes/registry.h"
-#include "cprofiling/stats/buckets.h"
+#include "cprofiling/stats/histogram.h"
 
 enum {
-    CPROF_SNAPSHOT_VERSION = 1,
-    CPROF_SNAPSHOT_VERSION_EXTRA = 2,  /* with figures beyond times. Their causes and counters are part of the version */
-    CPROF_SNAPSHOT_VERSION_SHAPES = 3, /* with figures by signature */
-    CPROF_SNAPSHOT_NAME_LIMIT = 4096,  /* bytes of a stage, node name or note */
+    CPROF_SNAPSHOT_VERSION = 4, /* the causes and counters of figures beyond times are part of it */
     CPROF_SNAPSHOT_FAULT_TEXT = 160,
 };
 

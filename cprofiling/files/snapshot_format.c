@@ -1,8 +1,8 @@
+#include "cprofiling/files/snapshot.h"
+
 #include "cprofiling/base/alloc.h"
 #include "cprofiling/base/checksum.h"
-#include "cprofiling/files/snapshot.h"
-#include "cprofiling/files/snapshot_layout.h"
-#include "cprofiling/files/snapshot_shapes.h"
+#include "cprofiling/files/snapshot_merge.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,21 +13,295 @@ enum {
     FLAG_FRACTIONAL = 1, /* of a key */
     FLAG_EXTRA = 2,
     FLAG_SHAPES = 4,
-    MAGIC_BYTES = CPROF_SNAPSHOT_LAYOUT_MAGIC,
-    HEADER_BYTES = CPROF_SNAPSHOT_LAYOUT_HEADER,
-    SOURCE_BYTES = CPROF_SNAPSHOT_LAYOUT_SOURCE,
-    NOTE_BYTES = CPROF_SNAPSHOT_LAYOUT_NOTE,
-    KEY_BYTES = CPROF_SNAPSHOT_LAYOUT_KEY,
-    BUCKET_BYTES = CPROF_SNAPSHOT_LAYOUT_BUCKET,
-    EXTRA_HEAD_BYTES = CPROF_SNAPSHOT_LAYOUT_EXTRA_HEAD,
-    EXTRA_BYTES = CPROF_SNAPSHOT_LAYOUT_EXTRA,
-    CHECKSUM_BYTES = CPROF_SNAPSHOT_LAYOUT_CHECKSUM,
+    FLAGS = FLAG_FRACTIONAL | FLAG_EXTRA | FLAG_SHAPES,
+    MAGIC_BYTES = 8,
+    HEADER_BYTES = MAGIC_BYTES + 2 * 4 + 8 * 8,
+    SOURCE_BYTES = CPROF_REGISTRY_ID_BYTES + 8,
+    NOTE_BYTES = 2,             /* and its text */
+    KEY_BYTES = 4 * 2 + 24 * 8, /* and its names, sums, buckets, and what is known beyond times */
+    BUCKET_BYTES = 2 + 8,
+    EXTRA_HEAD_BYTES = 4 * 2,
+    EXTRA_BYTES = EXTRA_HEAD_BYTES + (36 + CPROF_GPU_CAUSES + 3 * CPROF_COUNTER_COUNT) * 8, /* and its buckets */
+    SHAPE_BYTES = 2 * 2 + 8 * 8,                                                            /* and its signature and buckets */
+    COUNT_BYTES = 4,                                                                        /* of signatures */
+    CHECKSUM_BYTES = 8,
 };
 
 static const char magic[MAGIC_BYTES] = {'C', 'P', 'R', 'O', 'F', 'S', 'N', 'P'};
 
-typedef cprof_snapshot_stream stream;
-typedef cprof_snapshot_header header;
+typedef struct {
+    uint8_t *out;      /* where to write; NULL: read instead, */
+    const uint8_t *in; /* from here */
+    size_t at;
+    size_t end; /* of what there is to read */
+    cprof_snapshot_fault *fault;
+} stream;
+
+/* What stands before the sources. */
+typedef struct {
+    uint64_t version;
+    uint64_t flags;
+    uint64_t length;
+    uint64_t source_count;
+    uint64_t note_count;
+    uint64_t key_count;
+} header;
+
+/* What stands before a key's names. */
+typedef struct {
+    uint64_t stage_length;
+    uint64_t node_length;
+    uint64_t filled;
+    uint64_t flags;
+    uint64_t place;
+    uint64_t last_taken_ns;
+    cprof_figures figures;
+} key_fields;
+
+/* What stands before a key's figures beyond times. */
+typedef struct {
+    uint64_t causes;
+    uint64_t counters;
+    uint64_t filled;
+    uint64_t asked;
+} resources_head;
+
+/* What stands before a key's signatures, for each of them. */
+typedef struct {
+    uint64_t length;
+    uint64_t filled;
+    cprof_shape_figures figures;
+} shape_head;
+
+/* ---- The layout, written down once for both directions: each function writes what it is given to where the stream stands, or
+ * sets it to what is read there, and moves the stream on. That there are as many bytes as are read is for the caller to know.
+ */
+
+static void pass(stream *s, uint64_t *value, unsigned width)
+{
+    if (s->out != NULL) {
+        for (unsigned i = 0; i < width; i++) {
+            s->out[s->at + i] = (uint8_t)(*value >> (8 * i));
+        }
+    } else {
+        *value = 0;
+        for (unsigned i = 0; i < width; i++) {
+            *value |= (uint64_t)s->in[s->at + i] << (8 * i);
+        }
+    }
+    s->at += width;
+}
+
+static void pass_u16(stream *s, uint64_t *value)
+{
+    pass(s, value, 2);
+}
+
+static void pass_u64(stream *s, uint64_t *value)
+{
+    pass(s, value, 8);
+}
+
+static void pass_double(stream *s, double *value)
+{
+    uint64_t bits;
+    memcpy(&bits, value, sizeof bits);
+    pass_u64(s, &bits);
+    if (s->out == NULL) {
+        memcpy(value, &bits, sizeof bits);
+    }
+}
+
+static void pass_i64(stream *s, int64_t *value)
+{
+    uint64_t bits = (uint64_t)*value;
+    pass_u64(s, &bits);
+    if (s->out == NULL) {
+        *value = (int64_t)bits;
+    }
+}
+
+static void pass_u128(stream *s, cprof_u128 *value)
+{
+    uint64_t low = (uint64_t)*value;
+    uint64_t high = (uint64_t)(*value >> 64);
+    pass_u64(s, &low);
+    pass_u64(s, &high);
+    if (s->out == NULL) {
+        *value = (cprof_u128)high << 64 | low;
+    }
+}
+
+static void pass_i128(stream *s, cprof_i128 *value)
+{
+    cprof_u128 bits = (cprof_u128)*value;
+    pass_u128(s, &bits);
+    if (s->out == NULL) {
+        *value = (cprof_i128)bits;
+    }
+}
+
+static void pass_header(stream *s, header *head, cprof_snapshot *snapshot)
+{
+    pass(s, &head->version, 4);
+    pass(s, &head->flags, 4);
+    pass_u64(s, &head->length);
+    pass_u64(s, &snapshot->skip_least);
+    pass_u64(s, &snapshot->skip_most);
+    pass_u64(s, &snapshot->internal_errors);
+    pass_double(s, &snapshot->cost_ns);
+    pass_u64(s, &head->source_count);
+    pass_u64(s, &head->note_count);
+    pass_u64(s, &head->key_count);
+}
+
+static void pass_source(stream *s, cprof_snapshot_source *source)
+{
+    for (size_t i = 0; i < sizeof source->id; i++) {
+        uint64_t byte = source->id[i];
+        pass(s, &byte, 1);
+        if (s->out == NULL) {
+            source->id[i] = (uint8_t)byte;
+        }
+    }
+    pass_u64(s, &source->generation);
+}
+
+static void pass_figures(stream *s, cprof_figures *figures)
+{
+    pass_u64(s, &figures->count);
+    pass_u64(s, &figures->error_count);
+    pass_u64(s, &figures->cancelled_count);
+    pass_u64(s, &figures->skipped_count);
+    pass_u64(s, &figures->dropped_count);
+    pass_u64(s, &figures->self_unknown);
+    pass_u64(s, &figures->active_unknown);
+    pass_u64(s, &figures->histogram_lost);
+    pass_double(s, &figures->min_ms);
+    pass_double(s, &figures->max_ms);
+    pass_double(s, &figures->last_ms);
+    pass_double(s, &figures->first_ms);
+    pass_double(s, &figures->median_ms);
+    pass_u128(s, &figures->moments.total_ns);
+    pass_u128(s, &figures->moments.squares_ns2);
+    pass_u64(s, &figures->moments.squares_top);
+    pass_u128(s, &figures->nested_ns);
+    pass_u128(s, &figures->suspended_ns);
+}
+
+static void pass_key_fields(stream *s, key_fields *fields)
+{
+    pass_u16(s, &fields->stage_length);
+    pass_u16(s, &fields->node_length);
+    pass_u16(s, &fields->filled);
+    pass_u16(s, &fields->flags);
+    pass_u64(s, &fields->place);
+    pass_u64(s, &fields->last_taken_ns);
+    pass_figures(s, &fields->figures);
+}
+
+static void pass_buckets(stream *s, const cprof_buckets *buckets)
+{
+    for (size_t i = 0; i < buckets->filled; i++) {
+        uint64_t index = buckets->indices[i];
+        pass_u16(s, &index);
+        if (s->out == NULL) {
+            buckets->indices[i] = (uint16_t)index;
+        }
+    }
+    for (size_t i = 0; i < buckets->filled; i++) {
+        pass_u64(s, &buckets->counts[i]);
+    }
+}
+
+static void pass_key_tail(stream *s, cprof_snapshot_key *key)
+{
+    for (int i = 0; key->sums != NULL && i < CPROF_SNAPSHOT_KEY_WORDS; i++) {
+        pass_u64(s, &key->sums->total[i]);
+    }
+    for (int i = 0; key->sums != NULL && i < CPROF_SNAPSHOT_KEY_WORDS; i++) {
+        pass_u64(s, &key->sums->squares[i]);
+    }
+    pass_buckets(s, &key->buckets);
+}
+
+static void pass_extra_head(stream *s, resources_head *head)
+{
+    pass_u16(s, &head->causes);
+    pass_u16(s, &head->counters);
+    pass_u16(s, &head->filled);
+    pass_u16(s, &head->asked);
+}
+
+static void pass_gpu(stream *s, cprof_resources_figures *figures)
+{
+    pass_u64(s, &figures->gpu_count);
+    pass_u128(s, &figures->gpu_ns);
+    pass_u64(s, &figures->gpu_min_ns);
+    pass_u64(s, &figures->gpu_max_ns);
+    pass_u64(s, &figures->gpu_lost);
+    pass_u64(s, &figures->queue_count);
+    pass_u128(s, &figures->queue_ns);
+    pass_u64(s, &figures->multi_stream);
+    for (int i = 0; i < CPROF_GPU_CAUSES; i++) {
+        pass_u64(s, &figures->missed[i]);
+    }
+}
+
+static void pass_launches(stream *s, cprof_launch_counts *launched)
+{
+#define PASS(name) pass_u64(s, &launched->name);
+    CPROF_LAUNCH_COUNTS(PASS)
+#undef PASS
+}
+
+static void pass_counters(stream *s, cprof_resources_figures *figures)
+{
+    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        pass_u64(s, &figures->counted[i]);
+        pass_u128(s, &figures->counters[i]);
+    }
+    pass_u64(s, &figures->estimated);
+}
+
+static void pass_memory(stream *s, cprof_resources_memory *figures, cprof_snapshot_memory *memory)
+{
+    pass_u64(s, &memory->taken_ns);
+    pass_u64(s, &figures->calls);
+    pass_i64(s, &figures->entry);
+    pass_i64(s, &figures->exit);
+    pass_i128(s, &memory->change);
+    pass_i64(s, &figures->peak);
+}
+
+static void pass_extra(stream *s, cprof_snapshot_resources *extra)
+{
+    cprof_resources_figures *figures = &extra->figures;
+    pass_gpu(s, figures);
+    pass_launches(s, &figures->launched);
+    pass_counters(s, figures);
+    pass_memory(s, &figures->device_memory, &extra->device_memory);
+    pass_memory(s, &figures->host_memory, &extra->host_memory);
+    pass_u64(s, &figures->waits);
+    pass_u128(s, &figures->wait_ns);
+    pass_buckets(s, &extra->gpu_buckets);
+}
+
+static void pass_shape_head(stream *s, shape_head *head)
+{
+    cprof_shape_figures *figures = &head->figures;
+    pass_u16(s, &head->length);
+    pass_u16(s, &head->filled);
+    pass_u64(s, &figures->count);
+    pass_u64(s, &figures->error_count);
+    pass_u64(s, &figures->cancelled_count);
+    pass_u64(s, &figures->lost);
+    pass_u64(s, &figures->least_ns);
+    pass_u64(s, &figures->most_ns);
+    pass_u128(s, &figures->total_ns);
+}
+
+/* ---- Writing, and reading what may come from anywhere */
 
 static void write_bytes(stream *s, const void *bytes, size_t length)
 {
@@ -35,11 +309,99 @@ static void write_bytes(stream *s, const void *bytes, size_t length)
     s->at += length;
 }
 
+static size_t shapes_size(const cprof_snapshot_shapes *shapes)
+{
+    size_t size = COUNT_BYTES;
+    for (size_t i = 0; i < shapes->view.count; i++) {
+        const cprof_shape_copy *item = &shapes->items[i];
+        size += SHAPE_BYTES + item->signature.length + item->buckets.filled * BUCKET_BYTES;
+    }
+    return size;
+}
+
+static void write_shapes(stream *s, const cprof_snapshot_shapes *shapes)
+{
+    uint64_t count = shapes->view.count;
+    pass(s, &count, COUNT_BYTES);
+    for (size_t i = 0; i < count; i++) {
+        const cprof_shape_copy *item = &shapes->items[i];
+        shape_head head = {item->signature.length, item->buckets.filled, item->figures};
+        pass_shape_head(s, &head);
+    }
+    for (size_t i = 0; i < count; i++) {
+        cprof_name signature = shapes->items[i].signature;
+        memcpy(s->out + s->at, signature.bytes, signature.length);
+        s->at += signature.length;
+    }
+    for (size_t i = 0; i < count; i++) {
+        pass_buckets(s, &shapes->items[i].buckets);
+    }
+}
+
+/* Whether the stream holds what the heads of `count` items, which it does hold, say. What they need room for. */
+static bool measure(const stream *s, size_t count, cprof_snapshot_shapes_room *room)
+{
+    stream ahead = *s;
+    *room = (cprof_snapshot_shapes_room){.count = count};
+    for (size_t i = 0; i < count; i++) {
+        shape_head head;
+        pass_shape_head(&ahead, &head);
+        room->text += head.length;
+        room->filled += head.filled;
+    }
+    return room->text + room->filled * BUCKET_BYTES <= ahead.end - ahead.at;
+}
+
+static void read_items(stream *s, cprof_snapshot_shapes_builder *builder, size_t count)
+{
+    stream texts = *s;
+    texts.at += count * SHAPE_BYTES;
+    for (size_t i = 0; i < count; i++) {
+        shape_head head;
+        pass_shape_head(s, &head);
+        cprof_shape_copy *item =
+            cprof_snapshot_shapes_begin_item(builder, (cprof_name){(const char *)texts.in + texts.at, head.length});
+        item->figures = head.figures;
+        item->buckets.filled = head.filled;
+        cprof_snapshot_shapes_finish_item(builder, item);
+        texts.at += head.length;
+    }
+    s->at = texts.at;
+    for (size_t i = 0; i < count; i++) {
+        pass_buckets(s, &builder->table->items[i].buckets);
+    }
+}
+
+static cprof_status read_table(stream *s, const cprof_figures *figures, cprof_snapshot_shapes **shapes, const char **reason)
+{
+    uint64_t count = 0;
+    cprof_snapshot_shapes_room room;
+    cprof_snapshot_shapes_builder builder;
+    if (s->end - s->at >= COUNT_BYTES) {
+        pass(s, &count, COUNT_BYTES);
+    }
+    if (count == 0 || count > (s->end - s->at) / SHAPE_BYTES || !measure(s, count, &room)) {
+        *reason = "a number of signatures that points behind the end, or is 0";
+        return CPROF_BAD_FORMAT;
+    }
+    if (!cprof_snapshot_shapes_begin(&builder, &room)) {
+        return CPROF_NO_MEMORY;
+    }
+    read_items(s, &builder, count);
+    *reason = cprof_snapshot_shapes_fault(builder.table, figures);
+    if (*reason != NULL) {
+        cprof_alloc_release(builder.table);
+        return CPROF_BAD_FORMAT;
+    }
+    *shapes = builder.table;
+    return CPROF_OK;
+}
+
 static size_t key_size(const cprof_snapshot_key *key)
 {
     size_t sum_bytes = key->sums != NULL ? sizeof *key->sums : 0;
     size_t extra_bytes = key->extra != NULL ? EXTRA_BYTES + key->extra->gpu_buckets.filled * BUCKET_BYTES : 0;
-    size_t shape_bytes = key->shapes != NULL ? cprof_snapshot_shapes_size(key->shapes) : 0;
+    size_t shape_bytes = key->shapes != NULL ? shapes_size(key->shapes) : 0;
     return KEY_BYTES + key->names.stage.length + key->names.node.length + sum_bytes + key->buckets.filled * BUCKET_BYTES +
            extra_bytes + shape_bytes;
 }
@@ -55,19 +417,19 @@ size_t cprof_snapshot_size(const cprof_snapshot *snapshot)
 
 static void write_extra(stream *s, cprof_snapshot_resources *extra)
 {
-    cprof_snapshot_resources_head head = {
+    resources_head head = {
         .causes = CPROF_GPU_CAUSES,
         .counters = CPROF_COUNTER_COUNT,
         .filled = extra->gpu_buckets.filled,
         .asked = extra->figures.asked,
     };
-    cprof_snapshot_layout_pass_extra_head(s, &head);
-    cprof_snapshot_layout_pass_extra(s, extra);
+    pass_extra_head(s, &head);
+    pass_extra(s, extra);
 }
 
 static void write_key(stream *s, cprof_snapshot_key *key)
 {
-    cprof_snapshot_key_fields fields = {
+    key_fields fields = {
         .stage_length = key->names.stage.length,
         .node_length = key->names.node.length,
         .filled = key->buckets.filled,
@@ -77,29 +439,16 @@ static void write_key(stream *s, cprof_snapshot_key *key)
         .last_taken_ns = key->last_taken_ns,
         .figures = key->figures,
     };
-    cprof_snapshot_layout_pass_key_fields(s, &fields);
+    pass_key_fields(s, &fields);
     write_bytes(s, key->names.stage.bytes, key->names.stage.length);
     write_bytes(s, key->names.node.bytes, key->names.node.length);
-    cprof_snapshot_layout_pass_key_tail(s, key);
+    pass_key_tail(s, key);
     if (key->extra != NULL) {
         write_extra(s, key->extra);
     }
     if (key->shapes != NULL) {
-        cprof_snapshot_shapes_write(s, key->shapes);
+        write_shapes(s, key->shapes);
     }
-}
-
-/* The least that says all: bytes without what came later stay as they have been from the first version on. */
-static uint64_t version_of(const cprof_snapshot *snapshot)
-{
-    uint64_t version = CPROF_SNAPSHOT_VERSION;
-    for (size_t i = 0; i < snapshot->key_count; i++) {
-        if (snapshot->keys[i]->shapes != NULL) {
-            return CPROF_SNAPSHOT_VERSION_SHAPES;
-        }
-        version = snapshot->keys[i]->extra != NULL ? CPROF_SNAPSHOT_VERSION_EXTRA : version;
-    }
-    return version;
 }
 
 void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
@@ -107,7 +456,7 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
     stream s = {.out = bytes};
     cprof_snapshot facts = *snapshot;
     header head = {
-        .version = version_of(snapshot),
+        .version = CPROF_SNAPSHOT_VERSION,
         .flags = snapshot->is_merged ? FLAG_MERGED : 0,
         .length = cprof_snapshot_size(snapshot),
         .source_count = snapshot->source_count,
@@ -115,16 +464,16 @@ void cprof_snapshot_encode(const cprof_snapshot *snapshot, uint8_t *bytes)
         .key_count = snapshot->key_count,
     };
     write_bytes(&s, magic, sizeof magic);
-    cprof_snapshot_layout_pass_header(&s, &head, &facts);
+    pass_header(&s, &head, &facts);
     for (size_t i = 0; i < snapshot->source_count; i++) {
-        cprof_snapshot_layout_pass_source(&s, &snapshot->sources[i]);
+        pass_source(&s, &snapshot->sources[i]);
     }
     write_bytes(&s, snapshot->notes, snapshot->note_bytes);
     for (size_t i = 0; i < snapshot->key_count; i++) {
         write_key(&s, snapshot->keys[i]);
     }
     uint64_t crc = cprof_checksum(bytes, s.at);
-    cprof_snapshot_layout_pass(&s, &crc, CHECKSUM_BYTES);
+    pass(&s, &crc, CHECKSUM_BYTES);
 }
 
 static cprof_status refuse(stream *s, size_t offset, const char *reason)
@@ -144,10 +493,10 @@ static bool can_hold(const stream *s, uint64_t count, size_t width)
 /* Refuses all bytes that are not those of one snapshot of a known version, unchanged. */
 static cprof_status check_envelope(stream *s, const header *head)
 {
-    if (head->version < CPROF_SNAPSHOT_VERSION || head->version > CPROF_SNAPSHOT_VERSION_SHAPES) {
+    if (head->version != CPROF_SNAPSHOT_VERSION) {
         (void)snprintf(s->fault->text, sizeof s->fault->text,
-                       "schema version %u at byte %d, where this program reads versions %d to %d", (unsigned)head->version,
-                       MAGIC_BYTES, CPROF_SNAPSHOT_VERSION, CPROF_SNAPSHOT_VERSION_SHAPES);
+                       "schema version %u at byte %d, where this program reads version %d", (unsigned)head->version,
+                       MAGIC_BYTES, CPROF_SNAPSHOT_VERSION);
         return CPROF_BAD_FORMAT;
     }
     if (head->length != s->end) {
@@ -159,7 +508,7 @@ static cprof_status check_envelope(stream *s, const header *head)
     s->end -= CHECKSUM_BYTES;
     uint64_t crc;
     stream tail = {.in = s->in, .at = s->end};
-    cprof_snapshot_layout_pass(&tail, &crc, CHECKSUM_BYTES);
+    pass(&tail, &crc, CHECKSUM_BYTES);
     return crc == cprof_checksum(s->in, s->end) ? CPROF_OK : refuse(s, s->end, "changed bytes: wrong checksum");
 }
 
@@ -191,7 +540,7 @@ static cprof_status read_header(stream *s, header *head, cprof_snapshot *snapsho
         return refuse(s, s->end, "cut short: it ends");
     }
     s->at = MAGIC_BYTES;
-    cprof_snapshot_layout_pass_header(s, head, snapshot);
+    pass_header(s, head, snapshot);
     cprof_status status = check_envelope(s, head);
     if (status != CPROF_OK) {
         return status;
@@ -211,7 +560,7 @@ static cprof_status read_sources(stream *s, uint64_t count, cprof_snapshot *snap
         return CPROF_NO_MEMORY;
     }
     for (size_t i = 0; i < count; i++) {
-        cprof_snapshot_layout_pass_source(s, &snapshot->sources[i]);
+        pass_source(s, &snapshot->sources[i]);
         if (i > 0 && cprof_snapshot_compare_sources(&snapshot->sources[i - 1], &snapshot->sources[i]) >= 0) {
             return refuse(s, s->at - SOURCE_BYTES, "sources that do not ascend");
         }
@@ -234,19 +583,18 @@ static cprof_status read_note(stream *s, cprof_name *note)
     size_t begin = s->at;
     uint64_t length = 0;
     if (can_hold(s, 1, NOTE_BYTES)) {
-        cprof_snapshot_layout_pass(s, &length, NOTE_BYTES);
+        pass(s, &length, NOTE_BYTES);
     }
     if (s->at == begin || !can_hold(s, length, 1)) {
         return refuse(s, begin, BEHIND_THE_END);
     }
     cprof_name previous = *note;
     *note = take_name(s, length);
-    if (!cprof_snapshot_key_name_is_legal(*note)) {
+    if (!cprof_name_is_legal(*note)) {
         return refuse(s, begin, "a note that is too long or no UTF-8");
     }
-    return previous.bytes == NULL || cprof_snapshot_key_compare_name(previous, *note) < 0
-               ? CPROF_OK
-               : refuse(s, begin, "notes that do not ascend");
+    return previous.bytes == NULL || cprof_name_compare(previous, *note) < 0 ? CPROF_OK
+                                                                             : refuse(s, begin, "notes that do not ascend");
 }
 
 static cprof_status read_notes(stream *s, uint64_t count, cprof_snapshot *snapshot)
@@ -274,7 +622,7 @@ static const char *order_fault(const cprof_snapshot *snapshot, const cprof_snaps
     if (snapshot->key_count == 0) {
         return NULL;
     }
-    int order = cprof_snapshot_key_compare_names(snapshot->keys[snapshot->key_count - 1]->names, key->names);
+    int order = cprof_names_compare(snapshot->keys[snapshot->key_count - 1]->names, key->names);
     return order == 0 ? "the same key twice" : order > 0 ? "keys that do not ascend" : NULL;
 }
 
@@ -282,8 +630,8 @@ static const char *order_fault(const cprof_snapshot *snapshot, const cprof_snaps
 typedef struct {
     size_t begin;
     size_t extra_begin;
-    cprof_snapshot_key_fields fields;
-    cprof_snapshot_resources_head extra_head; /* all zero without flag 2 */
+    key_fields fields;
+    resources_head extra_head; /* all zero without flag 2 */
 } key_place;
 
 /* What follows then, with flag 2. */
@@ -294,7 +642,7 @@ static cprof_status read_extra(stream *s, const key_place *place, cprof_snapshot
     }
     s->at += EXTRA_HEAD_BYTES;
     extra->figures.asked = (unsigned)place->extra_head.asked;
-    cprof_snapshot_layout_pass_extra(s, extra);
+    pass_extra(s, extra);
     const char *reason = cprof_snapshot_resources_fault(extra, is_merged);
     return reason == NULL ? CPROF_OK : refuse(s, place->extra_begin, reason);
 }
@@ -307,7 +655,7 @@ static cprof_status read_shapes(stream *s, const key_place *place, cprof_snapsho
     }
     size_t begin = s->at;
     const char *reason;
-    cprof_status status = cprof_snapshot_shapes_read(s, &key->figures, &key->shapes, &reason);
+    cprof_status status = read_table(s, &key->figures, &key->shapes, &reason);
     return status == CPROF_BAD_FORMAT ? refuse(s, begin, reason) : status;
 }
 
@@ -317,7 +665,7 @@ static cprof_status read_key_tail(stream *s, const key_place *place, const cprof
     key->figures = place->fields.figures;
     key->place = place->fields.place;
     key->last_taken_ns = place->fields.last_taken_ns;
-    cprof_snapshot_layout_pass_key_tail(s, key);
+    pass_key_tail(s, key);
     const char *reason = cprof_snapshot_key_fault(key, snapshot->is_merged);
     reason = reason == NULL ? order_fault(snapshot, key) : reason;
     cprof_status status =
@@ -331,7 +679,7 @@ static cprof_status read_key_rest(stream *s, const key_place *place, cprof_snaps
     cprof_names names;
     names.stage = take_name(s, place->fields.stage_length);
     names.node = take_name(s, place->fields.node_length);
-    if (!cprof_snapshot_key_name_is_legal(names.stage) || !cprof_snapshot_key_name_is_legal(names.node)) {
+    if (!cprof_name_is_legal(names.stage) || !cprof_name_is_legal(names.node)) {
         return refuse(s, place->begin, "a name that is too long or no UTF-8");
     }
     cprof_snapshot_room room = {
@@ -362,8 +710,8 @@ static cprof_status look_at_extra(stream *s, key_place *place)
     if (!can_hold(&ahead, 1, EXTRA_HEAD_BYTES)) {
         return refuse(s, place->extra_begin, BEHIND_THE_END);
     }
-    cprof_snapshot_resources_head *head = &place->extra_head;
-    cprof_snapshot_layout_pass_extra_head(&ahead, head);
+    resources_head *head = &place->extra_head;
+    pass_extra_head(&ahead, head);
     if (head->causes != CPROF_GPU_CAUSES || head->counters != CPROF_COUNTER_COUNT) {
         return refuse(s, place->extra_begin, "another number of causes or counters");
     }
@@ -371,15 +719,15 @@ static cprof_status look_at_extra(stream *s, key_place *place)
     return fits ? CPROF_OK : refuse(s, place->extra_begin, BEHIND_THE_END);
 }
 
-static cprof_status read_key(stream *s, unsigned known_flags, cprof_snapshot *snapshot)
+static cprof_status read_key(stream *s, cprof_snapshot *snapshot)
 {
     key_place place = {.begin = s->at};
-    cprof_snapshot_key_fields *fields = &place.fields;
+    key_fields *fields = &place.fields;
     if (!can_hold(s, 1, KEY_BYTES)) {
         return refuse(s, place.begin, BEHIND_THE_END);
     }
-    cprof_snapshot_layout_pass_key_fields(s, fields);
-    if ((fields->flags & ~(uint64_t)known_flags) != 0) {
+    pass_key_fields(s, fields);
+    if ((fields->flags & ~(uint64_t)FLAGS) != 0) {
         return refuse(s, place.begin, "unknown flags");
     }
     size_t sum_bytes = (fields->flags & FLAG_FRACTIONAL) != 0 ? sizeof(cprof_snapshot_sums) : 0;
@@ -395,15 +743,13 @@ static cprof_status read_key(stream *s, unsigned known_flags, cprof_snapshot *sn
 static cprof_status read_keys(stream *s, const header *head, cprof_snapshot *snapshot)
 {
     uint64_t count = head->key_count;
-    unsigned known_flags = FLAG_FRACTIONAL | (head->version >= CPROF_SNAPSHOT_VERSION_EXTRA ? FLAG_EXTRA : 0U) |
-                           (head->version >= CPROF_SNAPSHOT_VERSION_SHAPES ? FLAG_SHAPES : 0U);
     if (!can_hold(s, count, KEY_BYTES)) {
         return refuse(s, s->at, BEHIND_THE_END);
     }
     snapshot->keys = cprof_snapshot_key_table(count, sizeof *snapshot->keys);
     cprof_status status = snapshot->keys != NULL ? CPROF_OK : CPROF_NO_MEMORY;
     for (size_t i = 0; status == CPROF_OK && i < count; i++) {
-        status = read_key(s, known_flags, snapshot);
+        status = read_key(s, snapshot);
     }
     return status;
 }
@@ -422,11 +768,6 @@ cprof_status cprof_snapshot_decode(const uint8_t *bytes, size_t size, cprof_snap
     status = status == CPROF_OK ? read_keys(&s, &head, fresh) : status;
     if (status == CPROF_OK && s.at != s.end) {
         status = refuse(&s, s.at, "more bytes than the counts say");
-    }
-    if (status == CPROF_OK && version_of(fresh) != head.version) {
-        status = refuse(&s, MAGIC_BYTES,
-                        head.version == CPROF_SNAPSHOT_VERSION_EXTRA ? "version 2 without figures beyond times"
-                                                                     : "version 3 without figures by signature");
     }
     status = status == CPROF_OK ? cprof_snapshot_put_in_order(fresh) : status;
     if (status != CPROF_OK) {

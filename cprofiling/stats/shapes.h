@@ -10,7 +10,6 @@
 #include "cprofiling/stats/histogram.h"
 #include "cprofiling/stats/moments.h"
 #include "cprofiling/base/text.h"
-#include "cprofiling/stats/buckets.h"
 
 #define CPROF_SHAPES_REST "__overflow__" /* the signature that stands for all further ones */
 

@@ -40,8 +40,7 @@ STATE = {
     "nvtx": {"nvtx", "nvtxGlobals_v3", "InitializeInjectionNvtx2_fnptr"},  # the last two come with its headers
     "counters": {"hardware", "self"},  # what the kernel refuses, and what a thread has open
     "cupti": {"cupti"},  # the one subscriber
-    "cupti_events": {"cprof_cupti_events"},  # what its callbacks, which are given nothing, fill
-    "cupti_threads": {"own", "threads"},
+    "cupti_events": {"cprof_cupti_events", "own", "threads"},  # what its callbacks, which are given nothing, fill
 }
 # What CPython's interface wants as non-const tables, which nobody changes.
 TABLES = {"PyMethodDef", "PyMemberDef", "PyGetSetDef", "PyType_Slot", "PyType_Spec", "PyModuleDef", "PyModuleDef_Slot"}

@@ -1,6 +1,6 @@
 /* snapshot.h */
 #include "cprofiling/files/snapshot.h"
-#include "cprofiling/files/snapshot_key.h"
+#include "cprofiling/files/snapshot_merge.h"
 
 #include "cprofiling/base/alloc.h"
 #include "tests/core/check.h"
@@ -296,9 +296,9 @@ static void expect_refused_name(const char *bytes, size_t length)
 
 static void test_names(void)
 {
-    static char longest[CPROF_SNAPSHOT_NAME_LIMIT + 2];
+    static char longest[CPROF_NAME_LIMIT + 2];
     memset(longest, 'x', sizeof longest - 1);
-    expect_refused_name(longest, CPROF_SNAPSHOT_NAME_LIMIT + 1);
+    expect_refused_name(longest, CPROF_NAME_LIMIT + 1);
     expect_refused_name("a\0b", 3);
     expect_refused_name("\x80", 1);             /* a continuation without a lead */
     expect_refused_name("\xc1\xbf", 2);         /* overlong */
@@ -311,7 +311,7 @@ static void test_names(void)
     static const char *const legal[] = {
         "", "\x7f", "\xc2\x80", "\xed\xa0\x80", "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"};
     cprof_registry *registry = registry_new(0);
-    longest[CPROF_SNAPSHOT_NAME_LIMIT] = '\0';
+    longest[CPROF_NAME_LIMIT] = '\0';
     record(registry, longest, 1.0);
     for (size_t i = 0; i < sizeof legal / sizeof legal[0]; i++) {
         record(registry, legal[i], 1.0);
@@ -735,9 +735,8 @@ static void test_reasons_of_the_header(void)
 {
     static const change changes[] = {
         {0, 'c', 1, "wrong magic: no snapshot of cprofiling at byte 0"},
-        {8, 4, 4, "schema version 4 at byte 8, where this program reads versions 1 to 3"},
-        {8, 3, 4, "version 3 without figures by signature at byte 8"},
-        {8, 2, 4, "version 2 without figures beyond times at byte 8"},
+        {8, 3, 4, "schema version 3 at byte 8, where this program reads version 4"},
+        {8, 5, 4, "schema version 5 at byte 8, where this program reads version 4"},
         {12, 2, 4, "unknown flags"},
         {16, 1, 8, "cut or extended"},
         {24, 5, 8, "an impossible skip_first_n"},
@@ -776,7 +775,7 @@ static void test_reasons_of_a_key(void)
         {0, 0xffff, 2, "a length that points behind the end"},
         {AT_FILLED, 0xffff, 2, "a length that points behind the end"},
         {AT_FILLED, 1, 2, "a histogram of another number of samples"},
-        {AT_FLAGS, 2, 2, "unknown flags"},
+        {AT_FLAGS, 8, 2, "unknown flags"},
         {AT_FLAGS, 1, 2, "a length that points behind the end"},
         {AT_PLACE, TWO_63, 8, "a count of 2^63 or more"},
         {AT_TAKEN, TWO_63, 8, "a count of 2^63 or more"},

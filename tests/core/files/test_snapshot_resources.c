@@ -1,7 +1,7 @@
-/* What snapshots know beyond times: snapshot_resources.h, and version 2 of the bytes (failure scenarios D14, E10) */
+/* What snapshots know beyond times: snapshot_merge.h (failure scenarios D14, E10) */
 #include "cprofiling/files/snapshot.h"
 
-#include "cprofiling/files/snapshot_key.h"
+#include "cprofiling/files/snapshot_merge.h"
 #include "tests/core/check.h"
 #include "tests/core/fake_alloc.h"
 #include "tests/core/snapshots.h"
@@ -213,7 +213,7 @@ static void write_header_and_times(writer *w, uint64_t size)
 {
     memcpy(w->bytes, "CPROFSNP", 8);
     w->at = 8;
-    write(w, 2, 4);                                       /* version */
+    write(w, 4, 4);                                       /* version */
     write(w, 0, 4);                                       /* flags */
     WRITE(w, size, 0, 0, 2, 0x3fe0000000000000, 1, 0, 1); /* skips, errors, cost, counts */
     for (uint64_t i = 0; i < CPROF_REGISTRY_ID_BYTES; i++) {
@@ -431,8 +431,7 @@ static void test_reasons_of_the_rest(void)
     };
     byte_string bytes = golden_copy();
     expect_reasons(&bytes, BEGIN, changes, COUNT_OF(changes));
-    expect_reason(&bytes, 8, 1, 4, "unknown flags at byte 104"); /* of a key, in the first version */
-    expect_reason(&bytes, FIRST_KEY + AT_FLAGS, 4, 2, "unknown flags at byte 104");
+    expect_reason(&bytes, FIRST_KEY + AT_FLAGS, 8, 2, "unknown flags at byte 104");
     expect_reason(&bytes, FIRST_KEY + AT_FLAGS, 0, 2, "more bytes than the counts say");
     free(bytes.data);
 }
@@ -515,20 +514,11 @@ static void test_reasons_of_memory_without_a_call(void)
 
 /* What is kept */
 
-static unsigned version_of(const cprof_snapshot *snapshot)
-{
-    byte_string bytes = encode(snapshot);
-    unsigned version = bytes.data[8];
-    free(bytes.data);
-    return version;
-}
-
 static void test_keys_with_and_without(void)
 {
     cprof_registry *registry = registry_new(0);
     finish(registry, "none");
     cprof_snapshot *before = take(registry, 1);
-    CHECK_EQUAL(version_of(before), 1);
     finish(registry, "some");
     add_gpu(registry, "some", INT64_MAX, INT64_MAX, true);
     add_gpu(registry, "some", 0, -1, false);
@@ -538,7 +528,6 @@ static void test_keys_with_and_without(void)
     cprof_accum_finish(accum_of(registry, "train", "error"), 1, CPROF_OUTCOME_ERROR, &sample);
     add_launches(registry, "error", (cprof_launch_counts){.launches = UINT64_MAX});
     cprof_snapshot *snapshot = take(registry, 1);
-    CHECK_EQUAL(version_of(snapshot), 2);
     cprof_snapshot *copy = round_trip(snapshot);
     static const char *const nodes[] = {"some", "fractional", "error"};
     for (size_t i = 0; i < COUNT_OF(nodes); i++) {
@@ -561,7 +550,7 @@ static void test_careless_figures(void)
     finish(registry, "nothing");
     add_sample(registry, "nothing", (cprof_resources_sample){.asked = 0});
     cprof_snapshot *snapshot = take(registry, 1);
-    CHECK(!see(snapshot, "nothing").has_extra && version_of(snapshot) == 1);
+    CHECK(!see(snapshot, "nothing").has_extra);
     cprof_snapshot_destroy(snapshot);
     finish(registry, "unasked");
     cprof_resources_sample sample = golden_sample;

@@ -1,11 +1,205 @@
-#include "cprofiling/files/snapshot_key.h"
+#include "cprofiling/files/snapshot_merge.h"
 
 #include "cprofiling/base/alloc.h"
-#include "cprofiling/files/snapshot.h"
-#include "cprofiling/files/snapshot_shapes.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define LONGEST_NS ((uint64_t)INT64_MAX)
+#define PEAK_UNKNOWN (-1)
+
+void cprof_snapshot_resources_clear(cprof_snapshot_resources *extra)
+{
+    extra->figures = (cprof_resources_figures){.gpu_min_ns = UINT64_MAX};
+    extra->figures.device_memory.peak = extra->figures.host_memory.peak = PEAK_UNKNOWN;
+    extra->device_memory = extra->host_memory = (cprof_snapshot_memory){.taken_ns = 0};
+}
+
+static uint64_t any_launch(const cprof_launch_counts *launched)
+{
+    uint64_t any = 0;
+#define INCLUDE(name) any |= launched->name;
+    CPROF_LAUNCH_COUNTS(INCLUDE)
+#undef INCLUDE
+    return any;
+}
+
+static uint64_t any_miss(const cprof_resources_figures *f)
+{
+    uint64_t any = 0;
+    for (int i = 0; i < CPROF_GPU_CAUSES; i++) {
+        any |= f->missed[i];
+    }
+    return any;
+}
+
+static uint64_t any_counter(const cprof_resources_figures *f)
+{
+    uint64_t any = f->estimated;
+    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        any |= f->counted[i];
+    }
+    return any;
+}
+
+/* What there are figures of: CPROF_RESOURCES_ bits. */
+static unsigned known_of(const cprof_resources_figures *f)
+{
+    unsigned known = 0;
+    known |= f->gpu_count != 0 || any_miss(f) != 0 ? CPROF_RESOURCES_GPU : 0;
+    known |= any_launch(&f->launched) != 0 ? CPROF_RESOURCES_LAUNCHES : 0;
+    known |= any_counter(f) != 0 ? CPROF_RESOURCES_COUNTERS : 0;
+    known |= f->device_memory.calls != 0 || f->host_memory.calls != 0 ? CPROF_RESOURCES_MEMORY : 0;
+    return known | (f->waits != 0 ? CPROF_RESOURCES_WAITS : 0);
+}
+
+bool cprof_snapshot_resources_is_worth(const cprof_resources_figures *figures)
+{
+    return (figures->asked | known_of(figures)) != 0;
+}
+
+/* Whether all counts are below 2^63, but for those that are parts of gpu_count. */
+static bool resource_counts_fit(const cprof_resources_figures *f)
+{
+    uint64_t any = f->gpu_count | any_miss(f) | any_launch(&f->launched) | any_counter(f) | f->device_memory.calls |
+                   f->host_memory.calls | f->waits;
+    return any < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
+}
+
+static void set_memory(cprof_resources_memory *figures, cprof_snapshot_memory *memory, uint64_t taken_ns)
+{
+    if (figures->calls == 0) {
+        *figures = (cprof_resources_memory){.peak = PEAK_UNKNOWN};
+        return;
+    }
+    memory->taken_ns = taken_ns;
+    memory->change = figures->change;
+}
+
+void cprof_snapshot_resources_set(cprof_snapshot_resources *extra, const cprof_resources_figures *figures, uint64_t taken_ns)
+{
+    cprof_snapshot_resources_clear(extra);
+    extra->figures = *figures;
+    extra->figures.missed[CPROF_GPU_KNOWN] = 0;
+    extra->figures.asked |= known_of(&extra->figures);
+    set_memory(&extra->figures.device_memory, &extra->device_memory, taken_ns);
+    set_memory(&extra->figures.host_memory, &extra->host_memory, taken_ns);
+}
+
+/* Of equal times, the larger bytes. */
+static bool memory_is_later(const cprof_resources_memory *figures, uint64_t taken_ns, const cprof_resources_memory *other,
+                            uint64_t other_ns)
+{
+    if (taken_ns != other_ns) {
+        return taken_ns > other_ns;
+    }
+    return figures->exit != other->exit ? figures->exit > other->exit : figures->entry > other->entry;
+}
+
+/* To be called before the figures are merged: sets the bytes at entry and exit to the later ones. Without a call they are of
+ * the time 0. */
+static void merge_memory(cprof_resources_memory *figures, cprof_snapshot_memory *memory,
+                         const cprof_resources_memory *part_figures, const cprof_snapshot_memory *part)
+{
+    if (part_figures->calls == 0) {
+        return;
+    }
+    if (memory_is_later(part_figures, part->taken_ns, figures, memory->taken_ns)) {
+        figures->entry = part_figures->entry;
+        figures->exit = part_figures->exit;
+        memory->taken_ns = part->taken_ns;
+    }
+    memory->change += part->change;
+}
+
+bool cprof_snapshot_resources_merge(cprof_snapshot_resources *extra, const cprof_snapshot_resources *part)
+{
+    cprof_resources_figures *figures = &extra->figures;
+    const cprof_resources_figures *more = &part->figures;
+    merge_memory(&figures->device_memory, &extra->device_memory, &more->device_memory, &part->device_memory);
+    merge_memory(&figures->host_memory, &extra->host_memory, &more->host_memory, &part->host_memory);
+    cprof_resources_merge(figures, more, false); /* the two kinds may be of different times */
+    return resource_counts_fit(figures);
+}
+
+static int64_t within_64_bits(cprof_i128 sum)
+{
+    return sum > INT64_MAX ? INT64_MAX : sum < INT64_MIN ? INT64_MIN : (int64_t)sum;
+}
+
+void cprof_snapshot_resources_complete(cprof_snapshot_resources *extra)
+{
+    extra->figures.gpu_rows = cprof_buckets_rows(&extra->gpu_buckets);
+    extra->figures.device_memory.change = within_64_bits(extra->device_memory.change);
+    extra->figures.host_memory.change = within_64_bits(extra->host_memory.change);
+}
+
+static const char *resource_counts_fault(const cprof_resources_figures *f)
+{
+    if (!resource_counts_fit(f)) {
+        return "a count of 2^63 or more";
+    }
+    if (f->asked == 0 || (f->asked & ~(unsigned)CPROF_RESOURCES_ALL) != 0 || (known_of(f) & ~f->asked) != 0) {
+        return "figures that were not asked for";
+    }
+    if (f->missed[CPROF_GPU_KNOWN] != 0) {
+        return "GPU times that are known and missed";
+    }
+    bool is_part = f->gpu_lost <= f->gpu_count && f->queue_count <= f->gpu_count && f->multi_stream <= f->gpu_count;
+    return is_part ? NULL : "more samples in part than in all";
+}
+
+static const char *gpu_fault(const cprof_snapshot_resources *extra)
+{
+    const cprof_resources_figures *f = &extra->figures;
+    if (!cprof_buckets_sum_is_of(f->gpu_ns, f->gpu_count, f->gpu_min_ns, f->gpu_max_ns)) {
+        return "an impossible GPU time";
+    }
+    const char *reason = cprof_buckets_fault(&extra->gpu_buckets, f->gpu_count - f->gpu_lost);
+    if (reason == NULL && !cprof_buckets_are_of(&extra->gpu_buckets, f->gpu_min_ns, f->gpu_max_ns, f->gpu_lost)) {
+        reason = "a histogram of other GPU times";
+    }
+    return reason;
+}
+
+static const char *resource_sums_fault(const cprof_resources_figures *f)
+{
+    bool fits = f->queue_ns <= (cprof_u128)f->queue_count * LONGEST_NS && f->wait_ns <= (cprof_u128)f->waits * LONGEST_NS;
+    for (int i = 0; i < CPROF_COUNTER_COUNT; i++) {
+        fits = fits && f->counters[i] <= (cprof_u128)f->counted[i] * UINT64_MAX;
+    }
+    return fits ? NULL : "an impossible sum";
+}
+
+static bool memory_is_possible(const cprof_resources_memory *f, const cprof_snapshot_memory *memory, bool is_merged)
+{
+    if (f->entry < 0 || f->exit < 0 || f->peak < PEAK_UNKNOWN || memory->taken_ns >= CPROF_SNAPSHOT_KEY_COUNT_LIMIT) {
+        return false;
+    }
+    if (f->calls == 0) {
+        return f->entry == 0 && f->exit == 0 && f->peak == PEAK_UNKNOWN && memory->taken_ns == 0 && memory->change == 0;
+    }
+    if (f->calls == 1) {
+        return memory->change == f->exit - f->entry;
+    }
+    cprof_i128 most = (cprof_i128)f->calls * INT64_MAX;
+    bool fits = is_merged || memory->change == within_64_bits(memory->change); /* an accumulator's has 64 bits */
+    return fits && memory->change <= most && memory->change >= -most;
+}
+
+const char *cprof_snapshot_resources_fault(const cprof_snapshot_resources *extra, bool is_merged)
+{
+    const cprof_resources_figures *f = &extra->figures;
+    const char *reason = resource_counts_fault(f);
+    reason = reason == NULL ? gpu_fault(extra) : reason;
+    reason = reason == NULL ? resource_sums_fault(f) : reason;
+    if (reason == NULL && (!memory_is_possible(&f->device_memory, &extra->device_memory, is_merged) ||
+                           !memory_is_possible(&f->host_memory, &extra->host_memory, is_merged))) {
+        reason = "impossible bytes of memory";
+    }
+    return reason;
+}
 
 enum {
     WORDS = CPROF_SNAPSHOT_KEY_WORDS,
@@ -60,50 +254,6 @@ void cprof_snapshot_key_destroy(cprof_snapshot_key *key)
         cprof_alloc_release(key->shapes);
         cprof_alloc_release(key);
     }
-}
-
-/* The length of the character that begins `text`; 0 when it is no UTF-8 (surrogates are), or NUL. */
-static size_t character_length(const uint8_t *text, size_t left)
-{
-    uint8_t lead = text[0];
-    if (lead < 0x80) {
-        return lead != 0;
-    }
-    size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    if (lead < 0xc2 || lead > 0xf4 || length > left) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = (lead == 0xe0 && text[1] < 0xa0) || (lead == 0xf0 && text[1] < 0x90);
-    bool too_large = lead == 0xf4 && text[1] > 0x8f;
-    return overlong || too_large ? 0 : length;
-}
-
-bool cprof_snapshot_key_name_is_legal(cprof_name name)
-{
-    bool is_legal = name.length <= CPROF_SNAPSHOT_NAME_LIMIT;
-    for (size_t at = 0; is_legal && at < name.length;) {
-        size_t length = character_length((const uint8_t *)name.bytes + at, name.length - at);
-        is_legal = length != 0;
-        at += length;
-    }
-    return is_legal;
-}
-
-int cprof_snapshot_key_compare_name(cprof_name a, cprof_name b)
-{
-    int order = memcmp(a.bytes, b.bytes, a.length < b.length ? a.length : b.length);
-    return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
-}
-
-int cprof_snapshot_key_compare_names(cprof_names a, cprof_names b)
-{
-    int order = cprof_snapshot_key_compare_name(a.stage, b.stage);
-    return order != 0 ? order : cprof_snapshot_key_compare_name(a.node, b.node);
 }
 
 static void add_fixed(uint64_t *sum, const uint64_t *term)
@@ -494,4 +644,193 @@ const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged)
     uint64_t in_histogram = key->figures.count - key->figures.histogram_lost;
     reason = reason == NULL ? cprof_buckets_fault(&key->buckets, in_histogram) : reason;
     return reason == NULL ? samples_fault(key) : reason;
+}
+
+bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, const cprof_snapshot_shapes_room *room)
+{
+    size_t item_bytes = sizeof(cprof_snapshot_shapes) + room->count * sizeof(cprof_shape_copy);
+    size_t bucket_bytes = room->filled * (sizeof(uint64_t) + sizeof(uint16_t));
+    cprof_snapshot_shapes *table = cprof_alloc_zeroed(item_bytes + bucket_bytes + room->text);
+    if (table == NULL) {
+        return false;
+    }
+    table->view.items = table->items;
+    uint64_t *counts = (uint64_t *)((char *)table + item_bytes);
+    *builder = (cprof_snapshot_shapes_builder){
+        .table = table,
+        .free = {counts, (uint16_t *)(counts + room->filled), 0},
+        .text = (char *)counts + bucket_bytes,
+    };
+    return true;
+}
+
+cprof_shape_copy *cprof_snapshot_shapes_begin_item(cprof_snapshot_shapes_builder *builder, cprof_name signature)
+{
+    cprof_shape_copy *item = &builder->table->items[builder->table->view.count++];
+    memcpy(builder->text, signature.bytes, signature.length);
+    item->signature = (cprof_name){builder->text, signature.length};
+    item->buckets = builder->free;
+    builder->text += signature.length;
+    return item;
+}
+
+void cprof_snapshot_shapes_finish_item(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *item)
+{
+    builder->free.counts += item->buckets.filled;
+    builder->free.indices += item->buckets.filled;
+}
+
+static int by_signature(const void *left, const void *right)
+{
+    return cprof_name_compare((*(const cprof_shape_copy *const *)left)->signature,
+                              (*(const cprof_shape_copy *const *)right)->signature);
+}
+
+/* Adds the figures of another; false when a count would reach 2^63. */
+static bool add_shape_figures(cprof_shape_figures *sum, const cprof_shape_figures *part)
+{
+    sum->count += part->count;
+    sum->error_count += part->error_count;
+    sum->cancelled_count += part->cancelled_count;
+    sum->lost += part->lost;
+    sum->least_ns = part->least_ns < sum->least_ns ? part->least_ns : sum->least_ns;
+    sum->most_ns = part->most_ns > sum->most_ns ? part->most_ns : sum->most_ns;
+    sum->total_ns += part->total_ns;
+    return (sum->count | sum->error_count | sum->cancelled_count) < CPROF_SNAPSHOT_KEY_COUNT_LIMIT;
+}
+
+/* Adds one item for all of the `count` that have its signature. */
+static bool add_run(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *const *run, size_t count, uint64_t *counts)
+{
+    cprof_shape_copy *item = cprof_snapshot_shapes_begin_item(builder, run[0]->signature);
+    item->figures = (cprof_shape_figures){.least_ns = UINT64_MAX};
+    bool fits = true;
+    uint64_t rows = 0;
+    for (size_t i = 0; i < count; i++) {
+        fits = add_shape_figures(&item->figures, &run[i]->figures) && fits;
+        rows |= cprof_buckets_rows(&run[i]->buckets);
+        cprof_buckets_spread(&run[i]->buckets, counts);
+    }
+    cprof_snapshot_dense dense = {counts, rows};
+    item->buckets.filled = cprof_buckets_count(dense);
+    cprof_buckets_take(&item->buckets, dense);
+    cprof_buckets_unspread(&item->buckets, counts);
+    cprof_snapshot_shapes_finish_item(builder, item);
+    return fits;
+}
+
+/* Makes a table of all items, those of one signature together. They are sorted in their table. */
+static cprof_status build(const cprof_shape_copy **items, size_t count, uint64_t *counts, cprof_snapshot_shapes **table)
+{
+    cprof_snapshot_shapes_room room = {.count = count};
+    for (size_t i = 0; i < count; i++) {
+        room.filled += items[i]->buckets.filled;
+        room.text += items[i]->signature.length;
+    }
+    cprof_snapshot_shapes_builder builder;
+    if (!cprof_snapshot_shapes_begin(&builder, &room)) {
+        return CPROF_NO_MEMORY;
+    }
+    qsort(items, count, sizeof *items, by_signature);
+    bool fits = true;
+    size_t end;
+    for (size_t at = 0; at < count; at = end) {
+        end = at + 1;
+        while (end < count && by_signature(&items[at], &items[end]) == 0) {
+            end++;
+        }
+        fits = add_run(&builder, items + at, end - at, counts) && fits;
+    }
+    if (!fits) {
+        cprof_alloc_release(builder.table);
+        return CPROF_OUT_OF_RANGE;
+    }
+    *table = builder.table;
+    return CPROF_OK;
+}
+
+cprof_status cprof_snapshot_shapes_merge(const cprof_snapshot_shapes *const *parts, size_t count, uint64_t *counts,
+                                         cprof_snapshot_shapes **merged)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        total += parts[i] != NULL ? parts[i]->view.count : 0;
+    }
+    const cprof_shape_copy **items = cprof_snapshot_key_table(total, sizeof *items);
+    if (items == NULL) {
+        return CPROF_NO_MEMORY;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; parts[i] != NULL && k < parts[i]->view.count; k++) {
+            items[at++] = &parts[i]->items[k];
+        }
+    }
+    cprof_status status = build(items, total, counts, merged);
+    cprof_alloc_release(items);
+    return status;
+}
+
+cprof_snapshot_shapes *cprof_snapshot_shapes_of(const cprof_shapes_view *view)
+{
+    uint64_t *counts = cprof_snapshot_key_table(CPROF_HISTOGRAM_BUCKETS, sizeof *counts);
+    const cprof_shape_copy **items = cprof_snapshot_key_table(view->count, sizeof *items);
+    cprof_snapshot_shapes *table = NULL;
+    if (counts != NULL && items != NULL) {
+        for (size_t i = 0; i < view->count; i++) {
+            items[i] = &view->items[i];
+        }
+        (void)build(items, view->count, counts, &table); /* one part alone has no count that could grow */
+    }
+    cprof_alloc_release(items);
+    cprof_alloc_release(counts);
+    return table;
+}
+
+static const char *item_fault(const cprof_shape_copy *item, const cprof_shape_copy *previous)
+{
+    const cprof_shape_figures *f = &item->figures;
+    uint64_t any = f->count | f->error_count | f->cancelled_count;
+    if (!cprof_name_is_legal(item->signature)) {
+        return "a signature that is too long or no UTF-8";
+    }
+    if (previous != NULL && cprof_name_compare(previous->signature, item->signature) >= 0) {
+        return "signatures that do not ascend";
+    }
+    if (any == 0 || any >= CPROF_SNAPSHOT_KEY_COUNT_LIMIT || f->lost > f->count) {
+        return "an impossible count of a signature";
+    }
+    if (!cprof_buckets_sum_is_of(f->total_ns, f->count, f->least_ns, f->most_ns)) {
+        return "an impossible time of a signature";
+    }
+    const char *reason = cprof_buckets_fault(&item->buckets, f->count - f->lost);
+    if (reason == NULL && !cprof_buckets_are_of(&item->buckets, f->least_ns, f->most_ns, f->lost)) {
+        reason = "a histogram of other times than the signature's";
+    }
+    return reason;
+}
+
+/* A key has all the calls that its signatures have. */
+static const char *sum_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
+{
+    cprof_u128 count = 0, errors = 0, cancelled = 0, total_ns = 0;
+    for (size_t i = 0; i < table->view.count; i++) {
+        const cprof_shape_figures *f = &table->items[i].figures;
+        count += f->count;
+        errors += f->error_count;
+        cancelled += f->cancelled_count;
+        total_ns += f->total_ns;
+    }
+    bool fits = count <= figures->count && errors <= figures->error_count && cancelled <= figures->cancelled_count &&
+                total_ns <= figures->moments.total_ns;
+    return fits ? NULL : "more calls of signatures than of their node";
+}
+
+const char *cprof_snapshot_shapes_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures)
+{
+    const char *reason = NULL;
+    for (size_t i = 0; reason == NULL && i < table->view.count; i++) {
+        reason = item_fault(&table->items[i], i > 0 ? &table->items[i - 1] : NULL);
+    }
+    return reason == NULL ? sum_fault(table, figures) : reason;
 }

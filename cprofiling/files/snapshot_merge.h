@@ -1,0 +1,148 @@
+/* One key of a snapshot: its figures, its filled buckets, the exact sums of its fractional samples, what is known of it beyond
+ * times, and by signature; how it is made, merged and checked. What is said in snapshot.h of merging is done here.
+ *
+ * For snapshot.c and snapshot_format.c only. A key does not change once it is complete.
+ */
+#ifndef CPROF_SNAPSHOT_MERGE_H
+#define CPROF_SNAPSHOT_MERGE_H
+
+#include "cprofiling/base/alloc.h"
+#include "cprofiling/nodes/accum.h"
+#include "cprofiling/nodes/registry.h"
+#include "cprofiling/stats/histogram.h"
+#include "cprofiling/stats/resources.h"
+
+typedef __int128 cprof_i128;
+
+/* What merging needs of one kind of memory beside its figures. Zero without a call. */
+typedef struct {
+    uint64_t taken_ns; /* when the snapshot was taken that the bytes at entry and exit come from */
+    cprof_i128 change; /* of all calls. In 64 bits the order of merging would show where a sum stays at its end */
+} cprof_snapshot_memory;
+
+/* What is known beyond times: resources.h's figures, and the filled buckets of the GPU times. In the key's allocation. */
+typedef struct cprof_snapshot_resources {
+    cprof_resources_figures figures; /* gpu_rows and both changes of memory follow from the rest */
+    cprof_snapshot_memory device_memory;
+    cprof_snapshot_memory host_memory;
+    cprof_buckets gpu_buckets;
+} cprof_snapshot_resources;
+
+/* Whether there is anything to keep. */
+bool cprof_snapshot_resources_is_worth(const cprof_resources_figures *figures);
+
+/* Sets all but the buckets: to nothing known; to what an accumulator knew at `taken_ns`. */
+void cprof_snapshot_resources_clear(cprof_snapshot_resources *extra);
+void cprof_snapshot_resources_set(cprof_snapshot_resources *extra, const cprof_resources_figures *figures, uint64_t taken_ns);
+
+/* Adds what another key knew, but for its buckets. False when a count would reach 2^63. */
+bool cprof_snapshot_resources_merge(cprof_snapshot_resources *extra, const cprof_snapshot_resources *part);
+
+/* Sets what follows from the rest, and is left out of the encoding. */
+void cprof_snapshot_resources_complete(cprof_snapshot_resources *extra);
+
+/* Why no key can know this; a static string, or NULL when one can. */
+const char *cprof_snapshot_resources_fault(const cprof_snapshot_resources *extra, bool is_merged);
+
+enum {
+    CPROF_SNAPSHOT_KEY_WORDS = 20, /* of a fixed-point sum */
+};
+
+#define CPROF_SNAPSHOT_KEY_MEDIAN_UNKNOWN (-1.0)
+#define CPROF_SNAPSHOT_KEY_COUNT_LIMIT (UINT64_C(1) << 63) /* what counts and times of day are below */
+
+/* The exact sums of fractional samples, in ms and ms²; least significant word first. */
+typedef struct {
+    uint64_t total[CPROF_SNAPSHOT_KEY_WORDS];
+    uint64_t squares[CPROF_SNAPSHOT_KEY_WORDS];
+} cprof_snapshot_sums;
+
+/* One allocation, with everything that it points to behind it, but for `shapes`. Times that mean nothing without a sample are 0
+ * then. */
+typedef struct cprof_snapshot_key {
+    cprof_figures figures; /* the sums of fractional samples follow from `sums`; `extra` and `shapes` are NULL: see below */
+    cprof_names names;
+    uint64_t place;
+    uint64_t last_taken_ns;          /* when the snapshot was taken that last_ms comes from */
+    cprof_snapshot_sums *sums;       /* NULL: there is no fractional sample */
+    cprof_snapshot_resources *extra; /* NULL: nothing is known beyond times */
+    cprof_buckets buckets;
+    struct cprof_snapshot_shapes *shapes; /* NULL: nothing is known by signature. Owned */
+} cprof_snapshot_key;
+
+/* What a key needs room for. */
+typedef struct {
+    size_t filled;     /* buckets */
+    size_t gpu_filled; /* buckets of GPU times; 0 without extra */
+    bool is_fractional;
+    bool has_extra;
+} cprof_snapshot_room;
+
+/* A table of `count` items of `width` bytes, zeroed; for none, one that must not be used. NULL without memory. */
+static inline void *cprof_snapshot_key_table(size_t count, size_t width)
+{
+    return count <= SIZE_MAX / width - 1 ? cprof_alloc_zeroed((count + 1) * width) : NULL;
+}
+
+/* A key with copies of the names and room for the rest, which is zero or, beyond times, nothing known. NULL without memory.
+ */
+cprof_snapshot_key *cprof_snapshot_key_new(cprof_names names, const cprof_snapshot_room *room);
+
+/* Gives everything back. NULL is ignored. */
+void cprof_snapshot_key_destroy(cprof_snapshot_key *key);
+
+/* A complete key of what a visitor of a registry is given, read at `taken_ns`. NULL without memory. */
+cprof_snapshot_key *cprof_snapshot_key_of_figures(cprof_names names, const cprof_figures *figures, const uint64_t *counts,
+                                                  uint64_t taken_ns);
+
+/* Makes *merged of `count` keys of the same names. `counts` is two dense histograms of zeros, before and after.
+ * CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
+cprof_status cprof_snapshot_key_merge(cprof_snapshot_key *const *parts, size_t count, uint64_t *counts,
+                                      cprof_snapshot_key **merged);
+
+/* Sets what follows from the rest of a key, and is left out of its encoding. */
+void cprof_snapshot_key_complete(cprof_snapshot_key *key);
+
+/* Why no key of a snapshot can be like this, what is known beyond times apart; a static string, or NULL when one can. What it
+ * and cprof_snapshot_resources_fault() let pass can be merged and visited. */
+const char *cprof_snapshot_key_fault(cprof_snapshot_key *key, bool is_merged);
+
+/* What is known by signature: shapes.h's figures, each with the filled buckets of its histogram. An allocation of its own. */
+typedef struct cprof_snapshot_shapes {
+    cprof_shapes_view view;   /* of the items */
+    cprof_shape_copy items[]; /* ascending by signature, at least one; all that they point to is behind them */
+} cprof_snapshot_shapes;
+
+/* A copy of a key's. NULL without memory. */
+cprof_snapshot_shapes *cprof_snapshot_shapes_of(const cprof_shapes_view *view);
+
+/* Makes *merged of those of `count` keys, some of which may be NULL, but not all. `counts` is a dense histogram of zeros,
+ * before and after. CPROF_OUT_OF_RANGE: a count would reach 2^63. CPROF_NO_MEMORY. */
+cprof_status cprof_snapshot_shapes_merge(const cprof_snapshot_shapes *const *parts, size_t count, uint64_t *counts,
+                                         cprof_snapshot_shapes **merged);
+
+/* What a table needs room for: no more than this. */
+typedef struct {
+    size_t count;
+    size_t filled; /* buckets of all */
+    size_t text;   /* bytes of all signatures */
+} cprof_snapshot_shapes_room;
+
+/* A table that is being filled, and what is still free behind its items. */
+typedef struct {
+    cprof_snapshot_shapes *table;
+    cprof_buckets free;
+    char *text;
+} cprof_snapshot_shapes_builder;
+
+/* Begins a table with room for that. False without memory. */
+bool cprof_snapshot_shapes_begin(cprof_snapshot_shapes_builder *builder, const cprof_snapshot_shapes_room *room);
+
+/* The next item, with a copy of the signature, and with room for what is free of buckets, until it is finished. */
+cprof_shape_copy *cprof_snapshot_shapes_begin_item(cprof_snapshot_shapes_builder *builder, cprof_name signature);
+void cprof_snapshot_shapes_finish_item(cprof_snapshot_shapes_builder *builder, const cprof_shape_copy *item);
+
+/* Why no key of these figures can have such a table; a static string, or NULL when one can. */
+const char *cprof_snapshot_shapes_fault(const cprof_snapshot_shapes *table, const cprof_figures *figures);
+
+#endif
