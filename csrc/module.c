@@ -1,127 +1,43 @@
-#include "csrc/recordings/arrow_stream.h"
-#include "csrc/calls/block.h"
-#include "csrc/convert.h"
-#include "csrc/statistics/cost.h"
-#include "csrc/recordings/device_activity.h"
-#include "csrc/fault.h"
-#include "csrc/calls/function.h"
-#include "csrc/calls/idle.h"
-#include "csrc/calls/inherited.h"
-#include "csrc/tools/instruments.h"
-#include "csrc/statistics/live.h"
-#include "csrc/calls/method_switch.h"
-#include "csrc/calls/noted_node.h"
-#include "csrc/calls/open_node.h"
 #include "csrc/calls/pipeline.h"
-#include "csrc/probes/callbacks.h"
-#include "csrc/tools/program.h"
-#include "csrc/calls/ready.h"
-#include "csrc/calls/record.h"
-#include "csrc/recordings/recorder.h"
-#include "csrc/recordings/recording.h"
+#include "csrc/convert.h"
+#include "csrc/fault.h"
 #include "csrc/probes/shape.h"
-#include "csrc/statistics/snapshot.h"
-#include "csrc/calls/stage.h"
-#include "csrc/calls/suspendable.h"
+#include "csrc/statistics/cost.h"
+#include "csrc/types.h"
 
 #include "cprofiling/base/environment.h"
-#include "cprofiling/base/random.h"
 #include "cprofiling/process.h"
 
-static struct PyModuleDef module_definition;
-
-ext_state *ext_state_of_type(PyTypeObject *type)
+static bool set_hook(ext_state *state, PyObject *name, PyObject *value)
 {
-    /* PyType_GetModuleByDef() came with 3.11; the bases say the same. */
-    PyObject *mro = type->tp_mro;
-    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
-        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
-        PyObject *module = PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) ? ((PyHeapTypeObject *)base)->ht_module : NULL;
-        if (module != NULL && PyModule_GetDef(module) == &module_definition) {
-            return ext_state_of_module(module);
+    static const struct {
+        const char *name;
+        size_t at;
+    } hooks[] = {
+#define HOOK(name) {#name, offsetof(ext_state, name)},
+        EXT_STATE_HOOKS(HOOK)
+#undef HOOK
+    };
+    for (size_t i = 0; i < sizeof hooks / sizeof hooks[0]; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, hooks[i].name) == 0) {
+            ext_state_set((PyObject **)((char *)state + hooks[i].at), value);
+            return true;
         }
     }
-    PyErr_SetString(PyExc_TypeError, "not a type of cprofiling._core");
-    return NULL;
-}
-
-ext_state *ext_state_of_module(PyObject *module)
-{
-    return *(ext_state **)PyModule_GetState(module);
-}
-
-ext_state *ext_state_hold(ext_state *state)
-{
-    state->users++;
-    return state;
-}
-
-void ext_state_forget_labels(ext_state *state)
-{
-    for (size_t i = 0; i < EXT_LABEL_PLACES; i++) {
-        state->labels[i].serial = 0;
-        Py_CLEAR(state->labels[i].name);
-        Py_CLEAR(state->labels[i].stage);
-    }
-}
-
-PyObject *ext_state_loaded_module(const ext_state *state, ext_word word)
-{
-    /* PyImport_GetModuleDict() is fatal late in finalisation, and PySys_GetObject() says so when there is no memory. */
-    PyObject *modules = state->sys_module != NULL ? PyObject_GetAttr(state->sys_module, state->words[EXT_WORD_MODULES]) : NULL;
-    PyObject *module =
-        modules != NULL && PyDict_Check(modules) ? Py_XNewRef(PyDict_GetItemWithError(modules, state->words[word])) : NULL;
-    Py_XDECREF(modules);
-    ext_fault_forget();
-    return module;
+    PyErr_Format(PyExc_TypeError, "configure() has no keyword %R", name);
+    return false;
 }
 
 static PyObject *module_configure(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *keywords[] = {
-        "mixin",         "profiler_class", "default_profiler", "device_finder",  "stream_finder", "awaiter", "record_wrapper",
-        "stage_wrapper", "kind_finder",    "parameter_finder", "stand_in_maker", "marks_finder",  "probers", NULL};
-    ext_state *state = ext_state_of_module(module);
-    PyObject *mixin, *profiler_class, *default_profiler, *device_finder, *stream_finder, *awaiter, *record_wrapper,
-        *stage_wrapper, *probers;
-    PyObject *kind_finder, *parameter_finder, *stand_in_maker, *marks_finder;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "$O!OO!OOOOOOOOOO!:configure", keywords, &PyType_Type, &mixin,
-                                     &profiler_class, state->profiler_type, &default_profiler, &device_finder, &stream_finder,
-                                     &awaiter, &record_wrapper, &stage_wrapper, &kind_finder, &parameter_finder,
-                                     &stand_in_maker, &marks_finder, &PyTuple_Type, &probers)) {
-        return NULL;
+    PyObject *name, *value;
+    Py_ssize_t place = 0;
+    (void)args;
+    while (kwargs != NULL && PyDict_Next(kwargs, &place, &name, &value)) {
+        if (!set_hook(ext_state_of_module(module), name, value)) {
+            return NULL;
+        }
     }
-    if (PyTuple_GET_SIZE(probers) != EXT_CALLBACKS) {
-        PyErr_Format(PyExc_ValueError, "probers must be %d callables, got %zd", (int)EXT_CALLBACKS, PyTuple_GET_SIZE(probers));
-        return NULL;
-    }
-    ext_state_set(&state->mixin, mixin);
-    ext_state_set(&state->profiler_class, profiler_class);
-    ext_state_set(&state->default_profiler, default_profiler);
-    ext_state_set(&state->device_finder, device_finder);
-    ext_state_set(&state->probers, probers);
-    ext_state_set(&state->stream_finder, stream_finder);
-    ext_state_set(&state->awaiter, awaiter);
-    ext_state_set(&state->record_wrapper, record_wrapper);
-    ext_state_set(&state->stage_wrapper, stage_wrapper);
-    ext_state_set(&state->kind_finder, kind_finder);
-    ext_state_set(&state->parameter_finder, parameter_finder);
-    ext_state_set(&state->stand_in_maker, stand_in_maker);
-    ext_state_set(&state->marks_finder, marks_finder);
-    Py_RETURN_NONE;
-}
-
-static PyObject *module_set_thread_namer(PyObject *module, PyObject *namer)
-{
-    ext_state *state = ext_state_of_module(module);
-    ext_state_set(&state->thread_namer, namer);
-    Py_RETURN_NONE;
-}
-
-static PyObject *module_set_live_switch(PyObject *module, PyObject *live_switch)
-{
-    ext_state *state = ext_state_of_module(module);
-    ext_state_set(&state->live_switch, live_switch);
     Py_RETURN_NONE;
 }
 
@@ -203,14 +119,7 @@ static PyObject *module_environment_is_trusted(PyObject *module, PyObject *unuse
 
 static PyMethodDef module_methods[] = {
     {"configure", (PyCFunction)(void (*)(void))module_configure, METH_VARARGS | METH_KEYWORDS,
-     PyDoc_STR(
-         "Tells the extension the package's classes, the default Profiler, how to find a call's device and a "
-         "device's stream, how to await what is no coroutine, how to make a record() of a function, and what it asks about "
-         "functions.")},
-    {"set_thread_namer", module_set_thread_namer, METH_O,
-     PyDoc_STR("Sets what is called in each thread that is new to the profiler while a recording runs; None: nothing.")},
-    {"set_live_switch", module_set_live_switch, METH_O,
-     PyDoc_STR("Sets what set_profiling() calls before it changes anything: see csrc/state.h; None: nothing.")},
+     PyDoc_STR("Sets objects of the package that the extension calls: see EXT_STATE_HOOKS in csrc/state.h; None: none.")},
     {"pipeline_profiler", module_pipeline_profiler, METH_O, PyDoc_STR("The Profiler of a pipeline, made at the first use.")},
     {"profiler_of", module_profiler_of, METH_O, PyDoc_STR("The Profiler of an object that is a pipeline; else None.")},
     {"forget_pipeline", module_forget_pipeline, METH_O, PyDoc_STR("Ends the pair of a pipeline and its Profiler.")},
@@ -252,27 +161,9 @@ static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec, PyTypeObject 
 
 static bool add_types(PyObject *module, ext_state *state)
 {
-    return (state->profiler_type = add_type(module, &ext_profiler_spec, NULL)) != NULL &&
-           (state->function_type = add_type(module, &ext_function_spec, NULL)) != NULL &&
-           (state->callable_type = add_type(module, &ext_callable_spec, state->function_type)) != NULL &&
-           (state->block_type = add_type(module, &ext_block_spec, NULL)) != NULL &&
-           (state->stage_type = add_type(module, &ext_stage_spec, NULL)) != NULL &&
-           (state->idle_type = add_type(module, &ext_idle_spec, NULL)) != NULL &&
-           (state->generator_type = add_type(module, &ext_generator_spec, NULL)) != NULL &&
-           (state->coroutine_type = add_type(module, &ext_coroutine_spec, NULL)) != NULL &&
-           (state->async_generator_type = add_type(module, &ext_async_generator_spec, NULL)) != NULL &&
-           (state->step_type = add_type(module, &ext_step_spec, NULL)) != NULL &&
-           (state->await_type = add_type(module, &ext_await_spec, NULL)) != NULL &&
-           (state->method_switch_type = add_type(module, &ext_method_switch_spec, NULL)) != NULL &&
-           (state->inherited_type = add_type(module, &ext_inherited_spec, NULL)) != NULL &&
-           (state->ready_type = add_type(module, &ext_ready_spec, NULL)) != NULL &&
-           (state->live_type = add_type(module, &ext_live_spec, NULL)) != NULL &&
-           (state->snapshot_type = add_type(module, &ext_snapshot_spec, NULL)) != NULL &&
-           (state->view_type = add_type(module, &ext_view_spec, NULL)) != NULL &&
-           (state->record_type = add_type(module, &ext_record_spec, NULL)) != NULL &&
-           (state->recorder_type = add_type(module, &ext_recorder_spec, NULL)) != NULL &&
-           (state->recording_type = add_type(module, &ext_recording_spec, NULL)) != NULL &&
-           ext_suspendable_prepare(state->generator_type, state->coroutine_type);
+#define ADD(name, base) (state->name##_type = add_type(module, &ext_##name##_spec, base)) != NULL &&
+    return EXT_STATE_TYPES(ADD) ext_generator_prepare(state->generator_type, state->coroutine_type);
+#undef ADD
 }
 
 static PyObject *get_enum_type(void)
@@ -283,33 +174,11 @@ static PyObject *get_enum_type(void)
     return type;
 }
 
-static bool add_words(ext_state *state)
-{
-    static const char *const texts[] = {
-#define EXT_WORD_TEXT(word, text) text,
-        EXT_WORD_MAP(EXT_WORD_TEXT)
-#undef EXT_WORD_TEXT
-    };
-    for (size_t i = 0; i < EXT_WORD_COUNT; i++) {
-        state->words[i] = PyUnicode_InternFromString(texts[i]);
-        if (state->words[i] == NULL) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool add_record_profiler(ext_state *state)
+static bool add_objects(PyObject *module, ext_state *state)
 {
     ext_record_prepare(state->record_type);
     ext_idle_prepare(state->idle_type);
-    state->record_profiler = (ext_profiler *)PyObject_CallNoArgs((PyObject *)state->profiler_type);
-    return state->record_profiler != NULL;
-}
-
-static bool add_objects(PyObject *module, ext_state *state)
-{
-    return add_words(state) && (state->sys_module = PyImport_ImportModule("sys")) != NULL &&
+    return (state->sys_module = PyImport_ImportModule("sys")) != NULL &&
            (state->stage_variable = PyContextVar_New("cprofiling.stage", NULL)) != NULL &&
            (state->bound_variable = PyContextVar_New("cprofiling.profiler", NULL)) != NULL &&
            (state->first_stage = PyUnicode_InternFromString("inference")) != NULL &&
@@ -317,7 +186,8 @@ static bool add_objects(PyObject *module, ext_state *state)
            (state->entered_stages = PyDict_New()) != NULL &&
            (state->view_key = PyUnicode_FromFormat("cprofiling.view.%llu", (unsigned long long)state->serial)) != NULL &&
            (state->enum_type = get_enum_type()) != NULL && (state->format_error = ext_snapshot_format_error()) != NULL &&
-           PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 && add_record_profiler(state);
+           PyModule_AddObjectRef(module, "FormatError", state->format_error) == 0 &&
+           (state->record_profiler = PyObject_CallNoArgs((PyObject *)state->profiler_type)) != NULL;
 }
 
 /* Where Python ignores its variables, ours are too. */
@@ -335,13 +205,11 @@ static bool follow_flags(void)
 
 static int module_exec(PyObject *module)
 {
-    ext_state *state = PyMem_Calloc(1, sizeof *state);
+    ext_state *state = ext_state_create();
     if (state == NULL) {
-        PyErr_NoMemory();
         return -1;
     }
-    *(ext_state **)PyModule_GetState(module) = ext_state_hold(state);
-    state->serial = cprof_random_serial();
+    *(ext_state **)PyModule_GetState(module) = state;
     cprof_process_start();
     bool complete = follow_flags() && add_types(module, state) && add_objects(module, state) && ext_instruments_add(module) &&
                     ext_device_activity_add(module);
@@ -351,50 +219,8 @@ static int module_exec(PyObject *module)
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     ext_state *state = ext_state_of_module(module);
-    if (state == NULL) {
-        return 0;
-    }
-    Py_VISIT(state->profiler_type);
-    Py_VISIT(state->function_type);
-    Py_VISIT(state->callable_type);
-    Py_VISIT(state->block_type);
-    Py_VISIT(state->stage_type);
-    Py_VISIT(state->idle_type);
-    Py_VISIT(state->generator_type);
-    Py_VISIT(state->coroutine_type);
-    Py_VISIT(state->async_generator_type);
-    Py_VISIT(state->step_type);
-    Py_VISIT(state->await_type);
-    Py_VISIT(state->method_switch_type);
-    Py_VISIT(state->inherited_type);
-    Py_VISIT(state->ready_type);
-    Py_VISIT(state->live_type);
-    Py_VISIT(state->snapshot_type);
-    Py_VISIT(state->view_type);
-    Py_VISIT(state->record_type);
-    Py_VISIT(state->recorder_type);
-    Py_VISIT(state->recording_type);
-    Py_VISIT(state->default_profiler);
-    Py_VISIT(state->mixin);
-    Py_VISIT(state->profiler_class);
-    Py_VISIT(state->device_finder);
-    Py_VISIT(state->sys_module);
-    Py_VISIT(state->awaiter);
-    Py_VISIT(state->probers);
-    Py_VISIT(state->stream_finder);
-    Py_VISIT(state->record_wrapper);
-    Py_VISIT(state->kind_finder);
-    Py_VISIT(state->parameter_finder);
-    Py_VISIT(state->stand_in_maker);
-    Py_VISIT(state->marks_finder);
-    Py_VISIT(state->thread_namer);
-    Py_VISIT(state->describer);
-    Py_VISIT(state->device_memory_finder);
-    Py_VISIT(state->defaults);
-    Py_VISIT(state->stage_wrapper);
-    Py_VISIT(state->live_switch);
-    Py_VISIT(state->record_profiler);
-    return ext_shape_traverse(state, visit, arg);
+    int result = state != NULL ? ext_state_traverse(state, visit, arg) : 0;
+    return state != NULL && result == 0 ? ext_shape_traverse(state, visit, arg) : result;
 }
 
 /* Breaks the cycles. Wrapped functions may still be called afterwards: without the types nothing is measured any more, and what
@@ -402,73 +228,12 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
 static int module_clear(PyObject *module)
 {
     ext_state *state = ext_state_of_module(module);
-    if (state == NULL) {
-        return 0;
+    if (state != NULL) {
+        ext_state_clear(state);
+        ext_shape_forget(state);
+        ext_pipeline_clear(state);
     }
-    state->serial = 0;
-    Py_CLEAR(state->profiler_type);
-    Py_CLEAR(state->function_type);
-    Py_CLEAR(state->callable_type);
-    Py_CLEAR(state->block_type);
-    Py_CLEAR(state->stage_type);
-    Py_CLEAR(state->idle_type);
-    Py_CLEAR(state->generator_type);
-    Py_CLEAR(state->coroutine_type);
-    Py_CLEAR(state->async_generator_type);
-    Py_CLEAR(state->step_type);
-    Py_CLEAR(state->await_type);
-    Py_CLEAR(state->method_switch_type);
-    Py_CLEAR(state->inherited_type);
-    Py_CLEAR(state->ready_type);
-    Py_CLEAR(state->live_type);
-    Py_CLEAR(state->snapshot_type);
-    Py_CLEAR(state->view_type);
-    Py_CLEAR(state->record_type);
-    Py_CLEAR(state->recorder_type);
-    Py_CLEAR(state->recording_type);
-    Py_CLEAR(state->default_profiler);
-    Py_CLEAR(state->mixin);
-    Py_CLEAR(state->profiler_class);
-    Py_CLEAR(state->device_finder);
-    Py_CLEAR(state->sys_module);
-    Py_CLEAR(state->awaiter);
-    Py_CLEAR(state->probers);
-    Py_CLEAR(state->stream_finder);
-    Py_CLEAR(state->record_wrapper);
-    Py_CLEAR(state->kind_finder);
-    Py_CLEAR(state->parameter_finder);
-    Py_CLEAR(state->stand_in_maker);
-    Py_CLEAR(state->marks_finder);
-    Py_CLEAR(state->thread_namer);
-    Py_CLEAR(state->describer);
-    Py_CLEAR(state->device_memory_finder);
-    Py_CLEAR(state->defaults);
-    Py_CLEAR(state->stage_wrapper);
-    Py_CLEAR(state->live_switch);
-    Py_CLEAR(state->record_profiler);
-    ext_shape_forget(state);
-    ext_pipeline_clear(state);
     return 0;
-}
-
-void ext_state_release(ext_state *state)
-{
-    if (state == NULL || --state->users > 0) {
-        return;
-    }
-    Py_CLEAR(state->stage_variable);
-    Py_CLEAR(state->bound_variable);
-    Py_CLEAR(state->first_stage);
-    Py_CLEAR(state->default_stage);
-    Py_CLEAR(state->entered_stages);
-    Py_CLEAR(state->view_key);
-    Py_CLEAR(state->enum_type);
-    for (size_t i = 0; i < EXT_WORD_COUNT; i++) {
-        Py_CLEAR(state->words[i]);
-    }
-    Py_CLEAR(state->format_error);
-    ext_state_forget_labels(state);
-    PyMem_Free(state);
 }
 
 static void module_free(void *module)
@@ -485,7 +250,7 @@ static PyModuleDef_Slot module_slots[] = {
 
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
-    .m_name = "cprofiling._core",
+    .m_name = ext_state_module_name,
     .m_doc = "The C extension of cprofiling. Use the package's names instead.",
     .m_size = sizeof(ext_state *),
     .m_methods = module_methods,

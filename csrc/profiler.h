@@ -36,6 +36,4 @@ typedef struct ext_profiler {
     uint64_t stages_before; /* the number of the last entry of a stage before the present statistics */
 } ext_profiler;
 
-extern PyType_Spec ext_profiler_spec;
-
 #endif

@@ -73,63 +73,81 @@ typedef struct {
     double cost_ns;
 } ext_cost;
 
+/* The fields of the state that own something, listed once: struct, traverse and clear are made of these.
+ *
+ * All types, with their bases; also what the module adds, in this order. */
+#define EXT_STATE_TYPES(X)            \
+    X(profiler, NULL)                 \
+    X(function, NULL)                 \
+    X(callable, state->function_type) \
+    X(block, NULL)                    \
+    X(stage, NULL)                    \
+    X(idle, NULL)                     \
+    X(generator, NULL)                \
+    X(coroutine, NULL)                \
+    X(async_generator, NULL)          \
+    X(step, NULL)                     \
+    X(await, NULL)                    \
+    X(method_switch, NULL)            \
+    X(inherited, NULL)                \
+    X(ready, NULL)                    \
+    X(live, NULL)                     \
+    X(snapshot, NULL)                 \
+    X(view, NULL)                     \
+    X(record, NULL)                   \
+    X(recorder, NULL)                 \
+    X(recording, NULL)
+
+/* Objects of the package, which it sets by configure(); NULL until then. */
+#define EXT_STATE_HOOKS(X)                                                                                             \
+    X(default_profiler) /* Profiler */                                                                                 \
+    X(mixin)            /* the class PipelineProfiling */                                                              \
+    X(profiler_class)   /* makes the Profilers of pipelines */                                                         \
+    X(device_finder)    /* callable(arguments) -> device index or None, for synchronisation */                         \
+    X(stream_finder)    /* callable(device index) -> handle of the stream in use there, 0 when not known */            \
+    X(awaiter)          /* coroutine function(awaitable) that awaits it */                                             \
+    X(record_wrapper)   /* callable(function, name, warm_up) -> the function as a record() */                          \
+    X(stage_wrapper)    /* callable(function, stage) -> the function, in force while it runs */                        \
+    X(kind_finder)      /* callable(function) -> ext_kind */                                                           \
+    X(parameter_finder) /* callable(function) -> the name of its first parameter, or None */                           \
+    X(stand_in_maker)   /* callable(function) -> the function that torch.compile traces in the place of its wrapper */ \
+    X(marks_finder)     /* callable(function) -> dict of attributes that torch.compile finds in its wrapper */         \
+    X(probers)          /* tuple of the callables of ext_callback */                                                   \
+    X(thread_namer)     /* callable() that notes the name of the thread, while a recording runs */                     \
+    X(live_switch)      /* callable(Profiler, path or None, whether it is on) -> callable() or None */
+
+/* Other objects that may be in a cycle. */
+#define EXT_STATE_OBJECTS(X)                                                                        \
+    X(sys_module)                                                                                   \
+    X(describer)            /* callable(arguments) -> (shapes, types, stack), each a str or None */ \
+    X(device_memory_finder) /* callable() -> (bytes in use, the most there were) or None */         \
+    X(defaults)             /* list: the default stages that are entered, the last one in force */  \
+    X(record_profiler)      /* Profiler in whose name record() is; counts nothing */
+
+/* Objects that have no part in a cycle: kept until the last user lets go. */
+#define EXT_STATE_KEPT(X)                                                                                                \
+    X(stage_variable) /* context variable: the innermost stage, an interned str */                                       \
+    X(bound_variable) /* context variable: the Profiler bound by `with profiler:` */                                     \
+    X(first_stage)    /* interned str: "inference" */                                                                    \
+    X(default_stage)  /* interned str: that of the last of `defaults`, else the first */                                 \
+    X(entered_stages) /* dict: stage -> the number of its last entry while a Profiler was on, 0 once a node ran in it */ \
+    X(view_key)       /* str: the key of views in the thread states' dictionaries */                                     \
+    X(enum_type)      /* enum.Enum */                                                                                    \
+    X(format_error)   /* the class FormatError */
+
 /* The state lives until its last user, the module or an object, lets go: at the interpreter's end objects may outlive the
- * module, as the collector takes the types of both apart. Struct, traverse and clear (module.c) list the same fields in the
- * same order. After clear (at the interpreter's end, while calls may still come) all types are NULL: whoever uses one looks
- * first. */
+ * module, as the collector takes the types of both apart. After clear (at the interpreter's end, while calls may still come)
+ * all types are NULL: whoever uses one looks first. */
 typedef struct {
-    /* Types */
-    PyTypeObject *profiler_type;
-    PyTypeObject *function_type;
-    PyTypeObject *callable_type; /* a subtype of it */
-    PyTypeObject *block_type;
-    PyTypeObject *stage_type;
-    PyTypeObject *idle_type;
-    PyTypeObject *generator_type;
-    PyTypeObject *coroutine_type;
-    PyTypeObject *async_generator_type;
-    PyTypeObject *step_type;
-    PyTypeObject *await_type;
-    PyTypeObject *method_switch_type;
-    PyTypeObject *inherited_type;
-    PyTypeObject *ready_type;
-    PyTypeObject *live_type;
-    PyTypeObject *snapshot_type;
-    PyTypeObject *view_type;
-    PyTypeObject *record_type;
-    PyTypeObject *recorder_type;
-    PyTypeObject *recording_type;
-    /* Objects of the package; NULL until set */
-    PyObject *default_profiler; /* Profiler */
-    PyObject *mixin;            /* the class PipelineProfiling */
-    PyObject *profiler_class;   /* what makes the Profilers of pipelines */
-    PyObject *device_finder;    /* callable(arguments) -> device index or None, for synchronisation */
-    PyObject *sys_module;
-    PyObject *awaiter;                    /* coroutine function(awaitable) that awaits it */
-    PyObject *probers;                    /* tuple of the callables of ext_callback */
-    PyObject *stream_finder;              /* callable(device index) -> handle of the stream in use there, 0 when not known */
-    PyObject *record_wrapper;             /* callable(function, name, warm_up) -> the function as a record() */
-    PyObject *kind_finder;                /* callable(function) -> ext_kind */
-    PyObject *parameter_finder;           /* callable(function) -> the name of its first parameter, or None */
-    PyObject *stand_in_maker;             /* callable(function) -> what torch.compile traces in the place of its wrapper */
-    PyObject *marks_finder;               /* callable(function) -> dict of attributes that torch.compile finds in its wrapper */
-    PyObject *thread_namer;               /* callable() that notes the name of the thread, while a recording runs */
-    PyObject *describer;                  /* callable(arguments) -> (shapes, types, stack), each a str or None */
-    PyObject *device_memory_finder;       /* callable() -> (bytes in use, the most there were) or None */
-    PyObject *defaults;                   /* list: the default stages that are entered, the last one in force */
-    PyObject *stage_wrapper;              /* callable(function, stage) -> the function, in force while it runs */
-    PyObject *live_switch;                /* callable(Profiler, path or None, whether it is on) -> callable() or None */
-    struct ext_profiler *record_profiler; /* in whose name record() is; counts nothing */
-    /* Objects that have no part in a cycle: kept until the module goes (module_free) */
-    PyObject *stage_variable; /* context variable: the innermost stage, an interned str */
-    PyObject *bound_variable; /* context variable: the Profiler bound by `with profiler:` */
-    PyObject *first_stage;    /* interned str: "inference" */
-    PyObject *default_stage;  /* interned str: that of the last of `defaults`, else the first */
-    PyObject *entered_stages; /* dict: stage -> the number of its last entry while a Profiler was on, 0 once a node ran in it */
-    PyObject *view_key;       /* str: the key of views in the thread states' dictionaries */
-    PyObject *enum_type;      /* enum.Enum */
+#define EXT_STATE_TYPE_FIELD(name, base) PyTypeObject *name##_type;
+#define EXT_STATE_FIELD(name) PyObject *name;
+    EXT_STATE_TYPES(EXT_STATE_TYPE_FIELD)
+    EXT_STATE_HOOKS(EXT_STATE_FIELD)
+    EXT_STATE_OBJECTS(EXT_STATE_FIELD)
+    EXT_STATE_KEPT(EXT_STATE_FIELD)
+#undef EXT_STATE_FIELD
+#undef EXT_STATE_TYPE_FIELD
     PyObject *words[EXT_WORD_COUNT];
-    PyObject *format_error; /* the class FormatError */
     ext_label labels[EXT_LABEL_PLACES];
     /* Not objects */
     size_t users;
@@ -156,6 +174,13 @@ typedef struct {
  */
 PyObject *ext_state_loaded_module(const ext_state *state, ext_word word);
 
+/* A new state, with its words and serial; the caller is its first user. NULL with an exception. */
+ext_state *ext_state_create(void);
+
+/* The part of the state in its module's m_traverse and m_clear. */
+int ext_state_traverse(ext_state *state, visitproc visit, void *arg);
+void ext_state_clear(ext_state *state);
+
 /* Becomes a user of the state, and ceases to be one (NULL: of none). Profilers, nodes, views and Recorders are. */
 ext_state *ext_state_hold(ext_state *state);
 void ext_state_release(ext_state *state);
@@ -174,6 +199,9 @@ static inline void ext_state_set(PyObject **field, PyObject *value)
 {
     Py_XSETREF(*field, value != Py_None ? Py_NewRef(value) : NULL);
 }
+
+/* The name of the module: by its address the module is known. */
+extern const char ext_state_module_name[];
 
 /* The state of a module of ours; NULL before it is set up. */
 ext_state *ext_state_of_module(PyObject *module);

@@ -1,5 +1,6 @@
 #include "csrc/calls/suspendable.h"
 
+#include "csrc/types.h"
 #include "csrc/calls/outcome.h"
 
 /* One step: what __anext__, asend, athrow, aclose return. */

@@ -1,8 +1,7 @@
-#include "csrc/calls/block.h"
+#include "csrc/types.h"
 
 #include "csrc/convert.h"
 #include "csrc/calls/opening.h"
-#include "csrc/calls/ready.h"
 
 typedef struct {
     PyObject_HEAD

@@ -34,7 +34,4 @@ typedef struct ext_function {
 PyObject *ext_function_call(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 PyObject *ext_function_call_binder(PyObject *callable, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 
-extern PyType_Spec ext_function_spec;
-extern PyType_Spec ext_callable_spec; /* a subtype: what it wraps does not bind as functions do */
-
 #endif

@@ -1,6 +1,6 @@
 #include "csrc/calls/function.h"
 
-#include "csrc/calls/inherited.h"
+#include "csrc/types.h"
 #include "csrc/fault.h"
 
 /* Whether `callable` binds in C as functions do: called with the instance first. */
@@ -50,8 +50,7 @@ static PyObject *function_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     }
     self->node.is_record = records;
     self->node.mutes = mutes;
-    if (!ext_node_init(&self->node, state, name, default_name, stage,
-                       records ? (PyObject *)state->record_profiler : profiler)) {
+    if (!ext_node_init(&self->node, state, name, default_name, stage, records ? state->record_profiler : profiler)) {
         Py_DECREF(self);
         return NULL;
     }

@@ -1,5 +1,115 @@
 #include "csrc/calls/suspendable.h"
 
+#include "csrc/calls/outcome.h"
+#include "csrc/types.h"
+
+static void leave_raised(ext_suspendable *self, const ext_resumption *now)
+{
+    if (now->view == NULL) {
+        return;
+    }
+    ext_compat_error error = ext_compat_take_error();
+    bool finished = ext_suspendable_is_finished(self);
+    ext_compat_restore_error(error);
+    if (finished) {
+        ext_suspendable_leave_ended(self, now, ext_outcome(now->view->state));
+    } else {
+        ext_suspendable_leave_suspended(self, now, true);
+    }
+}
+
+static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject **result)
+{
+    ext_resumption now;
+    *result = NULL;
+    if (self->inner == NULL) {
+        *result = Py_NewRef(Py_None);
+        return PYGEN_RETURN;
+    }
+    if (!ext_suspendable_enter(self, &now)) {
+        return PYGEN_ERROR;
+    }
+    PySendResult sent = PyIter_Send(self->inner, argument, result);
+    if (sent == PYGEN_NEXT) {
+        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+    } else if (sent == PYGEN_RETURN) {
+        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+    } else {
+        leave_raised(self, &now);
+    }
+    return sent;
+}
+
+static PyObject *resumable_next(PyObject *object)
+{
+    PyObject *result;
+    PySendResult sent = resume((ext_suspendable *)object, Py_None, &result);
+    if (sent == PYGEN_RETURN && result == Py_None) {
+        Py_DECREF(result);
+        return NULL; /* the short form of StopIteration */
+    }
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+static PyObject *resumable_send(PyObject *object, PyObject *argument)
+{
+    PyObject *result;
+    PySendResult sent = resume((ext_suspendable *)object, argument, &result);
+    return ext_suspendable_as_method_result(sent, result);
+}
+
+static PySendResult resumable_am_send(PyObject *object, PyObject *argument, PyObject **result)
+{
+    return resume((ext_suspendable *)object, argument, result);
+}
+
+static PyObject *resumable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
+{
+    ext_suspendable *self = (ext_suspendable *)object;
+    ext_resumption now;
+    if (self->inner == NULL) {
+        PyErr_SetNone(PyExc_StopIteration);
+        return NULL;
+    }
+    if (!self->begun) { /* raised at the start of a call that never ran */
+        self->begun = true;
+        return ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
+    }
+    if (!ext_suspendable_enter(self, &now)) {
+        return NULL;
+    }
+    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
+    if (result != NULL) {
+        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
+    } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
+        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
+    } else {
+        leave_raised(self, &now);
+    }
+    return result;
+}
+
+static PyObject *resumable_close(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    ext_suspendable *self = (ext_suspendable *)object;
+    ext_resumption now = {NULL, NULL};
+    if (self->inner == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (self->begun && !ext_suspendable_enter(self, &now)) {
+        return NULL;
+    }
+    self->begun = true;
+    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_CLOSE, NULL, 0);
+    if (result != NULL) {
+        ext_suspendable_leave_ended(self, &now, ext_suspendable_outcome_of_close(self));
+    } else {
+        leave_raised(self, &now);
+    }
+    return result;
+}
+
 /* Only those of types.coroutine() can be awaited. */
 static PyObject *generator_await(PyObject *object)
 {
@@ -14,19 +124,18 @@ static PyObject *generator_await(PyObject *object)
 }
 
 static PyMethodDef generator_methods[] = {
-    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))ext_suspendable_throw, METH_FASTCALL,
-     PyDoc_STR("Raises an exception in the generator.")},
-    {"close", ext_suspendable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
+    {"send", resumable_send, METH_O, PyDoc_STR("Resumes the generator with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))resumable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the generator.")},
+    {"close", resumable_close, METH_NOARGS, PyDoc_STR("Closes the generator; it counts as one call.")},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot generator_slots[] = {
     EXT_SUSPENDABLE_SLOTS
     {Py_tp_iter, ext_suspendable_itself},
-    {Py_tp_iternext, ext_suspendable_next},
+    {Py_tp_iternext, resumable_next},
     {Py_am_await, generator_await},
-    {Py_am_send, ext_suspendable_am_send},
+    {Py_am_send, resumable_am_send},
     {Py_tp_methods, generator_methods},
     {Py_tp_doc, (void *)"A generator whose resumptions are measured."},
     {0, NULL},
@@ -77,10 +186,9 @@ static PyObject *coroutine_iter(PyObject *object)
 
 static PyMethodDef coroutine_methods[] = {
     {"__await__", coroutine_await, METH_NOARGS | METH_COEXIST, PyDoc_STR("Returns an iterator that resumes the coroutine.")},
-    {"send", ext_suspendable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
-    {"throw", (PyCFunction)(void (*)(void))ext_suspendable_throw, METH_FASTCALL,
-     PyDoc_STR("Raises an exception in the coroutine.")},
-    {"close", ext_suspendable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
+    {"send", resumable_send, METH_O, PyDoc_STR("Resumes the coroutine with a value.")},
+    {"throw", (PyCFunction)(void (*)(void))resumable_throw, METH_FASTCALL, PyDoc_STR("Raises an exception in the coroutine.")},
+    {"close", resumable_close, METH_NOARGS, PyDoc_STR("Closes the coroutine; begun, it counts as cancelled.")},
     {NULL, NULL, 0, NULL},
 };
 
@@ -88,8 +196,8 @@ static PyType_Slot coroutine_slots[] = {
     EXT_SUSPENDABLE_SLOTS
     {Py_tp_iter, coroutine_iter},
     {Py_am_await, ext_suspendable_itself},
-    {Py_tp_iternext, ext_suspendable_next},
-    {Py_am_send, ext_suspendable_am_send},
+    {Py_tp_iternext, resumable_next},
+    {Py_am_send, resumable_am_send},
     {Py_tp_methods, coroutine_methods},
     {Py_tp_doc, (void *)"A coroutine whose running and waiting are measured."},
     {0, NULL},
@@ -104,27 +212,27 @@ PyType_Spec ext_coroutine_spec = {
 
 static PyObject *await_next(PyObject *object)
 {
-    return ext_suspendable_next(((await_object *)object)->coroutine);
+    return resumable_next(((await_object *)object)->coroutine);
 }
 
 static PyObject *await_send(PyObject *object, PyObject *argument)
 {
-    return ext_suspendable_send(((await_object *)object)->coroutine, argument);
+    return resumable_send(((await_object *)object)->coroutine, argument);
 }
 
 static PySendResult await_am_send(PyObject *object, PyObject *argument, PyObject **result)
 {
-    return ext_suspendable_am_send(((await_object *)object)->coroutine, argument, result);
+    return resumable_am_send(((await_object *)object)->coroutine, argument, result);
 }
 
 static PyObject *await_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
 {
-    return ext_suspendable_throw(((await_object *)object)->coroutine, args, nargs);
+    return resumable_throw(((await_object *)object)->coroutine, args, nargs);
 }
 
 static PyObject *await_close(PyObject *object, PyObject *unused)
 {
-    return ext_suspendable_close(((await_object *)object)->coroutine, unused);
+    return resumable_close(((await_object *)object)->coroutine, unused);
 }
 
 static int await_traverse(PyObject *object, visitproc visit, void *arg)
@@ -167,3 +275,13 @@ PyType_Spec ext_await_spec = {
     .flags = EXT_SUSPENDABLE_FLAGS,
     .slots = await_slots,
 };
+
+bool ext_generator_prepare(PyTypeObject *generator, PyTypeObject *coroutine)
+{
+    bool done = PyDict_DelItemString(generator->tp_dict, "__await__") == 0 &&
+                PyDict_DelItemString(coroutine->tp_dict, "__iter__") == 0 &&
+                PyDict_DelItemString(coroutine->tp_dict, "__next__") == 0;
+    PyType_Modified(generator);
+    PyType_Modified(coroutine);
+    return done;
+}

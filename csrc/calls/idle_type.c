@@ -1,4 +1,4 @@
-#include "csrc/calls/idle.h"
+#include "csrc/types.h"
 
 #include "csrc/convert.h"
 

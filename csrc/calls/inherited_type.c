@@ -1,4 +1,4 @@
-#include "csrc/calls/inherited.h"
+#include "csrc/types.h"
 
 /* Stands in a class for a method of its bases, which may be replaced there at any time: as super() it looks each time. */
 typedef struct {

@@ -1,4 +1,4 @@
-#include "csrc/calls/method_switch.h"
+#include "csrc/types.h"
 
 #include "csrc/weak.h"
 

@@ -1,4 +1,4 @@
-#include "csrc/calls/noted_node.h"
+#include "csrc/types.h"
 
 #include "csrc/calls/key.h"
 #include "csrc/calls/view.h"
@@ -19,7 +19,7 @@ PyObject *ext_noted_node_begin(PyObject *module, PyObject *object)
     const ext_state *state = ext_state_of_module(module);
     int64_t key;
     if (__builtin_expect(state->recording, 0) && state->record_profiler != NULL && convert_key(object, &key)) {
-        bool is_on = (cprof_registry_state(state->record_profiler->registry) & CPROF_FLAG_TRACE) != 0;
+        bool is_on = (cprof_registry_state(((ext_profiler *)state->record_profiler)->registry) & CPROF_FLAG_TRACE) != 0;
         cprof_thread *thread = is_on ? cprof_thread_get() : NULL;
         if (thread != NULL) {
             cprof_recording_note(thread, key);

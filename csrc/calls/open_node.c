@@ -1,4 +1,4 @@
-#include "csrc/calls/open_node.h"
+#include "csrc/types.h"
 
 #include "csrc/convert.h"
 #include "csrc/calls/view.h"

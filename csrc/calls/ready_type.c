@@ -1,4 +1,4 @@
-#include "csrc/calls/ready.h"
+#include "csrc/types.h"
 
 typedef struct {
     PyObject_HEAD

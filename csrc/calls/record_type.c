@@ -1,11 +1,10 @@
-#include "csrc/calls/record.h"
+#include "csrc/types.h"
 
 #include "csrc/calls/label.h"
 #include "csrc/convert.h"
 #include "csrc/fault.h"
 #include "csrc/calls/opening.h"
 #include "csrc/profiler.h"
-#include "csrc/calls/ready.h"
 
 #include "cprofiling/trace/recording.h"
 
@@ -89,7 +88,7 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         PyErr_SetString(PyExc_RuntimeError, "the interpreter is ending");
         return NULL;
     }
-    return make(type, state->record_profiler, name, warms_up);
+    return make(type, (ext_profiler *)state->record_profiler, name, warms_up);
 }
 
 /* record("name"), which programs write in their loops, without a tuple of arguments. */
@@ -100,7 +99,7 @@ static PyObject *record_vectorcall(PyObject *callable, PyObject *const *args, si
     ext_state *state = __builtin_expect(module != NULL, 1) ? ext_state_of_module(module) : NULL;
     if (__builtin_expect(PyVectorcall_NARGS(nargsf) == 1 && kwnames == NULL && state != NULL && state->record_profiler != NULL,
                          1)) {
-        return make(type, state->record_profiler, args[0], false);
+        return make(type, (ext_profiler *)state->record_profiler, args[0], false);
     }
     return ext_convert_call(type, record_new, args, (size_t)PyVectorcall_NARGS(nargsf), kwnames);
 }

@@ -4,8 +4,6 @@
 
 #include "csrc/state.h"
 
-extern PyType_Spec ext_stage_spec;
-
 /* Notes that a node ran in a stage, and gives those that were entered after an entry of a number, and in which none ever did: a
  * list of str, NULL with an exception. */
 void ext_stage_note_node(ext_state *state, PyObject *stage);

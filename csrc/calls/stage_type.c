@@ -2,7 +2,7 @@
 
 #include "csrc/calls/view.h"
 #include "csrc/convert.h"
-#include "csrc/calls/ready.h"
+#include "csrc/types.h"
 
 typedef struct {
     PyObject_HEAD

@@ -116,15 +116,20 @@ static bool begin(ext_suspendable *self, const ext_resumption *now)
     }
     PyObject *const *items = self->arguments != NULL ? PySequence_Fast_ITEMS(self->arguments) : NULL;
     size_t count = self->arguments != NULL ? (size_t)PyTuple_GET_SIZE(self->arguments) : 0;
+    bool is_probed = (target.state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0;
     ext_probing probing;
-    ext_probing_prepare(&probing, now->view, &target, items, count, NULL, self->has_self);
-    ext_probe_wait(self->function->node.state, probing.probe, self->device);
+    if (is_probed) {
+        ext_probing_prepare(&probing, now->view, &target, items, count, NULL, self->has_self);
+        ext_probe_wait(self->function->node.state, probing.probe, self->device);
+    }
     bool begun = ext_view_renew(now->view) && cprof_call_resumable_begin(&self->call, now->thread, &now->view->chain,
                                                                          target.accum, target.state, self->profiler);
     if (begun && target.label.label != 0) {
         ext_node_mark_record(self->call.span, &target);
     }
-    ext_probing_begin(&probing, now->thread, begun ? self->call.span : NULL, &self->call);
+    if (is_probed) {
+        ext_probing_begin(&probing, now->thread, begun ? self->call.span : NULL, &self->call);
+    }
     if (!begun) {
         Py_DECREF(target.profiler); /* else the span's, as that of any call */
         self->profiler->internal_errors++;
@@ -205,8 +210,10 @@ void ext_suspendable_leave_ended(ext_suspendable *self, const ext_resumption *no
         return;
     }
     /* The user's code may run here: to it the call is still running. */
-    ext_probing_end(self->function->node.state, self->call.span,
-                    outcome == CPROF_OUTCOME_SUCCESS ? self->device : EXT_SYNC_NONE);
+    if ((self->call.span->state & (CPROF_FLAG_PROBED | CPROF_FLAG_DETAIL)) != 0) {
+        int device = outcome == CPROF_OUTCOME_SUCCESS ? self->device : EXT_SYNC_NONE;
+        ext_probing_end(self->function->node.state, self->call.span, device);
+    }
     cprof_chain *chain = chain_of_call(self, now);
     (void)leave(self, now);
     cprof_call_resumable_end(&self->call, now->thread, chain, outcome);
@@ -230,43 +237,6 @@ bool ext_suspendable_is_finished(const ext_suspendable *self)
     return frame == Py_None;
 }
 
-static void leave_raised(ext_suspendable *self, const ext_resumption *now)
-{
-    if (now->view == NULL) {
-        return;
-    }
-    ext_compat_error error = ext_compat_take_error();
-    bool finished = ext_suspendable_is_finished(self);
-    ext_compat_restore_error(error);
-    if (finished) {
-        ext_suspendable_leave_ended(self, now, ext_outcome(now->view->state));
-    } else {
-        ext_suspendable_leave_suspended(self, now, true);
-    }
-}
-
-static PySendResult resume(ext_suspendable *self, PyObject *argument, PyObject **result)
-{
-    ext_resumption now;
-    *result = NULL;
-    if (self->inner == NULL) {
-        *result = Py_NewRef(Py_None);
-        return PYGEN_RETURN;
-    }
-    if (!ext_suspendable_enter(self, &now)) {
-        return PYGEN_ERROR;
-    }
-    PySendResult sent = PyIter_Send(self->inner, argument, result);
-    if (sent == PYGEN_NEXT) {
-        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
-    } else if (sent == PYGEN_RETURN) {
-        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
-    } else {
-        leave_raised(self, &now);
-    }
-    return sent;
-}
-
 /* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
 PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result)
 {
@@ -282,29 +252,6 @@ PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result)
     return NULL;
 }
 
-PyObject *ext_suspendable_next(PyObject *object)
-{
-    PyObject *result;
-    PySendResult sent = resume((ext_suspendable *)object, Py_None, &result);
-    if (sent == PYGEN_RETURN && result == Py_None) {
-        Py_DECREF(result);
-        return NULL; /* the short form of StopIteration */
-    }
-    return ext_suspendable_as_method_result(sent, result);
-}
-
-PyObject *ext_suspendable_send(PyObject *object, PyObject *argument)
-{
-    PyObject *result;
-    PySendResult sent = resume((ext_suspendable *)object, argument, &result);
-    return ext_suspendable_as_method_result(sent, result);
-}
-
-PySendResult ext_suspendable_am_send(PyObject *object, PyObject *argument, PyObject **result)
-{
-    return resume((ext_suspendable *)object, argument, result);
-}
-
 PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,
                                Py_ssize_t nargs)
 {
@@ -318,57 +265,9 @@ PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ex
     return result;
 }
 
-PyObject *ext_suspendable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs)
-{
-    ext_suspendable *self = (ext_suspendable *)object;
-    ext_resumption now;
-    if (self->inner == NULL) {
-        PyErr_SetNone(PyExc_StopIteration);
-        return NULL;
-    }
-    if (!self->begun) { /* raised at the start of a call that never ran */
-        self->begun = true;
-        return ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
-    }
-    if (!ext_suspendable_enter(self, &now)) {
-        return NULL;
-    }
-    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_THROW, args, nargs);
-    if (result != NULL) {
-        ext_suspendable_leave_suspended(self, &now, self->function->kind == EXT_KIND_GENERATOR);
-    } else if (PyErr_ExceptionMatches(PyExc_StopIteration)) {
-        ext_suspendable_leave_ended(self, &now, CPROF_OUTCOME_SUCCESS);
-    } else {
-        leave_raised(self, &now);
-    }
-    return result;
-}
-
-/* A generator that is closed has done its work; a coroutine has not. */
-static cprof_outcome outcome_of_close(const ext_suspendable *self)
+cprof_outcome ext_suspendable_outcome_of_close(const ext_suspendable *self)
 {
     return self->function->kind == EXT_KIND_COROUTINE ? CPROF_OUTCOME_CANCELLED : CPROF_OUTCOME_SUCCESS;
-}
-
-PyObject *ext_suspendable_close(PyObject *object, PyObject *unused)
-{
-    (void)unused;
-    ext_suspendable *self = (ext_suspendable *)object;
-    ext_resumption now = {NULL, NULL};
-    if (self->inner == NULL) {
-        Py_RETURN_NONE;
-    }
-    if (self->begun && !ext_suspendable_enter(self, &now)) {
-        return NULL;
-    }
-    self->begun = true;
-    PyObject *result = ext_suspendable_call(self, self->inner, EXT_WORD_CLOSE, NULL, 0);
-    if (result != NULL) {
-        ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
-    } else {
-        leave_raised(self, &now);
-    }
-    return result;
 }
 
 /* Counts a call that will not be resumed any more. One that still runs, in a thread that is no more (after a fork), has lost
@@ -378,7 +277,7 @@ static void end_unfinished(ext_suspendable *self)
     cprof_thread *thread = self->call.span != NULL && !self->running ? cprof_thread_get() : NULL;
     if (thread != NULL) {
         ext_view_drop_spans(&self->call.inner, self->call.span);
-        cprof_call_resumable_abandon(&self->call, thread, outcome_of_close(self));
+        cprof_call_resumable_abandon(&self->call, thread, ext_suspendable_outcome_of_close(self));
         Py_DECREF(self->profiler);
         cprof_probe_settle();
     }
@@ -390,7 +289,7 @@ static void finalize_inner(ext_suspendable *self)
     ext_resumption now = {NULL, NULL};
     if (self->call.span != NULL && Py_REFCNT(self->inner) == 1 && ext_suspendable_enter(self, &now)) {
         Py_CLEAR(self->inner);
-        ext_suspendable_leave_ended(self, &now, outcome_of_close(self));
+        ext_suspendable_leave_ended(self, &now, ext_suspendable_outcome_of_close(self));
     }
     ext_fault_forget();
 }
@@ -513,13 +412,3 @@ PyMemberDef ext_suspendable_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(ext_suspendable, weakrefs), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-
-bool ext_suspendable_prepare(PyTypeObject *generator, PyTypeObject *coroutine)
-{
-    bool done = PyDict_DelItemString(generator->tp_dict, "__await__") == 0 &&
-                PyDict_DelItemString(coroutine->tp_dict, "__iter__") == 0 &&
-                PyDict_DelItemString(coroutine->tp_dict, "__next__") == 0;
-    PyType_Modified(generator);
-    PyType_Modified(coroutine);
-    return done;
-}

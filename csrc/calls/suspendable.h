@@ -57,15 +57,13 @@ bool ext_suspendable_is_finished(const ext_suspendable *self);
 PyObject *ext_suspendable_call(const ext_suspendable *self, PyObject *object, ext_word name, PyObject *const *args,
                                Py_ssize_t nargs);
 
+/* The outcome of a call that is closed, or collected: a generator has done its work, a coroutine has not. */
+cprof_outcome ext_suspendable_outcome_of_close(const ext_suspendable *self);
+
 /* What send() and __next__ make of a result: a return becomes StopIteration, made as an object so that no value is unpacked. */
 PyObject *ext_suspendable_as_method_result(PySendResult sent, PyObject *result);
 
 /* Methods and slots that several of the types share. */
-PyObject *ext_suspendable_next(PyObject *object);
-PyObject *ext_suspendable_send(PyObject *object, PyObject *argument);
-PySendResult ext_suspendable_am_send(PyObject *object, PyObject *argument, PyObject **result);
-PyObject *ext_suspendable_throw(PyObject *object, PyObject *const *args, Py_ssize_t nargs);
-PyObject *ext_suspendable_close(PyObject *object, PyObject *unused);
 PyObject *ext_suspendable_itself(PyObject *object);
 PyObject *ext_suspendable_getattro(PyObject *object, PyObject *name);
 int ext_suspendable_setattro(PyObject *object, PyObject *name, PyObject *value);
@@ -86,16 +84,5 @@ extern PyGetSetDef ext_suspendable_getset[];
 
 #define EXT_SUSPENDABLE_FLAGS \
     (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
-
-/* In generator_type.c, and in async_generator_type.c. */
-extern PyType_Spec ext_generator_spec;
-extern PyType_Spec ext_coroutine_spec;
-extern PyType_Spec ext_await_spec; /* what __await__() of a coroutine returns */
-extern PyType_Spec ext_async_generator_spec;
-extern PyType_Spec ext_step_spec;
-
-/* Takes the methods out of the types that Python's own kinds do not have: collections.abc tells by them what an object is.
- * False with an exception. */
-bool ext_suspendable_prepare(PyTypeObject *generator, PyTypeObject *coroutine);
 
 #endif

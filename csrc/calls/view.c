@@ -1,5 +1,6 @@
 #include "csrc/calls/view.h"
 
+#include "csrc/types.h"
 #include "csrc/calls/context.h"
 #include "csrc/fault.h"
 #include "csrc/weak.h"

@@ -86,6 +86,4 @@ static inline cprof_span *ext_view_around(const ext_view *view, cprof_span *span
 /* Forgets a parked chain whose last span was closed from outside. */
 void ext_view_forget_idle(ext_view *view, cprof_chain *chain);
 
-extern PyType_Spec ext_view_spec;
-
 #endif

@@ -10,8 +10,4 @@
  * exception. */
 PyObject *ext_arrow_stream_capsule(cprof_arrow_stream stream);
 
-/* arrow_stream(columns): a capsule with one batch of columns, each a tuple (name, format, list of values): "u" str, "l" int,
- * "g" float; None: none. All lists have the same length. NULL with an exception. */
-PyObject *ext_arrow_stream(PyObject *module, PyObject *columns);
-
 #endif

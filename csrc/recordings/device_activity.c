@@ -1,4 +1,4 @@
-#include "csrc/recordings/device_activity.h"
+#include "csrc/types.h"
 
 #include "csrc/convert.h"
 #include "csrc/recordings/recording.h"

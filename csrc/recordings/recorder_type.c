@@ -1,4 +1,4 @@
-#include "csrc/recordings/recorder.h"
+#include "csrc/types.h"
 
 #include "csrc/convert.h"
 #include "csrc/fault.h"

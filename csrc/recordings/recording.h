@@ -71,6 +71,4 @@ PyObject *ext_recording_load(PyObject *object, PyObject *args);
 PyObject *ext_recording_arrow(PyObject *object, PyObject *args, PyObject *kwargs);
 PyObject *ext_recording_arrow_with(PyObject *object, PyObject *args, PyObject *kwargs);
 
-extern PyType_Spec ext_recording_spec;
-
 #endif

@@ -1,5 +1,6 @@
 #include "csrc/recordings/recording.h"
 
+#include "csrc/types.h"
 #include "csrc/convert.h"
 
 PyObject *ext_recording_new(PyTypeObject *type, cprof_table *table)

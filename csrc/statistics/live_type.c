@@ -1,4 +1,4 @@
-#include "csrc/statistics/live.h"
+#include "csrc/types.h"
 
 #include "csrc/convert.h"
 #include "csrc/statistics/cost.h"

@@ -1,5 +1,6 @@
 #include "csrc/profiler.h"
 
+#include "csrc/types.h"
 #include "csrc/calls/view.h"
 #include "csrc/convert.h"
 #include "csrc/fault.h"

@@ -1,5 +1,6 @@
 #include "csrc/statistics/snapshot.h"
 
+#include "csrc/types.h"
 #include "csrc/convert.h"
 #include "csrc/statistics/cost.h"
 #include "csrc/profiler.h"

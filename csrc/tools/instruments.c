@@ -1,4 +1,4 @@
-#include "csrc/tools/instruments.h"
+#include "csrc/types.h"
 
 #include "csrc/convert.h"
 

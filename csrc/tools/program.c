@@ -1,4 +1,4 @@
-#include "csrc/tools/program.h"
+#include "csrc/types.h"
 
 #include <stdio.h>
 

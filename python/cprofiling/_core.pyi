@@ -448,21 +448,22 @@ class Snapshot:
 
 def configure(
     *,
-    mixin: type[Any],
-    profiler_class: Callable[[], Profiler],
-    default_profiler: Profiler,
-    device_finder: Callable[[tuple[Any, ...]], int | None],
-    stream_finder: Callable[[int], int],
-    awaiter: Callable[[Any], Coroutine[Any, Any, Any]],
-    record_wrapper: Callable[[Any, str, bool], Any],
-    stage_wrapper: Callable[[Any, stage], Any],
-    kind_finder: Callable[[Any], int],
-    parameter_finder: Callable[[Any], str | None],
-    stand_in_maker: Callable[[Any], Any],
-    marks_finder: Callable[[Any], dict[str, Any]],
-    probers: tuple[Callable[..., Any], ...],
+    mixin: type[Any] = ...,
+    profiler_class: Callable[[], Profiler] = ...,
+    default_profiler: Profiler = ...,
+    device_finder: Callable[[tuple[Any, ...]], int | None] = ...,
+    stream_finder: Callable[[int], int] = ...,
+    awaiter: Callable[[Any], Coroutine[Any, Any, Any]] = ...,
+    record_wrapper: Callable[[Any, str, bool], Any] = ...,
+    stage_wrapper: Callable[[Any, stage], Any] = ...,
+    kind_finder: Callable[[Any], int] = ...,
+    parameter_finder: Callable[[Any], str | None] = ...,
+    stand_in_maker: Callable[[Any], Any] = ...,
+    marks_finder: Callable[[Any], dict[str, Any]] = ...,
+    probers: tuple[Callable[..., Any], ...] = ...,
+    thread_namer: Callable[[], None] | None = ...,
+    live_switch: Callable[[Any, object, bool], Callable[[], object] | None] = ...,
 ) -> None: ...
-def set_thread_namer(namer: Callable[[], None] | None, /) -> None: ...  # csrc/calls/view.c calls it
 def pipeline_profiler(pipeline: object, /) -> Any: ...  # csrc/calls/pipeline.c
 def profiler_of(candidate: object, /) -> Any: ...  # csrc/calls/pipeline.c
 def forget_pipeline(pipeline: object, /) -> None: ...  # csrc/calls/pipeline.c
@@ -499,7 +500,6 @@ def take_snapshot(
     kind: type[_SnapshotT], profiler: Profiler, taken_ns: int, notes: tuple[bytes, ...], /
 ) -> _SnapshotT: ...
 def checksum(data: Buffer, /) -> int: ...  # CRC-64; csrc/statistics/live_type.c
-def set_live_switch(live_switch: Callable[[Any, object, bool], Callable[[], object] | None] | None, /) -> None: ...
 
 @final
 class LiveFile:

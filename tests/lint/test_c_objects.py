@@ -139,11 +139,13 @@ def test_names_say_where_they_are_from(symbols: dict[Path, list[Symbol]]) -> Non
 
 
 def is_well_named(path: Path, symbol: Symbol) -> bool:
-    """Whether an exported name begins as the unit's names do, and is declared in the unit's header."""
+    """Whether an exported name begins as the unit's names do, and is declared in a header where it may be."""
     prefix = "cprof_" if CORE in path.parents else "ext_"
+    if symbol.name.endswith("_spec"):
+        return path.stem.endswith(("_type", "view"))
+    own = f"{prefix}{path.stem.removesuffix('_type')}"
     return any(
-        re.search(rf"\b{symbol.name}\b", code_of(header))
-        and (symbol.name.endswith("_spec") or symbol.name.startswith(prefixes_of(header, prefix)))
+        re.search(rf"\b{symbol.name}\b", code_of(header)) and symbol.name.startswith((own, *prefixes_of(header, prefix)))
         for header in headers_of(path, symbol)
     )
 
@@ -151,13 +153,13 @@ def is_well_named(path: Path, symbol: Symbol) -> bool:
 def headers_of(path: Path, symbol: Symbol) -> list[Path]:
     """The headers in which a unit may declare a name.
 
-    A unit without a header of its own (block_type) uses that of what is before the underscore. The module's
-    state is declared in state.h; the process's, by the units that use it; specifications of types, by who made them.
+    A unit without a header of its own (block_type) uses that of what is before the underscore, or, as the module uses it,
+    types.h. The process's state is declared by the units that use it.
     """
-    if not symbol.is_function and (path.stem == "process" or path.stem.endswith("_type")):
-        return c_files(CORE if CORE in path.parents else BINDING, ".h")
-    units = (path.stem, path.stem.rpartition("_")[0], "state" if path.stem == "module" else "")
-    return [path.with_name(f"{unit}.h") for unit in units if unit and path.with_name(f"{unit}.h").exists()]
+    if not symbol.is_function and path.stem == "process":
+        return c_files(CORE, ".h")
+    headers = [path.with_name(f"{unit}.h") for unit in (path.stem, path.stem.rpartition("_")[0]) if unit]
+    return [header for header in (*headers, BINDING / "types.h") if header.exists()]
 
 
 def prefixes_of(header: Path, prefix: str) -> tuple[str, ...]:

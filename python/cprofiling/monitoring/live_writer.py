@@ -367,7 +367,7 @@ def _after_fork_in_child() -> None:
     call_before_worker_ends(_close_all)
 
 
-_core.set_live_switch(switch)
+_core.configure(live_switch=switch)
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_after_fork_in_child)
 call_before_worker_ends(_close_all)

@@ -227,7 +227,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         for source in sources:
             source.cancel()
         if _claim.give_back(self):
-            _core.set_thread_namer(None)
+            _core.configure(thread_namer=None)
 
     def _make_way(self) -> None:
         """End for the sake of a recording that is to start, if this is one that nobody has started; it is not."""
@@ -454,7 +454,7 @@ class profile(Reports):  # noqa: N801 a context manager, named as others name th
         memory_finder = call_details.device_memory_finder() if self._memory else None
         for source in self._sources if not self._paused else ():
             source.start()
-        _core.set_thread_namer(_weakly(self._note_thread))
+        _core.configure(thread_namer=_weakly(self._note_thread))
         self._recorder = _core.Recorder(
             self._capacity,
             self._when_full == "drop_newest",
