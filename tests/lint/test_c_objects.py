@@ -145,7 +145,8 @@ def is_well_named(path: Path, symbol: Symbol) -> bool:
         return path.stem.endswith(("_type", "view"))
     own = f"{prefix}{path.stem.removesuffix('_type')}"
     return any(
-        re.search(rf"\b{symbol.name}\b", code_of(header)) and symbol.name.startswith((own, *prefixes_of(header, prefix)))
+        re.search(rf"\b{symbol.name}\b", code_of(header))
+        and symbol.name.startswith((own, *prefixes_of(header, prefix)))
         for header in headers_of(path, symbol)
     )
 
@@ -153,7 +154,7 @@ def is_well_named(path: Path, symbol: Symbol) -> bool:
 def headers_of(path: Path, symbol: Symbol) -> list[Path]:
     """The headers in which a unit may declare a name.
 
-    A unit without a header of its own (block_type) uses that of what is before the underscore, or, as the module uses it,
+    A unit without a header of its own (block_type) uses that of the part before the underscore, or, for the module,
     types.h. The process's state is declared by the units that use it.
     """
     if not symbol.is_function and path.stem == "process":

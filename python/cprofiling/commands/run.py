@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType
 
-    Runnable = bytes | CodeType | Callable[[], object]  # as csrc/tools/program.h has it
+    Runnable = bytes | CodeType | Callable[[], object]  # as csrc/types.h has it
 
 OUTPUT = "trace.json"
 _WITH_VALUE = ("-o", "--output", "-n", "--node")
