@@ -139,11 +139,14 @@ def test_what_is_wrong_is_told_with_its_place(content: str | bytes, complaint: s
     assert complaint in refusal(path, content)
 
 
-def test_huge_files_are_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_input, "MOST_BYTES", 1000)
-    assert "larger than 1000 bytes" in refusal(path, "[" * 1001)
+def test_huge_files_are_not_read(path: Path) -> None:
+    path.write_text("[" * 1001)
+    with pytest.raises(cp.FormatError, match="larger than 1000 bytes"):
+        json_input.read_json(str(path), 1000)
     path.write_text(json.dumps({"stages": {}}).ljust(1000))
-    assert load_timing_report(path) == {"stages": {}}
+    assert json_input.read_json(str(path), 1000) == {"stages": {}}
+    with pytest.raises(cp.FormatError, match="larger than 33554432 bytes"):
+        load_timing_report("/dev/zero")
 
 
 def test_wrong_paths(tmp_path: Path) -> None:

@@ -1,16 +1,19 @@
-"""JSON files from anywhere: read within limits of size and depth, with faults named by file and place."""
+"""JSON from anywhere, read within limits and checked by the published schemas."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
+from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cprofiling._internal import file_kinds, files
 from cprofiling.nodes.snapshot import FormatError
-from cprofiling.nodes.summary_table import shown_text
+from cprofiling.nodes.summary_table import shown_text, shown_value
 
 if TYPE_CHECKING:
     from typing import Any
@@ -24,37 +27,46 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Fault(Exception):  # noqa: N818 it is caught and told with the name of the file
-    """What is wrong at a place of a value."""
+    """A fault of a value, with its place as ``place_of`` writes it, or an empty one."""
 
     def __init__(self, place: str, wrong: str) -> None:
-        """Take over the place, as ``place_of`` writes it, and what is wrong there."""
-        super().__init__(f"{place}: {wrong}")
+        super().__init__(f"{place}: {wrong}" if place else wrong)
 
 
-def read_json(path: str) -> Any:
-    """Return what is in a JSON file.
+def read_json(path: str, most_bytes: int = MOST_BYTES) -> Any:
+    """Return the content of a JSON file.
 
     Raises OSError where the file cannot be read, and FormatError, which names the file and the place, where it is
-    larger than 32 MiB, no UTF-8, no JSON, nested more than 100 levels deep, or has a key twice in one object, or a
-    number that is not finite.
+    larger than ``most_bytes``, no UTF-8, no JSON, nested more than 100 levels deep, or has a key twice in one object,
+    or a number that is not finite.
     """
     with files.open_to_read(path) as file:
-        data = file.read(MOST_BYTES + 1)
+        data = file.read(most_bytes + 1)
     name = shown_text("path", path)
     head = data[: file_kinds.HEAD]
     kind = file_kinds.kind_of(head)
     if kind is not None and not head.lstrip().startswith((b"{", b"[")):
         raise FormatError(f"{name}: {kind.told('JSON')}")
-    if len(data) > MOST_BYTES:
-        raise FormatError(f"{name}: the file is larger than {MOST_BYTES} bytes, more than any such file has")
+    if len(data) > most_bytes:
+        raise FormatError(f"{name}: the file is larger than {most_bytes} bytes, more than any such file has")
     try:
-        _check_depth(data)
+        return parsed(data)
+    except Fault as fault:
+        raise FormatError(f"{name}: {fault}") from None
+
+
+def parsed(data: bytes) -> Any:
+    """Return the content of JSON in UTF-8. Fault, which names the place, as for ``read_json``."""
+    _check_depth(data)
+    try:
         value = json.loads(
             data.decode("utf-8"), object_pairs_hook=_object, parse_int=_whole, parse_constant=_not_finite
         )  # fmt: skip
-        _check_plain(value, "$")
-    except (ValueError, Fault) as error:  # of UnicodeDecodeError and JSONDecodeError, each tells the place
-        raise FormatError(f"{name}: {error}") from None
+    except ValueError as error:  # a UnicodeDecodeError or JSONDecodeError, each of which tells the place
+        raise Fault("", str(error)) from None
+    except RecursionError:
+        raise Fault("", "nested too deeply for the stack that the caller has left") from None
+    _check_plain(value, "$")
     return value
 
 
@@ -122,3 +134,96 @@ def _check_plain(value: Any, place: str) -> None:
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if isinstance(item, (dict, list, float)):
                 _check_plain(item, place_of(place, key))
+
+
+# ---- Schemas
+
+
+class Schema:
+    """A published JSON schema (draft 2020-12), as far as the schemas of this package go."""
+
+    def __init__(self, name: str) -> None:
+        path = Path(__file__).parents[1] / "schemas" / f"{name}.schema.json"
+        self._root: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+
+    def check(self, value: Any, place: str = "$", part: str | None = None) -> None:
+        """Raise Fault for a value that the schema, or a named part of it, does not allow."""
+        self._check(value, place, self._root if part is None else self._root["$defs"][part])
+
+    def _check(self, value: Any, place: str, rules: Mapping[str, Any]) -> None:
+        if "$ref" in rules:
+            self.check(value, place, rules["$ref"].rpartition("/")[2])
+        if "type" in rules and not _is_of(value, rules):
+            raise Fault(place, f"must be {_noun(rules)}, got {shown(value)}")
+        if "const" in rules and (isinstance(value, bool) or value != rules["const"]):
+            raise Fault(place, f"this version of cprofiling reads version {rules['const']}, got {shown(value)}")
+        if "enum" in rules and value not in rules["enum"]:
+            raise Fault(place, f"must be one of {', '.join(rules['enum'])}, got {shown(value)}")
+        if isinstance(value, str) and not rules.get("minLength", 0) <= len(value) <= rules.get("maxLength", math.inf):
+            raise Fault(place, f"must have 1 to {rules['maxLength']} characters, got {len(value)}")
+        if isinstance(value, dict):
+            self._check_object(value, place, rules)
+        if isinstance(value, (list, tuple)) and "items" in rules:
+            if len(value) > rules.get("maxItems", math.inf):
+                raise Fault(place, f"must have at most {rules['maxItems']} items, got {len(value)}")
+            for index, item in enumerate(value):
+                self._check(item, place_of(place, index), rules["items"])
+        if "if" in rules:
+            fits = all(key in value for key in rules["if"]["required"])
+            self._check(value, place, rules.get("then" if fits else "else", {}))
+
+    def _check_object(self, value: dict[Any, Any], place: str, rules: Mapping[str, Any]) -> None:
+        known = rules.get("properties", {})
+        for key in rules.get("required", ()):
+            if key not in value:
+                raise Fault(place_of(place, key), "it is missing")
+        for key, part in known.items():
+            if key in value:
+                self._check(value[key], place_of(place, key), part)
+        if "additionalProperties" in rules:
+            for key in value.keys() - known.keys() if known else value:
+                if not isinstance(key, str):
+                    raise Fault(place, f"a key must be a text, got {shown(key)}")
+                if rules["additionalProperties"] is False:
+                    raise Fault(place_of(place, key), "there is no such key")
+                self._check(value[key], place_of(place, key), rules["additionalProperties"])
+
+
+schema = functools.cache(Schema)
+"""Return a schema by its name, such as ``timing``; each file is read once."""
+
+
+def shown(value: object) -> str:
+    """Return how a message shows a value of a file."""
+    return shown_text("value", shown_value(value))
+
+
+_KINDS: dict[str, tuple[str, Any]] = {
+    "object": ("an object", dict),
+    "array": ("a list", (list, tuple)),
+    "string": ("a text", str),
+    "boolean": ("true or false", bool),
+    "null": ("null", type(None)),
+    "number": ("a number", (int, float)),
+    "integer": ("a whole number", (int, float)),
+}
+
+
+def _is_of(value: Any, rules: Mapping[str, Any]) -> bool:
+    kinds = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
+    for kind in kinds:
+        if isinstance(value, _KINDS[kind][1]) and (kind == "boolean" or not isinstance(value, bool)):
+            if kind not in ("number", "integer"):
+                return True
+            is_right = kind == "number" or value == value // 1
+            return is_right and rules.get("minimum", -math.inf) <= value <= rules.get("maximum", math.inf)
+    return False
+
+
+def _noun(rules: Mapping[str, Any]) -> str:
+    kinds = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
+    noun = " or ".join(_KINDS[kind][0] for kind in kinds)
+    if "minimum" not in rules:
+        return noun
+    least, most = (f"{end:g}" if isinstance(end, float) else end for end in (rules["minimum"], rules["maximum"]))
+    return f"{noun} from {least} to {most}"

@@ -112,7 +112,7 @@ class Capture:
             self._add_others(made, encoding, args[len(names) :], len(names))
         for name, value in kwargs.items():
             if [name] not in _OWN_PARAMETERS:
-                made[name] = encoding.of(value, "/" + _escaped(name), 0)
+                made[name] = encoding.of(value, "/" + escaped(name), 0)
         return made, encoding.types
 
     def _is_method_of(self, value: Any) -> bool:
@@ -142,12 +142,18 @@ def metadata_of(inputs: Mapping[str, Any], types: Mapping[str, str]) -> dict[str
     return {
         name: value
         for name, value in inputs.items()
-        if isinstance(value, (str, int, float)) and (not types or "/" + _escaped(name) not in types)
+        if isinstance(value, (str, int, float)) and (not types or "/" + escaped(name) not in types)
     }
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
+    """Return a name as a part of a JSON pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1") if "~" in name or "/" in name else name
+
+
+def unescaped(part: str) -> str:
+    """Return the name that a part of a JSON pointer stands for."""
+    return part.replace("~1", "/").replace("~0", "~")
 
 
 class _Encoding:
@@ -220,7 +226,7 @@ class _Encoding:
         keys = list(value)
         # telefuser takes an input with a "shape" for a tensor.
         if all(type(key) is str for key in keys) and not {*TENSOR_KEYS} <= {*keys} and (depth or "shape" not in keys):
-            return {key: self.of(value[key], f"{where}/{_escaped(key)}", depth + 1) for key in keys}
+            return {key: self.of(value[key], f"{where}/{escaped(key)}", depth + 1) for key in keys}
         self.types[where] = "dict"
         return [
             [

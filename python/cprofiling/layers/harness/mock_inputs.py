@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling._internal import arguments, log
 from cprofiling.layers.harness.signature_file import element_size
-from cprofiling.layers.signatures import NUMPY, is_tensor
+from cprofiling.layers.signatures import NUMPY, escaped, is_tensor, unescaped
 from cprofiling.nodes.summary_table import shown_text, shown_value
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def make_inputs(
     given = given or {}
     maker.made.given = frozenset(given)
     for name, value in signature.input_signatures.items():
-        maker.made[name] = given[name] if name in given else maker.value(value, f"/{_escaped(name)}")
+        maker.made[name] = given[name] if name in given else maker.value(value, f"/{escaped(name)}")
     maker.made.update(given)
     maker.check_ranges()
     return maker.made
@@ -125,8 +125,8 @@ def checked_ranges(ranges: Any, signature: StageIOSignature) -> dict[str, Range]
     for key, limits in ranges.items():
         if not isinstance(key, str):
             raise TypeError(f"value_ranges must have names of parameters as keys, got {shown_value(key)}")
-        pointer = key if key.startswith("/") else f"/{_escaped(key)}"
-        if _unescaped(pointer.split("/")[1]) not in signature.input_signatures:
+        pointer = key if key.startswith("/") else f"/{escaped(key)}"
+        if unescaped(pointer.split("/")[1]) not in signature.input_signatures:
             known = ", ".join(map(repr, signature.input_signatures))
             raise ValueError(f"value_ranges must be for inputs of the stage ({known}), got {shown_value(key)}")
         made[pointer] = _checked_range(key, limits)
@@ -144,14 +144,6 @@ def _checked_range(key: str, limits: Any) -> Range:
     if not math.isfinite(low) or not math.isfinite(high) or low >= high:
         raise ValueError(f"{parameter} must be finite and rise, got {shown_value(limits)}")
     return low, high
-
-
-def _escaped(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-def _unescaped(key: str) -> str:
-    return key.replace("~1", "/").replace("~0", "~")
 
 
 class _Maker:
@@ -175,7 +167,7 @@ class _Maker:
         if is_tensor(value):
             return self._tensor(value, pointer)
         if type(value) is dict:
-            return {key: self.value(each, f"{pointer}/{_escaped(key)}") for key, each in value.items()}
+            return {key: self.value(each, f"{pointer}/{escaped(key)}") for key, each in value.items()}
         if type(value) is list:
             return self._items(value, pointer)
         return value
@@ -189,7 +181,7 @@ class _Maker:
         if kind == "set":
             return _as_set(self._items(value, pointer))
         if kind == "dataclass":
-            fields = {key: self.value(each, f"{pointer}/{_escaped(key)}") for key, each in value.items()}
+            fields = {key: self.value(each, f"{pointer}/{escaped(key)}") for key, each in value.items()}
             return SimpleNamespace(**fields)
         if kind == "dict":
             return _as_dict([self._items(pair, f"{pointer}/{place}") for place, pair in enumerate(value)])
@@ -200,7 +192,7 @@ class _Maker:
         if kind == "device":
             return self._of_torch().device(value)
         is_part = "/" in pointer[1:]
-        self.made.unknown[pointer if is_part else _unescaped(pointer[1:])] = value
+        self.made.unknown[pointer if is_part else unescaped(pointer[1:])] = value
         log.say(f"[Harness] Input {_shown(pointer)}: only its type is known, {_shown(value)}; None stands in for it")
         return None
 
