@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cprofiling._internal.html_table import html_table
-from cprofiling._internal.text_table import Figures, text_table
+from cprofiling._internal.tables import Figures, html_table, text_table
 from cprofiling.analysis import inference_reports
 from cprofiling.analysis.device_figures import CopyFigures, copy_breakdown
 from cprofiling.analysis.inference_reports import Report, percentile

@@ -207,7 +207,7 @@ class KeyAverages(list[KeyAverage]):
         where the whole is 0. Columns that the table has only if there is something in them are left out likewise;
         ``Input Shapes`` and ``Source Location`` have lists. Raises ImportError, naming the extra, without pandas.
         """
-        from cprofiling._internal.text_table import frame_of
+        from cprofiling._internal.tables import frame_of
         from cprofiling.analysis.averages_table import number_columns
 
         return frame_of(*number_columns(self))
@@ -237,7 +237,7 @@ class KeyAverages(list[KeyAverage]):
         return self.table()
 
     def __repr__(self) -> str:
-        from cprofiling._internal.text_table import short_repr
+        from cprofiling._internal.tables import short_repr
 
         return short_repr(type(self).__name__, len(self), "name")
 

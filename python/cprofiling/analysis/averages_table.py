@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from cprofiling._internal.html_table import html_table
-from cprofiling._internal.text_table import first_rows
+from cprofiling._internal.tables import first_rows, html_table
 from cprofiling.analysis.averages import KeyAverage, KeyAverages
 from cprofiling.nodes.summary_table import shown_text, shown_value
 

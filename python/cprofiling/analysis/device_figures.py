@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cprofiling._internal.row_kinds import DEVICE
-from cprofiling._internal.text_table import Figures
+from cprofiling._internal.tables import Figures
 from cprofiling.recording.columns import COPIES, NO_WORK, SETS, UNKNOWN, Recording, column, drop_notes, texts_of
 from cprofiling.recording.tree import launches_of
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.html_table import html_table
 from cprofiling._internal.row_kinds import CUT, DEVICE, HOST, NODE, RECORD, STEP, UNFINISHED
-from cprofiling._internal.text_table import ROW_LIMIT, frame_of, short_repr, text_table
+from cprofiling._internal.tables import ROW_LIMIT, Table, Tabular, frame_of, short_repr
 from cprofiling.recording.columns import (
     ANNOTATIONS,
     NO_WORK,
@@ -38,7 +37,7 @@ _RULE = "=" * 48
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Tabular):
     """Rows under headings. Its ``repr()`` is short; notebooks show the table.
 
     Attributes:
@@ -51,23 +50,15 @@ class Report:
     rows: tuple[tuple[object, ...], ...]
     notes: tuple[str, ...] = ()
 
-    def text(self, row_limit: int | None = ROW_LIMIT) -> str:
-        """Return the report as a table of at most so many rows (all, if it is None or negative) and its notes."""
-        return "\n".join((text_table(self.columns, self.rows, row_limit), *self.notes))
+    def _table(self) -> Table:
+        return Table(self.columns, self.rows, self.notes)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
         return frame_of(self.columns, self.rows)
 
-    def __str__(self) -> str:
-        """Return the report as text."""
-        return self.text()
-
     def __repr__(self) -> str:
         return short_repr(f"Report of {', '.join(self.columns)}", len(self.rows), "row")
-
-    def _repr_html_(self) -> str:
-        return html_table(self.columns, self.rows, self.notes)
 
 
 @dataclass(frozen=True, repr=False)

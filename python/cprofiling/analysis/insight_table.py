@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from cprofiling._internal.html_table import Shown, Whole, html_table
-from cprofiling._internal.text_table import ROW_LIMIT, Figures, text_table
+from cprofiling._internal.tables import (
+    MOST_ROWS,
+    ROW_LIMIT,
+    Column,
+    Figures,
+    Section,
+    Shown,
+    Table,
+    Whole,
+    more_rows,
+    text_table,
+)
 from cprofiling.nodes.summary_table import shown_text
-
-if TYPE_CHECKING:
-    from cprofiling.report.document import Section
 
 _T = TypeVar("_T")
 _DIGITS = 4  # that count
@@ -41,29 +48,20 @@ class Insight(Figures[_T]):
         self.columns = tuple(each.name for each in self._fields)
 
     def text(self, row_limit: int | None = ROW_LIMIT) -> str:
-        """Return the title, a table of at most so many rows (all, if it is None or negative), and the notes."""
-        title = shown_text("title", self.title)
-        table = text_table(*self._shown(), row_limit)
-        return "\n".join((title, table, *(shown_text("note", note) for note in self.notes)))
+        """Return title, table and notes; all rows if ``row_limit`` is None or negative."""
+        title, (columns, rows, _) = shown_text("title", self.title), self._table()
+        notes = (shown_text("note", note) for note in self.notes)
+        return "\n".join((title, text_table(columns, rows, row_limit), *notes))
 
     def section(self) -> Section:
         """Return it as a table of ``cprofiling.report.document``, without columns in which no row has anything.
 
         It has as many rows as the document's other tables at most, the first ones.
         """
-        from cprofiling.report.document import MOST_ROWS, Column, Section, more_rows
-
         used = self._used()
         columns = (Column(each.name, *map(each.metadata.__getitem__, _OF_COLUMN)) for each in used)
         rows = tuple(tuple(_plain(getattr(of, each.name), each.metadata) for each in used) for of in self[:MOST_ROWS])
         return Section(self.title, tuple(columns), rows, (*self.notes, *more_rows(len(self))))
-
-    def __str__(self) -> str:
-        """Return ``text()``."""
-        return self.text()
-
-    def _repr_html_(self) -> str:
-        return html_table(*self._shown(), self.notes)
 
     def _used(self) -> list[Field[Any]]:
         """Return the fields that are shown."""
@@ -73,11 +71,10 @@ class Insight(Figures[_T]):
             if each.metadata["absent"] or not self or any(getattr(of, each.name) not in _NOTHING for of in self)
         ]
 
-    def _shown(self) -> tuple[list[str], list[list[object]]]:
-        """Return the headings and rows that are shown."""
+    def _table(self) -> Table:
         used = self._used()
         shown = [[_shown(getattr(of, each.name), each.metadata) for each in used] for of in self]
-        return [each.name for each in used], shown
+        return Table([each.name for each in used], shown, self.notes)
 
 
 def column(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cprofiling._internal import arguments
-from cprofiling._internal.text_table import Figures
+from cprofiling._internal.tables import Figures
 from cprofiling.analysis.device_figures import work_rows
 from cprofiling.nodes.summary_table import shown_value
 from cprofiling.recording.columns import COPIES, SETS, Recording, column, drop_notes, texts_of

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import StrOrBytesPath
     from matplotlib.axes import Axes
 
-    from cprofiling._internal.text_table import Figures
+    from cprofiling._internal.tables import Figures
     from cprofiling.analysis.averages import KeyAverages
     from cprofiling.analysis.device_figures import CopyFigures, IdleTimes, KernelFigures, LaunchFigures
     from cprofiling.analysis.findings.finding import Findings

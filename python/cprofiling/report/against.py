@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import Column, Section
 from cprofiling.layers.compare.timing_reports import Run, compare_runs, run_of_report
-from cprofiling.report.document import Column, Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

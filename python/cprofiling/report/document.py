@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any, Literal, TypeAlias
 
+    from cprofiling._internal.tables import Cell, Section
     from cprofiling.nodes.buckets import Bucket
     from cprofiling.nodes.counters import CounterValue
     from cprofiling.nodes.resources import NodeLaunches, NodeMemory
 
     Kind: TypeAlias = Literal["statistics", "timing", "recording", "comparison"]
-    Unit: TypeAlias = Literal["text", "count", "ms", "us", "ns", "bytes", "share", "percent", "per_second", "number"]
-    Cell: TypeAlias = str | int | float | bool | None
 
 SCHEMA = "cprofiling.report"
 VERSION = 1
-MOST_ROWS = 200  # of a section that has one for each name, or each place
 
 
 @dataclass(frozen=True)
@@ -100,46 +98,6 @@ class Node:
     histogram: tuple[Bucket, ...] | None = None
     gpu_histogram: tuple[Bucket, ...] | None = None
     unknown: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a section.
-
-    Attributes:
-        name: What programs call it.
-        title: What people read above it.
-        unit: Of its values: ``text``, ``count``, ``ms``, ``us``, ``ns``, ``bytes``, ``share`` (0 to 1), ``percent``,
-            ``per_second`` or ``number``.
-        tip: What it means, in a sentence; may be empty.
-    """
-
-    name: str
-    title: str
-    unit: Unit = "text"
-    tip: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table with a title: an insight, or a part of a report.
-
-    Attributes:
-        title: What it is about.
-        columns: One for each value of a row.
-        rows: Values: texts, numbers, booleans, or None for what is not known.
-        notes: Sentences that belong below it.
-    """
-
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-
-
-def more_rows(count: int) -> tuple[str, ...]:
-    """Return what is to be noted below a section of which there are so many rows."""
-    return (f"{count - MOST_ROWS:,} more rows are not shown.",) if count > MOST_ROWS else ()
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from _typeshed import StrOrBytesPath
 
+    from cprofiling._internal.tables import Cell
     from cprofiling.layers.compare.timing_reports import TimingComparison
-    from cprofiling.report.document import Cell, Document
+    from cprofiling.report.document import Document
 
 FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "prom")
 NEED_FILES = ("parquet", "chrome")  # as they are binary, or long

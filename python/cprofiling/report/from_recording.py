@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cprofiling._internal.row_kinds import CUT, DEVICE, RECORD, SUSPENDABLE, UNFINISHED
+from cprofiling._internal.tables import MOST_ROWS, Column, Section, more_rows
 from cprofiling.analysis.averages import key_averages
 from cprofiling.analysis.device_figures import copy_breakdown, idle_times, kernel_breakdown
 from cprofiling.analysis.findings.finding import findings
@@ -15,7 +16,7 @@ from cprofiling.nodes.buckets import histogram_of
 from cprofiling.recording.columns import column
 from cprofiling.recording.tree import host_tree, self_times
 from cprofiling.report import insight_sections as insights
-from cprofiling.report.document import MOST_ROWS, Column, Document, Finding, Measurement, Node, Section, more_rows
+from cprofiling.report.document import Document, Finding, Measurement, Node
 from cprofiling.report.icicle import icicle
 from cprofiling.report.timeline import timeline
 
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cprofiling._internal.text_table import Figures
+    from cprofiling._internal.tables import Cell, Figures, Unit
     from cprofiling.recording.columns import Recording
     from cprofiling.recording.result import Reports
-    from cprofiling.report.document import Cell, Unit
 
 _NS_PER_MS = 1e6
 _QUANTILES = {"p50_ms": (1, 2), "p90_ms": (9, 10), "p95_ms": (19, 20), "p99_ms": (99, 100), "p999_ms": (999, 1000)}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import Column, Section
 from cprofiling.nodes.buckets import spread
 from cprofiling.nodes.input_shapes import shown_rows
 from cprofiling.nodes.snapshot import Snapshot
@@ -13,15 +14,16 @@ from cprofiling.nodes.stats import NodeProfilingStats, ProfilingSummary
 from cprofiling.nodes.summary_table import checked_text, shown_value
 from cprofiling.recording.result import Reports
 from cprofiling.report import insight_sections as insights
-from cprofiling.report.document import Column, Document, Measurement, Node, Section
+from cprofiling.report.document import Document, Measurement, Node
 from cprofiling.report.shapes import shapes_section
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cprofiling._internal.tables import Cell
     from cprofiling.nodes.buckets import Bucket
-    from cprofiling.report.document import Cell, Kind
+    from cprofiling.report.document import Kind
 
 _KINDS: tuple[tuple[type, Kind], ...] = (
     (Snapshot, "statistics"),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cprofiling._internal.tables import MOST_ROWS
 from cprofiling.analysis import frames, gaps, warm_up, what_if
 from cprofiling.analysis.findings.evidence import Evidence
-from cprofiling.report.document import MOST_ROWS
 
 if TYPE_CHECKING:
+    from cprofiling._internal.tables import Section
     from cprofiling.analysis.insight_table import Insight
     from cprofiling.nodes.stats import ProfilingSummary
     from cprofiling.recording.columns import Recording
-    from cprofiling.report.document import Section
 
 
 def of_summary(summary: ProfilingSummary) -> dict[str, Section]:

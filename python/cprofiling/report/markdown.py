@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import markdown_table
 from cprofiling.layers.compare.comparison_text import in_cell, literal
 from cprofiling.nodes.summary_table import NO_DATA
-from cprofiling.report.tables import is_text, measured, node_section, shown
+from cprofiling.report.tables import cells, measured, node_section, shown
 
 if TYPE_CHECKING:
-    from cprofiling.report.document import Cell, Document, Finding, Section
+    from cprofiling._internal.tables import Cell, Section, Unit
+    from cprofiling.report.document import Document, Finding
 
 _INSIDE_WORDS = re.compile(r"(?<=[^\W_])&#95;(?=[^\W_])")  # underscores that mean nothing anyway
 
@@ -52,22 +54,15 @@ def _sentence(text: str) -> str:
 
 def table(section: Section) -> str:
     """Return the table of a section."""
-    columns = section.columns
-    rules = ["---" if is_text(columns, at) else "--:" for at in range(len(columns))]
-    rows = [[_cell(value, section, at) for at, value in enumerate(row)] for row in section.rows]
-    lines = [[literal(column.title) for column in columns], rules, *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(cells(section, _cell, literal), [column.unit == "text" for column in section.columns])
 
 
-def _cell(value: Cell, section: Section, at: int) -> str:
-    unit = section.columns[at].unit
+def _cell(value: Cell, unit: Unit) -> str:
     if not isinstance(value, str):
         return shown(value, unit)
     text = in_cell(value)
     # At the ends of a cell readers take white space for padding.
     inner = text.strip()
-    if len(inner) == len(text):
-        return text
     before, _, after = text.partition(inner) if inner else (text, "", "")
     return f"{_spelled(before)}{inner}{_spelled(after)}"
 

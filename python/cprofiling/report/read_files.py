@@ -15,7 +15,7 @@ from cprofiling.nodes.summary_table import shown_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cprofiling.report.document import Cell
+    from cprofiling._internal.tables import Cell
 
 
 @dataclass(frozen=True)

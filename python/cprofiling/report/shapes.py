@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import Column, Section
 from cprofiling.nodes.input_shapes import OVERFLOW, shown_rows, shown_signature
 from cprofiling.nodes.summary_table import checked_text
-from cprofiling.report.document import Column, Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cprofiling._internal.tables import Cell
     from cprofiling.nodes.input_shapes import ShapeStats
-    from cprofiling.report.document import Cell
 
 _COLUMNS = (
     Column("node_name", "Node"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import Column, Section
 from cprofiling.nodes.resource_columns import shown_bytes
 from cprofiling.nodes.summary_table import format_time, shown_text
-from cprofiling.report.document import Column, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from typing import Any
 
-    from cprofiling.report.document import Cell, Document, Node, Unit
+    from cprofiling._internal.tables import Cell, Unit
+    from cprofiling.report.document import Document, Node
 
 UNKNOWN = "-"
 _NS_PER_MS, _US_PER_MS = 1e6, 1e3
@@ -59,17 +61,13 @@ def _cell(node: Node, column: Column) -> Any:
 
 
 def shown(value: Cell, unit: Unit) -> str:
-    """Return a value with a unit that fits it, as one line; a dash for what is not known."""
+    """Return a value with a unit that fits it, on one line; a dash where unknown."""
     if value is None:
         return UNKNOWN
     if isinstance(value, str):
         return shown_text("value", value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return _shown_number(value, unit)
-
-
-def _shown_number(value: float, unit: Unit) -> str:
     if unit in ("ms", "us", "ns"):
         time = format_time(abs(value) / {"ms": 1.0, "us": _US_PER_MS, "ns": _NS_PER_MS}[unit])
         return f"-{time}" if value < 0 else time
@@ -81,51 +79,42 @@ def _shown_number(value: float, unit: Unit) -> str:
         return f"{value:,}"
     if unit == "per_second":
         return f"{value:,.1f}/s"
-    if isinstance(value, int):
-        return _shown_integer(value)
-    return f"{value:.6g}"
-
-
-def _shown_integer(value: int) -> str:
-    """Return an integer with all its digits, as it may be a number of a process; one that no machine has, rounded.
-
-    It may be beyond what a float can be.
-    """
+    if isinstance(value, float):
+        return f"{value:.6g}"
     if value.bit_length() <= _MOST_BITS:
-        return str(value)
-    from decimal import Decimal
-
-    return f"{Decimal(value).normalize():.6g}"
+        return str(value)  # all digits, as it may be the number of a process
+    return f"{Decimal(value).normalize():.6g}"  # it may be beyond a float
 
 
-def is_text(columns: Sequence[Column], at: int) -> bool:
-    """Whether a column is of texts, which begin at the left."""
-    return columns[at].unit == "text"
+def cells(section: Section, shown: Callable[[Cell, Unit], str], title: Callable[[str], str] = str) -> list[list[str]]:
+    """Return the headings and the rows of a section, each cell as ``shown`` has it."""
+    units = [column.unit for column in section.columns]
+    rows = [[shown(value, unit) for value, unit in zip(row, units, strict=True)] for row in section.rows]
+    return [[title(column.title) for column in section.columns], *rows]
+
+
+def facts(document: Document) -> dict[str, str]:
+    """Return the facts of a run by their names for people."""
+    return {
+        shown_text("fact", name.removesuffix("_ms").replace("_", " ")): shown(
+            value, "ms" if name.endswith("_ms") else "number"
+        )
+        for name, value in document.facts.items()
+    }
 
 
 def measured(document: Document) -> list[str]:
     """Return how it was measured, and what else is known of the run, a line each, as they are."""
     known = document.measurement
+    cost = None if known.cost_ns is None else format_time(known.cost_ns / _NS_PER_MS)
     told: Iterable[tuple[str, str | None]] = (
-        *((_fact_name(name), shown(value, _fact_unit(name))) for name, value in document.facts.items()),
+        *facts(document).items(),
         ("first calls of each node left out", str(known.skip_first_n) if known.skip_first_n else None),
         ("clock", known.clock),
-        ("own cost of a call, not subtracted", _cost(known.cost_ns)),
+        ("own cost of a call, not subtracted", cost),
         ("nodes waited for their devices", "yes" if known.synchronized else None),
         ("dropped", f"{known.dropped:,}" if known.dropped else None),
         ("internal errors of the profiler", f"{known.internal_errors:,}" if known.internal_errors else None),
     )
     lines = [f"{shown_text('fact', name)}: {shown_text('fact', value)}" for name, value in told if value is not None]
     return [*lines, *(shown_text("reason", reason) for reason in known.reasons)]
-
-
-def _fact_name(name: str) -> str:
-    return name.removesuffix("_ms").replace("_", " ")
-
-
-def _fact_unit(name: str) -> Unit:
-    return "ms" if name.endswith("_ms") else "number"
-
-
-def _cost(cost_ns: float | None) -> str | None:
-    return None if cost_ns is None else format_time(cost_ns / _NS_PER_MS)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.tables import plain_table
 from cprofiling.nodes.resource_columns import beyond_text
 from cprofiling.nodes.summary_table import NO_DATA
-from cprofiling.report.tables import is_text, measured, node_section, shown
+from cprofiling.report.tables import cells, measured, node_section, shown
 
 if TYPE_CHECKING:
+    from cprofiling._internal.tables import Section
     from cprofiling.nodes.stats import ProfilingSummary
-    from cprofiling.report.document import Document, Section
+    from cprofiling.report.document import Document
 
 
 def render(document: Document, summary: ProfilingSummary | None = None) -> str:
@@ -31,15 +33,4 @@ def render(document: Document, summary: ProfilingSummary | None = None) -> str:
 
 def table(section: Section) -> str:
     """Return the table of a section, in columns; nothing in it is cut."""
-    columns = section.columns
-    lines = [[column.title for column in columns]]
-    lines += [[shown(value, columns[at].unit) for at, value in enumerate(row)] for row in section.rows]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    padded = [
-        "  ".join(
-            cell.ljust(width) if is_text(columns, at) else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join([padded[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *padded[1:]])
+    return plain_table(cells(section, shown), [column.unit == "text" for column in section.columns])

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.html_table import html_list
-from cprofiling._internal.text_table import frame_of, short_repr
+from cprofiling._internal.tables import frame_of, html_list, short_repr
 from cprofiling.nodes.summary_table import shown_text
 from cprofiling.recording.columns import Recording, drop_notes
 

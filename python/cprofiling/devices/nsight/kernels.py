@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
-from cprofiling._internal.html_table import html_table
-from cprofiling._internal.text_table import Figures, frame_of, short_repr, text_table
+from cprofiling._internal.tables import Figures, Table, Tabular, frame_of, short_repr
 from cprofiling.devices.nsight import metrics as ncu_metrics
 from cprofiling.devices.nsight.metrics import NO_TEXTS, Metrics, Texts
 from cprofiling.devices.nsight.verdict import Verdict, memory_of, verdict_of, waves_of
@@ -208,7 +207,7 @@ class NcuAverage:
 
 
 @dataclass(frozen=True, repr=False)
-class NcuReport(Sequence[NcuKernel]):
+class NcuReport(Tabular, Sequence[NcuKernel]):
     """The kernels of a report, in its order: an immutable sequence that prints itself as a table.
 
     Attributes:
@@ -260,16 +259,12 @@ class NcuReport(Sequence[NcuKernel]):
             found.setdefault(f"{judged.kind or f'no verdict, as {judged.reason}'}: {judged.recommendation}")
         return tuple(found)
 
-    def __str__(self) -> str:
-        """Return the table, what to do, and the notes."""
-        lines = (text_table(_COLUMNS, [kernel.row() for kernel in self.kernels]), *self.advice(), *self.notes)
-        return "\n".join((lines[0], *(shown_text("line", line) for line in lines[1:])))
+    def _table(self) -> Table:
+        notes = [shown_text("line", line) for line in (*self.advice(), *self.notes)]
+        return Table(_COLUMNS, [kernel.row() for kernel in self.kernels], notes)
 
     def __repr__(self) -> str:
         return short_repr("NcuReport", len(self), "kernel")
-
-    def _repr_html_(self) -> str:
-        return html_table(_COLUMNS, [kernel.row() for kernel in self.kernels], (*self.advice(), *self.notes))
 
 
 def _total_ns(kernels: Sequence[NcuKernel]) -> float | None:

@@ -158,7 +158,7 @@ class TimingComparison:
         return markdown(self)
 
     def _repr_html_(self) -> str:
-        from cprofiling._internal.html_table import html_table
+        from cprofiling._internal.tables import html_table
         from cprofiling.layers.compare.comparison_text import cells, columns
 
         return html_table(columns(self), cells(self), self.notes, None)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cprofiling._internal import arguments
 from cprofiling._internal.file_kinds import LIVE_MAGIC, NEITHER, STATISTICS_MAGICS
 from cprofiling._internal.files import atomic_writer, open_regular
+from cprofiling._internal.tables import text_table
 from cprofiling.layers.ranks import merge_statistics, merge_timing, merge_traces
 from cprofiling.layers.ranks.merge_statistics import MergedStatistics, missing_ranks, reason_of
 from cprofiling.layers.ranks.merge_timing import MergedTiming
@@ -250,8 +251,6 @@ def _reasons(reasons: Sequence[str]) -> list[str]:
 
 
 def _timing_table(report: dict[str, Any]) -> str:
-    from cprofiling._internal.text_table import text_table
-
     columns = ("stage", "ranks", "calls", "slowest rank (ms)", "share (%)")
     rows = [
         (

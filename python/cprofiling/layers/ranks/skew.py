@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from cprofiling._internal.text_table import ROW_LIMIT, frame_of, short_repr, text_table
+from cprofiling._internal.tables import Table, Tabular, frame_of, short_repr
 from cprofiling.nodes.summary_table import shown_text
 from cprofiling.recording.columns import counted
 
@@ -55,7 +55,7 @@ class NodeSkew:
     stragglers: tuple[tuple[str, float], ...]
 
 
-class Skew(list[NodeSkew]):
+class Skew(Tabular, list[NodeSkew]):
     """The nodes over the ranks, the most uneven first: by what the slowest rank is beyond the median.
 
     It is text when it is printed, and has ``to_pandas()``.
@@ -73,10 +73,8 @@ class Skew(list[NodeSkew]):
                 found[label] = nodes + 1, beyond_ms + more_ms
         return dict(sorted(found.items(), key=lambda item: (-item[1][1], -item[1][0], label_order(item[0]))))
 
-    def text(self, row_limit: int | None = ROW_LIMIT) -> str:
-        """Return the table, of at most so many nodes (all, if that is None or negative), and who the stragglers are."""
-        rows = [_shown(row) for row in self]
-        return "\n".join((text_table(_COLUMNS, rows, row_limit), *self._notes()))
+    def _table(self) -> Table:
+        return Table(_COLUMNS, [_shown(row) for row in self], self._notes())
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the nodes as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
@@ -93,10 +91,6 @@ class Skew(list[NodeSkew]):
         ]
         more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
         return [f"Stragglers: {', '.join(named)}{more}.", RULE]
-
-    def __str__(self) -> str:
-        """Return the table."""
-        return self.text()
 
     def __repr__(self) -> str:
         return short_repr("Skew", len(self), "node")

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from cprofiling._internal.tables import Column, Section
 from cprofiling.nodes.summary_table import format_time, shown_text
 from cprofiling.report import tables
 from cprofiling.report.charts import Axis, bars, bins, lines
-from cprofiling.report.document import Column, Document, Node, Section
+from cprofiling.report.document import Document, Node
 
 if TYPE_CHECKING:
+    from cprofiling._internal.tables import Unit
     from cprofiling.report.charts import Bins
-    from cprofiling.report.document import Unit
 
 UNKNOWN = "not known"
 _NO_SAMPLES = "no call has succeeded"

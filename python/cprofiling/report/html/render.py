@@ -16,7 +16,7 @@ from cprofiling.report.charts import packed
 from cprofiling.report.document import Document, Finding, Measurement
 from cprofiling.report.html import figures, page
 from cprofiling.report.html.figures import Table
-from cprofiling.report.tables import shown
+from cprofiling.report.tables import facts
 
 _FOLDER = os.path.dirname(__file__)
 _NOT_TOLD = "not known"
@@ -139,7 +139,7 @@ def _finding(found: Finding) -> dict[str, str]:
 
 def _measured(runs: list[Document]) -> list[tuple[str, list[str]]]:
     """Return how the runs were measured: what, and the text of each run."""
-    told = [{**_of_measurement(run.measurement), **_facts(run)} for run in runs]
+    told = [{**_of_measurement(run.measurement), **facts(run)} for run in runs]
     return [
         (label, [each.get(label, "") for each in told]) for label in dict.fromkeys(key for each in told for key in each)
     ]
@@ -156,15 +156,6 @@ def _of_measurement(measured: Measurement) -> dict[str, str]:
         **({} if waited is None else {"Nodes waited for their devices": "yes" if waited else "no"}),
         "Dropped": f"{measured.dropped:,}",
         "Internal errors of the profiler": f"{measured.internal_errors:,}",
-    }
-
-
-def _facts(run: Document) -> dict[str, str]:
-    return {
-        shown_text("fact", name.removesuffix("_ms").replace("_", " ")): shown(
-            value, "ms" if name.endswith("_ms") else "number"
-        )
-        for name, value in run.facts.items()
     }
 
 

@@ -1,0 +1,273 @@
+"""Tables: rows once, and a formatter each for text, Markdown and HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import zip_longest
+from textwrap import wrap
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from cprofiling._internal import arguments
+from cprofiling.nodes.summary_table import shown_text
+from cprofiling.recording.columns import counted
+
+if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
+    import pandas as pd
+
+    Unit: TypeAlias = Literal["text", "count", "ms", "us", "ns", "bytes", "share", "percent", "per_second", "number"]
+    Cell: TypeAlias = str | int | float | bool | None
+
+ROW_LIMIT = 100  # rows printed by default
+MOST_ROWS = 200  # of a section with a row for each name or place
+_WIDEST = 80  # characters of a text
+_NOTHING = "There is nothing in it."
+# Text and lines take the colour of the page around them.
+_STYLE = """<style>
+.cprofiling-table { color: currentColor; overflow-x: auto; }
+.cprofiling-table table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.cprofiling-table th, .cprofiling-table td { padding: 0.2em 0.7em; text-align: right; white-space: nowrap; }
+.cprofiling-table th { border-bottom: 1px solid currentColor; }
+.cprofiling-table td.cprofiling-text { text-align: left; white-space: pre-wrap; }
+</style>"""
+
+_T = TypeVar("_T")
+
+
+class Shown(str):
+    """A number formatted already."""
+
+    __slots__ = ()
+
+
+class Whole(str):
+    """A text shown in full, however long."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a section.
+
+    Attributes:
+        name: Its name for programs.
+        title: Its heading for people.
+        unit: Of its values: ``text``, ``count``, ``ms``, ``us``, ``ns``, ``bytes``, ``share`` (0 to 1), ``percent``,
+            ``per_second`` or ``number``.
+        tip: Its meaning, in a sentence; may be empty.
+    """
+
+    name: str
+    title: str
+    unit: Unit = "text"
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table with a title, such as an insight or a part of a report.
+
+    Attributes:
+        title: Its subject.
+        columns: One for each value of a row.
+        rows: Values: texts, numbers, booleans, or None where unknown.
+        notes: Sentences below it.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def more_rows(count: int) -> tuple[str, ...]:
+    """Return the note below a section cut to ``MOST_ROWS`` of ``count`` rows."""
+    return (f"{count - MOST_ROWS:,} more rows are not shown.",) if count > MOST_ROWS else ()
+
+
+# ---- formatters
+
+
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[object]], row_limit: int | None = ROW_LIMIT) -> str:
+    """Return a table framed by box-drawing characters.
+
+    None is a dash, and a float has one decimal. Texts of more than 80 characters are cut, or wrapped if ``Whole``. The
+    last line counts the rows left out by ``row_limit``; None or a negative limit shows all.
+    """
+    shown = first_rows(rows, row_limit)
+    cells = [line for row in shown for line in zip_longest(*map(_text_lines, row), fillvalue="")]
+    widths = [max(len(column), *(len(row[place]) for row in cells), 0) for place, column in enumerate(columns)]
+    bars = ["─" * (width + 2) for width in widths]
+
+    def line(row: Sequence[str]) -> str:
+        return f"│{'┆'.join(f' {cell:<{width}} ' for cell, width in zip(row, widths, strict=True))}│"
+
+    lines = [f"┌{'┬'.join(bars)}┐", line(columns), f"╞{'╪'.join(bar.replace('─', '═') for bar in bars)}╡"]
+    lines += [*map(line, cells), f"└{'┴'.join(bars)}┘", *_missing(len(rows) - len(shown))]
+    return "\n".join(lines)
+
+
+def first_rows(rows: Sequence[_T], row_limit: int | None) -> Sequence[_T]:
+    """Return the first rows, all if the limit is None or negative. Raises TypeError for a limit that is no integer."""
+    limit = arguments.index_or_none("row_limit", row_limit)
+    return rows if limit is None or limit < 0 else rows[:limit]
+
+
+def _missing(count: int) -> list[str]:
+    return [f"{count:,} more {'row is' if count == 1 else 'rows are'} not shown."] if count else []
+
+
+def _text_lines(value: object) -> list[str]:
+    if value is None:
+        return ["-"]
+    if isinstance(value, float):
+        return [f"{value:.1f}"]
+    text = shown_text("value", value) if isinstance(value, str) else str(value)
+    if isinstance(value, Whole):
+        return wrap(text, _WIDEST, break_on_hyphens=False)
+    return [text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."]
+
+
+def plain_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> str:
+    """Return rows, headings first, in columns without frames; nothing is cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    head, *lines = [
+        "  ".join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(row, widths, is_text, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([head, "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines])
+
+
+def markdown_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> str:
+    """Return escaped rows, headings first, as a table of GitHub's Markdown."""
+    rules = ["---" if left else "--:" for left in is_text]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], rules, *rows[1:]])
+
+
+def html_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], notes: Iterable[str], row_limit: int | None = ROW_LIMIT
+) -> str:
+    """Return rows under headings as an HTML fragment, with the notes below.
+
+    Args:
+        columns: The headings.
+        rows: The values; None where unknown.
+        notes: Sentences below the table.
+        row_limit: The most rows shown; a note counts the others. None shows all.
+
+    Returns:
+        Well-formed HTML without scripts; everything in it is escaped, with control characters and surrogates as in text
+        tables.
+    """
+    head = "".join(f'<th scope="col">{escaped(column)}</th>' for column in columns)
+    shown = rows if row_limit is None else rows[:row_limit]
+    lines = ['<div class="cprofiling-table">', _STYLE, "<table>", f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    lines += [f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in shown]
+    notes = [escaped(note) for note in notes] or ([] if rows else [_NOTHING])
+    below = [f"<p>{note}</p>" for note in (*_missing(len(rows) - len(shown)), *notes)]
+    return "\n".join((*lines, "</tbody>", "</table>", *below, "</div>"))
+
+
+def html_list(title: str, paragraphs: Sequence[str], notes: Iterable[str]) -> str:
+    """Return numbered paragraphs of several lines under a title as an HTML fragment, all escaped."""
+    items = ["<br>".join(map(escaped, paragraph.split("\n"))) for paragraph in paragraphs]
+    shown = ["<ol>", *(f"<li>{item}</li>" for item in items), "</ol>"] if items else []
+    return "\n".join((f"<p><b>{escaped(title)}</b></p>", *shown, *(f"<p>{escaped(note)}</p>" for note in notes)))
+
+
+def _html_cell(value: object) -> str:
+    if value is None:
+        return "<td>\N{EN DASH}</td>"
+    if isinstance(value, str) and not isinstance(value, Shown):
+        text = "\n".join(map(escaped, value.split("\n")))
+        return f'<td class="cprofiling-text">{text}</td>'
+    return f"<td>{f'{value:.1f}' if isinstance(value, float) else escaped(str(value))}</td>"
+
+
+def escaped(text: str) -> str:
+    """Return a text for HTML, on one line, with control characters as backslash escapes."""
+    return html.escape(shown_text("text", text))
+
+
+# ---- results that are tables
+
+
+class Table(NamedTuple):
+    """Headings, rows and the notes below them."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    notes: Sequence[str] = ()
+
+
+class Tabular:
+    """A result shown as a table, as text and in notebooks."""
+
+    __slots__ = ()
+
+    def _table(self) -> Table:
+        raise NotImplementedError
+
+    def text(self, row_limit: int | None = ROW_LIMIT) -> str:
+        """Return the table and its notes; all rows if ``row_limit`` is None or negative."""
+        columns, rows, notes = self._table()
+        return "\n".join((text_table(columns, rows, row_limit), *notes))
+
+    def __str__(self) -> str:
+        """Return ``text()``."""
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table())
+
+
+class Figures(Tabular, list[_T]):
+    """A list of frozen values of one kind, shown as a table.
+
+    Its ``repr()`` is short; notebooks show the table.
+
+    Attributes:
+        columns: The names of the values' fields.
+        notes: Sentences that belong to the figures.
+    """
+
+    def __init__(self, kind: type[_T], figures: Iterable[_T] = (), notes: Iterable[str] = ()) -> None:
+        """Make a list of ``figures``, values of the dataclass ``kind``."""
+        super().__init__(figures)
+        self._kind = kind.__name__
+        self.columns = tuple(field.name for field in fields(kind))  # type: ignore[arg-type]
+        self.notes = tuple(notes)
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """Return the values as tuples."""
+        return [tuple(getattr(figure, column) for column in self.columns) for figure in self]
+
+    def _table(self) -> Table:
+        return Table(self.columns, self.rows(), self.notes)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the values as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+        return frame_of(self.columns, self.rows())
+
+    def __repr__(self) -> str:
+        return short_repr(f"{type(self).__name__} of {self._kind}", len(self), "row")
+
+
+def short_repr(kind: str, count: int, noun: str) -> str:
+    """Return the representation of a list or report, with its length."""
+    return f"<{kind}: {counted(count, noun)}>" if count else f"<{kind}, empty>"
+
+
+def frame_of(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> pd.DataFrame:
+    """Return rows as a pandas DataFrame. Raises ImportError, naming the extra, without pandas."""
+    from cprofiling.recording.dataframe import imported
+
+    frame: pd.DataFrame = imported("pandas").DataFrame(list(rows), columns=list(columns))
+    return frame
