@@ -242,6 +242,30 @@ def test_exported_visible_and_documented_names_are_the_same(name: str) -> None:
             assert inspect.getdoc(value), each
 
 
+def columns_in(heading: str) -> list[str]:
+    """Return the columns in a table of the page about them."""
+    page = documents.text_of(documents.PAGES_FOLDER / "reference" / "columns.md")
+    rows = re.findall(r"^\| (`.*?) \|", page.partition(f"## {heading}\n")[2].partition("\n## ")[0], re.MULTILINE)
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+def test_the_columns_are_those_of_files() -> None:
+    profiler = cprofiling.Profiler()
+    profiler.set_profiling(True)
+    profiler.record("train", "node", 1.0)
+    header = profiler.snapshot().to_csv().splitlines()[0]
+    assert columns_in("Statistics") == re.findall(r'"([^"]+)"', header)
+    with cprofiling.profile(operators=False) as prof:
+        pass
+    assert ["row", *columns_in("Recordings")] == re.findall(r'"([^"]+)"', prof.to_csv().splitlines()[0])
+
+
+def test_every_example_is_on_its_page() -> None:
+    page = documents.text_of(documents.PAGES_FOLDER / "start" / "examples.md")
+    there = {path.name for path in (ROOT / "python" / "examples").iterdir() if path.suffix in (".py", ".ipynb")}
+    assert set(re.findall(r"`(\w+\.(?:py|ipynb))`", page)) == there
+
+
 def test_every_variable_of_the_environment_is_told_of() -> None:
     package = Path(cprofiling.__path__[0])
     sources = "".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
