@@ -203,20 +203,20 @@ def wheel_of(version: str) -> str:
 @nox.session
 def peers(session: nox.Session) -> None:
     """Test beside all peers, with floors of coverage; no test may miss a package."""
-    measure(session, "not (slow or integration or alone or asan or tsan or aarch64)")
+    measure(session, "not (slow or integration or alone or lint)")
 
 
 @nox.session
 def peers_whole(session: nox.Session) -> None:
-    """Test all there is beside all peers, with the processes that tests start measured, too."""
-    measure(session, "not (integration or asan or tsan or aarch64)", COVERAGE_PROCESS_START="")
+    """Test beside all peers with the slow tests, too."""
+    measure(session, "not (integration or lint)")
 
 
-def measure(session: nox.Session, marks: str, **environment: str) -> None:
+def measure(session: nox.Session, marks: str) -> None:
     """Test with both coverages measured, and hold skips and floors."""
     tree = copy_tree(session)
     build_in_place(session, CPROFILING_COVERAGE="1")
-    environment |= {"PYTHONPATH": "python", "CPROFILING_COVERAGE": "1", "COVERAGE_CORE": "ctrace"}
+    environment = {"PYTHONPATH": "python", "CPROFILING_COVERAGE": "1", "COVERAGE_CORE": "ctrace"}
     summary = WORK / f"{session.name}.txt"
     command = [PYTHON, "-m", "coverage", "run", "-m", "pytest", "tests", "-m", marks, *session.posargs]
     with summary.open("w", encoding="utf-8") as output:
@@ -283,7 +283,7 @@ def sanitizers(session: nox.Session) -> None:
 def sanitizers_whole(session: nox.Session) -> None:
     """Test all under the address and undefined-behaviour sanitizers, and the core's programs in every build."""
     copy_tree(session)
-    run_tests(session, "core or asan or tsan or aarch64", PYTHONPATH="python")
+    run_tests(session, "core")
     sanitize(session, "not (core or integration or unsanitized or lint)")
 
 

@@ -349,6 +349,7 @@ def test_interrupted_demo_takes_its_bar_away(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("demo")
 def test_output_that_cannot_be_written() -> None:
     full = os.open("/dev/full", os.O_WRONLY)

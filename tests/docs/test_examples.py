@@ -73,6 +73,7 @@ def test_pipeline_mixin() -> None:
     assert all(times[node][0] == times[node][1] for node in nodes if node != "search")
 
 
+@pytest.mark.slow
 def test_insight() -> None:
     output = output_of("insight.py")
     right = re.match(r"([\d.]+)% of 400 digits read correctly\n", output)
@@ -96,6 +97,7 @@ def test_insight() -> None:
     assert int(skipped[1]) + int(skipped[2]) == 100
 
 
+@pytest.mark.slow
 def test_async_nodes() -> None:
     output = output_of("async_nodes.py")
     lines = re.findall(r"^(\S+): (\d+) numbers, sum -?[\d.]+$", output, re.MULTILINE)
@@ -110,6 +112,7 @@ def test_async_nodes() -> None:
         assert float(active) <= float(total) + 0.01
 
 
+@pytest.mark.slow
 def test_threads_and_stages() -> None:
     output = output_of("threads_and_stages.py")
     right = re.match(r"([\d.]+)% of 897 digits read correctly\n\nProfiling Summary \(30 frames\)\n", output)
@@ -118,6 +121,7 @@ def test_threads_and_stages() -> None:
     assert counts(output) == {("test", "project"): 30, ("test", "nearest"): 30}
 
 
+@pytest.mark.slow
 def test_instrument_foreign() -> None:
     output = output_of("instrument_foreign.py")
     right = re.match(r"([\d.]+)% of 143 tumours classified correctly\n\nProfiling Summary\n", output)
@@ -132,6 +136,7 @@ def test_instrument_foreign() -> None:
     assert found["train", "logisticregression.fit"] == 1
 
 
+@pytest.mark.slow
 def test_recorded_training() -> None:
     output = output_of("recorded_training.py")
     assert output.startswith("schedule(wait=2, warmup=1, active=3, repeat=2, skip_first=5)\n  steps 0 to 4: skipped\n")
@@ -182,6 +187,7 @@ def test_cuvis_pipeline() -> None:
     assert re.search(r"^\S+: 99 % of batches in [\d.]+ ms, the first in [\d.]+ ms$", output, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_remote_control() -> None:
     for name in ("grpc", "grpc_health", "grpc_reflection"):
         pytest.importorskip(name)

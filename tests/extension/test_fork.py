@@ -630,6 +630,7 @@ def test_a_generator_that_runs_in_another_thread_keeps_the_profiler_in_a_child()
     assert counts(pipeline.get_profiling_summary()) == {"generator": 1}
 
 
+@pytest.mark.slow
 def test_a_child_that_is_on_counts() -> None:
     """Forked while another thread switches: a Profiler that is on is not behind a gate that is closed."""
     node = cp.profile_node(nothing, name="node")

@@ -306,6 +306,7 @@ def check_finished(result: dict[str, Any], is_on: bool = True) -> None:
     assert begun <= result["finished"] <= begun + 2 * is_on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "generator", "coroutine", "forward alone"])
 @pytest.mark.parametrize(
     "stack", [128 * 1024, 256 * 1024, 2 * 1024 * 1024, 0], ids=["128k", "256k", "2m", "main thread"]

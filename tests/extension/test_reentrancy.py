@@ -904,6 +904,7 @@ class NodeHandler(logging.Handler):
         self.depth -= 1
 
 
+@pytest.mark.slow
 def test_a_logging_handler_may_be_a_node(profiler: cp.Profiler, monkeypatch: pytest.MonkeyPatch) -> None:
     """The only warning of a Profiler comes when its keys are used up; what shows it runs nodes under yet more keys."""
     logger = logging.getLogger("cprofiling.test_reentrancy")

@@ -769,6 +769,7 @@ DAEMONS = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["sleeping", "calling", "reading", "switching"])
 def test_daemon_threads_inside_nodes_do_not_disturb_the_exit(mode: str) -> None:
     for _ in range(3):

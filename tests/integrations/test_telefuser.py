@@ -667,6 +667,7 @@ print("ok")
 """
 
 
+@pytest.mark.slow
 def test_telefuser_itself(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     if importlib.util.find_spec("telefuser") is None:

@@ -71,6 +71,7 @@ def total(got: GatheredStatistics) -> float:
     return stats.total_ms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "killed"), [(("--dst", "1"), []), (("--kill", "2", "--timeout", "1"), [2])])
 def test_four_real_processes(options: tuple[str, ...], killed: list[int]) -> None:
     """Counts and totals are exact, the rest within its bars; so they are of the others when a rank is killed."""

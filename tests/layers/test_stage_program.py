@@ -175,6 +175,7 @@ def run_program(folder: Path, *arguments: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     image = {"shape": [2, 3], "dtype": "float32", "device": "numpy", "stride": [3, 1], "requires_grad": False}
@@ -199,6 +200,7 @@ def test_the_program_runs_as_it_is(tmp_path: Path) -> None:
     assert done.stdout.startswith("other ")
 
 
+@pytest.mark.slow
 def test_the_program_has_telefuser_s_functions(tmp_path: Path) -> None:
     """Inputs are as the harness makes them: in shapes and types of tensors, in values of all else."""
     torch = pytest.importorskip("torch")

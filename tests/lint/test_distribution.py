@@ -14,6 +14,8 @@ import cprofiling
 import distribution
 from distribution import main, problems, version_of
 
+pytestmark = pytest.mark.lint
+
 TAG = "cp311-cp311-manylinux_2_34_x86_64"
 WHEEL, SOURCE = f"cprofiling-1.2-{TAG}.whl", "cprofiling-1.2.tar.gz"
 ABOUT = "cprofiling-1.2.dist-info"

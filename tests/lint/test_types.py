@@ -12,6 +12,8 @@ import pytest
 import cprofiling
 from calls import unwatched
 
+pytestmark = pytest.mark.lint
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(cprofiling.__file__).parent
 STUB = PACKAGE / "_core.pyi"
@@ -46,6 +48,7 @@ def test_code_of_users(name: str, cache: Path) -> None:
     assert run_mypy(cache, "mypy", "--config-file", "--strict", str(ROOT / "tests" / "typing" / f"{name}.py")) == ""
 
 
+@pytest.mark.slow
 def test_the_stubs_are_true(cache: Path) -> None:
     assert run_mypy(cache, "mypy.stubtest", "--mypy-config-file", "cprofiling._core") == ""
 

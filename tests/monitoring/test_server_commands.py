@@ -588,6 +588,7 @@ class ServedOpenly(Served):
         super().__init__(folder, "--no-token", *options)
 
 
+@pytest.mark.slow
 def test_clients_of_cuvis_can_call_where_no_token_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuvis = pytest.importorskip("cuvis_ai_core.grpc")
     monkeypatch.setitem(ENVIRONMENT, "CPROFILING_TOKEN", TOKEN)

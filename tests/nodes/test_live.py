@@ -431,6 +431,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.slow
 def test_a_file_outlives_kill_9_at_any_moment(tmp_path: Path) -> None:
     """The benchmark live.py does this a thousand times."""
     choose = random.Random(8)

@@ -711,6 +711,7 @@ SAMPLES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(SAMPLES, min_size=1, max_size=6), st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_order_and_grouping_do_not_show(parts: list[list[tuple[str, float]]], rng: random.Random) -> None:

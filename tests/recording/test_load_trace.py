@@ -525,6 +525,7 @@ print(len(recording), peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.unsanitized
 def test_large_traces_do_not_use_memory_up(tmp_path: Path) -> None:
     """I9: twice the text at most, as Kineto writes it; the first, small trace brings what loading itself needs."""

@@ -523,6 +523,7 @@ def test_the_name_of_the_handlers_files_is_one_that_the_plugin_looks_for(tmp_pat
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["alexnet_train", "train_rank0_sampled"])
 def test_tensorboards_plugin_sees_the_same_in_a_real_trace_that_was_written_again(name: str, tmp_path: Path) -> None:
