@@ -266,7 +266,7 @@ def test_an_output_is_compared_with_the_recorded_one(folder: Path) -> None:
         (lambda: HarnessConfig(output_dir=3), TypeError, "output_dir must be a path, got 3"),  # type: ignore[arg-type]
         (lambda: StageBenchHarness(1, SIGNATURE), TypeError, "stage_name must be a str"),  # type: ignore[arg-type]
         (lambda: StageBenchHarness("s", 1), TypeError, "io_signature must be the signature"),  # type: ignore[arg-type]
-        (lambda: StageBenchHarness("s", {}), FormatError, 'io_signature.stage_name: it is missing'),
+        (lambda: StageBenchHarness("s", {}), FormatError, "io_signature.stage_name: it is missing"),
         (lambda: StageBenchHarness("s", SIGNATURE, config=1), TypeError, "config must be a HarnessConfig"),  # type: ignore[arg-type]
         (lambda: StageBenchHarness("s", SIGNATURE, seed=-1), ValueError, "seed must be from 0"),
         (lambda: StageBenchHarness("s", SIGNATURE, inputs=[1]), TypeError, "inputs must be a Mapping, got"),  # type: ignore[arg-type]

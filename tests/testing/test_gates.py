@@ -697,7 +697,7 @@ ROW = ("tests", "t", "series", "s", "rows", "")
         (set_at("tests", []), r"\$\.tests"),
         (set_at("tests", "t", 1), r"\$\.tests\.t"),
         (set_at("tests", "t", "native_calls", {"a": -1}), r"\$\.tests\.t\.native_calls"),
-        (set_at("tests", "t", "operators", {"a": 1.0}), r"\$\.tests\.t\.operators"),
+        (set_at("tests", "t", "operators", {"a": 1.5}), r"\$\.tests\.t\.operators"),
         (set_at("tests", "t", "launches", 2**63), r"\$\.tests\.t\.launches"),
         (set_at("tests", "t", "nodes", {}), r"\$\.tests\.t\.nodes"),
         (set_at("tests", "t", "nodes", 0, "count", True), r"\$\.tests\.t\.nodes\[0\]"),
@@ -717,7 +717,7 @@ def test_files_that_make_no_sense_are_refused_at_their_place(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], place: str
 ) -> None:
     path = saved(tmp_path / "file.json", change)
-    with pytest.raises(cp.FormatError, match=rf"file\.json: {place}: it must be"):
+    with pytest.raises(cp.FormatError, match=rf"file\.json: {place}.*(must be|must have|no such key)"):
         baseline.load(path)
     assert baseline.load(saved(tmp_path / "right.json", lambda value: None))["tests"]["t"]["nodes"][0]["count"] == 2
 

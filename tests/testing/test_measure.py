@@ -171,14 +171,12 @@ class BrokenIndex:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"warmup": -1}, ValueError, "warmup must be >= 0, got -1"),
-        ({"repeat": 0}, ValueError, "repeat must be >= 1, got 0"),
-        ({"repeat": Index(-7)}, ValueError, "repeat must be >= 1, got -7"),
-        ({"repeat": sys.maxsize + 1}, ValueError, f"repeat must be <= {sys.maxsize}, got {sys.maxsize + 1}"),
-        ({"warmup": True}, TypeError, "warmup must be an integer >= 0, got True (bool)"),
-        ({"repeat": 2.0}, TypeError, "repeat must be an integer >= 1, got 2.0 (float)"),
-        ({"warmup": "3"}, TypeError, "warmup must be an integer >= 0, got '3' (str)"),
-        ({"warmup": "x" * 100}, TypeError, f"warmup must be an integer >= 0, got '{'x' * 76}... (str)"),
+        ({"warmup": -1}, ValueError, f"warmup must be from 0 to {sys.maxsize}, got -1"),
+        ({"repeat": 0}, ValueError, f"repeat must be from 1 to {sys.maxsize}, got 0"),
+        ({"repeat": Index(-7)}, ValueError, f"repeat must be from 1 to {sys.maxsize}, got -7"),
+        ({"warmup": True}, TypeError, "warmup must be an integer, got True (bool)"),
+        ({"repeat": 2.0}, TypeError, "repeat must be an integer, got 2.0 (float)"),
+        ({"warmup": 10**5000}, ValueError, f"warmup must be from 0 to {sys.maxsize}, got an integer of 16610 bits"),
         ({"warmup": BrokenIndex()}, LookupError, "no index today"),
     ],
 )
@@ -189,13 +187,6 @@ def test_counts_are_checked(arguments: dict[str, Any], error: type[Exception], m
         measure(lambda: calls.append(None), **arguments)
     assert str(caught.value) == message
     assert calls == []
-
-
-def test_a_number_of_thousands_of_digits_is_refused() -> None:
-    """F7: where Python would not convert it to text."""
-    for value in (10**5000, -(10**5000)):
-        with pytest.raises(ValueError, match=r"^warmup must be [<>]= \d+, got an integer of 16610 bits$"):
-            measure(len, (), warmup=value)
 
 
 def test_anything_with_index_counts() -> None:
@@ -373,16 +364,6 @@ def test_a_coarse_clock_is_as_good_as_its_step(clock: Clock, monkeypatch: pytest
     assert "costs, 110.0 ns" in only_warning(measured(clock, [10_000] * 20))
 
 
-def test_warning_of_a_backward_clock(clock: Clock) -> None:
-    """E1: never a negative time."""
-    durations = steady()
-    durations[3] = durations[9] = -5 * MS
-    result = measured(clock, durations)
-    assert only_warning(result) == "the clock went backwards during 2 calls, taken as 0 ns"
-    assert result.samples_ms[3] == result.samples_ms[9] == result.min_ms == 0.0
-    assert result.outliers == (3, 9)
-
-
 def test_warning_of_a_wide_spread(clock: Clock) -> None:
     assert measured(clock, [95 * MS, 100 * MS, 105 * MS] * 7).warnings == ()
     expected = "the samples spread: their MAD is 6.0% of the median, above 5%"
@@ -403,12 +384,6 @@ def test_no_drift_within_the_limit_or_the_noise(clock: Clock) -> None:
     noisy = [70 * MS, 100 * MS, 130 * MS, 100 * MS, 85 * MS] * 2
     shifted = [value + 10 * MS for value in noisy]
     assert only_warning(measured(clock, noisy + shifted)).startswith("the samples spread")
-
-
-def test_no_share_of_a_median_of_zero(clock: Clock) -> None:
-    clock.tick = 0
-    result = measured(clock, [0, 0, 0, MS, MS])
-    assert only_warning(result).startswith("the median, 0.00 ns, is below")
 
 
 @pytest.mark.parametrize(("count", "samples"), [(1, "1 sample"), (4, "4 samples")])

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import cprofiling as cp
+from cprofiling._internal.quantiles import quantile
 from cprofiling.gates import PairedComparison, compare_pairs
 from cprofiling.testing.gates import bootstrap, pairs, series, timed_call
 from cprofiling.testing.gates.bootstrap import (
@@ -23,7 +24,6 @@ from cprofiling.testing.gates.bootstrap import (
     Rule,
     interval_of,
     paired_change,
-    quantile,
     rule_of,
     separate_change,
 )
@@ -124,7 +124,7 @@ def test_values_are_redrawn_in_blocks_that_go_round() -> None:
 
 
 def test_quantiles_interpolate() -> None:
-    assert (quantile([3.0, 1.0, 2.0], 0.5), quantile([1.0, 2.0], 0.75), quantile([7.0], 0.95)) == (2.0, 1.75, 7.0)
+    assert (quantile([1.0, 2.0, 3.0], 50), quantile([1.0, 2.0], 75), quantile([7.0], 95)) == (2.0, 1.75, 7.0)
 
 
 @pytest.mark.parametrize("text", ["mean", "mean:5", "mean:-5%", "mean:5%%", "max:5%", "mean:1e3%", "mean:9999999%", ""])

@@ -150,7 +150,7 @@ class Schema:
         """Raise Fault for a value that the schema, or a named part of it, does not allow."""
         self._check(value, place, self._root if part is None else self._root["$defs"][part])
 
-    def _check(self, value: Any, place: str, rules: Mapping[str, Any]) -> None:
+    def _check(self, value: Any, place: str, rules: Mapping[str, Any]) -> None:  # noqa: C901 a keyword each
         if "$ref" in rules:
             self.check(value, place, rules["$ref"].rpartition("/")[2])
         if "type" in rules and not _is_of(value, rules):

@@ -1,10 +1,13 @@
-"""Quantiles of Student's t distribution, and intervals for the difference of two means."""
+"""Quantiles of samples and of Student's t distribution, and intervals from them."""
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _MANY = 1000.0  # degrees of freedom from which the expansion is exact to 1e-12
 _STEPS = 200  # more than either loop needs to reach the precision of a float
@@ -12,8 +15,19 @@ _TINY = 1e-300
 _PRECISION = 1e-15
 
 
+def quantile(ordered: Sequence[float], percent: int, unit: int = 1) -> float:
+    """Return a percentile of sorted values, interpolated between neighbours, in multiples of ``unit``.
+
+    With the values counted from 0, it lies at ``(len(ordered) - 1) * percent / 100`` (definition 7 of Hyndman and Fan,
+    "Sample Quantiles in Statistical Packages", 1996). Of integers it is exact but for the last rounding.
+    """
+    index, rest = divmod((len(ordered) - 1) * percent, 100)
+    low, high = ordered[index], ordered[min(index + 1, len(ordered) - 1)]
+    return (low * (100 - rest) + high * rest) / (100 * unit)
+
+
 class Sample(NamedTuple):
-    """What is known of repeated values: how many (at least 2), their mean, and their sample variance (n - 1)."""
+    """The size (at least 2), mean and sample variance (n - 1) of values."""
 
     size: int
     mean: float
@@ -21,7 +35,7 @@ class Sample(NamedTuple):
 
 
 def welch_interval(first: Sample, second: Sample, confidence: float) -> tuple[float, float]:
-    """Return the interval for the mean behind ``second`` less that behind ``first``; the variances may differ.
+    """Return the interval for the difference of two means with any variances.
 
     B. L. Welch, "The generalization of Student's problem when several different population variances are involved",
     Biometrika 34 (1947), with the degrees of freedom of Welch and Satterthwaite. Without any spread it has no width.
@@ -31,7 +45,7 @@ def welch_interval(first: Sample, second: Sample, confidence: float) -> tuple[fl
 
 
 def cautious_interval(first: Sample, second: Sample, confidence: float) -> tuple[float, float]:
-    """Return an interval that covers both Welch's and Student's own, which takes the variances to be equal.
+    """Return an interval that covers both Welch's and Student's for equal variances.
 
     Calls have a few times far above all others. A small sample without one of them has too small a variance, by which
     Welch's alone finds a large sample of the same program slower in a third of comparisons.
@@ -46,7 +60,10 @@ def cautious_interval(first: Sample, second: Sample, confidence: float) -> tuple
 
 
 def interval_of(value: float, terms: list[tuple[float, int]], confidence: float) -> tuple[float, float]:
-    """Return the interval for a sum of estimates; ``terms``: the variance and the degrees of freedom of each."""
+    """Return the interval for a sum of estimates.
+
+    terms: The variance and the degrees of freedom of each.
+    """
     variance = math.fsum(term for term, _ in terms)
     if variance == 0:
         return value, value
@@ -56,34 +73,41 @@ def interval_of(value: float, terms: list[tuple[float, int]], confidence: float)
 
 
 def student_quantile(probability: float, freedom: float) -> float:
-    """Return the t below which a value of Student's distribution lies with a probability from 0.5 to below 1.
+    """Return a quantile of Student's t distribution.
 
-    freedom: The degrees of freedom, at least 1, whole or not. The relative error is below 1e-9.
+    The relative error is below 1e-9.
+
+    probability: From 0.5 to below 1.
+    freedom: The degrees of freedom, at least 1, whole or not.
     """
-    if freedom >= _MANY:
-        return _expanded(NormalDist().inv_cdf(probability), freedom)
+    is_large = freedom >= _MANY
+    tail = _normal_tail if is_large else partial(student_tail, freedom=freedom)
     low, high = 0.0, 1.0
-    while student_tail(high, freedom) > 1 - probability:
+    while tail(high) > 1 - probability:
         low, high = high, 2 * high
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if student_tail(middle, freedom) > 1 - probability:
+        if tail(middle) > 1 - probability:
             low = middle
         else:
             high = middle
-    return high
+    return _expanded(high, freedom) if is_large else high
+
+
+def _normal_tail(z: float) -> float:
+    return math.erfc(z / math.sqrt(2)) / 2
 
 
 def student_tail(t: float, freedom: float) -> float:
-    """Return the probability of a value above ``t``, which is at least 0 (DLMF 8.17, and A. and S. 26.7.1)."""
+    """Return the probability of a value above ``t`` >= 0 (DLMF 8.17, A. and S. 26.7.1)."""
     square = t * t
     return _incomplete_beta(freedom / (freedom + square), square / (freedom + square), freedom / 2, 0.5) / 2
 
 
 def _expanded(z: float, freedom: float) -> float:
-    """Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5; ``z``: the normal distribution's quantile."""
+    """Return a quantile from the normal one (Abramowitz and Stegun, 26.7.5)."""
     square = z * z
     return z * (
         1
@@ -95,7 +119,7 @@ def _expanded(z: float, freedom: float) -> float:
 
 
 def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function of x, where ``rest`` is 1 - x (DLMF 8.17.4 and 8.17.22)."""
+    """Return the incomplete beta function of x = 1 - rest (DLMF 8.17.4 and 8.17.22)."""
     if x <= 0 or rest <= 0:
         return 0.0 if x <= 0 else 1.0
     scale = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
@@ -105,7 +129,7 @@ def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction, by the method of Lentz as Thompson and Barnett changed it (DLMF 3.10)."""
+    """Return the continued fraction by the modified method of Lentz (DLMF 3.10)."""
     upper = 1.0
     value = lower = 1 / _not_zero(1 - (a + b) * x / (a + 1))
     for m in range(1, _STEPS):

@@ -11,18 +11,21 @@ import functools
 import gc
 import inspect
 import math
-import operator
 import os
 import sys
 import types
 from collections import UserDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import chain, islice, pairwise
 from time import perf_counter_ns as _clock_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from cprofiling._internal import arguments
+from cprofiling._internal.quantiles import quantile
 from cprofiling.nodes.summary_table import format_time, shown_text, shown_value
+from cprofiling.recording.columns import counted
 
 if TYPE_CHECKING:
     from typing import Any, Literal, NoReturn, TypeAlias
@@ -93,14 +96,14 @@ class Measurement:
     def __str__(self) -> str:
         figures = self._figures()
         lines = [
-            f"{self.name}: median {_format_ms(self.median_ms)} ({self._conditions()})",
+            f"{self.name}: median {format_time(self.median_ms)} ({self._conditions()})",
             "  " + ", ".join(f"{label} {figures[label]}" for label in ("mean", "std", "total")),
             "  " + ", ".join(f"{label} {figures[label]}" for label in ("min", "p90", "p99", "max")),
         ]
         if self.outliers:
             lines.append(f"  outliers: {self._format_outliers()}")
         lines.extend(f"  warning: {warning}" for warning in self.warnings)
-        return "\n".join(map(_printable, lines))
+        return "\n".join(shown_text("line", line) for line in lines)
 
     def warm_up(self) -> WarmUp:
         """Where the timed calls become steady; see ``Recording.warm_up``. ``warmup=0`` shows the first ones, too."""
@@ -109,11 +112,9 @@ class Measurement:
         return warm_up.of_measurement(self)
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         def cell(text: str) -> str:
             # bdi: the writing direction of a name cannot spread to the figures beside it
-            return f"<bdi>{escape(_printable(text))}</bdi>"
+            return f"<bdi>{escape(shown_text('text', text))}</bdi>"
 
         rows = self._figures()
         if self.outliers:
@@ -126,14 +127,14 @@ class Measurement:
 
     def _figures(self) -> dict[str, str]:
         labels = ("median", "mean", "std", "min", "p90", "p99", "max", "total")
-        return {label: _format_ms(getattr(self, f"{label}_ms")) for label in labels}
+        return {label: format_time(getattr(self, f"{label}_ms")) for label in labels}
 
     def _conditions(self) -> str:
-        calls = f"{_plural(self.count, 'call')} after {_plural(self.warmup, 'warm-up call')}"
+        calls = f"{counted(self.count, 'call')} after {counted(self.warmup, 'warm-up call')}"
         return calls if self.synchronized is None else f"{calls}, synchronised with {self.synchronized}"
 
     def _format_outliers(self) -> str:
-        shown = ", ".join(f"[{i}] {_format_ms(self.samples_ms[i])}" for i in self.outliers[:_OUTLIERS_SHOWN])
+        shown = ", ".join(f"[{i}] {format_time(self.samples_ms[i])}" for i in self.outliers[:_OUTLIERS_SHOWN])
         hidden = len(self.outliers) - _OUTLIERS_SHOWN
         return f"{shown} and {hidden} more" if hidden > 0 else shown
 
@@ -184,21 +185,19 @@ def measure(
             f"measure() has no argument {name!r}; for fn, use a lambda: measure(lambda: fn(..., {name}=...))"
         )
     _check_fn(fn)
-    warmup = _checked_count("warmup", warmup, 0)
-    repeat = _checked_count("repeat", repeat, 1)
+    warmup = arguments.index_between("warmup", warmup, 0, sys.maxsize)
+    repeat = arguments.index_between("repeat", repeat, 1, sys.maxsize)
     _check_synchronize(synchronize)
     cautions = _warm_up(fn, args, warmup)
     wait = _find_wait(synchronize, fn, args)
     collections_before = _collections()
-    raw_ns = _time_calls(fn, args, repeat, wait.call)
+    samples_ns = _time_calls(fn, args, repeat, wait.call)
     collections = _collections() - collections_before
     step_ns = _clock_step_ns()
     # The caller's own function is not called more often than promised.
     empty_ns = _empty_timing_ns(step_ns, None if callable(synchronize) else wait.call)
-    samples_ns = [max(raw, 0) for raw in raw_ns]
     cautions += [
-        *_clock_warnings(raw_ns, empty_ns),
-        *_sample_warnings(samples_ns),
+        *_sample_warnings(samples_ns, empty_ns),
         *(wait.warnings or _late_device_warnings(synchronize, wait, fn, args)),
         *_environment_warnings(collections),
     ]
@@ -218,17 +217,6 @@ def _check_fn(fn: Callable[..., object]) -> None:
             )
 
 
-def _checked_count(parameter: str, value: int, minimum: int) -> int:
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise TypeError(f"{parameter} must be an integer >= {minimum}, got {shown_value(value)}")
-    count = operator.index(value)
-    if count < minimum:
-        raise ValueError(f"{parameter} must be >= {minimum}, got {_number(count)}")
-    if count > sys.maxsize:
-        raise ValueError(f"{parameter} must be <= {sys.maxsize}, got {_number(count)}")
-    return count
-
-
 def _check_synchronize(value: object) -> None:
     allowed = 'synchronize must be "auto", True, False, None or a callable without arguments'
     if isinstance(value, str):
@@ -236,11 +224,6 @@ def _check_synchronize(value: object) -> None:
             raise ValueError(f"{allowed}, got {shown_value(value)}")
     elif inspect.iscoroutinefunction(value) or not (value is None or isinstance(value, bool) or callable(value)):
         raise TypeError(f"{allowed}, got {shown_value(value)}")
-
-
-def _number(count: int) -> str:
-    # Python refuses to convert thousands of digits.
-    return str(count) if count.bit_length() <= 128 else f"an integer of {count.bit_length()} bits"
 
 
 def _without_partials(fn: Callable[..., object]) -> Callable[..., object]:
@@ -278,25 +261,21 @@ def _time_calls(
 ) -> list[int]:
     clock = _clock_ns
     samples = [0] * repeat  # made beforehand: no list grows between two timed calls
-    if wait is None:
-        for i in range(repeat):
+    for i in range(repeat):
+        if wait is None:
             start = clock()
             fn(*args)
-            stop = clock()
-            samples[i] = stop - start
-    else:
-        for i in range(repeat):
+        else:
             wait()
             start = clock()
             fn(*args)
             wait()
-            stop = clock()
-            samples[i] = stop - start
+        samples[i] = clock() - start
     return samples
 
 
 def _clock_step_ns() -> int:
-    """The larger of the clock's resolution and the cost of reading it: the typical step between successive reads."""
+    """Return the typical step between successive reads of the clock."""
     clock = _clock_ns
     reads = [clock() for _ in range(_CLOCK_READS)]
     steps = sorted(later - earlier for earlier, later in pairwise(reads) if later > earlier)
@@ -304,28 +283,18 @@ def _clock_step_ns() -> int:
 
 
 def _empty_timing_ns(step_ns: int, wait: Callable[[], object] | None) -> int:
-    """What a timed call of nothing costs, waiting for the idle device included; at least the clock's step."""
+    """Return the cost of timing nothing, with the wait for the idle device."""
     if wait is None:
         return step_ns
-    timings = sorted(_time_calls(_do_nothing, (), _EMPTY_TIMINGS, wait))
-    return max(step_ns, timings[_EMPTY_TIMINGS // 2])
+    return max(step_ns, int(_median(_time_calls(lambda: None, (), _EMPTY_TIMINGS, wait))))
 
 
-def _do_nothing() -> None:
-    pass
+class _Wait(NamedTuple):
+    """A wait for devices, with their names, and why some are not waited for."""
 
-
-class _Wait:
-    """How to wait for a device, and under which name; no NamedTuple, as importing typing would take too long."""
-
-    __slots__ = ("call", "label", "warnings")
-
-    def __init__(
-        self, label: str | None = None, call: Callable[[], object] | None = None, warnings: tuple[str, ...] = ()
-    ) -> None:
-        self.label = label
-        self.call = call
-        self.warnings = warnings
+    label: str | None = None
+    call: Callable[[], object] | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def _find_wait(synchronize: _Synchronize, fn: Callable[..., object], args: tuple[object, ...]) -> _Wait:
@@ -362,7 +331,7 @@ def _accelerators_held_by(torch: Any, fn: Callable[..., object], args: tuple[obj
             names.update((str(part.device), None) for part in chain(held.parameters(), held.buffers()))
         elif isinstance(held, torch.Tensor):
             names[str(held.device)] = None
-    return [name for name in names if _device_type(name) not in ("cpu", "meta")]
+    return [name for name in names if name.partition(":")[0] not in ("cpu", "meta")]
 
 
 def _reachable(fn: Callable[..., object], args: tuple[object, ...]) -> Iterator[object]:
@@ -439,10 +408,6 @@ def _all_of(calls: Sequence[Callable[[], object]]) -> Callable[[], object] | Non
     return wait_for_all
 
 
-def _device_type(name: str) -> str:
-    return name.partition(":")[0]
-
-
 def _late_device_warnings(
     synchronize: _Synchronize, wait: _Wait, fn: Callable[..., object], args: tuple[object, ...]
 ) -> tuple[str, ...]:
@@ -455,28 +420,21 @@ def _late_device_warnings(
     return (f"{late.label} came into use during the timed calls and was not waited for: use a larger warmup",)
 
 
-def _clock_warnings(raw_ns: list[int], empty_ns: int) -> Iterator[str]:
-    backwards = sum(raw < 0 for raw in raw_ns)
-    if backwards:
-        yield f"the clock went backwards during {_plural(backwards, 'call')}, taken as 0 ns"
-    median = max(_median(raw_ns), 0)
-    if median < _CLOCK_FACTOR * empty_ns:
+def _sample_warnings(samples_ns: list[int], empty_ns: int) -> Iterator[str]:
+    middle, deviation = _median(samples_ns), _deviation(samples_ns)
+    if middle < _CLOCK_FACTOR * empty_ns:
         yield (
-            f"the median, {_format_ns(median)}, is below {_CLOCK_FACTOR} times what timing an empty call costs, "
+            f"the median, {_format_ns(middle)}, is below {_CLOCK_FACTOR} times what timing an empty call costs, "
             f"{_format_ns(empty_ns)}: do more work in fn"
         )
-
-
-def _sample_warnings(samples_ns: list[int]) -> Iterator[str]:
-    median, deviation = _median(samples_ns), _deviation(samples_ns)
-    if deviation > _SPREAD_LIMIT * median:
-        yield f"the samples spread: their MAD is {deviation / median:.1%} of the median, above {_SPREAD_LIMIT:.0%}"
+    if deviation > _SPREAD_LIMIT * middle:
+        yield f"the samples spread: their MAD is {deviation / middle:.1%} of the median, above {_SPREAD_LIMIT:.0%}"
     shift = _drift_ns(samples_ns)
-    if median > 0 and abs(shift) > _DRIFT_LIMIT * median:
+    if middle > 0 and abs(shift) > _DRIFT_LIMIT * middle:
         change = "slower" if shift > 0 else "faster"
-        yield f"the calls drift: the second half is {change} than the first, by {abs(shift) / median:.1%} of the median"
+        yield f"the calls drift: the second half is {change} than the first, by {abs(shift) / middle:.1%} of the median"
     if len(samples_ns) < _PERCENTILE_SAMPLES:
-        yield f"{_plural(len(samples_ns), 'sample')}: too few for percentiles, which need {_PERCENTILE_SAMPLES}"
+        yield f"{counted(len(samples_ns), 'sample')}: too few for percentiles, which need {_PERCENTILE_SAMPLES}"
 
 
 def _drift_ns(samples_ns: list[int]) -> float:
@@ -495,13 +453,13 @@ def _drift_ns(samples_ns: list[int]) -> float:
 
 def _environment_warnings(collections: int) -> Iterator[str]:
     if collections:
-        yield f"the garbage collector ran {_plural(collections, 'time')} during the timed calls"
+        yield f"the garbage collector ran {counted(collections, 'time')} during the timed calls"
     tracers = _tracers()
     if tracers:
         yield f"the calls ran under a tracer, debugger, profiler or coverage tool: {', '.join(tracers)}"
     load, cpus = _load_average(), _cpu_count()
     if load is not None and load > cpus:
-        yield f"the machine is busy: load average {load:.1f} on {_plural(cpus, 'CPU')}"
+        yield f"the machine is busy: load average {load:.1f} on {counted(cpus, 'CPU')}"
     slow = sorted(_governors() - {"performance"})
     if slow:
         yield f'CPU frequency may change: the governor is {", ".join(slow)}, not "performance"'
@@ -552,58 +510,35 @@ def _summarise(
 ) -> Measurement:
     ordered, count, total = sorted(samples_ns), len(samples_ns), sum(samples_ns)
     squares = count * sum(sample * sample for sample in samples_ns) - total * total  # exact: integers
+    middle, scale = _median(ordered), max(_deviation(ordered), step_ns)
     return Measurement(
         name=name,
         samples_ms=tuple(sample / _NS_PER_MS for sample in samples_ns),
         count=count,
         mean_ms=total / (count * _NS_PER_MS),
-        median_ms=_percentile_ms(ordered, 50),
+        median_ms=quantile(ordered, 50, _NS_PER_MS),
         std_ms=math.sqrt(squares) / (count * _NS_PER_MS),
         min_ms=ordered[0] / _NS_PER_MS,
         max_ms=ordered[-1] / _NS_PER_MS,
-        p90_ms=_percentile_ms(ordered, 90),
-        p99_ms=_percentile_ms(ordered, 99),
+        p90_ms=quantile(ordered, 90, _NS_PER_MS),
+        p99_ms=quantile(ordered, 99, _NS_PER_MS),
         total_ms=total / _NS_PER_MS,
         warmup=warmup,
         synchronized=synchronized,
-        outliers=_outliers(samples_ns, step_ns),
+        outliers=tuple(i for i, sample in enumerate(samples_ns) if 0.6745 * abs(sample - middle) / scale > _OUTLIER_Z),
         warnings=warnings,
     )
 
 
-def _percentile_ms(ordered: list[int], percent: int) -> float:
-    index, rest = divmod((len(ordered) - 1) * percent, 100)
-    low, high = ordered[index], ordered[min(index + 1, len(ordered) - 1)]
-    return (low * (100 - rest) + high * rest) / (100 * _NS_PER_MS)
-
-
 def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    return quantile(sorted(values), 50)
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """The median absolute deviation from the median (MAD)."""
-    median = _median(values)
-    return _median([abs(value - median) for value in values])
-
-
-def _outliers(samples_ns: list[int], step_ns: int) -> tuple[int, ...]:
-    median, scale = _median(samples_ns), max(_deviation(samples_ns), step_ns)
-    return tuple(i for i, sample in enumerate(samples_ns) if 0.6745 * abs(sample - median) / scale > _OUTLIER_Z)
-
-
-def _format_ms(milliseconds: float) -> str:
-    return format_time(milliseconds)
+    """Return the median absolute deviation from the median (MAD)."""
+    middle = _median(values)
+    return _median([abs(value - middle) for value in values])
 
 
 def _format_ns(nanoseconds: float) -> str:
-    return _format_ms(nanoseconds / _NS_PER_MS)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _printable(text: str) -> str:
-    return shown_text("text", text)
+    return format_time(nanoseconds / _NS_PER_MS)

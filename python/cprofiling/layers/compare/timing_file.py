@@ -23,7 +23,7 @@ _ROUNDING_MS = 0.01  # telefuser rounds to two decimals, and so may others
 def load_timing_report(path: StrOrBytesPath) -> dict[str, Any]:
     """Read a timing report of ``cprofiling.layers``, ``cprofiling merge`` or telefuser.
 
-    Those of telefuser lack ``schema_version``, ``count``, the mean, least, largest and spread of the calls, and ``process``.
+    Those of telefuser lack ``schema_version``, ``process``, and ``count``, mean, least, largest and spread of calls.
     The published JSON schema is ``cprofiling/schemas/timing.schema.json``. Keys that it does not name are passed on.
 
     Raises:

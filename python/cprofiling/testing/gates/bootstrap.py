@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import chain, islice
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
-from cprofiling._internal.quantiles import student_quantile
+from cprofiling._internal.quantiles import quantile, student_quantile
 from cprofiling.nodes.summary_table import checked_text, shown_value
 
 if TYPE_CHECKING:
@@ -38,19 +37,10 @@ def rule_of(text: str) -> Rule:
     return Rule(parts[1], float(parts[2]))
 
 
-def quantile(values: Sequence[float], fraction: float) -> float:
-    """Return a quantile of at least one value, interpolated as ``cprofiling.measure`` does."""
-    ranked = sorted(values)
-    place = (len(ranked) - 1) * fraction
-    low = int(place)
-    above = ranked[min(low + 1, len(ranked) - 1)]
-    return ranked[low] + (above - ranked[low]) * (place - low)
-
-
 METRICS: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": fmean,
     "median": median,
-    "p95": lambda values: quantile(values, 0.95),
+    "p95": lambda values: quantile(sorted(values), 95),
 }
 
 
@@ -86,13 +76,9 @@ def _redrawn(values: Sequence[_T], source: random.Random) -> list[_T]:
     """Return as many values as there are, in blocks that begin anywhere."""
     size = len(values)
     length = max(1, round(size ** (1 / 3)))
+    circle = [*values, *values[: length - 1]]
     starts = source.choices(range(size), k=-(-size // length))
-    return list(islice(chain.from_iterable(_block(values, start, length) for start in starts), size))
-
-
-def _block(values: Sequence[_T], start: int, length: int) -> Sequence[_T]:
-    block = values[start : start + length]
-    return block if len(block) == length else [*block, *values[: length - len(block)]]
+    return [value for start in starts for value in circle[start : start + length]][:size]
 
 
 def interval_of(change: float, draw: Draw, size: int, confidence: float) -> tuple[float, float]:
