@@ -5,7 +5,8 @@ report as ``cprofiling.layers.get_timing_report`` returns it.
 """
 
 from cprofiling._internal.faces import adopt
-from cprofiling.report.formats import FORMATS, View
+from cprofiling.report.formats import FORMATS
+from cprofiling.report.view import View
 
 __all__ = ["FORMATS", "View"]
 

@@ -355,7 +355,7 @@ def test_memory_that_is_not_there(
     def render(self: object, kind: str) -> str:
         raise MemoryError
 
-    monkeypatch.setattr("cprofiling.report.formats.View.render", render)
+    monkeypatch.setattr("cprofiling.report.view.View.render", render)
     assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: there is not enough memory"
 
 
@@ -367,7 +367,7 @@ def test_figures_that_cannot_be_shown(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("cprofiling.report.formats.View.render", fail)
+        patch.setattr("cprofiling.report.view.View.render", fail)
         assert failure(capsys, files / "a.bin", "-r", "md") == f"cannot show {files / 'a.bin'}: {error}"
     monkeypatch.setattr("cprofiling.report.read_files.load", fail)
     assert failure(capsys, files / "a.bin") == f"cannot read {files / 'a.bin'}: {error}"

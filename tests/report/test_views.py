@@ -232,7 +232,7 @@ def test_every_kind_of_document_is_of_the_schema(snapshot: Snapshot, recording: 
         assert (value["schema"], value["version"]) == ("cprofiling.report", 1)
     for report in (timing_reports.OURS, timing_reports.PEERS, timing_reports.MERGED):
         valid(document_of(report))
-    valid(View(snapshot, against=snapshot)._compared())
+    valid(View(snapshot, against=snapshot).compared)
     node = valid(document_of(ProfilingSummary([FULL])))["nodes"][0]
     assert node["counters"]["cycles"]["total"] == 10**30
     assert node["memory"]["host"]["change"] == -30
@@ -540,7 +540,7 @@ def run_of(*times: tuple[str, str, float]) -> Snapshot:
 def test_two_runs_are_compared() -> None:
     before = run_of(("train", "a", 5.0), ("train", "b|", 5.0), ("train", "gone", 1.0))
     after = run_of(("train", "a", 8.0), ("train", "b|", 5.0), ("train", "new", 1.0))
-    document = View(after, against=before)._compared()
+    document = View(after, against=before).compared
     assert document.kind == "comparison"
     section = document.sections["comparison"]
     names = [column.name for column in section.columns]
@@ -574,7 +574,7 @@ def test_what_a_wide_interval_may_hide_is_not_called_the_same() -> None:
     assert row.verdict == "unclear"
     assert row.difference_pct is not None
     assert row.difference_pct > 40
-    section = view._compared().sections["comparison"]
+    section = view.compared.sections["comparison"]
     assert section.rows[0][-2] == "unclear"
     note = "Times spread so much that a change of 10 % could be hidden; more calls or runs tell more: wide."
     assert section.notes[-2] == note
@@ -596,12 +596,12 @@ def test_nodes_of_several_stages_are_told_apart() -> None:
     found = View(alike, against=alike).comparison.stages
     assert [row.verdict for row in found] == ["unclear", "unclear"]
     assert len({row.name for row in found}) == 2
-    rows = View(alike, against=alike)._compared().sections["comparison"].rows
+    rows = View(alike, against=alike).compared.sections["comparison"].rows
     assert [row[:2] for row in rows] == [("a (b)", "c"), ("a", "b) (c")]
 
 
 def test_hostile_names_are_compared(hostile: Snapshot) -> None:
-    rows = View(hostile, against=hostile)._compared().sections["comparison"].rows
+    rows = View(hostile, against=hostile).compared.sections["comparison"].rows
     assert [row[0] for row in rows] == list(NAMES)
 
 
@@ -610,7 +610,7 @@ def test_recordings_and_timing_reports_are_compared(recording: Recording) -> Non
     text = View(recording, against=recording).render("text")
     assert text.index("slow (train)") < text.index("Averages, by") < text.index("Findings")
     assert View(made([]), against=made([])).render("text").startswith("Recording of 0 events")
-    report = View(timing_reports.OURS, against=timing_reports.MERGED)._compared()
+    report = View(timing_reports.OURS, against=timing_reports.MERGED).compared
     verdicts = {row[0]: row[-2] for row in report.sections["comparison"].rows}
     assert set(verdicts) == {"vae", "dit"}
     assert "Stage" in View(timing_reports.OURS, against=timing_reports.PEERS).render("text")

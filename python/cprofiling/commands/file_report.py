@@ -13,8 +13,8 @@ from cprofiling.nodes.summary_table import shown_text
 
 if TYPE_CHECKING:
     from cprofiling.recording.result import Recording
-    from cprofiling.report.formats import View
     from cprofiling.report.read_files import Loaded
+    from cprofiling.report.view import View
 
 
 class ReportError(Exception):
@@ -51,10 +51,10 @@ def report_on(request: Request) -> tuple[str | None, int]:
     Raises ReportError for a file that cannot be read, is damaged or is of no kind that is known, for an output that
     cannot be written, for what does not fit together, and for a package that is missing.
     """
-    from cprofiling.report.formats import NEED_FILES
+    from cprofiling.report.formats import find
 
     kind = _format(request)
-    if request.output is None and kind in NEED_FILES:
+    if request.output is None and find(kind).needs_file:
         raise ReportError(f"{kind} needs a file: say which with -o")
     loaded = load_file(request.path)
     other = None if request.against is None else load_file(request.against)
@@ -82,7 +82,8 @@ def report_on(request: Request) -> tuple[str | None, int]:
 
 
 def _format(request: Request) -> str:
-    from cprofiling.report.formats import COMPARING, View, format_of
+    from cprofiling.report.formats import format_of
+    from cprofiling.report.view import View
 
     if request.format is not None:
         return request.format
@@ -94,7 +95,7 @@ def _format(request: Request) -> str:
         return format_of(request.output)
     except ValueError:
         loaded = load_file(request.path)  # as what it can be shown in depends on what it is
-        fitting = COMPARING if request.against is not None else View(loaded.of).formats
+        fitting = View(loaded.of, against=None if request.against is None else loaded.of).formats
     try:
         return format_of(request.output, fitting)
     except ValueError as error:
@@ -140,7 +141,7 @@ def _check_options(request: Request, kind: str, loaded: Loaded) -> None:
 
 
 def _view(request: Request, loaded: Loaded, other: Loaded | None) -> View:
-    from cprofiling.report.formats import View
+    from cprofiling.report.view import View
 
     against = None
     if other is not None and request.against is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from cprofiling.commands.parsing import INT64_MAX, CommandError, compared, not_empty, whole_number
+from cprofiling.report.formats import FORMATS, find
 
 ROWS = 20
-FORMATS = ("text", "html", "md", "json", "csv", "parquet", "chrome", "prom")
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,7 +23,7 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     made.add_argument(
         "-r",
         "--format",
-        choices=FORMATS,
+        type=_format,
         metavar="FORMAT",
         help=f"{', '.join(FORMATS)} (default: as the name of -o ends, else text)",
     )
@@ -43,6 +43,14 @@ def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     made.add_argument("--group-by-node", action="store_true", help="text of a trace: tell apart what ran in which node")
     made.set_defaults(run=report)
+
+
+def _format(name: str) -> str:
+    try:
+        find(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
 
 
 def report(options: argparse.Namespace) -> str | None:

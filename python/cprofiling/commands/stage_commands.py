@@ -140,7 +140,7 @@ def compare(options: argparse.Namespace) -> str | None:
     from cprofiling.commands.file_report import ReportError, load_file
     from cprofiling.nodes.summary_table import shown_text
     from cprofiling.report.against import comparison_of
-    from cprofiling.report.formats import View
+    from cprofiling.report.view import View
     from cprofiling.testing.gates.file_comparison import compare_files
 
     sides = [options.baseline, *options.more_baseline], [options.new, *options.more_new]

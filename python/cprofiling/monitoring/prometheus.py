@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cprofiling import _core
 from cprofiling._internal import arguments
+from cprofiling._internal.formats import Format
 from cprofiling.monitoring.node_totals import (
     COUNTERS,
     DEFAULT_BOUNDS,
@@ -18,6 +19,8 @@ from cprofiling.monitoring.node_totals import (
     snapshot_of,
     sources_of,
 )
+from cprofiling.nodes.snapshot import Snapshot
+from cprofiling.recording.dataframe import imported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -88,8 +91,6 @@ class PrometheusCollector:
             TypeError: An argument is of another kind.
             ValueError: A number is out of its limits, or buckets do not rise.
         """
-        from cprofiling.recording.dataframe import imported
-
         self._core = imported("prometheus_client.core", install=_EXTRA)
         self._sources = sources_of(profiler)
         self._bounds, bounds_s = bounds_of("buckets", buckets)
@@ -177,3 +178,22 @@ def _build() -> dict[str, str]:
     from cprofiling.recording.dataframe import own_version
 
     return {"version": own_version(), "python": platform.python_version(), "clock": _core.clock()[0]}
+
+
+class TextFormat(Format):
+    """A snapshot in Prometheus' text format, as a scrape of ``PrometheusCollector`` would have it."""
+
+    suffixes = (".prom",)
+    only = "snapshots of statistics"
+
+    def fits(self, of: object) -> bool:
+        """Tell whether it is a snapshot."""
+        return isinstance(of, Snapshot)
+
+    def render(self, view: Any) -> str:
+        """Return the text. Raises ImportError, naming the extra, without prometheus_client."""
+        client = imported("prometheus_client", install=_EXTRA)
+        registry = client.CollectorRegistry()
+        registry.register(PrometheusCollector(lambda: view.of))
+        text: str = client.generate_latest(registry).decode("utf-8")
+        return text

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import polars as pl
     from _typeshed import StrOrBytesPath
 
-    from cprofiling.report.formats import View
+    from cprofiling.report.view import View
 
 
 class Viewable:
@@ -95,6 +95,6 @@ class Viewable:
 
 
 def _view(of: Viewable, against: Viewable | None = None) -> View:
-    from cprofiling.report.formats import View
+    from cprofiling.report.view import View
 
     return View(of, against=against)

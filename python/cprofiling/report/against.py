@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cprofiling.layers.compare.timing_reports import StageComparison, TimingComparison
     from cprofiling.report.document import Document, Node
-    from cprofiling.report.formats import View
+    from cprofiling.report.view import View
 
     Key: TypeAlias = tuple[str, str]  # stage and node
 

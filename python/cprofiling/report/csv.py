@@ -17,7 +17,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.formats import Format
 from cprofiling.nodes.summary_table import SEPARATING_OR_TURNING, shown_text
+from cprofiling.recording.dataframe import ROW, Numbers, event_rows, frame_columns
+from cprofiling.recording.result import Reports
 from cprofiling.report.flat_columns import columns_of
 
 if TYPE_CHECKING:
@@ -26,12 +29,25 @@ if TYPE_CHECKING:
 
     from cprofiling.recording.columns import Recording
     from cprofiling.report.flat_columns import Stats
+    from cprofiling.report.view import View
 
 _FORMULA = ("=", "+", "-", "@", "'", "\t", "\r")
 _ESCAPED = re.compile(f"[\ud800-\udfff{SEPARATING_OR_TURNING}]")
 _WRITTEN_AS = "u(?:d[89a-f][0-9a-f]{2}|061c|20(?:0[ef]|2[89a-e]|6[6-9]))"
 _BEFORE_ESCAPED = re.compile(rf"\\+(?={_ESCAPED.pattern}|{_WRITTEN_AS})")
 _WRITTEN = re.compile(rf"(\\+)({_WRITTEN_AS})")
+
+
+class Csv(Format):
+    """A line for each node, or for each event of a recording."""
+
+    suffixes = (".csv",)
+
+    def render(self, view: View) -> str:
+        """Return the lines."""
+        if isinstance(view.of, Reports):
+            return render_events(view.of._finished())  # noqa: SLF001 the package's own
+        return render(view.tables.nodes)
 
 
 def render(nodes: Iterable[Stats]) -> str:
@@ -42,8 +58,6 @@ def render(nodes: Iterable[Stats]) -> str:
 
 def render_events(recording: Recording) -> str:
     """Return the events of a recording as CSV, with a line of names before them."""
-    from cprofiling.recording.dataframe import ROW, Numbers, event_rows, frame_columns
-
     columns: dict[str, Sequence[Any]] = {ROW: event_rows(recording)}
     for name, values in frame_columns(recording).items():
         if isinstance(values, Numbers):

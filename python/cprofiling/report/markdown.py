@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.formats import Format
 from cprofiling._internal.tables import markdown_table
 from cprofiling.layers.compare.comparison_text import in_cell, literal
 from cprofiling.nodes.summary_table import NO_DATA
@@ -13,8 +14,20 @@ from cprofiling.report.tables import cells, measured, node_section, shown
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Cell, Section, Unit
     from cprofiling.report.document import Document, Finding
+    from cprofiling.report.view import View
 
 _INSIDE_WORDS = re.compile(r"(?<=[^\W_])&#95;(?=[^\W_])")  # underscores that mean nothing anyway
+
+
+class Markdown(Format):
+    """Tables as GitHub's Markdown."""
+
+    suffixes = (".md", ".markdown")
+    compares = True
+
+    def render(self, view: View) -> str:
+        """Return the document, or the comparison with another run."""
+        return render(view.tables) if view.against is None else f"{view.comparison}\n"
 
 
 def render(document: Document) -> str:

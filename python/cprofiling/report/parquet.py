@@ -1,4 +1,4 @@
-"""Figures as Parquet, through pyarrow: the columns that Arrow has, and in the file's metadata what else is known."""
+"""Figures as Parquet, through pyarrow, with the rest of the document in the file's metadata."""
 
 from __future__ import annotations
 
@@ -6,32 +6,37 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.files import atomic_writer
+from cprofiling._internal.formats import Format
 from cprofiling.recording.dataframe import imported
+from cprofiling.recording.result import Reports
+from cprofiling.report.flat_columns import ArrowTable
 
 if TYPE_CHECKING:
-    from typing import IO, Any
+    from typing import Any
 
-    from cprofiling.report.document import Document
+    from cprofiling.report.view import View
 
 KEY = "cprofiling"
 
 
-def write(arrow: Any, document: Document, file: IO[bytes]) -> None:
-    """Write what has ``__arrow_c_stream__`` into an open file.
+class Parquet(Format):
+    """A row for each node, or for each event of a recording, in the columns that Arrow has."""
 
-    The schema's metadata has, under ``cprofiling``, the document without its nodes and spans, as JSON.
+    suffixes = (".parquet", ".pq")
+    needs_file = True
 
-    Raises:
-        ImportError: pyarrow is not installed; it names the extra.
-    """
-    pyarrow = imported("pyarrow", install="cprofiling[parquet]")
-    parquet = imported("pyarrow.parquet", install="cprofiling[parquet]")
-    table = pyarrow.RecordBatchReader.from_stream(arrow).read_all()
-    about = replace(document, nodes=(), timeline=None, icicle=()).to_dict()
-    table = table.replace_schema_metadata({KEY: json.dumps(about, allow_nan=False)})
-    parquet.write_table(table, file)
+    def write(self, view: View, path: str) -> None:
+        """Write the file.
 
-
-def require() -> None:
-    """Load pyarrow. ImportError where it is not installed; it names the extra."""
-    imported("pyarrow.parquet", install="cprofiling[parquet]")
+        The schema's metadata has, under ``cprofiling``, the document without its nodes and spans, as JSON. Raises
+        ImportError, naming the extra, without pyarrow.
+        """
+        pyarrow = imported("pyarrow", install="cprofiling[parquet]")
+        parquet = imported("pyarrow.parquet", install="cprofiling[parquet]")
+        arrow: Any = view.of if isinstance(view.of, Reports) else ArrowTable(view.tables.nodes)
+        table = pyarrow.RecordBatchReader.from_stream(arrow).read_all()
+        about = replace(view.tables, nodes=(), timeline=None, icicle=()).to_dict()
+        table = table.replace_schema_metadata({KEY: json.dumps(about, allow_nan=False)})
+        with atomic_writer(path) as file:
+            parquet.write_table(table, file)

@@ -1,18 +1,41 @@
-"""A document as plain text, for terminals."""
+"""A report as plain text, for terminals."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cprofiling._internal.formats import Format
 from cprofiling._internal.tables import plain_table
 from cprofiling.nodes.resource_columns import beyond_text
+from cprofiling.nodes.snapshot import Snapshot
+from cprofiling.nodes.stats import ProfilingSummary
 from cprofiling.nodes.summary_table import NO_DATA
+from cprofiling.recording.result import Reports
 from cprofiling.report.tables import cells, measured, node_section, shown
 
 if TYPE_CHECKING:
     from cprofiling._internal.tables import Section
-    from cprofiling.nodes.stats import ProfilingSummary
     from cprofiling.report.document import Document
+    from cprofiling.report.view import View
+
+
+class Text(Format):
+    """Tables in columns; of a recording its overview, of two runs their comparison."""
+
+    suffixes = (".txt",)
+    compares = True
+
+    def render(self, view: View) -> str:
+        """Return the text, with a newline at its end."""
+        of = view.of.stats() if isinstance(view.of, Snapshot) else view.of
+        if not isinstance(of, Reports):
+            if view.against is not None:
+                return view.comparison.to_text() + "\n"
+            return render(view.tables, of if isinstance(of, ProfilingSummary) else None) + "\n"
+        if view.against is None:
+            return of.overview()
+        overview = of.overview(baseline=view.against.of)
+        return f"{view.comparison.to_text()}\n\n{overview}" if view.tables.nodes else overview
 
 
 def render(document: Document, summary: ProfilingSummary | None = None) -> str:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import cprofiling
+from cprofiling._internal.formats import Format
 from cprofiling.nodes.summary_table import NO_DATA, format_time, shown_text, shown_value
 from cprofiling.recording.dataframe import imported
 from cprofiling.report.charts import packed
@@ -22,6 +23,17 @@ _FOLDER = os.path.dirname(__file__)
 _NOT_TOLD = "not known"
 _SHARE = re.compile(r"\d %")
 _NO_NODES = "No node and no labelled block was recorded."
+
+
+class Html(Format):
+    """A page that needs nothing else."""
+
+    suffixes = (".html", ".htm")
+    compares = True
+
+    def render(self, view: Any) -> str:
+        """Return the page."""
+        return render(view.compared, against=None if view.against is None else view.against.document)
 
 
 def render(document: Document, against: Document | None = None) -> str:

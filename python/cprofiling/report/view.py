@@ -1,0 +1,135 @@
+"""One thing, and the run that it is compared with, ready to be shown in any format."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cprofiling._internal import arguments
+from cprofiling.report import against as comparing
+from cprofiling.report import formats
+from cprofiling.report.from_statistics import kind_of, tables_of, with_pictures
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from _typeshed import StrOrBytesPath
+
+    from cprofiling._internal.formats import Format
+    from cprofiling._internal.tables import Cell
+    from cprofiling.layers.compare.timing_reports import TimingComparison
+    from cprofiling.report.document import Document
+
+_KINDS = {"statistics": "a summary", "timing": "a timing report", "recording": "a recording"}
+
+
+class FormatMismatchError(ValueError):
+    """A format that a thing cannot be shown in."""
+
+
+class View:
+    """One thing, and the run that it is compared with, ready to be shown.
+
+    Attributes:
+        of: What it is of.
+        kind: ``statistics``, ``timing`` or ``recording``.
+        against: The other run; None where there is none.
+    """
+
+    def __init__(
+        self,
+        of: object,
+        *,
+        against: object = None,
+        title: str | None = None,
+        source: str | None = None,
+        facts: Mapping[str, Cell] | None = None,
+    ) -> None:
+        """Take over what is to be shown.
+
+        Args:
+            of: A ``ProfilingSummary``, ``Snapshot``, ``Recording``, ``profile`` that has ended, or a timing report as a
+                dict.
+            against: Another one of the same kind, or its ``View``; None: nothing is compared.
+            title: For the heading; None: what it is.
+            source: The name of the file that it was read from.
+            facts: What else is known of the run.
+
+        Raises:
+            TypeError: ``of`` or ``against`` is nothing of that.
+            ValueError: They are of different kinds.
+        """
+        self.of: Any = of
+        self.kind = kind_of("of", of)
+        if against is not None and not isinstance(against, View):
+            kind_of("against", against)
+            against = View(against)
+        self.against = against
+        self._about = (title, source, facts or {})
+        if self.against is not None and self.against.kind != self.kind:
+            raise FormatMismatchError(f"what is compared must be of one kind, got {self.kind} with {self.against.kind}")
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats it can have, in the order of ``FORMATS``."""
+        found = {name: formats.find(name) for name in formats.FORMATS}
+        return tuple(name for name, each in found.items() if (each.compares if self.against else each.fits(self.of)))
+
+    @cached_property
+    def document(self) -> Document:
+        """All that is known of it. FormatError where a dict is no timing report."""
+        return with_pictures(self.tables, self.of)
+
+    @cached_property
+    def tables(self) -> Document:
+        """The same without what only some formats draw, and what takes most time: a recording's timeline and icicle."""
+        title, source, facts = self._about
+        document = tables_of(self.of, title=title, source=source)
+        return replace(document, facts={**facts, **document.facts}) if facts else document
+
+    def render(self, kind: str) -> str:
+        """Return it in a format that is text.
+
+        Raises ValueError for a format that needs a file, does not fit, or is unknown.
+        """
+        found = formats.find(kind)
+        if found.needs_file:
+            arguments.choice("format", kind, [name for name in formats.FORMATS if not formats.find(name).needs_file])
+        self._check(kind, found)
+        return found.render(self)
+
+    def write(self, path: StrOrBytesPath, kind: str | None = None) -> None:
+        """Write it to a file, which appears under its name when it is complete, readable by its owner only.
+
+        path: used exactly; what is there is replaced. kind: the format; None: as the name ends.
+
+        OSError where it cannot be written; ValueError as ``render``; ImportError where a package is missing.
+        """
+        name = arguments.path("path", path)
+        if os.path.isdir(name):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        kind = formats.format_of(name, self.formats) if kind is None else kind
+        found = formats.find(kind)
+        self._check(kind, found)
+        found.write(self, name)
+
+    def _check(self, kind: str, found: Format) -> None:
+        if not found.fits(self.of):
+            raise FormatMismatchError(f"{kind} is a format of {found.only}, not of {_KINDS[self.kind]}")
+        if self.against is not None and not found.compares:
+            raise FormatMismatchError(f"two runs are compared as {', '.join(self.formats)}, not as {kind}")
+
+    @cached_property
+    def comparison(self) -> TimingComparison:
+        """The comparison with the other run, which must be there."""
+        assert self.against is not None  # noqa: S101 it was looked at
+        return comparing.comparison_of([self.against], [self])
+
+    @cached_property
+    def compared(self) -> Document:
+        """The document, with the changes where there is another run."""
+        return self.document if self.against is None else comparing.compared(self, self.against)
